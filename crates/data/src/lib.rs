@@ -1,0 +1,1 @@
+//! Text in, padded integer batches out.

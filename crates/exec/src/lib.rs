@@ -1,0 +1,1 @@
+//! Devices and the loop that executes a plan.

@@ -1,0 +1,1 @@
+//! Tensors, ops, gradients and models: what is computed.

@@ -1,0 +1,1 @@
+//! Where every byte lies and when: schedule, arena, search.

@@ -1,0 +1,1 @@
+//! Trains language models inside an exact memory budget.

@@ -1,0 +1,1 @@
+//! What is observed: events, the journal, the machine.

@@ -1,0 +1,94 @@
+//! Durations: `5m`, `90s`, `1h30m`, and how they are shown.
+
+use crate::ParseQuantityError;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+const EXAMPLE: &str = "90s, 5m, 1h30m (a bare number is seconds)";
+
+/// A span of time in seconds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seconds(pub f64);
+
+/// Accepts a bare number of seconds, or numbers each followed by `s`, `m`, `h` or `d`.
+impl FromStr for Seconds {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let not_a_number =
+            || ParseQuantityError::NotANumber { text: text.to_owned(), what: "duration", example: EXAMPLE };
+        let mut rest = text.trim();
+        let mut total = 0.0;
+        if rest.is_empty() {
+            return Err(not_a_number());
+        }
+        while !rest.is_empty() {
+            let number_end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+            let number: f64 = rest[..number_end].parse().map_err(|_| not_a_number())?;
+            rest = rest[number_end..].trim_start();
+            let unit_end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+            let unit = rest[..unit_end].to_ascii_lowercase();
+            total += number
+                * match unit.as_str() {
+                    "" | "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
+                    "m" | "min" | "mins" | "minute" | "minutes" => 60.0,
+                    "h" | "hr" | "hour" | "hours" => 3600.0,
+                    "d" | "day" | "days" => 86400.0,
+                    _ => {
+                        return Err(ParseQuantityError::UnknownUnit {
+                            text: text.to_owned(),
+                            unit,
+                            what: "duration",
+                            example: EXAMPLE,
+                        });
+                    }
+                };
+            rest = rest[unit_end..].trim_start();
+        }
+        if !total.is_finite() || total > 1e10 {
+            return Err(ParseQuantityError::TooLarge { text: text.to_owned() });
+        }
+        Ok(Self(total))
+    }
+}
+
+/// `0:07`, `12:34` or `3:04:05`, for progress lines. Negative or non-finite durations show as `-`.
+pub fn format_duration(duration: Seconds) -> String {
+    if !duration.0.is_finite() || duration.0 < 0.0 {
+        return "-".to_owned();
+    }
+    let total = duration.0.round() as u64;
+    let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, seconds) in [("90", 90.0), ("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)] {
+            assert_eq!(text.parse(), Ok(Seconds(seconds)), "{text}");
+        }
+        for text in ["", "m", "five", "3 fortnights", "-1s", "1e99"] {
+            assert!(text.parse::<Seconds>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_short() {
+        for (seconds, text) in [(7.2, "0:07"), (754.0, "12:34"), (11045.0, "3:04:05"), (f64::NAN, "-")] {
+            assert_eq!(format_duration(Seconds(seconds)), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in ".{0,24}") {
+            let _ = text.parse::<Seconds>();
+        }
+    }
+}
