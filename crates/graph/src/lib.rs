@@ -1,1 +1,19 @@
-//! Tensors, ops, gradients and models: what is computed.
+//! What is computed: tensors, ops, programs, their gradient, and the models written in them.
+//!
+//! Pure: no clock, no files, no threads. Where bytes lie and when ops run is the business of `plan`; how an op is
+//! carried out is the business of `exec`. Read next: `tensor.rs`, `ops/mod.rs`, `gradient.rs`, `training.rs`.
+
+mod error;
+mod gradient;
+pub mod models;
+pub mod ops;
+mod program;
+mod tensor;
+mod training;
+
+pub use error::GraphError;
+pub use gradient::{Backward, differentiate};
+pub use ops::{Access, DeviceKind, Example, Fill, Io, Op, Operation, Scalars, Target};
+pub use program::{Graph, Node, Parameter, Ports, Program, ProgramBuilder};
+pub use tensor::{DType, Init, Role, Storage, Tensor, TensorId, TensorType};
+pub use training::{Optimizer, TrainShape, build_sampling, build_training};

@@ -1,0 +1,69 @@
+//! What a CPU kernel is handed: slices of the arena, types, scratch and the run's scalars.
+
+use graph::{Io, Scalars};
+
+/// An operand of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// Floats.
+    F32(&'a [f32]),
+    /// Integers.
+    I32(&'a [i32]),
+    /// The plan laid this operand exactly where an output lies (one of the op's `reuse` pairs): the output slice
+    /// holds the operand's values when the kernel starts.
+    InOutput,
+}
+
+/// One execution of an op. Inputs and outputs come in the op's order; outputs never overlap anything else.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Operands.
+    pub inputs: Vec<Input<'a>>,
+    /// Results; those that the op updates hold the old values.
+    pub outputs: Vec<&'a mut [f32]>,
+    /// Working memory of exactly the size that the op declared, rounded down to whole floats; contents undefined.
+    pub scratch: &'a mut [f32],
+    /// Types of operands and results.
+    pub io: Io<'a>,
+    /// The run's scalars.
+    pub scalars: &'a Scalars,
+    /// Workers that scratch was declared for; kernels must not run more at a time.
+    pub threads: usize,
+}
+
+impl<'a> Call<'a> {
+    /// Operand `index` as floats. Panics if it is something else: the graph's types exclude that.
+    pub fn f32(&self, index: usize) -> &'a [f32] {
+        match self.inputs[index] {
+            Input::F32(slice) => slice,
+            other => panic!("operand {index} is {other:?}, floats are needed"),
+        }
+    }
+
+    /// Operand `index` as floats, or `None` if the plan laid it where an output lies.
+    pub fn f32_unless_in_output(&self, index: usize) -> Option<&'a [f32]> {
+        match self.inputs[index] {
+            Input::InOutput => None,
+            _ => Some(self.f32(index)),
+        }
+    }
+
+    /// Operand `index` as integers. Panics if it is something else: the graph's types exclude that.
+    pub fn i32(&self, index: usize) -> &'a [i32] {
+        match self.inputs[index] {
+            Input::I32(slice) => slice,
+            other => panic!("operand {index} is {other:?}, integers are needed"),
+        }
+    }
+
+    /// All outputs as an array. Panics if their number is another.
+    pub fn take_outputs<const N: usize>(&mut self) -> [&'a mut [f32]; N] {
+        let found = self.outputs.len();
+        std::mem::take(&mut self.outputs).try_into().unwrap_or_else(|_| panic!("an op with {found} outputs, not {N}"))
+    }
+
+    /// The scratch memory. A second call returns nothing.
+    pub fn take_scratch(&mut self) -> &'a mut [f32] {
+        std::mem::take(&mut self.scratch)
+    }
+}

@@ -1,0 +1,71 @@
+//! Philox4x32-10: random bits as a function of a counter and a key, with no state to carry or to lose.
+//! Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.
+
+const ROUND_MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const KEY_INCREMENTS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+
+/// Four random words for a counter and a key.
+#[inline(always)]
+pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for _ in 0..10 {
+        let low = u64::from(counter[0]) * u64::from(ROUND_MULTIPLIERS[0]);
+        let high = u64::from(counter[2]) * u64::from(ROUND_MULTIPLIERS[1]);
+        counter = [
+            (high >> 32) as u32 ^ counter[1] ^ key[0],
+            high as u32,
+            (low >> 32) as u32 ^ counter[3] ^ key[1],
+            low as u32,
+        ];
+        key = [key[0].wrapping_add(KEY_INCREMENTS[0]), key[1].wrapping_add(KEY_INCREMENTS[1])];
+    }
+    counter
+}
+
+/// The random words that decide on elements `4·quad .. 4·quad+4` of a sample at a dropout site.
+/// The step takes part in the key, so that no two steps see the same mask.
+#[inline(always)]
+pub fn dropout_bits(seed: u64, step: u64, sample: u64, site: u32, quad: u32) -> [u32; 4] {
+    let key = [seed as u32 ^ (step as u32).rotate_left(16), (seed >> 32) as u32 ^ step as u32 ^ 0xD80F];
+    philox([quad, site, sample as u32, (sample >> 32) as u32], key)
+}
+
+/// An element is kept if its random word is at least this: `rate` of all words lie below.
+pub fn dropout_threshold(rate: f32) -> u32 {
+    (f64::from(rate) * 4_294_967_296.0) as u32
+}
+
+/// Normally distributed numbers with mean 0 and deviation 1, as a function of a key and an index, two at a time.
+/// Source: Box & Muller 1958.
+pub fn normal_pair(key: [u32; 2], stream: u32, index: u64) -> [f32; 2] {
+    let bits = philox([index as u32, (index >> 32) as u32, stream, 0x6A55], key);
+    let unit = |high: u32, low: u32| {
+        let word = (u64::from(high) << 21) ^ (u64::from(low) >> 11);
+        (word as f64 + 0.5) / (1u64 << 53) as f64
+    };
+    let (radius, angle) = ((-2.0 * unit(bits[0], bits[1]).ln()).sqrt(), std::f64::consts::TAU * unit(bits[2], bits[3]));
+    [(radius * angle.cos()) as f32, (radius * angle.sin()) as f32]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Known answers published with the authors' Random123 library (kat_vectors, philox4x32 10).
+    #[test]
+    fn philox_gives_the_published_answers() {
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(philox([u32::MAX; 4], [u32::MAX; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        assert_eq!(
+            philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+        );
+    }
+
+    #[test]
+    fn normals_have_mean_zero_and_deviation_one() {
+        let samples = (0..50_000).flat_map(|i| normal_pair([1, 2], 3, i)).map(f64::from).collect::<Vec<_>>();
+        let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+        let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / samples.len() as f64;
+        assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+    }
+}

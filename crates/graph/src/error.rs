@@ -1,0 +1,46 @@
+//! Everything that can be wrong with a graph or a model's configuration.
+
+/// Why a graph could not be built.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum GraphError {
+    /// An op was given tensors that it is not defined on. This is a bug of a model file, not of its user.
+    #[error("{op}: {problem}")]
+    ShapeMismatch {
+        /// The op's name.
+        op: &'static str,
+        /// What was expected and what was found.
+        problem: String,
+    },
+    /// The gradient was asked to pass through an op that has none.
+    #[error("{op} has no gradient")]
+    NotDifferentiable {
+        /// The op's name.
+        op: &'static str,
+    },
+    /// A model configuration lacks a key, or a key's value makes no sense.
+    #[error("config: `{key}` {problem}")]
+    BadConfig {
+        /// The key as it is written in config.json.
+        key: String,
+        /// What is wrong with it, with the numbers.
+        problem: String,
+    },
+    /// No preset has this name.
+    #[error("unknown model `{name}`{}", suggestion.as_ref().map(|s| format!("; did you mean `{s}`?")).unwrap_or_default())]
+    UnknownModel {
+        /// What the user wrote.
+        name: String,
+        /// The preset whose name is nearest, if any is near.
+        suggestion: Option<String>,
+    },
+    /// The sequence is longer than the model has positions for.
+    #[error("a sequence of {seq_len} tokens does not fit {name}, which has {positions} positions")]
+    TooLong {
+        /// The model.
+        name: String,
+        /// Tokens asked for.
+        seq_len: usize,
+        /// Positions there are.
+        positions: usize,
+    },
+}

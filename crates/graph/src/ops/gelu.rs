@@ -1,0 +1,67 @@
+//! GELU in its tanh form, as GPT-2 was trained with.
+
+use super::{Example, Io, Operation, expect_type, operands};
+use crate::{Backward, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// y = x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))). x: any shape -> y the same. Saves x. Scratch: none.
+/// Source: Hendrycks & Gimpel 2016, section 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gelu;
+
+/// dx = dy · gelu'(x). dy, x: any equal shape -> dx the same; it may take the place of dy. Scratch: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GeluGrad;
+
+impl Operation for Gelu {
+    fn name(&self) -> &'static str {
+        "gelu"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x] = operands("gelu", inputs)?;
+        Ok(vec![x.clone()])
+    }
+
+    fn reuse(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        10 * io.outputs[0].elements() as u64
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let inputs = [cx.upstream(0)?, cx.input(0)];
+        let dx = cx.push(GeluGrad, &inputs)?[0];
+        cx.give(0, dx)
+    }
+
+    fn examples() -> Vec<Example> {
+        vec![Example::uniform(Self, &[&[2, 3, 5]]), Example::uniform(Self, &[&[1031]])]
+    }
+}
+
+impl Operation for GeluGrad {
+    fn name(&self) -> &'static str {
+        "gelu_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [dy, x] = operands("gelu_grad", inputs)?;
+        expect_type("gelu_grad", "x", x, dy)?;
+        Ok(vec![dy.clone()])
+    }
+
+    fn reuse(&self) -> &'static [(usize, usize)] {
+        &[(0, 0), (1, 0)]
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        16 * io.outputs[0].elements() as u64
+    }
+
+    fn examples() -> Vec<Example> {
+        vec![Example::uniform(Self, &[&[2, 3, 5], &[2, 3, 5]]), Example::uniform(Self, &[&[1031], &[1031]])]
+    }
+}

@@ -1,0 +1,36 @@
+//! The factor by which gradients are scaled down when their norm is too large.
+
+use super::{Example, Fill, Io, Operation, expect_type, operands};
+use crate::{GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// factor = min(1, max_norm / (norm + 1e-6)), or 1 without a limit; NaN if the norm is NaN or infinite, which makes
+/// [`AdamW`](super::AdamW) leave the weights alone. norm: (1,) -> factor: (1,). Scratch: none.
+/// Source: Pascanu, Mikolov & Bengio 2013, algorithm 1; the 1e-6 is PyTorch's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GradClip {
+    /// The largest norm that passes unscaled.
+    pub max_norm: Option<f32>,
+}
+
+impl Operation for GradClip {
+    fn name(&self) -> &'static str {
+        "grad_clip"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [norm] = operands("grad_clip", inputs)?;
+        expect_type("grad_clip", "norm", norm, &TensorType::f32(&[1]))?;
+        Ok(vec![norm.clone()])
+    }
+
+    fn flops(&self, _io: &Io) -> u64 {
+        3
+    }
+
+    fn examples() -> Vec<Example> {
+        [Some(0.1), Some(10.0), None]
+            .map(|max_norm| Example::uniform(Self { max_norm }, &[&[1]]).fill(0, Fill::Positive))
+            .to_vec()
+    }
+}

@@ -1,0 +1,39 @@
+//! The Euclidean norm of all gradients taken together.
+
+use super::{Example, Io, Operation, Target};
+use crate::{GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// Elements whose squares are summed before the sum joins the others, in a fixed order.
+pub const NORM_BLOCK: usize = 1 << 14;
+
+/// norm = √(Σ g²) over every element of every operand. Any number of operands of any shape -> norm: (1,).
+/// Squares are summed in blocks of `NORM_BLOCK`, blocks in double precision. Scratch: a double for each block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GradNorm;
+
+impl Operation for GradNorm {
+    fn name(&self) -> &'static str {
+        "grad_norm"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        if inputs.is_empty() {
+            return Err(GraphError::ShapeMismatch { op: "grad_norm", problem: "takes at least one operand".into() });
+        }
+        Ok(vec![TensorType::f32(&[1])])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        io.inputs.iter().map(|t| 2 * t.elements() as u64).sum()
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        Bytes(io.inputs.iter().map(|t| 8 * t.elements().div_ceil(NORM_BLOCK) as u64).sum())
+    }
+
+    fn examples() -> Vec<Example> {
+        vec![Example::uniform(Self, &[&[3, 5], &[7], &[2, 2, 2]]), Example::uniform(Self, &[&[2 * NORM_BLOCK + 3], &[1]])]
+    }
+}

@@ -1,0 +1,134 @@
+//! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
+
+use super::{Access, Example, Fill, Io, Op, Operation, Target, accumulating, expect_type, operands};
+use crate::{Backward, DType, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// loss = `Scalars::loss_scale` · Σ (log Σ_v exp(x·w_v) - x·w_target), over the rows that have a target.
+/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
+/// Scratch: `chunk` × V logits and `chunk` losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadLoss {
+    /// Rows whose logits are held at a time.
+    pub chunk: usize,
+}
+
+/// [`HeadLoss`] and its gradient in one pass, which saves computing the logits twice.
+/// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C), dweight: (V, C).
+/// Scratch: as the forward op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadLossGrad {
+    /// Rows whose logits are held at a time.
+    pub chunk: usize,
+    /// Whether the loss adds to what is there.
+    pub accumulate_loss: bool,
+    /// Whether dweight adds to what is there.
+    pub accumulate: bool,
+}
+
+fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
+    let [x, weight, targets] = operands(op, inputs)?;
+    let rows = TensorType { shape: x.shape[..x.shape.len() - 1].to_vec(), dtype: DType::I32 };
+    expect_type(op, "targets", targets, &rows)?;
+    expect_type(op, "weight", weight, &TensorType::f32(&[weight.shape[0], x.columns()]))
+}
+
+fn product_flops(io: &Io) -> u64 {
+    2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
+}
+
+fn logits_scratch(chunk: usize, io: &Io) -> Bytes {
+    let (rows, vocab) = (chunk.min(io.inputs[0].rows()), io.inputs[1].shape[0]);
+    Bytes(4 * (rows * (vocab + 1)) as u64)
+}
+
+/// Traffic of the logits, which pass through memory `passes` times.
+fn logits_moved(io: &Io, passes: u64) -> Bytes {
+    Bytes(4 * passes * (io.inputs[0].rows() * io.inputs[1].shape[0]) as u64)
+}
+
+impl Operation for HeadLoss {
+    fn name(&self) -> &'static str {
+        "head_loss"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        check("head_loss", inputs)?;
+        Ok(vec![TensorType::f32(&[1])])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        product_flops(io)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved(io, 2)
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        logits_scratch(self.chunk, io)
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let inputs = cx.inputs().to_vec();
+        let (chunk, accumulate_loss) = (self.chunk, cx.accumulates());
+        let make =
+            |accumulate: &[bool]| HeadLossGrad { chunk, accumulate_loss, accumulate: accumulate[0] }.into();
+        cx.retire_node();
+        let loss = cx.output(0);
+        let dx = cx.push_to_parameters(make, &inputs, &[Some(loss), None], &[1])?[1];
+        cx.give(0, dx)
+    }
+
+    fn examples() -> Vec<Example> {
+        let case = |chunk, vocab: usize, x: &[usize]| {
+            Example::uniform(Self { chunk }, &[x, &[vocab, x[2]], &x[..2]]).fill(2, Fill::Target(vocab as i32))
+        };
+        vec![case(4, 7, &[2, 5, 3]), case(16, 50, &[1, 33, 17]), case(8, 5, &[1, 1, 1])]
+    }
+}
+
+impl Operation for HeadLossGrad {
+    fn name(&self) -> &'static str {
+        "head_loss_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        check("head_loss_grad", inputs)?;
+        Ok(vec![TensorType::f32(&[1]), inputs[0].clone(), inputs[1].clone()])
+    }
+
+    fn access(&self, index: usize) -> Access {
+        match index {
+            0 => accumulating(self.accumulate_loss),
+            1 => Access::Write,
+            _ => accumulating(self.accumulate),
+        }
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        3 * product_flops(io)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
+        let weights = Bytes(io.inputs[1].bytes().0 * 4 * chunks);
+        Bytes(io.inputs[0].bytes().0 * 3) + weights + logits_moved(io, 4)
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        logits_scratch(self.chunk, io)
+    }
+
+    fn examples() -> Vec<Example> {
+        HeadLoss::examples()
+            .into_iter()
+            .zip([(false, false), (true, true), (false, true)])
+            .map(|(example, (accumulate_loss, accumulate))| {
+                let Op::HeadLoss(HeadLoss { chunk }) = example.op else { unreachable!("examples of the forward op") };
+                Example { op: Self { chunk, accumulate_loss, accumulate }.into(), ..example }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! Layer normalisation over the last extent.
+
+use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
+use crate::{Backward, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// Rows are cut into this many parts, whatever the number of threads, wherever sums over rows are formed; so the
+/// order of these sums, and with it every bit of the result, does not depend on the machine.
+pub const ROW_PARTS: usize = 16;
+
+/// y = (x - mean) · rstd · weight + bias, with rstd = 1/√(variance + eps).
+/// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T).
+/// Saves x, mean, rstd. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
+/// Source: Ba, Kiros & Hinton 2016, eq. 4.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LayerNorm {
+    /// Added to the variance.
+    pub eps: f32,
+    /// Whether there is a bias.
+    pub bias: bool,
+}
+
+/// Gradient of [`LayerNorm`].
+/// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
+/// another road -> dx: (B, T, C), which includes that; dweight: (C,), dbias: (C,) if it has one.
+/// dx may take the place of dy or the residual. Scratch: `ROW_PARTS` partial sums of dweight and dbias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerNormGrad {
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Whether a gradient from another road is added to dx.
+    pub residual: bool,
+    /// Whether dweight and dbias add to what is there.
+    pub accumulate: bool,
+}
+
+impl Operation for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let x = if self.bias {
+            let [x, weight, bias] = operands("layer_norm", inputs)?;
+            expect_type("layer_norm", "bias", bias, weight)?;
+            x
+        } else {
+            operands::<2>("layer_norm", inputs)?[0]
+        };
+        expect_type("layer_norm", "weight", inputs[1], &TensorType::f32(&[x.columns()]))?;
+        let rows = TensorType::f32(&x.shape[..x.shape.len() - 1]);
+        Ok(vec![x.clone(), rows.clone(), rows])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        8 * io.outputs[0].elements() as u64
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let mut inputs = vec![cx.upstream(0)?, cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
+        let residual = cx.take_pending(0);
+        inputs.extend(residual);
+        let bias = self.bias;
+        let make = |accumulate: &[bool]| {
+            LayerNormGrad { bias, residual: residual.is_some(), accumulate: accumulate[0] }.into()
+        };
+        let dx = cx.push_to_parameters(make, &inputs, &[None], if bias { &[1, 2] } else { &[1] })?[0];
+        cx.give(0, dx)
+    }
+
+    fn examples() -> Vec<Example> {
+        let op = |bias| Self { eps: 1e-5, bias };
+        vec![
+            Example::uniform(op(true), &[&[2, 3, 5], &[5], &[5]]),
+            Example::uniform(op(false), &[&[1, 37, 67], &[67]]),
+            Example::uniform(op(true), &[&[1, 1, 129], &[129], &[129]]),
+        ]
+    }
+}
+
+impl Operation for LayerNormGrad {
+    fn name(&self) -> &'static str {
+        "layer_norm_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let (dy, x, weight) = if self.residual {
+            let [dy, x, weight, _, _, residual] = operands("layer_norm_grad", inputs)?;
+            expect_type("layer_norm_grad", "residual", residual, x)?;
+            (dy, x, weight)
+        } else {
+            let [dy, x, weight, _, _] = operands("layer_norm_grad", inputs)?;
+            (dy, x, weight)
+        };
+        expect_type("layer_norm_grad", "dy", dy, x)?;
+        expect_type("layer_norm_grad", "weight", weight, &TensorType::f32(&[x.columns()]))?;
+        let rows = TensorType::f32(&x.shape[..x.shape.len() - 1]);
+        expect_type("layer_norm_grad", "mean", inputs[3], &rows)?;
+        expect_type("layer_norm_grad", "rstd", inputs[4], &rows)?;
+        let mut outputs = vec![x.clone(), weight.clone()];
+        outputs.extend(self.bias.then(|| weight.clone()));
+        Ok(outputs)
+    }
+
+    fn access(&self, index: usize) -> Access {
+        if index == 0 { Access::Write } else { accumulating(self.accumulate) }
+    }
+
+    fn reuse(&self) -> &'static [(usize, usize)] {
+        if self.residual { &[(5, 0), (0, 0)] } else { &[(0, 0)] }
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        14 * io.outputs[0].elements() as u64
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        let columns = io.outputs[0].columns() as u64;
+        Bytes(4 * columns * ROW_PARTS as u64 * if self.bias { 2 } else { 1 })
+    }
+
+    fn examples() -> Vec<Example> {
+        let op = |bias, residual, accumulate| Self { bias, residual, accumulate };
+        vec![
+            Example::uniform(op(true, false, false), &[&[2, 3, 5], &[2, 3, 5], &[5], &[2, 3], &[2, 3]]),
+            Example::uniform(op(false, true, true), &[&[1, 37, 67], &[1, 37, 67], &[67], &[1, 37], &[1, 37], &[1, 37, 67]]),
+            Example::uniform(op(true, true, true), &[&[1, 1, 129], &[1, 1, 129], &[129], &[1, 1], &[1, 1], &[1, 1, 129]]),
+        ]
+        .into_iter()
+        .map(|e| e.fill(4, Fill::Positive))
+        .collect()
+    }
+}

@@ -1,0 +1,177 @@
+//! The linear layer: a matrix product over the last extent, with or without bias.
+
+use super::{Access, Example, Io, Operation, ROW_PARTS, Target, accumulating, expect_type, operands};
+use crate::{Backward, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// How a weight matrix lies in memory, so that checkpoints need no transposing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightLayout {
+    /// (in, out): GPT-2's.
+    InOut,
+    /// (out, in): everybody else's, and tied heads.
+    OutIn,
+}
+
+impl WeightLayout {
+    /// (in, out) of a weight.
+    pub fn extents(self, weight: &TensorType) -> (usize, usize) {
+        match self {
+            Self::InOut => (weight.shape[0], weight.shape[1]),
+            Self::OutIn => (weight.shape[1], weight.shape[0]),
+        }
+    }
+}
+
+/// y = x W + b. x: (.., I), weight: (I, O) or (O, I), bias: (O,) if it has one -> y: (.., O).
+/// Saves x. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Linear {
+    /// Layout of the weight.
+    pub layout: WeightLayout,
+    /// Whether there is a bias.
+    pub bias: bool,
+}
+
+/// dx = dy Wᵀ. dy: (.., O), weight -> dx: (.., I). Scratch: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinearInputGrad {
+    /// Layout of the weight.
+    pub layout: WeightLayout,
+}
+
+/// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout, dbias: (O,) if it has one.
+/// Scratch: `ROW_PARTS` partial sums of dbias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinearWeightGrad {
+    /// Layout of the weight.
+    pub layout: WeightLayout,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Whether the results add to what is there.
+    pub accumulate: bool,
+}
+
+fn product_flops(rows: usize, inner: usize, columns: usize) -> u64 {
+    2 * (rows * inner * columns) as u64
+}
+
+/// `ty` with its last extent replaced.
+fn with_columns(ty: &TensorType, columns: usize) -> TensorType {
+    let mut ty = ty.clone();
+    *ty.shape.last_mut().expect("operands of a linear layer have extents") = columns;
+    ty
+}
+
+impl Operation for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let (x, weight) = if self.bias {
+            let [x, weight, bias] = operands("linear", inputs)?;
+            expect_type("linear", "bias", bias, &TensorType::f32(&[self.layout.extents(weight).1]))?;
+            (x, weight)
+        } else {
+            let [x, weight] = operands("linear", inputs)?;
+            (x, weight)
+        };
+        let (from, to) = self.layout.extents(weight);
+        expect_type("linear", "x", x, &with_columns(x, from))?;
+        Ok(vec![with_columns(x, to)])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let (dy, x, weight) = (cx.upstream(0)?, cx.input(0), cx.input(1));
+        let Self { layout, bias } = *self;
+        if cx.wants(1) {
+            let make = |accumulate: &[bool]| LinearWeightGrad { layout, bias, accumulate: accumulate[0] }.into();
+            cx.push_to_parameters(make, &[x, dy], &[], if bias { &[1, 2] } else { &[1] })?;
+        }
+        if cx.wants(0) {
+            let dx = cx.push(LinearInputGrad { layout }, &[dy, weight])?[0];
+            cx.give(0, dx)?;
+        }
+        Ok(())
+    }
+
+    fn examples() -> Vec<Example> {
+        let op = |layout, bias| Self { layout, bias };
+        vec![
+            Example::uniform(op(WeightLayout::InOut, true), &[&[2, 3, 5], &[5, 7], &[7]]),
+            Example::uniform(op(WeightLayout::OutIn, false), &[&[1, 19, 33], &[17, 33]]),
+            Example::uniform(op(WeightLayout::OutIn, true), &[&[1, 1, 33], &[65, 33], &[65]]),
+        ]
+    }
+}
+
+impl Operation for LinearInputGrad {
+    fn name(&self) -> &'static str {
+        "linear_input_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [dy, weight] = operands("linear_input_grad", inputs)?;
+        let (from, to) = self.layout.extents(weight);
+        expect_type("linear_input_grad", "dy", dy, &with_columns(dy, to))?;
+        Ok(vec![with_columns(dy, from)])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
+    }
+
+    fn examples() -> Vec<Example> {
+        vec![
+            Example::uniform(Self { layout: WeightLayout::InOut }, &[&[2, 3, 7], &[5, 7]]),
+            Example::uniform(Self { layout: WeightLayout::OutIn }, &[&[1, 19, 17], &[17, 33]]),
+        ]
+    }
+}
+
+impl Operation for LinearWeightGrad {
+    fn name(&self) -> &'static str {
+        "linear_weight_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x, dy] = operands("linear_weight_grad", inputs)?;
+        expect_type("linear_weight_grad", "dy", dy, &with_columns(x, dy.columns()))?;
+        let (from, to) = (x.columns(), dy.columns());
+        let weight = match self.layout {
+            WeightLayout::InOut => TensorType::f32(&[from, to]),
+            WeightLayout::OutIn => TensorType::f32(&[to, from]),
+        };
+        let mut outputs = vec![weight];
+        outputs.extend(self.bias.then(|| TensorType::f32(&[to])));
+        Ok(outputs)
+    }
+
+    fn access(&self, _index: usize) -> Access {
+        accumulating(self.accumulate)
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].columns())
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        if self.bias { Bytes(4 * (ROW_PARTS * io.inputs[1].columns()) as u64) } else { Bytes::ZERO }
+    }
+
+    fn examples() -> Vec<Example> {
+        let op = |layout, bias, accumulate| Self { layout, bias, accumulate };
+        vec![
+            Example::uniform(op(WeightLayout::InOut, true, false), &[&[2, 3, 5], &[2, 3, 7]]),
+            Example::uniform(op(WeightLayout::OutIn, false, true), &[&[1, 19, 33], &[1, 19, 17]]),
+            Example::uniform(op(WeightLayout::OutIn, true, true), &[&[1, 50, 33], &[1, 50, 65]]),
+        ]
+    }
+}

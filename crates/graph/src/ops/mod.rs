@@ -1,0 +1,295 @@
+//! The ops. One file each says everything about an op: results, gradient, arithmetic, memory traffic, scratch, and
+//! the examples that enrol it in every oracle. What an op computes is defined by its reference kernel in `exec`.
+//!
+//! To add one: its file, a line in `ops!` below, a reference kernel and a fast kernel; the compiler lists the rest.
+//!
+//! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
+
+mod adamw;
+mod add;
+mod attention;
+mod cached_attention;
+mod dropout;
+mod embedding;
+mod gelu;
+mod grad_clip;
+mod grad_norm;
+mod head_loss;
+mod layer_norm;
+mod linear;
+mod positions;
+mod take_row;
+
+pub use adamw::AdamW;
+pub use add::Add;
+pub use attention::{ATTENTION_ROWS, Attention, AttentionGrad};
+pub use cached_attention::CachedAttention;
+pub use dropout::{Dropout, DropoutKey};
+pub use embedding::{Embedding, EmbeddingGrad};
+pub use gelu::{Gelu, GeluGrad};
+pub use grad_clip::GradClip;
+pub use grad_norm::{GradNorm, NORM_BLOCK};
+pub use head_loss::{HeadLoss, HeadLossGrad};
+pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
+pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+pub use positions::{Positions, PositionsGrad};
+pub use take_row::TakeRow;
+
+use crate::{Backward, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// Numbers that differ from one execution of a program to the next. They reach kernels by value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Scalars {
+    /// Seed of the run.
+    pub seed: u64,
+    /// The optimizer step being made, counted from 1.
+    pub step: u64,
+    /// Learning rate of this step.
+    pub learning_rate: f32,
+    /// Number of the micro-batch's first sample, counted over the whole run: dropout is keyed by it.
+    pub first_sample: u64,
+    /// What the sum of token losses is multiplied by: one over the number of targets in the global batch.
+    pub loss_scale: f32,
+    /// Sampling: the position of the first token that is fed.
+    pub position: u32,
+    /// Sampling: which of the fed rows the logits are wanted of.
+    pub row: u32,
+}
+
+impl Default for Scalars {
+    fn default() -> Self {
+        Self { seed: 0, step: 1, learning_rate: 0.0, first_sample: 0, loss_scale: 1.0, position: 0, row: 0 }
+    }
+}
+
+/// How a node uses one of its outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Every element is written; what was there does not matter.
+    Write,
+    /// What was there is read, then written.
+    ReadWrite,
+}
+
+/// The kinds of device that an op may need different scratch on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// The processor's cores.
+    Cpu,
+}
+
+/// What a plan is made for, as far as ops care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The kind of device.
+    pub device: DeviceKind,
+    /// Workers that run at the same time, each of which may need scratch of its own.
+    pub threads: usize,
+}
+
+/// The types of a node's operands and results.
+#[derive(Debug, Clone)]
+pub struct Io<'a> {
+    /// Operands in the op's order.
+    pub inputs: Vec<&'a TensorType>,
+    /// Results in the op's order.
+    pub outputs: Vec<&'a TensorType>,
+}
+
+/// What an op says about itself.
+pub trait Operation {
+    /// A short name, part of the names of the tensors it makes.
+    fn name(&self) -> &'static str;
+
+    /// Types of the results. Errors: `ShapeMismatch` with what was expected and found.
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError>;
+
+    /// How output `index` is used.
+    fn access(&self, _index: usize) -> Access {
+        Access::Write
+    }
+
+    /// Pairs (input, output) such that the output may take the place of an input which nobody reads afterwards.
+    fn reuse(&self) -> &'static [(usize, usize)] {
+        &[]
+    }
+
+    /// Floating point operations; a multiply-add counts as two.
+    fn flops(&self, io: &Io) -> u64;
+
+    /// Bytes read from and written to device memory by a kernel that passes over its operands once.
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        let read = io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>();
+        let written = io.outputs.iter().map(|t| t.bytes()).sum::<Bytes>();
+        let updated = (0..io.outputs.len())
+            .filter(|&i| self.access(i) == Access::ReadWrite)
+            .map(|i| io.outputs[i].bytes())
+            .sum::<Bytes>();
+        read + written + updated
+    }
+
+    /// Working memory of the kernel.
+    fn scratch(&self, _io: &Io, _target: &Target) -> Bytes {
+        Bytes::ZERO
+    }
+
+    /// Emits the nodes of the gradient.
+    fn backward(&self, _cx: &mut Backward) -> Result<(), GraphError> {
+        Err(GraphError::NotDifferentiable { op: self.name() })
+    }
+
+    /// Cases that every oracle runs: finite differences, fast against reference, bounds, scratch.
+    fn examples() -> Vec<Example>
+    where
+        Self: Sized;
+}
+
+/// How an oracle fills an operand of an example.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fill {
+    /// Uniform in [-1, 1].
+    Uniform,
+    /// Uniform in [0.5, 1.5]: reciprocal deviations, second moments, scales.
+    Positive,
+    /// Integers in [0, n).
+    Index(i32),
+    /// Integers in [-1, n): some rows have no target.
+    Target(i32),
+}
+
+/// A case of an op.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    /// The op with its attributes.
+    pub op: Op,
+    /// Operands: type and contents.
+    pub inputs: Vec<(TensorType, Fill)>,
+    /// What outputs hold beforehand, where they are updated in place.
+    pub state: Fill,
+    /// The run's scalars.
+    pub scalars: Scalars,
+}
+
+impl Example {
+    /// A case with float operands filled uniformly.
+    pub(crate) fn uniform(op: impl Into<Op>, shapes: &[&[usize]]) -> Self {
+        let inputs = shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect();
+        let scalars = Scalars { seed: 7, step: 3, learning_rate: 1e-2, first_sample: 5, loss_scale: 0.25, ..Scalars::default() };
+        Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
+    }
+
+    /// Fills operand `index` otherwise.
+    pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
+        self.inputs[index].1 = fill;
+        if matches!(fill, Fill::Index(_) | Fill::Target(_)) {
+            self.inputs[index].0.dtype = crate::DType::I32;
+        }
+        self
+    }
+}
+
+macro_rules! ops {
+    ($($name:ident),* $(,)?) => {
+        /// Any op, as plain data.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[expect(missing_docs, reason = "each variant is documented at the struct that it holds")]
+        pub enum Op {
+            $($name($name)),*
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Self {
+                Self::$name(op)
+            }
+        })*
+
+        impl std::ops::Deref for Op {
+            type Target = dyn Operation;
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Self::$name(op) => op),*
+                }
+            }
+        }
+
+        impl Op {
+            /// The examples of every op.
+            pub fn all_examples() -> Vec<Example> {
+                let mut all = Vec::new();
+                $(all.extend($name::examples());)*
+                all
+            }
+
+            /// The variants' names, so that an oracle can prove that it covers them all.
+            pub const VARIANTS: &[&str] = &[$(stringify!($name)),*];
+
+            /// This variant's name.
+            pub fn variant(&self) -> &'static str {
+                match self {
+                    $(Self::$name(_) => stringify!($name)),*
+                }
+            }
+        }
+    };
+}
+
+ops!(
+    AdamW,
+    Add,
+    Attention,
+    AttentionGrad,
+    CachedAttention,
+    Dropout,
+    Embedding,
+    EmbeddingGrad,
+    Gelu,
+    GeluGrad,
+    GradClip,
+    GradNorm,
+    HeadLoss,
+    HeadLossGrad,
+    LayerNorm,
+    LayerNormGrad,
+    Linear,
+    LinearInputGrad,
+    LinearWeightGrad,
+    Positions,
+    PositionsGrad,
+    TakeRow,
+);
+
+/// The operands as an array, or `ShapeMismatch` if their number is wrong.
+fn operands<'a, const N: usize>(
+    op: &'static str,
+    inputs: &[&'a TensorType],
+) -> Result<[&'a TensorType; N], GraphError> {
+    <[&TensorType; N]>::try_from(inputs)
+        .map_err(|_| GraphError::ShapeMismatch { op, problem: format!("takes {N} operands, found {}", inputs.len()) })
+}
+
+/// `ShapeMismatch` unless `found` is exactly `expected`.
+fn expect_type(op: &'static str, what: &str, found: &TensorType, expected: &TensorType) -> Result<(), GraphError> {
+    if found == expected {
+        return Ok(());
+    }
+    let problem = format!("{what} must be {:?} {:?}, found {:?} {:?}", expected.dtype, expected.shape, found.dtype, found.shape);
+    Err(GraphError::ShapeMismatch { op, problem })
+}
+
+/// `ShapeMismatch` unless `found` has `rank` extents, none of them zero.
+fn expect_rank(op: &'static str, what: &str, found: &TensorType, rank: usize) -> Result<(), GraphError> {
+    if found.shape.len() == rank && !found.shape.contains(&0) {
+        return Ok(());
+    }
+    let problem = format!("{what} must have {rank} extents above zero, found {:?}", found.shape);
+    Err(GraphError::ShapeMismatch { op, problem })
+}
+
+/// The access of an output that either adds to what is there or sets it.
+const fn accumulating(accumulate: bool) -> Access {
+    if accumulate { Access::ReadWrite } else { Access::Write }
+}

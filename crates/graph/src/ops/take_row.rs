@@ -1,0 +1,36 @@
+//! Picks one token's row, chosen when the program runs: logits are wanted of the last token only.
+
+use super::{Example, Io, Operation, expect_rank, operands};
+use crate::{GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// y = x[0, `Scalars::row`]. x: (1, T, C) -> y: (1, 1, C). Scratch: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeRow;
+
+impl Operation for TakeRow {
+    fn name(&self) -> &'static str {
+        "take_row"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x] = operands("take_row", inputs)?;
+        expect_rank("take_row", "x", x, 3)?;
+        Ok(vec![TensorType::f32(&[1, 1, x.columns()])])
+    }
+
+    fn flops(&self, _io: &Io) -> u64 {
+        0
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        Bytes(2 * io.outputs[0].bytes().0)
+    }
+
+    fn examples() -> Vec<Example> {
+        let mut second = Example::uniform(Self, &[&[1, 3, 5]]);
+        second.scalars.row = 1;
+        vec![second]
+    }
+}

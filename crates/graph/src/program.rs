@@ -1,0 +1,261 @@
+//! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in the order of
+//! execution. The builder appends nodes whose outputs it infers from the op.
+
+use crate::{Access, DType, GraphError, Init, Io, Op, Role, Storage, Tensor, TensorId, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// One op applied to tensors. SSA but for outputs that the op declares as [`Access::ReadWrite`], and for persistent
+/// tensors, which several nodes may write.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// What is done.
+    pub op: Op,
+    /// Operands in the op's order.
+    pub inputs: Vec<TensorId>,
+    /// Results in the op's order.
+    pub outputs: Vec<TensorId>,
+    /// The model's block (layer) that the node belongs to, for levers that work per block.
+    pub block: Option<u32>,
+}
+
+/// Tensors of a program that the host writes before it runs or reads after it ran.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// Token ids (B, T), written by the host.
+    pub tokens: Option<TensorId>,
+    /// Target ids (B, T), written by the host; negative means "no target here".
+    pub targets: Option<TensorId>,
+    /// Mean loss (1), accumulated over micro-batches; read by the host.
+    pub loss: Option<TensorId>,
+    /// Norm of all gradients together (1); read by the host.
+    pub grad_norm: Option<TensorId>,
+    /// Logits of one position (V); read by the host.
+    pub logits: Option<TensorId>,
+}
+
+impl Ports {
+    /// What the host writes before the program runs.
+    pub fn fed(&self) -> impl Iterator<Item = TensorId> {
+        [self.tokens, self.targets].into_iter().flatten()
+    }
+
+    /// What the host reads after the program ran.
+    pub fn fetched(&self) -> impl Iterator<Item = TensorId> {
+        [self.loss, self.grad_norm, self.logits].into_iter().flatten()
+    }
+}
+
+/// A list of nodes that runs as a whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `prefill` or `sample`.
+    pub name: String,
+    /// In the order of execution.
+    pub nodes: Vec<Node>,
+    /// Where the host takes part.
+    pub ports: Ports,
+}
+
+/// A trained parameter and what belongs to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// The weights.
+    pub tensor: TensorId,
+    /// How they start.
+    pub init: Init,
+    /// Whether weight decay applies: not to norms and biases.
+    pub decay: bool,
+    /// Gradient, first and second moment, where the graph trains.
+    pub training: Option<[TensorId; 3]>,
+}
+
+/// Tensors, parameters and programs.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Graph {
+    /// All tensors of all programs; a [`TensorId`] is an index into this.
+    pub tensors: Vec<Tensor>,
+    /// The trained parameters in the order of their declaration.
+    pub parameters: Vec<Parameter>,
+    /// The programs that share the arena.
+    pub programs: Vec<Program>,
+}
+
+impl Graph {
+    /// Adds a tensor.
+    pub fn tensor(&mut self, name: impl Into<String>, ty: TensorType, role: Role, storage: Storage) -> TensorId {
+        let id = TensorId(u32::try_from(self.tensors.len()).expect("a graph has fewer than 2^32 tensors"));
+        self.tensors.push(Tensor { name: name.into(), ty, role, storage });
+        id
+    }
+
+    /// Declares a parameter.
+    pub fn parameter(&mut self, name: impl Into<String>, shape: &[usize], init: Init, decay: bool) -> TensorId {
+        let tensor = self.tensor(name, TensorType::f32(shape), Role::Weight, Storage::Persistent);
+        self.parameters.push(Parameter { tensor, init, decay, training: None });
+        tensor
+    }
+
+    /// Gives every parameter a gradient and two moments, all persistent.
+    pub fn declare_training_state(&mut self) {
+        for index in 0..self.parameters.len() {
+            let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
+            let mut state = |suffix: &str, role| {
+                self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent)
+            };
+            let training =
+                [state("grad", Role::Gradient), state("exp_avg", Role::Optimizer), state("exp_avg_sq", Role::Optimizer)];
+            self.parameters[index].training = Some(training);
+        }
+    }
+
+    /// Number of trained parameters (elements, not tensors).
+    pub fn parameter_count(&self) -> u64 {
+        self.parameters.iter().map(|p| self[p.tensor].ty.elements() as u64).sum()
+    }
+
+    /// The program of this name.
+    pub fn program(&self, name: &str) -> Option<&Program> {
+        self.programs.iter().find(|p| p.name == name)
+    }
+
+    /// The types of a node's operands and results.
+    pub fn io<'a>(&'a self, inputs: &[TensorId], outputs: &[TensorId]) -> Io<'a> {
+        let types = |ids: &[TensorId]| ids.iter().map(|&id| &self[id].ty).collect();
+        Io { inputs: types(inputs), outputs: types(outputs) }
+    }
+}
+
+impl std::ops::Index<TensorId> for Graph {
+    type Output = Tensor;
+    fn index(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.index()]
+    }
+}
+
+/// Appends nodes to a program that is being written.
+#[derive(Debug)]
+pub struct ProgramBuilder<'g> {
+    /// The graph that the program belongs to.
+    pub graph: &'g mut Graph,
+    /// What was appended so far.
+    pub nodes: Vec<Node>,
+    /// Where the host takes part.
+    pub ports: Ports,
+    block: Option<u32>,
+    scope: String,
+}
+
+impl<'g> ProgramBuilder<'g> {
+    /// An empty program.
+    pub fn new(graph: &'g mut Graph) -> Self {
+        Self { graph, nodes: Vec::new(), ports: Ports::default(), block: None, scope: String::new() }
+    }
+
+    /// Names the place in the model that the next nodes belong to, and its block if it is in one.
+    pub fn scope(&mut self, scope: impl Into<String>, block: Option<u32>) {
+        self.scope = scope.into();
+        self.block = block;
+    }
+
+    /// A tensor that the host writes before the program runs.
+    pub fn input(&mut self, name: &str, shape: &[usize], dtype: DType) -> TensorId {
+        let ty = TensorType { shape: shape.to_vec(), dtype };
+        self.graph.tensor(name, ty, Role::Staging, Storage::Transient)
+    }
+
+    /// Appends a node with fresh outputs, as the op infers them, and returns these.
+    pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
+        let op = op.into();
+        let types = self.infer(&op, inputs)?;
+        let outputs = types
+            .into_iter()
+            .enumerate()
+            .map(|(index, ty)| {
+                let name = self.name_output(&op, index);
+                self.graph.tensor(name, ty, Role::Activation, Storage::Transient)
+            })
+            .collect::<Vec<_>>();
+        self.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone(), block: self.block });
+        Ok(outputs)
+    }
+
+    /// Like [`push`](Self::push), for ops with a single output.
+    pub fn apply(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<TensorId, GraphError> {
+        Ok(self.push(op, inputs)?[0])
+    }
+
+    /// Appends a node; `Some` outputs are tensors that exist already, `None` ones are made.
+    pub fn push_into(
+        &mut self,
+        op: impl Into<Op>,
+        inputs: &[TensorId],
+        outputs: &[Option<TensorId>],
+    ) -> Result<Vec<TensorId>, GraphError> {
+        let op = op.into();
+        let types = self.infer(&op, inputs)?;
+        if types.len() != outputs.len() {
+            let problem = format!("makes {} outputs, {} were named", types.len(), outputs.len());
+            return Err(GraphError::ShapeMismatch { op: op.name(), problem });
+        }
+        let mut ids = Vec::with_capacity(outputs.len());
+        for (index, (ty, given)) in types.into_iter().zip(outputs).enumerate() {
+            ids.push(match *given {
+                Some(id) if self.graph[id].ty == ty => id,
+                Some(id) => {
+                    let problem = format!("output {index} is {ty:?}, `{}` is {:?}", self.graph[id].name, self.graph[id].ty);
+                    return Err(GraphError::ShapeMismatch { op: op.name(), problem });
+                }
+                None => {
+                    let name = self.name_output(&op, index);
+                    self.graph.tensor(name, ty, Role::Activation, Storage::Transient)
+                }
+            });
+        }
+        self.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: ids.clone(), block: self.block });
+        Ok(ids)
+    }
+
+    /// Ends the program: drops nodes that nobody needs and hands it to the graph.
+    pub fn finish(self, name: &str) {
+        let nodes = drop_dead_nodes(self.graph, self.nodes, &self.ports);
+        self.graph.programs.push(Program { name: name.to_owned(), nodes, ports: self.ports });
+    }
+
+    fn infer(&self, op: &Op, inputs: &[TensorId]) -> Result<Vec<TensorType>, GraphError> {
+        let types = inputs.iter().map(|&id| &self.graph[id].ty).collect::<Vec<_>>();
+        op.infer(&types)
+    }
+
+    fn name_output(&self, op: &Op, index: usize) -> String {
+        let separator = if self.scope.is_empty() { "" } else { "/" };
+        match index {
+            0 => format!("{}{separator}{}", self.scope, op.name()),
+            n => format!("{}{separator}{}.{n}", self.scope, op.name()),
+        }
+    }
+}
+
+/// Keeps the nodes that write a port, a tensor which outlives the program, or something that a kept node reads.
+fn drop_dead_nodes(graph: &Graph, nodes: Vec<Node>, ports: &Ports) -> Vec<Node> {
+    let mut needed = vec![false; graph.tensors.len()];
+    for id in ports.fetched() {
+        needed[id.index()] = true;
+    }
+    let mut kept = Vec::with_capacity(nodes.len());
+    for node in nodes.into_iter().rev() {
+        let lives = node.outputs.iter().any(|&id| needed[id.index()] || graph[id].storage != Storage::Transient);
+        if lives {
+            for &id in &node.inputs {
+                needed[id.index()] = true;
+            }
+            for (index, &id) in node.outputs.iter().enumerate() {
+                if node.op.access(index) == Access::ReadWrite {
+                    needed[id.index()] = true;
+                }
+            }
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    kept
+}

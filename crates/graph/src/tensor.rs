@@ -1,0 +1,130 @@
+//! Tensors: a type (shape and dtype), a role, and how long the bytes must stay.
+
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// Index of a tensor in its graph, and later in the Plan made from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    /// The index as a `usize`.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Element type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// IEEE single precision.
+    F32,
+    /// Signed 32-bit integers: token ids and targets.
+    I32,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size_bytes(self) -> u64 {
+        match self {
+            Self::F32 | Self::I32 => 4,
+        }
+    }
+}
+
+/// Shape and dtype: all that an op needs to know of an operand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorType {
+    /// Extents, outermost first; row-major and contiguous.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+}
+
+impl TensorType {
+    /// A float tensor.
+    pub fn f32(shape: &[usize]) -> Self {
+        Self { shape: shape.to_vec(), dtype: DType::F32 }
+    }
+
+    /// An integer tensor.
+    pub fn i32(shape: &[usize]) -> Self {
+        Self { shape: shape.to_vec(), dtype: DType::I32 }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes without any padding.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.elements() as u64 * self.dtype.size_bytes())
+    }
+
+    /// The last extent: the width of a row.
+    pub fn columns(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// The product of all extents but the last: the number of rows.
+    pub fn rows(&self) -> usize {
+        self.shape[..self.shape.len().saturating_sub(1)].iter().product()
+    }
+}
+
+/// What a tensor is for. The plan's table has one line for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A trained parameter.
+    Weight,
+    /// A parameter's gradient, accumulated over the micro-batches of a step.
+    Gradient,
+    /// A moment of the optimizer.
+    Optimizer,
+    /// Whatever the forward or backward pass hands from op to op, key/value caches too.
+    Activation,
+    /// Working memory of a single op.
+    Scratch,
+    /// What crosses between host and device: token batches in, losses and logits out.
+    Staging,
+}
+
+/// How long a tensor's bytes must stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Storage {
+    /// From the first step of the run to the last, across all programs.
+    Persistent,
+    /// Across repeated executions of one program, as long as no other program runs in between (key/value caches).
+    Carried,
+    /// Within one execution of one program, from the op that writes it to the last that reads it.
+    Transient,
+}
+
+/// A value in the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tensor {
+    /// A path such as `h3/attn/qkv`; parameters carry the name of their family's checkpoints.
+    pub name: String,
+    /// Shape and dtype.
+    pub ty: TensorType,
+    /// What it is for.
+    pub role: Role,
+    /// How long it stays.
+    pub storage: Storage,
+}
+
+/// How a parameter starts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Init {
+    /// All zeros.
+    Zeros,
+    /// All ones.
+    Ones,
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f32),
+}
