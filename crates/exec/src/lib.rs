@@ -1,1 +1,22 @@
-//! Devices and the loop that executes a plan.
+//! Carrying out plans: devices, their kernels, and the loop over a program's steps.
+//!
+//! A device reserves the plan's arena once and never asks for memory again. Read next: `device.rs`, `executor.rs`,
+//! `reference/mod.rs` (what the ops mean), `cpu/mod.rs` (fast), `null.rs` (no arithmetic, only checks).
+
+mod arena;
+mod call;
+mod cpu;
+mod cpu_device;
+mod device;
+mod executor;
+mod null;
+mod philox;
+pub mod reference;
+
+pub use call::{Call, Input};
+pub use cpu::run as run_cpu_kernel;
+pub use cpu_device::CpuDevice;
+pub use device::{Device, DeviceError, MemoryReport};
+pub use executor::run_program;
+pub use null::NullDevice;
+pub use philox::{dropout_bits, dropout_threshold, normal_pair, philox};

@@ -1,1 +1,21 @@
-//! Where every byte lies and when: schedule, arena, search.
+//! Where every byte of a run lies, and when: from a graph and a budget to a Plan.
+//!
+//! Pure: the same input gives the same Plan, byte for byte; no clock, no files, no threads. Running a plan is the
+//! business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search.rs` (how a
+//! configuration is chosen), `validate.rs` (why it is believed), `arena/` (packing).
+
+pub mod arena;
+mod layout;
+mod levers;
+mod lifetimes;
+mod plan;
+mod request;
+mod search;
+mod validate;
+
+pub use layout::{ALIGNMENT, lay_out};
+pub use levers::default_head_chunk;
+pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
+pub use request::{PlanError, Request};
+pub use search::{Found, Misfit, Nearest, divisors, plan_sampling, search};
+pub use validate::{PlanViolation, validate};

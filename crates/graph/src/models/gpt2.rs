@@ -170,6 +170,11 @@ impl Gpt2Config {
         self.n_inner.unwrap_or(4 * self.n_embd)
     }
 
+    /// The widest row of any activation.
+    pub(super) fn widest(&self) -> u128 {
+        (3 * self.n_embd).max(self.inner()) as u128
+    }
+
     pub(super) fn declare(&self, graph: &mut Graph) -> Parameters {
         let (c, std) = (self.n_embd, self.initializer_range);
         // Projections onto the residual stream start smaller, so that its variance does not grow with depth.

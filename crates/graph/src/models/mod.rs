@@ -113,6 +113,20 @@ impl ModelConfig {
         (config.attn_pdrop, config.embd_pdrop, config.resid_pdrop) = (rate, rate, rate);
     }
 
+    /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
+    /// that can't be counted, and for nothing else.
+    pub fn elements_per_token(&self) -> u128 {
+        let Self::Gpt2(config) = self;
+        config.widest() * config.n_layer as u128
+    }
+
+    /// At least as many parameters as there are; for refusing sizes that can't be counted and for ordering models.
+    pub fn parameter_bound(&self) -> u128 {
+        let Self::Gpt2(config) = self;
+        let (c, tables) = (config.n_embd as u128, (config.vocab_size + config.n_positions) as u128);
+        c * (tables + 5 * config.widest() * config.n_layer as u128)
+    }
+
     /// Declares the parameters.
     pub fn declare(&self, graph: &mut Graph) -> Declared {
         let Self::Gpt2(config) = self;

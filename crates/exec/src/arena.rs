@@ -1,0 +1,100 @@
+//! The CPU's arena: one anonymous mapping, and the only place where regions of it become slices.
+//!
+//! The pages come from the system when they are first touched, zeroed; so bytes that a plan reserves for a program
+//! which never runs cost nothing.
+
+use crate::DeviceError;
+use memmap2::MmapMut;
+use plan::Region;
+
+/// A contiguous range of memory that is reserved once.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    memory: MmapMut,
+}
+
+impl Arena {
+    /// Reserves zeroed memory, at least one byte.
+    pub(crate) fn reserve(bytes: u64) -> Result<Self, DeviceError> {
+        let refused = |reason: String| DeviceError::Refused { bytes, reason };
+        let length = usize::try_from(bytes).map_err(|e| refused(e.to_string()))?.max(1);
+        let memory = MmapMut::map_anon(length).map_err(|e| refused(e.to_string()))?;
+        #[cfg(target_os = "linux")]
+        // Large pages spare the processor most of its address translation; where they are off, nothing is lost.
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        Ok(Self { memory })
+    }
+
+    /// The bytes of a region. Panics if it lies outside.
+    pub(crate) fn bytes(&self, region: Region) -> &[u8] {
+        &self.memory[region.offset as usize..region.end() as usize]
+    }
+
+    /// The bytes of a region, to be written. Panics if it lies outside.
+    pub(crate) fn bytes_mut(&mut self, region: Region) -> &mut [u8] {
+        &mut self.memory[region.offset as usize..region.end() as usize]
+    }
+
+    /// Several regions at once: those in `shared` to be read, those in `exclusive` to be written.
+    /// Panics if a region lies outside or if an exclusive region overlaps any other region of the call; empty regions
+    /// overlap nothing.
+    pub(crate) fn split<'a>(
+        &'a mut self,
+        shared: &[Region],
+        exclusive: &[Region],
+    ) -> (Vec<&'a [u8]>, Vec<&'a mut [u8]>) {
+        let length = self.memory.len() as u64;
+        for (index, region) in exclusive.iter().enumerate() {
+            for other in shared.iter().chain(&exclusive[..index]) {
+                let apart = region.end() <= other.offset || other.end() <= region.offset;
+                assert!(apart || region.bytes == 0 || other.bytes == 0, "{region:?} overlaps {other:?}");
+            }
+        }
+        for region in shared.iter().chain(exclusive) {
+            assert!(region.offset <= length && region.bytes <= length - region.offset, "{region:?} lies outside");
+        }
+        let base = self.memory.as_mut_ptr();
+        let read = |r: &Region| {
+            // SAFETY: the region lies inside the mapping, and no exclusive region of this call overlaps it (both
+            // asserted above); `self` is borrowed mutably for 'a, so no other call can hand out slices meanwhile.
+            unsafe { std::slice::from_raw_parts(base.add(r.offset as usize).cast_const(), r.bytes as usize) }
+        };
+        let write = |r: &Region| {
+            // SAFETY: as above, and neither a shared nor another exclusive region overlaps it (asserted above).
+            unsafe { std::slice::from_raw_parts_mut(base.add(r.offset as usize), r.bytes as usize) }
+        };
+        (shared.iter().map(read).collect(), exclusive.iter().map(write).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(offset: u64, bytes: u64) -> Region {
+        Region { offset, bytes }
+    }
+
+    #[test]
+    fn disjoint_regions_are_handed_out_together() {
+        let mut arena = Arena::reserve(64).expect("64 bytes");
+        let (_, written) = arena.split(&[], &[region(0, 8), region(8, 8)]);
+        written.into_iter().enumerate().for_each(|(i, slice)| slice.fill(i as u8 + 1));
+        let (read, mut written) = arena.split(&[region(0, 8), region(4, 8)], &[region(32, 4)]);
+        assert_eq!((read[0], &read[1][..5]), (&[1; 8][..], &[1, 1, 1, 1, 2][..]));
+        written[0].copy_from_slice(&read[0][..4]);
+        assert_eq!(arena.bytes(region(32, 4)), [1; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "overlaps")]
+    fn overlap_of_a_written_region_is_refused() {
+        let _ = Arena::reserve(64).expect("64 bytes").split(&[region(0, 9)], &[region(8, 8)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "lies outside")]
+    fn regions_outside_are_refused() {
+        let _ = Arena::reserve(64).expect("64 bytes").split(&[region(60, 8)], &[]);
+    }
+}

@@ -1,0 +1,72 @@
+//! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
+
+use graph::{Scalars, TensorId};
+use plan::{Plan, Step};
+
+/// Why a device could not go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The arena could not be reserved.
+    #[error("{bytes} bytes could not be reserved: {reason}")]
+    Refused {
+        /// Size of the arena.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// A step touches bytes that the plan does not give it. A bug of the planner.
+    #[error("{step}: {problem}")]
+    BadStep {
+        /// The op's name.
+        step: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Data of the wrong size was to be copied.
+    #[error("`{tensor}` has {expected} bytes, {found} were given")]
+    WrongSize {
+        /// The tensor.
+        tensor: String,
+        /// Its bytes.
+        expected: u64,
+        /// Bytes that were handed over.
+        found: u64,
+    },
+}
+
+/// What a device measured about its memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Bytes reserved.
+    pub reserved_bytes: u64,
+    /// End of the highest byte that any step or copy touched.
+    pub high_water_bytes: u64,
+    /// How often the device asked the system for memory.
+    pub allocations: u64,
+}
+
+/// Something that runs the steps of a plan.
+pub trait Device {
+    /// Reserves the plan's arena, the only memory that the device ever takes. Contents are zero.
+    fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
+
+    /// Copies bytes to a tensor.
+    fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Copies a tensor's bytes to the host.
+    fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Tells that a program begins, so that a device which checks can tell its tensors from another's.
+    fn begin(&mut self, _plan: &Plan, _program: usize) {}
+
+    /// Runs one step.
+    fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError>;
+
+    /// Waits until everything that was started is done.
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// What was measured.
+    fn memory(&self) -> MemoryReport;
+}

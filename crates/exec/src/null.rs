@@ -1,0 +1,157 @@
+//! A device without arithmetic. It checks every step of a plan against the bytes: bounds, that operands still hold
+//! what was written, that nothing else was laid over them; and it measures the high-water mark.
+//!
+//! It knows who wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
+
+use crate::{Device, DeviceError, MemoryReport};
+use graph::{Access, Scalars, Storage, TensorId};
+use plan::{Plan, Region, Step};
+use std::collections::BTreeMap;
+
+/// Who wrote a range of bytes last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Tensor(TensorId),
+    Scratch,
+}
+
+/// Checks instead of computing.
+#[derive(Debug, Default)]
+pub struct NullDevice {
+    /// Start of a range -> its end and who wrote it. Ranges don't overlap.
+    written: BTreeMap<u64, (u64, Owner)>,
+    memory: MemoryReport,
+}
+
+impl NullDevice {
+    /// A device without an arena yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records that `owner` wrote `region`: whatever was there is lost.
+    fn overwrite(&mut self, region: Region, owner: Owner) {
+        if region.bytes == 0 {
+            return;
+        }
+        let (start, end) = (region.offset, region.end());
+        let overlapping = self.overlapping(region);
+        for (first, (last, previous)) in overlapping {
+            self.written.remove(&first);
+            if first < start {
+                self.written.insert(first, (start, previous));
+            }
+            if last > end {
+                self.written.insert(end, (last, previous));
+            }
+        }
+        self.written.insert(start, (end, owner));
+    }
+
+    fn overlapping(&self, region: Region) -> Vec<(u64, (u64, Owner))> {
+        let before = self.written.range(..region.offset).next_back();
+        let inside = self.written.range(region.offset..region.end());
+        before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(|(_, (end, _))| *end > region.offset).collect()
+    }
+
+    /// Whether every byte of the region was last written as this tensor.
+    fn holds(&self, region: Region, tensor: TensorId) -> bool {
+        let mut reached = region.offset;
+        for (start, (end, owner)) in self.overlapping(region) {
+            if start > reached || owner != Owner::Tensor(tensor) {
+                return false;
+            }
+            reached = end;
+        }
+        reached >= region.end()
+    }
+
+    fn touch(&mut self, what: &str, region: Region) -> Result<(), DeviceError> {
+        if region.end() > self.memory.reserved_bytes {
+            let problem = format!("{region:?} lies outside the arena of {} bytes", self.memory.reserved_bytes);
+            return Err(DeviceError::BadStep { step: what.to_owned(), problem });
+        }
+        self.memory.high_water_bytes = self.memory.high_water_bytes.max(region.end());
+        Ok(())
+    }
+
+    fn expect(&mut self, what: &str, plan: &Plan, tensor: TensorId) -> Result<(), DeviceError> {
+        let region = plan[tensor].region();
+        self.touch(what, region)?;
+        if self.holds(region, tensor) {
+            return Ok(());
+        }
+        let problem = format!("`{}` does not hold what was written to it", plan[tensor].name);
+        Err(DeviceError::BadStep { step: what.to_owned(), problem })
+    }
+}
+
+impl Device for NullDevice {
+    /// The arena is zeroed like any other, so persistent tensors hold something from the start.
+    fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
+        self.written.clear();
+        let allocations = self.memory.allocations + 1;
+        self.memory = MemoryReport { reserved_bytes: plan.peak_bytes, high_water_bytes: 0, allocations };
+        for (index, tensor) in plan.tensors.iter().enumerate() {
+            if tensor.storage == Storage::Persistent {
+                self.touch("load", tensor.region())?;
+                self.overwrite(tensor.region(), Owner::Tensor(TensorId(index as u32)));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, plan: &Plan, tensor: TensorId, _bytes: &[u8]) -> Result<(), DeviceError> {
+        self.touch("write", plan[tensor].region())?;
+        self.overwrite(plan[tensor].region(), Owner::Tensor(tensor));
+        Ok(())
+    }
+
+    fn read(&mut self, plan: &Plan, tensor: TensorId, _bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.expect("read", plan, tensor)
+    }
+
+    /// A carried tensor may be used by a program without having been written: its op keeps track of what is in it.
+    fn begin(&mut self, plan: &Plan, program: usize) {
+        let outputs = plan.programs[program].steps.iter().flat_map(|s| &s.outputs).copied();
+        let carried = outputs.filter(|&id| plan[id].storage == Storage::Carried).collect::<Vec<_>>();
+        for id in carried {
+            self.overwrite(plan[id].region(), Owner::Tensor(id));
+        }
+    }
+
+    fn run(&mut self, plan: &Plan, step: &Step, _scalars: &Scalars) -> Result<(), DeviceError> {
+        let name = step.op.name();
+        for &input in &step.inputs {
+            self.expect(name, plan, input)?;
+        }
+        if let Some(region) = step.scratch {
+            self.touch(name, region)?;
+            self.overwrite(region, Owner::Scratch);
+        }
+        for (index, &output) in step.outputs.iter().enumerate() {
+            if step.op.access(index) == Access::ReadWrite {
+                self.expect(name, plan, output)?;
+            }
+            self.touch(name, plan[output].region())?;
+            self.overwrite(plan[output].region(), Owner::Tensor(output));
+        }
+        // Nothing that a step wrote, nor an operand that it may not consume, was destroyed by another output.
+        for &output in &step.outputs {
+            self.expect(name, plan, output)?;
+        }
+        for (index, &input) in step.inputs.iter().enumerate() {
+            let consumed = step.op.reuse().iter().any(|&(i, o)| {
+                i == index && step.outputs.get(o).is_some_and(|&out| plan[out].region() == plan[input].region())
+            });
+            if !consumed {
+                self.expect(name, plan, input)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryReport {
+        self.memory
+    }
+}

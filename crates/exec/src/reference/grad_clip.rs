@@ -1,0 +1,12 @@
+//! Reference of `ops/grad_clip.rs`.
+
+use super::{Real, RefCall};
+use graph::ops::GradClip;
+
+pub(super) fn grad_clip<F: Real>(op: &GradClip, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+    outputs[0][0] = call.f(0)[0].map(|norm| match op.max_norm {
+        _ if !norm.is_finite() => f64::NAN,
+        Some(limit) => (f64::from(limit) / (norm + 1e-6)).min(1.0),
+        None => 1.0,
+    });
+}

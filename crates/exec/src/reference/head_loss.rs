@@ -1,0 +1,49 @@
+//! Reference of `ops/head_loss.rs`.
+
+use super::{Real, RefCall, start};
+use graph::ops::HeadLossGrad;
+
+/// The loss, and for each row with a target the slope of the loss in each logit.
+fn loss_and_slopes<F: Real>(call: &RefCall<F>) -> (f64, Vec<Option<Vec<f64>>>) {
+    let (x, weight, targets) = (call.f(0), call.f(1), call.i(2));
+    let (c, v) = (call.io.inputs[0].columns(), call.io.inputs[1].shape[0]);
+    let scale = f64::from(call.scalars.loss_scale);
+    let mut loss = 0.0;
+    let slopes = targets.iter().enumerate().map(|(row, &target)| {
+        let target = usize::try_from(target).ok()?;
+        let logit = |k: usize| (0..c).map(|i| x[row * c + i].to_f64() * weight[k * c + i].to_f64()).sum::<f64>();
+        let logits = (0..v).map(logit).collect::<Vec<_>>();
+        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let lse = largest + logits.iter().map(|l| (l - largest).exp()).sum::<f64>().ln();
+        loss += lse - logits[target];
+        Some((0..v).map(|k| ((logits[k] - lse).exp() - f64::from(k == target)) * scale).collect())
+    });
+    let slopes = slopes.collect();
+    (loss * scale, slopes)
+}
+
+pub(super) fn head_loss<F: Real>(call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+    outputs[0][0] = F::from_f64(loss_and_slopes(call).0);
+}
+
+pub(super) fn head_loss_grad<F: Real>(op: &HeadLossGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+    let (x, weight, c) = (call.f(0), call.f(1), call.io.inputs[0].columns());
+    let (loss, slopes) = loss_and_slopes(call);
+    start(op.accumulate_loss, &mut outputs[0]);
+    outputs[0][0] += F::from_f64(loss);
+    let mut dx = vec![0.0; x.len()];
+    let mut dweight = vec![0.0; weight.len()];
+    for (row, slopes) in slopes.iter().enumerate() {
+        for (k, slope) in slopes.iter().flatten().enumerate() {
+            for i in 0..c {
+                dx[row * c + i] += slope * weight[k * c + i].to_f64();
+                dweight[k * c + i] += slope * x[row * c + i].to_f64();
+            }
+        }
+    }
+    outputs[1] = dx.into_iter().map(F::from_f64).collect();
+    start(op.accumulate, &mut outputs[2]);
+    for (total, part) in outputs[2].iter_mut().zip(dweight) {
+        *total += F::from_f64(part);
+    }
+}

@@ -1,0 +1,142 @@
+//! The reference kernels: what each op means, written as plainly as possible and generic over the float, so that
+//! finite differences can be taken in double precision. They run on values of their own, in no arena.
+//!
+//! Nothing here is fast, and nothing here may be shared with the fast kernels that it judges.
+
+mod adamw;
+mod add;
+mod attention;
+mod cached_attention;
+mod dropout;
+mod embedding;
+mod gelu;
+mod grad_clip;
+mod grad_norm;
+mod head_loss;
+mod layer_norm;
+mod linear;
+mod positions;
+mod real;
+mod take_row;
+
+pub use real::Real;
+
+use graph::{DType, Graph, Io, Op, Program, Scalars, TensorId};
+use std::collections::HashMap;
+
+/// The contents of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<F> {
+    /// Floats.
+    Float(Vec<F>),
+    /// Integers.
+    Int(Vec<i32>),
+}
+
+impl<F> Value<F> {
+    /// The floats. Panics if the tensor holds integers: the graph's types exclude that.
+    pub fn floats(&self) -> &[F] {
+        match self {
+            Self::Float(values) => values,
+            Self::Int(_) => panic!("integers where floats are needed"),
+        }
+    }
+
+    /// The integers. Panics if the tensor holds floats: the graph's types exclude that.
+    pub fn ints(&self) -> &[i32] {
+        match self {
+            Self::Int(values) => values,
+            Self::Float(_) => panic!("floats where integers are needed"),
+        }
+    }
+}
+
+/// What a reference kernel is handed.
+#[derive(Debug)]
+pub struct RefCall<'a, F> {
+    /// Operands in the op's order.
+    pub inputs: Vec<&'a Value<F>>,
+    /// Types of operands and results.
+    pub io: Io<'a>,
+    /// The run's scalars.
+    pub scalars: &'a Scalars,
+}
+
+impl<'a, F> RefCall<'a, F> {
+    fn f(&self, index: usize) -> &'a [F] {
+        self.inputs[index].floats()
+    }
+
+    fn i(&self, index: usize) -> &'a [i32] {
+        self.inputs[index].ints()
+    }
+}
+
+/// Runs an op. `outputs` hold what was there before and are overwritten or updated.
+pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+    match op {
+        Op::AdamW(op) => adamw::adamw(op, call, outputs),
+        Op::Add(_) => add::add(call, outputs),
+        Op::Attention(op) => attention::attention(op, call, outputs),
+        Op::AttentionGrad(op) => attention::attention_grad(op, call, outputs),
+        Op::CachedAttention(op) => cached_attention::cached_attention(op, call, outputs),
+        Op::Dropout(op) => dropout::dropout(op, call, outputs),
+        Op::Embedding(_) => embedding::embedding(call, outputs),
+        Op::EmbeddingGrad(op) => embedding::embedding_grad(op, call, outputs),
+        Op::Gelu(_) => gelu::gelu(call, outputs),
+        Op::GeluGrad(_) => gelu::gelu_grad(call, outputs),
+        Op::GradClip(op) => grad_clip::grad_clip(op, call, outputs),
+        Op::GradNorm(_) => grad_norm::grad_norm(call, outputs),
+        Op::HeadLoss(_) => head_loss::head_loss(call, outputs),
+        Op::HeadLossGrad(op) => head_loss::head_loss_grad(op, call, outputs),
+        Op::LayerNorm(op) => layer_norm::layer_norm(op, call, outputs),
+        Op::LayerNormGrad(op) => layer_norm::layer_norm_grad(op, call, outputs),
+        Op::Linear(op) => linear::linear(op, call, outputs),
+        Op::LinearInputGrad(op) => linear::linear_input_grad(op, call, outputs),
+        Op::LinearWeightGrad(op) => linear::linear_weight_grad(op, call, outputs),
+        Op::Positions(op) => positions::positions(op, call, outputs),
+        Op::PositionsGrad(op) => positions::positions_grad(op, call, outputs),
+        Op::TakeRow(_) => take_row::take_row(call, outputs),
+    }
+}
+
+/// Runs a program on `values`, which must hold what is fed and what is persistent; results are added to it.
+pub fn interpret<F: Real>(
+    graph: &Graph,
+    program: &Program,
+    values: &mut HashMap<TensorId, Value<F>>,
+    scalars: &Scalars,
+) {
+    for node in &program.nodes {
+        let mut outputs = node
+            .outputs
+            .iter()
+            .map(|id| match values.remove(id) {
+                Some(Value::Float(present)) => present,
+                _ => vec![F::from_f64(f64::NAN); graph[*id].ty.elements()],
+            })
+            .collect::<Vec<_>>();
+        let call = RefCall {
+            inputs: node.inputs.iter().map(|id| &values[id]).collect(),
+            io: graph.io(&node.inputs, &node.outputs),
+            scalars,
+        };
+        run(&node.op, &call, &mut outputs);
+        values.extend(node.outputs.iter().copied().zip(outputs.into_iter().map(Value::Float)));
+    }
+}
+
+/// A value of this type, filled by `fill`, which gets the element's index.
+pub fn filled<F: Real>(ty: &graph::TensorType, mut fill: impl FnMut(usize) -> f64) -> Value<F> {
+    match ty.dtype {
+        DType::F32 => Value::Float((0..ty.elements()).map(|i| F::from_f64(fill(i))).collect()),
+        DType::I32 => Value::Int((0..ty.elements()).map(|i| fill(i) as i32).collect()),
+    }
+}
+
+/// Zeroes an accumulator that is to be set rather than added to.
+fn start<F: Real>(accumulate: bool, target: &mut [F]) {
+    if !accumulate {
+        target.fill(F::ZERO);
+    }
+}

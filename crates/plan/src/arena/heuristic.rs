@@ -1,0 +1,166 @@
+//! Fast packing: a fixed list of cheap attempts, then repairs of the best ones. Stops at the first
+//! packing that reaches the lower bound. For proofs of optimality, or the last per mille, see
+//! `solver.rs`.
+//!
+//! ```text
+//!   1. orders.rs + place.rs   lay blocks in a given order, each into the lowest gap (or the tightest)
+//!   2. skyline.rs             fill the deepest valley with the longest block that fits into it
+//!   3. here                   those that stick out over the bound go to the front of the order; again
+//! ```
+//!
+//! The first kind is good where long lifespans nest, the second where many short ones alternate in one
+//! place (chunks of a head, parts of a recompute). Work is counted in blocks looked at, not in time, so
+//! the same problem always gives the same packing.
+//!
+//! Sources: the deepest valley is the best-fit heuristic of Burke, Kendall and Whitwell 2004, used for
+//! memory by Sekiyama, Imai, Negishi and Kawachiya 2018; sending the trouble-makers to the front is
+//! squeaky wheel optimization, Joslin and Clements 1999.
+
+use super::compress::Compressed;
+use super::orders::Order;
+use super::place::{Fit, Placer};
+use super::problem::{Problem, Solution};
+use super::skyline::{Prefer, Skyline};
+
+/// Blocks that are looked at for each block of the problem before the best packing so far is taken.
+const WORK_PER_BLOCK: u64 = 14_000;
+/// The work for problems so small that the above would end before the repairs begin.
+const MIN_WORK: u64 = 1_000_000;
+/// Orders that the repairs start from, best first.
+const REPAIRED_ORDERS: usize = 3;
+
+/// One cheap way to a packing.
+#[derive(Debug, Clone, Copy)]
+enum Attempt {
+    InOrder(Order, Fit),
+    Valleys(Prefer),
+}
+
+/// Best first, as measured on training steps (`tests/training.rs`).
+const ATTEMPTS: [Attempt; 15] = [
+    Attempt::InOrder(Order::LoadSize, Fit::Lowest),
+    Attempt::Valleys(Prefer::Width),
+    Attempt::Valleys(Prefer::Size),
+    Attempt::Valleys(Prefer::Area),
+    Attempt::InOrder(Order::Size, Fit::Lowest),
+    Attempt::InOrder(Order::Width, Fit::Lowest),
+    Attempt::InOrder(Order::Area, Fit::Lowest),
+    Attempt::InOrder(Order::LoadWidth, Fit::Lowest),
+    Attempt::InOrder(Order::Start, Fit::Lowest),
+    Attempt::InOrder(Order::End, Fit::Lowest),
+    Attempt::InOrder(Order::Pressure, Fit::Lowest),
+    Attempt::Valleys(Prefer::Left),
+    Attempt::InOrder(Order::Size, Fit::Best),
+    Attempt::InOrder(Order::Area, Fit::Best),
+    Attempt::InOrder(Order::Width, Fit::Best),
+];
+
+/// A packing of `problem`, near its lower bound where it is a training step. Deterministic.
+///
+/// Panics where the problem has no `total_bytes`, or an alignment of 0.
+pub fn pack(problem: &Problem) -> Solution {
+    let compressed = Compressed::new(problem);
+    let offsets = pack_blocks(&compressed);
+    compressed.solution(&offsets)
+}
+
+/// One offset for every block, in units.
+pub(super) fn pack_blocks(problem: &Compressed) -> Vec<u64> {
+    let mut packer = Packer::new(problem);
+    let mut orders = Vec::new();
+    for attempt in ATTEMPTS {
+        if packer.done() {
+            break;
+        }
+        match attempt {
+            Attempt::Valleys(prefer) => packer.valleys(prefer),
+            Attempt::InOrder(order, fit) => {
+                let order = order.sorted(problem);
+                let peak = packer.in_order(&order, fit);
+                orders.push((peak, order));
+            }
+        }
+    }
+    orders.sort_by_key(|(peak, _)| *peak);
+    orders.truncate(REPAIRED_ORDERS);
+    let work_left = packer.budget.saturating_sub(packer.work());
+    for (index, (_, order)) in orders.into_iter().enumerate() {
+        let share = work_left * (index as u64 + 1) / REPAIRED_ORDERS as u64;
+        packer.repair(order, packer.budget - work_left + share);
+    }
+    packer.best
+}
+
+/// The best packing so far, and what it takes to try another.
+struct Packer<'a> {
+    problem: &'a Compressed,
+    bound: u64,
+    budget: u64,
+    placer: Placer,
+    skyline: Skyline,
+    /// The offsets of the latest attempt.
+    offsets: Vec<u64>,
+    /// The offsets of the best attempt, and its peak.
+    best: Vec<u64>,
+    best_peak: u64,
+}
+
+impl<'a> Packer<'a> {
+    fn new(problem: &'a Compressed) -> Self {
+        let n = problem.blocks.len();
+        Self {
+            problem,
+            bound: problem.bound(),
+            budget: (n as u64 * WORK_PER_BLOCK).max(MIN_WORK),
+            placer: Placer::default(),
+            skyline: Skyline::default(),
+            offsets: vec![0; n],
+            best: vec![0; n],
+            best_peak: if n == 0 { 0 } else { u64::MAX },
+        }
+    }
+
+    fn work(&self) -> u64 {
+        self.placer.work + self.skyline.work
+    }
+
+    fn done(&self) -> bool {
+        self.best_peak <= self.bound || self.work() >= self.budget
+    }
+
+    fn in_order(&mut self, order: &[u32], fit: Fit) -> u64 {
+        let peak = self.placer.place(&self.problem.blocks, order, fit, &mut self.offsets);
+        self.keep(peak);
+        peak
+    }
+
+    fn valleys(&mut self, prefer: Prefer) {
+        let peak = self.skyline.fill(self.problem, prefer, &mut self.offsets);
+        self.keep(peak);
+    }
+
+    fn keep(&mut self, peak: u64) {
+        if peak < self.best_peak {
+            self.best_peak = peak;
+            self.best.copy_from_slice(&self.offsets);
+        }
+    }
+
+    /// Lays again and again in an order whose trouble-makers move to the front each time, until `work`
+    /// is reached or the order no longer changes.
+    fn repair(&mut self, mut order: Vec<u32>, work: u64) {
+        while !self.done() && self.work() < work {
+            self.in_order(&order, Fit::Lowest);
+            let sticks_out = |i: u32| {
+                let i = i as usize;
+                self.offsets[i] + self.problem.blocks[i].size > self.bound
+            };
+            let (mut next, rest): (Vec<u32>, Vec<u32>) = order.iter().copied().partition(|&i| sticks_out(i));
+            next.extend(rest);
+            if next == order {
+                break;
+            }
+            order = next;
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The arena: where every byte lies. Buffers with given lifespans and sizes get offsets such that no
+//! two overlap in both time and space, and the peak is small.
+//!
+//! ```text
+//!                                 +-> heuristic.rs --+       milliseconds, nearly always enough
+//!   Problem --> compress.rs ------+                  +--> Solution --> validate.rs
+//!   (problem.rs)                  +-> solver.rs -----+       proves what it says, given the time
+//!       |
+//!       +--> bound.rs: how low a peak can be at best
+//!
+//!   csv.rs: problems and solutions in the public benchmark's format
+//! ```
+//!
+//! Everything here is pure: no clock, no files, no threads, and the same input gives the same bytes.
+//! It knows nothing of tensors and graphs; sizes are plain bytes, times are the caller's ticks.
+
+mod bound;
+mod compress;
+mod csv;
+mod csv_error;
+mod heuristic;
+mod orders;
+mod place;
+mod problem;
+mod skyline;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use bound::{LowerBound, lower_bound};
+pub use csv::{CsvProblem, MAX_TOTAL_BYTES, read_csv, write_csv};
+pub use csv_error::{CsvError, Place};
+pub use heuristic::pack;
+pub use problem::{Buffer, Lifespan, Problem, Solution};
+pub use validate::{Placed, Violation, validate};

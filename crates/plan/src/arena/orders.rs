@@ -1,0 +1,50 @@
+//! The orders in which `place.rs` lays blocks. Which of them are tried, and when, is in `heuristic.rs`.
+
+use super::compress::{Block, Compressed};
+use std::cmp::Reverse;
+
+/// An order of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Longest lifespan first: exact where lifespans nest, as those of saved activations do.
+    Width,
+    /// By start, the longest first: a stack.
+    Start,
+    /// By end, backwards.
+    End,
+    /// Largest first.
+    Size,
+    /// Largest size times lifespan first.
+    Area,
+    /// Those that are live where the load is highest first, and those by size.
+    LoadSize,
+    /// Those that are live where the load is highest first, and those by lifespan.
+    LoadWidth,
+    /// Largest sum of loads of its columns first.
+    Pressure,
+}
+
+impl Order {
+    /// The indices of the blocks in this order; the index itself decides between equals.
+    pub fn sorted(self, problem: &Compressed) -> Vec<u32> {
+        let blocks = &problem.blocks;
+        let by = |key: &dyn Fn(&Block) -> (u64, u64, u64)| {
+            let mut keyed: Vec<_> = blocks.iter().zip(0u32..).map(|(block, i)| (Reverse(key(block)), i)).collect();
+            keyed.sort_unstable();
+            keyed.into_iter().map(|(_, i)| i).collect::<Vec<u32>>()
+        };
+        let down = |column: u32| u64::from(u32::MAX - column);
+        let sum_of_loads = |b: &Block| problem.loads[b.columns()].iter().fold(0, |sum: u64, &l| sum.saturating_add(l));
+        let max_load = |b: &Block| problem.loads[b.columns()].iter().copied().max().unwrap_or(0);
+        match self {
+            Self::Width => by(&|b| (b.width(), b.size, 0)),
+            Self::Start => by(&|b| (down(b.lower), b.width(), b.size)),
+            Self::End => by(&|b| (u64::from(b.upper), b.width(), b.size)),
+            Self::Size => by(&|b| (b.size, b.width(), 0)),
+            Self::Area => by(&|b| (b.size.saturating_mul(b.width()), b.size, 0)),
+            Self::LoadSize => by(&|b| (max_load(b), b.size, b.width())),
+            Self::LoadWidth => by(&|b| (max_load(b), b.width(), b.size)),
+            Self::Pressure => by(&|b| (sum_of_loads(b), b.size, 0)),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is to be packed and where it came to lie: plain data, no algorithm.
+//!
+//! ```text
+//!   offset
+//!     ^
+//!     |     +-------+            A buffer is a rectangle: its lifespan is given (it cannot move
+//!   8 |     |   C   |            left or right), its size is given, its offset is what we choose.
+//!     |  +--+-----+-+----+       Two rectangles may share time or space, never both.
+//!   5 |  |   B    |      |
+//!     |  +--------+  D   |       peak = 8: the highest top of any buffer.
+//!   2 |    +-----++      |
+//!     |    |  A  ||      |
+//!   0 +----+-----++------+---> time
+//! ```
+//!
+//! Next: `bound.rs` (how low the peak can be at best), `heuristic.rs` and `solver.rs` (who choose the
+//! offsets), `validate.rs` (who checks them).
+
+use serde::{Deserialize, Serialize};
+
+/// The half-open time `lower <= t < upper` during which a buffer holds its bytes.
+///
+/// The unit of time is the caller's (the index of a step in a schedule, say). An empty lifespan
+/// (`lower >= upper`) is allowed: such a buffer takes no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Lifespan {
+    /// The first instant at which the buffer is live.
+    pub lower: u64,
+    /// The first instant at which it is dead again.
+    pub upper: u64,
+}
+
+/// A block of memory that must lie at one offset for the whole of its lifespan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Buffer {
+    /// When it is live.
+    pub lifespan: Lifespan,
+    /// Bytes, before rounding up to the problem's alignment. Zero is allowed and takes no room.
+    pub size: u64,
+}
+
+/// Buffers to be laid into one arena so that its peak is small.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What is to be packed. A buffer is named by its index here.
+    pub buffers: Vec<Buffer>,
+    /// Every offset must be a multiple of this (bytes, at least 1), and sizes count rounded up to it.
+    pub alignment: u64,
+}
+
+/// One offset for every buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Solution {
+    /// `offsets[i]` is the first byte of `problem.buffers[i]`. Buffers that take no room lie at 0.
+    pub offsets: Vec<u64>,
+    /// Bytes that the arena must have: the largest `offset + size rounded up` of any buffer that
+    /// takes room.
+    pub peak: u64,
+}
+
+impl Lifespan {
+    /// `lower <= t < upper`.
+    pub const fn new(lower: u64, upper: u64) -> Self {
+        Self { lower, upper }
+    }
+}
+
+impl Buffer {
+    /// `size` bytes that are live for `lower <= t < upper`.
+    pub const fn new(lower: u64, upper: u64, size: u64) -> Self {
+        Self { lifespan: Lifespan::new(lower, upper), size }
+    }
+
+    /// Whether it holds at least one byte for at least one instant.
+    pub const fn takes_room(&self) -> bool {
+        self.size > 0 && self.lifespan.lower < self.lifespan.upper
+    }
+}
+
+impl Problem {
+    /// Bytes of all buffers together, each rounded up to the alignment; `None` beyond 64 bits.
+    ///
+    /// `pack`, `solve` and `lower_bound` panic on a problem without this total, so whoever reads
+    /// sizes from outside asks here first (`read_csv` does).
+    pub fn total_bytes(&self) -> Option<u64> {
+        let rounded = |buffer: &Buffer| buffer.size.checked_next_multiple_of(self.alignment);
+        self.buffers.iter().try_fold(0u64, |sum, buffer| sum.checked_add(rounded(buffer)?))
+    }
+
+    /// Panics unless the alignment is at least 1 and `total_bytes` is within 64 bits, so that no sum
+    /// of sizes overflows later on.
+    pub(super) fn assert_countable(&self) {
+        assert!(self.alignment > 0, "an arena's alignment must be at least 1 byte");
+        assert!(
+            self.total_bytes().is_some(),
+            "{} buffers aligned to {} bytes add up to more than 64 bits",
+            self.buffers.len(),
+            self.alignment
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! The tests of the arena, and the generators of problems that they draw on.
+
+mod bound;
+mod brute;
+mod csv;
+mod pack;
+mod random;
+mod rng;
+mod speed;
+mod training;
+mod validate;

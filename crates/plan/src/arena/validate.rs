@@ -1,0 +1,159 @@
+//! Checks a solution the O(n^2) way. Shares no code with the solver, the heuristics or the bound, not
+//! even the arithmetic of overlap, so that a mistake there cannot hide itself here.
+//!
+//! ```text
+//!   offset
+//!     ^      +------+
+//!     |  +---+XX    |      A clash: shared time *and* shared space. Touching edges are fine, because
+//!     |  |   +XX----+      both lifespans and address ranges are half-open.
+//!     |  +-----+
+//!     +----------------> time
+//! ```
+
+use super::problem::{Lifespan, Problem, Solution};
+use thiserror::Error;
+
+/// Where a buffer lies, for a message about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its index in the problem.
+    pub buffer: usize,
+    /// When it is live.
+    pub lifespan: Lifespan,
+    /// Its first byte.
+    pub offset: u64,
+    /// One past its last byte; its size counts rounded up to the alignment.
+    pub top: u64,
+}
+
+/// What is wrong with a solution. Buffers are named by their index in the problem.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// The problem itself asks for offsets that are multiples of 0.
+    #[error("the problem's alignment is 0, expected at least 1 byte")]
+    ZeroAlignment,
+    /// There are more or fewer offsets than buffers.
+    #[error("the solution has {offsets} offsets for {buffers} buffers")]
+    WrongLength {
+        /// Offsets in the solution.
+        offsets: usize,
+        /// Buffers in the problem.
+        buffers: usize,
+    },
+    /// An offset is not a multiple of the alignment.
+    #[error("buffer {buffer} lies at offset {offset}, which is not a multiple of {alignment}")]
+    Misaligned {
+        /// The buffer.
+        buffer: usize,
+        /// Where it lies.
+        offset: u64,
+        /// What its offset must be a multiple of.
+        alignment: u64,
+    },
+    /// A buffer would end beyond what 64 bits can address.
+    #[error("buffer {buffer} of {size} bytes at offset {offset} ends beyond 64 bits")]
+    Overflow {
+        /// The buffer.
+        buffer: usize,
+        /// Its bytes, before rounding up.
+        size: u64,
+        /// Where it lies.
+        offset: u64,
+    },
+    /// A buffer reaches above the capacity.
+    #[error("buffer {buffer} ends at {top}, over the capacity of {capacity} bytes by {}", top - capacity)]
+    OverCapacity {
+        /// The buffer.
+        buffer: usize,
+        /// One past its last byte.
+        top: u64,
+        /// Bytes that there are.
+        capacity: u64,
+    },
+    /// Two buffers share bytes while both are live.
+    #[error(
+        "buffers {} and {} clash: {} is live in [{}, {}) at bytes [{}, {}), {} is live in [{}, {}) at bytes [{}, {})",
+        .first.buffer, .second.buffer,
+        .first.buffer, .first.lifespan.lower, .first.lifespan.upper, .first.offset, .first.top,
+        .second.buffer, .second.lifespan.lower, .second.lifespan.upper, .second.offset, .second.top
+    )]
+    Clash {
+        /// The buffer with the lower index.
+        first: Placed,
+        /// The buffer with the higher index.
+        second: Placed,
+    },
+    /// The solution's peak is not the highest top of its buffers.
+    #[error("the solution says that its peak is {said} bytes, its buffers reach {reached}")]
+    WrongPeak {
+        /// What the solution says.
+        said: u64,
+        /// The highest top of a buffer.
+        reached: u64,
+    },
+}
+
+/// Whether `solution` is a packing of `problem` within `capacity` (bytes; `None` for any peak).
+///
+/// Buffers of no bytes or of an empty lifespan never clash and reach no height, but their offsets
+/// must be aligned too. Takes O(n^2) time.
+/// Errors: the first `Violation` found, in the order in which the enum lists them.
+pub fn validate(problem: &Problem, solution: &Solution, capacity: Option<u64>) -> Result<(), Violation> {
+    let placed = place_all(problem, solution)?;
+
+    if let Some(capacity) = capacity {
+        for p in &placed {
+            if p.top > capacity {
+                return Err(Violation::OverCapacity { buffer: p.buffer, top: p.top, capacity });
+            }
+        }
+    }
+    for (i, &first) in placed.iter().enumerate() {
+        for &second in &placed[i + 1..] {
+            let apart_in_time =
+                first.lifespan.upper <= second.lifespan.lower || second.lifespan.upper <= first.lifespan.lower;
+            let apart_in_space = first.top <= second.offset || second.top <= first.offset;
+            if !apart_in_time && !apart_in_space {
+                return Err(Violation::Clash { first, second });
+            }
+        }
+    }
+    let mut reached = 0;
+    for p in &placed {
+        reached = reached.max(p.top);
+    }
+    if solution.peak != reached {
+        return Err(Violation::WrongPeak { said: solution.peak, reached });
+    }
+    Ok(())
+}
+
+/// The buffers that take room, with their tops. Errors: everything that is wrong with a single buffer,
+/// apart from the capacity.
+fn place_all(problem: &Problem, solution: &Solution) -> Result<Vec<Placed>, Violation> {
+    let alignment = problem.alignment;
+    if alignment == 0 {
+        return Err(Violation::ZeroAlignment);
+    }
+    if solution.offsets.len() != problem.buffers.len() {
+        return Err(Violation::WrongLength { offsets: solution.offsets.len(), buffers: problem.buffers.len() });
+    }
+    for (buffer, &offset) in solution.offsets.iter().enumerate() {
+        if offset % alignment != 0 {
+            return Err(Violation::Misaligned { buffer, offset, alignment });
+        }
+    }
+    let mut placed = Vec::new();
+    for (buffer, (b, &offset)) in problem.buffers.iter().zip(&solution.offsets).enumerate() {
+        if b.size == 0 || b.lifespan.upper <= b.lifespan.lower {
+            continue;
+        }
+        let blocks = u128::from(b.size).div_ceil(u128::from(alignment));
+        let top = u128::from(offset) + blocks * u128::from(alignment);
+        let Ok(top) = u64::try_from(top) else {
+            return Err(Violation::Overflow { buffer, size: b.size, offset });
+        };
+        placed.push(Placed { buffer, lifespan: b.lifespan, offset, top });
+    }
+    Ok(placed)
+}

@@ -1,0 +1,113 @@
+//! When the tensors of a program are live, and which of them take over the place of another.
+//!
+//! Time 0 is when the host feeds the program; node i runs at time i + 1; the host reads results at time n + 1.
+//! Lifespans are half-open. A result that may take the place of a dying operand shares its buffer:
+//!
+//! ```text
+//!   x ████████┐            one buffer, alive from the birth of x to the death of y
+//!   y         └██████
+//!      gelu_grad runs here
+//! ```
+
+use graph::{Access, Graph, Program, Role, Storage, TensorId};
+use std::collections::HashMap;
+
+/// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) lower: u64,
+    pub(crate) upper: u64,
+    pub(crate) bytes: u64,
+    pub(crate) role: Role,
+}
+
+/// The blocks of a program's transient tensors and scratch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lifetimes {
+    pub(crate) blocks: Vec<Block>,
+    /// The block of each transient tensor of the program.
+    pub(crate) of_tensor: HashMap<TensorId, usize>,
+    /// The block of each node's scratch.
+    pub(crate) of_scratch: HashMap<usize, usize>,
+}
+
+/// Computes lifetimes. `scratch_bytes(node)` is asked once for each node.
+pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn(usize) -> u64) -> Lifetimes {
+    let end = program.nodes.len() as u64 + 2;
+    let last_use = last_uses(graph, program);
+    let mut result = Lifetimes::default();
+    for id in program.ports.fed() {
+        let bytes = graph[id].ty.bytes().0;
+        result.of_tensor.insert(id, result.blocks.len());
+        result.blocks.push(Block { lower: 0, upper: last_use[&id] + 1, bytes, role: graph[id].role });
+    }
+    for (index, node) in program.nodes.iter().enumerate() {
+        let time = index as u64 + 1;
+        for (position, &output) in node.outputs.iter().enumerate() {
+            if graph[output].storage != Storage::Transient || result.of_tensor.contains_key(&output) {
+                continue;
+            }
+            let upper = last_use[&output] + 1;
+            match place_to_take(graph, program, index, position, &last_use, &result) {
+                Some(block) => {
+                    result.blocks[block].upper = upper;
+                    result.of_tensor.insert(output, block);
+                }
+                None => {
+                    result.of_tensor.insert(output, result.blocks.len());
+                    let (bytes, role) = (graph[output].ty.bytes().0, graph[output].role);
+                    result.blocks.push(Block { lower: time, upper, bytes, role });
+                }
+            }
+        }
+        let bytes = scratch_bytes(index);
+        if bytes > 0 {
+            result.of_scratch.insert(index, result.blocks.len());
+            result.blocks.push(Block { lower: time, upper: time + 1, bytes, role: Role::Scratch });
+        }
+    }
+    debug_assert!(result.blocks.iter().all(|b| b.lower < b.upper && b.upper <= end));
+    result
+}
+
+/// The last time at which each tensor is read, or written if nobody reads it.
+fn last_uses(graph: &Graph, program: &Program) -> HashMap<TensorId, u64> {
+    let mut last_use = HashMap::new();
+    for id in program.ports.fed() {
+        last_use.insert(id, 0);
+    }
+    for (index, node) in program.nodes.iter().enumerate() {
+        for &id in node.inputs.iter().chain(&node.outputs) {
+            last_use.insert(id, index as u64 + 1);
+        }
+    }
+    for id in program.ports.fetched().filter(|id| graph[*id].storage == Storage::Transient) {
+        last_use.insert(id, program.nodes.len() as u64 + 1);
+    }
+    last_use
+}
+
+/// The block that output `position` of node `index` may take over: that of an operand which nobody reads afterwards.
+fn place_to_take(
+    graph: &Graph,
+    program: &Program,
+    index: usize,
+    position: usize,
+    last_use: &HashMap<TensorId, u64>,
+    so_far: &Lifetimes,
+) -> Option<usize> {
+    let node = &program.nodes[index];
+    if node.op.access(position) == Access::ReadWrite {
+        return None;
+    }
+    let (output, time) = (node.outputs[position], index as u64 + 1);
+    node.op.reuse().iter().filter(|(_, to)| *to == position).find_map(|&(from, _)| {
+        let operand = *node.inputs.get(from)?;
+        let block = *so_far.of_tensor.get(&operand)?;
+        let dies_here = last_use[&operand] == time && so_far.blocks[block].upper == time + 1;
+        let only_once = node.inputs.iter().filter(|id| **id == operand).count() == 1;
+        let same_size = graph[operand].ty.bytes() == graph[output].ty.bytes();
+        let untaken = node.outputs.iter().all(|other| so_far.of_tensor.get(other) != Some(&block));
+        (dies_here && only_once && same_size && untaken).then_some(block)
+    })
+}

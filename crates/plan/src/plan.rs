@@ -1,0 +1,176 @@
+//! The Plan: plain data that says where every byte of a run lies and what is done in which order. It needs nothing
+//! else to be carried out, and nothing in it is decided later.
+//!
+//! ```text
+//! offset
+//!   peak ┤            ┌────────────┐
+//!        │   ┌────────┤ transients │   a program's tensors, packed over its time
+//!   base ┼───┴────────┴────────────┴─
+//!        │ carried: key/value caches      (only under programs that use them)
+//!        │ staging scalars, moments, gradients, weights: persistent
+//!      0 ┴──────────────────────────── time
+//! ```
+
+use graph::{DType, Op, Ports, Role, Storage, Target, TensorId, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// A tensor with its place. Where it is transient, several may share a place at different times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedTensor {
+    /// As in the graph.
+    pub name: String,
+    /// Shape and dtype.
+    #[serde(flatten)]
+    pub ty: TensorType,
+    /// What it is for.
+    pub role: Role,
+    /// How long its bytes stay.
+    pub storage: Storage,
+    /// First byte in the arena.
+    pub offset: u64,
+}
+
+impl PlannedTensor {
+    /// The bytes that it takes.
+    pub fn region(&self) -> Region {
+        Region { offset: self.offset, bytes: self.ty.elements() as u64 * self.dtype().size_bytes() }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+}
+
+/// A range of bytes in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+impl Region {
+    /// The first byte behind it.
+    pub fn end(self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+/// One op on placed tensors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is done.
+    pub op: Op,
+    /// Operands, as indices into the plan's tensors.
+    pub inputs: Vec<TensorId>,
+    /// Results, as indices into the plan's tensors.
+    pub outputs: Vec<TensorId>,
+    /// Working memory, if the op takes any.
+    pub scratch: Option<Region>,
+}
+
+/// A program whose tensors have places.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedProgram {
+    /// As in the graph.
+    pub name: String,
+    /// End of the highest byte that the program uses.
+    pub peak_bytes: u64,
+    /// Bytes below which the program's peak can't lie: the largest sum of live bytes.
+    pub lower_bound_bytes: u64,
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// What the host writes before and reads after.
+    pub ports: Ports,
+}
+
+/// What the bytes at the moment of the peak are for. The parts and `unused_bytes` sum to the plan's peak.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Parameters.
+    pub weights_bytes: u64,
+    /// Their gradients.
+    pub gradients_bytes: u64,
+    /// Moments.
+    pub optimizer_bytes: u64,
+    /// What ops hand to each other, caches too.
+    pub activations_bytes: u64,
+    /// Working memory of the op that runs at that moment.
+    pub scratch_bytes: u64,
+    /// Token batches, losses, logits.
+    pub staging_bytes: u64,
+    /// What packing could not fill: the distance to the lower bound.
+    pub unused_bytes: u64,
+}
+
+impl Breakdown {
+    /// Adds bytes of a role.
+    pub fn add(&mut self, role: Role, bytes: u64) {
+        *match role {
+            Role::Weight => &mut self.weights_bytes,
+            Role::Gradient => &mut self.gradients_bytes,
+            Role::Optimizer => &mut self.optimizer_bytes,
+            Role::Activation => &mut self.activations_bytes,
+            Role::Scratch => &mut self.scratch_bytes,
+            Role::Staging => &mut self.staging_bytes,
+        } += bytes;
+    }
+}
+
+/// Where every byte of a run lies and what is done in which order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Version of this schema.
+    pub version: u32,
+    /// What the plan must stay under.
+    pub budget_bytes: u64,
+    /// Bytes of the arena.
+    pub peak_bytes: u64,
+    /// Bytes below which no packing of these programs can come.
+    pub lower_bound_bytes: u64,
+    /// Bytes that the run needs in host memory beside the arena, for what the device hands over.
+    pub host_bytes: u64,
+    /// Samples that pass through the model at a time.
+    pub micro_batch: usize,
+    /// Micro-batches of a step.
+    pub accumulation: usize,
+    /// Samples of a step.
+    pub global_batch: usize,
+    /// Tokens of a sample.
+    pub seq_len: usize,
+    /// What the plan is made for.
+    pub target: Target,
+    /// Number of trained parameters.
+    pub parameters: u64,
+    /// What the bytes at the peak are for.
+    pub breakdown: Breakdown,
+    /// All tensors; a [`TensorId`] is an index into this.
+    pub tensors: Vec<PlannedTensor>,
+    /// All programs.
+    pub programs: Vec<PlannedProgram>,
+}
+
+impl Plan {
+    /// Version of the schema that this code writes.
+    pub const VERSION: u32 = 1;
+
+    /// The program of this name.
+    pub fn program(&self, name: &str) -> Option<&PlannedProgram> {
+        self.programs.iter().find(|p| p.name == name)
+    }
+
+    /// The arena's size.
+    pub fn peak(&self) -> Bytes {
+        Bytes(self.peak_bytes)
+    }
+}
+
+impl std::ops::Index<TensorId> for Plan {
+    type Output = PlannedTensor;
+    fn index(&self, id: TensorId) -> &PlannedTensor {
+        &self.tensors[id.index()]
+    }
+}

@@ -1,0 +1,97 @@
+//! What is asked of the planner.
+
+use graph::models::ModelConfig;
+use graph::{GraphError, Optimizer, Target};
+use units::Bytes;
+
+/// A training run to be planned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// What is trained.
+    pub model: ModelConfig,
+    /// How.
+    pub optimizer: Optimizer,
+    /// Samples of a step.
+    pub global_batch: usize,
+    /// Samples at a time; none: the largest divisor of the global batch that fits.
+    pub micro_batch: Option<usize>,
+    /// Tokens of a sample.
+    pub seq_len: usize,
+    /// What the plan must stay under.
+    pub budget: Bytes,
+    /// The device.
+    pub target: Target,
+    /// Whether held-out loss is computed during the run.
+    pub evaluates: bool,
+    /// Tokens that a prompt is read at a time, if the run writes samples.
+    pub sample_prefill: Option<usize>,
+}
+
+/// Why there is nothing to plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// The model can't be built.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A size is zero.
+    #[error("{what} is 0; at least 1 is needed")]
+    Zero {
+        /// Which.
+        what: &'static str,
+    },
+    /// The micro-batch does not divide the global batch.
+    #[error("a micro-batch of {micro_batch} does not divide the global batch of {global_batch}")]
+    NotADivisor {
+        /// Samples at a time.
+        micro_batch: usize,
+        /// Samples of a step.
+        global_batch: usize,
+        /// Micro-batches that do.
+        divisors: Vec<usize>,
+    },
+    /// The run is so large that its bytes can't be counted.
+    #[error("{what} is absurdly large: {value}")]
+    Absurd {
+        /// Which.
+        what: &'static str,
+        /// How large.
+        value: u128,
+    },
+}
+
+/// Larger global batches are a slip of the finger.
+const MOST_SAMPLES: u128 = 1 << 28;
+
+/// Tensors beyond this many elements are refused, so that sums of their bytes stay far inside 64 bits.
+const MOST_ELEMENTS: u128 = 1 << 52;
+
+impl Request {
+    /// Errors: zero sizes, a micro-batch that does not divide, sizes beyond counting, an impossible model.
+    pub fn check(&self) -> Result<(), PlanError> {
+        self.model.validate()?;
+        for (what, value) in [("the global batch", self.global_batch), ("the sequence length", self.seq_len)] {
+            if value == 0 {
+                return Err(PlanError::Zero { what });
+            }
+        }
+        match self.micro_batch {
+            Some(0) => return Err(PlanError::Zero { what: "the micro-batch" }),
+            Some(micro_batch) if self.global_batch % micro_batch != 0 => {
+                let divisors = crate::divisors(self.global_batch);
+                return Err(PlanError::NotADivisor { micro_batch, global_batch: self.global_batch, divisors });
+            }
+            _ => {}
+        }
+        let activations = self.model.elements_per_token() * self.global_batch as u128 * self.seq_len as u128;
+        for (what, value, most) in [
+            ("the global batch", self.global_batch as u128, MOST_SAMPLES),
+            ("the number of activations in a batch", activations, MOST_ELEMENTS),
+            ("the number of parameters", self.model.parameter_bound(), MOST_ELEMENTS),
+        ] {
+            if value > most {
+                return Err(PlanError::Absurd { what, value });
+            }
+        }
+        Ok(())
+    }
+}

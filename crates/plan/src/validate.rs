@@ -1,0 +1,219 @@
+//! Proves that a plan is sound, from the plan alone and the slow way. It shares no code with the solver, the layout or
+//! the lifetimes that made the plan.
+
+use crate::plan::{Plan, PlannedProgram, Region, Step};
+use graph::{Access, Io, Storage, TensorId};
+use std::collections::BTreeMap;
+
+/// What is wrong with a plan. Each is a bug of the planner, or a plan that was tampered with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanViolation {
+    /// Two tensors need the same bytes at the same time.
+    #[error("program `{program}`: {first} and {second} overlap in space while both are live at step {step}")]
+    Overlap {
+        /// Program.
+        program: String,
+        /// Name and place of one.
+        first: String,
+        /// Name and place of the other.
+        second: String,
+        /// A step at which both are live.
+        step: usize,
+    },
+    /// Something lies outside the arena.
+    #[error("{what} ends at byte {end}, the arena has {limit}")]
+    OutOfBounds {
+        /// Name.
+        what: String,
+        /// Where it ends.
+        end: u64,
+        /// Where it may end.
+        limit: u64,
+    },
+    /// The arena is larger than the budget.
+    #[error("the plan takes {peak} bytes, the budget is {budget}")]
+    OverBudget {
+        /// Bytes of the arena.
+        peak: u64,
+        /// Bytes allowed.
+        budget: u64,
+    },
+    /// A tensor is read before anything wrote it.
+    #[error("program `{program}`, step {step}: `{tensor}` is read before it is written")]
+    ReadBeforeWrite {
+        /// Program.
+        program: String,
+        /// Index of the step.
+        step: usize,
+        /// Name.
+        tensor: String,
+    },
+    /// A step names a tensor that is not there, or an operand's type is not what its op takes or makes.
+    #[error("program `{program}`, step {step}: {problem}")]
+    IllTyped {
+        /// Program.
+        program: String,
+        /// Index of the step.
+        step: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// An offset that vector loads can't use.
+    #[error("{what} lies at byte {offset}, which is not a multiple of {alignment}")]
+    Misaligned {
+        /// Name.
+        what: String,
+        /// Where it lies.
+        offset: u64,
+        /// What the offset must be a multiple of.
+        alignment: u64,
+    },
+}
+
+/// Something that occupies bytes from one step to another, both included.
+struct Occupant {
+    name: String,
+    region: Region,
+    first: usize,
+    last: usize,
+    tensor: Option<TensorId>,
+}
+
+/// Checks bounds, alignment, types, reads before writes, and that no two tensors overlap in both time and space.
+pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
+    if plan.peak_bytes > plan.budget_bytes {
+        return Err(PlanViolation::OverBudget { peak: plan.peak_bytes, budget: plan.budget_bytes });
+    }
+    for tensor in &plan.tensors {
+        check_place(&tensor.name, tensor.region(), plan.peak_bytes)?;
+    }
+    for program in &plan.programs {
+        for (index, step) in program.steps.iter().enumerate() {
+            check_types(plan, program, index, step)?;
+        }
+        let occupants = occupants(plan, program)?;
+        for occupant in &occupants {
+            check_place(&occupant.name, occupant.region, plan.peak_bytes)?;
+        }
+        for (index, first) in occupants.iter().enumerate() {
+            for second in &occupants[..index] {
+                check_pair(program, first, second)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_place(what: &str, region: Region, limit: u64) -> Result<(), PlanViolation> {
+    let end = region.offset.checked_add(region.bytes).unwrap_or(u64::MAX);
+    if end > limit {
+        return Err(PlanViolation::OutOfBounds { what: what.to_owned(), end, limit });
+    }
+    if region.offset % crate::ALIGNMENT != 0 {
+        let (offset, alignment) = (region.offset, crate::ALIGNMENT);
+        return Err(PlanViolation::Misaligned { what: what.to_owned(), offset, alignment });
+    }
+    Ok(())
+}
+
+fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step) -> Result<(), PlanViolation> {
+    let ill = |problem: String| PlanViolation::IllTyped { program: program.name.clone(), step: index, problem };
+    if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| id.index() >= plan.tensors.len()) {
+        return Err(ill(format!("tensor {} does not exist", id.index())));
+    }
+    let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect::<Vec<_>>();
+    let (inputs, outputs) = (types(&step.inputs), types(&step.outputs));
+    let made = step.op.infer(&inputs).map_err(|e| ill(e.to_string()))?;
+    if made.iter().collect::<Vec<_>>() != outputs {
+        return Err(ill(format!("{} makes {made:?}, the plan has {outputs:?}", step.op.name())));
+    }
+    let needed = step.op.scratch(&Io { inputs, outputs }, &plan.target).0;
+    let given = step.scratch.map_or(0, |s| s.bytes);
+    if needed != given {
+        return Err(ill(format!("{} declares {needed} bytes of scratch, the plan gives {given}", step.op.name())));
+    }
+    Ok(())
+}
+
+/// What occupies the arena while the program runs. Step 0 is the feeding by the host, the last one the fetching.
+fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, PlanViolation> {
+    let end = program.steps.len() + 1;
+    let mut lives = BTreeMap::<TensorId, (usize, usize)>::new();
+    let stays = |id: TensorId| plan[id].storage != Storage::Transient;
+    for id in program.ports.fed() {
+        lives.insert(id, (0, 0));
+    }
+    for (index, step) in program.steps.iter().enumerate() {
+        let updated = (0..step.outputs.len()).filter(|&i| step.op.access(i) == Access::ReadWrite);
+        for id in step.inputs.iter().copied().chain(updated.map(|i| step.outputs[i])) {
+            match lives.get_mut(&id) {
+                Some(life) => life.1 = index + 1,
+                None if stays(id) => {}
+                None => {
+                    let (program, tensor) = (program.name.clone(), plan[id].name.clone());
+                    return Err(PlanViolation::ReadBeforeWrite { program, step: index, tensor });
+                }
+            }
+        }
+        for id in step.outputs.iter().copied().filter(|&id| !stays(id)) {
+            lives.entry(id).or_insert((index + 1, index + 1)).1 = index + 1;
+        }
+    }
+    for id in program.ports.fetched().filter(|&id| !stays(id)) {
+        match lives.get_mut(&id) {
+            Some(life) => life.1 = end,
+            None => {
+                let (program, tensor) = (program.name.clone(), plan[id].name.clone());
+                return Err(PlanViolation::ReadBeforeWrite { program, step: end, tensor });
+            }
+        }
+    }
+    let uses_carried =
+        program.steps.iter().flat_map(|s| s.outputs.iter()).any(|&id| plan[id].storage == Storage::Carried);
+    let name = |id: TensorId| format!("`{}` at {}", plan[id].name, plan[id].offset);
+    let mut result = Vec::new();
+    for (index, tensor) in plan.tensors.iter().enumerate() {
+        let id = TensorId(index as u32);
+        if tensor.storage == Storage::Persistent || (uses_carried && tensor.storage == Storage::Carried) {
+            let region = tensor.region();
+            result.push(Occupant { name: name(id), region, first: 0, last: end, tensor: Some(id) });
+        }
+    }
+    for (id, (first, last)) in lives {
+        result.push(Occupant { name: name(id), region: plan[id].region(), first, last, tensor: Some(id) });
+    }
+    for (index, step) in program.steps.iter().enumerate() {
+        if let Some(region) = step.scratch {
+            let name = format!("scratch of {} at {}", step.op.name(), region.offset);
+            result.push(Occupant { name, region, first: index + 1, last: index + 1, tensor: None });
+        }
+    }
+    Ok(result)
+}
+
+fn check_pair(program: &PlannedProgram, a: &Occupant, b: &Occupant) -> Result<(), PlanViolation> {
+    let apart_in_space = a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
+    let apart_in_time = a.last < b.first || b.last < a.first;
+    if apart_in_space || apart_in_time || hands_over(program, a, b) || hands_over(program, b, a) {
+        return Ok(());
+    }
+    Err(PlanViolation::Overlap {
+        program: program.name.clone(),
+        first: a.name.clone(),
+        second: b.name.clone(),
+        step: a.first.max(b.first),
+    })
+}
+
+/// Whether `old` dies in the step that makes `new` in the very same bytes, and the step's op allows that.
+fn hands_over(program: &PlannedProgram, old: &Occupant, new: &Occupant) -> bool {
+    let (Some(from), Some(to)) = (old.tensor, new.tensor) else { return false };
+    if old.last != new.first || new.first == 0 || old.first == new.first || old.region != new.region {
+        return false;
+    }
+    let Some(step) = program.steps.get(new.first - 1) else { return false };
+    let uses = step.inputs.iter().filter(|id| **id == from).count();
+    let allowed =
+        step.op.reuse().iter().any(|&(i, o)| step.inputs.get(i) == Some(&from) && step.outputs.get(o) == Some(&to));
+    uses == 1 && allowed
+}

@@ -1,0 +1,137 @@
+//! Plans of real models: pure, valid, close to the lower bound; and the search that chooses among them.
+
+use graph::models::ModelConfig;
+use graph::{DeviceKind, Optimizer, Target};
+use plan::{Found, Plan, PlanError, PlanViolation, Request, search, validate};
+use units::Bytes;
+
+fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget: Bytes) -> Request {
+    let model = ModelConfig::preset(model).expect("a preset");
+    Request {
+        seq_len: model.max_positions(),
+        model,
+        optimizer: Optimizer::default(),
+        global_batch,
+        micro_batch,
+        budget,
+        target: Target { device: DeviceKind::Cpu, threads: 2 },
+        evaluates: true,
+        sample_prefill: Some(32),
+    }
+}
+
+fn found(request: &Request) -> Found {
+    search(request).expect("a sensible request").expect("a plan that fits")
+}
+
+#[test]
+fn invariant_1_pure_the_same_request_gives_the_same_bytes() {
+    let request = request("nano", 32, None, Bytes::gib(1));
+    let text = |plan: &Plan| serde_json::to_string(plan).expect("plans are plain data");
+    assert_eq!(text(&found(&request).plan), text(&found(&request).plan));
+}
+
+#[test]
+fn a_plan_survives_its_serialisation() {
+    let plan = found(&request("nano", 32, None, Bytes::gib(1))).plan;
+    let text = serde_json::to_string(&plan).expect("plans are plain data");
+    assert_eq!(serde_json::from_str::<Plan>(&text).expect("what was written can be read"), plan);
+}
+
+#[test]
+fn arenas_of_gpt2_are_within_one_percent_of_the_lower_bound() {
+    for (model, micro_batch) in [("gpt2", 1), ("gpt2", 4), ("gpt2-medium", 1), ("gpt2-medium", 3), ("nano", 32)] {
+        let plan = found(&request(model, 2 * micro_batch, Some(micro_batch), Bytes::gib(100))).plan;
+        assert_eq!(validate(&plan), Ok(()), "{model}");
+        let ratio = plan.peak_bytes as f64 / plan.lower_bound_bytes as f64;
+        assert!(ratio <= 1.01, "{model} with micro-batch {micro_batch}: {ratio}");
+    }
+}
+
+#[test]
+fn parts_of_the_breakdown_sum_to_the_peak() {
+    let plan = found(&request("gpt2", 4, Some(2), Bytes::gib(100))).plan;
+    let b = plan.breakdown;
+    let parts = [
+        b.weights_bytes,
+        b.gradients_bytes,
+        b.optimizer_bytes,
+        b.activations_bytes,
+        b.scratch_bytes,
+        b.staging_bytes,
+        b.unused_bytes,
+    ];
+    assert_eq!(parts.iter().sum::<u64>(), plan.peak_bytes);
+    assert_eq!((plan.parameters, b.gradients_bytes), (124_439_808, b.weights_bytes));
+}
+
+#[test]
+fn the_largest_micro_batch_that_fits_is_chosen_and_the_next_one_is_told() {
+    let peak = |n| found(&request("nano", 12, Some(n), Bytes::gib(8))).plan.peak();
+    for (budget, expected, next) in [
+        (Bytes::gib(8), 12, None),
+        (peak(12), 12, None),
+        (peak(12) - Bytes(1), 6, Some((12, peak(12)))),
+        (peak(4), 4, Some((6, peak(6)))),
+        (peak(1), 1, Some((2, peak(2)))),
+    ] {
+        let found = found(&request("nano", 12, None, budget));
+        assert_eq!((found.plan.micro_batch, found.next_larger), (expected, next), "budget {budget}");
+        assert_eq!(found.plan.accumulation * found.plan.micro_batch, 12);
+    }
+}
+
+#[test]
+fn invariant_6_does_not_fit_is_a_value_with_configurations_that_do() {
+    let budget = Bytes::gib(6);
+    let misfit = search(&request("gpt2-medium", 8, None, budget)).expect("a sensible request").unwrap_err();
+    assert_eq!(misfit.plan.micro_batch, 1);
+    assert_eq!(misfit.plan.peak() - budget, misfit.short);
+    assert!(!misfit.nearest.is_empty() && misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}", misfit.nearest);
+}
+
+#[test]
+fn requests_without_sense_are_refused() {
+    let ok = request("nano", 12, None, Bytes::gib(1));
+    for (bad, expected) in [
+        (Request { global_batch: 0, ..ok.clone() }, "the global batch is 0"),
+        (Request { micro_batch: Some(0), ..ok.clone() }, "the micro-batch is 0"),
+        (Request { micro_batch: Some(5), ..ok.clone() }, "5 does not divide the global batch of 12"),
+        (Request { seq_len: 65, ..ok.clone() }, "65 tokens does not fit"),
+        (Request { global_batch: usize::MAX, ..ok.clone() }, "absurdly large"),
+    ] {
+        let error: PlanError = search(&bad).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn invariant_2_validated_every_kind_of_damage_is_found() {
+    let plan = found(&request("nano", 4, Some(2), Bytes::gib(1))).plan;
+    assert_eq!(validate(&plan), Ok(()));
+    let transient = |name: &str| plan.tensors.iter().position(|t| t.name == name).expect("a tensor of this name");
+
+    let mut shifted = plan.clone();
+    shifted.tensors[transient("h0/mlp/linear")].offset = plan.tensors[transient("h1/mlp/linear")].offset;
+    assert!(matches!(validate(&shifted), Err(PlanViolation::Overlap { .. })));
+
+    let mut misaligned = plan.clone();
+    misaligned.tensors[transient("h0/mlp/linear")].offset += 4;
+    assert!(matches!(validate(&misaligned), Err(PlanViolation::Misaligned { .. } | PlanViolation::OutOfBounds { .. })));
+
+    let mut small = plan.clone();
+    small.peak_bytes -= 1;
+    assert!(matches!(validate(&small), Err(PlanViolation::OutOfBounds { .. })));
+
+    let mut poor = plan.clone();
+    poor.budget_bytes = poor.peak_bytes - 1;
+    assert!(matches!(validate(&poor), Err(PlanViolation::OverBudget { .. })));
+
+    let mut reordered = plan.clone();
+    reordered.programs[0].steps.swap(0, 3);
+    assert!(matches!(validate(&reordered), Err(PlanViolation::ReadBeforeWrite { .. })));
+
+    let mut ill_typed = plan.clone();
+    ill_typed.tensors[transient("h0/mlp/linear")].ty.shape[0] -= 1;
+    assert!(matches!(validate(&ill_typed), Err(PlanViolation::IllTyped { .. })));
+}
