@@ -5,6 +5,7 @@ use crate::call::{Call, Input};
 use crate::{Device, DeviceError, MemoryReport, cpu};
 use graph::{DType, Io, Scalars, TensorId};
 use plan::{Plan, Region, Step};
+use std::borrow::Cow;
 
 /// The processor's cores and memory. Kernels run in the rayon pool that the caller is in.
 #[derive(Debug, Default)]
@@ -17,13 +18,6 @@ impl CpuDevice {
     /// A device without an arena yet.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// A tensor's bytes where they lie, without a copy.
-    pub fn view(&mut self, plan: &Plan, tensor: TensorId) -> &[u8] {
-        let region = plan[tensor].region();
-        self.touch(region);
-        self.arena().bytes(region)
     }
 
     fn arena(&mut self) -> &mut Arena {
@@ -66,6 +60,11 @@ impl Device for CpuDevice {
         self.touch(region);
         bytes.copy_from_slice(self.arena().bytes(region));
         Ok(())
+    }
+
+    fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError> {
+        let arena = self.arena.as_ref().expect("a plan is loaded before anything is read");
+        Ok(Cow::Borrowed(arena.bytes(plan[tensor].region())))
     }
 
     fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError> {

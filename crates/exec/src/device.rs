@@ -2,6 +2,7 @@
 
 use graph::{Scalars, TensorId};
 use plan::{Plan, Step};
+use std::borrow::Cow;
 
 /// Why a device could not go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,9 @@ pub trait Device {
 
     /// Copies a tensor's bytes to the host.
     fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// A tensor's bytes for reading at length: where they lie if the host can see them, else a copy.
+    fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError>;
 
     /// Tells that a program begins, so that a device which checks can tell its tensors from another's.
     fn begin(&mut self, _plan: &Plan, _program: usize) {}

@@ -1,1 +1,24 @@
-//! The training loop, schedules, checkpoints, evaluation and sampling.
+//! Training inside a plan: the loop, learning-rate schedule, checkpoints, evaluation, sampling, and the report.
+//!
+//! Not here: flags and files of settings, terminals, signals. Read next: `trainer.rs`, `engine.rs`, `checkpoint/`.
+
+mod bench;
+pub mod checkpoint;
+mod engine;
+mod error;
+mod evaluate;
+mod folder;
+mod generate;
+mod report;
+mod schedule;
+mod trainer;
+
+pub use bench::{BenchResult, bench};
+pub use engine::Engine;
+pub use error::TrainError;
+pub use evaluate::evaluate;
+pub use folder::{FolderError, RunFolder};
+pub use generate::{Sampling, Writer, choose};
+pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
+pub use schedule::{Length, Progress, Schedule};
+pub use trainer::{Ending, Start, Trainer, TrainerConfig};

@@ -1,0 +1,248 @@
+//! Reads the data as a stream of pieces in document order, holding no more than one piece of a text file, or one line
+//! of a .jsonl file, at a time.
+//! Not here: where pieces end (`pieces.rs`) and what becomes of them (`shards.rs`).
+
+use crate::decompress;
+use crate::jsonl::{LineError, text_of_line};
+use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, first_piece_len, pieces};
+use crate::{DataError, Format, Packing, Source, Sources};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::Bytes;
+
+/// A part of a document that is tokenized on its own. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Which of the sources it is from.
+    pub source: usize,
+    /// Where it starts in that source's decompressed bytes; for .jsonl, where its line starts.
+    pub offset: u64,
+    /// Its bytes.
+    pub text: Vec<u8>,
+    /// Whether it is the last of its document.
+    pub ends_document: bool,
+}
+
+/// Reads pieces from all sources in order. Documents without text are skipped.
+pub(crate) struct PieceReader<'a> {
+    sources: &'a Sources,
+    next_source: usize,
+    open: Option<OpenSource>,
+    raw_bytes: Arc<AtomicU64>,
+}
+
+enum OpenSource {
+    Text(TextFile),
+    Lines(LinesFile),
+}
+
+impl<'a> PieceReader<'a> {
+    pub(crate) fn new(sources: &'a Sources) -> Self {
+        Self { sources, next_source: 0, open: None, raw_bytes: Arc::default() }
+    }
+
+    /// Bytes read from disk so far.
+    pub(crate) fn raw_bytes(&self) -> Bytes {
+        Bytes(self.raw_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Pieces of about `group_bytes` together (one piece more at most). Empty at the end of the data.
+    pub(crate) fn next_group(&mut self, group_bytes: usize) -> Result<Vec<Piece>, DataError> {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while bytes < group_bytes {
+            let Some(piece) = self.next_piece()? else { break };
+            bytes += piece.text.len();
+            group.push(piece);
+        }
+        Ok(group)
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Piece>, DataError> {
+        loop {
+            if self.open.is_none() && !self.open_next()? {
+                return Ok(None);
+            }
+            let index = self.next_source - 1;
+            let source = &self.sources.files[index];
+            let piece = match &mut self.open {
+                Some(OpenSource::Text(file)) => file.next_piece(index).map_err(|e| read_error(source, e))?,
+                Some(OpenSource::Lines(file)) => file.next_piece(index, source, &self.sources.text_field)?,
+                None => None,
+            };
+            match piece {
+                Some(piece) => return Ok(Some(piece)),
+                None => self.open = None,
+            }
+        }
+    }
+
+    fn open_next(&mut self) -> Result<bool, DataError> {
+        let Some(source) = self.sources.files.get(self.next_source) else { return Ok(false) };
+        let reader = decompress::open(source, Arc::clone(&self.raw_bytes)).map_err(|e| read_error(source, e))?;
+        self.open = Some(match source.format {
+            Format::Text => OpenSource::Text(TextFile { reader, buffer: Vec::new(), offset: 0 }),
+            Format::JsonLines => OpenSource::Lines(LinesFile::new(reader)),
+        });
+        self.next_source += 1;
+        Ok(true)
+    }
+}
+
+fn read_error(source: &Source, error: io::Error) -> DataError {
+    let path = source.path.clone();
+    match source.packing {
+        Packing::Plain => DataError::Unreadable { path, source: error },
+        Packing::Gzip | Packing::Zstd => DataError::BadCompression { path, source: error },
+    }
+}
+
+/// A file that is one document.
+struct TextFile {
+    reader: Box<dyn Read>,
+    buffer: Vec<u8>,
+    offset: u64,
+}
+
+impl TextFile {
+    fn next_piece(&mut self, source: usize) -> io::Result<Option<Piece>> {
+        const WANTED_BYTES: usize = PIECE_BYTES_MAX + LOOKAHEAD_BYTES;
+        let missing_bytes = WANTED_BYTES.saturating_sub(self.buffer.len()) as u64;
+        (&mut self.reader).take(missing_bytes).read_to_end(&mut self.buffer)?;
+        let rest = self.buffer.split_off(first_piece_len(&self.buffer));
+        let text = std::mem::replace(&mut self.buffer, rest);
+        let offset = self.offset;
+        self.offset += text.len() as u64;
+        Ok((!text.is_empty()).then_some(Piece { source, offset, text, ends_document: self.buffer.is_empty() }))
+    }
+}
+
+/// A file each line of which is a document.
+struct LinesFile {
+    reader: BufReader<Box<dyn Read>>,
+    line: u64,
+    offset: u64,
+    queue: VecDeque<Piece>,
+}
+
+impl LinesFile {
+    fn new(reader: Box<dyn Read>) -> Self {
+        Self { reader: BufReader::new(reader), line: 0, offset: 0, queue: VecDeque::new() }
+    }
+
+    fn next_piece(&mut self, index: usize, source: &Source, field: &str) -> Result<Option<Piece>, DataError> {
+        while self.queue.is_empty() {
+            let mut line = Vec::new();
+            let bytes = self.reader.read_until(b'\n', &mut line).map_err(|e| read_error(source, e))?;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            let text = self.text_of(&line, source, field)?;
+            self.queue.extend(pieces(text.as_bytes()).map(|piece| Piece {
+                source: index,
+                offset: self.offset,
+                text: piece.to_owned(),
+                ends_document: false,
+            }));
+            if let Some(last) = self.queue.back_mut() {
+                last.ends_document = true;
+            }
+            self.offset += bytes as u64;
+        }
+        Ok(self.queue.pop_front())
+    }
+
+    fn text_of(&self, line: &[u8], source: &Source, field: &str) -> Result<String, DataError> {
+        let path = || source.path.clone();
+        let line = str::from_utf8(line)
+            .map_err(|e| DataError::NotUtf8 { path: path(), offset: self.offset + e.valid_up_to() as u64 })?;
+        let line = if self.line == 1 { line.trim_start_matches('\u{feff}') } else { line };
+        text_of_line(line, field).map(Option::unwrap_or_default).map_err(|error| match error {
+            LineError::NotAnObject(message) => DataError::BadJsonLine { path: path(), line: self.line, message },
+            LineError::NoField(present) => {
+                DataError::NoTextField { path: path(), line: self.line, field: field.to_owned(), present }
+            }
+            LineError::NotText(found) => {
+                DataError::FieldIsNotText { path: path(), line: self.line, field: field.to_owned(), found }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decompress::tests::{gzip, zstd};
+    use crate::resolve;
+
+    /// All documents of one file, read in groups of the given size.
+    fn documents(name: &str, bytes: &[u8], group_bytes: usize) -> Result<Vec<Vec<u8>>, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
+        let mut reader = PieceReader::new(&sources);
+        let mut documents = vec![Vec::new()];
+        loop {
+            let group = reader.next_group(group_bytes)?;
+            if group.is_empty() {
+                assert_eq!(reader.raw_bytes().0, bytes.len() as u64);
+                assert_eq!(documents.pop(), Some(Vec::new()), "the last document must have ended");
+                return Ok(documents);
+            }
+            for piece in group {
+                documents.last_mut().unwrap().extend(&piece.text);
+                if piece.ends_document {
+                    documents.push(Vec::new());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_text_file_is_one_document_however_it_is_read() {
+        let text = include_bytes!("documents.rs").repeat(100);
+        for group_bytes in [1, 300_000, usize::MAX] {
+            assert_eq!(documents("a.txt", &text, group_bytes).unwrap(), std::slice::from_ref(&text));
+        }
+        assert_eq!(documents("a.txt.gz", &gzip(&text), 1 << 20).unwrap(), std::slice::from_ref(&text));
+        assert_eq!(documents("a.txt.zst", &zstd(&text), 1 << 20).unwrap(), [text]);
+    }
+
+    #[test]
+    fn each_line_is_a_document_and_blank_ones_are_none() {
+        let lines = "\u{feff}{\"text\":\"one\"}\n\n{\"text\":\"\"}\r\n{\"id\":1,\"text\":\"two\\nlines\"}";
+        for (name, bytes) in [
+            ("a.jsonl", lines.as_bytes().to_vec()),
+            ("a.jsonl.gz", gzip(lines.as_bytes())),
+            ("a.jsonl.zst", zstd(lines.as_bytes())),
+        ] {
+            let found = documents(name, &bytes, 1).unwrap();
+            assert_eq!(found, [b"one".to_vec(), b"two\nlines".to_vec()], "{name}");
+        }
+        assert!(documents("empty.txt", b"", 1).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_into_pieces_of_one_document() {
+        let text = "many words ".repeat(60_000);
+        let line = serde_json::json!({ "text": text }).to_string();
+        assert_eq!(documents("a.jsonl", line.as_bytes(), 1).unwrap(), [text.into_bytes()]);
+    }
+
+    #[test]
+    fn bad_lines_are_named_by_number_and_byte() {
+        let good = "{\"text\":\"x\"}\n";
+        let message = |line: &[u8]| documents("a.jsonl", &[good.as_bytes(), line].concat(), 1).unwrap_err().to_string();
+        assert!(message(b"{\"text\": 3}").contains("line 2: field `text` is a number"));
+        assert!(message(b"{\"body\":\"x\"}").contains("line 2 has no field `text`; it has `body`"));
+        assert!(message(b"oops").contains("line 2 is not a JSON object"));
+        assert!(message(b"{\"text\":\"\xff\"}").contains("not UTF-8 at byte 22"));
+        assert!(message(b"\0").contains("a.jsonl"));
+        let cut = gzip(b"text");
+        assert!(matches!(documents("a.gz", &cut[..cut.len() - 2], 1), Err(DataError::BadCompression { .. })));
+    }
+}

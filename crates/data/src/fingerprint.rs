@@ -1,0 +1,165 @@
+//! Names data and tokenizer together by a hash of their contents, so that tokens are made once and found again.
+//! Not part of the name: where files lie, and how many threads read them.
+
+use crate::header::FORMAT_VERSION;
+use crate::{DataError, Format, Packing, Progress, Source, Sources, Tokenizer};
+use rayon::prelude::*;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+use units::Bytes;
+
+/// Read at once: enough for blake3 to use several cores on one file.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// The name, and what shows later whether the data is still what was hashed.
+pub(crate) struct Fingerprint {
+    pub key: blake3::Hash,
+    /// Of all files as they lie on disk.
+    pub raw_bytes: Bytes,
+    stamps: Vec<Stamp>,
+}
+
+/// Length and time of the last change.
+type Stamp = (u64, Option<SystemTime>);
+
+/// Hashes all files as they lie on disk, several at a time.
+pub(crate) fn fingerprint(
+    sources: &Sources,
+    tokenizer: &Tokenizer,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<Fingerprint, DataError> {
+    let stamps = sources.files.iter().map(stamp).collect::<Result<Vec<_>, _>>()?;
+    let lengths = || sources.files.iter().zip(&stamps).map(|(file, stamp)| limited(file, stamp.0));
+    let total = Bytes(lengths().sum());
+    let done = AtomicU64::new(0);
+    let report = |bytes: u64| {
+        let done = Bytes(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+        progress(Progress::Hashing { done, total });
+    };
+    let hashes: Vec<Result<blake3::Hash, DataError>> =
+        sources.files.par_iter().map(|file| hash_file(file, &report)).collect();
+
+    let mut key = blake3::Hasher::new();
+    key.update(&FORMAT_VERSION.to_le_bytes());
+    update_framed(&mut key, tokenizer.identity().as_bytes());
+    update_framed(&mut key, sources.text_field.as_bytes());
+    for ((file, length), hash) in sources.files.iter().zip(lengths()).zip(hashes) {
+        key.update(&[format_code(file.format), packing_code(file.packing)]);
+        key.update(&length.to_le_bytes());
+        key.update(hash?.as_bytes());
+    }
+    Ok(Fingerprint { key: key.finalize(), raw_bytes: total, stamps })
+}
+
+impl Fingerprint {
+    /// Errors: `ChangedWhileRead` if a file is no longer what was hashed.
+    pub(crate) fn check_unchanged(&self, sources: &Sources) -> Result<(), DataError> {
+        for (file, before) in sources.files.iter().zip(&self.stamps) {
+            if stamp(file)? != *before {
+                return Err(DataError::ChangedWhileRead { path: file.path.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stamp(file: &Source) -> Result<Stamp, DataError> {
+    let metadata = fs::metadata(&file.path).map_err(|error| unreadable(file, error))?;
+    Ok((metadata.len(), metadata.modified().ok()))
+}
+
+fn limited(file: &Source, bytes: u64) -> u64 {
+    file.limit.map_or(bytes, |limit| limit.0.min(bytes))
+}
+
+fn hash_file(file: &Source, report: &(impl Fn(u64) + Sync)) -> Result<blake3::Hash, DataError> {
+    let hash = || -> io::Result<blake3::Hash> {
+        let mut reader = File::open(&file.path)?.take(file.limit.map_or(u64::MAX, |limit| limit.0));
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = Vec::new();
+        while reader.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut buffer)? > 0 {
+            hasher.update_rayon(&buffer);
+            report(buffer.len() as u64);
+            buffer.clear();
+        }
+        Ok(hasher.finalize())
+    };
+    hash().map_err(|error| unreadable(file, error))
+}
+
+fn unreadable(file: &Source, source: io::Error) -> DataError {
+    DataError::Unreadable { path: file.path.clone(), source }
+}
+
+fn update_framed(key: &mut blake3::Hasher, bytes: &[u8]) {
+    key.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+}
+
+fn format_code(format: Format) -> u8 {
+    match format {
+        Format::Text => 0,
+        Format::JsonLines => 1,
+    }
+}
+
+fn packing_code(packing: Packing) -> u8 {
+    match packing {
+        Packing::Plain => 0,
+        Packing::Gzip => 1,
+        Packing::Zstd => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TokenizerSpec, resolve};
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    fn key(folder: &Path, files: &[(&str, &str)], field: &str, spec: &TokenizerSpec) -> blake3::Hash {
+        let write = |(name, text): &(&str, &str)| {
+            let path = folder.join(name);
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let arguments: Vec<String> = files.iter().map(write).collect();
+        let sources = resolve(&arguments, field).unwrap();
+        fingerprint(&sources, &Tokenizer::open(spec).unwrap(), &|_| {}).unwrap().key
+    }
+
+    #[test]
+    fn whatever_changes_tokens_changes_the_key_and_nothing_else_does() {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let bytes = &TokenizerSpec::Bytes;
+        let two = [("a.txt", "one"), ("b.txt", "two")];
+        let base = key(a.path(), &two, "text", bytes);
+        assert_eq!(base, key(b.path(), &[("x.md", "one"), ("y.rs", "two")], "text", bytes), "names and folders");
+        let keys = [
+            base,
+            key(a.path(), &two, "text", &TokenizerSpec::Gpt2),
+            key(a.path(), &two, "body", bytes),
+            key(a.path(), &[("b.txt", "two"), ("a.txt", "one")], "text", bytes),
+            key(a.path(), &[("a.txt", "onet"), ("b.txt", "wo")], "text", bytes),
+            key(a.path(), &[("a.txt", "one")], "text", bytes),
+            key(a.path(), &[("a.jsonl", "one"), ("b.txt", "two")], "text", bytes),
+            key(a.path(), &[("a.gz", "one"), ("b.txt", "two")], "text", bytes),
+        ];
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+    }
+
+    #[test]
+    fn a_change_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        fs::write(&path, "before").unwrap();
+        let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
+        let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).unwrap();
+        let print = fingerprint(&sources, &tokenizer, &|_| {}).unwrap();
+        print.check_unchanged(&sources).unwrap();
+        fs::write(&path, "before and after").unwrap();
+        assert!(matches!(print.check_unchanged(&sources), Err(DataError::ChangedWhileRead { .. })));
+    }
+}

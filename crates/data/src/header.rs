@@ -1,0 +1,146 @@
+//! The header of a token cache: 128 bytes that say what follows and prove that it is whole.
+//!
+//! ```text
+//!   0  magic "PLIMTOKS"        32  bytes of text the tokens stand for, u64
+//!   8  format version, u32     40  blake3 of the tokens, 32 bytes
+//!  12  bytes per token, u32    72  key: blake3 of data and tokenizer, 32 bytes
+//!  16  vocabulary size, u64   104  first 24 bytes of the blake3 of bytes 0..104
+//!  24  count of tokens, u64   128  the tokens, u16 or u32; all numbers little endian
+//! ```
+
+use crate::Damage;
+
+pub(crate) const HEADER_BYTES: usize = 128;
+/// Changes whenever the same data would give other tokens or another layout: pieces, separators, this header.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"PLIMTOKS";
+
+/// What a token cache says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub token_bytes: usize,
+    pub vocab_size: u64,
+    pub tokens: u64,
+    pub text_bytes: u64,
+    pub tokens_hash: [u8; 32],
+    pub key: [u8; 32],
+}
+
+impl Header {
+    pub(crate) fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(self.token_bytes as u32).to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.vocab_size.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.tokens.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.text_bytes.to_le_bytes());
+        bytes[40..72].copy_from_slice(&self.tokens_hash);
+        bytes[72..104].copy_from_slice(&self.key);
+        let check = blake3::hash(&bytes[..104]);
+        bytes[104..].copy_from_slice(&check.as_bytes()[..24]);
+        bytes
+    }
+
+    /// Reads the header in front of a whole file and checks it against the file's length, but not the tokens.
+    pub(crate) fn of_file(file: &[u8]) -> Result<Self, Damage> {
+        let Some((bytes, tokens)) = file.split_at_checked(HEADER_BYTES) else {
+            return Err(Damage::NoHeader { found_bytes: file.len() as u64 });
+        };
+        if &bytes[..8] != MAGIC {
+            return Err(Damage::WrongMagic);
+        }
+        let version = u32::from_le_bytes(array(&bytes[8..12]));
+        if version != FORMAT_VERSION {
+            return Err(Damage::WrongVersion { found: version, expected: FORMAT_VERSION });
+        }
+        if blake3::hash(&bytes[..104]).as_bytes()[..24] != bytes[104..] {
+            return Err(Damage::BadHeader);
+        }
+        let header = Self {
+            token_bytes: u32::from_le_bytes(array(&bytes[12..16])) as usize,
+            vocab_size: u64::from_le_bytes(array(&bytes[16..24])),
+            tokens: u64::from_le_bytes(array(&bytes[24..32])),
+            text_bytes: u64::from_le_bytes(array(&bytes[32..40])),
+            tokens_hash: array(&bytes[40..72]),
+            key: array(&bytes[72..104]),
+        };
+        header.check(tokens.len() as u64)?;
+        Ok(header)
+    }
+
+    fn check(&self, found_bytes: u64) -> Result<(), Damage> {
+        if self.vocab_size == 0 || self.vocab_size > 1 << 31 || self.token_bytes != token_bytes_for(self.vocab_size) {
+            return Err(Damage::BadHeader);
+        }
+        let expected_bytes = self.tokens.checked_mul(self.token_bytes as u64).ok_or(Damage::BadHeader)?;
+        if expected_bytes != found_bytes {
+            return Err(Damage::WrongLength { expected_bytes, found_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Two bytes a token where the vocabulary allows, else four.
+pub(crate) fn token_bytes_for(vocab_size: u64) -> usize {
+    if vocab_size <= 1 << 16 { 2 } else { 4 }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("the slice has the length of the array")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(tokens: u64, vocab_size: u64) -> Header {
+        let token_bytes = token_bytes_for(vocab_size);
+        Header { token_bytes, vocab_size, tokens, text_bytes: 4 * tokens, tokens_hash: [7; 32], key: [9; 32] }
+    }
+
+    fn file(header: &Header) -> Vec<u8> {
+        let tokens = vec![0; header.tokens as usize * header.token_bytes];
+        [&header.to_bytes()[..], &tokens].concat()
+    }
+
+    #[test]
+    fn contradictions_are_damage() {
+        let good = file(&header(3, 256));
+        assert_eq!(Header::of_file(&good[..10]), Err(Damage::NoHeader { found_bytes: 10 }));
+        let wrong_length = Damage::WrongLength { expected_bytes: 6, found_bytes: 5 };
+        assert_eq!(Header::of_file(&good[..good.len() - 1]), Err(wrong_length));
+        let mut wrong_width = header(3, 256);
+        wrong_width.token_bytes = 4;
+        assert_eq!(Header::of_file(&file(&wrong_width)), Err(Damage::BadHeader));
+        let mut overflow = header(0, 256);
+        overflow.tokens = u64::MAX;
+        assert_eq!(Header::of_file(&overflow.to_bytes()), Err(Damage::BadHeader));
+        let mut newer = good;
+        newer[8] += 1;
+        let expected = FORMAT_VERSION;
+        assert_eq!(Header::of_file(&newer), Err(Damage::WrongVersion { found: expected + 1, expected }));
+    }
+
+    proptest! {
+        #[test]
+        fn headers_survive(tokens in 0u64..50, vocab_size in 1u64..200_000) {
+            let header = header(tokens, vocab_size);
+            prop_assert_eq!(Header::of_file(&file(&header)), Ok(header));
+        }
+
+        #[test]
+        fn any_changed_byte_is_refused(at in 0..HEADER_BYTES, xor in 1u8..) {
+            let mut bytes = file(&header(3, 256));
+            bytes[at] ^= xor;
+            prop_assert!(Header::of_file(&bytes).is_err());
+        }
+
+        #[test]
+        fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), with_magic: bool) {
+            let start = if with_magic { [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat() } else { Vec::new() };
+            prop_assert!(Header::of_file(&[start, bytes].concat()).is_err());
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What `prepare` tells its caller while it works. The caller decides whether and how to show it.
+
+use crate::Damage;
+use std::path::Path;
+use units::Bytes;
+
+/// One report from `prepare`. Sizes are of the files as they lie on disk, compressed or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// The files are being hashed to find out whether their tokens are cached.
+    Hashing {
+        /// Read so far.
+        done: Bytes,
+        /// To read.
+        total: Bytes,
+    },
+    /// The tokens were cached; nothing is tokenized.
+    CacheHit {
+        /// The cache.
+        path: &'a Path,
+    },
+    /// The tokens were cached but the cache is broken; it is rebuilt.
+    CacheDamaged {
+        /// The cache.
+        path: &'a Path,
+        /// What is wrong with it.
+        damage: &'a Damage,
+    },
+    /// Text is being tokenized.
+    Tokenizing {
+        /// Read so far.
+        done: Bytes,
+        /// To read.
+        total: Bytes,
+        /// Tokens made so far, separators included.
+        tokens: u64,
+    },
+    /// The tokens are written and in place.
+    Written {
+        /// The cache.
+        path: &'a Path,
+        /// Tokens in it, separators included.
+        tokens: u64,
+    },
+}

@@ -1,0 +1,132 @@
+//! The Rust sources that cargo downloaded: text that every machine with cargo has, so that a first run needs no data.
+//! Not here: sources that a user names (`sources.rs`).
+
+use crate::sources::list_files;
+use crate::{DEFAULT_TEXT_FIELD, DataError, Format, Packing, Source, Sources};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use units::Bytes;
+
+/// Enough for a first run, little enough to be tokenized in seconds.
+const CAP: Bytes = Bytes::mib(16);
+
+/// The `.rs` files below `$CARGO_HOME/registry/src` (default `$HOME/.cargo`), at most 16 MiB, the last one cut at a
+/// UTF-8 boundary. Their order is that of the path within each registry's folder, so it does not depend on where the
+/// machine keeps them. Files that are not UTF-8 are left out.
+/// Errors: `NoCargoSources` where there is none, `Unreadable`.
+pub fn cargo_registry_sources() -> Result<Sources, DataError> {
+    registry_sources_in(&registry_folder(), CAP)
+}
+
+fn registry_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cargo_home = set("CARGO_HOME").or_else(|| Some(set("HOME")?.join(".cargo")));
+    cargo_home.unwrap_or_else(|| PathBuf::from(".cargo")).join("registry").join("src")
+}
+
+fn registry_sources_in(root: &Path, cap: Bytes) -> Result<Sources, DataError> {
+    let mut files = Vec::new();
+    let mut left_bytes = cap.0 as usize;
+    for package in packages_by_name(root)?.values() {
+        let mut paths = Vec::new();
+        list_files(package, &mut paths)?;
+        for path in paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+            let bytes = fs::read(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
+            let Ok(text) = str::from_utf8(&bytes) else { continue };
+            let taken_bytes = char_boundary_at_most(text, left_bytes);
+            if taken_bytes > 0 {
+                let limit = (taken_bytes < text.len()).then_some(Bytes(taken_bytes as u64));
+                files.push(Source { path, format: Format::Text, packing: Packing::Plain, limit });
+            }
+            left_bytes -= taken_bytes;
+            if taken_bytes < text.len() || left_bytes == 0 {
+                return Ok(Sources { files, text_field: DEFAULT_TEXT_FIELD.to_owned() });
+            }
+        }
+    }
+    match files.is_empty() {
+        true => Err(DataError::NoCargoSources { path: root.to_owned() }),
+        false => Ok(Sources { files, text_field: DEFAULT_TEXT_FIELD.to_owned() }),
+    }
+}
+
+/// The largest character boundary that is not beyond `limit`.
+fn char_boundary_at_most(text: &str, limit: usize) -> usize {
+    (0..=limit.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// The folders of all packages by name (`serde-1.0.229`). A package that two registries hold is taken from the first.
+fn packages_by_name(root: &Path) -> Result<BTreeMap<OsString, PathBuf>, DataError> {
+    let mut packages = BTreeMap::new();
+    for registry in folders_in(root).map_err(|_| DataError::NoCargoSources { path: root.to_owned() })? {
+        let inside = folders_in(&registry).map_err(|source| DataError::Unreadable { path: registry, source })?;
+        for package in inside {
+            let name = package.file_name().unwrap_or_default().to_owned();
+            packages.entry(name).or_insert(package);
+        }
+    }
+    Ok(packages)
+}
+
+fn folders_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let mut folders: Vec<PathBuf> = paths.into_iter().filter(|path| path.is_dir()).collect();
+    folders.sort();
+    Ok(folders)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn taken(root: &Path, cap: u64) -> Vec<(String, Option<u64>)> {
+        let sources = registry_sources_in(root, Bytes(cap)).unwrap();
+        let relative = |s: &Source| s.path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+        sources.files.iter().map(|s| (relative(s), s.limit.map(|l| l.0))).collect()
+    }
+
+    #[test]
+    fn order_is_that_of_the_path_within_a_registry() {
+        let root = registry(&[
+            ("github.com-1/b-1/src/lib.rs", b"b"),
+            ("index-2/a-1/src/lib.rs", b"a"),
+            ("index-2/a-1/README.md", b"not rust"),
+            ("index-2/a-1/src/latin1.rs", b"\xe9"),
+            ("index-2/b-1/src/lib.rs", b"b again"),
+            ("index-2/c-1/src/lib.rs", b"c"),
+        ]);
+        let order: Vec<String> = taken(root.path(), 1000).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(order, ["index-2/a-1/src/lib.rs", "github.com-1/b-1/src/lib.rs", "index-2/c-1/src/lib.rs"]);
+    }
+
+    #[test]
+    fn the_cap_cuts_the_last_file_at_a_character() {
+        let root = registry(&[("r/a/1.rs", b"12345"), ("r/a/2.rs", "äöü".as_bytes()), ("r/a/3.rs", b"x")]);
+        let whole = |path: &str| (path.to_owned(), None);
+        assert_eq!(taken(root.path(), 8), [whole("r/a/1.rs"), ("r/a/2.rs".to_owned(), Some(2))]);
+        assert_eq!(taken(root.path(), 6), [whole("r/a/1.rs")]);
+        assert_eq!(taken(root.path(), 5), [whole("r/a/1.rs")]);
+        assert_eq!(taken(root.path(), 12), [whole("r/a/1.rs"), whole("r/a/2.rs"), whole("r/a/3.rs")]);
+    }
+
+    #[test]
+    fn no_sources_say_what_to_do() {
+        let root = registry(&[("r/a/readme.txt", b"x")]);
+        for path in [root.path().join("absent"), root.path().to_owned()] {
+            let error = registry_sources_in(&path, CAP).unwrap_err();
+            assert!(matches!(error, DataError::NoCargoSources { .. }) && error.to_string().contains("--data PATH"));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Which files are the data: resolves files, folders and patterns to a list in a fixed order.
+//! Not here: reading them (`documents.rs`), and the Rust sources that cargo downloaded (`registry.rs`).
+
+use crate::DataError;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use units::Bytes;
+
+/// The field of a .jsonl line that holds the text, unless another is named.
+pub const DEFAULT_TEXT_FIELD: &str = "text";
+
+const TEXT: &[&str] = &[
+    "adoc", "asm", "awk", "bash", "bat", "bib", "c", "cc", "cfg", "clj", "cmake", "conf", "cpp", "cs", "css", "csv",
+    "cu", "cuh", "cxx", "dart", "diff", "el", "erl", "ex", "exs", "f90", "fs", "glsl", "go", "graphql", "h", "hh",
+    "hpp", "hs", "htm", "html", "ini", "ipynb", "java", "jl", "js", "json", "jsx", "kt", "lean", "lisp", "log", "lua",
+    "m", "markdown", "md", "mdx", "mjs", "ml", "nim", "nix", "org", "patch", "php", "pl", "pm", "proto", "ps1", "py",
+    "pyi", "r", "rb", "rs", "rst", "s", "scala", "scm", "scss", "sh", "sql", "srt", "svg", "swift", "tcl", "tex",
+    "text", "toml", "ts", "tsv", "tsx", "txt", "v", "vim", "vtt", "vue", "wat", "xml", "yaml", "yml", "zig", "zsh",
+];
+const JSON_LINES: &[&str] = &["jsonl", "ndjson", "jsonlines"];
+/// Formats that people keep text in and that are not text: refused by name, with advice.
+const NOT_TEXT: &[&str] = &[
+    "7z",
+    "arrow",
+    "bin",
+    "bz2",
+    "doc",
+    "docx",
+    "epub",
+    "feather",
+    "lz4",
+    "npy",
+    "npz",
+    "odt",
+    "parquet",
+    "pdf",
+    "rar",
+    "safetensors",
+    "tar",
+    "tgz",
+    "xz",
+    "zip",
+];
+
+/// How a file holds documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The file is one document.
+    Text,
+    /// Each line is a JSON object, one field of which is a document.
+    JsonLines,
+}
+
+/// How a file is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    Plain,
+    /// `.gz`, of one or more members.
+    Gzip,
+    /// `.zst`, of one or more frames.
+    Zstd,
+}
+
+/// One file of the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// How it holds documents.
+    pub format: Format,
+    /// How it is compressed.
+    pub packing: Packing,
+    /// Read only so much of it, where the data as a whole is capped.
+    pub limit: Option<Bytes>,
+}
+
+/// The files of the data in the order in which they are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// Never empty.
+    pub files: Vec<Source>,
+    /// The field of .jsonl lines that holds the text.
+    pub text_field: String,
+}
+
+/// Resolves `--data` arguments, each a file, a folder (taken recursively) or a pattern, in the order given; what a
+/// folder or a pattern yields is sorted by path. A file that two arguments reach is read once.
+///
+/// A file named one by one is read as text whatever its extension, and so is one that a pattern such as `*.log` names
+/// by its extension; in folders, and by patterns such as `*`, only known extensions are taken. Hidden entries and links
+/// to folders are skipped inside folders.
+/// Errors: `NothingNamed`, `NotFound`, `Unreadable`, `NotAFile`, `BadPattern`, `NoMatch`, `NoTextInFolder`, `NotText`.
+pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
+    let mut files = Vec::new();
+    for argument in arguments.iter().map(AsRef::as_ref) {
+        let path = Path::new(argument);
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => files.extend(in_folder(path)?),
+            Ok(metadata) if metadata.is_file() => files.push(named_file(path)?),
+            Ok(_) => return Err(DataError::NotAFile { path: path.to_owned() }),
+            Err(_) if argument.contains(['*', '?', '[']) => files.extend(by_pattern(argument)?),
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(DataError::NotFound { path: path.to_owned(), nearest: nearest_entry(path) });
+            }
+            Err(source) => return Err(DataError::Unreadable { path: path.to_owned(), source }),
+        }
+    }
+    let mut seen = HashSet::new();
+    files.retain(|file| seen.insert(file.path.canonicalize().unwrap_or_else(|_| file.path.clone())));
+    if files.is_empty() {
+        return Err(DataError::NothingNamed);
+    }
+    Ok(Sources { files, text_field: text_field.to_owned() })
+}
+
+/// What a file's name says about it.
+enum Recognised {
+    Known(Format, Packing),
+    Unknown(Packing),
+    NotText(String),
+}
+
+fn recognise(path: &Path) -> Recognised {
+    let extension =
+        |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let (packing, inner) = match extension(path).as_str() {
+        "gz" => (Packing::Gzip, extension(Path::new(path.file_stem().unwrap_or_default()))),
+        "zst" | "zstd" => (Packing::Zstd, extension(Path::new(path.file_stem().unwrap_or_default()))),
+        plain => (Packing::Plain, plain.to_owned()),
+    };
+    match inner.as_str() {
+        e if JSON_LINES.contains(&e) => Recognised::Known(Format::JsonLines, packing),
+        e if TEXT.contains(&e) => Recognised::Known(Format::Text, packing),
+        e if NOT_TEXT.contains(&e) => Recognised::NotText(inner),
+        _ => Recognised::Unknown(packing),
+    }
+}
+
+fn named_file(path: &Path) -> Result<Source, DataError> {
+    let (format, packing) = match recognise(path) {
+        Recognised::Known(format, packing) => (format, packing),
+        Recognised::Unknown(packing) => (Format::Text, packing),
+        Recognised::NotText(extension) => return Err(DataError::NotText { path: path.to_owned(), extension }),
+    };
+    Ok(Source { path: path.to_owned(), format, packing, limit: None })
+}
+
+fn in_folder(folder: &Path) -> Result<Vec<Source>, DataError> {
+    let mut paths = Vec::new();
+    list_files(folder, &mut paths)?;
+    let files: Vec<Source> = paths.iter().filter_map(|path| known_file(path)).collect();
+    match files.is_empty() {
+        true => Err(DataError::NoTextInFolder { path: folder.to_owned(), skipped: paths.len() }),
+        false => Ok(files),
+    }
+}
+
+fn known_file(path: &Path) -> Option<Source> {
+    match recognise(path) {
+        Recognised::Known(format, packing) => Some(Source { path: path.to_owned(), format, packing, limit: None }),
+        Recognised::Unknown(_) | Recognised::NotText(_) => None,
+    }
+}
+
+/// Appends all files below `folder`, depth first, each folder's entries sorted by name: the order of the relative
+/// paths, compared component by component. Hidden entries and links to folders (which may form rings) are left out.
+pub(crate) fn list_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    let unreadable = |source| DataError::Unreadable { path: folder.to_owned(), source };
+    let mut entries =
+        fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).map_err(unreadable)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let kind = entry.file_type().map_err(unreadable)?;
+        let path = entry.path();
+        if hidden {
+            continue;
+        } else if kind.is_dir() {
+            list_files(&path, found)?;
+        } else if kind.is_file() || path.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn by_pattern(pattern: &str) -> Result<Vec<Source>, DataError> {
+    let bad_pattern = |error: glob::PatternError| DataError::BadPattern {
+        pattern: pattern.to_owned(),
+        message: error.msg.to_owned(),
+        position: error.pos,
+    };
+    let wanted_extension = Path::new(pattern).extension().filter(|e| !e.to_string_lossy().contains(['*', '?', '[']));
+    let mut files = Vec::new();
+    let mut skipped = 0;
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
+    for entry in glob::glob_with(pattern, options).map_err(bad_pattern)? {
+        let path = entry.map_err(|e| DataError::Unreadable { path: e.path().to_owned(), source: e.into() })?;
+        if path.is_dir() {
+            let mut paths = Vec::new();
+            list_files(&path, &mut paths)?;
+            files.extend(paths.iter().filter_map(|path| known_file(path)));
+        } else if wanted_extension.is_some() && path.extension() == wanted_extension {
+            files.push(named_file(&path)?);
+        } else if let Some(file) = known_file(&path) {
+            files.push(file);
+        } else {
+            skipped += 1;
+        }
+    }
+    match files.is_empty() {
+        true => Err(DataError::NoMatch { pattern: pattern.to_owned(), skipped }),
+        false => Ok(files),
+    }
+}
+
+/// The entry beside a missing path whose name is most like it, if any is like it at all.
+fn nearest_entry(path: &Path) -> Option<PathBuf> {
+    const ALIKE: f64 = 0.8;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    let likeness = |entry: &fs::DirEntry| strsim::jaro_winkler(&entry.file_name().to_string_lossy(), &name);
+    let entries = fs::read_dir(parent).ok()?.flatten();
+    let best = entries.map(|entry| (likeness(&entry), entry)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 >= ALIKE).then(|| path.with_file_name(best.1.file_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir_all, write};
+
+    fn folder(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            create_dir_all(path.parent().unwrap()).unwrap();
+            write(path, "text").unwrap();
+        }
+        folder
+    }
+
+    /// Resolves arguments relative to the folder and returns paths relative to it.
+    fn resolved(folder: &Path, arguments: &[&str]) -> Result<Vec<String>, DataError> {
+        let absolute: Vec<String> = arguments.iter().map(|a| folder.join(a).to_str().unwrap().to_owned()).collect();
+        let relative = |s: Source| s.path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+        Ok(resolve(&absolute, "text")?.files.into_iter().map(relative).collect())
+    }
+
+    #[test]
+    fn folders_are_taken_recursively_in_sorted_order() {
+        let f = folder(&["b.txt", "a/z.rs", "a/b/c.md", "a-x.py", "image.png", ".git/config.toml", "a/.hidden.txt"]);
+        assert_eq!(resolved(f.path(), &["."]).unwrap(), ["a/b/c.md", "a/z.rs", "a-x.py", "b.txt"]);
+    }
+
+    #[test]
+    fn patterns_take_known_extensions_or_the_one_they_name() {
+        let f = folder(&["a.txt", "b.weird", "c.jsonl.gz", "sub/d.txt", "e.png", ".git/config.toml", ".hidden.txt"]);
+        assert_eq!(resolved(f.path(), &["*"]).unwrap(), ["a.txt", "c.jsonl.gz", "sub/d.txt"]);
+        assert_eq!(resolved(f.path(), &["*.weird"]).unwrap(), ["b.weird"]);
+        assert_eq!(resolved(f.path(), &["**/*.txt", "a.txt"]).unwrap(), ["a.txt", "sub/d.txt"]);
+        let error = resolved(f.path(), &["*.none"]).unwrap_err();
+        assert!(matches!(error, DataError::NoMatch { skipped: 0, .. }), "{error}");
+        assert!(matches!(resolved(f.path(), &["***"]), Err(DataError::BadPattern { .. })));
+    }
+
+    #[test]
+    fn names_tell_format_and_packing() {
+        for (name, format, packing) in [
+            ("a.txt", Format::Text, Packing::Plain),
+            ("A.JSONL", Format::JsonLines, Packing::Plain),
+            ("a.jsonl.zst", Format::JsonLines, Packing::Zstd),
+            ("a.rs.gz", Format::Text, Packing::Gzip),
+            ("unknown", Format::Text, Packing::Plain),
+            ("unknown.gz", Format::Text, Packing::Gzip),
+        ] {
+            let f = folder(&[name]);
+            let path = f.path().join(name);
+            let found = resolve(&[path.to_str().unwrap()], "text").unwrap().files.remove(0);
+            assert_eq!(found, Source { path, format, packing, limit: None }, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let f = folder(&["input.txt", "table.parquet", "x.tar.gz", "pictures/e.png"]);
+        let missing = resolved(f.path(), &["imput.txt"]).unwrap_err();
+        assert!(
+            missing.to_string().contains("imput.txt") && missing.hint().unwrap().contains("input.txt"),
+            "{missing}"
+        );
+        let table = resolved(f.path(), &["table.parquet"]).unwrap_err();
+        assert!(table.hint().unwrap().contains("jsonl"), "{table}");
+        assert!(matches!(resolved(f.path(), &["x.tar.gz"]), Err(DataError::NotText { .. })));
+        let pictures = resolved(f.path(), &["pictures"]).unwrap_err();
+        assert!(matches!(pictures, DataError::NoTextInFolder { skipped: 1, .. }), "{pictures}");
+        assert!(matches!(resolved(f.path(), &[]), Err(DataError::NothingNamed)));
+        assert!(matches!(resolve(&["/dev/null"], "text"), Err(DataError::NotAFile { .. })));
+    }
+
+    #[test]
+    fn a_file_with_brackets_in_its_name_is_a_file() {
+        let f = folder(&["a[1].txt"]);
+        assert_eq!(resolved(f.path(), &["a[1].txt"]).unwrap(), ["a[1].txt"]);
+    }
+}

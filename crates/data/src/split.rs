@@ -1,0 +1,163 @@
+//! Which tokens are trained on and which are held out, and where each sample starts. Pure arithmetic: no list.
+//! Not here: the order of samples (`order.rs`) and reading them (`batch.rs`).
+//!
+//! ```text
+//!   blocks      0    1    2   …   18 │ 19 │ 20   21  …   38 │ 39 │ 40 …
+//!               └────── a run ───────┘held└────── a run ────┘held└─ the last run may be shorter
+//!   windows     [ T+1 ][ T+1 ][ T+1 ]     [ T+1 ]…      each T tokens after the one before, so that neighbours share
+//!                    one token: the last target of the one is the first input of the next
+//! ```
+//!
+//! A window lies within one run, or within one held-out block, never across.
+
+use crate::DataError;
+
+/// The block of a long stream, where the sequence length allows.
+const BLOCK_TOKENS: u64 = 4096;
+/// One block in so many is held out, the last of them.
+const BLOCKS_PER_PERIOD: u64 = 20;
+
+/// The samples of a token stream. A sample is a window of `seq_len + 1` consecutive tokens: input, and target one later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    tokens: u64,
+    seq_len: u64,
+    /// Tokens of a run between two held-out blocks.
+    run_tokens: u64,
+    /// Tokens of a held-out block; 0 where nothing is held out.
+    block_tokens: u64,
+}
+
+impl Windows {
+    /// Splits a stream of `tokens`. Every twentieth block of 4096 tokens is held out; of streams shorter than 20 such
+    /// blocks, every twentieth of `tokens / 20`; of streams shorter than 20 × (`seq_len` + 1), nothing.
+    /// Errors: `TooShort` if not even one sample fits.
+    pub fn new(tokens: u64, seq_len: usize) -> Result<Self, DataError> {
+        assert!(seq_len > 0, "a sample needs at least one token");
+        let seq_len = seq_len as u64;
+        let needed = seq_len + 1;
+        if tokens < needed {
+            return Err(DataError::TooShort { tokens, needed });
+        }
+        let block_tokens = BLOCK_TOKENS.max(needed).min(tokens / BLOCKS_PER_PERIOD);
+        Ok(match block_tokens >= needed {
+            true => Self { tokens, seq_len, run_tokens: (BLOCKS_PER_PERIOD - 1) * block_tokens, block_tokens },
+            false => Self { tokens, seq_len, run_tokens: tokens, block_tokens: 0 },
+        })
+    }
+
+    /// Tokens of a sample's input.
+    pub fn seq_len(&self) -> usize {
+        self.seq_len as usize
+    }
+
+    /// Windows to train on. At least one.
+    pub fn training(&self) -> u64 {
+        self.periods() * self.windows_in(self.run_tokens) + self.windows_in(self.tail_tokens().min(self.run_tokens))
+    }
+
+    /// Windows that are held out; 0 where the stream is too short to hold any out.
+    pub fn held_out(&self) -> u64 {
+        let tail = self.tail_tokens().saturating_sub(self.run_tokens);
+        self.periods() * self.windows_in(self.block_tokens) + self.windows_in(tail)
+    }
+
+    /// Tokens that no training window touches.
+    pub fn held_out_tokens(&self) -> u64 {
+        self.periods() * self.block_tokens + self.tail_tokens().saturating_sub(self.run_tokens)
+    }
+
+    /// The first token of a training window.
+    pub fn training_start(&self, window: u64) -> u64 {
+        assert!(window < self.training(), "training window {window} of {}", self.training());
+        let per_run = self.windows_in(self.run_tokens);
+        window / per_run * self.period_tokens() + window % per_run * self.seq_len
+    }
+
+    /// The first token of a held-out window.
+    pub fn held_out_start(&self, window: u64) -> u64 {
+        assert!(window < self.held_out(), "held-out window {window} of {}", self.held_out());
+        let per_block = self.windows_in(self.block_tokens);
+        window / per_block * self.period_tokens() + self.run_tokens + window % per_block * self.seq_len
+    }
+
+    fn period_tokens(&self) -> u64 {
+        self.run_tokens + self.block_tokens
+    }
+
+    fn periods(&self) -> u64 {
+        self.tokens / self.period_tokens()
+    }
+
+    /// Tokens after the last whole period.
+    fn tail_tokens(&self) -> u64 {
+        self.tokens % self.period_tokens()
+    }
+
+    fn windows_in(&self, tokens: u64) -> u64 {
+        tokens.saturating_sub(1) / self.seq_len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_twentieth_block_is_held_out() {
+        let windows = Windows::new(40 * 4096 + 100, 1024).unwrap();
+        assert_eq!(windows.held_out_tokens(), 2 * 4096);
+        assert_eq!((windows.held_out(), windows.training()), (2 * 3, 2 * 75));
+        assert_eq!(windows.held_out_start(0), 19 * 4096);
+        assert_eq!(windows.held_out_start(3), 39 * 4096);
+        assert_eq!(windows.training_start(75), 20 * 4096);
+    }
+
+    #[test]
+    fn short_streams_hold_out_a_twentieth_or_nothing() {
+        assert_eq!(Windows::new(10_000, 64).unwrap().held_out_tokens(), 500);
+        assert_eq!(Windows::new(20 * 65, 64).unwrap().held_out(), 1);
+        let nothing = Windows::new(20 * 65 - 1, 64).unwrap();
+        assert_eq!((nothing.held_out(), nothing.held_out_tokens(), nothing.training()), (0, 0, 20));
+        assert_eq!(Windows::new(65, 64).unwrap().training(), 1);
+        assert!(matches!(Windows::new(64, 64), Err(DataError::TooShort { tokens: 64, needed: 65 })));
+        assert!(matches!(Windows::new(0, 64), Err(DataError::TooShort { .. })));
+    }
+
+    #[test]
+    fn long_samples_get_longer_blocks() {
+        let windows = Windows::new(1_000_000, 8192).unwrap();
+        assert_eq!((windows.held_out(), windows.held_out_tokens()), (6, 6 * 8193));
+    }
+
+    proptest! {
+        /// Against the blocks counted one by one.
+        #[test]
+        fn windows_never_leave_their_side(tokens in 2u64..400_000, seq_len in 1usize..6000) {
+            prop_assume!(tokens > seq_len as u64);
+            let windows = Windows::new(tokens, seq_len).unwrap();
+            let is_held_out = |token: u64| windows.block_tokens > 0 && token / windows.block_tokens % 20 == 19;
+            let held_out_tokens = (0..tokens).filter(|&token| is_held_out(token)).count() as u64;
+            prop_assert_eq!(windows.held_out_tokens(), held_out_tokens);
+            prop_assert!(windows.training() > 0);
+            prop_assert!(tokens < 20 * (seq_len as u64 + 1) || windows.held_out() > 0);
+
+            let mut covered = vec![0u8; tokens as usize];
+            for (count, held_out) in [(windows.training(), false), (windows.held_out(), true)] {
+                for window in 0..count {
+                    let start = if held_out { windows.held_out_start(window) } else { windows.training_start(window) };
+                    let last = start + seq_len as u64;
+                    prop_assert!(last < tokens);
+                    prop_assert!([start, start + seq_len as u64 / 2, last].iter().all(|&at| is_held_out(at) == held_out));
+                    prop_assert!(last - start < windows.run_tokens.max(windows.block_tokens));
+                    covered[start as usize..last as usize].iter_mut().for_each(|count| *count += 1);
+                }
+            }
+            prop_assert!(covered.iter().all(|&count| count <= 1), "two windows share an input");
+            let runs = tokens.div_ceil(windows.period_tokens()) * 2;
+            let uncovered = covered.iter().filter(|&&count| count == 0).count() as u64;
+            prop_assert!(uncovered <= runs * seq_len as u64, "{uncovered} tokens in no window of {runs} runs");
+        }
+    }
+}

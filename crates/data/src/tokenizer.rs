@@ -1,0 +1,146 @@
+//! Tokenizers: text to ids and back. One file per kind below; which kind, `spec.rs`.
+//! Not here: files, documents and separators (`shards.rs`).
+
+mod bytes;
+mod file;
+mod gpt2;
+mod spec;
+
+pub use spec::TokenizerSpec;
+
+use crate::DataError;
+use crate::pieces::pieces;
+use file::FileTokenizer;
+
+/// What stands for an id that the tokenizer does not know.
+const REPLACEMENT: &str = "\u{fffd}";
+
+/// Why a text could not be tokenized.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// The tokenizer needs UTF-8.
+    #[error("the text is not UTF-8 at byte {offset}")]
+    NotUtf8 {
+        /// The first bad byte, counted from 0.
+        offset: u64,
+    },
+    /// The tokenizer itself failed.
+    #[error("the tokenizer failed: {message}")]
+    Failed {
+        /// What it said.
+        message: String,
+    },
+}
+
+/// A tokenizer, ready to use from any thread.
+pub struct Tokenizer {
+    spec: TokenizerSpec,
+    kind: Kind,
+}
+
+enum Kind {
+    Bytes,
+    Gpt2,
+    File(Box<FileTokenizer>),
+}
+
+impl Tokenizer {
+    /// Loads what the tokenizer needs.
+    /// Errors: `NotFound`, `Unreadable`, `NoTokenizerInFolder`, `BadTokenizer` where a file is named.
+    pub fn open(spec: &TokenizerSpec) -> Result<Self, DataError> {
+        let kind = match spec {
+            TokenizerSpec::Bytes => Kind::Bytes,
+            TokenizerSpec::Gpt2 => Kind::Gpt2,
+            TokenizerSpec::File(path) => Kind::File(Box::new(FileTokenizer::open(path)?)),
+        };
+        Ok(Self { spec: spec.clone(), kind })
+    }
+
+    /// What it was opened from.
+    pub fn spec(&self) -> &TokenizerSpec {
+        &self.spec
+    }
+
+    /// What makes its ids what they are, wherever it lies: its name, or the hash of its file.
+    pub fn identity(&self) -> String {
+        match &self.kind {
+            Kind::Bytes => "bytes".to_owned(),
+            Kind::Gpt2 => "gpt2".to_owned(),
+            Kind::File(file) => format!("file {}", file.hash()),
+        }
+    }
+
+    /// One more than the largest id.
+    pub fn vocab_size(&self) -> usize {
+        match &self.kind {
+            Kind::Bytes => bytes::VOCAB_SIZE,
+            Kind::Gpt2 => gpt2::VOCAB_SIZE,
+            Kind::File(file) => file.vocab_size(),
+        }
+    }
+
+    /// The id that is put after each document, where the tokenizer has one.
+    pub fn separator(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Bytes => Some(bytes::SEPARATOR),
+            Kind::Gpt2 => Some(gpt2::SEPARATOR),
+            Kind::File(file) => file.separator(),
+        }
+    }
+
+    /// The ids of a document, without a separator. A long one is cut into pieces as `pieces.rs` says.
+    /// Special tokens in the text are plain text to `gpt2`; to a tokenizer.json they are what it says they are.
+    /// Errors: `NotUtf8` unless the tokenizer is `bytes`; `Failed`.
+    pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>, EncodeError> {
+        let mut ids = Vec::new();
+        let mut offset = 0;
+        for piece in pieces(text) {
+            let more = self.encode_piece(piece).map_err(|error| match error {
+                EncodeError::NotUtf8 { offset: within } => EncodeError::NotUtf8 { offset: offset + within },
+                failed => failed,
+            })?;
+            ids.extend(more);
+            offset += piece.len() as u64;
+        }
+        Ok(ids)
+    }
+
+    /// The ids of one piece of a document.
+    pub(crate) fn encode_piece(&self, piece: &[u8]) -> Result<Vec<u32>, EncodeError> {
+        match &self.kind {
+            Kind::Bytes => Ok(bytes::encode(piece)),
+            Kind::Gpt2 => Ok(gpt2::encode(utf8(piece)?)),
+            Kind::File(file) => file.encode(utf8(piece)?),
+        }
+    }
+
+    /// The text of ids, separators included. An id that the tokenizer does not know becomes U+FFFD. Ids may cut a
+    /// character, so the bytes are not always UTF-8.
+    pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        match &self.kind {
+            Kind::Bytes => bytes::decode(ids),
+            Kind::Gpt2 => gpt2::decode(ids),
+            Kind::File(file) => file.decode(ids),
+        }
+    }
+}
+
+fn utf8(text: &[u8]) -> Result<&str, EncodeError> {
+    str::from_utf8(text).map_err(|error| EncodeError::NotUtf8 { offset: error.valid_up_to() as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pieces::PIECE_BYTES_MAX;
+
+    #[test]
+    fn the_first_bad_byte_is_counted_over_all_pieces() {
+        let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
+        let mut text = b"ten bytes ".repeat(PIECE_BYTES_MAX / 10 * 3);
+        let offset = text.len() as u64 - 5;
+        text[offset as usize] = 0xff;
+        assert_eq!(tokenizer.encode(&text), Err(EncodeError::NotUtf8 { offset }));
+        assert_eq!(tokenizer.encode(b"\xc3"), Err(EncodeError::NotUtf8 { offset: 0 }));
+    }
+}

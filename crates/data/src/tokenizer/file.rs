@@ -1,0 +1,226 @@
+//! A tokenizer.json as Hugging Face's libraries save it, read by their `tokenizers` crate.
+
+use super::{EncodeError, REPLACEMENT};
+use crate::DataError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokenizers::{ModelWrapper, Tokenizer as Inner};
+
+const FILE_NAME: &str = "tokenizer.json";
+
+/// Tokens that end a document, by the names of the families that use them, the most telling first.
+const SEPARATORS: [&str; 8] =
+    ["<|endoftext|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<eos>", "<|eos|>", "[EOS]", "[SEP]"];
+
+pub(super) struct FileTokenizer {
+    inner: Inner,
+    hash: blake3::Hash,
+    vocab_size: usize,
+    separator: Option<u32>,
+}
+
+impl FileTokenizer {
+    /// Opens the file, or the tokenizer.json in the folder, that `path` names. Truncation and padding, which a file may
+    /// ask for, are switched off.
+    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
+        let file = file_of(path)?;
+        let bytes = fs::read(&file).map_err(|source| DataError::Unreadable { path: file.clone(), source })?;
+        let hash = blake3::hash(&bytes);
+        let bad = |message: String| DataError::BadTokenizer { path: file.clone(), message };
+        let mut inner = parsed(&bytes).map_err(&bad)?;
+        inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
+        inner.with_padding(None);
+        if let Some(dropout) = dropout(inner.get_model()) {
+            return Err(bad(format!("its dropout of {dropout} would give other tokens each time")));
+        }
+        let largest_id = inner.get_vocab(true).into_values().max().ok_or_else(|| bad("it has no tokens".to_owned()))?;
+        if i32::try_from(largest_id).is_err() {
+            return Err(bad(format!("its largest id is {largest_id}, ids end at {}", i32::MAX)));
+        }
+        let separator = SEPARATORS.iter().find_map(|name| inner.token_to_id(name));
+        Ok(Self { inner, hash, vocab_size: largest_id as usize + 1, separator })
+    }
+
+    pub(super) fn hash(&self) -> blake3::Hash {
+        self.hash
+    }
+
+    pub(super) fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    pub(super) fn separator(&self) -> Option<u32> {
+        self.separator
+    }
+
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        let without_added_tokens = false;
+        match self.inner.encode_fast(text, without_added_tokens) {
+            Ok(encoding) => Ok(encoding.get_ids().to_owned()),
+            Err(error) => Err(EncodeError::Failed { message: error.to_string() }),
+        }
+    }
+
+    /// Runs of known ids are decoded together, since many decoders look at their neighbours.
+    pub(super) fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        let is_known = |id: &u32| self.inner.id_to_token(*id).is_some();
+        let keep_special_tokens = false;
+        let mut text = String::new();
+        for run in ids.chunk_by(|a, b| is_known(a) == is_known(b)) {
+            match self.inner.decode(run, keep_special_tokens) {
+                Ok(decoded) if is_known(&run[0]) => text.push_str(&decoded),
+                _ => text.push_str(&REPLACEMENT.repeat(run.len())),
+            }
+        }
+        text.into_bytes()
+    }
+}
+
+/// The crate panics where it should refuse: on broken JSON inside a decoder, on a broken table of characters. The first
+/// is what a download that was cut short looks like, so it is looked for beforehand; the rest is caught.
+fn parsed(bytes: &[u8]) -> Result<Inner, String> {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map_err(|error| error.to_string())?;
+    match std::panic::catch_unwind(|| Inner::from_bytes(bytes)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("the `tokenizers` library failed on it".to_owned()),
+    }
+}
+
+fn file_of(path: &Path) -> Result<PathBuf, DataError> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_dir() => Ok(path.to_owned()),
+        Ok(_) if path.join(FILE_NAME).is_file() => Ok(path.join(FILE_NAME)),
+        Ok(_) => Err(DataError::NoTokenizerInFolder { folder: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(DataError::NotFound { path: path.to_owned(), nearest: None })
+        }
+        Err(source) => Err(DataError::Unreadable { path: path.to_owned(), source }),
+    }
+}
+
+/// Byte-pair dropout (Provilkov et al. 2020), which picks merges at random.
+fn dropout(model: &ModelWrapper) -> Option<f32> {
+    match model {
+        ModelWrapper::BPE(bpe) => bpe.dropout.filter(|&dropout| dropout > 0.0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::tokenizer::Kind;
+    use crate::{Tokenizer, TokenizerSpec};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// Byte-pair encoding of the letters a to d with two merges, like a small GPT-2.
+    pub(crate) fn tiny() -> Value {
+        json!({
+            "version": "1.0",
+            "truncation": {"max_length": 4, "stride": 0, "strategy": "LongestFirst", "direction": "Right"},
+            "padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null,
+                        "pad_id": 0, "pad_type_id": 0, "pad_token": "a"},
+            "added_tokens": [{"id": 8, "content": "<|endoftext|>", "single_word": false, "lstrip": false,
+                              "rstrip": false, "normalized": false, "special": true}],
+            "normalizer": null,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                      "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "Ġ": 4, "Ċ": 5, "ab": 6, "Ġab": 7},
+                      "merges": ["a b", "Ġ ab"]}
+        })
+    }
+
+    pub(crate) fn written(json: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE_NAME), json).unwrap();
+        folder
+    }
+
+    fn open(json: &Value) -> Result<Tokenizer, DataError> {
+        let folder = written(&json.to_string());
+        Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned()))
+    }
+
+    #[test]
+    fn a_small_file_tokenizes_without_padding_or_truncation() {
+        let tokenizer = open(&tiny()).unwrap();
+        assert_eq!(tokenizer.vocab_size(), 9);
+        assert_eq!(tokenizer.separator(), Some(8));
+        assert_eq!(tokenizer.encode(b"ab ab\ncd").unwrap(), [6, 7, 5, 2, 3]);
+        assert_eq!(tokenizer.encode(b"a<|endoftext|>b").unwrap(), [0, 8, 1]);
+        assert_eq!(tokenizer.decode(&[6, 7, 11, 99, 8, 5]), "ab ab\u{fffd}\u{fffd}<|endoftext|>\n".as_bytes());
+        assert_eq!(tokenizer.encode(b"ab\xff"), Err(EncodeError::NotUtf8 { offset: 2 }));
+    }
+
+    #[test]
+    fn pieces_give_the_tokens_of_the_whole() {
+        let tokenizer = open(&tiny()).unwrap();
+        let text = "ab abba cab\n\n  dad\nab,".replace(',', "").repeat(40_000);
+        let Kind::File(whole) = &tokenizer.kind else { unreachable!() };
+        assert_eq!(tokenizer.encode(text.as_bytes()).unwrap(), whole.encode(&text).unwrap());
+    }
+
+    #[test]
+    fn identity_is_the_content_of_the_file() {
+        let mut other = tiny();
+        other["model"]["vocab"]["e"] = json!(8);
+        assert_eq!(open(&tiny()).unwrap().identity(), open(&tiny()).unwrap().identity());
+        assert_ne!(open(&tiny()).unwrap().identity(), open(&other).unwrap().identity());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused() {
+        let mut with_dropout = tiny();
+        with_dropout["model"]["dropout"] = json!(0.1);
+        assert!(open(&with_dropout).err().unwrap().to_string().contains("dropout of 0.1"));
+        let mut broken_table = tiny();
+        broken_table["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "////"});
+        assert!(matches!(open(&broken_table), Err(DataError::BadTokenizer { .. })));
+        let mut huge_id = tiny();
+        huge_id["model"]["vocab"]["e"] = json!(3_000_000_000u32);
+        assert!(matches!(open(&huge_id), Err(DataError::BadTokenizer { .. })));
+        assert!(matches!(open(&json!({})), Err(DataError::BadTokenizer { .. })));
+        let empty = tempfile::tempdir().unwrap();
+        let at = |path: &Path| Tokenizer::open(&TokenizerSpec::File(path.to_owned())).err().unwrap();
+        assert!(matches!(at(empty.path()), DataError::NoTokenizerInFolder { .. }));
+        assert!(matches!(at(&empty.path().join("x.json")), DataError::NotFound { .. }));
+    }
+
+    #[test]
+    fn the_vocabulary_reaches_to_the_largest_id() {
+        let mut json = tiny();
+        json["model"]["vocab"]["e"] = json!(70_000);
+        assert_eq!(open(&json).unwrap().vocab_size(), 70_001);
+    }
+
+    #[test]
+    fn other_families_name_other_separators() {
+        let mut json = tiny();
+        json["added_tokens"][0]["content"] = json!("</s>");
+        assert_eq!(open(&json).unwrap().separator(), Some(8));
+        json["added_tokens"] = json!([]);
+        assert_eq!(open(&json).unwrap().separator(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_files_are_read_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = tiny().to_string().into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let folder = written("");
+            fs::write(folder.path().join(FILE_NAME), bytes).unwrap();
+            let _ = Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned()));
+        }
+
+        #[test]
+        fn any_ids_decode(ids in proptest::collection::vec(0u32..30, 0..20)) {
+            open(&tiny()).unwrap().decode(&ids);
+        }
+    }
+}

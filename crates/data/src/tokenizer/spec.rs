@@ -1,0 +1,119 @@
+//! Which tokenizer: `bytes`, `gpt2`, or the path to a tokenizer.json or to a folder that holds one.
+
+use crate::DataError;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+const NAMES: [&str; 2] = ["bytes", "gpt2"];
+
+/// A tokenizer by name or by path. Written and parsed as one word, in YAML and JSON too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum TokenizerSpec {
+    /// Each byte is a token, 0 separates documents.
+    Bytes,
+    /// The byte-pair encoding of GPT-2, built in.
+    Gpt2,
+    /// A tokenizer.json, or a folder that holds one.
+    File(PathBuf),
+}
+
+/// Names are read in either case. Anything that looks like a path (has a slash, ends in `.json`) or exists is a path;
+/// whether it can be opened is found by `Tokenizer::open`.
+/// Errors: `UnknownTokenizer`, with the nearest name.
+impl FromStr for TokenizerSpec {
+    type Err = DataError;
+
+    fn from_str(text: &str) -> Result<Self, DataError> {
+        match text.to_ascii_lowercase().as_str() {
+            "bytes" => return Ok(Self::Bytes),
+            "gpt2" => return Ok(Self::Gpt2),
+            _ => {}
+        }
+        let path = Path::new(text);
+        if looks_like_path(text) {
+            Ok(Self::File(path.to_owned()))
+        } else if !text.is_empty() && path.exists() {
+            Ok(Self::File(Path::new(".").join(path)))
+        } else {
+            Err(DataError::UnknownTokenizer { text: text.to_owned(), nearest: nearest_name(text) })
+        }
+    }
+}
+
+fn looks_like_path(text: &str) -> bool {
+    text.contains(std::path::is_separator) || text.to_ascii_lowercase().ends_with(".json")
+}
+
+fn nearest_name(text: &str) -> Option<&'static str> {
+    const EDITS_MAX: usize = 2;
+    let edits = |name: &&str| strsim::damerau_levenshtein(&text.to_ascii_lowercase(), name);
+    NAMES.into_iter().filter(|name| edits(name) <= EDITS_MAX).min_by_key(edits)
+}
+
+impl fmt::Display for TokenizerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes => f.pad("bytes"),
+            Self::Gpt2 => f.pad("gpt2"),
+            Self::File(path) => f.pad(&path.to_string_lossy()),
+        }
+    }
+}
+
+impl TryFrom<String> for TokenizerSpec {
+    type Error = DataError;
+
+    fn try_from(text: String) -> Result<Self, DataError> {
+        text.parse()
+    }
+}
+
+impl From<TokenizerSpec> for String {
+    fn from(spec: TokenizerSpec) -> Self {
+        spec.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_and_paths_are_told_apart() {
+        for (text, spec) in [
+            ("bytes", TokenizerSpec::Bytes),
+            ("GPT2", TokenizerSpec::Gpt2),
+            ("tokenizer.json", TokenizerSpec::File("tokenizer.json".into())),
+            ("models/llama", TokenizerSpec::File("models/llama".into())),
+            ("./gpt2", TokenizerSpec::File("./gpt2".into())),
+            ("src", TokenizerSpec::File("./src".into())),
+        ] {
+            assert_eq!(text.parse::<TokenizerSpec>().unwrap(), spec, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_words_get_a_suggestion() {
+        for (text, nearest) in [("gpt-2", Some("gpt2")), ("byte", Some("bytes")), ("llama", None), ("", None)] {
+            match text.parse::<TokenizerSpec>() {
+                Err(DataError::UnknownTokenizer { nearest: found, .. }) => assert_eq!(found, nearest, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics_and_display_parses_back(text in "\\PC{0,20}|[./gpt2bytesjon]{1,8}") {
+            if let Ok(spec) = text.parse::<TokenizerSpec>() {
+                prop_assert_eq!(&spec.to_string().parse::<TokenizerSpec>().unwrap(), &spec);
+                let json = serde_json::to_string(&spec).unwrap();
+                prop_assert_eq!(serde_json::from_str::<TokenizerSpec>(&json).unwrap(), spec);
+            }
+        }
+    }
+}

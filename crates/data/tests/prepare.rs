@@ -1,0 +1,239 @@
+//! `prepare` from outside: what is tokenized, what is cached, and what becomes of broken caches.
+
+use data::{
+    DEFAULT_TEXT_FIELD, Damage, DataError, Progress, Sources, TokenStore, Tokenizer, TokenizerSpec, prepare, resolve,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+/// A folder of data and a cache beside it.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(place.data()).unwrap();
+        for (name, bytes) in files {
+            fs::write(place.data().join(name), bytes).unwrap();
+        }
+        place
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
+    }
+
+    fn sources(&self) -> Sources {
+        resolve(&[self.data().to_str().unwrap()], DEFAULT_TEXT_FIELD).unwrap()
+    }
+
+    fn prepare(&self, spec: &TokenizerSpec) -> Result<(TokenStore, Vec<String>), DataError> {
+        prepare_in(&self.sources(), spec, &self.cache())
+    }
+
+    fn cache_files(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.cache()).map(|entries| entries.map(|e| e.unwrap().path()).collect()).unwrap_or_default()
+    }
+}
+
+/// The store, and what was reported on the way besides how far it was.
+fn prepare_in(sources: &Sources, spec: &TokenizerSpec, cache: &Path) -> Result<(TokenStore, Vec<String>), DataError> {
+    let seen = Mutex::new(Vec::new());
+    let progress = |report: Progress<'_>| match report {
+        Progress::Hashing { done, total } | Progress::Tokenizing { done, total, .. } => assert!(done <= total),
+        Progress::CacheHit { .. } => seen.lock().unwrap().push("hit".to_owned()),
+        Progress::CacheDamaged { damage, .. } => seen.lock().unwrap().push(format!("damaged: {damage}")),
+        Progress::Written { tokens, .. } => seen.lock().unwrap().push(format!("written {tokens}")),
+    };
+    let store = prepare(sources, &Tokenizer::open(spec)?, cache, &progress)?;
+    Ok((store, seen.into_inner().unwrap()))
+}
+
+fn tokens(store: &TokenStore) -> Vec<i32> {
+    let mut out = vec![0; store.len() as usize];
+    store.read(0, &mut out);
+    out
+}
+
+/// A megabyte of text that is not the same everywhere, with a word longer than a piece inside.
+fn long_text() -> String {
+    let sources =
+        [include_str!("../src/sources.rs"), include_str!("../src/shards.rs"), include_str!("../src/error.rs")];
+    let line = |n: usize| format!("{n} {}\n", sources[n % 3].lines().nth(n / 3 % 150).unwrap());
+    (0..15_000).map(line).collect::<String>() + &"漢字".repeat(60_000) + " the end.\n"
+}
+
+#[test]
+fn documents_follow_each_other_with_separators() {
+    let place = Place::new(&[
+        ("a.txt", b"ab"),
+        ("b.jsonl", b"{\"text\":\"c\"}\n{\"text\":\"\"}\n{\"text\":\"d\"}\n"),
+        ("empty.txt", b""),
+        ("z.md", b"\xff"),
+    ]);
+    let (store, seen) = place.prepare(&TokenizerSpec::Bytes).unwrap();
+    assert_eq!(tokens(&store), [97, 98, 0, 99, 0, 100, 0, 255, 0]);
+    assert_eq!((store.vocab_size(), store.bytes_of_text().0, store.fingerprint().len()), (256, 5, 64));
+    assert_eq!(seen, ["written 9"]);
+}
+
+#[test]
+fn a_tokenizer_file_may_have_large_ids_and_no_separator() {
+    let place = Place::new(&[("a.txt", b"one two"), ("b.txt", b"two other")]);
+    let file = place.folder.path().join("tokenizer.json");
+    let json = r#"{"pre_tokenizer": {"type": "Whitespace"}, "model":
+        {"type": "WordLevel", "vocab": {"one": 0, "two": 70000, "?": 1}, "unk_token": "?"}}"#;
+    fs::write(&file, json).unwrap();
+    let (store, _) = place.prepare(&TokenizerSpec::File(file.clone())).unwrap();
+    assert_eq!((tokens(&store), store.vocab_size()), (vec![0, 70_000, 70_000, 1], 70_001));
+
+    fs::write(&file, json.replace("70000", "2")).unwrap();
+    let (store, seen) = place.prepare(&TokenizerSpec::File(file)).unwrap();
+    assert_eq!((tokens(&store), seen), (vec![0, 2, 2, 1], vec!["written 4".to_owned()]));
+}
+
+#[test]
+fn the_second_time_is_a_hit_even_in_a_folder_elsewhere() {
+    let (here, there) = (Place::new(&[("a.txt", b"hello")]), Place::new(&[("b.txt", b"hello")]));
+    let (first, _) = here.prepare(&TokenizerSpec::Gpt2).unwrap();
+    let (second, seen) = prepare_in(&there.sources(), &TokenizerSpec::Gpt2, &here.cache()).unwrap();
+    assert_eq!(seen, ["hit"]);
+    assert_eq!((tokens(&first), first.fingerprint()), (tokens(&second), second.fingerprint()));
+    assert_eq!(tokens(&first), [31373, 50256]);
+
+    let (other, seen) = here.prepare(&TokenizerSpec::Bytes).unwrap();
+    assert_eq!(seen, ["written 6"]);
+    assert_ne!(other.fingerprint(), first.fingerprint());
+    fs::write(here.data().join("a.txt"), "hello again").unwrap();
+    assert_eq!(here.prepare(&TokenizerSpec::Bytes).unwrap().1, ["written 12"]);
+    assert_eq!(here.cache_files().len(), 3);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_file() {
+    let text = long_text();
+    let place = Place::new(&[("a.txt", text.as_bytes()), ("b.txt", b"short"), ("c.txt", &text.as_bytes()[70..])]);
+    for spec in [TokenizerSpec::Bytes, TokenizerSpec::Gpt2] {
+        let file_with = |threads: usize| {
+            let cache = tempfile::tempdir().unwrap();
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let (store, _) = pool.install(|| prepare_in(&place.sources(), &spec, cache.path())).unwrap();
+            fs::read(cache.path().join(format!("{}.tokens", store.fingerprint()))).unwrap()
+        };
+        let one = file_with(1);
+        assert!(one == file_with(2) && one == file_with(7), "{spec}");
+    }
+}
+
+#[test]
+fn the_store_holds_what_the_tokenizer_gives() {
+    let text = long_text();
+    let place = Place::new(&[("a.txt", text.as_bytes())]);
+    let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
+    let (store, _) = place.prepare(&TokenizerSpec::Gpt2).unwrap();
+    let ids: Vec<u32> = tokens(&store).into_iter().map(|token| token as u32).collect();
+    let (separator, ids) = ids.split_last().unwrap();
+    assert_eq!(Some(*separator), tokenizer.separator());
+    assert_eq!(ids, tokenizer.encode(text.as_bytes()).unwrap());
+    assert_eq!(tokenizer.decode(ids), text.as_bytes());
+    assert_eq!(store.bytes_of_text().0, text.len() as u64);
+}
+
+#[test]
+fn a_damaged_cache_is_rebuilt_and_the_caller_told() {
+    let place = Place::new(&[("a.txt", b"some text that is worth keeping")]);
+    let (store, _) = place.prepare(&TokenizerSpec::Bytes).unwrap();
+    let good = tokens(&store);
+    drop(store);
+    let path = place.cache_files().remove(0);
+    let whole = fs::read(&path).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let other_key = {
+        let elsewhere = Place::new(&[("a.txt", b"other text")]);
+        elsewhere.prepare(&TokenizerSpec::Bytes).unwrap();
+        fs::read(&elsewhere.cache_files()[0]).unwrap()
+    };
+    let tokens_bytes = (whole.len() - 128) as u64;
+    for (bytes, damage) in [
+        (Vec::new(), Damage::NoHeader { found_bytes: 0 }),
+        (whole[..100].to_vec(), Damage::NoHeader { found_bytes: 100 }),
+        (
+            whole[..whole.len() - 2].to_vec(),
+            Damage::WrongLength { expected_bytes: tokens_bytes, found_bytes: tokens_bytes - 2 },
+        ),
+        (flipped(0), Damage::WrongMagic),
+        (flipped(30), Damage::BadHeader),
+        (flipped(whole.len() - 1), Damage::BadTokens),
+        (other_key, Damage::WrongKey),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let (store, seen) = place.prepare(&TokenizerSpec::Bytes).unwrap();
+        assert_eq!(seen, [format!("damaged: {damage}"), format!("written {}", good.len())]);
+        assert_eq!(tokens(&store), good);
+        assert_eq!(fs::read(&path).unwrap(), whole);
+    }
+}
+
+#[test]
+fn concurrent_builders_agree() {
+    let text = long_text();
+    let place = Place::new(&[("a.txt", text.as_bytes())]);
+    let stores: Vec<TokenStore> = std::thread::scope(|scope| {
+        let builder = || place.prepare(&TokenizerSpec::Gpt2).unwrap().0;
+        let builders: Vec<_> = (0..4).map(|_| scope.spawn(builder)).collect();
+        builders.into_iter().map(|builder| builder.join().unwrap()).collect()
+    });
+    assert!(stores.iter().all(|store| tokens(store) == tokens(&stores[0])));
+    assert_eq!(place.cache_files().len(), 1, "nothing unfinished stays behind");
+}
+
+#[test]
+fn a_build_that_died_does_no_harm() {
+    let place = Place::new(&[("a.txt", b"text")]);
+    fs::create_dir(place.cache()).unwrap();
+    let (recent, old) = (place.cache().join("k.1-0.unfinished"), place.cache().join("k.2-0.unfinished"));
+    fs::write(&recent, "half of").unwrap();
+    fs::write(&old, "half of").unwrap();
+    let days_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 3600);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(days_ago).unwrap();
+    assert_eq!(place.prepare(&TokenizerSpec::Bytes).unwrap().1, ["written 5"]);
+    assert!(recent.exists() && !old.exists());
+}
+
+#[test]
+fn failures_name_the_place_and_leave_nothing_behind() {
+    let mut text = long_text().into_bytes();
+    let offset = text.len() - 3;
+    text[offset] = 0xff;
+    let place = Place::new(&[("a.txt", b"good"), ("b.txt", &text)]);
+    match place.prepare(&TokenizerSpec::Gpt2) {
+        Err(DataError::NotUtf8 { path, offset: found }) => {
+            assert_eq!((path, found), (place.data().join("b.txt"), offset as u64));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(place.cache_files().is_empty());
+
+    let empty = Place::new(&[("a.txt", b""), ("b.jsonl", b"{\"text\":\"\"}\n")]);
+    assert!(matches!(empty.prepare(&TokenizerSpec::Bytes), Err(DataError::Empty { files: 2, .. })));
+    assert!(empty.cache_files().is_empty());
+
+    let sources = Place::new(&[("a.txt", b"text")]);
+    let not_a_folder = sources.data().join("a.txt");
+    match prepare_in(&sources.sources(), &TokenizerSpec::Bytes, &not_a_folder.join("cache")) {
+        Err(DataError::CacheUnwritable { folder, .. }) => assert!(folder.starts_with(&not_a_folder)),
+        other => panic!("{other:?}"),
+    }
+}

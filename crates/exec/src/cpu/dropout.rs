@@ -1,0 +1,84 @@
+//! Dropout: elements zeroed by a mask that is drawn anew wherever it is needed, here and in attention.
+
+use super::parallel::{self, CHUNK};
+use super::vectorize::vectorized;
+use crate::call::Call;
+use crate::philox::{dropout_bits, dropout_threshold};
+use graph::Scalars;
+use graph::ops::{self, DropoutKey};
+use rayon::iter::IntoParallelIterator;
+
+pub(super) fn run(op: &ops::Dropout, mut call: Call) {
+    let x = call.f32_unless_in_output(0);
+    let shape = &call.io.outputs[0].shape;
+    let sample_size = shape[1] * shape[2];
+    let mask = Mask::new(op.key, call.scalars);
+    let [y] = call.take_outputs();
+    let elements = y.len();
+    let chunks_of_sample = |(sample, y)| <[f32]>::chunks_mut(y, CHUNK).enumerate().map(move |(n, y)| (sample, n * CHUNK, y));
+    let chunks = y.chunks_exact_mut(sample_size).enumerate().flat_map(chunks_of_sample).collect::<Vec<_>>();
+    parallel::for_each(8 * elements, chunks.into_par_iter(), |(sample, first, y)| {
+        if let Some(x) = x {
+            y.copy_from_slice(&x[sample * sample_size + first..][..y.len()]);
+        }
+        drop_out(y, &mask, sample, first as u64);
+    });
+}
+
+/// The masks of one dropout in one execution.
+pub(super) struct Mask {
+    seed: u64,
+    step: u64,
+    first_sample: u64,
+    site: u32,
+    /// Elements are kept whose random word is at least this.
+    threshold: u32,
+    /// What kept elements are multiplied by.
+    pub(super) scale: f32,
+}
+
+impl Mask {
+    pub(super) fn new(key: DropoutKey, scalars: &Scalars) -> Self {
+        let Scalars { seed, step, first_sample, .. } = *scalars;
+        let (threshold, scale) = (dropout_threshold(key.rate), 1.0 / (1.0 - key.rate));
+        Self { seed, step, first_sample, site: key.site, threshold, scale }
+    }
+
+    /// Replaces each value by what `rule` makes of it and of whether it is kept. The values are those from element
+    /// `first` on of the micro-batch's sample `sample`.
+    #[inline(always)]
+    fn apply(&self, values: &mut [f32], sample: usize, first: u64, rule: impl Fn(f32, bool) -> f32) {
+        /// Quads of words drawn at a time, so that the generator's rounds run on whole vectors.
+        const QUADS: usize = 32;
+        let mut words = [[0; 4]; QUADS];
+        let mut quad = (first / 4) as u32;
+        let mut skipped = (first % 4) as usize;
+        let mut rest = values;
+        while !rest.is_empty() {
+            for (offset, words) in words.iter_mut().enumerate() {
+                let quad = quad.wrapping_add(offset as u32);
+                *words = dropout_bits(self.seed, self.step, self.first_sample + sample as u64, self.site, quad);
+            }
+            let words = &words.as_flattened()[skipped..];
+            let (now, later) = rest.split_at_mut(words.len().min(rest.len()));
+            for (value, &word) in now.iter_mut().zip(words) {
+                *value = rule(*value, word >= self.threshold);
+            }
+            rest = later;
+            quad = quad.wrapping_add(QUADS as u32);
+            skipped = 0;
+        }
+    }
+}
+
+vectorized! {
+    /// Zeroes what the mask drops and scales the rest.
+    pub(super) fn drop_out<const FMA: bool>(values: &mut [f32], mask: &Mask, sample: usize, first: u64) {
+        mask.apply(values, sample, first, |value, kept| if kept { value * mask.scale } else { 0.0 });
+    }
+
+    /// Turns the sign of what the mask drops. None of the values may be negative.
+    pub(super) fn mark_dropped<const FMA: bool>(values: &mut [f32], mask: &Mask, sample: usize, first: u64) {
+        mask.apply(values, sample, first, |value, kept| if kept { value } else { -value });
+    }
+}

@@ -1,0 +1,39 @@
+//! Looking up rows of a table, and adding gradients up in it.
+
+use super::add::accumulate;
+use super::gemm::MatrixMut;
+use super::parallel::{self, CHUNK};
+use crate::call::Call;
+use graph::ops;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
+use rayon::slice::ParallelSliceMut;
+
+/// Channels of a part of the table's gradient. Parts are cut along the channels, so that each adds up all tokens in
+/// their order, and a part's row fills whole cache lines.
+const PART_CHANNELS: usize = 64;
+
+pub(super) fn run(mut call: Call) {
+    let (tokens, table) = (call.i32(0), call.f32(1));
+    let channels = call.io.outputs[0].columns();
+    let [y] = call.take_outputs();
+    let elements = 2 * y.len();
+    parallel::for_each(elements, y.par_chunks_exact_mut(channels).zip(tokens), |(y, &token)| {
+        y.copy_from_slice(&table[token as usize * channels..][..channels]);
+    });
+}
+
+pub(super) fn run_grad(op: &ops::EmbeddingGrad, mut call: Call) {
+    let (dy, tokens) = (call.f32(0), call.i32(1));
+    let channels = call.io.outputs[0].columns();
+    let [dtable] = call.take_outputs();
+    if !op.accumulate {
+        parallel::for_each(dtable.len(), dtable.par_chunks_mut(CHUNK), |part| part.fill(0.0));
+    }
+    let parts = MatrixMut::new(dtable, op.vocab_size, channels).column_blocks(PART_CHANNELS).collect::<Vec<_>>();
+    parallel::for_each(3 * dy.len(), parts.into_par_iter().enumerate(), |(part, mut dtable)| {
+        for (dy, &token) in dy.chunks_exact(channels).zip(tokens) {
+            let row = dtable.row(token as usize);
+            accumulate(row, &dy[part * PART_CHANNELS..][..row.len()]);
+        }
+    });
+}

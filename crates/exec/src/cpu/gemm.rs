@@ -1,0 +1,143 @@
+//! Matrix products: views of matrices in slices, and the one call of the `gemm` crate behind a checked interface.
+
+use gemm::Parallelism;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A matrix that is read. Element (i, j) lies at `i * row_stride + j * column_stride`.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    data: &'a [f32],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
+    /// Panics if they don't lie in the slice.
+    pub(super) fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert_inside(data.len(), rows, columns, stride);
+        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
+    }
+
+    /// Rows that lie one after the other. Panics if they don't fill the slice.
+    pub(super) fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// Some of the rows. Panics if there are not so many.
+    pub(super) fn rows(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
+        // No rows may leave nothing of the slice to begin at.
+        let start = (range.start * self.row_stride).min(self.data.len());
+        Self { data: &self.data[start..], rows: range.len(), ..self }
+    }
+
+    /// Row `row`, whose elements are neighbours. Panics if there are not so many, or if the matrix is transposed.
+    pub(super) fn row(self, row: usize) -> &'a [f32] {
+        assert!(row < self.rows && self.column_stride == 1, "row {row} of {}", self.rows);
+        &self.data[row * self.row_stride..][..self.columns]
+    }
+
+    /// The same elements with rows and columns exchanged.
+    pub(super) fn transposed(self) -> Self {
+        let Self { data, rows, columns, row_stride, column_stride } = self;
+        Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
+    }
+}
+
+/// A matrix that is written: rows of neighbouring elements, `stride` apart, and whatever lies between them is not its.
+pub(super) struct MatrixMut<'a> {
+    start: *mut f32,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: a view has its elements to itself, as `&mut [f32]` would, which may be sent too.
+unsafe impl Send for MatrixMut<'_> {}
+
+impl<'a> MatrixMut<'a> {
+    /// Rows that lie one after the other. Panics if they don't fill the slice.
+    pub(super) fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
+        assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
+    /// Panics if they don't lie in the slice, or overlap.
+    pub(super) fn strided(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(columns <= stride, "rows of {columns} elements overlap at a stride of {stride}");
+        assert_inside(data.len(), rows, columns, stride);
+        Self { start: data.as_mut_ptr(), rows, columns, stride, owner: PhantomData }
+    }
+
+    /// Cuts the matrix into blocks of `width` columns; the last may be narrower. Panics if `width` is zero.
+    pub(super) fn column_blocks(self, width: usize) -> impl Iterator<Item = MatrixMut<'a>> + Send {
+        (0..self.columns.div_ceil(width)).map(move |block| self.column_block(block * width, width))
+    }
+
+    /// At most `width` columns from `first` on. Whoever calls this must not ask for the same column twice.
+    fn column_block(&self, first: usize, width: usize) -> MatrixMut<'a> {
+        MatrixMut { start: self.start.wrapping_add(first), columns: width.min(self.columns - first), ..*self }
+    }
+
+    /// Some of the rows. Panics if there are not so many.
+    pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
+        MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
+    }
+
+    /// Row `row`. Panics if there are not so many.
+    pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        // SAFETY: the constructor checked that all rows lie in the slice, the assertion that this is one of them, and
+        // the view has its elements to itself for as long as it is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride), self.columns) }
+    }
+}
+
+/// Panics unless `rows` rows of `columns` elements, `stride` apart, end within `length` elements.
+fn assert_inside(length: usize, rows: usize, columns: usize, stride: usize) {
+    let end = rows.saturating_sub(1).saturating_mul(stride).saturating_add(columns);
+    assert!(rows == 0 || end <= length, "{rows} rows of {columns} elements, {stride} apart, in {length} elements");
+}
+
+/// into = scale · a b, added to what is there if `accumulate`. Runs on `workers` workers of the current pool; the
+/// result does not depend on their number. Panics if the extents don't match.
+pub(super) fn product(into: &mut MatrixMut, accumulate: bool, scale: f32, a: Matrix, b: Matrix, workers: usize) {
+    let (rows, columns, inner) = (into.rows, into.columns, a.columns);
+    assert_eq!((a.rows, b.rows, b.columns), (rows, inner, columns), "extents of a product");
+    let parallelism = if workers > 1 { Parallelism::Rayon(workers) } else { Parallelism::None };
+    let kept = if accumulate { 1.0 } else { 0.0 };
+    let signed = |stride: usize| isize::try_from(stride).expect("strides lie within a slice");
+    // SAFETY: the views' constructors checked that every element which these extents and strides reach lies in its
+    // slice, the assertion that the extents agree; `into` has its elements to itself.
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            inner,
+            into.start,
+            1,
+            signed(into.stride),
+            accumulate,
+            a.data.as_ptr(),
+            signed(a.column_stride),
+            signed(a.row_stride),
+            b.data.as_ptr(),
+            signed(b.column_stride),
+            signed(b.row_stride),
+            kept,
+            scale,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}

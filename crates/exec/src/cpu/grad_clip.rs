@@ -1,0 +1,14 @@
+//! The factor by which gradients are scaled down.
+
+use crate::call::Call;
+use graph::ops;
+
+pub(super) fn run(op: &ops::GradClip, mut call: Call) {
+    let norm = call.f32(0)[0];
+    let [factor] = call.take_outputs();
+    factor[0] = match op.max_norm {
+        _ if !norm.is_finite() => f32::NAN,
+        Some(max_norm) => (max_norm / (norm + 1e-6)).min(1.0),
+        None => 1.0,
+    };
+}

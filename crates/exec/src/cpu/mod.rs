@@ -1,0 +1,59 @@
+//! The CPU's fast kernels: the same results as the reference kernels to rounding, and the same bits for any number of
+//! threads. One file an op, named after the op's own; what each computes is said in `graph`, not here.
+//!
+//! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
+//! `gemm.rs` holds the only calls to the matrix library, `math.rs` the few functions that loops share.
+//!
+//! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own.
+
+mod adamw;
+mod add;
+mod attention;
+mod attention_grad;
+mod cached_attention;
+mod dropout;
+mod embedding;
+mod gelu;
+mod gemm;
+mod grad_clip;
+mod grad_norm;
+mod head_loss;
+mod layer_norm;
+mod linear;
+mod math;
+mod parallel;
+mod positions;
+mod take_row;
+mod vectorize;
+
+use crate::call::Call;
+use graph::Op;
+
+/// Executes an op. Runs at most `call.threads` workers of the current rayon pool at a time.
+/// Panics if operands are not those that the op's types ask for: plans are validated before they get here.
+pub fn run(op: &Op, call: Call) {
+    match op {
+        Op::AdamW(op) => adamw::run(op, call),
+        Op::Add(_) => add::run(call),
+        Op::Attention(op) => attention::run(op, call),
+        Op::AttentionGrad(op) => attention_grad::run(op, call),
+        Op::CachedAttention(op) => cached_attention::run(op, call),
+        Op::Dropout(op) => dropout::run(op, call),
+        Op::Embedding(_) => embedding::run(call),
+        Op::EmbeddingGrad(op) => embedding::run_grad(op, call),
+        Op::Gelu(_) => gelu::run(call),
+        Op::GeluGrad(_) => gelu::run_grad(call),
+        Op::GradClip(op) => grad_clip::run(op, call),
+        Op::GradNorm(_) => grad_norm::run(call),
+        Op::HeadLoss(op) => head_loss::run(op, call),
+        Op::HeadLossGrad(op) => head_loss::run_grad(op, call),
+        Op::LayerNorm(op) => layer_norm::run(op, call),
+        Op::LayerNormGrad(op) => layer_norm::run_grad(op, call),
+        Op::Linear(op) => linear::run(op, call),
+        Op::LinearInputGrad(op) => linear::run_input_grad(op, call),
+        Op::LinearWeightGrad(op) => linear::run_weight_grad(op, call),
+        Op::Positions(op) => positions::run(op, call),
+        Op::PositionsGrad(op) => positions::run_grad(op, call),
+        Op::TakeRow(_) => take_row::run(call),
+    }
+}

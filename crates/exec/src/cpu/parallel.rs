@@ -1,0 +1,36 @@
+//! Sharing work out to the workers of the current rayon pool.
+
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
+use std::sync::{Mutex, PoisonError};
+
+/// Elements handed out at a time by kernels that pass over flat tensors: few enough to stay in the first-level cache
+/// from one loop over them to the next.
+pub(super) const CHUNK: usize = 1 << 12;
+
+/// Elements below which waking a second worker costs more than it saves.
+const SMALL: usize = 1 << 15;
+
+/// Runs `work` on every part, in parallel if the parts together touch enough `elements`.
+pub(super) fn for_each<I: IndexedParallelIterator>(elements: usize, parts: I, work: impl Fn(I::Item) + Sync + Send) {
+    let fewest_parts = if elements < SMALL { usize::MAX } else { 1 };
+    parts.with_min_len(fewest_parts).for_each(work);
+}
+
+/// Runs `work` on every item, handing the next to whoever is free. Each worker has one slot of the scratch memory to
+/// itself, so there are never more workers than slots. Which worker gets an item must not show in the result.
+pub(super) fn for_each_with_scratch<T>(
+    items: impl Iterator<Item = T> + Send,
+    scratch: &mut [f32],
+    slots: usize,
+    work: impl Fn(T, &mut [f32]) + Sync + Send,
+) {
+    let items = Mutex::new(items);
+    // The guard is dropped at the end of the statement, before the work begins.
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    scratch.par_chunks_exact_mut(scratch.len() / slots).with_max_len(1).for_each(|slot| {
+        while let Some(item) = next() {
+            work(item, slot);
+        }
+    });
+}

@@ -1,0 +1,145 @@
+//! Every gradient rule against central differences in double precision, on every op's examples.
+
+mod support;
+
+use exec::reference::{Value, interpret};
+use graph::{Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, Scalars, TensorId, differentiate};
+use std::collections::{HashMap, HashSet};
+use support::{Noise, fill_value};
+
+type Values = HashMap<TensorId, Value<f64>>;
+
+/// A graph with one node, its gradient, and everything needed to run both.
+struct Case {
+    graph: Graph,
+    inputs: Vec<TensorId>,
+    forward: Node,
+    backward: Program,
+    /// Output and the random gradient that is fed for it; empty where the output is a loss.
+    cotangents: Vec<(TensorId, TensorId)>,
+    /// Input and the tensor that holds its gradient.
+    gradients: Vec<(usize, TensorId)>,
+    values: Values,
+    scalars: Scalars,
+}
+
+fn build(example: &Example, noise: &mut Noise) -> Case {
+    let mut graph = Graph::default();
+    let inputs = example
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(i, (ty, _))| match ty.dtype {
+            graph::DType::F32 => graph.parameter(format!("input{i}"), &ty.shape, Init::Zeros, false),
+            graph::DType::I32 => graph.tensor(format!("input{i}"), ty.clone(), graph::Role::Staging, graph::Storage::Transient),
+        })
+        .collect::<Vec<_>>();
+    graph.declare_training_state();
+    let mut builder = ProgramBuilder::new(&mut graph);
+    let outputs = builder.push(example.op.clone(), &inputs).expect("examples are well-typed");
+    let forward = builder.nodes[0].clone();
+    let is_loss = matches!(example.op, Op::HeadLoss(_));
+    let cotangents = if is_loss {
+        vec![]
+    } else {
+        let ty = builder.graph[outputs[0]].ty.clone();
+        vec![(outputs[0], builder.graph.tensor("cotangent", ty, graph::Role::Activation, graph::Storage::Transient))]
+    };
+    let roots = match cotangents.first() {
+        Some(&(output, cotangent)) => (output, Some(cotangent)),
+        None => (outputs[0], None),
+    };
+    let activations = differentiate(&mut builder, &[roots], false).expect("a differentiable op");
+    let nodes = builder.nodes.clone();
+    let written = nodes.iter().flat_map(|n| n.outputs.clone()).collect::<HashSet<_>>();
+    let gradients = inputs
+        .iter()
+        .enumerate()
+        .filter_map(|(index, id)| {
+            let accumulator = graph.parameters.iter().find(|p| p.tensor == *id)?.training?[0];
+            let through = activations.get(id).copied();
+            Some((index, through.or(written.contains(&accumulator).then_some(accumulator))?))
+        })
+        .collect();
+    let mut values = Values::new();
+    for (id, (ty, fill)) in inputs.iter().zip(&example.inputs) {
+        values.insert(*id, fill_value(ty, *fill, noise));
+    }
+    for (_, cotangent) in &cotangents {
+        values.insert(*cotangent, fill_value(&graph[*cotangent].ty, graph::Fill::Uniform, noise));
+    }
+    let backward = Program { name: "gradient".into(), nodes, ports: Ports::default() };
+    Case { graph, inputs, forward, backward, cotangents, gradients, values, scalars: example.scalars }
+}
+
+impl Case {
+    /// The sum of the op's output weighted by the cotangent, or the loss.
+    fn objective(&self, values: &Values) -> f64 {
+        let mut values = values.clone();
+        let program = Program { name: "forward".into(), nodes: vec![self.forward.clone()], ports: Ports::default() };
+        interpret(&self.graph, &program, &mut values, &self.scalars);
+        match self.cotangents.first() {
+            Some((output, cotangent)) => {
+                let pairs = values[output].floats().iter().zip(values[cotangent].floats());
+                pairs.map(|(y, w)| y * w).sum()
+            }
+            None => values[&self.forward.outputs[0]].floats()[0],
+        }
+    }
+
+    fn check(&self) {
+        let mut results = self.values.clone();
+        interpret(&self.graph, &self.backward, &mut results, &self.scalars);
+        let name = self.forward.op.name();
+        assert!(!self.gradients.is_empty(), "{name} gives no gradient");
+        for &(input, gradient) in &self.gradients {
+            let found = results[&gradient].floats();
+            let id = self.inputs[input];
+            let spacing = (found.len() / 24).max(1);
+            for element in (0..found.len()).step_by(spacing) {
+                let step = 1e-5;
+                let at = |offset: f64| {
+                    let mut values = self.values.clone();
+                    let Some(Value::Float(x)) = values.get_mut(&id) else { panic!("a float operand") };
+                    x[element] += offset;
+                    self.objective(&values)
+                };
+                let expected = (at(step) - at(-step)) / (2.0 * step);
+                let error = (found[element] - expected).abs() / (1.0 + expected.abs());
+                assert!(error < 1e-6, "{name}: operand {input}[{element}]: rule {}, differences {expected}", found[element]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_gradient_agrees_with_finite_differences() {
+    let mut covered = HashSet::new();
+    for (seed, example) in Op::all_examples().into_iter().enumerate() {
+        if !support::DIFFERENTIABLE.contains(&example.op.variant()) || matches!(&example.op, Op::Positions(p) if p.offset) {
+            continue;
+        }
+        covered.insert(example.op.variant());
+        build(&example, &mut Noise::new(seed as u64)).check();
+    }
+    assert_eq!(covered, support::DIFFERENTIABLE.iter().copied().collect(), "an op without examples");
+}
+
+/// Ops that are not in the list must refuse to be differentiated, so that none is forgotten.
+#[test]
+fn every_other_op_says_that_it_has_no_gradient() {
+    for example in Op::all_examples() {
+        if support::DIFFERENTIABLE.contains(&example.op.variant()) {
+            continue;
+        }
+        let mut graph = Graph::default();
+        let ids = example.inputs.iter().map(|(ty, _)| graph.parameter("x", &ty.shape, Init::Zeros, false)).collect::<Vec<_>>();
+        for (id, (ty, _)) in ids.iter().zip(&example.inputs) {
+            graph.tensors[id.index()].ty = ty.clone();
+        }
+        graph.declare_training_state();
+        let mut builder = ProgramBuilder::new(&mut graph);
+        let y = builder.push(example.op.clone(), &ids).expect("examples are well-typed")[0];
+        assert!(differentiate(&mut builder, &[(y, None)], false).is_err(), "{}", example.op.name());
+    }
+}

@@ -1,0 +1,47 @@
+//! What the oracles share: noise, and the list of ops that have a gradient.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use exec::philox;
+use exec::reference::{Real, Value, filled};
+use graph::{Fill, TensorType};
+
+/// The ops whose gradient is taken; all others must refuse.
+pub const DIFFERENTIABLE: &[&str] =
+    &["Add", "Attention", "Dropout", "Embedding", "Gelu", "HeadLoss", "LayerNorm", "Linear", "Positions"];
+
+/// Reproducible noise.
+pub struct Noise {
+    key: u64,
+    drawn: u32,
+}
+
+impl Noise {
+    pub fn new(key: u64) -> Self {
+        Self { key, drawn: 0 }
+    }
+
+    pub fn word(&mut self) -> u32 {
+        self.drawn += 1;
+        philox([self.drawn, 0, 0, 0], [self.key as u32, (self.key >> 32) as u32])[0]
+    }
+
+    /// Uniform in [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        f64::from(self.word()) / 4_294_967_296.0
+    }
+
+    /// Uniform in [0, n).
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.unit() * n as f64) as usize
+    }
+}
+
+/// Fills a tensor as an example asks. Floats are rounded to single precision, so that both precisions see the same.
+pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Value<F> {
+    filled(ty, |_| match fill {
+        Fill::Uniform => f64::from((2.0 * noise.unit() - 1.0) as f32),
+        Fill::Positive => f64::from((0.5 + noise.unit()) as f32),
+        Fill::Index(n) => noise.below(n as usize) as f64,
+        Fill::Target(n) => noise.below(n as usize + 1) as f64 - 1.0,
+    })
+}

@@ -1,0 +1,127 @@
+//! The one event type. Views, journals and alerts are all made from these, and from nothing else.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Version of the schema below; raised when a field changes its meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Something that happened in a run. Units are in the names of the fields.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The arena is reserved and the first step is about to run.
+    RunStarted {
+        /// Name of the run.
+        name: String,
+        /// The model's name or path.
+        model: String,
+        /// Trained parameters.
+        parameters: u64,
+        /// Bytes of the plan.
+        planned_bytes: u64,
+        /// Bytes allowed.
+        budget_bytes: u64,
+        /// The first step that will run.
+        first_step: u64,
+        /// The last step, if it is known beforehand.
+        last_step: Option<u64>,
+    },
+    /// The state of an earlier session was restored.
+    Resumed {
+        /// The last step that was made before.
+        step: u64,
+        /// The checkpoint.
+        checkpoint: PathBuf,
+    },
+    /// A checkpoint was passed over because it is damaged.
+    CheckpointSkipped {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A step was made.
+    Step {
+        /// Which, counted from 1.
+        step: u64,
+        /// Mean loss a token of the global batch, before the update; nats.
+        loss: f64,
+        /// Learning rate of the update.
+        learning_rate: f64,
+        /// Norm of the gradient before clipping.
+        grad_norm: f64,
+        /// Duration of the step.
+        step_ms: f64,
+        /// Tokens trained on, a second.
+        tokens_per_s: f64,
+        /// Device memory in use: the high-water mark so far.
+        memory_bytes: u64,
+    },
+    /// Held-out loss was computed.
+    Evaluated {
+        /// After which step.
+        step: u64,
+        /// Mean loss a token; nats.
+        loss: f64,
+        /// Tokens that were predicted.
+        tokens: u64,
+    },
+    /// A checkpoint is whole on disk.
+    CheckpointSaved {
+        /// After which step.
+        step: u64,
+        /// Where.
+        checkpoint: PathBuf,
+        /// Size of all its files.
+        bytes: u64,
+        /// Time that it took.
+        milliseconds: f64,
+    },
+    /// A checkpoint could not be written; older ones stay and training goes on.
+    CheckpointFailed {
+        /// After which step.
+        step: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// Loss or gradient stopped being numbers; the weights were not touched by that step.
+    Diverged {
+        /// The step.
+        step: u64,
+        /// Its loss, `null` if not a number.
+        loss: Option<f64>,
+        /// Its gradient norm, `null` if not a number.
+        grad_norm: Option<f64>,
+    },
+    /// The run was asked to stop before its end.
+    Interrupted {
+        /// The last step that was made.
+        step: u64,
+    },
+    /// The run came to its end.
+    Finished {
+        /// The last step.
+        step: u64,
+        /// Time in this session.
+        seconds: f64,
+    },
+}
+
+/// An event with its time, as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of the schema.
+    pub v: u32,
+    /// Seconds since 1970, UTC.
+    pub time_s: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Something that takes events as they happen.
+pub trait Sink {
+    /// Takes one.
+    fn take(&mut self, event: &Event);
+}

@@ -1,0 +1,25 @@
+//! Checkpoints: a folder each, whole or not there. Weights under the names of their family, so that `transformers`
+//! opens them; moments beside them; `state.json` with everything else and the checksums of all files.
+//!
+//! ```text
+//!   step-000200/  model.safetensors  optimizer.safetensors  config.json  state.json
+//! ```
+
+mod error;
+mod read;
+mod state;
+mod write;
+
+pub use error::CheckpointError;
+pub use read::{Skipped, list, load_weights, newest_whole, restore, verify};
+pub use state::{FileSum, State};
+pub use write::{Saved, save};
+
+/// Weights, under their family's names.
+pub const MODEL_FILE: &str = "model.safetensors";
+/// Moments, under the weights' names and `.exp_avg` or `.exp_avg_sq`.
+pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+/// The model's configuration, as `transformers` reads it.
+pub const CONFIG_FILE: &str = "config.json";
+/// Everything else.
+pub const STATE_FILE: &str = "state.json";

@@ -1,0 +1,135 @@
+//! Reading checkpoints, our own and others': nothing is believed before it is checked.
+
+use super::{CONFIG_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use crate::Engine;
+use crate::TrainError;
+use graph::TensorId;
+use memmap2::Mmap;
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// A damaged checkpoint that was passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The checkpoints in a folder as (step, path), the newest first. Unfinished ones are not among them.
+pub fn list(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
+    let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
+    let mut found = entries
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let step = name.to_str()?.strip_prefix("step-")?.parse().ok()?;
+            Some((step, entry.path()))
+        })
+        .collect::<Vec<_>>();
+    found.sort_by(|a, b| b.cmp(a));
+    found
+}
+
+/// The newest whole checkpoint in a folder, and the damaged ones that are newer.
+pub fn newest_whole(checkpoints: &Path) -> (Option<(PathBuf, State)>, Vec<Skipped>) {
+    let mut skipped = Vec::new();
+    for (_, path) in list(checkpoints) {
+        match verify(&path) {
+            Ok(state) => return (Some((path, state)), skipped),
+            Err(error) => skipped.push(Skipped { path, reason: error.to_string() }),
+        }
+    }
+    (None, skipped)
+}
+
+/// Checks all of a checkpoint's checksums and returns its state. Errors: `Io`, `Damaged`.
+pub fn verify(path: &Path) -> Result<State, CheckpointError> {
+    let state_path = path.join(STATE_FILE);
+    let text = fs::read(&state_path).map_err(|source| CheckpointError::Io { path: state_path.clone(), source })?;
+    let text = String::from_utf8(text).map_err(|_| damaged(&state_path, "it is not text".to_owned()))?;
+    let state = State::from_json(&text).map_err(|problem| damaged(&state_path, problem))?;
+    for required in [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE] {
+        if !state.files.iter().any(|f| f.name == required) {
+            return Err(damaged(&state_path, format!("it does not list {required}")));
+        }
+    }
+    for file in &state.files {
+        let path = path.join(&file.name);
+        let io = |source| CheckpointError::Io { path: path.clone(), source };
+        let bytes = path.metadata().map_err(io)?.len();
+        if bytes != file.bytes {
+            return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_mmap_rayon(&path).map_err(io)?;
+        if hasher.finalize().to_hex().as_str() != file.blake3 {
+            return Err(damaged(&path, "its contents changed since it was written".to_owned()));
+        }
+    }
+    Ok(state)
+}
+
+fn damaged(path: &Path, problem: String) -> CheckpointError {
+    CheckpointError::Damaged { path: path.to_owned(), problem }
+}
+
+/// Fills weights and moments from a checkpoint that `verify` has passed.
+pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
+    let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
+    let moments = engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
+    fill(engine, &path.join(MODEL_FILE), &weights, false)?;
+    fill(engine, &path.join(OPTIMIZER_FILE), &moments, false)
+}
+
+/// Fills the weights from a folder that holds `model.safetensors`, ours or one saved by `transformers`, with or without
+/// the family's prefix in the names. Streams tensor by tensor out of the mapped file.
+pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
+    let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
+    fill(engine, &folder.join(MODEL_FILE), &weights, true)
+}
+
+/// Copies tensors of a file to the device by name. If `foreign`, names may lack the prefix `transformer.`, and tensors
+/// that hold no parameters (masks, the tied head) are passed over.
+fn fill(engine: &mut Engine, path: &Path, tensors: &[TensorId], foreign: bool) -> Result<(), TrainError> {
+    let io = |source| CheckpointError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    // SAFETY: the mapping is only read. Another process that shortens the file meanwhile could end this one, as with
+    // every mapped file; it could not make wrong bytes look right, since lengths were checked against the header.
+    let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
+    let archive = SafeTensors::deserialize(&bytes).map_err(|e| damaged(path, e.to_string()))?;
+    let mut used = HashSet::new();
+    for &tensor in tensors {
+        let name = engine.name(tensor).to_owned();
+        let bare = name.strip_prefix("transformer.").filter(|_| foreign);
+        let found = archive.tensor(&name).map(|view| (name.clone(), view)).or_else(|error| match bare {
+            Some(bare) => archive.tensor(bare).map(|view| (bare.to_owned(), view)),
+            None => Err(error),
+        });
+        let missing = || CheckpointError::MissingTensor { path: path.to_owned(), tensor: name.clone() };
+        let (stored_name, view) = found.map_err(|_| missing())?;
+        let needed = &engine.plan()[tensor].ty.shape;
+        if view.dtype() != Dtype::F32 || view.shape() != needed {
+            let expected = format!("{:?} {needed:?}", Dtype::F32);
+            let found = format!("{:?} {:?}", view.dtype(), view.shape());
+            let (path, tensor) = (path.to_owned(), name.clone());
+            return Err(CheckpointError::WrongTensor { path, tensor, expected, found }.into());
+        }
+        engine.write(tensor, view.data())?;
+        used.insert(stored_name);
+    }
+    let holds_no_parameters = |name: &str| {
+        name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight"
+    };
+    let unused = archive.names().into_iter().filter(|name| !used.contains(*name));
+    match unused.filter(|name| !(foreign && holds_no_parameters(name))).min() {
+        Some(tensor) => {
+            let tensor = tensor.to_owned();
+            Err(CheckpointError::ForeignTensor { path: path.to_owned(), tensor }.into())
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,114 @@
+//! `state.json`: where a run stands, apart from its tensors.
+
+use serde::{Deserialize, Serialize};
+
+/// A file of the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSum {
+    /// Its name inside the checkpoint.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// BLAKE3 of its contents, in hexadecimal.
+    pub blake3: String,
+}
+
+/// Where a run stands after a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Version of this schema.
+    pub version: u32,
+    /// The last step that was made.
+    pub step: u64,
+    /// Samples trained on: the position in the seeded order of the data, and the counter of dropout.
+    pub samples_seen: u64,
+    /// Tokens trained on.
+    pub tokens_seen: u64,
+    /// Time spent training.
+    pub seconds: f64,
+    /// The run's seed.
+    pub seed: u64,
+    /// Samples of a step.
+    pub global_batch: usize,
+    /// Tokens of a sample.
+    pub seq_len: usize,
+    /// Which data, tokenizer included.
+    pub data_fingerprint: String,
+    /// The tokenizer, for writing text later.
+    pub tokenizer: String,
+    /// The other files.
+    pub files: Vec<FileSum>,
+    /// BLAKE3 of this file's contents with an empty checksum.
+    pub checksum: String,
+}
+
+impl State {
+    /// Version of the schema that this code writes.
+    pub const VERSION: u32 = 1;
+
+    /// The file's contents, checksum included.
+    pub fn to_json(&self) -> String {
+        let bare = Self { checksum: String::new(), ..self.clone() };
+        let checksum = blake3::hash(bare.json().as_bytes()).to_hex().to_string();
+        Self { checksum, ..bare }.json()
+    }
+
+    fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a state is plain data")
+    }
+
+    /// Reads the file's contents. Errors: what is wrong with them.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let state: Self = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        if state.version != Self::VERSION {
+            return Err(format!("its version is {}, this program reads {}", state.version, Self::VERSION));
+        }
+        if state.to_json() != text.trim_end() {
+            return Err("its checksum does not match".to_owned());
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn state() -> State {
+        State {
+            version: State::VERSION,
+            step: 7,
+            samples_seen: 224,
+            tokens_seen: 14336,
+            seconds: 0.1 + 0.2,
+            seed: u64::MAX,
+            global_batch: 32,
+            seq_len: 64,
+            data_fingerprint: "abc".into(),
+            tokenizer: "bytes".into(),
+            files: vec![FileSum { name: "model.safetensors".into(), bytes: 5, blake3: "00".into() }],
+            checksum: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_state_survives_and_any_change_is_noticed() {
+        let text = state().to_json();
+        let read = State::from_json(&text).expect("what was written can be read");
+        assert_eq!(State { checksum: String::new(), ..read }, state());
+        assert!(State::from_json(&text.replace("\"step\": 7", "\"step\": 8")).unwrap_err().contains("checksum"));
+    }
+
+    proptest! {
+        #[test]
+        fn flipped_bits_are_noticed_and_nothing_panics(position in 0usize..400, bit in 0u8..7) {
+            let mut bytes = state().to_json().into_bytes();
+            let position = position % bytes.len();
+            bytes[position] ^= 1 << bit;
+            if let Ok(text) = String::from_utf8(bytes) {
+                prop_assert!(State::from_json(&text).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A plan on a device: loads it once, starts or fills the weights, runs programs.
+
+use crate::TrainError;
+use exec::{Device, normal_pair, run_program};
+use graph::{Graph, Init, Parameter, Scalars, TensorId};
+use plan::{Plan, validate};
+use std::borrow::Cow;
+use telemetry::peak_rss;
+
+/// A device with a plan's arena.
+pub struct Engine {
+    device: Box<dyn Device>,
+    plan: Plan,
+    parameters: Vec<Parameter>,
+    allocations_after_first_step: Option<u64>,
+}
+
+impl Engine {
+    /// Validates the plan and reserves its arena. Errors: `Unsound`, `Device`.
+    pub fn new(mut device: Box<dyn Device>, graph: &Graph, plan: Plan) -> Result<Self, TrainError> {
+        validate(&plan)?;
+        device.load(&plan)?;
+        Ok(Self { device, plan, parameters: graph.parameters.clone(), allocations_after_first_step: None })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The trained parameters.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// A tensor's name.
+    pub fn name(&self, tensor: TensorId) -> &str {
+        &self.plan[tensor].name
+    }
+
+    /// Starts all weights as their model says, tensor by tensor. Each is a function of the seed and its own number.
+    pub fn initialise(&mut self, seed: u64) -> Result<(), TrainError> {
+        let key = [seed as u32, (seed >> 32) as u32];
+        let mut values = Vec::new();
+        for (index, parameter) in self.parameters.clone().iter().enumerate() {
+            let elements = self.plan[parameter.tensor].ty.elements();
+            values.clear();
+            match parameter.init {
+                Init::Zeros => values.resize(elements, 0.0),
+                Init::Ones => values.resize(elements, 1.0),
+                Init::Normal(deviation) => {
+                    let pairs = (0..elements.div_ceil(2) as u64).flat_map(|i| normal_pair(key, index as u32, i));
+                    values.extend(pairs.take(elements).map(|x| x * deviation));
+                }
+            }
+            self.write(parameter.tensor, bytemuck::cast_slice(&values))?;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes to a tensor.
+    pub fn write(&mut self, tensor: TensorId, bytes: &[u8]) -> Result<(), TrainError> {
+        Ok(self.device.write(&self.plan, tensor, bytes)?)
+    }
+
+    /// A tensor's bytes.
+    pub fn view(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, TrainError> {
+        Ok(self.device.view(&self.plan, tensor)?)
+    }
+
+    /// Copies a float tensor to the host.
+    pub fn read(&mut self, tensor: TensorId, values: &mut [f32]) -> Result<(), TrainError> {
+        Ok(self.device.read(&self.plan, tensor, bytemuck::cast_slice_mut(values))?)
+    }
+
+    /// Reads a tensor of one element.
+    pub fn read_one(&mut self, tensor: TensorId) -> Result<f32, TrainError> {
+        let mut value = [0.0];
+        self.read(tensor, &mut value)?;
+        Ok(value[0])
+    }
+
+    /// Feeds a batch to a program and runs it. tokens and targets: (B, T) of the program's ports.
+    pub fn run_batch(
+        &mut self,
+        program: &str,
+        tokens: &[i32],
+        targets: &[i32],
+        scalars: &Scalars,
+    ) -> Result<(), TrainError> {
+        let ports = self.ports(program);
+        for (port, ids) in [(ports.tokens, tokens), (ports.targets, targets)] {
+            if let Some(port) = port {
+                self.write(port, bytemuck::cast_slice(ids))?;
+            }
+        }
+        self.run(program, scalars)
+    }
+
+    /// Runs a program.
+    pub fn run(&mut self, program: &str, scalars: &Scalars) -> Result<(), TrainError> {
+        Ok(run_program(self.device.as_mut(), &self.plan, program, scalars)?)
+    }
+
+    /// Where the host takes part in a program. Panics if the plan has no program of that name.
+    pub fn ports(&self, program: &str) -> graph::Ports {
+        let found = self.plan.program(program).unwrap_or_else(|| panic!("the plan has no program `{program}`"));
+        found.ports.clone()
+    }
+
+    /// To be called when the first step is done: allocations are counted from here.
+    pub fn first_step_is_done(&mut self) {
+        self.allocations_after_first_step.get_or_insert(self.device.memory().allocations);
+    }
+
+    /// The device's high-water mark, its allocations since the first step, and the process's peak resident size.
+    pub fn memory(&self) -> EngineMemory {
+        let memory = self.device.memory();
+        EngineMemory {
+            high_water_bytes: memory.high_water_bytes,
+            allocations_after_first_step: memory.allocations
+                - self.allocations_after_first_step.unwrap_or(memory.allocations),
+            peak_rss_bytes: peak_rss().map(|b| b.0),
+        }
+    }
+}
+
+/// What was measured about memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineMemory {
+    /// End of the highest byte of the arena that was touched.
+    pub high_water_bytes: u64,
+    /// How often the device asked for memory after the first step.
+    pub allocations_after_first_step: u64,
+    /// The process's peak resident size.
+    pub peak_rss_bytes: Option<u64>,
+}

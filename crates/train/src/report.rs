@@ -1,0 +1,123 @@
+//! What came of a run: report.json, and the measured part of a benchmark.
+
+use crate::engine::EngineMemory;
+use plan::Plan;
+use serde::{Deserialize, Serialize};
+
+/// The plan's numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanSummary {
+    /// Bytes allowed.
+    pub budget_bytes: u64,
+    /// Bytes of the arena.
+    pub peak_bytes: u64,
+    /// Bytes below which no packing can come.
+    pub lower_bound_bytes: u64,
+    /// Host memory beside the arena.
+    pub host_bytes: u64,
+    /// Samples at a time.
+    pub micro_batch: usize,
+    /// Micro-batches of a step.
+    pub accumulation: usize,
+    /// Samples of a step.
+    pub global_batch: usize,
+    /// Tokens of a sample.
+    pub seq_len: usize,
+}
+
+impl From<&Plan> for PlanSummary {
+    fn from(plan: &Plan) -> Self {
+        Self {
+            budget_bytes: plan.budget_bytes,
+            peak_bytes: plan.peak_bytes,
+            lower_bound_bytes: plan.lower_bound_bytes,
+            host_bytes: plan.host_bytes,
+            micro_batch: plan.micro_batch,
+            accumulation: plan.accumulation,
+            global_batch: plan.global_batch,
+            seq_len: plan.seq_len,
+        }
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The device's high-water mark.
+    pub peak_bytes: u64,
+    /// How often the device asked for memory after the first step.
+    pub device_allocations_after_first_step: u64,
+    /// Median duration of a step; `null` if none was made.
+    pub step_ms_p50: Option<f64>,
+    /// Shortest duration of a step.
+    pub step_ms_min: Option<f64>,
+    /// Tokens trained on a second, at the median duration.
+    pub tokens_per_s: Option<f64>,
+    /// The process's peak resident size; `null` where the system does not say.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl Measured {
+    /// From a device's memory and the durations of steps.
+    pub fn new(memory: EngineMemory, step_ms: &[f64], tokens_per_step: usize) -> Self {
+        let median = percentile(step_ms, 0.5);
+        Self {
+            peak_bytes: memory.high_water_bytes,
+            device_allocations_after_first_step: memory.allocations_after_first_step,
+            step_ms_p50: median,
+            step_ms_min: percentile(step_ms, 0.0),
+            tokens_per_s: median.map(|ms| tokens_per_step as f64 * 1e3 / ms),
+            peak_rss_bytes: memory.peak_rss_bytes,
+        }
+    }
+}
+
+/// A held-out loss.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// After which step.
+    pub step: u64,
+    /// Mean loss a token; nats.
+    pub loss: f64,
+}
+
+/// report.json.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the run.
+    pub name: String,
+    /// `finished`, `interrupted` or `diverged`.
+    pub status: String,
+    /// The plan's numbers.
+    pub plan: PlanSummary,
+    /// What was measured in this session.
+    pub measured: Measured,
+    /// Loss of each step, from the first; `null` where the journal lost it.
+    pub losses: Vec<Option<f64>>,
+    /// Held-out losses.
+    pub eval: Vec<Evaluation>,
+    /// Tokens trained on, resumed sessions included.
+    pub tokens_seen: u64,
+    /// Time spent training, resumed sessions included.
+    pub seconds: f64,
+}
+
+/// The smallest value that at least `part` of the values don't exceed; none for no values.
+pub fn percentile(values: &[f64], part: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(index.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let values = [3.0, 1.0, 2.0, 10.0];
+        assert_eq!([0.0, 0.5, 0.9, 1.0].map(|p| percentile(&values, p)), [Some(1.0), Some(2.0), Some(10.0), Some(10.0)]);
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,355 @@
+//! The loop: steps, evaluation, checkpoints, and how a run ends.
+
+use crate::checkpoint::{self, CheckpointError, State};
+use crate::{Engine, Evaluation, Length, Measured, PlanSummary, Progress, Report, RunFolder, Schedule, TrainError};
+use data::Batches;
+use graph::Scalars;
+use graph::models::ModelConfig;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use telemetry::{Event, Journal, Sink, read_journal};
+
+/// What a run needs to know beside its plan.
+#[derive(Debug, Clone)]
+pub struct TrainerConfig {
+    /// Name of the run.
+    pub name: String,
+    /// The model's name or path, for people.
+    pub model_name: String,
+    /// The model.
+    pub model: ModelConfig,
+    /// How long.
+    pub length: Length,
+    /// The learning rate along it.
+    pub schedule: Schedule,
+    /// Seed of weights, data order and dropout.
+    pub seed: u64,
+    /// Steps between evaluations; none: only at the end.
+    pub eval_every: Option<u64>,
+    /// Held-out samples that an evaluation takes at most.
+    pub eval_samples: u64,
+    /// Steps between checkpoints; none: only at the end.
+    pub checkpoint_every: Option<u64>,
+    /// Checkpoints that stay.
+    pub keep_checkpoints: usize,
+    /// The tokenizer, for writing text later.
+    pub tokenizer: String,
+}
+
+/// Where the weights come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// From the seed.
+    Fresh,
+    /// From a folder with `model.safetensors`.
+    Weights(PathBuf),
+    /// From a checkpoint of this run.
+    Resume(PathBuf),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It made all its steps.
+    Finished,
+    /// It was asked to stop and can be resumed.
+    Interrupted,
+    /// Loss or gradient stopped being numbers.
+    Diverged,
+}
+
+impl Ending {
+    fn status(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Interrupted => "interrupted",
+            Self::Diverged => "diverged",
+        }
+    }
+}
+
+/// A run.
+pub struct Trainer<'a> {
+    /// The device with the plan.
+    pub engine: &'a mut Engine,
+    /// The data.
+    pub batches: &'a Batches,
+    /// The run's folder.
+    pub folder: &'a RunFolder,
+    /// Everything else.
+    pub config: &'a TrainerConfig,
+    /// Told every event beside the journal.
+    pub view: &'a mut dyn Sink,
+    /// Set from outside to stop after the current step.
+    pub stop: &'a AtomicBool,
+}
+
+/// Where a session stands.
+struct Session {
+    journal: Journal,
+    started: Instant,
+    seconds_before: f64,
+    step: u64,
+    last_checkpoint: Option<(u64, PathBuf)>,
+    losses: Vec<Option<f64>>,
+    eval: Vec<Evaluation>,
+    step_ms: Vec<f64>,
+    tokens: Vec<i32>,
+    targets: Vec<i32>,
+}
+
+impl Session {
+    fn seconds(&self) -> f64 {
+        self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+}
+
+impl Trainer<'_> {
+    /// Runs to the end, to an interrupt or to a divergence; writes report.json; returns the newest checkpoint too.
+    /// Errors: the start can't be used, the device fails. A checkpoint that can't be written is an event, not an error.
+    pub fn run(mut self, start: &Start) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+        let training = self.batches.windows.training();
+        if training == 0 {
+            return Err(TrainError::NothingToTrainOn { tokens: self.batches.store.len() });
+        }
+        let (tokenizer, model) = (self.batches.store.vocab_size(), self.config.model.vocab_size());
+        if tokenizer > model {
+            return Err(TrainError::Vocabulary { tokenizer, model });
+        }
+        let mut session = self.begin(start)?;
+        let steps_per_epoch = training as f64 / self.engine.plan().global_batch as f64;
+        let last_step = self.config.length.last_step(steps_per_epoch);
+        let plan = self.engine.plan();
+        let started = Event::RunStarted {
+            name: self.config.name.clone(),
+            model: self.config.model_name.clone(),
+            parameters: plan.parameters,
+            planned_bytes: plan.peak_bytes,
+            budget_bytes: plan.budget_bytes,
+            first_step: session.step + 1,
+            last_step,
+        };
+        self.emit(&mut session, started);
+        let ending = self.steps(&mut session, last_step)?;
+        let event = match ending {
+            Ending::Finished => Some(Event::Finished { step: session.step, seconds: session.seconds() }),
+            Ending::Interrupted => Some(Event::Interrupted { step: session.step }),
+            Ending::Diverged => None,
+        };
+        if ending != Ending::Diverged {
+            if ending == Ending::Finished && session.eval.last().is_none_or(|e| e.step != session.step) {
+                self.evaluate(&mut session)?;
+            }
+            if session.last_checkpoint.as_ref().is_none_or(|(step, _)| *step != session.step) {
+                self.checkpoint(&mut session);
+            }
+        }
+        if let Some(event) = event {
+            self.emit(&mut session, event);
+        }
+        let report = self.report(&session, ending);
+        let text = serde_json::to_string_pretty(&report).expect("a report is plain data");
+        self.folder.write(&self.folder.report(), text.as_bytes())?;
+        Ok((ending, report, session.last_checkpoint.map(|(_, path)| path)))
+    }
+
+    fn emit(&mut self, session: &mut Session, event: Event) {
+        session.journal.take(&event);
+        self.view.take(&event);
+    }
+
+    fn begin(&mut self, start: &Start) -> Result<Session, TrainError> {
+        let elements = self.engine.plan().micro_batch * self.engine.plan().seq_len;
+        let mut session = Session {
+            journal: Journal::open(&self.folder.journal())?,
+            started: Instant::now(),
+            seconds_before: 0.0,
+            step: 0,
+            last_checkpoint: None,
+            losses: Vec::new(),
+            eval: Vec::new(),
+            step_ms: Vec::new(),
+            tokens: vec![0; elements],
+            targets: vec![0; elements],
+        };
+        match start {
+            Start::Fresh => self.engine.initialise(self.config.seed)?,
+            Start::Weights(path) => checkpoint::load_weights(self.engine, path)?,
+            Start::Resume(path) => {
+                let state = checkpoint::verify(path)?;
+                self.check_same_run(path, &state)?;
+                checkpoint::restore(self.engine, path)?;
+                session.step = state.step;
+                session.seconds_before = state.seconds;
+                session.last_checkpoint = Some((state.step, path.clone()));
+                self.recall(&mut session)?;
+                self.emit(&mut session, Event::Resumed { step: state.step, checkpoint: path.clone() });
+            }
+        }
+        Ok(session)
+    }
+
+    /// A resumed run is the run only if these are the same.
+    fn check_same_run(&self, path: &Path, state: &State) -> Result<(), CheckpointError> {
+        let plan = self.engine.plan();
+        for (what, found, expected) in [
+            ("data", state.data_fingerprint.clone(), self.batches.store.fingerprint().to_owned()),
+            ("a seed of", state.seed.to_string(), self.config.seed.to_string()),
+            ("a global batch of", state.global_batch.to_string(), plan.global_batch.to_string()),
+            ("a sequence length of", state.seq_len.to_string(), plan.seq_len.to_string()),
+        ] {
+            if found != expected {
+                return Err(CheckpointError::OtherRun { path: path.to_owned(), what, found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Losses up to the step that is resumed from, out of the journal.
+    fn recall(&self, session: &mut Session) -> Result<(), TrainError> {
+        session.losses = vec![None; session.step as usize];
+        for record in read_journal(&self.folder.journal())? {
+            match record.event {
+                Event::Step { step, loss, .. } if (1..=session.step).contains(&step) => {
+                    session.losses[step as usize - 1] = Some(loss);
+                }
+                Event::Evaluated { step, loss, .. } if step <= session.step => {
+                    session.eval.retain(|e| e.step != step);
+                    session.eval.push(Evaluation { step, loss });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, session: &mut Session, last_step: Option<u64>) -> Result<Ending, TrainError> {
+        loop {
+            let part = match self.config.length {
+                Length::Duration(limit) => session.seconds() / limit.0,
+                Length::MaxSteps(_) | Length::Epochs(_) => 0.0,
+            };
+            if last_step.is_some_and(|last| session.step >= last) || part >= 1.0 {
+                return Ok(Ending::Finished);
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(Ending::Interrupted);
+            }
+            if !self.step(session, part, last_step)? {
+                return Ok(Ending::Diverged);
+            }
+            let due = |every: Option<u64>| every.is_some_and(|n| session.step % n == 0);
+            let (evaluate, checkpoint) = (due(self.config.eval_every), due(self.config.checkpoint_every));
+            if evaluate {
+                self.evaluate(session)?;
+            }
+            if checkpoint {
+                self.checkpoint(session);
+            }
+        }
+    }
+
+    /// Makes a step; false if its loss or gradient is not a number, in which case no weight was touched.
+    fn step(&mut self, session: &mut Session, part: f64, last_step: Option<u64>) -> Result<bool, TrainError> {
+        let start = Instant::now();
+        let plan = self.engine.plan();
+        let (micro_batch, accumulation, global_batch) = (plan.micro_batch, plan.accumulation, plan.global_batch);
+        let step = session.step + 1;
+        let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
+        let tokens_per_step = global_batch * plan.seq_len;
+        let mut scalars = Scalars {
+            seed: self.config.seed,
+            step,
+            learning_rate: learning_rate as f32,
+            loss_scale: 1.0 / tokens_per_step as f32,
+            ..Scalars::default()
+        };
+        for micro in 0..accumulation {
+            scalars.first_sample = (step - 1) * global_batch as u64 + (micro * micro_batch) as u64;
+            self.batches.fill(scalars.first_sample, micro_batch, &mut session.tokens, &mut session.targets);
+            let program = if micro == 0 { "micro_step" } else { "micro_step_add" };
+            self.engine.run_batch(program, &session.tokens, &session.targets, &scalars)?;
+        }
+        self.engine.run("update", &scalars)?;
+        let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
+        let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
+        let (loss, grad_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
+        if !(loss.is_finite() && grad_norm.is_finite()) {
+            let finite = |x: f64| x.is_finite().then_some(x);
+            self.emit(session, Event::Diverged { step, loss: finite(loss), grad_norm: finite(grad_norm) });
+            return Ok(false);
+        }
+        self.engine.first_step_is_done();
+        let step_ms = start.elapsed().as_secs_f64() * 1e3;
+        session.step = step;
+        session.losses.push(Some(loss));
+        session.step_ms.push(step_ms);
+        let event = Event::Step {
+            step,
+            loss,
+            learning_rate,
+            grad_norm,
+            step_ms,
+            tokens_per_s: tokens_per_step as f64 * 1e3 / step_ms,
+            memory_bytes: self.engine.memory().high_water_bytes,
+        };
+        self.emit(session, event);
+        Ok(true)
+    }
+
+    fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
+        if let Some((loss, tokens)) = crate::evaluate(self.engine, self.batches, self.config.eval_samples)? {
+            session.eval.push(Evaluation { step: session.step, loss });
+            self.emit(session, Event::Evaluated { step: session.step, loss, tokens });
+        }
+        Ok(())
+    }
+
+    /// Saves a checkpoint. If that fails, training goes on and the older checkpoints stay.
+    fn checkpoint(&mut self, session: &mut Session) {
+        let start = Instant::now();
+        let plan = self.engine.plan();
+        let samples_seen = session.step * plan.global_batch as u64;
+        let state = State {
+            version: State::VERSION,
+            step: session.step,
+            samples_seen,
+            tokens_seen: samples_seen * plan.seq_len as u64,
+            seconds: session.seconds(),
+            seed: self.config.seed,
+            global_batch: plan.global_batch,
+            seq_len: plan.seq_len,
+            data_fingerprint: self.batches.store.fingerprint().to_owned(),
+            tokenizer: self.config.tokenizer.clone(),
+            files: vec![],
+            checksum: String::new(),
+        };
+        let folder = self.folder.checkpoints();
+        let config = self.config.model.to_json();
+        let event = match checkpoint::save(self.engine, &folder, &config, state, self.config.keep_checkpoints) {
+            Ok(saved) => {
+                session.last_checkpoint = Some((session.step, saved.path.clone()));
+                let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+                Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
+            }
+            Err(error) => Event::CheckpointFailed { step: session.step, reason: error.to_string() },
+        };
+        self.emit(session, event);
+    }
+
+    fn report(&self, session: &Session, ending: Ending) -> Report {
+        let plan = self.engine.plan();
+        let tokens_per_step = plan.global_batch * plan.seq_len;
+        Report {
+            name: self.config.name.clone(),
+            status: ending.status().to_owned(),
+            plan: PlanSummary::from(plan),
+            measured: Measured::new(self.engine.memory(), &session.step_ms, tokens_per_step),
+            losses: session.losses.clone(),
+            eval: session.eval.clone(),
+            tokens_seen: session.step * tokens_per_step as u64,
+            seconds: session.seconds(),
+        }
+    }
+}
