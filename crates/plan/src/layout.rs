@@ -107,13 +107,16 @@ fn pack_program(graph: &Graph, program: &Program, target: &Target, bases: [u64; 
     });
     let problem = Problem { buffers: buffers.collect(), alignment: ALIGNMENT };
     let bound = lower_bound(&problem);
-    let solution = pack(&problem);
+    let offsets = pack(&problem).offsets;
+    // To the byte: what rounds up the topmost buffer's size is never touched, so it is neither in the peak nor, since
+    // any buffer may come to lie on top, in the bound.
+    let top = problem.buffers.iter().zip(&offsets).map(|(buffer, offset)| offset + buffer.size).max().unwrap_or(0);
     Packed {
         lifetimes,
-        offsets: solution.offsets,
+        offsets,
         base,
-        peak: base + solution.peak,
-        lower_bound: base + bound.bytes,
+        peak: base + top,
+        lower_bound: base + bound.bytes.saturating_sub(ALIGNMENT - 1),
         fullest_moment: bound.at,
     }
 }
@@ -132,7 +135,7 @@ fn breakdown(bottom: Breakdown, packed: &Packed, persistent_end: u64) -> Breakdo
     result.activations_bytes += packed.base - persistent_end;
     let moment = packed.fullest_moment;
     for block in packed.lifetimes.blocks.iter().filter(|b| b.lower <= moment && moment < b.upper) {
-        result.add(block.role, Bytes(block.bytes).align_up(ALIGNMENT).0);
+        result.add(block.role, block.bytes);
     }
     result.unused_bytes = packed.peak - bottom_bytes(&result);
     result

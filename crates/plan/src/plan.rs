@@ -102,7 +102,7 @@ pub struct Breakdown {
     pub scratch_bytes: u64,
     /// Token batches, losses, logits.
     pub staging_bytes: u64,
-    /// What packing could not fill: the distance to the lower bound.
+    /// What packing could not fill: gaps, and what rounds sizes up to the alignment.
     pub unused_bytes: u64,
 }
 

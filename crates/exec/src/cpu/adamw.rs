@@ -48,14 +48,14 @@ struct Step {
 }
 
 vectorized! {
-    fn update<const FMA: bool>(step: &Step, weight: &mut [f32], m: &mut [f32], v: &mut [f32], gradient: &[f32]) {
+    fn update<S: Simd>(simd: S, step: &Step, weight: &mut [f32], m: &mut [f32], v: &mut [f32], gradient: &[f32]) {
         let Step { factor, beta1, beta2, eps, decay, size, root_correction } = *step;
         for (((weight, m), v), &gradient) in weight.iter_mut().zip(m).zip(v).zip(gradient) {
             let g = gradient * factor;
-            *m = mul_add::<FMA>(1.0 - beta1, g - *m, *m);
-            *v = mul_add::<FMA>(1.0 - beta2, g * g, beta2 * *v);
-            let denominator = mul_add::<FMA>(v.sqrt(), root_correction, eps);
-            *weight = mul_add::<FMA>(*weight, decay, -size * (*m / denominator));
+            *m = mul_add::<S>(1.0 - beta1, g - *m, *m);
+            *v = mul_add::<S>(1.0 - beta2, g * g, beta2 * *v);
+            let denominator = mul_add::<S>(v.sqrt(), root_correction, eps);
+            *weight = mul_add::<S>(*weight, decay, -size * (*m / denominator));
         }
     }
 }

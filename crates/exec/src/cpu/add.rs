@@ -24,14 +24,14 @@ pub(super) fn run(mut call: Call) {
 
 vectorized! {
     /// y = a + b.
-    pub(super) fn sum<const FMA: bool>(y: &mut [f32], a: &[f32], b: &[f32]) {
+    pub(super) fn sum<S: Simd>(simd: S, y: &mut [f32], a: &[f32], b: &[f32]) {
         for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
             *y = a + b;
         }
     }
 
     /// y += x, for kernels that add up gradients or rows.
-    pub(super) fn accumulate<const FMA: bool>(y: &mut [f32], x: &[f32]) {
+    pub(super) fn accumulate<S: Simd>(simd: S, y: &mut [f32], x: &[f32]) {
         for (y, &x) in y.iter_mut().zip(x) {
             *y += x;
         }

@@ -1,43 +1,54 @@
-//! Causal or full self-attention: each head of each sample by itself, some rows of scores at a time.
+//! Causal or full self-attention: each head of each sample by itself, a block of queries at a time. The scores of a
+//! block lie with a row for each key and a column for each query:
 //!
-//!            columns →
-//!     rows  ┌───┐            of a causal attention's scores only the blocks on and under the diagonal are computed;
-//!       ↓   │ ╲ │            in the diagonal's blocks, what lies above it is set to zero
-//!           ├───┼───┐
-//!           │   │ ╲ │
-//!           └───┴───┘
+//!                queries →
+//!        keys   ┌─╲─┬───┬───┐       a causal attention's blocks end with the keys that their last query sees;
+//!          ↓    │  ╲│   │   │       of what they compute, only the small triangles under the diagonal, which the
+//!               └───┼─╲─┤   │       first queries of the block don't see, are set to minus infinity
+//!                   │  ╲│   │
+//!                   └───┼─╲─┤
+//!                       │  ╲│
+//!                       └───┘
 //!
-//! `attention_grad.rs` walks the same blocks backwards.
+//! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
+//! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
-use super::dropout::{Mask, drop_out};
+use super::dropout::{Mask, drop_columns};
 use super::gemm::{Matrix, MatrixMut, product};
-use super::math::exponentials;
+use super::math::{exp, update};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use graph::ops;
 use std::ops::Range;
 
+/// Queries of a block at most, so that what belongs to each of them fits in an array.
+pub(super) const BLOCK: usize = 64;
+
 pub(super) fn run(op: &ops::Attention, mut call: Call) {
     let qkv = call.f32(0);
     let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
     let [y, lse] = call.take_outputs();
-    let head_size = channels / op.heads;
-    let of_sample = |y| MatrixMut::new(y, time, channels).column_blocks(head_size);
+    let of_sample = |y| MatrixMut::new(y, time, channels).column_blocks(channels / op.heads);
     let items = y.chunks_exact_mut(time * channels).flat_map(of_sample).zip(lse.chunks_exact_mut(time)).enumerate();
     parallel::for_each_with_scratch(items, call.take_scratch(), call.threads, |(item, (mut y, lse)), scratch| {
         let head = Head::new(op, qkv, time, channels, item);
         for block in head.blocks() {
             let scores = head.scores(&block, scratch);
-            for (row, scores) in block.rows.clone().zip(scores.chunks_exact_mut(block.columns)) {
-                lse[row] = softmax(scores, head.seen(row));
-                if let Some(mask) = &mask {
-                    drop_out(&mut scores[..head.seen(row)], mask, head.sample, head.element(row));
+            let mut factors = [0.0; BLOCK];
+            softmax(scores, &mut lse[block.queries.clone()], &mut factors[..block.queries.len()]);
+            if let Some(mask) = &mask {
+                drop_columns(scores, block.queries.len(), mask, head.sample, head.element(block.queries.start), time);
+            }
+            let probabilities = Matrix::new(scores, block.keys, block.queries.len()).transposed();
+            let mut y = y.rows(block.queries);
+            product(&mut y, false, 1.0, probabilities, head.values.rows(0..block.keys), 1);
+            for (row, factor) in factors[..y.row_count()].iter().enumerate() {
+                for y in y.row(row) {
+                    *y *= factor;
                 }
             }
-            let probabilities = Matrix::new(scores, block.rows.len(), block.columns);
-            product(&mut y.rows(block.rows), false, 1.0, probabilities, head.values.rows(0..block.columns), 1);
         }
     });
 }
@@ -46,21 +57,21 @@ pub(super) fn run(op: &ops::Attention, mut call: Call) {
 pub(super) struct Head<'a> {
     pub(super) sample: usize,
     index: usize,
+    pub(super) time: usize,
     causal: bool,
-    block_rows: usize,
+    block_queries: usize,
     /// (T, D) each.
     pub(super) queries: Matrix<'a>,
     pub(super) keys: Matrix<'a>,
     pub(super) values: Matrix<'a>,
     /// 1/√D, which scores are multiplied by.
     pub(super) scale: f32,
-    time: usize,
 }
 
-/// Rows of scores that are held together, and how many columns the last of them sees.
+/// Queries whose scores are held together, and how many of the keys, from the first on, they see.
 pub(super) struct Block {
-    pub(super) rows: Range<usize>,
-    pub(super) columns: usize,
+    pub(super) queries: Range<usize>,
+    pub(super) keys: usize,
 }
 
 impl<'a> Head<'a> {
@@ -73,49 +84,60 @@ impl<'a> Head<'a> {
             Matrix::strided(&qkv[which * channels + index * head_size..], time, head_size, 3 * channels)
         });
         let scale = 1.0 / (head_size as f32).sqrt();
-        Self { sample, index, causal: op.causal, block_rows: op.rows, queries, keys, values, scale, time }
+        let block_queries = op.rows.min(BLOCK);
+        Self { sample, index, time, causal: op.causal, block_queries, queries, keys, values, scale }
     }
 
-    /// The blocks, from the first rows to the last.
+    /// The blocks, from the first queries to the last.
     pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + use<> {
-        let (time, causal, block_rows) = (self.time, self.causal, self.block_rows);
-        (0..time.div_ceil(block_rows)).map(move |block| {
-            let rows = block * block_rows..time.min((block + 1) * block_rows);
-            let columns = if causal { rows.end } else { time };
-            Block { rows, columns }
+        let (time, causal, length) = (self.time, self.causal, self.block_queries);
+        (0..time.div_ceil(length)).map(move |block| {
+            let queries = block * length..time.min((block + 1) * length);
+            let keys = if causal { queries.end } else { time };
+            Block { queries, keys }
         })
     }
 
-    /// Columns that a row sees.
-    pub(super) fn seen(&self, row: usize) -> usize {
-        if self.causal { row + 1 } else { self.time }
+    /// Number of a query's first probability among all of its sample, by which dropout knows it.
+    pub(super) fn element(&self, query: usize) -> u64 {
+        ((self.index * self.time + query) * self.time) as u64
     }
 
-    /// Number of a row's first probability among all of the sample, by which dropout knows it.
-    pub(super) fn element(&self, row: usize) -> u64 {
-        ((self.index * self.time + row) * self.time) as u64
-    }
-
-    /// The scores of a block, those that the mask hides too, at the beginning of `scratch`.
+    /// The scores of a block (keys, queries), at the beginning of `scratch`.
     pub(super) fn scores<'s>(&self, block: &Block, scratch: &'s mut [f32]) -> &'s mut [f32] {
-        let scores = &mut scratch[..block.rows.len() * block.columns];
-        let mut into = MatrixMut::new(scores, block.rows.len(), block.columns);
-        let keys = self.keys.rows(0..block.columns).transposed();
-        product(&mut into, false, self.scale, self.queries.rows(block.rows.clone()), keys, 1);
+        let Range { start, end } = block.queries;
+        let columns = end - start;
+        let scores = &mut scratch[..block.keys * columns];
+        let queries = self.queries.rows(start..end).transposed();
+        let mut into = MatrixMut::new(scores, block.keys, columns);
+        product(&mut into, false, self.scale, self.keys.rows(0..block.keys), queries, 1);
+        if self.causal {
+            for (hidden, scores) in scores.chunks_exact_mut(columns).skip(start).enumerate() {
+                scores[..hidden].fill(f32::NEG_INFINITY);
+            }
+        }
         scores
     }
 }
 
 vectorized! {
-    /// Softmax of the first `seen` scores of a row; the others become zero. Returns the log of the sum.
-    fn softmax<const FMA: bool>(scores: &mut [f32], seen: usize) -> f32 {
-        let (scores, hidden) = scores.split_at_mut(seen);
-        hidden.fill(0.0);
-        let [largest, sum] = exponentials::<FMA>(scores);
-        let factor = 1.0 / sum;
-        for score in scores {
-            *score *= factor;
+    /// Replaces scores (keys, queries) by their exponentials over the largest of their column. Sets lse to the columns'
+    /// logs of sums, and factors to what turns the exponentials into probabilities.
+    fn softmax<S: Simd>(simd: S, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
+        let largest = lse;
+        largest.fill(f32::NEG_INFINITY);
+        for scores in scores.chunks_exact(largest.len()) {
+            update(simd, largest, [scores], |largest, [score]| simd.max_f32s(largest, score));
         }
-        largest + sum.ln()
+        let sums = factors;
+        sums.fill(0.0);
+        for scores in scores.chunks_exact_mut(largest.len()) {
+            update(simd, scores, [largest], |score, [largest]| exp(simd, simd.sub_f32s(score, largest)));
+            update(simd, sums, [scores], |sum, [score]| simd.add_f32s(sum, score));
+        }
+        for (largest, sum) in largest.iter_mut().zip(sums) {
+            *largest += sum.ln();
+            *sum = 1.0 / *sum;
+        }
     }
 }

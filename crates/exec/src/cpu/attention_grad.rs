@@ -4,10 +4,10 @@
 //! dV = (P∘M)ᵀ dY, dP = (dY Vᵀ)∘M, dS = P∘(dP - δ)·scale with δᵢ = Σ_c dYᵢ·Yᵢ, dQ = dS K, dK = dSᵀ Q.
 //! Source: Dao et al. 2022, appendix B.2.
 
-use super::attention::{Block, Head};
-use super::dropout::{Mask, mark_dropped};
+use super::attention::{BLOCK, Block, Head};
+use super::dropout::{Mask, mark_columns};
 use super::gemm::{Matrix, MatrixMut, product};
-use super::math::{dot, exp};
+use super::math::{dot, exp, update};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -31,7 +31,7 @@ pub(super) fn run(op: &ops::AttentionGrad, mut call: Call) {
             mask: mask.as_ref(),
         };
         let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
-        // A causal attention's last block sees all columns, so it sets what the others add to.
+        // A causal attention's last block sees all keys, so it sets what the others add to.
         for (number, block) in item.head.blocks().rev().enumerate() {
             item.backward(&block, number > 0, &mut into, scores, upstream);
         }
@@ -56,85 +56,77 @@ struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Sets a block's dq; sets dk and dv of the columns that it sees, or adds to them if `accumulate`.
+    /// Sets a block's dq; sets dk and dv of the keys that it sees, or adds to them if `accumulate`.
     fn backward(&self, block: &Block, accumulate: bool, into: &mut [MatrixMut; 3], scores: &mut [f32], other: &mut [f32]) {
         let [dq, dk, dv] = into;
-        let (rows, columns) = (block.rows.len(), block.columns);
-        let (queries, dy) = (self.head.queries.rows(block.rows.clone()), self.dy.rows(block.rows.clone()));
+        let (keys, columns) = (block.keys, block.queries.len());
+        let (queries, dy) = (self.head.queries.rows(block.queries.clone()), self.dy.rows(block.queries.clone()));
+        let (mut dk, mut dv) = (dk.rows(0..keys), dv.rows(0..keys));
         let scores = self.head.scores(block, scores);
-        let other = &mut other[..rows * columns];
+        let other = &mut other[..keys * columns];
 
-        for (row, scores) in block.rows.clone().zip(scores.chunks_exact_mut(columns)) {
-            probabilities(scores, self.head.seen(row), self.lse[row]);
-        }
-        let mut dv = dv.rows(0..columns);
-        match self.mask {
-            None => product(&mut dv, accumulate, 1.0, Matrix::new(scores, rows, columns).transposed(), dy, 1),
-            Some(mask) => {
-                let lines = scores.chunks_exact_mut(columns).zip(other.chunks_exact_mut(columns));
-                for (row, (scores, other)) in block.rows.clone().zip(lines) {
-                    mark_dropped(&mut scores[..self.head.seen(row)], mask, self.head.sample, self.head.element(row));
-                    keep_unmarked(other, scores, mask.scale);
-                }
-                product(&mut dv, accumulate, 1.0, Matrix::new(other, rows, columns).transposed(), dy, 1);
-            }
+        probabilities(scores, &self.lse[block.queries.clone()]);
+        if let Some(mask) = self.mask {
+            mark_columns(scores, columns, mask, self.head.sample, self.head.element(block.queries.start), self.head.time);
+            keep_unmarked(other, scores, mask.scale);
+            product(&mut dv, accumulate, 1.0, Matrix::new(other, keys, columns), dy, 1);
+        } else {
+            product(&mut dv, accumulate, 1.0, Matrix::new(scores, keys, columns), dy, 1);
         }
 
-        let values = self.head.values.rows(0..columns).transposed();
-        product(&mut MatrixMut::new(other, rows, columns), false, 1.0, dy, values, 1);
-        let lines = scores.chunks_exact(columns).zip(other.chunks_exact_mut(columns));
-        for (row, (probabilities, upstream)) in block.rows.clone().zip(lines) {
-            let delta = inner_product(self.dy.row(row), self.y.row(row));
-            match self.mask {
-                None => score_gradient(upstream, probabilities, delta, self.head.scale),
-                Some(mask) => score_gradient_of_marked(upstream, probabilities, delta, self.head.scale, mask.scale),
-            }
+        let values = self.head.values.rows(0..keys);
+        product(&mut MatrixMut::new(other, keys, columns), false, 1.0, values, dy.transposed(), 1);
+        let mut deltas = [0.0; BLOCK];
+        for (delta, query) in deltas.iter_mut().zip(block.queries.clone()) {
+            *delta = inner_product(self.dy.row(query), self.y.row(query));
         }
-        let gradient = Matrix::new(other, rows, columns);
-        product(&mut dq.rows(block.rows.clone()), false, 1.0, gradient, self.head.keys.rows(0..columns), 1);
-        product(&mut dk.rows(0..columns), accumulate, 1.0, gradient.transposed(), queries, 1);
+        let mask_scale = self.mask.map(|mask| mask.scale);
+        score_gradient(other, scores, &deltas[..columns], self.head.scale, mask_scale);
+        let gradient = Matrix::new(other, keys, columns);
+        let all_keys = self.head.keys.rows(0..keys);
+        product(&mut dq.rows(block.queries.clone()), false, 1.0, gradient.transposed(), all_keys, 1);
+        product(&mut dk, accumulate, 1.0, gradient, queries, 1);
     }
 }
 
 vectorized! {
-    /// Turns the first `seen` scores of a row into probabilities; the others become zero.
-    fn probabilities<const FMA: bool>(scores: &mut [f32], seen: usize, log_sum: f32) {
-        let (scores, hidden) = scores.split_at_mut(seen);
-        hidden.fill(0.0);
-        for score in scores {
-            *score = exp::<FMA>(*score - log_sum);
+    /// Turns scores (keys, queries) into probabilities, given the log of the sum of each column.
+    fn probabilities<S: Simd>(simd: S, scores: &mut [f32], lse: &[f32]) {
+        for scores in scores.chunks_exact_mut(lse.len()) {
+            update(simd, scores, [lse], |score, [lse]| exp(simd, simd.sub_f32s(score, lse)));
         }
     }
 
     /// kept = P∘M, where the sign of P says what M drops.
-    fn keep_unmarked<const FMA: bool>(kept: &mut [f32], marked: &[f32], scale: f32) {
+    fn keep_unmarked<S: Simd>(simd: S, kept: &mut [f32], marked: &[f32], scale: f32) {
         for (kept, &p) in kept.iter_mut().zip(marked) {
             *kept = if p > 0.0 { p * scale } else { 0.0 };
         }
     }
 
-    fn inner_product<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-        dot::<FMA>(a, b)
+    fn inner_product<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+        dot(simd, a, b)
     }
 
-    /// Turns a row of dP into one of dS.
-    fn score_gradient<const FMA: bool>(upstream: &mut [f32], probabilities: &[f32], delta: f32, scale: f32) {
-        for (upstream, &p) in upstream.iter_mut().zip(probabilities) {
-            *upstream = scale * p * (*upstream - delta);
-        }
-    }
-
-    /// Turns a row of dP, before the mask, into one of dS, where the sign of P says what the mask drops.
-    fn score_gradient_of_marked<const FMA: bool>(
+    /// Turns dY Vᵀ (keys, queries) into dS, given δ of each column. With a mask, the sign of P says what it drops.
+    fn score_gradient<S: Simd>(
+        simd: S,
         upstream: &mut [f32],
-        marked: &[f32],
-        delta: f32,
+        probabilities: &[f32],
+        deltas: &[f32],
         scale: f32,
-        mask_scale: f32,
+        mask_scale: Option<f32>,
     ) {
-        for (upstream, &p) in upstream.iter_mut().zip(marked) {
-            let factor = if p > 0.0 { mask_scale } else { 0.0 };
-            *upstream = scale * p.abs() * (factor * *upstream - delta);
+        let rows = upstream.chunks_exact_mut(deltas.len()).zip(probabilities.chunks_exact(deltas.len()));
+        for (upstream, probabilities) in rows {
+            for ((upstream, &p), &delta) in upstream.iter_mut().zip(probabilities).zip(deltas) {
+                let factor = match mask_scale {
+                    None => 1.0,
+                    Some(scale) if p > 0.0 => scale,
+                    Some(_) => 0.0,
+                };
+                *upstream = scale * p.abs() * (factor * *upstream - delta);
+            }
         }
     }
 }

@@ -30,17 +30,17 @@ pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
 
 vectorized! {
     /// y = softmax(q · keys) · values over as many rows as there are scores.
-    fn attend<const FMA: bool>(y: &mut [f32], q: &[f32], keys: &mut MatrixMut, values: &mut MatrixMut, scores: &mut [f32]) {
+    fn attend<S: Simd>(simd: S, y: &mut [f32], q: &[f32], keys: &mut MatrixMut, values: &mut MatrixMut, scores: &mut [f32]) {
         let scale = 1.0 / (q.len() as f32).sqrt();
         for (row, score) in scores.iter_mut().enumerate() {
-            *score = scale * dot::<FMA>(q, keys.row(row));
+            *score = scale * dot(simd, q, keys.row(row));
         }
-        let [_, sum] = exponentials::<FMA>(scores);
+        let [_, sum] = exponentials(simd, scores);
         let factor = 1.0 / sum;
         y.fill(0.0);
         for (row, &weight) in scores.iter().enumerate() {
             for (y, &value) in y.iter_mut().zip(&*values.row(row)) {
-                *y = mul_add::<FMA>(weight, value, *y);
+                *y = mul_add::<S>(weight, value, *y);
             }
         }
         for y in y {

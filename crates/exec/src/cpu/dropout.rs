@@ -57,7 +57,7 @@ impl Mask {
         while !rest.is_empty() {
             for (offset, words) in words.iter_mut().enumerate() {
                 let quad = quad.wrapping_add(offset as u32);
-                *words = dropout_bits(self.seed, self.step, self.first_sample + sample as u64, self.site, quad);
+                *words = self.draw(sample, quad);
             }
             let words = &words.as_flattened()[skipped..];
             let (now, later) = rest.split_at_mut(words.len().min(rest.len()));
@@ -69,16 +69,83 @@ impl Mask {
             skipped = 0;
         }
     }
+
+    /// As [`apply`](Self::apply), for a matrix that lies across the elements: row r of column c is element
+    /// `first + c * step + r`. Panics if there are more than `COLUMNS` columns.
+    #[inline(always)]
+    fn apply_to_columns(
+        &self,
+        values: &mut [f32],
+        columns: usize,
+        sample: usize,
+        [first, step]: [u64; 2],
+        rule: impl Fn(f32, bool) -> f32,
+    ) {
+        const COLUMNS: usize = 64;
+        let mut words = [[0; COLUMNS]; 4];
+        assert!(columns <= COLUMNS, "{columns} columns");
+        let aligned = first % 4 == 0 && step % 4 == 0;
+        for (row, values) in values.chunks_exact_mut(columns).enumerate() {
+            if aligned && row % 4 == 0 {
+                // One draw serves four rows of a column.
+                for column in 0..columns {
+                    let quad = (first + column as u64 * step + row as u64) / 4;
+                    let drawn = self.draw(sample, quad as u32);
+                    for (words, drawn) in words.iter_mut().zip(drawn) {
+                        words[column] = drawn;
+                    }
+                }
+            } else if !aligned {
+                for column in 0..columns {
+                    let element = first + column as u64 * step + row as u64;
+                    words[row % 4][column] = self.draw(sample, (element / 4) as u32)[(element % 4) as usize];
+                }
+            }
+            for (value, &word) in values.iter_mut().zip(&words[row % 4]) {
+                *value = rule(*value, word >= self.threshold);
+            }
+        }
+    }
+
+    /// The random words of the four elements of a sample from `4 * quad` on.
+    #[inline(always)]
+    fn draw(&self, sample: usize, quad: u32) -> [u32; 4] {
+        dropout_bits(self.seed, self.step, self.first_sample + sample as u64, self.site, quad)
+    }
 }
 
 vectorized! {
     /// Zeroes what the mask drops and scales the rest.
-    pub(super) fn drop_out<const FMA: bool>(values: &mut [f32], mask: &Mask, sample: usize, first: u64) {
+    fn drop_out<S: Simd>(simd: S, values: &mut [f32], mask: &Mask, sample: usize, first: u64) {
         mask.apply(values, sample, first, |value, kept| if kept { value * mask.scale } else { 0.0 });
     }
 
-    /// Turns the sign of what the mask drops. None of the values may be negative.
-    pub(super) fn mark_dropped<const FMA: bool>(values: &mut [f32], mask: &Mask, sample: usize, first: u64) {
-        mask.apply(values, sample, first, |value, kept| if kept { value } else { -value });
+    /// Zeroes what the mask drops of probabilities (keys, queries), and scales the rest. The first is element `first`
+    /// of its sample, and those of a query are `time` after those of the one before.
+    pub(super) fn drop_columns<S: Simd>(
+        simd: S,
+        values: &mut [f32],
+        queries: usize,
+        mask: &Mask,
+        sample: usize,
+        first: u64,
+        time: usize,
+    ) {
+        let rule = |value, kept| if kept { value * mask.scale } else { 0.0 };
+        mask.apply_to_columns(values, queries, sample, [first, time as u64], rule);
+    }
+
+    /// As [`drop_columns`], but turns the sign of what is dropped, and leaves the rest as it is.
+    pub(super) fn mark_columns<S: Simd>(
+        simd: S,
+        values: &mut [f32],
+        queries: usize,
+        mask: &Mask,
+        sample: usize,
+        first: u64,
+        time: usize,
+    ) {
+        let rule = |value: f32, kept| if kept { value } else { -value };
+        mask.apply_to_columns(values, queries, sample, [first, time as u64], rule);
     }
 }

@@ -1,10 +1,11 @@
 //! GELU in its tanh form. x/2·(1 + tanh u) is computed as x/(1 + e⁻²ᵘ), which is the same number and loses nothing to
 //! cancellation where tanh u is close to -1.
 
-use super::math::{exp, mul_add};
+use super::math::{exp, update};
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::Call;
+use pulp::Simd;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
@@ -47,53 +48,45 @@ pub(super) fn run_grad(mut call: Call) {
 
 /// e⁻²ᵘ.
 #[inline(always)]
-fn decay<const FMA: bool>(x: f32) -> f32 {
-    exp::<FMA>(x * mul_add::<FMA>(x * x, -LINEAR * CUBIC, -LINEAR))
+fn decay<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let factor = simd.mul_add_e_f32s(simd.mul_f32s(x, x), simd.splat_f32s(-LINEAR * CUBIC), simd.splat_f32s(-LINEAR));
+    exp(simd, simd.mul_f32s(x, factor))
 }
 
 #[inline(always)]
-fn gelu<const FMA: bool>(x: f32) -> f32 {
-    x / (1.0 + decay::<FMA>(x))
+fn gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    simd.div_f32s(x, simd.add_f32s(simd.splat_f32s(1.0), decay(simd, x)))
 }
 
-/// With s = 1/(1 + e⁻²ᵘ): s + x·s·(1 - s)·2u'.
+/// dy times the slope, which is s + x·s·(1 - s)·2u' with s = 1/(1 + e⁻²ᵘ).
 #[inline(always)]
-fn slope<const FMA: bool>(x: f32) -> f32 {
-    let s = 1.0 / (1.0 + decay::<FMA>(x));
-    let inner = mul_add::<FMA>(x * x, 3.0 * LINEAR * CUBIC, LINEAR);
-    mul_add::<FMA>(x * inner, s - s * s, s)
+fn gradient<S: Simd>(simd: S, dy: S::f32s, x: S::f32s) -> S::f32s {
+    let s = simd.div_f32s(simd.splat_f32s(1.0), simd.add_f32s(simd.splat_f32s(1.0), decay(simd, x)));
+    let inner = simd.mul_add_e_f32s(simd.mul_f32s(x, x), simd.splat_f32s(3.0 * LINEAR * CUBIC), simd.splat_f32s(LINEAR));
+    let rest = simd.sub_f32s(s, simd.mul_f32s(s, s));
+    simd.mul_f32s(dy, simd.mul_add_e_f32s(simd.mul_f32s(x, inner), rest, s))
 }
 
 vectorized! {
-    fn forward<const FMA: bool>(y: &mut [f32], x: &[f32]) {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = gelu::<FMA>(x);
-        }
+    fn forward<S: Simd>(simd: S, y: &mut [f32], x: &[f32]) {
+        update(simd, y, [x], |_, [x]| gelu(simd, x));
     }
 
-    fn forward_in_place<const FMA: bool>(y: &mut [f32]) {
-        for y in y {
-            *y = gelu::<FMA>(*y);
-        }
+    fn forward_in_place<S: Simd>(simd: S, y: &mut [f32]) {
+        update(simd, y, [], |x, []| gelu(simd, x));
     }
 
-    fn backward<const FMA: bool>(dx: &mut [f32], dy: &[f32], x: &[f32]) {
-        for ((dx, &dy), &x) in dx.iter_mut().zip(dy).zip(x) {
-            *dx = dy * slope::<FMA>(x);
-        }
+    fn backward<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32], x: &[f32]) {
+        update(simd, dx, [dy, x], |_, [dy, x]| gradient(simd, dy, x));
     }
 
     /// dx holds dy.
-    fn backward_from_dy<const FMA: bool>(dx: &mut [f32], x: &[f32]) {
-        for (dx, &x) in dx.iter_mut().zip(x) {
-            *dx *= slope::<FMA>(x);
-        }
+    fn backward_from_dy<S: Simd>(simd: S, dx: &mut [f32], x: &[f32]) {
+        update(simd, dx, [x], |dy, [x]| gradient(simd, dy, x));
     }
 
     /// dx holds x.
-    fn backward_from_x<const FMA: bool>(dx: &mut [f32], dy: &[f32]) {
-        for (dx, &dy) in dx.iter_mut().zip(dy) {
-            *dx = dy * slope::<FMA>(*dx);
-        }
+    fn backward_from_x<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32]) {
+        update(simd, dx, [dy], |x, [dy]| gradient(simd, dy, x));
     }
 }

@@ -92,6 +92,11 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
     }
 
+    /// Number of rows.
+    pub(super) fn row_count(&self) -> usize {
+        self.rows
+    }
+
     /// Row `row`. Panics if there are not so many.
     pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);

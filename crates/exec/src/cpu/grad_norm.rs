@@ -23,7 +23,7 @@ pub(super) fn run(mut call: Call) {
 
 vectorized! {
     /// In double precision, which costs nothing here: the loop waits for memory.
-    fn sum_of_squares<const FMA: bool>(block: &[f32]) -> f64 {
+    fn sum_of_squares<S: Simd>(simd: S, block: &[f32]) -> f64 {
         const LANES: usize = 32;
         let (chunks, rest) = block.as_chunks::<LANES>();
         let mut sums = [0.0; LANES];

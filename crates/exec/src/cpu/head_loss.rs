@@ -1,7 +1,7 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
 use super::gemm::{Matrix, MatrixMut, product};
-use super::math::{exp, maximum, sum};
+use super::math::exponentials;
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -83,34 +83,28 @@ impl<'a> Head<'a> {
     }
 }
 
-/// log Σ exp of a row, given its largest element, which keeps the exponentials from overflowing.
-#[inline(always)]
-fn log_sum_exp<const FMA: bool>(logits: &[f32]) -> f32 {
-    let largest = maximum(logits);
-    largest + sum([logits], |[logit]| exp::<FMA>(logit - largest)).ln()
-}
-
 vectorized! {
-    /// The loss of a row; zero if it has no target.
-    fn row_loss<const FMA: bool>(logits: &[f32], target: i32) -> f32 {
-        match usize::try_from(target) {
-            Ok(target) => log_sum_exp::<FMA>(logits) - logits[target],
-            Err(_) => 0.0,
-        }
+    /// The loss of a row, whose logits are overwritten; zero if it has no target.
+    fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32) -> f32 {
+        let Ok(target) = usize::try_from(target) else { return 0.0 };
+        let wanted = logits[target];
+        let [largest, sum] = exponentials(simd, logits);
+        largest + sum.ln() - wanted
     }
 
     /// The loss of a row, whose logits are replaced by the gradient of `scale` times the loss.
-    fn replace_by_gradient<const FMA: bool>(logits: &mut [f32], target: i32, scale: f32) -> f32 {
+    fn replace_by_gradient<S: Simd>(simd: S, logits: &mut [f32], target: i32, scale: f32) -> f32 {
         let Ok(target) = usize::try_from(target) else {
             logits.fill(0.0);
             return 0.0;
         };
-        let log_sum = log_sum_exp::<FMA>(logits);
-        let loss = log_sum - logits[target];
+        let wanted = logits[target];
+        let [largest, sum] = exponentials(simd, logits);
+        let factor = scale / sum;
         for logit in &mut *logits {
-            *logit = scale * exp::<FMA>(*logit - log_sum);
+            *logit *= factor;
         }
         logits[target] -= scale;
-        loss
+        largest + sum.ln() - wanted
     }
 }

@@ -1,11 +1,12 @@
 //! Layer normalisation and its gradient: a row stays in the first-level cache for all passes over it.
 
 use super::add::accumulate;
-use super::math::{mul_add, sum};
+use super::math::{dot, mul_add, sum};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use graph::ops::{self, ROW_PARTS};
+use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
@@ -84,40 +85,63 @@ impl Row<'_> {
     /// Adds to the sums of dweight, and dbias if they are long enough to hold it. Returns two factors with which
     /// dx = rstd·weight·dy - (first + second·x).
     #[inline(always)]
-    fn reduce<const FMA: bool>(&self, dy: &[f32], sums: &mut [f32]) -> [f32; 2] {
-        let Row { x, weight, mean, rstd } = *self;
-        let scale = 1.0 / x.len() as f32;
-        let upstream = scale * sum([dy, weight], |[dy, weight]| dy * weight);
-        let along = scale * sum([dy, weight, x], |[dy, weight, x]| dy * weight * ((x - mean) * rstd));
-        let (dweight, dbias) = sums.split_at_mut(x.len());
-        for ((dweight, &dy), &x) in dweight.iter_mut().zip(dy).zip(x) {
-            *dweight = mul_add::<FMA>(dy, (x - mean) * rstd, *dweight);
-        }
+    fn reduce<S: Simd>(&self, simd: S, dy: &[f32], sums: &mut [f32]) -> [f32; 2] {
+        let (dweight, dbias) = sums.split_at_mut(self.x.len());
         for (dbias, &dy) in dbias.iter_mut().zip(dy) {
             *dbias += dy;
         }
-        // dx = rstd · (weight·dy - upstream - x̂·along), with x̂ = (x - mean)·rstd.
-        let second = rstd * rstd * along;
-        [mul_add::<FMA>(-mean, second, rstd * upstream), second]
+        let (mean, rstd) = (simd.splat_f32s(self.mean), simd.splat_f32s(self.rstd));
+        // Σ weight·dy and Σ weight·dy·x̂, with x̂ = (x - mean)·rstd.
+        let mut sums = [simd.splat_f32s(0.0); 2];
+        let mut step = |dy, weight, x, dweight| {
+            let (slope, normed) = (simd.mul_f32s(dy, weight), simd.mul_f32s(simd.sub_f32s(x, mean), rstd));
+            sums = [simd.add_f32s(sums[0], slope), simd.mul_add_e_f32s(slope, normed, sums[1])];
+            simd.mul_add_e_f32s(dy, normed, dweight)
+        };
+        let [(dy, dy_rest), (weight, weight_rest), (x, x_rest)] = [dy, self.weight, self.x].map(S::as_simd_f32s);
+        let (dweight, dweight_rest) = S::as_mut_simd_f32s(dweight);
+        for (((dweight, &dy), &weight), &x) in dweight.iter_mut().zip(dy).zip(weight).zip(x) {
+            *dweight = step(dy, weight, x, *dweight);
+        }
+        // What a partial load leaves out is zero in dy, and so adds nothing.
+        let load = |rest| simd.partial_load_f32s(rest);
+        let last = step(load(dy_rest), load(weight_rest), load(x_rest), load(dweight_rest));
+        simd.partial_store_f32s(dweight_rest, last);
+
+        let scale = 1.0 / self.x.len() as f32;
+        let [upstream, along] = sums.map(|sum| scale * simd.reduce_sum_f32s(sum));
+        // dx = rstd · (weight·dy - upstream - x̂·along).
+        let second = self.rstd * self.rstd * along;
+        [mul_add::<S>(-self.mean, second, self.rstd * upstream), second]
     }
 }
 
 vectorized! {
     /// Writes a row and returns its mean and reciprocal deviation.
-    fn normalize<const FMA: bool>(y: &mut [f32], x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32) -> [f32; 2] {
+    fn normalize<S: Simd>(
+        simd: S,
+        y: &mut [f32],
+        x: &[f32],
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        eps: f32,
+    ) -> [f32; 2] {
         let scale = 1.0 / x.len() as f32;
-        let mean = scale * sum([x], |[x]| x);
-        let variance = scale * sum([x], |[x]| (x - mean) * (x - mean));
+        let mean = scale * sum(simd, x);
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x - mean;
+        }
+        let variance = scale * dot(simd, y, y);
         let rstd = 1.0 / (variance + eps).sqrt();
         match bias {
             Some(bias) => {
-                for (((y, &x), &weight), &bias) in y.iter_mut().zip(x).zip(weight).zip(bias) {
-                    *y = mul_add::<FMA>((x - mean) * rstd, weight, bias);
+                for ((y, &weight), &bias) in y.iter_mut().zip(weight).zip(bias) {
+                    *y = mul_add::<S>(*y * rstd, weight, bias);
                 }
             }
             None => {
-                for ((y, &x), &weight) in y.iter_mut().zip(x).zip(weight) {
-                    *y = (x - mean) * rstd * weight;
+                for (y, &weight) in y.iter_mut().zip(weight) {
+                    *y = *y * rstd * weight;
                 }
             }
         }
@@ -125,18 +149,18 @@ vectorized! {
     }
 
     /// Adds a row's gradient to what dx holds.
-    fn add_input_gradient<const FMA: bool>(dx: &mut [f32], dy: &[f32], row: &Row, sums: &mut [f32]) {
-        let [first, second] = row.reduce::<FMA>(dy, sums);
+    fn add_input_gradient<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32], row: &Row, sums: &mut [f32]) {
+        let [first, second] = row.reduce(simd, dy, sums);
         for (((dx, &dy), &x), &weight) in dx.iter_mut().zip(dy).zip(row.x).zip(row.weight) {
-            *dx += mul_add::<FMA>(row.rstd * weight, dy, -mul_add::<FMA>(second, x, first));
+            *dx += mul_add::<S>(row.rstd * weight, dy, -mul_add::<S>(second, x, first));
         }
     }
 
     /// Replaces dy, which dx holds, by the row's gradient.
-    fn replace_by_input_gradient<const FMA: bool>(dx: &mut [f32], row: &Row, sums: &mut [f32]) {
-        let [first, second] = row.reduce::<FMA>(dx, sums);
+    fn replace_by_input_gradient<S: Simd>(simd: S, dx: &mut [f32], row: &Row, sums: &mut [f32]) {
+        let [first, second] = row.reduce(simd, dx, sums);
         for ((dx, &x), &weight) in dx.iter_mut().zip(row.x).zip(row.weight) {
-            *dx = mul_add::<FMA>(row.rstd * weight, *dx, -mul_add::<FMA>(second, x, first));
+            *dx = mul_add::<S>(row.rstd * weight, *dx, -mul_add::<S>(second, x, first));
         }
     }
 }

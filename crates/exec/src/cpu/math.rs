@@ -1,118 +1,155 @@
 //! Arithmetic that the loops of several kernels share. All of it is branch-free and inlined, so that the loops around
 //! it become vector code; see `vectorize.rs`.
 
-/// Partial sums that a reduction keeps side by side: two of the widest vectors, so that additions overlap.
-const LANES: usize = 32;
+use pulp::Simd;
 
-/// a·b + c, fused where that is a single instruction and in two roundings elsewhere.
+/// Vectors of partial sums that a reduction keeps side by side, because an addition takes about four cycles.
+const SUMS: usize = 4;
+
+/// a·b + c, fused where that is a single instruction, which it is wherever pulp finds vectors, and else in two roundings.
 #[inline(always)]
-pub(super) fn mul_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
+pub(super) fn mul_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
+    if S::F32_LANES > 1 { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// y = f(y, x…) element by element, in whole vectors: what is left at the end is a vector too, padded with zeros.
+/// For loops with functions in them, which would be slow one element at a time. Panics if the slices differ in length.
+#[inline(always)]
+pub(super) fn update<S: Simd, const N: usize>(
+    simd: S,
+    y: &mut [f32],
+    x: [&[f32]; N],
+    f: impl Fn(S::f32s, [S::f32s; N]) -> S::f32s,
+) {
+    let x = x.map(|x| {
+        assert_eq!(x.len(), y.len(), "operands of a loop");
+        S::as_simd_f32s(x)
+    });
+    let (vectors, rest) = S::as_mut_simd_f32s(y);
+    for index in 0..vectors.len() + usize::from(!rest.is_empty()) {
+        // There is one call of f only, so that it is inlined, as it must be to become vector code.
+        let whole = index < vectors.len();
+        let mut operands = [simd.splat_f32s(0.0); N];
+        for (operand, (x, x_rest)) in operands.iter_mut().zip(x) {
+            *operand = if whole { x[index] } else { simd.partial_load_f32s(x_rest) };
+        }
+        let new = f(if whole { vectors[index] } else { simd.partial_load_f32s(rest) }, operands);
+        if whole {
+            vectors[index] = new;
+        } else {
+            simd.partial_store_f32s(rest, new);
+        }
+    }
 }
 
 /// eˣ to a relative error of 2⁻²³; results below 2⁻¹²⁵ become zero, those above the largest float infinite.
 /// x = n·ln 2 + r with |r| ≤ ln 2 / 2; e^r by the polynomial of Cephes' `expf` (Moshier 1992).
 #[inline(always)]
-pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     /// Adding and taking away 3·2²² rounds to a whole number, which then stands in the lowest bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts, of which the first times any n that occurs is exact.
     const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    // Comparisons that let NaN through, unlike `f32::clamp` after `max`.
-    let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -88.0 { -88.0 } else { x };
-    let shifted = mul_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = mul_add::<FMA>(n, -LN2[0], x);
-    let r = mul_add::<FMA>(n, -LN2[1], r);
-    // Twice the polynomial, times 2ⁿ⁻¹: so n = 128, just below the overflow, needs no case of its own.
-    let p = mul_add::<FMA>(2.0 * 1.987_569_1e-4, r, 2.0 * 1.398_2e-3);
-    let p = mul_add::<FMA>(p, r, 2.0 * 8.333_452e-3);
-    let p = mul_add::<FMA>(p, r, 2.0 * 4.166_579_6e-2);
-    let p = mul_add::<FMA>(p, r, 2.0 * 1.666_666_5e-1);
-    let p = mul_add::<FMA>(p, r, 2.0 * 0.5);
-    let p = mul_add::<FMA>(p * r, r, mul_add::<FMA>(2.0, r, 2.0));
-    // The exponent's field is zero for n = -126 and below, which makes the factor zero.
-    let exponent = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).wrapping_add(126);
-    let exponent = if exponent < 0 { 0 } else { exponent };
-    p * f32::from_bits((exponent as u32) << 23)
+    /// Twice the polynomial, which is multiplied by 2ⁿ⁻¹: so n = 128, just below the overflow, needs no case of its own.
+    const TWICE: [f32; 8] = [
+        2.0 * 1.987_569_1e-4,
+        2.0 * 1.398_2e-3,
+        2.0 * 8.333_452e-3,
+        2.0 * 4.166_579_6e-2,
+        2.0 * 1.666_666_5e-1,
+        1.0,
+        2.0,
+        2.0,
+    ];
+    // Selections let NaN through, which a minimum and a maximum need not.
+    let x = simd.select_f32s(simd.greater_than_f32s(x, simd.splat_f32s(89.0)), simd.splat_f32s(89.0), x);
+    let x = simd.select_f32s(simd.less_than_f32s(x, simd.splat_f32s(-88.0)), simd.splat_f32s(-88.0), x);
+    let shifted = simd.mul_add_e_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), simd.splat_f32s(ROUND));
+    let n = simd.sub_f32s(shifted, simd.splat_f32s(ROUND));
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-LN2[0]), x);
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-LN2[1]), r);
+    let mut p = simd.splat_f32s(TWICE[0]);
+    for coefficient in &TWICE[1..] {
+        p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(*coefficient));
+    }
+    // 2ⁿ⁻¹ by its bits: n lies between -127 and 128, and the exponent's field, which is 126 more, must not be negative.
+    let field = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(126u32.wrapping_sub(ROUND.to_bits())));
+    let field = simd.select_u32s(simd.less_than_f32s(n, simd.splat_f32s(-126.0)), simd.splat_u32s(0), field);
+    let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(field, simd.splat_u32s(23)));
+    simd.mul_f32s(p, power)
 }
 
-/// Σᵢ term(i-th element of each slice), in an order that depends on the length alone.
-/// Panics if the slices differ in length.
+/// Σ x.
 #[inline(always)]
-pub(super) fn sum<const N: usize>(slices: [&[f32]; N], term: impl Fn([f32; N]) -> f32) -> f32 {
-    let length = slices[0].len();
-    let slices = slices.map(|slice| {
-        assert_eq!(slice.len(), length, "operands of a sum");
-        slice.as_chunks::<LANES>()
-    });
-    let mut sums = [0.0; LANES];
-    for chunk in 0..length / LANES {
-        let operands = slices.map(|(chunks, _)| &chunks[chunk]);
-        for lane in 0..LANES {
-            sums[lane] += term(operands.map(|operand| operand[lane]));
+pub(super) fn sum<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    let (vectors, rest) = S::as_simd_f32s(x);
+    let (groups, vectors) = vectors.as_chunks::<SUMS>();
+    let mut sums = [simd.splat_f32s(0.0); SUMS];
+    for group in groups {
+        for (sum, &x) in sums.iter_mut().zip(group) {
+            *sum = simd.add_f32s(*sum, x);
         }
     }
-    for lane in 0..length % LANES {
-        sums[lane] += term(slices.map(|(_, rest)| rest[lane]));
+    for (sum, &x) in sums.iter_mut().zip(vectors) {
+        *sum = simd.add_f32s(*sum, x);
     }
-    fold(sums, |a, b| a + b)
+    sums[0] = simd.add_f32s(sums[0], simd.partial_load_f32s(rest));
+    total(simd, sums)
+}
+
+/// Σ a·b. Panics if the slices differ in length.
+#[inline(always)]
+pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len(), "operands of a dot product");
+    let ((a, a_rest), (b, b_rest)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
+    let ((a_groups, a), (b_groups, b)) = (a.as_chunks::<SUMS>(), b.as_chunks::<SUMS>());
+    let mut sums = [simd.splat_f32s(0.0); SUMS];
+    for (a, b) in a_groups.iter().zip(b_groups) {
+        for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum = simd.mul_add_e_f32s(a, b, *sum);
+        }
+    }
+    for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+        *sum = simd.mul_add_e_f32s(a, b, *sum);
+    }
+    sums[0] = simd.mul_add_e_f32s(simd.partial_load_f32s(a_rest), simd.partial_load_f32s(b_rest), sums[0]);
+    total(simd, sums)
+}
+
+#[inline(always)]
+fn total<S: Simd>(simd: S, sums: [S::f32s; SUMS]) -> f32 {
+    simd.reduce_sum_f32s(simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3])))
 }
 
 /// The largest element, or negative infinity of none. NaN may be lost.
 #[inline(always)]
-pub(super) fn maximum(slice: &[f32]) -> f32 {
-    let larger = |a: f32, b: f32| if a > b { a } else { b };
-    let (chunks, rest) = slice.as_chunks::<LANES>();
-    let mut largest = [f32::NEG_INFINITY; LANES];
-    for chunk in chunks {
-        for lane in 0..LANES {
-            largest[lane] = larger(chunk[lane], largest[lane]);
+pub(super) fn maximum<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    let (vectors, rest) = S::as_simd_f32s(x);
+    let (groups, vectors) = vectors.as_chunks::<SUMS>();
+    let mut largest = [simd.splat_f32s(f32::NEG_INFINITY); SUMS];
+    for group in groups {
+        for (largest, &x) in largest.iter_mut().zip(group) {
+            *largest = simd.max_f32s(*largest, x);
         }
     }
-    for (lane, &x) in rest.iter().enumerate() {
-        largest[lane] = larger(x, largest[lane]);
+    for (largest, &x) in largest.iter_mut().zip(vectors) {
+        *largest = simd.max_f32s(*largest, x);
     }
-    fold(largest, larger)
-}
-
-/// Σ a·b.
-#[inline(always)]
-pub(super) fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    assert!(a.len() == b.len() && a_rest.len() == b_rest.len(), "operands of a dot product");
-    let mut sums = [0.0; LANES];
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            sums[lane] = mul_add::<FMA>(a[lane], b[lane], sums[lane]);
-        }
-    }
-    for (lane, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
-        sums[lane] = mul_add::<FMA>(a, b, sums[lane]);
-    }
-    fold(sums, |a, b| a + b)
+    let [a, b, c, d] = largest;
+    let largest = simd.reduce_max_f32s(simd.max_f32s(simd.max_f32s(a, b), simd.max_f32s(c, d)));
+    rest.iter().fold(largest, |a, &b| if b > a { b } else { a })
 }
 
 /// Replaces each element by its exponential over that of the largest. Returns the largest and the sum.
 #[inline(always)]
-pub(super) fn exponentials<const FMA: bool>(slice: &mut [f32]) -> [f32; 2] {
-    let largest = maximum(slice);
-    for x in &mut *slice {
-        *x = exp::<FMA>(*x - largest);
+pub(super) fn exponentials<S: Simd>(simd: S, x: &mut [f32]) -> [f32; 2] {
+    /// Elements that are still in the first-level cache when they are added up after the loop that computes them.
+    const PART: usize = 1 << 10;
+    let largest = maximum(simd, x);
+    let mut total = 0.0;
+    for part in x.chunks_mut(PART) {
+        update(simd, part, [], |x, []| exp(simd, simd.sub_f32s(x, simd.splat_f32s(largest))));
+        total += sum(simd, part);
     }
-    [largest, sum([slice], |[x]| x)]
-}
-
-/// Joins the lanes in pairs: the upper half onto the lower, until one is left.
-#[inline(always)]
-fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for lane in 0..half {
-            lanes[lane] = join(lanes[lane], lanes[lane + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
+    [largest, total]
 }

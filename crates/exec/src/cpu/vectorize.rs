@@ -1,39 +1,43 @@
 //! Loops compiled several times, for the widest vectors that the machine at hand turns out to have.
 
 /// Defines a function whose body is compiled for AVX-512, for AVX2 with FMA, and for the target's baseline; a call
-/// picks one by what pulp detects. The parameter says whether fused multiply-adds are single instructions there.
+/// picks one by what pulp detects, and the body gets pulp's token of it. Plain loops over slices become vector code by
+/// themselves; sums, whose order the compiler must not change, are written with the token's operations.
 /// Whatever the body calls must be `#[inline(always)]`, or it would be compiled for the baseline only.
 macro_rules! vectorized {
     ($(
         $(#[$meta:meta])*
-        $vis:vis fn $name:ident<const $fma:ident: bool>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+        $vis:vis fn $name:ident<$simd_type:ident: Simd>($simd:ident: $_:ident $(, $arg:ident: $ty:ty)* $(,)?)
+        $(-> $ret:ty)? $body:block
     )*) => {$(
         $(#[$meta])*
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn body<const $fma: bool>($($arg: $ty),*) $(-> $ret)? $body
+            #[allow(unused_variables, reason = "plain loops need no token")]
+            fn body<$simd_type: pulp::Simd>($simd: $simd_type $(, $arg: $ty)*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-            fn avx512($($arg: $ty),*) $(-> $ret)? {
-                body::<true>($($arg),*)
+            fn avx512(simd: pulp::x86::V4 $(, $arg: $ty)*) $(-> $ret)? {
+                body(simd $(, $arg)*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-            fn avx2($($arg: $ty),*) $(-> $ret)? {
-                body::<true>($($arg),*)
+            fn avx2(simd: pulp::x86::V3 $(, $arg: $ty)*) $(-> $ret)? {
+                body(simd $(, $arg)*)
             }
 
             match pulp::Arch::new() {
-                // SAFETY: `Arch::new` returns V4 only after it has detected every feature enabled for `avx512`.
+                // SAFETY: whoever holds a V4 has checked that the machine has every feature enabled for `avx512`.
                 #[cfg(target_arch = "x86_64")]
-                pulp::Arch::V4(_) => unsafe { avx512($($arg),*) },
-                // SAFETY: `Arch::new` returns V3 only after it has detected every feature enabled for `avx2`.
+                pulp::Arch::V4(simd) => unsafe { avx512(simd $(, $arg)*) },
+                // SAFETY: whoever holds a V3 has checked that the machine has every feature enabled for `avx2`.
                 #[cfg(target_arch = "x86_64")]
-                pulp::Arch::V3(_) => unsafe { avx2($($arg),*) },
-                // 64-bit ARM has the instruction in its baseline.
-                _ => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+                pulp::Arch::V3(simd) => unsafe { avx2(simd $(, $arg)*) },
+                #[cfg(target_arch = "aarch64")]
+                pulp::Arch::Neon(simd) => body(simd $(, $arg)*),
+                _ => body(pulp::Scalar $(, $arg)*),
             }
         }
     )*};

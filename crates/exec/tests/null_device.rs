@@ -1,0 +1,266 @@
+//! The measured high-water mark is the planned peak, to the byte: ten thousand random plans on the null device, in the
+//! order in which a run would use their programs. And the null device is no yes-man: it refuses damaged plans.
+
+mod support;
+
+use exec::{Device, DeviceError, MemoryReport, NullDevice, run_program};
+use graph::models::{Gpt2Config, ModelConfig};
+use graph::{DeviceKind, Optimizer, Scalars, Storage, Target, TensorId, TrainShape, build_training};
+use plan::{Plan, Region, Request, divisors, lay_out, search, validate};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use support::Noise;
+use units::Bytes;
+
+/// A run as somebody might ask for it.
+#[derive(Debug, Clone)]
+struct Case {
+    model: Gpt2Config,
+    optimizer: Optimizer,
+    shape: TrainShape,
+    accumulation: usize,
+    target: Target,
+}
+
+/// A number in [low, high].
+fn between(noise: &mut Noise, low: usize, high: usize) -> usize {
+    low + noise.below(high - low + 1)
+}
+
+/// `value` or nothing, by the toss of a coin.
+fn perhaps<T>(noise: &mut Noise, value: T) -> Option<T> {
+    (noise.unit() < 0.5).then_some(value)
+}
+
+impl Case {
+    fn random(noise: &mut Noise) -> Self {
+        let n_head = between(noise, 1, 4);
+        let head_size = between(noise, 4usize.div_ceil(n_head), 64 / n_head);
+        let n_positions = between(noise, 1, 48);
+        let mut rate = || perhaps(noise, 0.1).unwrap_or(0.0);
+        let [attn_pdrop, embd_pdrop, resid_pdrop] = [rate(), rate(), rate()];
+        let inner = between(noise, 1, 200);
+        let model = Gpt2Config {
+            vocab_size: between(noise, 2, 300),
+            n_positions,
+            n_embd: n_head * head_size,
+            n_layer: between(noise, 1, 4),
+            n_head,
+            n_inner: perhaps(noise, inner),
+            attn_pdrop,
+            embd_pdrop,
+            resid_pdrop,
+            layer_norm_epsilon: 1e-5,
+            initializer_range: 0.02,
+            bias: noise.unit() < 0.5,
+        };
+        let (micro_batch, seq_len) = (between(noise, 1, 5), between(noise, 1, n_positions));
+        let (accumulation, prefill) = (between(noise, 1, 3), between(noise, 1, n_positions + 8));
+        let shape = TrainShape {
+            micro_batch,
+            seq_len,
+            accumulates: accumulation > 1,
+            head_chunk: between(noise, 1, micro_batch * seq_len + 3),
+            evaluates: noise.unit() < 0.5,
+            sample_prefill: perhaps(noise, prefill),
+        };
+        let optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
+        let target = Target { device: DeviceKind::Cpu, threads: between(noise, 1, 8) };
+        Self { model, optimizer, shape, accumulation, target }
+    }
+
+    fn model(&self) -> ModelConfig {
+        ModelConfig::Gpt2(self.model.clone())
+    }
+
+    fn plan(&self) -> Plan {
+        let graph = build_training(&self.model(), &self.optimizer, &self.shape).expect("a sensible model");
+        let global_batch = self.shape.micro_batch * self.accumulation;
+        Plan {
+            micro_batch: self.shape.micro_batch,
+            accumulation: self.accumulation,
+            global_batch,
+            seq_len: self.shape.seq_len,
+            ..lay_out(&graph, &self.target)
+        }
+    }
+
+    /// The same run with whatever micro-batch fits into `budget`.
+    fn request(&self, budget: Bytes) -> Request {
+        Request {
+            model: self.model(),
+            optimizer: self.optimizer,
+            global_batch: self.shape.micro_batch * self.accumulation,
+            micro_batch: None,
+            seq_len: self.shape.seq_len,
+            budget,
+            target: self.target,
+            evaluates: self.shape.evaluates,
+            sample_prefill: self.shape.sample_prefill,
+        }
+    }
+}
+
+/// All that a run does with the plan: a step, an evaluation, some text, and the next step.
+fn rehearse(plan: &Plan) -> Result<MemoryReport, DeviceError> {
+    let mut device = NullDevice::new();
+    device.load(plan)?;
+    for id in tensors(plan, Storage::Persistent) {
+        device.write(plan, id, &[])?;
+    }
+    let step: &[_] = &[("micro_step", 1), ("micro_step_add", plan.accumulation - 1), ("update", 1)];
+    let between_steps: &[_] = &[("evaluate", 2), ("prefill", 2), ("sample", 3)];
+    for phase in [step, between_steps, step] {
+        for &(program, times) in phase.iter().filter(|(program, _)| plan.program(program).is_some()) {
+            (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;
+        }
+        tensors(plan, Storage::Persistent).try_for_each(|id| device.read(plan, id, &mut []))?;
+    }
+    Ok(device.memory())
+}
+
+/// Runs a program as the host would. The caches must survive a program that uses them.
+fn feed_run_fetch(device: &mut NullDevice, plan: &Plan, program: &str) -> Result<(), DeviceError> {
+    let planned = plan.program(program).expect("a program of the plan");
+    planned.ports.fed().try_for_each(|id| device.write(plan, id, &[]))?;
+    run_program(device, plan, program, &Scalars::default())?;
+    let writes_text = planned.ports.logits.is_some();
+    let caches = tensors(plan, Storage::Carried).filter(|_| writes_text);
+    planned.ports.fetched().chain(caches).try_for_each(|id| device.read(plan, id, &mut []))
+}
+
+fn tensors(plan: &Plan, storage: Storage) -> impl Iterator<Item = TensorId> {
+    (0..plan.tensors.len() as u32).map(TensorId).filter(move |&id| plan[id].storage == storage)
+}
+
+fn assert_exact(plan: &Plan, about: &dyn std::fmt::Debug) {
+    assert_eq!(validate(plan), Ok(()), "{about:?}");
+    let measured = rehearse(plan).unwrap_or_else(|error| panic!("{error}: {about:?}"));
+    let planned = MemoryReport { reserved_bytes: plan.peak_bytes, high_water_bytes: plan.peak_bytes, allocations: 1 };
+    assert_eq!(measured, planned, "{about:?}");
+}
+
+#[test]
+fn invariant_3_exact_ten_thousand_random_plans_measure_what_was_planned() {
+    (0..10_000).into_par_iter().for_each(|seed| {
+        let case = Case::random(&mut Noise::new(seed));
+        assert_exact(&case.plan(), &(seed, &case));
+    });
+}
+/// Budgets that mean something for a run: around what each micro-batch needs, to the byte, and anything in between.
+fn random_budget(peaks: &[(usize, Bytes)], noise: &mut Noise) -> Bytes {
+    let (low, high) = (peaks[0].1, peaks[peaks.len() - 1].1);
+    let exact = peaks[noise.below(peaks.len())].1;
+    let between = Bytes((low.0 as f64 * 0.9 + noise.unit() * (high.0 as f64 * 1.1 - low.0 as f64 * 0.9)) as u64);
+    [exact, exact - Bytes(1), between][noise.below(3)]
+}
+
+#[test]
+fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short() {
+    (0..500).into_par_iter().for_each(|seed| {
+        let mut noise = Noise::new(100_000 + seed);
+        let case = Case::random(&mut noise);
+        let about = (seed, &case);
+        let everything = case.request(Bytes::gib(1));
+        let peak_of = |micro_batch: usize| {
+            let fixed = Request { micro_batch: Some(micro_batch), ..everything.clone() };
+            search(&fixed).expect("a sensible request").expect("a gibibyte is enough").plan.peak()
+        };
+        let peaks = divisors(everything.global_batch).into_iter().map(|d| (d, peak_of(d))).collect::<Vec<_>>();
+        let budget = random_budget(&peaks, &mut noise);
+        let answer = search(&case.request(budget)).expect("a sensible request");
+        match (answer, peaks.iter().rposition(|(_, peak)| *peak <= budget)) {
+            (Ok(found), Some(largest)) => {
+                assert_eq!((found.plan.micro_batch, found.plan.peak()), peaks[largest], "{budget}: {about:?}");
+                assert_eq!(found.next_larger, peaks.get(largest + 1).copied(), "{budget}: {about:?}");
+                assert_eq!(found.plan.budget_bytes, budget.0);
+                assert_exact(&found.plan, &about);
+            }
+            (Err(misfit), None) => {
+                assert_eq!((misfit.plan.micro_batch, misfit.plan.peak()), peaks[0], "{about:?}");
+                assert_eq!(misfit.short, peaks[0].1 - budget, "{about:?}");
+                assert!(misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}: {about:?}", misfit.nearest);
+                let enough = search(&case.request(budget + misfit.short)).expect("a sensible request");
+                assert_exact(&enough.expect("what was short is there now").plan, &about);
+            }
+            (answer, largest) => panic!("{budget}: {answer:?}, but {largest:?} of {peaks:?}: {about:?}"),
+        }
+    });
+}
+
+/// A plan that has everything: accumulation, evaluation, sampling, dropout.
+fn whole_plan() -> Plan {
+    let mut case = Case::random(&mut Noise::new(0));
+    case.model = Gpt2Config { n_layer: 2, n_embd: 32, n_head: 2, vocab_size: 50, n_positions: 16, ..case.model };
+    case.shape = TrainShape { seq_len: 16, micro_batch: 2, evaluates: true, sample_prefill: Some(8), ..case.shape };
+    (case.shape.accumulates, case.accumulation) = (true, 2);
+    case.plan()
+}
+
+fn tensor(plan: &Plan, name: &str) -> usize {
+    plan.tensors.iter().position(|t| t.name == name).unwrap_or_else(|| panic!("no tensor `{name}`"))
+}
+
+/// Lays a tensor where another lies.
+fn lay_over(plan: &mut Plan, moved: &str, onto: &str) {
+    let (moved, onto) = (tensor(plan, moved), tensor(plan, onto));
+    plan.tensors[moved].offset = plan.tensors[onto].offset;
+}
+
+/// The first step of `micro_step` that has scratch.
+fn scratch_of(plan: &mut Plan) -> (&mut Region, TensorId) {
+    let step = plan.programs[0].steps.iter_mut().find(|s| s.scratch.is_some()).expect("attention has scratch");
+    (step.scratch.as_mut().expect("just found"), step.inputs[0])
+}
+
+#[test]
+fn every_kind_of_damage_stops_the_null_device() {
+    let kinds: &[(&str, fn(&mut Plan))] = &[
+        ("two activations that wait for the backward pass", |p| lay_over(p, "h0/mlp/linear", "h1/mlp/linear")),
+        ("an activation on weights", |p| lay_over(p, "h0/mlp/linear", "transformer.wte.weight")),
+        ("weights on their gradient", |p| {
+            lay_over(p, "transformer.ln_f.weight", "transformer.ln_f.weight.grad");
+        }),
+        ("a moment on another", |p| {
+            lay_over(p, "transformer.wpe.weight.exp_avg", "transformer.wpe.weight.exp_avg_sq");
+        }),
+        ("a cache on another", |p| lay_over(p, "h0/key_cache", "h1/value_cache")),
+        ("a cache on weights", |p| lay_over(p, "h0/key_cache", "transformer.wte.weight")),
+        ("the loss on weights", |p| lay_over(p, "loss", "transformer.wte.weight")),
+        ("scratch on an operand", |p| {
+            let operand = scratch_of(p).1;
+            scratch_of(p).0.offset = p[operand].offset;
+        }),
+        ("scratch behind the end", |p| scratch_of(p).0.offset = p.peak_bytes),
+        ("an arena that is one byte short", |p| p.peak_bytes -= 1),
+        ("a first step that was dropped", |p| drop(p.programs[0].steps.remove(0))),
+        ("a step in the middle that was dropped", |p| drop(p.programs[0].steps.remove(4))),
+        ("steps in the wrong order", |p| p.programs[0].steps.swap(3, 4)),
+    ];
+    assert_exact(&whole_plan(), &"undamaged");
+    for (kind, damage) in kinds {
+        let mut plan = whole_plan();
+        damage(&mut plan);
+        let result = rehearse(&plan);
+        assert!(matches!(result, Err(DeviceError::BadStep { .. })), "{kind}: {result:?}");
+        assert!(validate(&plan).is_err(), "{kind} is valid");
+    }
+}
+
+/// Two oracles that share no code: what the null device refuses, `validate` refuses too. The reverse need not hold,
+/// since an overlap of bytes that nobody reads again does no harm.
+#[test]
+fn whatever_the_null_device_refuses_is_invalid() {
+    let outcomes = (0..2000).into_par_iter().map(|seed| {
+        let mut noise = Noise::new(200_000 + seed);
+        let case = Case::random(&mut noise);
+        let mut plan = case.plan();
+        let [moved, onto] = [0; 2].map(|_| noise.below(plan.tensors.len()));
+        plan.tensors[moved].offset = plan.tensors[onto].offset;
+        let (refused, invalid) = (rehearse(&plan), validate(&plan));
+        let names = [moved, onto].map(|i| &plan.tensors[i].name);
+        assert!(refused.is_ok() || invalid.is_err(), "{refused:?} with {names:?}: {seed} {case:?}");
+        [invalid.is_err(), refused.is_err()].map(u32::from)
+    });
+    let [invalid, refused] = outcomes.reduce(|| [0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
+    assert!(10 * refused > 9 * invalid, "of {invalid} invalid plans only {refused} were refused");
+}

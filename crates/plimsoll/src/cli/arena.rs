@@ -1,0 +1,1 @@
+//! `plimsoll arena`: packs a lifetime problem of the public benchmark's format.

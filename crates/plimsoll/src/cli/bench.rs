@@ -1,0 +1,123 @@
+//! `plimsoll bench`: training steps on random tokens, timed.
+
+use super::budget::BudgetArgs;
+use super::failure::exit_code;
+use super::options::positive_size;
+use super::{Failure, in_pool, model};
+use crate::report::misfit_failure;
+use ::plan::{Request, search};
+use ::train::{Engine, PlanSummary};
+use clap::Args;
+use exec::CpuDevice;
+use graph::models::ModelConfig;
+use graph::{DeviceKind, Optimizer, Target};
+use serde_json::json;
+use units::Bytes;
+
+#[derive(Debug, Args)]
+pub(super) struct BenchArgs {
+    /// Preset, or the path of a config.json; the sizes below change it
+    #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "gpt2")]
+    model: String,
+    /// Blocks
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    layers: Option<usize>,
+    /// Channels
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    hidden: Option<usize>,
+    /// Attention heads
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    heads: Option<usize>,
+    /// Token ids
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    vocab_size: Option<usize>,
+    /// Whether linear layers and norms have biases
+    #[arg(long, value_name = "true|false")]
+    bias: Option<bool>,
+    #[command(flatten)]
+    budget: BudgetArgs,
+    /// Tokens of a sample
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "256")]
+    seq_len: usize,
+    /// Samples at a time
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    micro_batch: Option<usize>,
+    /// Samples of a step [default: the micro-batch, or 4]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    global_batch: Option<usize>,
+    /// Dropout rate
+    #[arg(long, value_name = "X", value_parser = super::options::rate, default_value = "0")]
+    dropout: f32,
+    /// Steps that are timed
+    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "5")]
+    steps: u64,
+    /// Steps before that
+    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "2")]
+    warmup: u64,
+    /// Seed
+    #[arg(long, value_name = "N", default_value = "1337")]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
+    let threads = args.budget.threads()?;
+    in_pool(threads, || args.bench(threads))
+}
+
+impl BenchArgs {
+    fn bench(&self, threads: usize) -> Result<u8, Failure> {
+        let budget = self.budget.budget()?;
+        let mut chosen = model::open(&self.model)?;
+        chosen.fit(None, self.seq_len);
+        let ModelConfig::Gpt2(config) = &mut chosen.config;
+        config.n_layer = self.layers.unwrap_or(config.n_layer);
+        config.n_embd = self.hidden.unwrap_or(config.n_embd);
+        config.n_head = self.heads.unwrap_or(config.n_head);
+        config.vocab_size = self.vocab_size.unwrap_or(config.vocab_size);
+        config.bias = self.bias.unwrap_or(config.bias);
+        chosen.config.set_dropout(self.dropout);
+        let request = Request {
+            model: chosen.config.clone(),
+            // The peer that we are compared with does not clip.
+            optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
+            global_batch: self.global_batch.or(self.micro_batch).unwrap_or(4),
+            micro_batch: self.micro_batch,
+            seq_len: self.seq_len,
+            budget: budget.bytes,
+            target: Target { device: DeviceKind::Cpu, threads },
+            evaluates: false,
+            sample_prefill: None,
+        };
+        let found = match search(&request)? {
+            Ok(found) => found,
+            Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
+        };
+        let plan = PlanSummary::from(&found.plan);
+        let parameters = found.plan.parameters;
+        let mut engine = Engine::new(Box::new(CpuDevice::new()), &found.graph, found.plan)?;
+        let vocab = chosen.config.vocab_size();
+        let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
+        if self.json {
+            let value = json!({
+                "model": { "name": chosen.name, "parameters": parameters },
+                "plan": plan,
+                "measured": result.measured,
+                "step_ms": result.step_ms,
+                "loss": result.loss,
+                "threads": threads,
+            });
+            println!("{}", serde_json::to_string_pretty(&value).expect("plain data"));
+            return Ok(exit_code::DONE);
+        }
+        let measured = &result.measured;
+        let shown = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.1}"));
+        println!("{parameters} parameters, {} x {} tokens a step, {threads} threads", plan.global_batch, plan.seq_len);
+        println!("{} tokens/s, {} ms a step", shown(measured.tokens_per_s), shown(measured.step_ms_p50));
+        println!("planned {} bytes, measured {} bytes", plan.peak_bytes, measured.peak_bytes);
+        println!("peak resident size: {}", measured.peak_rss_bytes.map_or("-".to_owned(), |b| Bytes(b).to_string()));
+        Ok(exit_code::DONE)
+    }
+}

@@ -1,0 +1,179 @@
+//! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
+
+use ::plan::PlanError;
+use ::train::{FolderError, TrainError, checkpoint::CheckpointError};
+use data::DataError;
+use graph::GraphError;
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// The documented exit codes.
+pub mod exit_code {
+    /// All went well.
+    pub const DONE: u8 = 0;
+    /// The command line or a file of settings can't be understood.
+    pub const USAGE: u8 = 2;
+    /// No plan fits the budget.
+    pub const DOES_NOT_FIT: u8 = 3;
+    /// Data, a checkpoint or a configuration can't be used.
+    pub const BAD_INPUT: u8 = 4;
+    /// The device or the system refused something.
+    pub const DEVICE_FAILED: u8 = 5;
+    /// Loss or gradient stopped being numbers.
+    pub const DIVERGED: u8 = 7;
+    /// Stopped by a signal; the run can be resumed.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: Message,
+    hints: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Text(String),
+    /// Clap words its own messages, help and version among them.
+    Clap(Box<clap::Error>),
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: Message::Text(message.into()), hints: vec![] }
+    }
+
+    pub(super) fn usage(error: clap::Error) -> Self {
+        Self { code: exit_code::USAGE, message: Message::Clap(Box::new(error)), hints: vec![] }
+    }
+
+    pub(super) fn bad_flag(message: impl Into<String>) -> Self {
+        Self::new(exit_code::USAGE, message)
+    }
+
+    pub(super) fn bad_input(message: impl Into<String>) -> Self {
+        Self::new(exit_code::BAD_INPUT, message)
+    }
+
+    pub(super) fn device(message: impl Into<String>) -> Self {
+        Self::new(exit_code::DEVICE_FAILED, message)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Says what went wrong and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        match &self.message {
+            Message::Clap(error) => {
+                // Help and version are no failures and go to stdout; what can't be printed can't be helped.
+                let _ = error.print();
+                return ExitCode::from(if error.use_stderr() { self.code } else { exit_code::DONE });
+            }
+            Message::Text(text) => eprintln!("error: {text}"),
+        }
+        for hint in &self.hints {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// Names what was attempted when the system refused it.
+pub(super) fn io_failure(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
+    move |error| Failure::device(format!("{what}: {error}"))
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        let failure = Self::bad_input(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<GraphError> for Failure {
+    fn from(error: GraphError) -> Self {
+        let message = error.to_string();
+        match error {
+            GraphError::UnknownModel { .. } => Self::bad_flag(message)
+                .hint(format!("known models: {}; or the path of a config.json", graph::models::ModelConfig::preset_names().join(", "))),
+            GraphError::TooLong { positions, .. } => {
+                Self::bad_flag(message).hint(format!("`--seq-len {positions}` is the longest that the model can take"))
+            }
+            _ => Self::bad_input(message),
+        }
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
+        let message = error.to_string();
+        match error {
+            PlanError::Graph(error) => error.into(),
+            PlanError::NotADivisor { divisors, global_batch, .. } => {
+                let divisors = divisors.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                Self::bad_flag(message).hint(format!("micro-batches that divide {global_batch}: {divisors}"))
+            }
+            PlanError::Zero { .. } | PlanError::Absurd { .. } => Self::bad_flag(message),
+        }
+    }
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Self {
+        let message = error.to_string();
+        match error {
+            TrainError::Unsound(_) => Self::device(message).hint("this is a bug of plimsoll; please report it"),
+            TrainError::Device(_) => Self::device(message),
+            TrainError::Checkpoint(error) => error.into(),
+            TrainError::Folder(error) => error.into(),
+            TrainError::Journal(_) => Self::device(message).hint("is the disk full, or the folder read-only?"),
+            TrainError::Vocabulary { .. } => {
+                Self::bad_input(message).hint("choose a tokenizer that the model was made for, or a larger `vocab_size`")
+            }
+            TrainError::NothingToTrainOn { .. } => Self::bad_input(message).hint("more text, or a shorter `--seq-len`"),
+        }
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        let failure = Self::bad_input(error.to_string());
+        match error {
+            CheckpointError::Damaged { .. } => {
+                failure.hint("`--resume auto` takes the newest checkpoint that is whole")
+            }
+            CheckpointError::OtherRun { .. } => {
+                failure.hint("give the flags that the run was started with, or start another with `--init` and `--name`")
+            }
+            CheckpointError::MissingTensor { .. }
+            | CheckpointError::ForeignTensor { .. }
+            | CheckpointError::WrongTensor { .. } => {
+                failure.hint("the weights belong to another model; `--model` must name the config.json beside them")
+            }
+            CheckpointError::Io { .. } | CheckpointError::None { .. } => failure,
+        }
+    }
+}
+
+impl From<FolderError> for Failure {
+    fn from(error: FolderError) -> Self {
+        let message = error.to_string();
+        match error {
+            FolderError::InUse { .. } => {
+                Self::bad_flag(message).hint("wait for it, stop it, or choose another `--name`")
+            }
+            FolderError::Exists { .. } => {
+                Self::bad_flag(message).hint("`--resume auto` goes on with it; another `--name` starts a new one")
+            }
+            FolderError::Io { .. } => Self::device(message),
+        }
+    }
+}

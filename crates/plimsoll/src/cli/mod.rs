@@ -1,0 +1,101 @@
+//! The command line: one file a command. Flags may be written with hyphens or underscores.
+
+mod bench;
+mod budget;
+mod failure;
+mod generate;
+mod model;
+mod options;
+mod plan;
+mod settings;
+mod train;
+
+pub use failure::{Failure, exit_code};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Trains language models inside an exact memory budget.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, arg_required_else_help = true, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train or fine-tune a model. With no flags: a small GPT-2 on the Rust sources that cargo downloaded
+    Train(Box<train::TrainArgs>),
+    /// Show the plan for a model and a budget, without running anything
+    Plan(plan::PlanArgs),
+    /// Write text with a checkpoint; stdout is the text
+    Generate(generate::GenerateArgs),
+    /// Time training steps on random tokens
+    Bench(bench::BenchArgs),
+}
+
+/// Runs the program on its arguments, the program's name first.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
+        Command::Train(args) => train::run(*args),
+        Command::Plan(args) => plan::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Bench(args) => bench::run(args),
+    });
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Parses the arguments, underlaid with the files of settings that they name.
+fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+    let matches = Cli::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
+    let arguments = match matches.subcommand() {
+        Some(("train", given)) => settings::underlay(&arguments, given)?,
+        _ => arguments,
+    };
+    let matches = Cli::command().try_get_matches_from(arguments).map_err(Failure::usage)?;
+    Cli::from_arg_matches(&matches).map_err(Failure::usage)
+}
+
+/// `--seq_len=64` means `--seq-len=64`. Values and everything behind `--` stay as they are.
+fn hyphenate(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut literal = false;
+    let hyphenated = arguments.into_iter().map(|argument| {
+        literal |= argument == "--";
+        match argument.to_str() {
+            Some(text) if text.starts_with("--") && !literal => {
+                let (flag, value) = text.split_at(text.find('=').unwrap_or(text.len()));
+                OsString::from(flag.replace('_', "-") + value)
+            }
+            _ => argument,
+        }
+    });
+    hyphenated.collect()
+}
+
+/// Runs `work` in a pool of exactly this many threads, the caller's included in the count.
+fn in_pool<T: Send>(threads: usize, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|e| Failure::device(format!("{threads} threads could not be started: {e}")))?.install(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_of_all_flags_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_may_have_underscores_but_values_keep_theirs() {
+        let given = ["plimsoll", "train", "--seq_len=64", "--data_dir", "my_data", "--name=a_b", "--", "--x_y"];
+        let expected = ["plimsoll", "train", "--seq-len=64", "--data-dir", "my_data", "--name=a_b", "--", "--x_y"];
+        assert_eq!(hyphenate(given.map(OsString::from).to_vec()), expected.map(OsString::from));
+    }
+}

@@ -1,0 +1,56 @@
+//! Which model: a preset, a config.json, or a folder of weights.
+
+use super::Failure;
+use graph::models::ModelConfig;
+use std::path::{Path, PathBuf};
+
+/// A model and what people call it.
+#[derive(Debug, Clone)]
+pub(super) struct Chosen {
+    /// Preset or path.
+    pub(super) name: String,
+    /// The configuration.
+    pub(super) config: ModelConfig,
+    /// Whether sizes that a tokenizer or a sequence length suggest may still be set.
+    pub(super) is_preset: bool,
+}
+
+/// Opens a preset, a config.json or a folder with one.
+pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
+    let path = Path::new(name);
+    let looks_like_a_path = name.contains(std::path::is_separator) || name.ends_with(".json") || path.is_dir();
+    if !looks_like_a_path {
+        let config = ModelConfig::preset(name)?;
+        return Ok(Chosen { name: name.to_ascii_lowercase().replace('_', "-"), config, is_preset: true });
+    }
+    let file: PathBuf = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let text = std::fs::read_to_string(&file)
+        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))?;
+    let config = ModelConfig::from_json(&text)
+        .map_err(|e| Failure::from(e).hint(format!("the configuration is {}", file.display())))?;
+    Ok(Chosen { name: name.to_owned(), config, is_preset: false })
+}
+
+impl Chosen {
+    /// Fits a preset to a vocabulary. `nano` has no published sizes, so it takes as many positions as it is used with.
+    pub(super) fn fit(&mut self, vocab_size: Option<usize>, seq_len: usize) {
+        if self.is_preset {
+            if let Some(vocab_size) = vocab_size {
+                self.config.set_vocab_size(vocab_size);
+            }
+            if self.name == "nano" {
+                self.config.set_max_positions(seq_len);
+            }
+        }
+    }
+
+    /// The sequence length to train with if none was asked for.
+    pub(super) fn default_seq_len(&self) -> usize {
+        self.config.max_positions().min(1024)
+    }
+
+    /// The tokenizer that a preset goes with.
+    pub(super) fn default_tokenizer(&self) -> &'static str {
+        if self.config.vocab_size() == 256 { "bytes" } else { "gpt2" }
+    }
+}

@@ -1,0 +1,69 @@
+//! Parsers of values that several flags take: numbers that must make sense.
+
+use units::{Bytes, parse_count};
+
+/// A whole count above zero; `20k` and `1.5M` are read too.
+pub(super) fn positive_count(text: &str) -> Result<u64, String> {
+    match parse_count(text).map_err(|e| e.to_string())? {
+        0 => Err("must be at least 1".to_owned()),
+        n => Ok(n),
+    }
+}
+
+/// A whole number above zero that fits memory sizes.
+pub(super) fn positive_size(text: &str) -> Result<usize, String> {
+    usize::try_from(positive_count(text)?).map_err(|e| e.to_string())
+}
+
+/// A finite number above zero.
+pub(super) fn positive_number(text: &str) -> Result<f64, String> {
+    number_where(text, |x| x > 0.0, "must be above 0")
+}
+
+/// A finite number, zero or more.
+pub(super) fn number_from_zero(text: &str) -> Result<f64, String> {
+    number_where(text, |x| x >= 0.0, "must be 0 or more")
+}
+
+/// A number from 0 to below 1.
+pub(super) fn rate(text: &str) -> Result<f32, String> {
+    number_where(text, |x| (0.0..1.0).contains(&x), "must be from 0 to below 1").map(|x| x as f32)
+}
+
+/// A number above 0 and up to 1.
+pub(super) fn part(text: &str) -> Result<f32, String> {
+    number_where(text, |x| x > 0.0 && x <= 1.0, "must be above 0 and at most 1").map(|x| x as f32)
+}
+
+fn number_where(text: &str, accept: impl Fn(f64) -> bool, rule: &str) -> Result<f64, String> {
+    let number: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if number.is_finite() && accept(number) { Ok(number) } else { Err(format!("`{text}` {rule}")) }
+}
+
+/// A margin: a bare number is MiB, unlike elsewhere, since margins are small.
+pub(super) fn margin(text: &str) -> Result<Bytes, String> {
+    let bare = text.trim().parse::<f64>().is_ok();
+    let text = if bare { format!("{} MiB", text.trim()) } else { text.to_owned() };
+    text.parse().map_err(|e: units::ParseQuantityError| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_numbers_are_refused() {
+        for text in ["nan", "NaN", "inf", "-1", "x", ""] {
+            assert!(positive_number(text).is_err() && number_from_zero(text).is_err(), "{text}");
+            assert!(rate(text).is_err() && positive_count(text).is_err(), "{text}");
+        }
+        assert!(positive_number("0").is_err() && number_from_zero("0").is_ok());
+        assert!(rate("1").is_err() && part("1").is_ok() && part("0").is_err());
+    }
+
+    #[test]
+    fn a_bare_margin_is_mebibytes() {
+        assert_eq!(margin("500"), Ok(Bytes::mib(500)));
+        assert_eq!(margin("1gb"), Ok(Bytes::gib(1)));
+    }
+}

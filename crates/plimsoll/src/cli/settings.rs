@@ -1,0 +1,191 @@
+//! Files of settings. Each key is a flag: a YAML file is turned into flags that are laid under those of the command
+//! line, so that a setting has one name, one parser and one meaning. Keys that people know from other trainers are
+//! accepted too.
+
+use super::Failure;
+use super::train::resumed_config;
+use clap::{ArgMatches, CommandFactory, parser::ValueSource};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Keys of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory and nanoGPT, and the flags that they mean.
+const ALIASES: &[(&str, &str)] = &[
+    ("adam_beta1", "beta1"),
+    ("adam_beta2", "beta2"),
+    ("adam_epsilon", "adam_eps"),
+    ("base_model", "model"),
+    ("batch_size", "global_batch"),
+    ("block_size", "seq_len"),
+    ("cutoff_len", "seq_len"),
+    ("data_dir", "data"),
+    ("dataset", "data"),
+    ("eval_interval", "eval_every"),
+    ("eval_steps", "eval_every"),
+    ("global_batch_size", "global_batch"),
+    ("lr", "learning_rate"),
+    ("max_grad_norm", "grad_clip"),
+    ("max_iters", "max_steps"),
+    ("max_length", "seq_len"),
+    ("max_seq_length", "seq_len"),
+    ("micro_batch_size", "micro_batch"),
+    ("model_name_or_path", "model"),
+    ("model_size", "model"),
+    ("num_epochs", "epochs"),
+    ("num_train_epochs", "epochs"),
+    ("output_dir", "runs_dir"),
+    ("per_device_train_batch_size", "micro_batch"),
+    ("resume_from_checkpoint", "resume"),
+    ("run_name", "name"),
+    ("save_steps", "checkpoint_every"),
+    ("save_total_limit", "keep_checkpoints"),
+    ("sequence_len", "seq_len"),
+    ("train_batch_size", "global_batch"),
+    ("train_file", "data"),
+    ("vram_safety_margin", "vram_margin"),
+    ("warmup_iters", "warmup_steps"),
+];
+
+/// Keys that may be present with the value that describes what is built, and with no other.
+const FIXED: &[(&str, &str)] = &[
+    ("bf16", "false"),
+    ("fp16", "false"),
+    ("gradient_checkpointing", "false"),
+    ("lr_scheduler_type", "cosine"),
+    ("optim", "adamw"),
+];
+
+/// The arguments with the settings of `--config` and of a resumed run laid under them.
+pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec<OsString>, Failure> {
+    let mut layers = Vec::new();
+    if let Some(path) = given.get_one::<std::path::PathBuf>("config") {
+        layers.push(read(path)?);
+    }
+    if let Some(path) = resumed_config(given)? {
+        layers.push(read(&path)?);
+    }
+    let mut settings = BTreeMap::new();
+    for layer in layers.into_iter().rev() {
+        settings.extend(layer);
+    }
+    let on_command_line = |flag: &str| {
+        given.try_contains_id(flag).unwrap_or(false) && given.value_source(flag) == Some(ValueSource::CommandLine)
+    };
+    // The length of a run is one setting with three spellings.
+    const LENGTHS: [&str; 3] = ["max_steps", "epochs", "duration"];
+    if LENGTHS.iter().any(|length| on_command_line(length)) {
+        settings.retain(|flag, _| !LENGTHS.contains(&flag.as_str()));
+    }
+    let (program, rest) = arguments.split_at(2.min(arguments.len()));
+    let mut all = program.to_vec();
+    for (flag, values) in settings.into_iter().filter(|(flag, _)| !on_command_line(flag)) {
+        let flag = format!("--{}", flag.replace('_', "-"));
+        all.extend(values.into_iter().map(|value| OsString::from(format!("{flag}={value}"))));
+    }
+    all.extend_from_slice(rest);
+    Ok(all)
+}
+
+/// Reads a file of settings as flags and their values.
+fn read(path: &Path) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
+    parse(&text).map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+    let map: Option<Map<String, Value>> =
+        serde_saphyr::from_str(text).map_err(|e| Failure::bad_flag(format!("settings are not valid YAML: {e}")))?;
+    let mut settings = BTreeMap::new();
+    for (key, value) in map.unwrap_or_default() {
+        let name = key.replace('-', "_");
+        if let Some((_, only)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
+            if scalar(&key, &value)?.is_some_and(|found| found != *only) {
+                return Err(Failure::bad_flag(format!("`{key}: {value}` is not built; only `{only}` is")));
+            }
+            continue;
+        }
+        let flag = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name.as_str(), |(_, flag)| flag);
+        let known = flags();
+        if !known.iter().any(|k| k == flag) {
+            return Err(unknown_key(&key, &name, &known));
+        }
+        let values = match &value {
+            Value::Array(items) => items.iter().filter_map(|item| scalar(&key, item).transpose()).collect(),
+            single => scalar(&key, single).map(|s| s.into_iter().collect::<Vec<_>>()),
+        }?;
+        if !values.is_empty() {
+            settings.insert(flag.to_owned(), values);
+        }
+    }
+    Ok(settings)
+}
+
+/// A plain value as it would be written behind a flag; none for null.
+fn scalar(key: &str, value: &Value) -> Result<Option<String>, Failure> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Bool(b) => Ok(Some(b.to_string())),
+        Value::Number(n) => Ok(Some(n.to_string())),
+        Value::String(s) => Ok(Some(s.clone())),
+        Value::Array(_) | Value::Object(_) => Err(Failure::bad_flag(format!("`{key}` must be a plain value, not {value}"))),
+    }
+}
+
+/// The flags of `train`, with underscores.
+fn flags() -> Vec<String> {
+    let command = super::Cli::command();
+    let train = command.find_subcommand("train").expect("the command exists");
+    let long = train.get_arguments().filter_map(|a| a.get_long());
+    long.filter(|flag| !["help", "version", "config", "json"].contains(flag)).map(|flag| flag.replace('-', "_")).collect()
+}
+
+fn unknown_key(key: &str, name: &str, known: &[String]) -> Failure {
+    let names = known.iter().map(String::as_str).chain(ALIASES.iter().map(|(alias, _)| *alias));
+    let nearest = names.map(|n| (strsim::damerau_levenshtein(n, name), n)).min();
+    let failure = Failure::bad_flag(format!("unknown setting `{key}`"));
+    match nearest.filter(|(distance, _)| *distance <= 1 + name.len() / 4) {
+        Some((_, near)) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint("`plimsoll train --help` lists all settings"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_other_trainers_become_flags() {
+        let text = "per_device_train_batch_size: 4\nlearning-rate: 3e-4\nnum_train_epochs: 2\nbf16: false\ndata: [a, b]\nname:\n";
+        let settings = parse(text).expect("known keys");
+        let expected =
+            [("data", vec!["a", "b"]), ("epochs", vec!["2"]), ("learning_rate", vec!["0.0003"]), ("micro_batch", vec!["4"])];
+        let expected = expected.map(|(k, v)| (k.to_owned(), v.into_iter().map(str::to_owned).collect()));
+        assert_eq!(settings, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn unknown_keys_and_what_is_not_built_are_refused() {
+        for (text, expected) in [
+            ("lerning_rate: 1", "did you mean `learning_rate`"),
+            ("bf16: true", "only `false` is"),
+            ("data: {a: 1}", "must be a plain value"),
+            ("- 1\n- 2", "not valid YAML"),
+            ("a: [", "not valid YAML"),
+        ] {
+            let failure = format!("{:?}", parse(text).unwrap_err());
+            assert!(failure.contains(expected), "{text}: {failure}");
+        }
+        assert!(parse("").expect("an empty file sets nothing").is_empty());
+    }
+
+    #[test]
+    fn every_alias_means_a_flag_that_exists() {
+        let known = flags();
+        for (alias, flag) in ALIASES {
+            assert!(known.iter().any(|k| k == flag), "{alias} -> {flag}");
+            assert!(!known.iter().any(|k| k == alias), "{alias} is a flag of its own");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The plan as a table, and what is said when none fits.
+
+use crate::cli::{Failure, exit_code};
+use comfy_table::{CellAlignment, Table, presets};
+use plan::{Breakdown, Found, Misfit, Plan};
+use units::Bytes;
+
+/// The plan's table, some lines under 100 columns.
+pub fn plan_table(model: &str, found: &Found, budget: &str) -> String {
+    let plan = &found.plan;
+    let mut lines = vec![headline(model, plan)];
+    lines.push(table(plan, budget).to_string());
+    lines.push(match found.next_larger {
+        Some((next, needed)) => {
+            let lacking = needed.saturating_sub(Bytes(plan.budget_bytes));
+            let short = if lacking > Bytes::ZERO { format!(", {lacking} more than the budget") } else { String::new() };
+            format!("a micro-batch of {next} would need {needed}{short}")
+        }
+        None => "the whole global batch fits at once".to_owned(),
+    });
+    lines.join("\n")
+}
+
+fn headline(model: &str, plan: &Plan) -> String {
+    let passes = match plan.accumulation {
+        1 => String::new(),
+        n => format!(" in {n} micro-batches of {}", plan.micro_batch),
+    };
+    format!(
+        "{model}: {} parameters; a step is {} samples of {} tokens{passes}",
+        grouped(plan.parameters),
+        plan.global_batch,
+        plan.seq_len
+    )
+}
+
+fn table(plan: &Plan, budget: &str) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    let percent = |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / plan.peak_bytes as f64);
+    table.set_header(vec!["at the peak", "size", "bytes", "of the peak"]);
+    for (what, bytes) in parts(&plan.breakdown) {
+        table.add_row(vec![what.to_owned(), Bytes(bytes).to_string(), grouped(bytes), percent(bytes)]);
+    }
+    let bound = plan.lower_bound_bytes;
+    table.add_row(vec!["peak".to_owned(), plan.peak().to_string(), grouped(plan.peak_bytes), percent(plan.peak_bytes)]);
+    table.add_row(vec!["lower bound".to_owned(), Bytes(bound).to_string(), grouped(bound), percent(bound)]);
+    table.add_row(vec!["budget".to_owned(), budget.to_owned(), grouped(plan.budget_bytes), percent(plan.budget_bytes)]);
+    for column in 1..=3 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
+    [
+        ("weights", b.weights_bytes),
+        ("gradients", b.gradients_bytes),
+        ("optimizer state", b.optimizer_bytes),
+        ("activations", b.activations_bytes),
+        ("scratch", b.scratch_bytes),
+        ("staging", b.staging_bytes),
+        ("unused", b.unused_bytes),
+    ]
+}
+
+/// A number with its thousands set apart: `12,345,678`.
+pub(super) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// What is short, and the nearest configurations that do fit.
+pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
+    let plan = &misfit.plan;
+    let message = format!(
+        "{model} needs {} with a micro-batch of {} and sequences of {}, the budget is {} (short {})",
+        plan.peak(),
+        plan.micro_batch,
+        plan.seq_len,
+        Bytes(plan.budget_bytes),
+        misfit.short
+    );
+    let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
+    let failure = misfit.nearest.iter().fold(failure, |failure, nearest| {
+        failure.hint(format!("`{}` fits in {}", nearest.flags, nearest.peak))
+    });
+    failure.hint(format!("`--vram {:.2}` would do", (plan.peak_bytes as f64 / (1u64 << 30) as f64 * 100.0).ceil() / 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(n), text);
+        }
+    }
+}

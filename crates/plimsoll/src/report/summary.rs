@@ -1,0 +1,50 @@
+//! What came of a run, in a few lines.
+
+use std::path::Path;
+use train::Report;
+use units::{Seconds, format_duration};
+
+/// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
+pub fn sample_text(text: &[String; 2]) -> String {
+    let [prompt, written] = text.each_ref().map(|t| printable(t));
+    format!("\na sample, after held-out text:\n┃ {}", format!("{prompt}▶{written}").replace('\n', "\n┃ "))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{FFFD}' } else { c }).collect()
+}
+
+/// Losses, where the checkpoint lies, and planned against measured bytes.
+pub fn summary(report: &Report, checkpoint: Option<&Path>, folder: &Path) -> String {
+    let mut lines = vec![String::new()];
+    let steps = report.losses.len();
+    let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |t| format!("{t:.0}"));
+    let time = format_duration(Seconds(report.seconds));
+    lines.push(format!("{}: {steps} steps, {} tokens in {time}, {speed} tokens/s", report.status, report.tokens_seen));
+    if let (Some(first), Some(last)) = (report.eval.first(), report.eval.last()) {
+        let from = if first.step == last.step {
+            String::new()
+        } else {
+            format!(" (after step {}: {:.4})", first.step, first.loss)
+        };
+        lines.push(format!("held-out loss {:.4} nats a token{from}", last.loss));
+    }
+    lines.push(match checkpoint {
+        Some(path) => format!("checkpoint {}", path.display()),
+        None => "no checkpoint was saved".to_owned(),
+    });
+    lines.push(format!("report     {}", folder.join("report.json").display()));
+    lines.push(format!("planned {} bytes, measured {} bytes", report.plan.peak_bytes, report.measured.peak_bytes));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_a_sample_do_not_reach_the_terminal() {
+        let text = sample_text(&["a\u{1b}[31m".to_owned(), "b\0\nc".to_owned()]);
+        assert!(!text.contains('\u{1b}') && !text.contains('\0') && text.ends_with("\n┃ c"), "{text:?}");
+    }
+}
