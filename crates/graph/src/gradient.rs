@@ -130,6 +130,7 @@ pub fn differentiate(
     let losses = roots.iter().filter(|(_, gradient)| gradient.is_none()).map(|(id, _)| *id).collect::<HashSet<_>>();
     let mut gradients = roots.iter().filter_map(|&(id, gradient)| Some((id, gradient?))).collect::<HashMap<_, _>>();
     let mut written = HashSet::new();
+    builder.begin_backward();
     for node in forward.iter().rev() {
         let reached = node.outputs.iter().any(|id| losses.contains(id) || gradients.contains_key(id));
         if !reached || !node.inputs.iter().any(|id| requires_grad.contains(id)) {

@@ -4,6 +4,18 @@
 use crate::{Access, DType, GraphError, Init, Io, Op, Role, Storage, Tensor, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 
+/// Which part of a program a node belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pass {
+    /// Computes results from inputs.
+    Forward,
+    /// Computes gradients.
+    Backward,
+    /// Computes something of the forward pass anew, which was not kept.
+    Recompute,
+}
+
 /// One op applied to tensors. SSA but for outputs that the op declares as [`Access::ReadWrite`], and for persistent
 /// tensors, which several nodes may write.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +28,8 @@ pub struct Node {
     pub outputs: Vec<TensorId>,
     /// The model's block (layer) that the node belongs to, for levers that work per block.
     pub block: Option<u32>,
+    /// The part of the program that it belongs to.
+    pub pass: Pass,
 }
 
 /// Tensors of a program that the host writes before it runs or reads after it ran.
@@ -142,13 +156,14 @@ pub struct ProgramBuilder<'g> {
     /// Where the host takes part.
     pub ports: Ports,
     block: Option<u32>,
+    pass: Pass,
     scope: String,
 }
 
 impl<'g> ProgramBuilder<'g> {
     /// An empty program.
     pub fn new(graph: &'g mut Graph) -> Self {
-        Self { graph, nodes: Vec::new(), ports: Ports::default(), block: None, scope: String::new() }
+        Self { graph, nodes: Vec::new(), ports: Ports::default(), block: None, pass: Pass::Forward, scope: String::new() }
     }
 
     /// Names the place in the model that the next nodes belong to, and its block if it is in one.
@@ -175,7 +190,7 @@ impl<'g> ProgramBuilder<'g> {
                 self.graph.tensor(name, ty, Role::Activation, Storage::Transient)
             })
             .collect::<Vec<_>>();
-        self.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone(), block: self.block });
+        self.append(op, inputs, &outputs);
         Ok(outputs)
     }
 
@@ -211,8 +226,18 @@ impl<'g> ProgramBuilder<'g> {
                 }
             });
         }
-        self.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: ids.clone(), block: self.block });
+        self.append(op, inputs, &ids);
         Ok(ids)
+    }
+
+    fn append(&mut self, op: Op, inputs: &[TensorId], outputs: &[TensorId]) {
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        self.nodes.push(Node { op, inputs, outputs, block: self.block, pass: self.pass });
+    }
+
+    /// From here on nodes belong to the backward pass.
+    pub(crate) fn begin_backward(&mut self) {
+        self.pass = Pass::Backward;
     }
 
     /// Ends the program: drops nodes that nobody needs and hands it to the graph.

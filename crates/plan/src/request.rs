@@ -1,5 +1,6 @@
 //! What is asked of the planner.
 
+use crate::levers::Recompute;
 use graph::models::ModelConfig;
 use graph::{GraphError, Optimizer, Target};
 use units::Bytes;
@@ -21,6 +22,8 @@ pub struct Request {
     pub budget: Bytes,
     /// The device.
     pub target: Target,
+    /// What the backward pass computes anew.
+    pub recompute: Recompute,
     /// Whether held-out loss is computed during the run.
     pub evaluates: bool,
     /// Tokens that a prompt is read at a time, if the run writes samples.

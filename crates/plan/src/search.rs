@@ -1,7 +1,7 @@
 //! Choosing a configuration: the largest micro-batch whose plan fits the budget. Each candidate's real graph is built
 //! and its real arena packed; no formula decides what fits.
 
-use crate::levers::{default_head_chunk, divisors as all_divisors};
+use crate::levers::{default_head_chunk, divisors as all_divisors, recompute};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use graph::models::ModelConfig;
@@ -113,7 +113,8 @@ fn plan_training(request: &Request, micro_batch: usize) -> Result<(Graph, Plan),
         evaluates: request.evaluates,
         sample_prefill: request.sample_prefill,
     };
-    let graph = build_training(&request.model, &request.optimizer, &shape)?;
+    let mut graph = build_training(&request.model, &request.optimizer, &shape)?;
+    recompute(&mut graph, request.recompute);
     let plan = Plan {
         micro_batch,
         accumulation: request.global_batch / micro_batch,

@@ -5,7 +5,7 @@ use data::{Batches, PADDING_TARGET};
 use graph::Scalars;
 
 /// Mean held-out loss a token (nats) over at most `most_samples` held-out samples, always the same ones, and the
-/// number of tokens predicted. None if nothing is held out.
+/// number of tokens predicted. None if nothing is held out, or if the plan has no program for it.
 pub fn evaluate(
     engine: &mut Engine,
     batches: &Batches,
@@ -13,7 +13,8 @@ pub fn evaluate(
 ) -> Result<Option<(f64, u64)>, TrainError> {
     let (rows, seq_len) = (engine.plan().micro_batch, engine.plan().seq_len);
     let subset = batches.held_out_subset(most_samples);
-    let Some(loss) = engine.ports("evaluate").loss.filter(|_| !subset.is_empty()) else { return Ok(None) };
+    let program = engine.plan().program("evaluate").filter(|_| !subset.is_empty());
+    let Some(loss) = program.and_then(|program| program.ports.loss) else { return Ok(None) };
     let mut tokens = vec![0; rows * seq_len];
     let mut targets = vec![0; rows * seq_len];
     let (mut total, mut predicted) = (0.0, 0u64);

@@ -127,13 +127,15 @@ vectorized! {
         let largest = lse;
         largest.fill(f32::NEG_INFINITY);
         for scores in scores.chunks_exact(largest.len()) {
-            update(simd, largest, [scores], |largest, [score]| simd.max_f32s(largest, score));
+            let largest = &mut *largest;
+            update!(simd, [largest, scores], simd.max_f32s(largest, scores));
         }
         let sums = factors;
         sums.fill(0.0);
         for scores in scores.chunks_exact_mut(largest.len()) {
-            update(simd, scores, [largest], |score, [largest]| exp(simd, simd.sub_f32s(score, largest)));
-            update(simd, sums, [scores], |sum, [score]| simd.add_f32s(sum, score));
+            let (largest, exponentials, sums) = (&*largest, &mut *scores, &mut *sums);
+            update!(simd, [exponentials, largest], exp(simd, simd.sub_f32s(exponentials, largest)));
+            update!(simd, [sums, scores], simd.add_f32s(sums, scores));
         }
         for (largest, sum) in largest.iter_mut().zip(sums) {
             *largest += sum.ln();

@@ -93,7 +93,7 @@ vectorized! {
     /// Turns scores (keys, queries) into probabilities, given the log of the sum of each column.
     fn probabilities<S: Simd>(simd: S, scores: &mut [f32], lse: &[f32]) {
         for scores in scores.chunks_exact_mut(lse.len()) {
-            update(simd, scores, [lse], |score, [lse]| exp(simd, simd.sub_f32s(score, lse)));
+            update!(simd, [scores, lse], exp(simd, simd.sub_f32s(scores, lse)));
         }
     }
 

@@ -37,10 +37,10 @@ pub(super) fn run_grad(mut call: Call) {
             parallel::for_each(elements, parts, |((dx, dy), x)| backward(dx, dy, x));
         }
         [None, Some(x)] => {
-            parallel::for_each(elements, parts.zip(x.par_chunks(CHUNK)), |(dx, x)| backward_from_dy(dx, x));
+            parallel::for_each(elements, parts.zip(x.par_chunks(CHUNK)), |(dx, x)| backward_in_dy(dx, x));
         }
         [Some(dy), None] => {
-            parallel::for_each(elements, parts.zip(dy.par_chunks(CHUNK)), |(dx, dy)| backward_from_x(dx, dy));
+            parallel::for_each(elements, parts.zip(dy.par_chunks(CHUNK)), |(dx, dy)| backward_in_x(dx, dy));
         }
         [None, None] => panic!("only one operand of a gradient can lie in its output"),
     }
@@ -69,24 +69,24 @@ fn gradient<S: Simd>(simd: S, dy: S::f32s, x: S::f32s) -> S::f32s {
 
 vectorized! {
     fn forward<S: Simd>(simd: S, y: &mut [f32], x: &[f32]) {
-        update(simd, y, [x], |_, [x]| gelu(simd, x));
+        update!(simd, [y, x], gelu(simd, x));
     }
 
-    fn forward_in_place<S: Simd>(simd: S, y: &mut [f32]) {
-        update(simd, y, [], |x, []| gelu(simd, x));
+    fn forward_in_place<S: Simd>(simd: S, x: &mut [f32]) {
+        update!(simd, [x], gelu(simd, x));
     }
 
     fn backward<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32], x: &[f32]) {
-        update(simd, dx, [dy, x], |_, [dy, x]| gradient(simd, dy, x));
+        update!(simd, [dx, dy, x], gradient(simd, dy, x));
     }
 
-    /// dx holds dy.
-    fn backward_from_dy<S: Simd>(simd: S, dx: &mut [f32], x: &[f32]) {
-        update(simd, dx, [x], |dy, [x]| gradient(simd, dy, x));
+    /// Leaves dx where dy is.
+    fn backward_in_dy<S: Simd>(simd: S, dy: &mut [f32], x: &[f32]) {
+        update!(simd, [dy, x], gradient(simd, dy, x));
     }
 
-    /// dx holds x.
-    fn backward_from_x<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32]) {
-        update(simd, dx, [dy], |x, [dy]| gradient(simd, dy, x));
+    /// Leaves dx where x is.
+    fn backward_in_x<S: Simd>(simd: S, x: &mut [f32], dy: &[f32]) {
+        update!(simd, [x, dy], gradient(simd, dy, x));
     }
 }

@@ -90,23 +90,17 @@ impl Row<'_> {
         for (dbias, &dy) in dbias.iter_mut().zip(dy) {
             *dbias += dy;
         }
-        let (mean, rstd) = (simd.splat_f32s(self.mean), simd.splat_f32s(self.rstd));
-        // Σ weight·dy and Σ weight·dy·x̂, with x̂ = (x - mean)·rstd.
+        let statistics = [simd.splat_f32s(self.mean), simd.splat_f32s(self.rstd)];
         let mut sums = [simd.splat_f32s(0.0); 2];
-        let mut step = |dy, weight, x, dweight| {
-            let (slope, normed) = (simd.mul_f32s(dy, weight), simd.mul_f32s(simd.sub_f32s(x, mean), rstd));
-            sums = [simd.add_f32s(sums[0], slope), simd.mul_add_e_f32s(slope, normed, sums[1])];
-            simd.mul_add_e_f32s(dy, normed, dweight)
-        };
         let [(dy, dy_rest), (weight, weight_rest), (x, x_rest)] = [dy, self.weight, self.x].map(S::as_simd_f32s);
         let (dweight, dweight_rest) = S::as_mut_simd_f32s(dweight);
         for (((dweight, &dy), &weight), &x) in dweight.iter_mut().zip(dy).zip(weight).zip(x) {
-            *dweight = step(dy, weight, x, *dweight);
+            *dweight = reduce_vector(simd, &mut sums, statistics, [dy, weight, x, *dweight]);
         }
         // What a partial load leaves out is zero in dy, and so adds nothing.
-        let load = |rest| simd.partial_load_f32s(rest);
-        let last = step(load(dy_rest), load(weight_rest), load(x_rest), load(dweight_rest));
-        simd.partial_store_f32s(dweight_rest, last);
+        let [dy, weight, x] = [dy_rest, weight_rest, x_rest].map(|rest| simd.partial_load_f32s(rest));
+        let last = [dy, weight, x, simd.partial_load_f32s(dweight_rest)];
+        simd.partial_store_f32s(dweight_rest, reduce_vector(simd, &mut sums, statistics, last));
 
         let scale = 1.0 / self.x.len() as f32;
         let [upstream, along] = sums.map(|sum| scale * simd.reduce_sum_f32s(sum));
@@ -114,6 +108,20 @@ impl Row<'_> {
         let second = self.rstd * self.rstd * along;
         [mul_add::<S>(-self.mean, second, self.rstd * upstream), second]
     }
+}
+
+/// Adds the terms of Σ weight·dy and Σ weight·dy·x̂, with x̂ = (x - mean)·rstd. Returns the new sums of dweight.
+#[inline(always)]
+fn reduce_vector<S: Simd>(
+    simd: S,
+    sums: &mut [S::f32s; 2],
+    [mean, rstd]: [S::f32s; 2],
+    [dy, weight, x, dweight]: [S::f32s; 4],
+) -> S::f32s {
+    let slope = simd.mul_f32s(dy, weight);
+    let normed = simd.mul_f32s(simd.sub_f32s(x, mean), rstd);
+    *sums = [simd.add_f32s(sums[0], slope), simd.mul_add_e_f32s(slope, normed, sums[1])];
+    simd.mul_add_e_f32s(dy, normed, dweight)
 }
 
 vectorized! {

@@ -12,34 +12,43 @@ pub(super) fn mul_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if S::F32_LANES > 1 { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// y = f(y, x…) element by element, in whole vectors: what is left at the end is a vector too, padded with zeros.
-/// For loops with functions in them, which would be slow one element at a time. Panics if the slices differ in length.
+/// `update!(simd, [y, x, …], value)` sets each element of the slice y to a value, in which the names of the slices
+/// stand for vectors of their elements. What is left at the end is a vector too, padded with zeros. For loops with
+/// functions in them; a macro, because a closure with vector operations is not sure to be inlined, and crawls if not.
+/// Panics if the slices differ in length.
+macro_rules! update {
+    ($simd:ident, [$y:ident $(, $x:ident)*], $value:expr) => {{
+        let (vectors, rest) = crate::cpu::math::split_mut($simd, $y);
+        $(let $x = crate::cpu::math::split($simd, $x);)*
+        $(assert!($x.0.len() == vectors.len() && $x.1.len() == rest.len(), "operands of a loop");)*
+        for (index, vector) in vectors.iter_mut().enumerate() {
+            let $y = *vector;
+            $(let $x = $x.0[index];)*
+            *vector = $value;
+            let _ = $y;
+        }
+        if !rest.is_empty() {
+            let $y = $simd.partial_load_f32s(rest);
+            $(let $x = $simd.partial_load_f32s($x.1);)*
+            let last = $value;
+            $simd.partial_store_f32s(rest, last);
+            let _ = $y;
+        }
+    }};
+}
+
+pub(super) use update;
+
+/// Whole vectors, and the rest.
 #[inline(always)]
-pub(super) fn update<S: Simd, const N: usize>(
-    simd: S,
-    y: &mut [f32],
-    x: [&[f32]; N],
-    f: impl Fn(S::f32s, [S::f32s; N]) -> S::f32s,
-) {
-    let x = x.map(|x| {
-        assert_eq!(x.len(), y.len(), "operands of a loop");
-        S::as_simd_f32s(x)
-    });
-    let (vectors, rest) = S::as_mut_simd_f32s(y);
-    for index in 0..vectors.len() + usize::from(!rest.is_empty()) {
-        // There is one call of f only, so that it is inlined, as it must be to become vector code.
-        let whole = index < vectors.len();
-        let mut operands = [simd.splat_f32s(0.0); N];
-        for (operand, (x, x_rest)) in operands.iter_mut().zip(x) {
-            *operand = if whole { x[index] } else { simd.partial_load_f32s(x_rest) };
-        }
-        let new = f(if whole { vectors[index] } else { simd.partial_load_f32s(rest) }, operands);
-        if whole {
-            vectors[index] = new;
-        } else {
-            simd.partial_store_f32s(rest, new);
-        }
-    }
+pub(super) fn split<S: Simd>(_simd: S, x: &[f32]) -> (&[S::f32s], &[f32]) {
+    S::as_simd_f32s(x)
+}
+
+/// Whole vectors, and the rest.
+#[inline(always)]
+pub(super) fn split_mut<S: Simd>(_simd: S, x: &mut [f32]) -> (&mut [S::f32s], &mut [f32]) {
+    S::as_mut_simd_f32s(x)
 }
 
 /// eˣ to a relative error of 2⁻²³; results below 2⁻¹²⁵ become zero, those above the largest float infinite.
@@ -148,7 +157,8 @@ pub(super) fn exponentials<S: Simd>(simd: S, x: &mut [f32]) -> [f32; 2] {
     let largest = maximum(simd, x);
     let mut total = 0.0;
     for part in x.chunks_mut(PART) {
-        update(simd, part, [], |x, []| exp(simd, simd.sub_f32s(x, simd.splat_f32s(largest))));
+        let x = &mut *part;
+        update!(simd, [x], exp(simd, simd.sub_f32s(x, simd.splat_f32s(largest))));
         total += sum(simd, part);
     }
     [largest, total]

@@ -42,6 +42,10 @@ impl Operation for Dropout {
         io.outputs[0].elements() as u64
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let upstream = cx.upstream(0)?;
         let dx = cx.push(*self, &[upstream])?[0];

@@ -31,6 +31,10 @@ impl Operation for Gelu {
         10 * io.outputs[0].elements() as u64
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = [cx.upstream(0)?, cx.input(0)];
         let dx = cx.push(GeluGrad, &inputs)?[0];

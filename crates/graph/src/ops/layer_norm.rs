@@ -57,6 +57,10 @@ impl Operation for LayerNorm {
         8 * io.outputs[0].elements() as u64
     }
 
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let mut inputs = vec![cx.upstream(0)?, cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
         let residual = cx.take_pending(0);

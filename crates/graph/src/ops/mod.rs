@@ -131,6 +131,12 @@ pub trait Operation {
         read + written + updated
     }
 
+    /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better computed anew than
+    /// kept.
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
     /// Working memory of the kernel.
     fn scratch(&self, _io: &Io, _target: &Target) -> Bytes {
         Bytes::ZERO

@@ -3,6 +3,8 @@
 
 mod head_chunk;
 mod micro_batch;
+mod recompute;
 
 pub use head_chunk::default_head_chunk;
 pub use micro_batch::divisors;
+pub use recompute::{Recompute, recompute};

@@ -2,7 +2,7 @@
 
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
-use super::options::positive_size;
+use super::options::{RecomputeLevel, positive_size};
 use super::{Failure, in_pool, model};
 use crate::report::misfit_failure;
 use ::plan::{Request, search};
@@ -48,6 +48,9 @@ pub(super) struct BenchArgs {
     /// Dropout rate
     #[arg(long, value_name = "X", value_parser = super::options::rate, default_value = "0")]
     dropout: f32,
+    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
+    recompute: RecomputeLevel,
     /// Steps that are timed
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "5")]
     steps: u64,
@@ -88,6 +91,7 @@ impl BenchArgs {
             seq_len: self.seq_len,
             budget: budget.bytes,
             target: Target { device: DeviceKind::Cpu, threads },
+            recompute: self.recompute.into(),
             evaluates: false,
             sample_prefill: None,
         };

@@ -2,6 +2,30 @@
 
 use units::{Bytes, parse_count};
 
+/// `--recompute`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum RecomputeLevel {
+    /// Keep everything.
+    None,
+    /// Compute norms, activations and dropout anew.
+    Cheap,
+}
+
+impl std::fmt::Display for RecomputeLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(clap::ValueEnum::to_possible_value(self).expect("no level is hidden").get_name())
+    }
+}
+
+impl From<RecomputeLevel> for plan::Recompute {
+    fn from(level: RecomputeLevel) -> Self {
+        match level {
+            RecomputeLevel::None => Self::None,
+            RecomputeLevel::Cheap => Self::Cheap,
+        }
+    }
+}
+
 /// A whole count above zero; `20k` and `1.5M` are read too.
 pub(super) fn positive_count(text: &str) -> Result<u64, String> {
     match parse_count(text).map_err(|e| e.to_string())? {

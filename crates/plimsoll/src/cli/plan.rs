@@ -3,7 +3,7 @@
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
 use super::model;
-use super::options::positive_size;
+use super::options::{RecomputeLevel, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{misfit_failure, plan_json, plan_table};
 use ::plan::{Request, search};
@@ -34,6 +34,9 @@ pub(super) struct PlanArgs {
     /// Dropout rate everywhere [default: the model's]
     #[arg(long, value_name = "X", value_parser = super::options::rate)]
     dropout: Option<f32>,
+    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
+    recompute: RecomputeLevel,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,6 +63,7 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
         seq_len,
         budget: budget.bytes,
         target: Target { device: DeviceKind::Cpu, threads: args.budget.threads()? },
+        recompute: args.recompute.into(),
         evaluates: true,
         sample_prefill: Some(PREFILL),
     };

@@ -3,7 +3,7 @@
 use super::budget::{Budget, BudgetArgs};
 use super::failure::{exit_code, io_failure};
 use super::model::{self, Chosen};
-use super::options::{number_from_zero, positive_count, positive_number, positive_size, rate};
+use super::options::{RecomputeLevel, number_from_zero, positive_count, positive_number, positive_size, rate};
 use super::{Failure, in_pool};
 use crate::report::{Live, misfit_failure, plan_table, sample_text, summary};
 use ::plan::{Found, Request, search};
@@ -92,6 +92,9 @@ pub(super) struct TrainArgs {
     /// Dropout rate everywhere [default: the model's]
     #[arg(long, value_name = "X", value_parser = rate)]
     dropout: Option<f32>,
+    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
+    recompute: RecomputeLevel,
     /// Seed of weights, data order and dropout
     #[arg(long, value_name = "N", default_value = "1337")]
     seed: u64,
@@ -280,6 +283,7 @@ impl Session {
             "adam_eps": args.adam_eps,
             "grad_clip": args.grad_clip,
             "seed": trainer.seed,
+            "recompute": args.recompute.to_string(),
             "eval_every": args.eval_every,
             "eval_samples": trainer.eval_samples,
             "checkpoint_every": args.checkpoint_every,
@@ -362,6 +366,7 @@ impl TrainArgs {
             seq_len,
             budget: budget.bytes,
             target: Target { device: DeviceKind::Cpu, threads },
+            recompute: self.recompute.into(),
             evaluates: true,
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
         })
