@@ -31,7 +31,9 @@ fn build(example: &Example, noise: &mut Noise) -> Case {
         .enumerate()
         .map(|(i, (ty, _))| match ty.dtype {
             graph::DType::F32 => graph.parameter(format!("input{i}"), &ty.shape, Init::Zeros, false),
-            graph::DType::I32 => graph.tensor(format!("input{i}"), ty.clone(), graph::Role::Staging, graph::Storage::Transient),
+            graph::DType::I32 => {
+                graph.tensor(format!("input{i}"), ty.clone(), graph::Role::Staging, graph::Storage::Transient)
+            }
         })
         .collect::<Vec<_>>();
     graph.declare_training_state();
@@ -106,7 +108,11 @@ impl Case {
                 };
                 let expected = (at(step) - at(-step)) / (2.0 * step);
                 let error = (found[element] - expected).abs() / (1.0 + expected.abs());
-                assert!(error < 1e-6, "{name}: operand {input}[{element}]: rule {}, differences {expected}", found[element]);
+                assert!(
+                    error < 1e-6,
+                    "{name}: operand {input}[{element}]: rule {}, differences {expected}",
+                    found[element]
+                );
             }
         }
     }
@@ -116,7 +122,9 @@ impl Case {
 fn every_gradient_agrees_with_finite_differences() {
     let mut covered = HashSet::new();
     for (seed, example) in Op::all_examples().into_iter().enumerate() {
-        if !support::DIFFERENTIABLE.contains(&example.op.variant()) || matches!(&example.op, Op::Positions(p) if p.offset) {
+        if !support::DIFFERENTIABLE.contains(&example.op.variant())
+            || matches!(&example.op, Op::Positions(p) if p.offset)
+        {
             continue;
         }
         covered.insert(example.op.variant());
@@ -133,7 +141,11 @@ fn every_other_op_says_that_it_has_no_gradient() {
             continue;
         }
         let mut graph = Graph::default();
-        let ids = example.inputs.iter().map(|(ty, _)| graph.parameter("x", &ty.shape, Init::Zeros, false)).collect::<Vec<_>>();
+        let ids = example
+            .inputs
+            .iter()
+            .map(|(ty, _)| graph.parameter("x", &ty.shape, Init::Zeros, false))
+            .collect::<Vec<_>>();
         for (id, (ty, _)) in ids.iter().zip(&example.inputs) {
             graph.tensors[id.index()].ty = ty.clone();
         }

@@ -72,7 +72,13 @@ impl Filled {
         });
         let call = Call {
             inputs: inputs.collect(),
-            outputs: outputs.iter_mut().map(|o| { let length = o.len() - 16; &mut o[..length] }).collect(),
+            outputs: outputs
+                .iter_mut()
+                .map(|o| {
+                    let length = o.len() - 16;
+                    &mut o[..length]
+                })
+                .collect(),
             scratch: usable,
             io: self.io(),
             scalars: &self.example.scalars,
@@ -107,7 +113,12 @@ fn check(example: &Example, noise: &mut Noise) {
     assert_eq!(bits(&plain), bits(&filled.fast(1, None)), "{:?}: other bits on one thread", example.op);
     for &pair in example.op.reuse() {
         if filled.outputs[pair.1] == example.inputs[pair.0].0 {
-            assert_eq!(bits(&plain), bits(&filled.fast(2, Some(pair))), "{:?}: other bits in place {pair:?}", example.op);
+            assert_eq!(
+                bits(&plain),
+                bits(&filled.fast(2, Some(pair))),
+                "{:?}: other bits in place {pair:?}",
+                example.op
+            );
         }
     }
 }

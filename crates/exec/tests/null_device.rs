@@ -6,7 +6,7 @@ mod support;
 use exec::{Device, DeviceError, MemoryReport, NullDevice, run_program};
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::{DeviceKind, Optimizer, Scalars, Storage, Target, TensorId, TrainShape, build_training};
-use plan::{Plan, Region, Request, divisors, lay_out, search, validate};
+use plan::{Plan, Recompute, Region, Request, divisors, lay_out, recompute, search, validate};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use support::Noise;
 use units::Bytes;
@@ -18,6 +18,7 @@ struct Case {
     optimizer: Optimizer,
     shape: TrainShape,
     accumulation: usize,
+    recompute: Recompute,
     target: Target,
 }
 
@@ -64,8 +65,9 @@ impl Case {
             sample_prefill: perhaps(noise, prefill),
         };
         let optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
+        let recompute = perhaps(noise, Recompute::Cheap).unwrap_or(Recompute::None);
         let target = Target { device: DeviceKind::Cpu, threads: between(noise, 1, 8) };
-        Self { model, optimizer, shape, accumulation, target }
+        Self { model, optimizer, shape, accumulation, recompute, target }
     }
 
     fn model(&self) -> ModelConfig {
@@ -73,7 +75,8 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
-        let graph = build_training(&self.model(), &self.optimizer, &self.shape).expect("a sensible model");
+        let mut graph = build_training(&self.model(), &self.optimizer, &self.shape).expect("a sensible model");
+        recompute(&mut graph, self.recompute);
         let global_batch = self.shape.micro_batch * self.accumulation;
         Plan {
             micro_batch: self.shape.micro_batch,
@@ -94,6 +97,7 @@ impl Case {
             seq_len: self.shape.seq_len,
             budget,
             target: self.target,
+            recompute: self.recompute,
             evaluates: self.shape.evaluates,
             sample_prefill: self.shape.sample_prefill,
         }
@@ -108,7 +112,7 @@ fn rehearse(plan: &Plan) -> Result<MemoryReport, DeviceError> {
         device.write(plan, id, &[])?;
     }
     let step: &[_] = &[("micro_step", 1), ("micro_step_add", plan.accumulation - 1), ("update", 1)];
-    let between_steps: &[_] = &[("evaluate", 2), ("prefill", 2), ("sample", 3)];
+    let between_steps: &[_] = &[("evaluate", 1), ("prefill", 1), ("sample", 3)];
     for phase in [step, between_steps, step] {
         for &(program, times) in phase.iter().filter(|(program, _)| plan.program(program).is_some()) {
             (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;

@@ -113,11 +113,13 @@ impl Graph {
     pub fn declare_training_state(&mut self) {
         for index in 0..self.parameters.len() {
             let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
-            let mut state = |suffix: &str, role| {
-                self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent)
-            };
-            let training =
-                [state("grad", Role::Gradient), state("exp_avg", Role::Optimizer), state("exp_avg_sq", Role::Optimizer)];
+            let mut state =
+                |suffix: &str, role| self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent);
+            let training = [
+                state("grad", Role::Gradient),
+                state("exp_avg", Role::Optimizer),
+                state("exp_avg_sq", Role::Optimizer),
+            ];
             self.parameters[index].training = Some(training);
         }
     }
@@ -163,7 +165,14 @@ pub struct ProgramBuilder<'g> {
 impl<'g> ProgramBuilder<'g> {
     /// An empty program.
     pub fn new(graph: &'g mut Graph) -> Self {
-        Self { graph, nodes: Vec::new(), ports: Ports::default(), block: None, pass: Pass::Forward, scope: String::new() }
+        Self {
+            graph,
+            nodes: Vec::new(),
+            ports: Ports::default(),
+            block: None,
+            pass: Pass::Forward,
+            scope: String::new(),
+        }
     }
 
     /// Names the place in the model that the next nodes belong to, and its block if it is in one.
@@ -217,7 +226,8 @@ impl<'g> ProgramBuilder<'g> {
             ids.push(match *given {
                 Some(id) if self.graph[id].ty == ty => id,
                 Some(id) => {
-                    let problem = format!("output {index} is {ty:?}, `{}` is {:?}", self.graph[id].name, self.graph[id].ty);
+                    let problem =
+                        format!("output {index} is {ty:?}, `{}` is {:?}", self.graph[id].name, self.graph[id].ty);
                     return Err(GraphError::ShapeMismatch { op: op.name(), problem });
                 }
                 None => {

@@ -142,12 +142,7 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     Ok(())
 }
 
-fn add_sampling(
-    graph: &mut Graph,
-    model: &ModelConfig,
-    declared: &Declared,
-    prefill: usize,
-) -> Result<(), GraphError> {
+fn add_sampling(graph: &mut Graph, model: &ModelConfig, declared: &Declared, prefill: usize) -> Result<(), GraphError> {
     let mut caches = Vec::new();
     for (layer, shapes) in model.cache_shapes(model.max_positions()).into_iter().enumerate() {
         let mut index = 0;

@@ -25,13 +25,7 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
     let mut tensors = graph
         .tensors
         .iter()
-        .map(|t| PlannedTensor {
-            name: t.name.clone(),
-            ty: t.ty.clone(),
-            role: t.role,
-            storage: t.storage,
-            offset: 0,
-        })
+        .map(|t| PlannedTensor { name: t.name.clone(), ty: t.ty.clone(), role: t.role, storage: t.storage, offset: 0 })
         .collect::<Vec<_>>();
     let mut end = 0;
     let mut bottom = Breakdown::default();
@@ -101,10 +95,10 @@ fn pack_program(graph: &Graph, program: &Program, target: &Target, bases: [u64; 
     });
     let carries = program.nodes.iter().flat_map(|n| &n.outputs).any(|id| graph[*id].storage == Storage::Carried);
     let base = bases[usize::from(carries)];
-    let buffers = lifetimes.blocks.iter().map(|b| Buffer {
-        lifespan: Lifespan { lower: b.lower, upper: b.upper },
-        size: b.bytes,
-    });
+    let buffers = lifetimes
+        .blocks
+        .iter()
+        .map(|b| Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes });
     let problem = Problem { buffers: buffers.collect(), alignment: ALIGNMENT };
     let bound = lower_bound(&problem);
     let offsets = pack(&problem).offsets;

@@ -14,7 +14,7 @@ mod search;
 mod validate;
 
 pub use layout::{ALIGNMENT, lay_out};
-pub use levers::{Recompute, default_head_chunk};
+pub use levers::{Recompute, default_head_chunk, recompute};
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use request::{PlanError, Request};
 pub use search::{Found, Misfit, Nearest, divisors, plan_sampling, search};

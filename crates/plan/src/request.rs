@@ -79,7 +79,7 @@ impl Request {
         }
         match self.micro_batch {
             Some(0) => return Err(PlanError::Zero { what: "the micro-batch" }),
-            Some(micro_batch) if self.global_batch % micro_batch != 0 => {
+            Some(micro_batch) if !self.global_batch.is_multiple_of(micro_batch) => {
                 let divisors = crate::divisors(self.global_batch);
                 return Err(PlanError::NotADivisor { micro_batch, global_batch: self.global_batch, divisors });
             }

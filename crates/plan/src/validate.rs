@@ -105,11 +105,11 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
 }
 
 fn check_place(what: &str, region: Region, limit: u64) -> Result<(), PlanViolation> {
-    let end = region.offset.checked_add(region.bytes).unwrap_or(u64::MAX);
+    let end = region.offset.saturating_add(region.bytes);
     if end > limit {
         return Err(PlanViolation::OutOfBounds { what: what.to_owned(), end, limit });
     }
-    if region.offset % crate::ALIGNMENT != 0 {
+    if !region.offset.is_multiple_of(crate::ALIGNMENT) {
         let (offset, alignment) = (region.offset, crate::ALIGNMENT);
         return Err(PlanViolation::Misaligned { what: what.to_owned(), offset, alignment });
     }

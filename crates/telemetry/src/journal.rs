@@ -100,8 +100,11 @@ mod tests {
     fn foreign_lines_are_passed_over() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal.jsonl");
-        std::fs::write(&path, b"\xff\xfe\n{}\nnull\n{\"v\":99,\"time_s\":0,\"event\":\"finished\",\"step\":1,\"seconds\":1}\n")
-            .expect("written");
+        std::fs::write(
+            &path,
+            b"\xff\xfe\n{}\nnull\n{\"v\":99,\"time_s\":0,\"event\":\"finished\",\"step\":1,\"seconds\":1}\n",
+        )
+        .expect("written");
         assert_eq!(read_journal(&path).expect("readable"), vec![]);
     }
 }

@@ -18,7 +18,13 @@ pub struct BenchResult {
 }
 
 /// Makes `warmup` steps that don't count and `steps` that do, each of a whole global batch of random tokens.
-pub fn bench(engine: &mut Engine, vocab_size: usize, warmup: u64, steps: u64, seed: u64) -> Result<BenchResult, TrainError> {
+pub fn bench(
+    engine: &mut Engine,
+    vocab_size: usize,
+    warmup: u64,
+    steps: u64,
+    seed: u64,
+) -> Result<BenchResult, TrainError> {
     engine.initialise(seed)?;
     let (micro_batch, accumulation, seq_len) =
         (engine.plan().micro_batch, engine.plan().accumulation, engine.plan().seq_len);
@@ -26,7 +32,9 @@ pub fn bench(engine: &mut Engine, vocab_size: usize, warmup: u64, steps: u64, se
     let loss = engine.ports("micro_step").loss.expect("a micro-step gives a loss");
     let mut step_ms = Vec::new();
     for step in 1..=warmup + steps {
-        let random = |i: usize, stream: u32| (philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size) as i32;
+        let random = |i: usize, stream: u32| {
+            (philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size) as i32
+        };
         let tokens = (0..elements * accumulation).map(|i| random(i, 0)).collect::<Vec<_>>();
         let targets = (0..elements * accumulation).map(|i| random(i, 1)).collect::<Vec<_>>();
         let start = Instant::now();

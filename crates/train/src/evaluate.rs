@@ -6,11 +6,7 @@ use graph::Scalars;
 
 /// Mean held-out loss a token (nats) over at most `most_samples` held-out samples, always the same ones, and the
 /// number of tokens predicted. None if nothing is held out, or if the plan has no program for it.
-pub fn evaluate(
-    engine: &mut Engine,
-    batches: &Batches,
-    most_samples: u64,
-) -> Result<Option<(f64, u64)>, TrainError> {
+pub fn evaluate(engine: &mut Engine, batches: &Batches, most_samples: u64) -> Result<Option<(f64, u64)>, TrainError> {
     let (rows, seq_len) = (engine.plan().micro_batch, engine.plan().seq_len);
     let subset = batches.held_out_subset(most_samples);
     let program = engine.plan().program("evaluate").filter(|_| !subset.is_empty());

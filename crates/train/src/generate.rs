@@ -44,7 +44,8 @@ pub fn choose(logits: &[f32], sampling: &Sampling, draw: u64) -> u32 {
         before < f64::from(sampling.top_p) * total
     });
     let inside = inside.count().max(1);
-    let bits = philox([draw as u32, (draw >> 32) as u32, 0, 0x5A3E], [sampling.seed as u32, (sampling.seed >> 32) as u32]);
+    let bits =
+        philox([draw as u32, (draw >> 32) as u32, 0, 0x5A3E], [sampling.seed as u32, (sampling.seed >> 32) as u32]);
     let mut left = f64::from(bits[0]) / 4_294_967_296.0 * weights[..inside].iter().sum::<f64>();
     for (&token, weight) in order[..inside].iter().zip(&weights) {
         left -= weight;
@@ -68,11 +69,8 @@ impl<'e> Writer<'e> {
     /// A writer with an empty context.
     pub fn new(engine: &'e mut Engine) -> Self {
         let plan = engine.plan();
-        let capacity = plan
-            .tensors
-            .iter()
-            .find(|t| t.storage == graph::Storage::Carried)
-            .map_or(0, |cache| cache.ty.shape[0]);
+        let capacity =
+            plan.tensors.iter().find(|t| t.storage == graph::Storage::Carried).map_or(0, |cache| cache.ty.shape[0]);
         let tokens = engine.ports("prefill").tokens.expect("prefill is fed tokens");
         let logits = engine.ports("sample").logits.expect("sample gives logits");
         let (prefill, vocab) = (plan[tokens].ty.elements(), plan[logits].ty.elements());

@@ -117,7 +117,10 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_occurred() {
         let values = [3.0, 1.0, 2.0, 10.0];
-        assert_eq!([0.0, 0.5, 0.9, 1.0].map(|p| percentile(&values, p)), [Some(1.0), Some(2.0), Some(10.0), Some(10.0)]);
+        assert_eq!(
+            [0.0, 0.5, 0.9, 1.0].map(|p| percentile(&values, p)),
+            [Some(1.0), Some(2.0), Some(10.0), Some(10.0)]
+        );
         assert_eq!(percentile(&[], 0.5), None);
     }
 }

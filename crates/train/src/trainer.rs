@@ -239,7 +239,7 @@ impl Trainer<'_> {
             if !self.step(session, part, last_step)? {
                 return Ok(Ending::Diverged);
             }
-            let due = |every: Option<u64>| every.is_some_and(|n| session.step % n == 0);
+            let due = |every: Option<u64>| every.is_some_and(|n| session.step.is_multiple_of(n));
             let (evaluate, checkpoint) = (due(self.config.eval_every), due(self.config.checkpoint_every));
             if evaluate {
                 self.evaluate(session)?;

@@ -4,6 +4,7 @@ mod support;
 
 use graph::TrainShape;
 use graph::models::Gpt2Config;
+use plan::Recompute;
 use support::{GLOBAL_BATCH, Setup, assert_close, bits};
 
 /// Where only the order of a sum changes, losses may differ by this, relatively.
@@ -45,10 +46,26 @@ fn invariant_5_levers_the_head_chunk_does_not_change_the_losses() {
 }
 
 #[test]
+fn invariant_5_levers_recomputing_does_not_change_a_bit() {
+    for micro_batch in [4, GLOBAL_BATCH] {
+        let [kept, made_again] = [Recompute::None, Recompute::Cheap].map(|recompute| {
+            let biased = Setup { recompute, ..run_of(shape_of(micro_batch)) };
+            let bare = Setup { model: Gpt2Config { bias: false, ..biased.model.clone() }, ..biased.clone() };
+            (bits(&biased.losses()), bits(&bare.losses()), biased.plan().1.peak_bytes)
+        });
+        assert_eq!((made_again.0, made_again.1), (kept.0, kept.1), "micro-batch {micro_batch}");
+        assert!(made_again.2 < kept.2, "recomputing saves nothing: {} of {}", made_again.2, kept.2);
+    }
+}
+
+#[test]
 fn invariant_5_levers_threads_do_not_change_a_bit() {
-    let one = run_of(shape_of(4)).losses();
+    // Wide enough that kernels do share their work out.
+    let model = Gpt2Config { n_embd: 96, vocab_size: 300, ..Setup::default().model };
+    let wide = Setup { model, ..run_of(shape_of(GLOBAL_BATCH)) };
+    let one = wide.losses();
     for threads in [2, 3] {
-        assert_eq!(bits(&Setup { threads, ..run_of(shape_of(4)) }.losses()), bits(&one), "{threads} threads");
+        assert_eq!(bits(&Setup { threads, ..wide.clone() }.losses()), bits(&one), "{threads} threads");
     }
 }
 

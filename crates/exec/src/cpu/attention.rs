@@ -80,9 +80,8 @@ impl<'a> Head<'a> {
         let (sample, index) = (item / op.heads, item % op.heads);
         let head_size = channels / op.heads;
         let qkv = &qkv[sample * time * 3 * channels..][..time * 3 * channels];
-        let [queries, keys, values] = [0, 1, 2].map(|which| {
-            Matrix::strided(&qkv[which * channels + index * head_size..], time, head_size, 3 * channels)
-        });
+        let [queries, keys, values] = [0, 1, 2]
+            .map(|which| Matrix::strided(&qkv[which * channels + index * head_size..], time, head_size, 3 * channels));
         let scale = 1.0 / (head_size as f32).sqrt();
         let block_queries = op.rows.min(BLOCK);
         Self { sample, index, time, causal: op.causal, block_queries, queries, keys, values, scale }

@@ -21,25 +21,35 @@ pub(super) fn run(op: &ops::AttentionGrad, mut call: Call) {
     let [dqkv] = call.take_outputs();
     let head_size = channels / op.heads;
     let items = dqkv.chunks_exact_mut(time * 3 * channels).flat_map(|dqkv| heads_of(dqkv, time, channels, op.heads));
-    parallel::for_each_with_scratch(items.enumerate(), call.take_scratch(), call.threads, |(item, mut into), scratch| {
-        let first = item / op.heads * time * channels + item % op.heads * head_size;
-        let item = Item {
-            head: Head::new(op, qkv, time, channels, item),
-            y: Matrix::strided(&y[first..], time, head_size, channels),
-            dy: Matrix::strided(&dy[first..], time, head_size, channels),
-            lse: &lse[item * time..][..time],
-            mask: mask.as_ref(),
-        };
-        let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
-        // A causal attention's last block sees all keys, so it sets what the others add to.
-        for (number, block) in item.head.blocks().rev().enumerate() {
-            item.backward(&block, number > 0, &mut into, scores, upstream);
-        }
-    });
+    parallel::for_each_with_scratch(
+        items.enumerate(),
+        call.take_scratch(),
+        call.threads,
+        |(item, mut into), scratch| {
+            let first = item / op.heads * time * channels + item % op.heads * head_size;
+            let item = Item {
+                head: Head::new(op, qkv, time, channels, item),
+                y: Matrix::strided(&y[first..], time, head_size, channels),
+                dy: Matrix::strided(&dy[first..], time, head_size, channels),
+                lse: &lse[item * time..][..time],
+                mask: mask.as_ref(),
+            };
+            let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
+            // A causal attention's last block sees all keys, so it sets what the others add to.
+            for (number, block) in item.head.blocks().rev().enumerate() {
+                item.backward(&block, number > 0, &mut into, scores, upstream);
+            }
+        },
+    );
 }
 
 /// The places of dq, dk and dv of each head of a sample.
-fn heads_of(dqkv: &mut [f32], time: usize, channels: usize, heads: usize) -> impl Iterator<Item = [MatrixMut<'_>; 3]> + Send {
+fn heads_of(
+    dqkv: &mut [f32],
+    time: usize,
+    channels: usize,
+    heads: usize,
+) -> impl Iterator<Item = [MatrixMut<'_>; 3]> + Send {
     let mut blocks = MatrixMut::new(dqkv, time, 3 * channels).column_blocks(channels);
     let mut next = || blocks.next().expect("three blocks").column_blocks(channels / heads);
     let (dq, dk, dv) = (next(), next(), next());
@@ -57,7 +67,14 @@ struct Item<'a> {
 
 impl Item<'_> {
     /// Sets a block's dq; sets dk and dv of the keys that it sees, or adds to them if `accumulate`.
-    fn backward(&self, block: &Block, accumulate: bool, into: &mut [MatrixMut; 3], scores: &mut [f32], other: &mut [f32]) {
+    fn backward(
+        &self,
+        block: &Block,
+        accumulate: bool,
+        into: &mut [MatrixMut; 3],
+        scores: &mut [f32],
+        other: &mut [f32],
+    ) {
         let [dq, dk, dv] = into;
         let (keys, columns) = (block.keys, block.queries.len());
         let (queries, dy) = (self.head.queries.rows(block.queries.clone()), self.dy.rows(block.queries.clone()));
@@ -67,7 +84,14 @@ impl Item<'_> {
 
         probabilities(scores, &self.lse[block.queries.clone()]);
         if let Some(mask) = self.mask {
-            mark_columns(scores, columns, mask, self.head.sample, self.head.element(block.queries.start), self.head.time);
+            mark_columns(
+                scores,
+                columns,
+                mask,
+                self.head.sample,
+                self.head.element(block.queries.start),
+                self.head.time,
+            );
             keep_unmarked(other, scores, mask.scale);
             product(&mut dv, accumulate, 1.0, Matrix::new(other, keys, columns), dy, 1);
         } else {

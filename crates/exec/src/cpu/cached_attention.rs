@@ -17,15 +17,20 @@ pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
     let keys = MatrixMut::new(keys, op.capacity, channels).column_blocks(head_size);
     let values = MatrixMut::new(values, op.capacity, channels).column_blocks(head_size);
     let heads = y.zip(keys).zip(values).enumerate();
-    parallel::for_each_with_scratch(heads, call.take_scratch(), call.threads, |(head, ((mut y, mut keys), mut values)), scores| {
-        for (token, qkv) in qkv.chunks_exact(3 * channels).enumerate() {
-            let part = |which: usize| &qkv[which * channels + head * head_size..][..head_size];
-            let seen = position + token + 1;
-            keys.row(seen - 1).copy_from_slice(part(1));
-            values.row(seen - 1).copy_from_slice(part(2));
-            attend(y.row(token), part(0), &mut keys, &mut values, &mut scores[..seen]);
-        }
-    });
+    parallel::for_each_with_scratch(
+        heads,
+        call.take_scratch(),
+        call.threads,
+        |(head, ((mut y, mut keys), mut values)), scores| {
+            for (token, qkv) in qkv.chunks_exact(3 * channels).enumerate() {
+                let part = |which: usize| &qkv[which * channels + head * head_size..][..head_size];
+                let seen = position + token + 1;
+                keys.row(seen - 1).copy_from_slice(part(1));
+                values.row(seen - 1).copy_from_slice(part(2));
+                attend(y.row(token), part(0), &mut keys, &mut values, &mut scores[..seen]);
+            }
+        },
+    );
 }
 
 vectorized! {

@@ -15,13 +15,12 @@ pub(super) fn run(op: &ops::Dropout, mut call: Call) {
     let mask = Mask::new(op.key, call.scalars);
     let [y] = call.take_outputs();
     let elements = y.len();
-    let chunks_of_sample = |(sample, y)| <[f32]>::chunks_mut(y, CHUNK).enumerate().map(move |(n, y)| (sample, n * CHUNK, y));
+    let chunks_of_sample =
+        |(sample, y)| <[f32]>::chunks_mut(y, CHUNK).enumerate().map(move |(n, y)| (sample, n * CHUNK, y));
     let chunks = y.chunks_exact_mut(sample_size).enumerate().flat_map(chunks_of_sample).collect::<Vec<_>>();
     parallel::for_each(8 * elements, chunks.into_par_iter(), |(sample, first, y)| {
-        if let Some(x) = x {
-            y.copy_from_slice(&x[sample * sample_size + first..][..y.len()]);
-        }
-        drop_out(y, &mask, sample, first as u64);
+        let x = x.map(|x| &x[sample * sample_size + first..][..y.len()]);
+        drop_out(y, x, &mask, sample, first as u64);
     });
 }
 
@@ -44,34 +43,45 @@ impl Mask {
         Self { seed, step, first_sample, site: key.site, threshold, scale }
     }
 
-    /// Replaces each value by what `rule` makes of it and of whether it is kept. The values are those from element
-    /// `first` on of the micro-batch's sample `sample`.
+    /// y = x with what is dropped zeroed and the rest scaled; y holds x if that is not given. Both begin at element
+    /// `first` of the micro-batch's sample `sample`.
     #[inline(always)]
-    fn apply(&self, values: &mut [f32], sample: usize, first: u64, rule: impl Fn(f32, bool) -> f32) {
+    fn apply(&self, y: &mut [f32], x: Option<&[f32]>, sample: usize, first: u64) {
         /// Quads of words drawn at a time, so that the generator's rounds run on whole vectors.
         const QUADS: usize = 32;
-        let mut words = [[0; 4]; QUADS];
-        let mut quad = (first / 4) as u32;
-        let mut skipped = (first % 4) as usize;
-        let mut rest = values;
-        while !rest.is_empty() {
-            for (offset, words) in words.iter_mut().enumerate() {
-                let quad = quad.wrapping_add(offset as u32);
-                *words = self.draw(sample, quad);
+        #[repr(align(64))]
+        struct Words([[u32; 4]; QUADS]);
+        let mut words = Words([[0; 4]; QUADS]);
+        let (mut done, mut quad, mut skipped) = (0, (first / 4) as u32, (first % 4) as usize);
+        while done < y.len() {
+            for (offset, words) in words.0.iter_mut().enumerate() {
+                *words = self.draw(sample, quad.wrapping_add(offset as u32));
             }
-            let words = &words.as_flattened()[skipped..];
-            let (now, later) = rest.split_at_mut(words.len().min(rest.len()));
-            for (value, &word) in now.iter_mut().zip(words) {
-                *value = rule(*value, word >= self.threshold);
+            let words = &words.0.as_flattened()[skipped..];
+            let now = done..y.len().min(done + words.len());
+            match x {
+                Some(x) => {
+                    for ((y, &x), &word) in y[now.clone()].iter_mut().zip(&x[now.clone()]).zip(words) {
+                        *y = self.keep(x, word);
+                    }
+                }
+                None => {
+                    for (y, &word) in y[now.clone()].iter_mut().zip(words) {
+                        *y = self.keep(*y, word);
+                    }
+                }
             }
-            rest = later;
-            quad = quad.wrapping_add(QUADS as u32);
-            skipped = 0;
+            (done, quad, skipped) = (now.end, quad.wrapping_add(QUADS as u32), 0);
         }
     }
 
-    /// As [`apply`](Self::apply), for a matrix that lies across the elements: row r of column c is element
-    /// `first + c * step + r`. Panics if there are more than `COLUMNS` columns.
+    #[inline(always)]
+    fn keep(&self, value: f32, word: u32) -> f32 {
+        if word >= self.threshold { value * self.scale } else { 0.0 }
+    }
+
+    /// For a matrix that lies across the elements, so that row r of column c is element `first + c * step + r`: replaces
+    /// each value by what `rule` makes of it and of its random word. Panics if there are more than `COLUMNS` columns.
     #[inline(always)]
     fn apply_to_columns(
         &self,
@@ -79,7 +89,7 @@ impl Mask {
         columns: usize,
         sample: usize,
         [first, step]: [u64; 2],
-        rule: impl Fn(f32, bool) -> f32,
+        rule: impl Fn(f32, u32) -> f32,
     ) {
         const COLUMNS: usize = 64;
         let mut words = [[0; COLUMNS]; 4];
@@ -102,7 +112,7 @@ impl Mask {
                 }
             }
             for (value, &word) in values.iter_mut().zip(&words[row % 4]) {
-                *value = rule(*value, word >= self.threshold);
+                *value = rule(*value, word);
             }
         }
     }
@@ -115,9 +125,8 @@ impl Mask {
 }
 
 vectorized! {
-    /// Zeroes what the mask drops and scales the rest.
-    fn drop_out<S: Simd>(simd: S, values: &mut [f32], mask: &Mask, sample: usize, first: u64) {
-        mask.apply(values, sample, first, |value, kept| if kept { value * mask.scale } else { 0.0 });
+    fn drop_out<S: Simd>(simd: S, y: &mut [f32], x: Option<&[f32]>, mask: &Mask, sample: usize, first: u64) {
+        mask.apply(y, x, sample, first);
     }
 
     /// Zeroes what the mask drops of probabilities (keys, queries), and scales the rest. The first is element `first`
@@ -131,7 +140,7 @@ vectorized! {
         first: u64,
         time: usize,
     ) {
-        let rule = |value, kept| if kept { value * mask.scale } else { 0.0 };
+        let rule = |value, word| mask.keep(value, word);
         mask.apply_to_columns(values, queries, sample, [first, time as u64], rule);
     }
 
@@ -145,7 +154,7 @@ vectorized! {
         first: u64,
         time: usize,
     ) {
-        let rule = |value: f32, kept| if kept { value } else { -value };
+        let rule = |value: f32, word| if word >= mask.threshold { value } else { -value };
         mask.apply_to_columns(values, queries, sample, [first, time as u64], rule);
     }
 }

@@ -62,7 +62,8 @@ fn gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 #[inline(always)]
 fn gradient<S: Simd>(simd: S, dy: S::f32s, x: S::f32s) -> S::f32s {
     let s = simd.div_f32s(simd.splat_f32s(1.0), simd.add_f32s(simd.splat_f32s(1.0), decay(simd, x)));
-    let inner = simd.mul_add_e_f32s(simd.mul_f32s(x, x), simd.splat_f32s(3.0 * LINEAR * CUBIC), simd.splat_f32s(LINEAR));
+    let inner =
+        simd.mul_add_e_f32s(simd.mul_f32s(x, x), simd.splat_f32s(3.0 * LINEAR * CUBIC), simd.splat_f32s(LINEAR));
     let rest = simd.sub_f32s(s, simd.mul_f32s(s, s));
     simd.mul_f32s(dy, simd.mul_add_e_f32s(simd.mul_f32s(x, inner), rest, s))
 }

@@ -17,7 +17,9 @@ pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
     for first in (0..head.rows).step_by(head.chunk) {
         let (logits, targets) = head.logits(first, logits);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
-        parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| *loss = row_loss(logits, target));
+        parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
+            *loss = row_loss(logits, target)
+        });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
     }
     loss[0] = (total * f64::from(call.scalars.loss_scale)) as f32;

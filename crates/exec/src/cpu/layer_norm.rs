@@ -1,7 +1,7 @@
 //! Layer normalisation and its gradient: a row stays in the first-level cache for all passes over it.
 
 use super::add::accumulate;
-use super::math::{dot, mul_add, sum};
+use super::math::{mul_add, sum};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -28,10 +28,9 @@ pub(super) fn run_grad(op: &ops::LayerNormGrad, mut call: Call) {
     let dy = call.f32_unless_in_output(0);
     let (x, weight, mean, rstd) = (call.f32(1), call.f32(2), call.f32(3), call.f32(4));
     let residual = if op.residual { call.f32_unless_in_output(5) } else { None };
-    let residual_in_output = op.residual && residual.is_none();
-    assert!(dy.is_some() || !residual_in_output, "dx can take the place of dy or of the residual, not of both");
-    let channels = weight.len();
-    let rows = mean.len();
+    let add_to_output = op.residual && residual.is_none();
+    assert!(dy.is_some() || !add_to_output, "dx can take the place of dy or of the residual, not of both");
+    let (rows, channels) = (mean.len(), weight.len());
     let mut outputs = std::mem::take(&mut call.outputs).into_iter();
     let dx = outputs.next().expect("a gradient has outputs");
     let sums = call.take_scratch();
@@ -43,23 +42,10 @@ pub(super) fn run_grad(op: &ops::LayerNormGrad, mut call: Call) {
         for (offset, dx) in dx.chunks_exact_mut(channels).enumerate() {
             let row = part * part_rows + offset;
             let elements = row * channels..(row + 1) * channels;
-            let x = Row { x: &x[elements.clone()], weight, mean: mean[row], rstd: rstd[row] };
-            match (dy, residual) {
-                (Some(dy), residual) => {
-                    match residual {
-                        Some(residual) => dx.copy_from_slice(&residual[elements.clone()]),
-                        None if !residual_in_output => dx.fill(0.0),
-                        None => {}
-                    }
-                    add_input_gradient(dx, &dy[elements], &x, sums);
-                }
-                (None, residual) => {
-                    replace_by_input_gradient(dx, &x, sums);
-                    if let Some(residual) = residual {
-                        accumulate(dx, &residual[elements]);
-                    }
-                }
-            }
+            let [dy, residual] = [dy, residual].map(|operand| operand.map(|operand| &operand[elements.clone()]));
+            let row =
+                Row { x: &x[elements.clone()], weight, mean: mean[row], rstd: rstd[row], residual, add_to_output };
+            input_gradient(dx, dy, &row, sums);
         }
     });
     let used = rows.div_ceil(part_rows);
@@ -79,11 +65,14 @@ struct Row<'a> {
     weight: &'a [f32],
     mean: f32,
     rstd: f32,
+    /// Added to dx.
+    residual: Option<&'a [f32]>,
+    /// Whether dx is added to what its place holds.
+    add_to_output: bool,
 }
 
 impl Row<'_> {
-    /// Adds to the sums of dweight, and dbias if they are long enough to hold it. Returns two factors with which
-    /// dx = rstd·weight·dy - (first + second·x).
+    /// Adds to the sums of dweight, and dbias if they are long enough to hold it. Returns what [`Self::slope`] takes.
     #[inline(always)]
     fn reduce<S: Simd>(&self, simd: S, dy: &[f32], sums: &mut [f32]) -> [f32; 2] {
         let (dweight, dbias) = sums.split_at_mut(self.x.len());
@@ -92,22 +81,51 @@ impl Row<'_> {
         }
         let statistics = [simd.splat_f32s(self.mean), simd.splat_f32s(self.rstd)];
         let mut sums = [simd.splat_f32s(0.0); 2];
-        let [(dy, dy_rest), (weight, weight_rest), (x, x_rest)] = [dy, self.weight, self.x].map(S::as_simd_f32s);
-        let (dweight, dweight_rest) = S::as_mut_simd_f32s(dweight);
+        let ((dy, dy_rest), (x, x_rest)) = (S::as_simd_f32s(dy), S::as_simd_f32s(self.x));
+        let ((weight, weight_rest), (dweight, dweight_rest)) =
+            (S::as_simd_f32s(self.weight), S::as_mut_simd_f32s(dweight));
         for (((dweight, &dy), &weight), &x) in dweight.iter_mut().zip(dy).zip(weight).zip(x) {
             *dweight = reduce_vector(simd, &mut sums, statistics, [dy, weight, x, *dweight]);
         }
-        // What a partial load leaves out is zero in dy, and so adds nothing.
-        let [dy, weight, x] = [dy_rest, weight_rest, x_rest].map(|rest| simd.partial_load_f32s(rest));
-        let last = [dy, weight, x, simd.partial_load_f32s(dweight_rest)];
-        simd.partial_store_f32s(dweight_rest, reduce_vector(simd, &mut sums, statistics, last));
+        if !dy_rest.is_empty() {
+            // What a partial load leaves out is zero in dy, and so adds nothing.
+            let (dy, weight) = (simd.partial_load_f32s(dy_rest), simd.partial_load_f32s(weight_rest));
+            let last = [dy, weight, simd.partial_load_f32s(x_rest), simd.partial_load_f32s(dweight_rest)];
+            simd.partial_store_f32s(dweight_rest, reduce_vector(simd, &mut sums, statistics, last));
+        }
 
         let scale = 1.0 / self.x.len() as f32;
-        let [upstream, along] = sums.map(|sum| scale * simd.reduce_sum_f32s(sum));
+        let upstream = scale * simd.reduce_sum_f32s(sums[0]);
+        let along = scale * simd.reduce_sum_f32s(sums[1]);
         // dx = rstd · (weight·dy - upstream - x̂·along).
         let second = self.rstd * self.rstd * along;
         [mul_add::<S>(-self.mean, second, self.rstd * upstream), second]
     }
+
+    /// An element of dx = rstd·weight·dy - (first + second·x).
+    #[inline(always)]
+    fn slope<S: Simd>(&self, [first, second]: [f32; 2], dy: f32, x: f32, weight: f32) -> f32 {
+        mul_add::<S>(self.rstd * weight, dy, -mul_add::<S>(second, x, first))
+    }
+}
+
+/// Σ (x - mean)².
+#[inline(always)]
+fn squared_distance<S: Simd>(simd: S, x: &[f32], mean: f32) -> f32 {
+    let (vectors, rest) = S::as_simd_f32s(x);
+    let center = simd.splat_f32s(mean);
+    let mut sums = [simd.splat_f32s(0.0); 2];
+    let (pairs, last) = vectors.as_chunks::<2>();
+    for &[a, b] in pairs {
+        let (a, b) = (simd.sub_f32s(a, center), simd.sub_f32s(b, center));
+        sums = [simd.mul_add_e_f32s(a, a, sums[0]), simd.mul_add_e_f32s(b, b, sums[1])];
+    }
+    for &x in last {
+        let x = simd.sub_f32s(x, center);
+        sums[0] = simd.mul_add_e_f32s(x, x, sums[0]);
+    }
+    let rest = rest.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>();
+    simd.reduce_sum_f32s(simd.add_f32s(sums[0], sums[1])) + rest
 }
 
 /// Adds the terms of Σ weight·dy and Σ weight·dy·x̂, with x̂ = (x - mean)·rstd. Returns the new sums of dweight.
@@ -136,39 +154,54 @@ vectorized! {
     ) -> [f32; 2] {
         let scale = 1.0 / x.len() as f32;
         let mean = scale * sum(simd, x);
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = x - mean;
-        }
-        let variance = scale * dot(simd, y, y);
+        let variance = scale * squared_distance(simd, x, mean);
         let rstd = 1.0 / (variance + eps).sqrt();
         match bias {
             Some(bias) => {
-                for ((y, &weight), &bias) in y.iter_mut().zip(weight).zip(bias) {
-                    *y = mul_add::<S>(*y * rstd, weight, bias);
+                for (((y, &x), &weight), &bias) in y.iter_mut().zip(x).zip(weight).zip(bias) {
+                    *y = mul_add::<S>((x - mean) * rstd, weight, bias);
                 }
             }
             None => {
-                for (y, &weight) in y.iter_mut().zip(weight) {
-                    *y = *y * rstd * weight;
+                for ((y, &x), &weight) in y.iter_mut().zip(x).zip(weight) {
+                    *y = (x - mean) * rstd * weight;
                 }
             }
         }
         [mean, rstd]
     }
 
-    /// Adds a row's gradient to what dx holds.
-    fn add_input_gradient<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32], row: &Row, sums: &mut [f32]) {
-        let [first, second] = row.reduce(simd, dy, sums);
-        for (((dx, &dy), &x), &weight) in dx.iter_mut().zip(dy).zip(row.x).zip(row.weight) {
-            *dx += mul_add::<S>(row.rstd * weight, dy, -mul_add::<S>(second, x, first));
-        }
-    }
-
-    /// Replaces dy, which dx holds, by the row's gradient.
-    fn replace_by_input_gradient<S: Simd>(simd: S, dx: &mut [f32], row: &Row, sums: &mut [f32]) {
-        let [first, second] = row.reduce(simd, dx, sums);
-        for ((dx, &x), &weight) in dx.iter_mut().zip(row.x).zip(row.weight) {
-            *dx = mul_add::<S>(row.rstd * weight, *dx, -mul_add::<S>(second, x, first));
+    /// Writes a row of dx, where dy is if it is not given. The place is written once and not read before, if it need
+    /// not be: loads that wait for stores to memory far away would double the time.
+    fn input_gradient<S: Simd>(simd: S, dx: &mut [f32], dy: Option<&[f32]>, row: &Row, sums: &mut [f32]) {
+        let factors = row.reduce(simd, dy.unwrap_or(dx), sums);
+        let operands = row.x.iter().zip(row.weight);
+        match (dy, row.residual) {
+            (Some(dy), _) if row.add_to_output => {
+                for ((dx, &dy), (&x, &weight)) in dx.iter_mut().zip(dy).zip(operands) {
+                    *dx += row.slope::<S>(factors, dy, x, weight);
+                }
+            }
+            (Some(dy), None) => {
+                for ((dx, &dy), (&x, &weight)) in dx.iter_mut().zip(dy).zip(operands) {
+                    *dx = row.slope::<S>(factors, dy, x, weight);
+                }
+            }
+            (Some(dy), Some(residual)) => {
+                for (((dx, &dy), (&x, &weight)), &residual) in dx.iter_mut().zip(dy).zip(operands).zip(residual) {
+                    *dx = residual + row.slope::<S>(factors, dy, x, weight);
+                }
+            }
+            (None, None) => {
+                for (dx, (&x, &weight)) in dx.iter_mut().zip(operands) {
+                    *dx = row.slope::<S>(factors, *dx, x, weight);
+                }
+            }
+            (None, Some(residual)) => {
+                for ((dx, (&x, &weight)), &residual) in dx.iter_mut().zip(operands).zip(residual) {
+                    *dx = residual + row.slope::<S>(factors, *dx, x, weight);
+                }
+            }
         }
     }
 }

@@ -21,10 +21,10 @@ macro_rules! update {
         let (vectors, rest) = crate::cpu::math::split_mut($simd, $y);
         $(let $x = crate::cpu::math::split($simd, $x);)*
         $(assert!($x.0.len() == vectors.len() && $x.1.len() == rest.len(), "operands of a loop");)*
-        for (index, vector) in vectors.iter_mut().enumerate() {
-            let $y = *vector;
+        for index in 0..vectors.len() {
+            let $y = vectors[index];
             $(let $x = $x.0[index];)*
-            *vector = $value;
+            vectors[index] = $value;
             let _ = $y;
         }
         if !rest.is_empty() {
@@ -70,9 +70,6 @@ pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
         2.0,
         2.0,
     ];
-    // Selections let NaN through, which a minimum and a maximum need not.
-    let x = simd.select_f32s(simd.greater_than_f32s(x, simd.splat_f32s(89.0)), simd.splat_f32s(89.0), x);
-    let x = simd.select_f32s(simd.less_than_f32s(x, simd.splat_f32s(-88.0)), simd.splat_f32s(-88.0), x);
     let shifted = simd.mul_add_e_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), simd.splat_f32s(ROUND));
     let n = simd.sub_f32s(shifted, simd.splat_f32s(ROUND));
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-LN2[0]), x);
@@ -81,11 +78,15 @@ pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     for coefficient in &TWICE[1..] {
         p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(*coefficient));
     }
-    // 2ⁿ⁻¹ by its bits: n lies between -127 and 128, and the exponent's field, which is 126 more, must not be negative.
-    let field = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(126u32.wrapping_sub(ROUND.to_bits())));
-    let field = simd.select_u32s(simd.less_than_f32s(n, simd.splat_f32s(-126.0)), simd.splat_u32s(0), field);
+    // 2ⁿ⁻¹ by its bits: the exponent's field is n + 126, and what stood above the number is shifted out.
+    let field = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(126));
     let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(field, simd.splat_u32s(23)));
-    simd.mul_f32s(p, power)
+    let result = simd.mul_f32s(p, power);
+    // Outside of the range where that holds the result is known. NaN is in neither part, and so goes through.
+    let low = simd.less_than_f32s(x, simd.splat_f32s(-87.0));
+    let high = simd.greater_than_f32s(x, simd.splat_f32s(89.0));
+    let result = simd.select_f32s(low, simd.splat_f32s(0.0), result);
+    simd.select_f32s(high, simd.splat_f32s(f32::INFINITY), result)
 }
 
 /// Σ x.
@@ -102,7 +103,9 @@ pub(super) fn sum<S: Simd>(simd: S, x: &[f32]) -> f32 {
     for (sum, &x) in sums.iter_mut().zip(vectors) {
         *sum = simd.add_f32s(*sum, x);
     }
-    sums[0] = simd.add_f32s(sums[0], simd.partial_load_f32s(rest));
+    if !rest.is_empty() {
+        sums[0] = simd.add_f32s(sums[0], simd.partial_load_f32s(rest));
+    }
     total(simd, sums)
 }
 
@@ -121,7 +124,9 @@ pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
         *sum = simd.mul_add_e_f32s(a, b, *sum);
     }
-    sums[0] = simd.mul_add_e_f32s(simd.partial_load_f32s(a_rest), simd.partial_load_f32s(b_rest), sums[0]);
+    if !a_rest.is_empty() {
+        sums[0] = simd.mul_add_e_f32s(simd.partial_load_f32s(a_rest), simd.partial_load_f32s(b_rest), sums[0]);
+    }
     total(simd, sums)
 }
 

@@ -3,8 +3,8 @@
 
 use super::Mode;
 use crate::ops::{
-    ATTENTION_ROWS, Add, Attention, CachedAttention, Dropout, DropoutKey, Embedding, Gelu, LayerNorm, Linear, Positions,
-    WeightLayout,
+    ATTENTION_ROWS, Add, Attention, CachedAttention, Dropout, DropoutKey, Embedding, Gelu, LayerNorm, Linear,
+    Positions, WeightLayout,
 };
 use crate::{Graph, GraphError, Init, ProgramBuilder, TensorId};
 use serde::{Deserialize, Serialize};
@@ -146,7 +146,7 @@ impl Gpt2Config {
         if self.n_layer > 10_000 {
             return bad("n_layer", format!("is {}; more than 10,000 layers are not supported", self.n_layer));
         }
-        if self.n_embd % self.n_head != 0 {
+        if !self.n_embd.is_multiple_of(self.n_head) {
             return bad("n_head", format!("is {}, which does not divide n_embd = {}", self.n_head, self.n_embd));
         }
         for (key, rate) in
@@ -244,7 +244,8 @@ impl Gpt2Config {
                 }
                 Mode::Train | Mode::Evaluate => {
                     let rate = self.attn_pdrop;
-                    let dropout = (mode == Mode::Train && rate > 0.0).then_some(DropoutKey { rate, site: site_of_attention });
+                    let dropout =
+                        (mode == Mode::Train && rate > 0.0).then_some(DropoutKey { rate, site: site_of_attention });
                     let op = Attention { heads: self.n_head, causal: true, dropout, rows: ATTENTION_ROWS };
                     builder.push(op, &[qkv])?[0]
                 }
@@ -269,7 +270,12 @@ impl Gpt2Config {
         Ok(builder.push(op, &[&[x], parameters].concat())?[0])
     }
 
-    fn linear(&self, builder: &mut ProgramBuilder, x: TensorId, parameters: &[TensorId]) -> Result<TensorId, GraphError> {
+    fn linear(
+        &self,
+        builder: &mut ProgramBuilder,
+        x: TensorId,
+        parameters: &[TensorId],
+    ) -> Result<TensorId, GraphError> {
         builder.apply(Linear { layout: WeightLayout::InOut, bias: self.bias }, &[&[x], parameters].concat())
     }
 }

@@ -124,4 +124,3 @@ impl Operation for AttentionGrad {
         Attention::examples().into_iter().map(grad).collect()
     }
 }
-

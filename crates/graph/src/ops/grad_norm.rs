@@ -34,6 +34,9 @@ impl Operation for GradNorm {
     }
 
     fn examples() -> Vec<Example> {
-        vec![Example::uniform(Self, &[&[3, 5], &[7], &[2, 2, 2]]), Example::uniform(Self, &[&[2 * NORM_BLOCK + 3], &[1]])]
+        vec![
+            Example::uniform(Self, &[&[3, 5], &[7], &[2, 2, 2]]),
+            Example::uniform(Self, &[&[2 * NORM_BLOCK + 3], &[1]]),
+        ]
     }
 }

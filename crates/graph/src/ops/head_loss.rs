@@ -73,8 +73,7 @@ impl Operation for HeadLoss {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = cx.inputs().to_vec();
         let (chunk, accumulate_loss) = (self.chunk, cx.accumulates());
-        let make =
-            |accumulate: &[bool]| HeadLossGrad { chunk, accumulate_loss, accumulate: accumulate[0] }.into();
+        let make = |accumulate: &[bool]| HeadLossGrad { chunk, accumulate_loss, accumulate: accumulate[0] }.into();
         cx.retire_node();
         let loss = cx.output(0);
         let dx = cx.push_to_parameters(make, &inputs, &[Some(loss), None], &[1])?[1];

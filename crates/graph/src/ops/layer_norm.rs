@@ -128,8 +128,14 @@ impl Operation for LayerNormGrad {
         let op = |bias, residual, accumulate| Self { bias, residual, accumulate };
         vec![
             Example::uniform(op(true, false, false), &[&[2, 3, 5], &[2, 3, 5], &[5], &[2, 3], &[2, 3]]),
-            Example::uniform(op(false, true, true), &[&[1, 37, 67], &[1, 37, 67], &[67], &[1, 37], &[1, 37], &[1, 37, 67]]),
-            Example::uniform(op(true, true, true), &[&[1, 1, 129], &[1, 1, 129], &[129], &[1, 1], &[1, 1], &[1, 1, 129]]),
+            Example::uniform(
+                op(false, true, true),
+                &[&[1, 37, 67], &[1, 37, 67], &[67], &[1, 37], &[1, 37], &[1, 37, 67]],
+            ),
+            Example::uniform(
+                op(true, true, true),
+                &[&[1, 1, 129], &[1, 1, 129], &[129], &[1, 1], &[1, 1], &[1, 1, 129]],
+            ),
         ]
         .into_iter()
         .map(|e| e.fill(4, Fill::Positive))

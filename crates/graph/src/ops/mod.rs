@@ -183,7 +183,8 @@ impl Example {
     /// A case with float operands filled uniformly.
     pub(crate) fn uniform(op: impl Into<Op>, shapes: &[&[usize]]) -> Self {
         let inputs = shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect();
-        let scalars = Scalars { seed: 7, step: 3, learning_rate: 1e-2, first_sample: 5, loss_scale: 0.25, ..Scalars::default() };
+        let scalars =
+            Scalars { seed: 7, step: 3, learning_rate: 1e-2, first_sample: 5, loss_scale: 0.25, ..Scalars::default() };
         Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
     }
 
@@ -282,7 +283,8 @@ fn expect_type(op: &'static str, what: &str, found: &TensorType, expected: &Tens
     if found == expected {
         return Ok(());
     }
-    let problem = format!("{what} must be {:?} {:?}, found {:?} {:?}", expected.dtype, expected.shape, found.dtype, found.shape);
+    let problem =
+        format!("{what} must be {:?} {:?}, found {:?} {:?}", expected.dtype, expected.shape, found.dtype, found.shape);
     Err(GraphError::ShapeMismatch { op, problem })
 }
 

@@ -2,7 +2,7 @@
 
 /// All divisors of `n`, ascending. `n` must be above zero.
 pub fn divisors(n: usize) -> Vec<usize> {
-    let mut low = (1..).take_while(|d| d * d <= n).filter(|d| n % d == 0).collect::<Vec<_>>();
+    let mut low = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d)).collect::<Vec<_>>();
     let high = low.iter().rev().map(|d| n / d).filter(|d| d * d > n).collect::<Vec<_>>();
     low.extend(high);
     low

@@ -67,9 +67,8 @@ fn candidates(graph: &Graph, nodes: &[Node]) -> HashMap<TensorId, usize> {
     let (forward, backward) = (used_in(Pass::Forward), used_in(Pass::Backward));
     let of_cheap = nodes.iter().enumerate().filter(|(_, n)| n.pass == Pass::Forward && n.op.is_cheap());
     let makers = of_cheap.map(|(index, n)| (n.outputs[0], index)).collect::<HashMap<_, _>>();
-    let is_kept = |id: &TensorId| {
-        graph[*id].storage != Storage::Transient || (backward.contains(id) && !makers.contains_key(id))
-    };
+    let is_kept =
+        |id: &TensorId| graph[*id].storage != Storage::Transient || (backward.contains(id) && !makers.contains_key(id));
     let worthwhile = |id: TensorId, maker: usize| {
         forward.contains(&id) && backward.contains(&id) && nodes[maker].inputs.iter().all(is_kept)
     };

@@ -1,1 +1,74 @@
-//! `plimsoll arena`: packs a lifetime problem of the public benchmark's format.
+//! `plimsoll arena`: packs a lifetime problem in the public benchmark's format, `id,lower,upper,size`.
+
+use super::Failure;
+use super::failure::{exit_code, io_failure};
+use ::plan::arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+use units::Seconds;
+
+#[derive(Debug, Args)]
+pub(super) struct ArenaArgs {
+    /// The problem
+    #[arg(value_name = "FILE.csv")]
+    file: PathBuf,
+    /// Bytes that the packing must stay within; it stops as soon as it does [default: as few as possible]
+    #[arg(long, value_name = "N")]
+    capacity: Option<u64>,
+    /// Time after which the best packing so far is taken
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    time_limit: Seconds,
+    /// Write the problem with a column `offset` to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
+    let name = args.file.display();
+    let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")))?;
+    let csv = read_csv(&text).map_err(|e| {
+        Failure::bad_input(format!("{name}: {e}")).hint("the format is a header `id,lower,upper,size` and a line a buffer")
+    })?;
+    let start = Instant::now();
+    let outcome = solve(&csv.problem, args.capacity, &mut || start.elapsed().as_secs_f64() >= args.time_limit.0);
+    let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+    let (peak, bound) = (outcome.solution.peak, lower_bound(&csv.problem).bytes);
+    validate(&csv.problem, &outcome.solution, None)
+        .map_err(|e| Failure::device(format!("the packing is unsound: {e}")).hint("this is a bug of plimsoll; please report it"))?;
+    let optimal = peak == bound || outcome.status == Status::Optimal;
+    if let Some(path) = &args.out {
+        let text = write_csv(&csv, Some(&outcome.solution)).map_err(|e| Failure::bad_input(e.to_string()))?;
+        std::fs::write(path, text).map_err(io_failure(path.display()))?;
+    }
+    if args.json {
+        let value = json!({
+            "peak": peak,
+            "lower_bound": bound,
+            "optimal": optimal,
+            "milliseconds": milliseconds,
+            "buffers": csv.problem.buffers.len(),
+            "steps": outcome.steps,
+            "fits": args.capacity.map(|capacity| peak <= capacity),
+        });
+        println!("{}", serde_json::to_string_pretty(&value).expect("plain data"));
+    } else {
+        let proof = if optimal { "the least possible" } else { "not proved to be the least" };
+        println!("{} buffers: peak {peak}, lower bound {bound}, {proof}, {milliseconds:.1} ms", csv.problem.buffers.len());
+    }
+    match args.capacity {
+        Some(capacity) if peak > capacity => {
+            let reason = match outcome.status {
+                Status::Infeasible => "no packing can".to_owned(),
+                _ => format!("none was found in {} s", args.time_limit.0),
+            };
+            let message = format!("{name} takes {peak}, the capacity is {capacity} (short {}); {reason}", peak - capacity);
+            Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint("a longer `--time-limit` or a larger `--capacity`"))
+        }
+        _ => Ok(exit_code::DONE),
+    }
+}

@@ -58,10 +58,12 @@ impl BudgetArgs {
 
     /// Threads asked for, or all cores. Errors: more than can make sense.
     pub(super) fn threads(&self) -> Result<usize, Failure> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         match self.threads {
-            Some(n) if n > 4096 => Err(Failure::bad_flag(format!("{n} threads are more than any machine has"))),
+            Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores"))
+                .hint(format!("without `--threads`, one for each core: {cores}"))),
             Some(n) => Ok(n),
-            None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+            None => Ok(cores),
         }
     }
 }

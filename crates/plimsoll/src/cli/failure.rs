@@ -102,8 +102,10 @@ impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {
         let message = error.to_string();
         match error {
-            GraphError::UnknownModel { .. } => Self::bad_flag(message)
-                .hint(format!("known models: {}; or the path of a config.json", graph::models::ModelConfig::preset_names().join(", "))),
+            GraphError::UnknownModel { .. } => Self::bad_flag(message).hint(format!(
+                "known models: {}; or the path of a config.json",
+                graph::models::ModelConfig::preset_names().join(", ")
+            )),
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("`--seq-len {positions}` is the longest that the model can take"))
             }
@@ -135,9 +137,8 @@ impl From<TrainError> for Failure {
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),
             TrainError::Journal(_) => Self::device(message).hint("is the disk full, or the folder read-only?"),
-            TrainError::Vocabulary { .. } => {
-                Self::bad_input(message).hint("choose a tokenizer that the model was made for, or a larger `vocab_size`")
-            }
+            TrainError::Vocabulary { .. } => Self::bad_input(message)
+                .hint("choose a tokenizer that the model was made for, or a larger `vocab_size`"),
             TrainError::NothingToTrainOn { .. } => Self::bad_input(message).hint("more text, or a shorter `--seq-len`"),
         }
     }
@@ -150,9 +151,8 @@ impl From<CheckpointError> for Failure {
             CheckpointError::Damaged { .. } => {
                 failure.hint("`--resume auto` takes the newest checkpoint that is whole")
             }
-            CheckpointError::OtherRun { .. } => {
-                failure.hint("give the flags that the run was started with, or start another with `--init` and `--name`")
-            }
+            CheckpointError::OtherRun { .. } => failure
+                .hint("give the flags that the run was started with, or start another with `--init` and `--name`"),
             CheckpointError::MissingTensor { .. }
             | CheckpointError::ForeignTensor { .. }
             | CheckpointError::WrongTensor { .. } => {

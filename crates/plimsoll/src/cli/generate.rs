@@ -41,6 +41,9 @@ pub(super) struct GenerateArgs {
     /// Seed
     #[arg(long, value_name = "N", default_value = "1337")]
     seed: u64,
+    /// Write no text; write the logits after each token of the prompt to this file: {"tokens": [..], "logits": [[..]..]}
+    #[arg(long, value_name = "FILE")]
+    logits: Option<PathBuf>,
     #[command(flatten)]
     budget: BudgetArgs,
 }
@@ -77,21 +80,30 @@ impl GenerateArgs {
             prompt.push(tokenizer.separator().unwrap_or(0));
         }
         if let Some(id) = prompt.iter().find(|&&id| id as usize >= chosen.config.vocab_size()) {
-            let message = format!("token {id} of the prompt lies outside the model's {} ids", chosen.config.vocab_size());
-            return Err(Failure::bad_input(message).hint("`--tokenizer` must be the one that the model was trained with"));
+            let message =
+                format!("token {id} of the prompt lies outside the model's {} ids", chosen.config.vocab_size());
+            return Err(
+                Failure::bad_input(message).hint("`--tokenizer` must be the one that the model was trained with")
+            );
         }
-        let sampling = Sampling {
-            temperature: self.temperature as f32,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            seed: self.seed,
-        };
+        if let Some(path) = &self.logits {
+            return write_logits(&mut engine, &prompt, path);
+        }
+        let sampling =
+            Sampling { temperature: self.temperature as f32, top_k: self.top_k, top_p: self.top_p, seed: self.seed };
         let mut out = Stream::new(&tokenizer, self.prompt.as_bytes());
         let mut result = out.start();
-        Writer::new(&mut engine).write(&prompt, self.max_tokens, vocab, tokenizer.separator(), &sampling, &mut |token| {
-            result = out.push(token);
-            result.is_ok()
-        })?;
+        Writer::new(&mut engine).write(
+            &prompt,
+            self.max_tokens,
+            vocab,
+            tokenizer.separator(),
+            &sampling,
+            &mut |token| {
+                result = out.push(token);
+                result.is_ok()
+            },
+        )?;
         match result.and_then(|()| out.end()) {
             // Whoever reads has seen enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(exit_code::DONE),
@@ -111,6 +123,16 @@ impl GenerateArgs {
         }
         Ok(newest.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
     }
+}
+
+/// What the model expects after each token of a prompt, for comparing with other implementations.
+fn write_logits(engine: &mut Engine, prompt: &[u32], path: &Path) -> Result<u8, Failure> {
+    let mut writer = Writer::new(engine);
+    let logits = prompt.iter().map(|&token| Ok(writer.feed(&[token])?.to_vec()));
+    let logits = logits.collect::<Result<Vec<_>, ::train::TrainError>>()?;
+    let text = serde_json::json!({ "tokens": prompt, "logits": logits }).to_string();
+    std::fs::write(path, text).map_err(io_failure(path.display()))?;
+    Ok(exit_code::DONE)
 }
 
 /// The tokenizer that a run of ours was trained with.

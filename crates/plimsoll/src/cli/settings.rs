@@ -129,7 +129,9 @@ fn scalar(key: &str, value: &Value) -> Result<Option<String>, Failure> {
         Value::Bool(b) => Ok(Some(b.to_string())),
         Value::Number(n) => Ok(Some(n.to_string())),
         Value::String(s) => Ok(Some(s.clone())),
-        Value::Array(_) | Value::Object(_) => Err(Failure::bad_flag(format!("`{key}` must be a plain value, not {value}"))),
+        Value::Array(_) | Value::Object(_) => {
+            Err(Failure::bad_flag(format!("`{key}` must be a plain value, not {value}")))
+        }
     }
 }
 
@@ -138,7 +140,9 @@ fn flags() -> Vec<String> {
     let command = super::Cli::command();
     let train = command.find_subcommand("train").expect("the command exists");
     let long = train.get_arguments().filter_map(|a| a.get_long());
-    long.filter(|flag| !["help", "version", "config", "json"].contains(flag)).map(|flag| flag.replace('-', "_")).collect()
+    long.filter(|flag| !["help", "version", "config", "json"].contains(flag))
+        .map(|flag| flag.replace('-', "_"))
+        .collect()
 }
 
 fn unknown_key(key: &str, name: &str, known: &[String]) -> Failure {
@@ -159,8 +163,12 @@ mod tests {
     fn keys_of_other_trainers_become_flags() {
         let text = "per_device_train_batch_size: 4\nlearning-rate: 3e-4\nnum_train_epochs: 2\nbf16: false\ndata: [a, b]\nname:\n";
         let settings = parse(text).expect("known keys");
-        let expected =
-            [("data", vec!["a", "b"]), ("epochs", vec!["2"]), ("learning_rate", vec!["0.0003"]), ("micro_batch", vec!["4"])];
+        let expected = [
+            ("data", vec!["a", "b"]),
+            ("epochs", vec!["2"]),
+            ("learning_rate", vec!["0.0003"]),
+            ("micro_batch", vec!["4"]),
+        ];
         let expected = expected.map(|(k, v)| (k.to_owned(), v.into_iter().map(str::to_owned).collect()));
         assert_eq!(settings, BTreeMap::from(expected));
     }

@@ -252,8 +252,11 @@ impl Session {
                 eprintln!("interrupted; this resumes the run:\n  {resume}");
                 Ok(exit_code::INTERRUPTED)
             }
-            Ending::Diverged => Err(Failure::new(exit_code::DIVERGED, "loss or gradient stopped being numbers; the weights were not touched by that step")
-                .hint(format!("a lower `--learning-rate` or a longer warm-up; from the last checkpoint: {resume}"))),
+            Ending::Diverged => Err(Failure::new(
+                exit_code::DIVERGED,
+                "loss or gradient stopped being numbers; the weights were not touched by that step",
+            )
+            .hint(format!("a lower `--learning-rate` or a longer warm-up; from the last checkpoint: {resume}"))),
         }
     }
 

@@ -8,8 +8,8 @@ use units::Bytes;
 /// The plan's table, some lines under 100 columns.
 pub fn plan_table(model: &str, found: &Found, budget: &str) -> String {
     let plan = &found.plan;
-    let mut lines = vec![headline(model, plan)];
-    lines.push(table(plan, budget).to_string());
+    let mut lines = vec![headline(model, plan), format!("budget: {budget}")];
+    lines.push(table(plan).to_string());
     lines.push(match found.next_larger {
         Some((next, needed)) => {
             let lacking = needed.saturating_sub(Bytes(plan.budget_bytes));
@@ -34,7 +34,7 @@ fn headline(model: &str, plan: &Plan) -> String {
     )
 }
 
-fn table(plan: &Plan, budget: &str) -> Table {
+fn table(plan: &Plan) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
     let percent = |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / plan.peak_bytes as f64);
@@ -45,7 +45,8 @@ fn table(plan: &Plan, budget: &str) -> Table {
     let bound = plan.lower_bound_bytes;
     table.add_row(vec!["peak".to_owned(), plan.peak().to_string(), grouped(plan.peak_bytes), percent(plan.peak_bytes)]);
     table.add_row(vec!["lower bound".to_owned(), Bytes(bound).to_string(), grouped(bound), percent(bound)]);
-    table.add_row(vec!["budget".to_owned(), budget.to_owned(), grouped(plan.budget_bytes), percent(plan.budget_bytes)]);
+    let budget = plan.budget_bytes;
+    table.add_row(vec!["budget".to_owned(), Bytes(budget).to_string(), grouped(budget), "-".to_owned()]);
     for column in 1..=3 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -71,7 +72,7 @@ pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -91,10 +92,12 @@ pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
         misfit.short
     );
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
-    let failure = misfit.nearest.iter().fold(failure, |failure, nearest| {
-        failure.hint(format!("`{}` fits in {}", nearest.flags, nearest.peak))
-    });
-    failure.hint(format!("`--vram {:.2}` would do", (plan.peak_bytes as f64 / (1u64 << 30) as f64 * 100.0).ceil() / 100.0))
+    let failure = misfit
+        .nearest
+        .iter()
+        .fold(failure, |failure, nearest| failure.hint(format!("`{}` fits in {}", nearest.flags, nearest.peak)));
+    failure
+        .hint(format!("`--vram {:.2}` would do", (plan.peak_bytes as f64 / (1u64 << 30) as f64 * 100.0).ceil() / 100.0))
 }
 
 #[cfg(test)]

@@ -80,7 +80,8 @@ fn damaged(path: &Path, problem: String) -> CheckpointError {
 /// Fills weights and moments from a checkpoint that `verify` has passed.
 pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
     let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
-    let moments = engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
+    let moments =
+        engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
     fill(engine, &path.join(MODEL_FILE), &weights, false)?;
     fill(engine, &path.join(OPTIMIZER_FILE), &moments, false)
 }
@@ -121,9 +122,8 @@ fn fill(engine: &mut Engine, path: &Path, tensors: &[TensorId], foreign: bool) -
         engine.write(tensor, view.data())?;
         used.insert(stored_name);
     }
-    let holds_no_parameters = |name: &str| {
-        name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight"
-    };
+    let holds_no_parameters =
+        |name: &str| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
     let unused = archive.names().into_iter().filter(|name| !used.contains(*name));
     match unused.filter(|name| !(foreign && holds_no_parameters(name))).min() {
         Some(tensor) => {

@@ -43,7 +43,8 @@ impl View for DeviceTensor<'_> {
 }
 
 /// Saves the engine's weights and moments and `state`, whose files and checksum are filled in, into the folder
-/// `checkpoints`; then deletes all but the newest `keep`. Errors: `Io`; older checkpoints are then untouched.
+/// `checkpoints`; then deletes all but the newest `keep` up to this one.
+/// Errors: `Io`; older checkpoints are then untouched.
 pub fn save(
     engine: &Engine,
     checkpoints: &Path,
@@ -54,6 +55,7 @@ pub fn save(
     let name = format!("step-{:06}", state.step);
     let temporary = checkpoints.join(format!(".writing-{name}"));
     let path = checkpoints.join(&name);
+    let step = state.step;
     let saved = write_files(engine, &temporary, config_json, state).and_then(|bytes| {
         replace(&temporary, &path)?;
         sync_folder(checkpoints)?;
@@ -61,7 +63,7 @@ pub fn save(
     });
     match saved {
         Ok(saved) => {
-            delete_old(checkpoints, keep);
+            delete_old(checkpoints, step, keep);
             Ok(saved)
         }
         Err(source) => {
@@ -78,7 +80,8 @@ fn write_files(engine: &Engine, folder: &Path, config_json: &str, mut state: Sta
     }
     fs::create_dir_all(folder)?;
     let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
-    let moments = engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
+    let moments =
+        engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
     write_tensors(engine, &weights, &folder.join(MODEL_FILE))?;
     write_tensors(engine, &moments, &folder.join(OPTIMIZER_FILE))?;
     fs::write(folder.join(CONFIG_FILE), config_json)?;
@@ -130,10 +133,12 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Deletes all but the newest `keep` checkpoints (at least one). A folder that can't be deleted is tried again after
-/// the next checkpoint.
-fn delete_old(checkpoints: &Path, keep: usize) {
-    for (_, path) in list(checkpoints).into_iter().skip(keep.max(1)) {
+/// Deletes all but the newest `keep` checkpoints (at least one) up to that of `saved_step`. Those of later steps, which
+/// a run that was resumed from an older one finds damaged or comes to again, neither count nor go. A folder that can't
+/// be deleted is tried again after the next checkpoint.
+fn delete_old(checkpoints: &Path, saved_step: u64, keep: usize) {
+    let up_to_it = list(checkpoints).into_iter().filter(|(step, _)| *step <= saved_step);
+    for (_, path) in up_to_it.skip(keep.max(1)) {
         let _ = fs::remove_dir_all(path);
     }
 }

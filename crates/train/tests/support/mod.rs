@@ -5,7 +5,7 @@ use data::{Batches, TokenStore};
 use exec::{CpuDevice, philox};
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::{DeviceKind, Graph, Optimizer, Target, TrainShape, build_training};
-use plan::{Plan, lay_out};
+use plan::{Plan, Recompute, lay_out, recompute};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use telemetry::{Event, Sink};
@@ -14,7 +14,7 @@ use units::Bytes;
 
 /// Token ids of the made-up text.
 pub const VOCAB_SIZE: usize = 61;
-/// Samples of a step.
+/// Samples of a step, unless a test says otherwise.
 pub const GLOBAL_BATCH: usize = 8;
 
 /// A model that trains in no time, with dropout everywhere.
@@ -36,9 +36,16 @@ pub fn tiny_model() -> Gpt2Config {
 }
 
 /// The graph and the plan of a model's training run on the processor.
-pub fn plan_training(model: &Gpt2Config, shape: &TrainShape, global_batch: usize, threads: usize) -> (Graph, Plan) {
+pub fn plan_training(
+    model: &Gpt2Config,
+    shape: &TrainShape,
+    level: Recompute,
+    global_batch: usize,
+    threads: usize,
+) -> (Graph, Plan) {
     let model = ModelConfig::Gpt2(model.clone());
-    let graph = build_training(&model, &Optimizer::default(), shape).expect("a sensible model");
+    let mut graph = build_training(&model, &Optimizer::default(), shape).expect("a sensible model");
+    recompute(&mut graph, level);
     let plan = Plan {
         micro_batch: shape.micro_batch,
         accumulation: global_batch / shape.micro_batch,
@@ -65,6 +72,8 @@ fn text(seed: u64) -> TokenStore {
 pub struct Setup {
     pub model: Gpt2Config,
     pub shape: TrainShape,
+    pub recompute: Recompute,
+    pub global_batch: usize,
     pub threads: usize,
     pub steps: u64,
     pub seed: u64,
@@ -87,6 +96,8 @@ impl Default for Setup {
         Self {
             model: tiny_model(),
             shape,
+            recompute: Recompute::Cheap,
+            global_batch: GLOBAL_BATCH,
             threads: 1,
             steps: 12,
             seed: 7,
@@ -117,9 +128,14 @@ impl<V: View> Sink for ViewSink<'_, V> {
 pub type Outcome = (Ending, Report, Option<PathBuf>);
 
 impl Setup {
+    /// The run's graph and plan.
+    pub fn plan(&self) -> (Graph, Plan) {
+        plan_training(&self.model, &self.shape, self.recompute, self.global_batch, self.threads)
+    }
+
     /// A device with the run's plan, weights still zero.
     pub fn engine(&self) -> Engine {
-        let (graph, plan) = plan_training(&self.model, &self.shape, GLOBAL_BATCH, self.threads);
+        let (graph, plan) = self.plan();
         Engine::new(Box::new(CpuDevice::new()), &graph, plan).expect("a sound plan and memory for it")
     }
 

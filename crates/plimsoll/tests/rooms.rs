@@ -1,0 +1,97 @@
+//! The walls between the rooms, read off the tree itself: who imports whom, and who may touch what.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which of our crates each crate may import, as ARCHITECTURE.md says.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("graph", &["units"]),
+    ("plan", &["units", "graph"]),
+    ("exec", &["units", "graph", "plan"]),
+    ("data", &["units"]),
+    ("telemetry", &["units"]),
+    ("train", &["units", "graph", "plan", "exec", "data", "telemetry"]),
+    ("plimsoll", &["units", "graph", "plan", "exec", "data", "telemetry", "train"]),
+];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates lie in a folder").to_owned()
+}
+
+/// Names under `[dependencies]` of a crate's manifest.
+fn dependencies(name: &str) -> Vec<String> {
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("every room has a manifest");
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let section = lines.take_while(|line| !line.starts_with('['));
+    section.filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|n| !n.is_empty()).map(str::to_owned).collect()
+}
+
+/// All Rust sources of a crate, without its tests folder.
+fn sources(name: &str) -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![crates().join(name).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).expect("sources are text");
+                files.insert(path, text);
+            }
+        }
+    }
+    assert!(!files.is_empty(), "{name} has no sources");
+    files
+}
+
+/// Fails if the code of a room, its tests aside, has one of these words.
+fn assert_free_of(rooms: &[&str], forbidden: &[&str]) {
+    for room in rooms {
+        for (path, text) in sources(room) {
+            let is_test = path.iter().any(|part| part == "tests");
+            let code = text.split("#[cfg(test)]\nmod").next().filter(|_| !is_test).unwrap_or_default();
+            for word in forbidden {
+                assert!(!code.contains(word), "{} uses {word}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_room_imports_only_what_it_may() {
+    let mut folders = fs::read_dir(crates()).expect("the folder of crates").flatten().map(|e| e.file_name());
+    assert!(folders.all(|f| ROOMS.iter().any(|(room, _)| f == *room)), "a crate that no table names");
+    for (room, allowed) in ROOMS {
+        let ours = dependencies(room).into_iter().filter(|d| ROOMS.iter().any(|(room, _)| room == d));
+        for dependency in ours {
+            assert!(allowed.contains(&dependency.as_str()), "{room} imports {dependency}");
+        }
+    }
+}
+
+#[test]
+fn invariant_1_pure_graph_and_plan_reach_no_clock_file_thread_or_environment() {
+    let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "rayon", "SystemTime", "Instant"];
+    assert_free_of(&["units", "graph", "plan"], &forbidden);
+    for room in ["units", "graph", "plan"] {
+        let known = ["units", "graph", "serde", "serde_json", "strsim", "thiserror"];
+        for dependency in dependencies(room) {
+            assert!(known.contains(&dependency.as_str()), "{room} depends on {dependency}");
+        }
+    }
+}
+
+#[test]
+fn invariant_8_only_plimsoll_knows_terminals_html_or_http() {
+    let below = ["units", "graph", "plan", "exec", "data", "telemetry", "train"];
+    assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
+    let terminals = ["clap", "indicatif", "comfy-table", "ctrlc", "crossterm", "hyper", "axum", "tiny_http"];
+    for room in below {
+        for dependency in dependencies(room) {
+            assert!(!terminals.contains(&dependency.as_str()), "{room} depends on {dependency}");
+        }
+    }
+}
