@@ -216,9 +216,12 @@ fn scratch_of(plan: &mut Plan) -> (&mut Region, TensorId) {
     (step.scratch.as_mut().expect("just found"), step.inputs[0])
 }
 
+/// What is done to a plan.
+type Damage = fn(&mut Plan);
+
 #[test]
 fn every_kind_of_damage_stops_the_null_device() {
-    let kinds: &[(&str, fn(&mut Plan))] = &[
+    let kinds: &[(&str, Damage)] = &[
         ("two activations that wait for the backward pass", |p| lay_over(p, "h0/mlp/linear", "h1/mlp/linear")),
         ("an activation on weights", |p| lay_over(p, "h0/mlp/linear", "transformer.wte.weight")),
         ("weights on their gradient", |p| {

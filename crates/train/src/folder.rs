@@ -68,6 +68,11 @@ impl RunFolder {
         self.path.join("config.yaml")
     }
 
+    /// The model, as `transformers` reads it.
+    pub fn model(&self) -> PathBuf {
+        self.path.join("config.json")
+    }
+
     /// Where every byte was to be.
     pub fn plan(&self) -> PathBuf {
         self.path.join("plan.json")

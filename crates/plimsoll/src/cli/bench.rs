@@ -99,6 +99,7 @@ impl BenchArgs {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
         };
+        self.budget.check_free(&found.plan)?;
         let plan = PlanSummary::from(&found.plan);
         let parameters = found.plan.parameters;
         let mut engine = Engine::new(Box::new(CpuDevice::new()), &found.graph, found.plan)?;

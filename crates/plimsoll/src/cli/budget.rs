@@ -1,7 +1,9 @@
 //! The flags of the budget, and what it comes to.
 
 use super::Failure;
+use super::failure::exit_code;
 use super::options::margin;
+use ::plan::Plan;
 use clap::Args;
 use telemetry::available_memory;
 use units::Bytes;
@@ -54,6 +56,18 @@ impl BudgetArgs {
         }
         let bytes = total - self.vram_margin;
         Ok(Budget { bytes, total, margin: self.vram_margin, is_all_free: self.vram.is_none() })
+    }
+
+    /// A budget is a promise only if the memory is there. Errors: the plan takes more than is free.
+    pub(super) fn check_free(&self, plan: &Plan) -> Result<(), Failure> {
+        match available_memory() {
+            Some(free) if plan.peak() > free => {
+                let message = format!("the plan takes {}, but only {free} of memory is free", plan.peak());
+                let fitting = (free.as_f64() / Bytes::gib(1).as_f64() * 100.0).floor() / 100.0;
+                Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint(format!("`--vram {fitting}` plans for that")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Threads asked for, or all cores. Errors: more than can make sense.

@@ -1,0 +1,229 @@
+//! The flags of `plimsoll train`, and what they come to: model, request, schedule.
+
+use crate::cli::Failure;
+use crate::cli::budget::{Budget, BudgetArgs};
+use crate::cli::model::{self, Chosen};
+use crate::cli::options::{RecomputeLevel, number_from_zero, positive_count, positive_number, positive_size, rate};
+use crate::cli::train::PREFILL;
+use ::plan::{Found, Request};
+use ::train::{Length, RunFolder, Schedule, TrainerConfig};
+use clap::Args;
+use data::{Batches, Tokenizer};
+use graph::{DeviceKind, Optimizer, Target};
+use std::path::{Path, PathBuf};
+use units::Seconds;
+
+/// Tokens of held-out text that an evaluation takes by default.
+const EVAL_TOKENS: u64 = 16_384;
+
+/// Steps of a run whose length was not asked for: with `nano`, one to two minutes on two cores.
+const DEFAULT_STEPS: u64 = 1000;
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    /// Text: files, folders or globs; `.jsonl`, `.gz` and `.zst` too [default: the Rust sources that cargo downloaded]
+    #[arg(long, visible_alias = "data-dir", value_name = "PATH", num_args = 1..)]
+    pub(super) data: Vec<String>,
+    /// Field of a `.jsonl` line that holds the text
+    #[arg(long, value_name = "NAME", default_value = data::DEFAULT_TEXT_FIELD)]
+    pub(super) text_field: String,
+    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the model was made for]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub(super) tokenizer: Option<String>,
+    /// nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or the path of a config.json [default: nano]
+    #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH")]
+    pub(super) model: Option<String>,
+    /// Start from the weights in this folder: one of our checkpoints, or one saved by `transformers`
+    #[arg(long, value_name = "PATH")]
+    pub(super) init: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) budget: BudgetArgs,
+    /// Tokens of a sample [default: the model's positions, at most 1024]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub(super) seq_len: Option<usize>,
+    /// Samples of an optimizer step [default: 32 for nano, else 4]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub(super) global_batch: Option<usize>,
+    /// Samples at a time: a divisor of the global batch, or `auto` for the largest that fits [default: auto]
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size)]
+    pub(super) micro_batch: Option<AutoOr>,
+    /// Micro-batches of a step, instead of the global batch
+    #[arg(long, value_name = "N", value_parser = positive_size, conflicts_with = "global_batch")]
+    pub(super) gradient_accumulation_steps: Option<usize>,
+    /// Optimizer steps
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) max_steps: Option<u64>,
+    /// Passes over the training text
+    #[arg(long, value_name = "X", value_parser = positive_number, conflicts_with = "max_steps")]
+    pub(super) epochs: Option<f64>,
+    /// Time spent training: `90s`, `5m`, `1h30m`
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["max_steps", "epochs"])]
+    pub(super) duration: Option<Seconds>,
+    /// Peak learning rate [default: 4e-3 for nano, else 3e-4]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    pub(super) learning_rate: Option<f64>,
+    /// Steps of linear warm-up; a cosine to a tenth of the peak follows [default: a tenth of the run, at most 100]
+    #[arg(long, value_name = "N", value_parser = units::parse_count)]
+    pub(super) warmup_steps: Option<u64>,
+    /// Part of the peak rate that is left at the end
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.1")]
+    pub(super) final_lr_part: f64,
+    /// Decoupled weight decay, off norms and biases
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.1")]
+    pub(super) weight_decay: f64,
+    /// Decay of AdamW's first moment
+    #[arg(long, value_name = "X", value_parser = rate, default_value = "0.9")]
+    pub(super) beta1: f32,
+    /// Decay of AdamW's second moment
+    #[arg(long, value_name = "X", value_parser = rate, default_value = "0.95")]
+    pub(super) beta2: f32,
+    /// AdamW's epsilon
+    #[arg(long, value_name = "X", value_parser = positive_number, default_value = "1e-8")]
+    pub(super) adam_eps: f64,
+    /// Largest norm of the gradient; 0 turns clipping off
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "1")]
+    pub(super) grad_clip: f64,
+    /// Dropout rate everywhere [default: the model's]
+    #[arg(long, value_name = "X", value_parser = rate)]
+    pub(super) dropout: Option<f32>,
+    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
+    pub(super) recompute: RecomputeLevel,
+    /// Seed of weights, data order and dropout
+    #[arg(long, value_name = "N", default_value = "1337")]
+    pub(super) seed: u64,
+    /// Steps between held-out losses; 0: only at the end
+    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "100")]
+    pub(super) eval_every: u64,
+    /// Held-out samples that a held-out loss is taken over [default: 16,384 tokens of them]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) eval_samples: Option<u64>,
+    /// Steps between checkpoints; 0: only at the end
+    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "200")]
+    pub(super) checkpoint_every: u64,
+    /// Checkpoints that are kept
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "3")]
+    pub(super) keep_checkpoints: usize,
+    /// Tokens of the sample that is written at the end; 0: none
+    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "256")]
+    pub(super) sample_tokens: u64,
+    /// `auto`: go on from the newest whole checkpoint, or begin if there is none; or the path of a run or a checkpoint
+    #[arg(long, value_name = "auto|PATH")]
+    pub(super) resume: Option<String>,
+    /// Name of the run and of its folder [default: the model's name and a number]
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// Where runs are kept
+    #[arg(long, value_name = "PATH", default_value = "runs")]
+    pub(super) runs_dir: PathBuf,
+    /// Where tokenized text is kept [default: plimsoll in the user's cache folder]
+    #[arg(long, value_name = "PATH")]
+    pub(super) cache_dir: Option<PathBuf>,
+    /// YAML file of settings; flags win over it
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Print report.json to stdout at the end
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `auto` or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AutoOr {
+    Auto,
+    Size(usize),
+}
+
+fn auto_or_size(text: &str) -> Result<AutoOr, String> {
+    if text.eq_ignore_ascii_case("auto") { Ok(AutoOr::Auto) } else { positive_size(text).map(AutoOr::Size) }
+}
+
+impl TrainArgs {
+    pub(super) fn choose_model(&self) -> Result<Chosen, Failure> {
+        match (&self.model, &self.init) {
+            (Some(name), None) => model::open(name),
+            (None, None) => model::open("nano"),
+            (Some(name), Some(_)) if Path::new(name).exists() => model::open(name),
+            (_, Some(folder)) => model::open(&folder.join("config.json").to_string_lossy()),
+        }
+    }
+
+    pub(super) fn request(
+        &self,
+        chosen: &Chosen,
+        seq_len: usize,
+        budget: &Budget,
+        threads: usize,
+    ) -> Result<Request, Failure> {
+        let micro_batch = match self.micro_batch {
+            Some(AutoOr::Size(size)) => Some(size),
+            Some(AutoOr::Auto) | None => None,
+        };
+        let global_batch = match (self.global_batch, self.gradient_accumulation_steps, micro_batch) {
+            (Some(global), _, _) => global,
+            (None, Some(steps), micro) => steps.saturating_mul(micro.unwrap_or(1)),
+            (None, None, Some(micro)) => micro.max(self.default_global_batch(chosen)).next_multiple_of(micro),
+            (None, None, None) => self.default_global_batch(chosen),
+        };
+        Ok(Request {
+            model: chosen.config.clone(),
+            optimizer: Optimizer {
+                beta1: self.beta1,
+                beta2: self.beta2,
+                eps: self.adam_eps as f32,
+                weight_decay: self.weight_decay as f32,
+                grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
+            },
+            global_batch,
+            micro_batch,
+            seq_len,
+            budget: budget.bytes,
+            target: Target { device: DeviceKind::Cpu, threads },
+            recompute: self.recompute.into(),
+            evaluates: true,
+            sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
+        })
+    }
+
+    pub(super) fn default_global_batch(&self, chosen: &Chosen) -> usize {
+        if chosen.name == "nano" { 32 } else { 4 }
+    }
+
+    pub(super) fn trainer_config(
+        &self,
+        folder: &RunFolder,
+        chosen: &Chosen,
+        tokenizer: &Tokenizer,
+        batches: &Batches,
+        found: &Found,
+    ) -> TrainerConfig {
+        let is_nano = chosen.name == "nano";
+        let length = match (self.max_steps, self.epochs, self.duration) {
+            (Some(steps), _, _) => Length::MaxSteps(steps),
+            (_, Some(epochs), _) => Length::Epochs(epochs),
+            (_, _, Some(time)) => Length::Duration(time),
+            (None, None, None) => Length::MaxSteps(DEFAULT_STEPS),
+        };
+        let steps_per_epoch = batches.windows.training() as f64 / found.plan.global_batch as f64;
+        let tenth = length.last_step(steps_per_epoch).map_or(100, |last| last / 10);
+        let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
+        let every = |n: u64| (n > 0).then_some(n);
+        TrainerConfig {
+            name: name.into_owned(),
+            model_name: chosen.name.clone(),
+            model: chosen.config.clone(),
+            length,
+            schedule: Schedule {
+                learning_rate: self.learning_rate.unwrap_or(if is_nano { 4e-3 } else { 3e-4 }),
+                warmup_steps: self.warmup_steps.unwrap_or(tenth.min(100)),
+                final_part: self.final_lr_part,
+            },
+            seed: self.seed,
+            eval_every: every(self.eval_every),
+            eval_samples: self.eval_samples.unwrap_or((EVAL_TOKENS / found.plan.seq_len as u64).max(1)),
+            checkpoint_every: every(self.checkpoint_every),
+            keep_checkpoints: self.keep_checkpoints,
+            tokenizer: tokenizer.spec().to_string(),
+        }
+    }
+}

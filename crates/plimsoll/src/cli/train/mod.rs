@@ -1,0 +1,200 @@
+//! `plimsoll train`: train or fine-tune a model. The main job.
+
+mod args;
+mod folder;
+mod text;
+
+pub(super) use args::TrainArgs;
+pub(super) use folder::resumed_config;
+
+use super::budget::Budget;
+use super::failure::{exit_code, io_failure};
+use super::model::Chosen;
+use super::{Failure, in_pool};
+use crate::report::{Live, misfit_failure, plan_table, sample_text, summary};
+use ::plan::{Found, search};
+use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
+use data::{Batches, Tokenizer, TokenizerSpec};
+use exec::CpuDevice;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Tokens that a prompt is read at a time.
+pub(super) const PREFILL: usize = 32;
+
+pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
+    let threads = args.budget.threads()?;
+    in_pool(threads, || Session::prepare(args, threads)?.train())
+}
+
+/// Everything that was resolved before the first step.
+struct Session {
+    args: TrainArgs,
+    budget: Budget,
+    chosen: Chosen,
+    tokenizer: Tokenizer,
+    batches: Batches,
+    found: Found,
+    folder: RunFolder,
+    start: Start,
+    trainer: TrainerConfig,
+}
+
+impl Session {
+    fn prepare(args: TrainArgs, threads: usize) -> Result<Self, Failure> {
+        let budget = args.budget.budget()?;
+        let mut chosen = args.choose_model()?;
+        let spec = args.tokenizer.clone().unwrap_or_else(|| chosen.default_tokenizer().to_owned());
+        let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        let seq_len = args.seq_len.unwrap_or_else(|| chosen.default_seq_len());
+        chosen.fit(args.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
+        if let Some(rate) = args.dropout {
+            chosen.config.set_dropout(rate);
+        }
+        let request = args.request(&chosen, seq_len, &budget, threads)?;
+        let found = match search(&request)? {
+            Ok(found) => found,
+            Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
+        };
+        args.budget.check_free(&found.plan)?;
+        let (folder, start) = args.open_folder(&chosen.name)?;
+        let batches = args.open_data(&tokenizer, seq_len)?;
+        let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &batches, &found);
+        Ok(Self { args, budget, chosen, tokenizer, batches, found, folder, start, trainer })
+    }
+
+    fn train(self) -> Result<u8, Failure> {
+        let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
+        let config = serde_saphyr::to_string(&self.resolved())
+            .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
+        let files = [
+            (self.folder.plan(), plan_json),
+            (self.folder.config(), config.into_bytes()),
+            (self.folder.model(), self.chosen.config.to_json().into_bytes()),
+        ];
+        for (path, contents) in files {
+            self.folder.write(&path, &contents).map_err(::train::TrainError::from)?;
+        }
+        eprintln!("{}", plan_table(&self.chosen.name, &self.found, &self.budget.describe()));
+        let mut engine = Engine::new(Box::new(CpuDevice::new()), &self.found.graph, self.found.plan.clone())?;
+        let stop = stop_on_signals()?;
+        let mut live = Live::new(self.found.plan.peak_bytes);
+        let run = Trainer {
+            engine: &mut engine,
+            batches: &self.batches,
+            folder: &self.folder,
+            config: &self.trainer,
+            view: &mut live,
+            stop: &stop,
+        };
+        let (ending, mut report, newest) = run.run(&self.start)?;
+        live.finish();
+        if ending == Ending::Finished && self.args.sample_tokens > 0 {
+            let text = self.write_sample(&mut engine)?;
+            eprintln!("{}", sample_text(&text));
+            report.measured.peak_bytes = engine.memory().high_water_bytes;
+        }
+        eprintln!("{}", summary(&report, newest.as_deref(), self.folder.path()));
+        if self.args.json {
+            println!("{}", serde_json::to_string_pretty(&report).expect("a report is plain data"));
+        }
+        let resume = format!("plimsoll train --resume {}", self.folder.path().display());
+        match ending {
+            Ending::Finished => Ok(exit_code::DONE),
+            Ending::Interrupted => {
+                eprintln!("interrupted; this resumes the run:\n  {resume}");
+                Ok(exit_code::INTERRUPTED)
+            }
+            Ending::Diverged => Err(Failure::new(
+                exit_code::DIVERGED,
+                "loss or gradient stopped being numbers; the weights were not touched by that step",
+            )
+            .hint(format!("a lower `--learning-rate` or a longer warm-up; from the last checkpoint: {resume}"))),
+        }
+    }
+
+    /// The settings of this run as a file of settings: what resuming needs to be the same run.
+    fn resolved(&self) -> Map<String, Value> {
+        let (args, trainer, plan) = (&self.args, &self.trainer, &self.found.plan);
+        let (key, length) = match trainer.length {
+            Length::MaxSteps(steps) => ("max_steps", json!(steps)),
+            Length::Epochs(epochs) => ("epochs", json!(epochs)),
+            Length::Duration(time) => ("duration", json!(format!("{}s", time.0))),
+        };
+        let mut settings = json!({
+            "name": trainer.name,
+            "tokenizer": trainer.tokenizer,
+            "model": if self.chosen.is_preset { json!(self.chosen.name) } else { json!(self.folder.model()) },
+            "seq_len": plan.seq_len,
+            "global_batch": plan.global_batch,
+            "micro_batch": plan.micro_batch,
+            key: length,
+            "text_field": args.text_field,
+            "learning_rate": trainer.schedule.learning_rate,
+            "warmup_steps": trainer.schedule.warmup_steps,
+            "final_lr_part": trainer.schedule.final_part,
+            "weight_decay": args.weight_decay,
+            "beta1": args.beta1.to_string(),
+            "beta2": args.beta2.to_string(),
+            "adam_eps": args.adam_eps,
+            "grad_clip": args.grad_clip,
+            "seed": trainer.seed,
+            "recompute": args.recompute.to_string(),
+            "eval_every": args.eval_every,
+            "eval_samples": trainer.eval_samples,
+            "checkpoint_every": args.checkpoint_every,
+            "keep_checkpoints": args.keep_checkpoints,
+            "sample_tokens": args.sample_tokens,
+        });
+        let map = settings.as_object_mut().expect("an object literal");
+        if !args.data.is_empty() {
+            map.insert("data".into(), json!(args.data));
+        }
+        if let Some(rate) = args.dropout {
+            map.insert("dropout".into(), json!(rate.to_string()));
+        }
+        if let Some(vram) = args.budget.vram {
+            map.insert("vram".into(), json!(format!("{}b", vram.0)));
+            map.insert("vram_margin".into(), json!(format!("{}b", args.budget.vram_margin.0)));
+        }
+        if let Some(threads) = args.budget.threads {
+            map.insert("threads".into(), json!(threads));
+        }
+        map.clone()
+    }
+
+    /// Continues the beginning of held-out text.
+    fn write_sample(&self, engine: &mut Engine) -> Result<[String; 2], Failure> {
+        let length = (self.found.plan.seq_len / 2).clamp(1, 32);
+        let store = &self.batches.store;
+        let windows = &self.batches.windows;
+        let start = if windows.held_out() > 0 { windows.held_out_start(0) } else { 0 };
+        let mut prompt = vec![0; length.min(store.len() as usize)];
+        store.read(start, &mut prompt);
+        let prompt = prompt.into_iter().map(|id| id as u32).collect::<Vec<_>>();
+        let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 0.95, seed: self.trainer.seed };
+        let mut written = Vec::new();
+        let (most, vocab) = (self.args.sample_tokens as usize, self.tokenizer.vocab_size());
+        Writer::new(engine).write(&prompt, most, vocab, self.tokenizer.separator(), &sampling, &mut |token| {
+            written.push(token);
+            true
+        })?;
+        let text = |ids: &[u32]| String::from_utf8_lossy(&self.tokenizer.decode(ids)).into_owned();
+        Ok([text(&prompt), text(&written)])
+    }
+}
+
+/// The first interrupt asks the run to stop after its step, the second leaves at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    let handler = move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(exit_code::INTERRUPTED));
+        }
+        eprintln!("\nstopping after this step, then a checkpoint; once more leaves at once");
+    };
+    ctrlc::set_handler(handler).map_err(std::io::Error::other).map_err(io_failure("signals can't be handled"))?;
+    Ok(stop)
+}
