@@ -6,5 +6,6 @@
 
 pub mod cli;
 pub mod report;
+mod streams;
 
 pub use {data, exec, graph, plan, telemetry, train, units};

@@ -1,5 +1,6 @@
 //! A run's folder: where its files lie, and the lock that keeps a second process out of it.
 
+use crate::checkpoint::list;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -52,10 +53,16 @@ impl RunFolder {
             Err(TryLockError::Error(e)) => return Err(io(&lock_path, e)),
         }
         let folder = Self { path: path.to_owned(), _lock: lock };
-        if !resume && folder.journal().exists() {
+        if !resume && folder.holds_a_run() {
             return Err(FolderError::Exists { path: path.to_owned() });
         }
         Ok(folder)
+    }
+
+    /// Whether a run got as far as to say or to save something. One that was refused at its start leaves a folder that
+    /// another may take.
+    fn holds_a_run(&self) -> bool {
+        self.journal().metadata().is_ok_and(|journal| journal.len() > 0) || !list(&self.checkpoints()).is_empty()
     }
 
     /// The folder.
@@ -120,6 +127,9 @@ mod tests {
         let path = parent.path().join("run");
         let first = RunFolder::open(&path, false).expect("a new folder");
         assert!(matches!(RunFolder::open(&path, true), Err(FolderError::InUse { .. })));
+        first.write(&first.journal(), b"").expect("written");
+        drop(first);
+        let first = RunFolder::open(&path, false).expect("a folder whose run never began");
         first.write(&first.journal(), b"{}\n").expect("written");
         drop(first);
         assert!(matches!(RunFolder::open(&path, false), Err(FolderError::Exists { .. })));

@@ -21,4 +21,4 @@ pub use folder::{FolderError, RunFolder};
 pub use generate::{Sampling, Writer, choose};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
 pub use schedule::{Length, Progress, Schedule};
-pub use trainer::{Ending, Start, Trainer, TrainerConfig};
+pub use trainer::{Ending, Start, Started, Trainer, TrainerConfig};

@@ -105,10 +105,29 @@ impl Session {
     }
 }
 
-impl Trainer<'_> {
+/// A run whose weights are in place and which has made no step yet.
+pub struct Started<'a> {
+    trainer: Trainer<'a>,
+    session: Session,
+}
+
+impl Started<'_> {
     /// Runs to the end, to an interrupt or to a divergence; writes report.json; returns the newest checkpoint too.
-    /// Errors: the start can't be used, the device fails. A checkpoint that can't be written is an event, not an error.
-    pub fn run(mut self, start: &Start) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+    /// Errors: the device fails. A checkpoint that can't be written is an event, not an error.
+    pub fn run(self) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+        self.trainer.go_on(self.session)
+    }
+}
+
+impl<'a> Trainer<'a> {
+    /// [`Trainer::start`] and [`Started::run`].
+    pub fn run(self, start: &Start) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+        self.start(start)?.run()
+    }
+
+    /// Puts the weights in place, or all of an earlier session's state. A start that is refused leaves the run's folder
+    /// as it is. Errors: the start can't be used, there is nothing to train on.
+    pub fn start(mut self, start: &Start) -> Result<Started<'a>, TrainError> {
         let training = self.batches.windows.training();
         if training == 0 {
             return Err(TrainError::NothingToTrainOn { tokens: self.batches.store.len() });
@@ -117,7 +136,12 @@ impl Trainer<'_> {
         if tokenizer > model {
             return Err(TrainError::Vocabulary { tokenizer, model });
         }
-        let mut session = self.begin(start)?;
+        let session = self.begin(start)?;
+        Ok(Started { trainer: self, session })
+    }
+
+    fn go_on(mut self, mut session: Session) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+        let training = self.batches.windows.training();
         let steps_per_epoch = training as f64 / self.engine.plan().global_batch as f64;
         let last_step = self.config.length.last_step(steps_per_epoch);
         let plan = self.engine.plan();

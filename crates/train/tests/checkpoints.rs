@@ -397,6 +397,20 @@ fn tensors_that_do_not_fit_the_model_are_named() {
     }
 }
 
+/// Foreign weights come without checksums; ours have them, and are not loaded if they don't match.
+#[test]
+fn our_own_weights_must_match_their_checksum() {
+    let (_parent, checkpoints) = run(&Setup { steps: 1, ..three_steps() });
+    let checkpoint = path_of(&checkpoints, 1);
+    let mut engine = Setup::default().engine();
+    fs::remove_file(checkpoint.join(OPTIMIZER_FILE)).expect("moments, which weights don't need");
+    assert_eq!(kind(load_weights(&mut engine, &checkpoint)).0, "accepted");
+    spoil(&checkpoint);
+    assert_eq!(kind(load_weights(&mut engine, &checkpoint)).0, "damaged");
+    fs::remove_file(checkpoint.join(STATE_FILE)).expect("checksums");
+    assert_eq!(kind(load_weights(&mut engine, &checkpoint)).0, "accepted");
+}
+
 #[test]
 fn what_is_no_file_is_an_error_of_the_system() {
     let mut engine = Setup::default().engine();

@@ -14,15 +14,15 @@ pub(super) fn run(op: &ops::AdamW, mut call: Call) {
         return;
     }
     let [weight, m, v] = call.take_outputs();
-    let rate = call.scalars.learning_rate;
+    let rate = f64::from(call.scalars.learning_rate);
     let corrections = [op.beta1, op.beta2].map(|beta| 1.0 - f64::from(beta).powf(call.scalars.step as f64));
     let step = Step {
         factor,
         beta1: op.beta1,
         beta2: op.beta2,
         eps: op.eps,
-        decay: 1.0 - rate * op.weight_decay,
-        size: (f64::from(rate) / corrections[0]) as f32,
+        decay: (1.0 - rate * f64::from(op.weight_decay)) as f32,
+        size: (rate / corrections[0]) as f32,
         root_correction: (1.0 / corrections[1].sqrt()) as f32,
     };
     let parts = weight

@@ -13,7 +13,7 @@
 //! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
-use super::dropout::{Mask, drop_columns};
+use super::dropout::{Columns, Mask, drop_columns};
 use super::gemm::{Matrix, MatrixMut, product};
 use super::math::{exp, update};
 use super::parallel;
@@ -39,7 +39,7 @@ pub(super) fn run(op: &ops::Attention, mut call: Call) {
             let mut factors = [0.0; BLOCK];
             softmax(scores, &mut lse[block.queries.clone()], &mut factors[..block.queries.len()]);
             if let Some(mask) = &mask {
-                drop_columns(scores, block.queries.len(), mask, head.sample, head.element(block.queries.start), time);
+                drop_columns(scores, &head.columns(&block), mask);
             }
             let probabilities = Matrix::new(scores, block.keys, block.queries.len()).transposed();
             let mut y = y.rows(block.queries);
@@ -55,9 +55,9 @@ pub(super) fn run(op: &ops::Attention, mut call: Call) {
 
 /// One head of one sample.
 pub(super) struct Head<'a> {
-    pub(super) sample: usize,
+    sample: usize,
     index: usize,
-    pub(super) time: usize,
+    time: usize,
     causal: bool,
     block_queries: usize,
     /// (T, D) each.
@@ -97,9 +97,10 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Number of a query's first probability among all of its sample, by which dropout knows it.
-    pub(super) fn element(&self, query: usize) -> u64 {
-        ((self.index * self.time + query) * self.time) as u64
+    /// The numbers by which dropout knows the probabilities of a block: of head h, query i and key j, (h·T + i)·T + j.
+    pub(super) fn columns(&self, block: &Block) -> Columns {
+        let first = (self.index * self.time + block.queries.start) * self.time;
+        Columns { sample: self.sample, count: block.queries.len(), first, step: self.time }
     }
 
     /// The scores of a block (keys, queries), at the beginning of `scratch`.

@@ -84,14 +84,7 @@ impl Item<'_> {
 
         probabilities(scores, &self.lse[block.queries.clone()]);
         if let Some(mask) = self.mask {
-            mark_columns(
-                scores,
-                columns,
-                mask,
-                self.head.sample,
-                self.head.element(block.queries.start),
-                self.head.time,
-            );
+            mark_columns(scores, &self.head.columns(block), mask);
             keep_unmarked(other, scores, mask.scale);
             product(&mut dv, accumulate, 1.0, Matrix::new(other, keys, columns), dy, 1);
         } else {

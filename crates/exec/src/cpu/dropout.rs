@@ -1,5 +1,6 @@
 //! Dropout: elements zeroed by a mask that is drawn anew wherever it is needed, here and in attention.
 
+use super::attention::BLOCK;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -20,7 +21,7 @@ pub(super) fn run(op: &ops::Dropout, mut call: Call) {
     let chunks = y.chunks_exact_mut(sample_size).enumerate().flat_map(chunks_of_sample).collect::<Vec<_>>();
     parallel::for_each(8 * elements, chunks.into_par_iter(), |(sample, first, y)| {
         let x = x.map(|x| &x[sample * sample_size + first..][..y.len()]);
-        drop_out(y, x, &mask, sample, first as u64);
+        drop_out(y, x, &mask, sample, first);
     });
 }
 
@@ -44,71 +45,61 @@ impl Mask {
     }
 
     /// y = x with what is dropped zeroed and the rest scaled; y holds x if that is not given. Both begin at element
-    /// `first` of the micro-batch's sample `sample`.
+    /// `first` of the micro-batch's sample `sample`. Panics if that is not the first of a quad.
     #[inline(always)]
-    fn apply(&self, y: &mut [f32], x: Option<&[f32]>, sample: usize, first: u64) {
+    fn apply(&self, y: &mut [f32], x: Option<&[f32]>, sample: usize, first: usize) {
         /// Quads of words drawn at a time, so that the generator's rounds run on whole vectors.
         const QUADS: usize = 32;
+        /// On whole cache lines, so that a vector which is read was written as one.
         #[repr(align(64))]
         struct Words([[u32; 4]; QUADS]);
         let mut words = Words([[0; 4]; QUADS]);
-        let (mut done, mut quad, mut skipped) = (0, (first / 4) as u32, (first % 4) as usize);
-        while done < y.len() {
-            for (offset, words) in words.0.iter_mut().enumerate() {
-                *words = self.draw(sample, quad.wrapping_add(offset as u32));
+        assert!(first % 4 == 0, "element {first} begins no quad");
+        for (part, y) in y.chunks_mut(4 * QUADS).enumerate() {
+            let start = part * 4 * QUADS;
+            for (quad, words) in words.0.iter_mut().enumerate() {
+                *words = self.draw(sample, ((first + start) / 4 + quad) as u32);
             }
-            let words = &words.0.as_flattened()[skipped..];
-            let now = done..y.len().min(done + words.len());
+            let words = words.0.as_flattened();
             match x {
                 Some(x) => {
-                    for ((y, &x), &word) in y[now.clone()].iter_mut().zip(&x[now.clone()]).zip(words) {
-                        *y = self.keep(x, word);
+                    for ((y, &x), &word) in y.iter_mut().zip(&x[start..]).zip(words) {
+                        *y = x * self.factor(word);
                     }
                 }
                 None => {
-                    for (y, &word) in y[now.clone()].iter_mut().zip(words) {
-                        *y = self.keep(*y, word);
+                    for (y, &word) in y.iter_mut().zip(words) {
+                        *y *= self.factor(word);
                     }
                 }
             }
-            (done, quad, skipped) = (now.end, quad.wrapping_add(QUADS as u32), 0);
         }
     }
 
+    /// What an element with this random word is multiplied by. A choice between the product and zero would be compiled
+    /// to a load that waits for the random word, and so could not run ahead of the generator.
     #[inline(always)]
-    fn keep(&self, value: f32, word: u32) -> f32 {
-        if word >= self.threshold { value * self.scale } else { 0.0 }
+    fn factor(&self, word: u32) -> f32 {
+        if word >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// For a matrix that lies across the elements, so that row r of column c is element `first + c * step + r`: replaces
-    /// each value by what `rule` makes of it and of its random word. Panics if there are more than `COLUMNS` columns.
+    /// Replaces each of the values (rows, columns) by what `rule` makes of it and of its random word.
     #[inline(always)]
-    fn apply_to_columns(
-        &self,
-        values: &mut [f32],
-        columns: usize,
-        sample: usize,
-        [first, step]: [u64; 2],
-        rule: impl Fn(f32, u32) -> f32,
-    ) {
-        const COLUMNS: usize = 64;
-        let mut words = [[0; COLUMNS]; 4];
-        assert!(columns <= COLUMNS, "{columns} columns");
+    fn apply_to_columns(&self, values: &mut [f32], columns: &Columns, rule: impl Fn(f32, u32) -> f32) {
+        let Columns { sample, count, first, step } = *columns;
+        let mut words = [[0; BLOCK]; 4];
+        // Where all columns begin with a quad, one draw serves four rows of a column.
         let aligned = first % 4 == 0 && step % 4 == 0;
-        for (row, values) in values.chunks_exact_mut(columns).enumerate() {
+        for (row, values) in values.chunks_exact_mut(count).enumerate() {
             if aligned && row % 4 == 0 {
-                // One draw serves four rows of a column.
-                for column in 0..columns {
-                    let quad = (first + column as u64 * step + row as u64) / 4;
-                    let drawn = self.draw(sample, quad as u32);
-                    for (words, drawn) in words.iter_mut().zip(drawn) {
-                        words[column] = drawn;
-                    }
+                let [a, b, c, d] = words.each_mut().map(|words| &mut words[..count]);
+                for (column, (((a, b), c), d)) in a.iter_mut().zip(b).zip(c).zip(d).enumerate() {
+                    [*a, *b, *c, *d] = self.draw(sample, ((first + column * step + row) / 4) as u32);
                 }
             } else if !aligned {
-                for column in 0..columns {
-                    let element = first + column as u64 * step + row as u64;
-                    words[row % 4][column] = self.draw(sample, (element / 4) as u32)[(element % 4) as usize];
+                for column in 0..count {
+                    let element = first + column * step + row;
+                    words[row % 4][column] = self.draw(sample, (element / 4) as u32)[element % 4];
                 }
             }
             for (value, &word) in values.iter_mut().zip(&words[row % 4]) {
@@ -124,37 +115,28 @@ impl Mask {
     }
 }
 
+/// Which elements of a sample a matrix holds that lies across them: row r of column c is `first + c * step + r`.
+pub(super) struct Columns {
+    /// Number of the sample in the micro-batch.
+    pub(super) sample: usize,
+    /// Number of columns, at most [`BLOCK`].
+    pub(super) count: usize,
+    pub(super) first: usize,
+    pub(super) step: usize,
+}
+
 vectorized! {
-    fn drop_out<S: Simd>(simd: S, y: &mut [f32], x: Option<&[f32]>, mask: &Mask, sample: usize, first: u64) {
+    fn drop_out<S: Simd>(simd: S, y: &mut [f32], x: Option<&[f32]>, mask: &Mask, sample: usize, first: usize) {
         mask.apply(y, x, sample, first);
     }
 
-    /// Zeroes what the mask drops of probabilities (keys, queries), and scales the rest. The first is element `first`
-    /// of its sample, and those of a query are `time` after those of the one before.
-    pub(super) fn drop_columns<S: Simd>(
-        simd: S,
-        values: &mut [f32],
-        queries: usize,
-        mask: &Mask,
-        sample: usize,
-        first: u64,
-        time: usize,
-    ) {
-        let rule = |value, word| mask.keep(value, word);
-        mask.apply_to_columns(values, queries, sample, [first, time as u64], rule);
+    /// Zeroes what the mask drops of a block of probabilities, and scales the rest.
+    pub(super) fn drop_columns<S: Simd>(simd: S, values: &mut [f32], columns: &Columns, mask: &Mask) {
+        mask.apply_to_columns(values, columns, |value, word| value * mask.factor(word));
     }
 
-    /// As [`drop_columns`], but turns the sign of what is dropped, and leaves the rest as it is.
-    pub(super) fn mark_columns<S: Simd>(
-        simd: S,
-        values: &mut [f32],
-        queries: usize,
-        mask: &Mask,
-        sample: usize,
-        first: u64,
-        time: usize,
-    ) {
-        let rule = |value: f32, word| if word >= mask.threshold { value } else { -value };
-        mask.apply_to_columns(values, queries, sample, [first, time as u64], rule);
+    /// Turns the sign of what the mask drops of a block of probabilities, and leaves the rest as it is.
+    pub(super) fn mark_columns<S: Simd>(simd: S, values: &mut [f32], columns: &Columns, mask: &Mask) {
+        mask.apply_to_columns(values, columns, |value, word| if word >= mask.threshold { value } else { -value });
     }
 }

@@ -112,9 +112,21 @@ fn assert_inside(length: usize, rows: usize, columns: usize, stride: usize) {
     assert!(rows == 0 || end <= length, "{rows} rows of {columns} elements, {stride} apart, in {length} elements");
 }
 
+/// Rows that the library is asked for at a time. It copies so many rows of `a`, some 500 columns at a time, to the heap,
+/// where no plan sees them: two megabytes, and not the hundred that all rows of a head's weight gradient would take.
+const ROWS: usize = 1024;
+
 /// into = scale · a b, added to what is there if `accumulate`. Runs on `workers` workers of the current pool; the
 /// result does not depend on their number. Panics if the extents don't match.
 pub(super) fn product(into: &mut MatrixMut, accumulate: bool, scale: f32, a: Matrix, b: Matrix, workers: usize) {
+    assert_eq!((a.rows, b.rows, b.columns), (into.rows, a.columns, into.columns), "extents of a product");
+    for first in (0..into.rows).step_by(ROWS) {
+        let rows = first..into.rows.min(first + ROWS);
+        product_of_strip(into.rows(rows.clone()), accumulate, scale, a.rows(rows), b, workers);
+    }
+}
+
+fn product_of_strip(into: MatrixMut, accumulate: bool, scale: f32, a: Matrix, b: Matrix, workers: usize) {
     let (rows, columns, inner) = (into.rows, into.columns, a.columns);
     assert_eq!((a.rows, b.rows, b.columns), (rows, inner, columns), "extents of a product");
     let parallelism = if workers > 1 { Parallelism::Rayon(workers) } else { Parallelism::None };

@@ -3,18 +3,22 @@
 /// Defines a function whose body is compiled for AVX-512, for AVX2 with FMA, and for the target's baseline; a call
 /// picks one by what pulp detects, and the body gets pulp's token of it. Plain loops over slices become vector code by
 /// themselves; sums, whose order the compiler must not change, are written with the token's operations.
-/// Whatever the body calls must be `#[inline(always)]`, or it would be compiled for the baseline only.
+/// Whatever the body calls must be `#[inline(always)]`, or it is compiled for the baseline only. That goes for closures
+/// too, which can't be marked: they may hold plain arithmetic, but no operations of the token.
 macro_rules! vectorized {
     ($(
         $(#[$meta:meta])*
-        $vis:vis fn $name:ident<$simd_type:ident: Simd>($simd:ident: $_:ident $(, $arg:ident: $ty:ty)* $(,)?)
+        $vis:vis fn $name:ident<$simd_type:ident: Simd>($simd:ident: $bound:ident $(, $arg:ident: $ty:ty)* $(,)?)
         $(-> $ret:ty)? $body:block
     )*) => {$(
         $(#[$meta])*
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            #[allow(unused_variables, reason = "plain loops need no token")]
-            fn body<$simd_type: pulp::Simd>($simd: $simd_type $(, $arg: $ty)*) $(-> $ret)? $body
+            fn body<$simd_type: pulp::Simd>($simd: $simd_type $(, $arg: $ty)*) $(-> $ret)? {
+                // Plain loops need no token.
+                let _ = $simd;
+                $body
+            }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]

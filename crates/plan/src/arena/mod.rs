@@ -15,14 +15,19 @@
 //! It knows nothing of tensors and graphs; sizes are plain bytes, times are the caller's ticks.
 
 mod bound;
+mod columns;
 mod compress;
 mod csv;
 mod csv_error;
 mod heuristic;
+mod nogoods;
 mod orders;
 mod place;
 mod problem;
+mod search;
 mod skyline;
+mod solver;
+mod strategy;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -32,4 +37,5 @@ pub use csv::{CsvProblem, MAX_TOTAL_BYTES, read_csv, write_csv};
 pub use csv_error::{CsvError, Place};
 pub use heuristic::pack;
 pub use problem::{Buffer, Lifespan, Problem, Solution};
+pub use solver::{Outcome, Status, solve};
 pub use validate::{Placed, Violation, validate};

@@ -30,16 +30,19 @@ pub(super) struct ArenaArgs {
 
 pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")))?;
+    let text =
+        std::fs::read_to_string(&args.file).map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")))?;
     let csv = read_csv(&text).map_err(|e| {
-        Failure::bad_input(format!("{name}: {e}")).hint("the format is a header `id,lower,upper,size` and a line a buffer")
+        Failure::bad_input(format!("{name}: {e}"))
+            .hint("the format is a header `id,lower,upper,size` and a line a buffer")
     })?;
     let start = Instant::now();
     let outcome = solve(&csv.problem, args.capacity, &mut || start.elapsed().as_secs_f64() >= args.time_limit.0);
     let milliseconds = start.elapsed().as_secs_f64() * 1e3;
     let (peak, bound) = (outcome.solution.peak, lower_bound(&csv.problem).bytes);
-    validate(&csv.problem, &outcome.solution, None)
-        .map_err(|e| Failure::device(format!("the packing is unsound: {e}")).hint("this is a bug of plimsoll; please report it"))?;
+    validate(&csv.problem, &outcome.solution, None).map_err(|e| {
+        Failure::device(format!("the packing is unsound: {e}")).hint("this is a bug of plimsoll; please report it")
+    })?;
     let optimal = peak == bound || outcome.status == Status::Optimal;
     if let Some(path) = &args.out {
         let text = write_csv(&csv, Some(&outcome.solution)).map_err(|e| Failure::bad_input(e.to_string()))?;
@@ -58,7 +61,10 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
         println!("{}", serde_json::to_string_pretty(&value).expect("plain data"));
     } else {
         let proof = if optimal { "the least possible" } else { "not proved to be the least" };
-        println!("{} buffers: peak {peak}, lower bound {bound}, {proof}, {milliseconds:.1} ms", csv.problem.buffers.len());
+        println!(
+            "{} buffers: peak {peak}, lower bound {bound}, {proof}, {milliseconds:.1} ms",
+            csv.problem.buffers.len()
+        );
     }
     match args.capacity {
         Some(capacity) if peak > capacity => {
@@ -66,7 +72,8 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
                 Status::Infeasible => "no packing can".to_owned(),
                 _ => format!("none was found in {} s", args.time_limit.0),
             };
-            let message = format!("{name} takes {peak}, the capacity is {capacity} (short {}); {reason}", peak - capacity);
+            let message =
+                format!("{name} takes {peak}, the capacity is {capacity} (short {}); {reason}", peak - capacity);
             Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint("a longer `--time-limit` or a larger `--capacity`"))
         }
         _ => Ok(exit_code::DONE),

@@ -2,9 +2,10 @@
 
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
-use super::options::{RecomputeLevel, positive_size};
+use super::options::{RecomputeLevel, positive_count, positive_size};
 use super::{Failure, in_pool, model};
 use crate::report::misfit_failure;
+use crate::streams::write_data;
 use ::plan::{Request, search};
 use ::train::{Engine, PlanSummary};
 use clap::Args;
@@ -15,6 +16,7 @@ use serde_json::json;
 use units::Bytes;
 
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(super) struct BenchArgs {
     /// Preset, or the path of a config.json; the sizes below change it
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "gpt2")]
@@ -52,13 +54,13 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
     recompute: RecomputeLevel,
     /// Steps that are timed
-    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "5")]
+    #[arg(long, value_name = "N", value_parser = positive_count, default_value = "5")]
     steps: u64,
     /// Steps before that
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "2")]
     warmup: u64,
     /// Seed
-    #[arg(long, value_name = "N", default_value = "1337")]
+    #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
     /// Print JSON
     #[arg(long)]
@@ -114,15 +116,24 @@ impl BenchArgs {
                 "loss": result.loss,
                 "threads": threads,
             });
-            println!("{}", serde_json::to_string_pretty(&value).expect("plain data"));
+            write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
             return Ok(exit_code::DONE);
         }
         let measured = &result.measured;
         let shown = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.1}"));
-        println!("{parameters} parameters, {} x {} tokens a step, {threads} threads", plan.global_batch, plan.seq_len);
-        println!("{} tokens/s, {} ms a step", shown(measured.tokens_per_s), shown(measured.step_ms_p50));
-        println!("planned {} bytes, measured {} bytes", plan.peak_bytes, measured.peak_bytes);
-        println!("peak resident size: {}", measured.peak_rss_bytes.map_or("-".to_owned(), |b| Bytes(b).to_string()));
+        let resident = measured.peak_rss_bytes.map_or("-".to_owned(), |b| Bytes(b).to_string());
+        write_data(format_args!(
+            "{parameters} parameters, {} x {} tokens a step, {threads} threads\n\
+             {} tokens/s, {} ms a step\n\
+             planned {} bytes, measured {} bytes\n\
+             peak resident size: {resident}",
+            plan.global_batch,
+            plan.seq_len,
+            shown(measured.tokens_per_s),
+            shown(measured.step_ms_p50),
+            plan.peak_bytes,
+            measured.peak_bytes
+        ))?;
         Ok(exit_code::DONE)
     }
 }

@@ -50,6 +50,11 @@ impl BudgetArgs {
                 Failure::bad_flag("this system does not say how much memory is free").hint("give a budget: `--vram 4`")
             })?,
         };
+        if total == Bytes::ZERO {
+            return Err(
+                Failure::bad_flag("a budget of 0 B holds nothing").hint("`--vram 12` is 12 GiB, `600MiB` is less")
+            );
+        }
         if self.vram_margin >= total {
             let message = format!("a margin of {} leaves nothing of {total}", self.vram_margin);
             return Err(Failure::bad_flag(message).hint("a smaller `--vram-margin` or a larger `--vram`"));

@@ -1,5 +1,6 @@
 //! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
 
+use crate::streams::talk;
 use ::plan::PlanError;
 use ::train::{FolderError, TrainError, checkpoint::CheckpointError};
 use data::DataError;
@@ -57,7 +58,7 @@ impl Failure {
         Self::new(exit_code::BAD_INPUT, message)
     }
 
-    pub(super) fn device(message: impl Into<String>) -> Self {
+    pub(crate) fn device(message: impl Into<String>) -> Self {
         Self::new(exit_code::DEVICE_FAILED, message)
     }
 
@@ -72,12 +73,14 @@ impl Failure {
             Message::Clap(error) => {
                 // Help and version are no failures and go to stdout; what can't be printed can't be helped.
                 let _ = error.print();
-                return ExitCode::from(if error.use_stderr() { self.code } else { exit_code::DONE });
+                if !error.use_stderr() {
+                    return ExitCode::from(exit_code::DONE);
+                }
             }
-            Message::Text(text) => eprintln!("error: {text}"),
+            Message::Text(text) => talk(format_args!("error: {text}")),
         }
         for hint in &self.hints {
-            eprintln!("hint: {hint}");
+            talk(format_args!("hint: {hint}"));
         }
         ExitCode::from(self.code)
     }
@@ -149,7 +152,7 @@ impl From<CheckpointError> for Failure {
         let failure = Self::bad_input(error.to_string());
         match error {
             CheckpointError::Damaged { .. } => {
-                failure.hint("`--resume auto` takes the newest checkpoint that is whole")
+                failure.hint("copy it anew, or take an older checkpoint; `--resume auto` finds the newest whole one")
             }
             CheckpointError::OtherRun { .. } => failure
                 .hint("give the flags that the run was started with, or start another with `--init` and `--name`"),
@@ -158,7 +161,11 @@ impl From<CheckpointError> for Failure {
             | CheckpointError::WrongTensor { .. } => {
                 failure.hint("the weights belong to another model; `--model` must name the config.json beside them")
             }
-            CheckpointError::Io { .. } | CheckpointError::None { .. } => failure,
+            CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                failure.hint("a checkpoint is a folder that holds the weights as `model.safetensors`")
+            }
+            CheckpointError::Io { .. } => failure,
+            CheckpointError::None { .. } => failure.hint("another `--name` starts a new run"),
         }
     }
 }
@@ -173,7 +180,7 @@ impl From<FolderError> for Failure {
             FolderError::Exists { .. } => {
                 Self::bad_flag(message).hint("`--resume auto` goes on with it; another `--name` starts a new one")
             }
-            FolderError::Io { .. } => Self::device(message),
+            FolderError::Io { .. } => Self::device(message).hint("is the disk full, or the folder read-only?"),
         }
     }
 }

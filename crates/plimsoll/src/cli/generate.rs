@@ -5,8 +5,9 @@ use super::failure::{exit_code, io_failure};
 use super::options::{number_from_zero, part, positive_size};
 use super::train::PREFILL;
 use super::{Failure, in_pool, model};
+use crate::streams::talk;
 use ::plan::plan_sampling;
-use ::train::checkpoint::{CheckpointError, STATE_FILE, State, load_weights, newest_whole};
+use ::train::checkpoint::{CONFIG_FILE, CheckpointError, STATE_FILE, State, load_weights, newest_whole};
 use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
@@ -16,6 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(super) struct GenerateArgs {
     /// A run, a checkpoint of one, or a folder saved by `transformers`
     #[arg(long, value_name = "PATH")]
@@ -39,7 +41,7 @@ pub(super) struct GenerateArgs {
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     top_p: f32,
     /// Seed
-    #[arg(long, value_name = "N", default_value = "1337")]
+    #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
     /// Write no text; write the logits after each token of the prompt to this file: {"tokens": [..], "logits": [[..]..]}
     #[arg(long, value_name = "FILE")]
@@ -56,7 +58,7 @@ pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
 impl GenerateArgs {
     fn generate(&self, threads: usize) -> Result<u8, Failure> {
         let folder = self.folder()?;
-        let chosen = model::open(&folder.join("config.json").to_string_lossy())?;
+        let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
         let spec = match &self.tokenizer {
             Some(spec) => spec.clone(),
             None => tokenizer_of(&folder).unwrap_or_else(|| chosen.default_tokenizer().to_owned()),
@@ -114,12 +116,16 @@ impl GenerateArgs {
     /// The folder with the weights.
     fn folder(&self) -> Result<PathBuf, Failure> {
         let checkpoints = self.checkpoint.join("checkpoints");
-        if !checkpoints.is_dir() {
+        if !checkpoints.is_dir() && self.checkpoint.join(CONFIG_FILE).is_file() {
             return Ok(self.checkpoint.clone());
+        } else if !checkpoints.is_dir() {
+            let message = format!("{} is neither a run nor a folder with a {CONFIG_FILE}", self.checkpoint.display());
+            return Err(Failure::bad_input(message)
+                .hint("`--checkpoint` takes runs/NAME, a checkpoint in it, or a folder saved by `transformers`"));
         }
         let (newest, skipped) = newest_whole(&checkpoints);
         for skipped in skipped {
-            eprintln!("warning: checkpoint {} is passed over: {}", skipped.path.display(), skipped.reason);
+            talk(format_args!("warning: checkpoint {} is passed over: {}", skipped.path.display(), skipped.reason));
         }
         Ok(newest.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
     }

@@ -1,5 +1,6 @@
 //! The command line: one file a command. Flags may be written with hyphens or underscores.
 
+mod arena;
 mod bench;
 mod budget;
 mod failure;
@@ -34,6 +35,8 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Time training steps on random tokens
     Bench(bench::BenchArgs),
+    /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
+    Arena(arena::ArenaArgs),
 }
 
 /// Runs the program on its arguments, the program's name first.
@@ -43,6 +46,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Arena(args) => arena::run(args),
     });
     match result {
         Ok(code) => ExitCode::from(code),

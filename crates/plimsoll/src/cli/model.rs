@@ -25,10 +25,15 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
     }
     let file: PathBuf = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let text = std::fs::read_to_string(&file)
-        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))?;
+        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))
+        .map_err(|failure| failure.hint(format!("`--model` takes {}, or a config.json", preset_names())))?;
     let config = ModelConfig::from_json(&text)
         .map_err(|e| Failure::from(e).hint(format!("the configuration is {}", file.display())))?;
     Ok(Chosen { name: name.to_owned(), config, is_preset: false })
+}
+
+fn preset_names() -> String {
+    ModelConfig::preset_names().join(", ")
 }
 
 impl Chosen {

@@ -1,6 +1,6 @@
 //! Parsers of values that several flags take: numbers that must make sense.
 
-use units::{Bytes, parse_count};
+use units::{Bytes, Seconds, parse_count};
 
 /// `--recompute`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -64,6 +64,24 @@ fn number_where(text: &str, accept: impl Fn(f64) -> bool, rule: &str) -> Result<
     if number.is_finite() && accept(number) { Ok(number) } else { Err(format!("`{text}` {rule}")) }
 }
 
+/// A number from 0 to 1.
+pub(super) fn part_from_zero(text: &str) -> Result<f64, String> {
+    number_where(text, |x| (0.0..=1.0).contains(&x), "must be from 0 to 1")
+}
+
+/// A duration above zero.
+pub(super) fn positive_duration(text: &str) -> Result<Seconds, String> {
+    match text.parse::<Seconds>().map_err(|e| e.to_string())? {
+        Seconds(0.0) => Err("must be above 0".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// A seed: any 64 bits.
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u64::MAX))
+}
+
 /// A margin: a bare number is MiB, unlike elsewhere, since margins are small.
 pub(super) fn margin(text: &str) -> Result<Bytes, String> {
     let bare = text.trim().parse::<f64>().is_ok();
@@ -83,6 +101,9 @@ mod tests {
         }
         assert!(positive_number("0").is_err() && number_from_zero("0").is_ok());
         assert!(rate("1").is_err() && part("1").is_ok() && part("0").is_err());
+        assert!(part_from_zero("0").is_ok() && part_from_zero("1").is_ok() && part_from_zero("1.1").is_err());
+        assert!(positive_duration("0s").is_err() && positive_duration("1s").is_ok());
+        assert!(seed("18446744073709551615").is_ok() && seed("-1").is_err() && seed("1e3").is_err());
     }
 
     #[test]

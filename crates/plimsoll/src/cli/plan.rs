@@ -6,6 +6,7 @@ use super::model;
 use super::options::{RecomputeLevel, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{misfit_failure, plan_json, plan_table};
+use crate::streams::write_data;
 use ::plan::{Request, search};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
@@ -13,6 +14,7 @@ use graph::{DeviceKind, Optimizer, Target};
 use std::time::Instant;
 
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(super) struct PlanArgs {
     /// nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or the path of a config.json
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "nano")]
@@ -71,12 +73,12 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let result = search(&request)?;
     let milliseconds = start.elapsed().as_secs_f64() * 1e3;
     if args.json {
-        println!("{}", plan_json(&chosen.name, &result, milliseconds));
+        write_data(plan_json(&chosen.name, &result, milliseconds))?;
         return Ok(if result.is_ok() { exit_code::DONE } else { exit_code::DOES_NOT_FIT });
     }
     match result {
         Ok(found) => {
-            println!("{}", plan_table(&chosen.name, &found, &budget.describe()));
+            write_data(plan_table(&chosen.name, &found, &budget.describe()))?;
             Ok(exit_code::DONE)
         }
         Err(misfit) => Err(misfit_failure(&chosen.name, &misfit)),

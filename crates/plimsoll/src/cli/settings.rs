@@ -8,7 +8,7 @@ use clap::{ArgMatches, CommandFactory, parser::ValueSource};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Keys of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory and nanoGPT, and the flags that they mean.
 const ALIASES: &[(&str, &str)] = &[
@@ -56,48 +56,72 @@ const FIXED: &[(&str, &str)] = &[
     ("optim", "adamw"),
 ];
 
-/// The arguments with the settings of `--config` and of a resumed run laid under them.
+/// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
+const SPELLINGS: &[&[&str]] =
+    &[&["max_steps", "epochs", "duration"], &["global_batch", "gradient_accumulation_steps"], &["vram", "vram_auto"]];
+
+/// Flags and their values.
+type Settings = BTreeMap<String, Vec<String>>;
+
+/// The arguments with the settings of `--config`, and under these those of a resumed run, laid under them.
+/// Errors: a file can't be read, or is no file of settings, or its values are refused as those of flags are.
 pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec<OsString>, Failure> {
-    let mut layers = Vec::new();
-    if let Some(path) = given.get_one::<std::path::PathBuf>("config") {
-        layers.push(read(path)?);
-    }
-    if let Some(path) = resumed_config(given)? {
-        layers.push(read(&path)?);
-    }
-    let mut settings = BTreeMap::new();
-    for layer in layers.into_iter().rev() {
-        settings.extend(layer);
+    let mut files = Vec::new();
+    let mut settings = Settings::new();
+    if let Some(path) = given.get_one::<PathBuf>("config") {
+        settings = read(path)?;
+        files.push(path.clone());
     }
     let on_command_line = |flag: &str| {
         given.try_contains_id(flag).unwrap_or(false) && given.value_source(flag) == Some(ValueSource::CommandLine)
     };
-    // The length of a run is one setting with three spellings.
-    const LENGTHS: [&str; 3] = ["max_steps", "epochs", "duration"];
-    if LENGTHS.iter().any(|length| on_command_line(length)) {
-        settings.retain(|flag, _| !LENGTHS.contains(&flag.as_str()));
+    settings.retain(|flag, _| !spellings(flag).iter().any(|spelling| on_command_line(spelling)));
+    let chosen = |flag: &str| match given.get_one::<String>(flag) {
+        Some(on_command_line) => Some(on_command_line.clone()),
+        None => settings.get(flag).and_then(|values| values.last().cloned()),
+    };
+    if let Some(resume) = chosen("resume") {
+        let default = given.get_one::<PathBuf>("runs_dir").expect("the flag has a default");
+        let runs_dir = settings.get("runs_dir").and_then(|values| values.last()).map_or(default.clone(), PathBuf::from);
+        if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
+            let mut below = read(&path)?;
+            let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
+            below.retain(|flag, _| !spellings(flag).iter().any(|spelling| is_set(spelling)));
+            settings.extend(below);
+            files.push(path);
+        }
     }
     let (program, rest) = arguments.split_at(2.min(arguments.len()));
     let mut all = program.to_vec();
-    for (flag, values) in settings.into_iter().filter(|(flag, _)| !on_command_line(flag)) {
+    for (flag, values) in settings {
         let flag = format!("--{}", flag.replace('_', "-"));
         all.extend(values.into_iter().map(|value| OsString::from(format!("{flag}={value}"))));
     }
     all.extend_from_slice(rest);
+    // The command line alone was accepted, so whatever is wrong now came out of the files.
+    if let Err(error) = super::Cli::command().try_get_matches_from(&all) {
+        let names = files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and of ");
+        return Err(Failure::usage(error).hint(format!("the settings of {names} count as flags")));
+    }
     Ok(all)
 }
 
+/// A flag and those that it can't be given with.
+fn spellings<'f>(flag: &'f str) -> Vec<&'f str> {
+    SPELLINGS.iter().find(|spellings| spellings.contains(&flag)).map_or(vec![flag], |spellings| spellings.to_vec())
+}
+
 /// Reads a file of settings as flags and their values.
-fn read(path: &Path) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+fn read(path: &Path) -> Result<Settings, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
     parse(&text).map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))
 }
 
-fn parse(text: &str) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+fn parse(text: &str) -> Result<Settings, Failure> {
     let map: Option<Map<String, Value>> =
-        serde_saphyr::from_str(text).map_err(|e| Failure::bad_flag(format!("settings are not valid YAML: {e}")))?;
-    let mut settings = BTreeMap::new();
+        serde_saphyr::from_str(text).map_err(|e| Failure::bad_flag(invalid(&e.to_string())))?;
+    let mut settings = Settings::new();
     for (key, value) in map.unwrap_or_default() {
         let name = key.replace('-', "_");
         if let Some((_, only)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
@@ -112,14 +136,21 @@ fn parse(text: &str) -> Result<BTreeMap<String, Vec<String>>, Failure> {
             return Err(unknown_key(&key, &name, &known));
         }
         let values = match &value {
+            // What `false` says to these is what is done without them.
+            Value::Bool(false) if ["vram_auto", "resume"].contains(&flag) => continue,
+            Value::Bool(true) if flag == "resume" => Ok(vec!["auto".to_owned()]),
             Value::Array(items) => items.iter().filter_map(|item| scalar(&key, item).transpose()).collect(),
             single => scalar(&key, single).map(|s| s.into_iter().collect::<Vec<_>>()),
         }?;
-        if !values.is_empty() {
-            settings.insert(flag.to_owned(), values);
+        if !values.is_empty() && settings.insert(flag.to_owned(), values).is_some() {
+            return Err(Failure::bad_flag(format!("`{flag}` is set twice, under two of its names")));
         }
     }
     Ok(settings)
+}
+
+fn invalid(message: &str) -> String {
+    format!("settings are not valid YAML: {}", message.trim_start_matches("error: "))
 }
 
 /// A plain value as it would be written behind a flag; none for null.
@@ -181,6 +212,7 @@ mod tests {
             ("data: {a: 1}", "must be a plain value"),
             ("- 1\n- 2", "not valid YAML"),
             ("a: [", "not valid YAML"),
+            ("lr: 1\nlearning-rate: 2", "`learning_rate` is set twice"),
         ] {
             let failure = format!("{:?}", parse(text).unwrap_err());
             assert!(failure.contains(expected), "{text}: {failure}");

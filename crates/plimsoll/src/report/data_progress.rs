@@ -1,6 +1,7 @@
 //! How far reading and tokenizing has come.
 
 use super::live::may_animate;
+use crate::streams::talk;
 use data::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -26,7 +27,7 @@ impl DataProgress {
             }
             Progress::CacheDamaged { path, damage } => {
                 let text = format!("warning: the cache {} is rebuilt: {damage}", path.display());
-                self.bar.suspend(|| eprintln!("{text}"));
+                self.bar.suspend(|| talk(text));
             }
             Progress::CacheHit { .. } | Progress::Written { .. } => {}
         }

@@ -1,5 +1,6 @@
 //! A run as it goes: a progress bar on a terminal, plain lines elsewhere. Everything goes to stderr.
 
+use crate::streams::talk;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -41,8 +42,8 @@ impl Live {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| talk(text)),
+            None => talk(text),
         }
     }
 

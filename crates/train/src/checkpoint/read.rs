@@ -1,6 +1,6 @@
 //! Reading checkpoints, our own and others': nothing is believed before it is checked.
 
-use super::{CONFIG_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::{CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
 use crate::Engine;
 use crate::TrainError;
 use graph::TensorId;
@@ -58,19 +58,32 @@ pub fn verify(path: &Path) -> Result<State, CheckpointError> {
         }
     }
     for file in &state.files {
-        let path = path.join(&file.name);
-        let io = |source| CheckpointError::Io { path: path.clone(), source };
-        let bytes = path.metadata().map_err(io)?.len();
-        if bytes != file.bytes {
-            return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
-        }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_mmap_rayon(&path).map_err(io)?;
-        if hasher.finalize().to_hex().as_str() != file.blake3 {
-            return Err(damaged(&path, "its contents changed since it was written".to_owned()));
-        }
+        verify_file(path, file)?;
     }
     Ok(state)
+}
+
+fn verify_file(folder: &Path, file: &FileSum) -> Result<(), CheckpointError> {
+    let path = folder.join(&file.name);
+    let io = |source| CheckpointError::Io { path: path.clone(), source };
+    let bytes = path.metadata().map_err(io)?.len();
+    if bytes != file.bytes {
+        return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_mmap_rayon(&path).map_err(io)?;
+    if hasher.finalize().to_hex().as_str() != file.blake3 {
+        return Err(damaged(&path, "its contents changed since it was written".to_owned()));
+    }
+    Ok(())
+}
+
+/// Checks the weights beside a `state.json`, if there is one: the file may have been copied without its moments.
+fn verify_weights(folder: &Path) -> Result<(), CheckpointError> {
+    let state_path = folder.join(STATE_FILE);
+    let Ok(text) = fs::read(&state_path) else { return Ok(()) };
+    let state = State::from_json(&String::from_utf8_lossy(&text)).map_err(|problem| damaged(&state_path, problem))?;
+    state.files.iter().filter(|file| file.name == MODEL_FILE).try_for_each(|file| verify_file(folder, file))
 }
 
 fn damaged(path: &Path, problem: String) -> CheckpointError {
@@ -87,8 +100,9 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
 }
 
 /// Fills the weights from a folder that holds `model.safetensors`, ours or one saved by `transformers`, with or without
-/// the family's prefix in the names. Streams tensor by tensor out of the mapped file.
+/// the family's prefix in the names; ours must match their checksum. Streams tensor by tensor out of the mapped file.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
+    verify_weights(folder)?;
     let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
     fill(engine, &folder.join(MODEL_FILE), &weights, true)
 }

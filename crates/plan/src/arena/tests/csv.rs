@@ -72,8 +72,8 @@ fn refuses_a_bad_header() {
 #[test]
 fn refuses_a_bad_line() {
     let refuses = |line: &str, expected| refuses(&format!("id,lower,upper,size\na,0,3,4\n{line}\n"), expected);
-    refuses("b,0,3", expect!["line 3, column 3: found a line of length 3, expected 4 fields as in the header"]);
-    refuses("b,0,3,4,5", expect!["line 3, column 5: found a line of length 5, expected 4 fields as in the header"]);
+    refuses("b,0,3", expect!["line 3, column 3: found 3 field(s), expected 4 as in the header"]);
+    refuses("b,0,3,4,5", expect!["line 3, column 5: found 5 field(s), expected 4 as in the header"]);
     refuses(
         "b,0,3,\"4\"",
         expect![[
@@ -98,7 +98,7 @@ fn refuses_a_bad_line() {
             "line 3, column 4 (size): found 9223372036854775804 bytes after 4, expected at most 9223372036854775807 bytes in all"
         ],
     );
-    refuses("\nb,0,3,4", expect!["line 3, column 1: found a line of length 1, expected 4 fields as in the header"]);
+    refuses("\nb,0,3,4", expect!["line 3, column 1: found 1 field(s), expected 4 as in the header"]);
 }
 
 proptest! {

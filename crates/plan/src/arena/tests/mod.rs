@@ -3,9 +3,10 @@
 mod bound;
 mod brute;
 mod csv;
+mod cut;
 mod pack;
 mod random;
 mod rng;
-mod speed;
+mod solver;
 mod training;
 mod validate;

@@ -3,10 +3,14 @@
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
 use crate::cli::model::{self, Chosen};
-use crate::cli::options::{RecomputeLevel, number_from_zero, positive_count, positive_number, positive_size, rate};
+use crate::cli::options::{
+    RecomputeLevel, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
+    positive_size, rate, seed,
+};
 use crate::cli::train::PREFILL;
 use ::plan::{Found, Request};
-use ::train::{Length, RunFolder, Schedule, TrainerConfig};
+use ::train::checkpoint::{CONFIG_FILE, MODEL_FILE};
+use ::train::{Length, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Batches, Tokenizer};
 use graph::{DeviceKind, Optimizer, Target};
@@ -20,6 +24,7 @@ const EVAL_TOKENS: u64 = 16_384;
 const DEFAULT_STEPS: u64 = 1000;
 
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct TrainArgs {
     /// Text: files, folders or globs; `.jsonl`, `.gz` and `.zst` too [default: the Rust sources that cargo downloaded]
     #[arg(long, visible_alias = "data-dir", value_name = "PATH", num_args = 1..)]
@@ -57,7 +62,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "X", value_parser = positive_number, conflicts_with = "max_steps")]
     pub(super) epochs: Option<f64>,
     /// Time spent training: `90s`, `5m`, `1h30m`
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["max_steps", "epochs"])]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration, conflicts_with_all = ["max_steps", "epochs"])]
     pub(super) duration: Option<Seconds>,
     /// Peak learning rate [default: 4e-3 for nano, else 3e-4]
     #[arg(long, value_name = "X", value_parser = positive_number)]
@@ -66,7 +71,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     pub(super) warmup_steps: Option<u64>,
     /// Part of the peak rate that is left at the end
-    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.1")]
+    #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
     pub(super) final_lr_part: f64,
     /// Decoupled weight decay, off norms and biases
     #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.1")]
@@ -90,7 +95,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
     pub(super) recompute: RecomputeLevel,
     /// Seed of weights, data order and dropout
-    #[arg(long, value_name = "N", default_value = "1337")]
+    #[arg(long, value_name = "N", value_parser = seed, default_value = "1337")]
     pub(super) seed: u64,
     /// Steps between held-out losses; 0: only at the end
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "100")]
@@ -138,14 +143,35 @@ fn auto_or_size(text: &str) -> Result<AutoOr, String> {
     if text.eq_ignore_ascii_case("auto") { Ok(AutoOr::Auto) } else { positive_size(text).map(AutoOr::Size) }
 }
 
+/// The model whose config.json lies beside its weights.
+fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
+    model::open(&weights.join(CONFIG_FILE).to_string_lossy())
+}
+
 impl TrainArgs {
     pub(super) fn choose_model(&self) -> Result<Chosen, Failure> {
         match (&self.model, &self.init) {
             (Some(name), None) => model::open(name),
             (None, None) => model::open("nano"),
-            (Some(name), Some(_)) if Path::new(name).exists() => model::open(name),
-            (_, Some(folder)) => model::open(&folder.join("config.json").to_string_lossy()),
+            (Some(name), Some(folder)) => match model::open(name)? {
+                // Which of the published sizes the weights have, their own config.json knows best.
+                chosen if chosen.is_preset && folder.join(CONFIG_FILE).is_file() => open_beside(folder),
+                chosen => Ok(chosen),
+            },
+            (None, Some(folder)) => open_beside(folder),
         }
+    }
+
+    /// Weights to start from, or none. Errors: there are none where they should be.
+    pub(super) fn fresh(&self) -> Result<Start, Failure> {
+        let Some(folder) = &self.init else { return Ok(Start::Fresh) };
+        if !folder.join(MODEL_FILE).is_file() {
+            let message = format!("{} holds no {MODEL_FILE}", folder.display());
+            return Err(Failure::bad_input(message).hint(
+                "`--init` takes a checkpoint, runs/NAME/checkpoints/step-N, or a folder saved by `transformers`",
+            ));
+        }
+        Ok(Start::Weights(folder.clone()))
     }
 
     pub(super) fn request(

@@ -2,22 +2,22 @@
 
 use super::args::TrainArgs;
 use crate::cli::Failure;
+use crate::streams::talk;
 use ::train::checkpoint::{self, newest_whole};
-use ::train::{RunFolder, Start};
-use clap::ArgMatches;
+use ::train::{FolderError, RunFolder, Start};
 use std::path::{Path, PathBuf};
 use telemetry::{Event, Sink};
 
-/// The settings of the run that is resumed, if one is; they are laid under all others.
-pub(in crate::cli) fn resumed_config(given: &ArgMatches) -> Result<Option<PathBuf>, Failure> {
-    let Some(resume) = given.get_one::<String>("resume") else { return Ok(None) };
-    let runs = given.get_one::<PathBuf>("runs_dir").expect("the flag has a default");
-    let run = match resume.as_str() {
-        "auto" => match given.get_one::<String>("name") {
-            Some(name) => Some(runs.join(name)),
-            None => newest_run(runs),
-        },
-        path => Some(run_of(Path::new(path))?),
+/// The settings of the run that `--resume` means, if there are any; they are laid under all others.
+pub(in crate::cli) fn resumed_config(
+    resume: &str,
+    name: Option<&str>,
+    runs_dir: &Path,
+) -> Result<Option<PathBuf>, Failure> {
+    let run = match (resume, name) {
+        ("auto", Some(name)) => Some(runs_dir.join(name)),
+        ("auto", None) => newest_run(runs_dir),
+        (path, _) => Some(run_of(Path::new(path))?),
     };
     Ok(run.map(|run| run.join("config.yaml")).filter(|config| config.exists()))
 }
@@ -32,25 +32,27 @@ fn run_of(path: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The run that was written to last.
+/// The run that was written to last; one that was refused at its start wrote nothing.
 fn newest_run(runs: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path());
-    let written = |run: &PathBuf| run.join("journal.jsonl").metadata().and_then(|m| m.modified()).ok();
+    let written = |run: &PathBuf| {
+        let journal = run.join("journal.jsonl").metadata().ok().filter(|journal| journal.len() > 0);
+        journal.and_then(|journal| journal.modified().ok())
+    };
     entries.filter_map(|run| Some((written(&run)?, run))).max().map(|(_, run)| run)
 }
 
 impl TrainArgs {
     /// The run's folder, and where its weights come from.
     pub(super) fn open_folder(&self, model_name: &str) -> Result<(RunFolder, Start), Failure> {
-        let fresh = || self.init.clone().map_or(Start::Fresh, Start::Weights);
-        let open = |path: &Path, resume| RunFolder::open(path, resume).map_err(Failure::from);
         let Some(resume) = &self.resume else {
-            return Ok((open(&self.run_path(model_name)?, false)?, fresh()));
+            let start = self.fresh()?;
+            return Ok((self.new_folder(model_name)?, start));
         };
         if resume != "auto" {
             let path = Path::new(resume);
             let run = run_of(path)?;
-            let folder = open(&run, true)?;
+            let folder = RunFolder::open(&run, true)?;
             if path == run {
                 let newest = self.newest_checkpoint(&folder)?.ok_or(checkpoint::CheckpointError::None { path: run })?;
                 return Ok((folder, Start::Resume(newest)));
@@ -58,23 +60,24 @@ impl TrainArgs {
             return Ok((folder, Start::Resume(path.to_owned())));
         }
         let run = match &self.name {
-            Some(_) => Some(self.run_path(model_name)?),
+            Some(name) => Some(self.path_of(name)?),
             None => newest_run(&self.runs_dir),
         };
-        let path = match run {
-            Some(path) => path,
-            None => self.run_path(model_name)?,
+        let folder = match run {
+            Some(run) => RunFolder::open(&run, true)?,
+            None => self.new_folder(model_name)?,
         };
-        let folder = open(&path, true)?;
-        let start = match self.newest_checkpoint(&folder)? {
-            Some(newest) => Start::Resume(newest),
-            None => {
-                eprintln!("no checkpoint in {} yet; the run begins", folder.path().display());
-                // What an earlier session left without reaching a checkpoint is no part of this run.
-                let _ = std::fs::remove_file(folder.journal());
-                fresh()
-            }
-        };
+        if let Some(newest) = self.newest_checkpoint(&folder)? {
+            return Ok((folder, Start::Resume(newest)));
+        }
+        if !checkpoint::list(&folder.checkpoints()).is_empty() {
+            let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
+            return Err(failure.hint("what is damaged is kept; the weights of one may still do for `--init`"));
+        }
+        talk(format_args!("no checkpoint in {} yet; the run begins", folder.path().display()));
+        let start = self.fresh()?;
+        // What an earlier session left without reaching a checkpoint is no part of this run.
+        let _ = std::fs::remove_file(folder.journal());
         Ok((folder, start))
     }
 
@@ -83,26 +86,33 @@ impl TrainArgs {
         let (newest, skipped) = newest_whole(&folder.checkpoints());
         let mut journal = telemetry::Journal::open(&folder.journal()).map_err(::train::TrainError::from)?;
         for skipped in skipped {
-            eprintln!("warning: checkpoint {} is passed over: {}", skipped.path.display(), skipped.reason);
+            talk(format_args!("warning: checkpoint {} is passed over: {}", skipped.path.display(), skipped.reason));
             journal.take(&Event::CheckpointSkipped { checkpoint: skipped.path, reason: skipped.reason });
         }
         Ok(newest.map(|(path, _)| path))
     }
 
-    /// `runs/NAME`; without a name, the model's and the first number that is free.
-    fn run_path(&self, model_name: &str) -> Result<PathBuf, Failure> {
+    /// `runs/NAME`
+    fn path_of(&self, name: &str) -> Result<PathBuf, Failure> {
+        let plain = !name.is_empty() && Path::new(name).file_name() == Some(name.as_ref());
+        if !plain {
+            return Err(Failure::bad_flag(format!("`--name {name}` is not the name of a folder"))
+                .hint("`--runs-dir` says where runs are kept"));
+        }
+        Ok(self.runs_dir.join(name))
+    }
+
+    /// `runs/NAME`; without a name, the model's and the first number that no run has.
+    fn new_folder(&self, model_name: &str) -> Result<RunFolder, Failure> {
         if let Some(name) = &self.name {
-            let plain = !name.is_empty() && Path::new(name).file_name() == Some(name.as_ref());
-            if !plain {
-                return Err(Failure::bad_flag(format!("`--name {name}` is not the name of a folder"))
-                    .hint("`--runs-dir` says where runs are kept"));
-            }
-            return Ok(self.runs_dir.join(name));
+            return Ok(RunFolder::open(&self.path_of(name)?, false)?);
         }
         let path = Path::new(model_name);
         let path = if path.file_name().is_some_and(|name| name == "config.json") { path.parent() } else { Some(path) };
         let base = path.and_then(Path::file_stem).map_or("run".into(), |stem| stem.to_string_lossy());
-        let numbered = (1..).map(|n| self.runs_dir.join(format!("{base}-{n}")));
-        Ok(numbered.into_iter().find(|path| !path.exists()).expect("there is no end of numbers"))
+        let numbered = (1..).map(|n: u64| RunFolder::open(&self.runs_dir.join(format!("{base}-{n}")), false));
+        let is_taken =
+            |folder: &Result<_, _>| matches!(folder, Err(FolderError::Exists { .. } | FolderError::InUse { .. }));
+        Ok(numbered.into_iter().find(|folder| !is_taken(folder)).expect("there is no end of numbers")?)
     }
 }

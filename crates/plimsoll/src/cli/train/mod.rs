@@ -12,6 +12,7 @@ use super::failure::{exit_code, io_failure};
 use super::model::Chosen;
 use super::{Failure, in_pool};
 use crate::report::{Live, misfit_failure, plan_table, sample_text, summary};
+use crate::streams::{talk, write_data};
 use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use data::{Batches, Tokenizer, TokenizerSpec};
@@ -49,6 +50,11 @@ impl Session {
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let seq_len = args.seq_len.unwrap_or_else(|| chosen.default_seq_len());
         chosen.fit(args.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
+        let (ids, rows) = (tokenizer.vocab_size(), chosen.config.vocab_size());
+        if ids > rows {
+            // Said before the text is tokenized, which may take long.
+            return Err(::train::TrainError::Vocabulary { tokenizer: ids, model: rows }.into());
+        }
         if let Some(rate) = args.dropout {
             chosen.config.set_dropout(rate);
         }
@@ -73,10 +79,7 @@ impl Session {
             (self.folder.config(), config.into_bytes()),
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
-        for (path, contents) in files {
-            self.folder.write(&path, &contents).map_err(::train::TrainError::from)?;
-        }
-        eprintln!("{}", plan_table(&self.chosen.name, &self.found, &self.budget.describe()));
+        talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe()));
         let mut engine = Engine::new(Box::new(CpuDevice::new()), &self.found.graph, self.found.plan.clone())?;
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
@@ -88,29 +91,41 @@ impl Session {
             view: &mut live,
             stop: &stop,
         };
-        let (ending, mut report, newest) = run.run(&self.start)?;
+        let started = run.start(&self.start)?;
+        // Not before the start is accepted: a run that can't be resumed like this keeps the settings that it has.
+        for (path, contents) in files {
+            self.folder.write(&path, &contents)?;
+        }
+        let (ending, mut report, newest) = started.run()?;
         live.finish();
         if ending == Ending::Finished && self.args.sample_tokens > 0 {
             let text = self.write_sample(&mut engine)?;
-            eprintln!("{}", sample_text(&text));
+            talk(sample_text(&text));
             report.measured.peak_bytes = engine.memory().high_water_bytes;
         }
-        eprintln!("{}", summary(&report, newest.as_deref(), self.folder.path()));
+        talk(summary(&report, newest.as_deref(), self.folder.path()));
         if self.args.json {
-            println!("{}", serde_json::to_string_pretty(&report).expect("a report is plain data"));
+            write_data(serde_json::to_string_pretty(&report).expect("a report is plain data"))?;
         }
-        let resume = format!("plimsoll train --resume {}", self.folder.path().display());
+        let resume = format!("plimsoll train --resume {}", for_a_shell(&self.folder.path().to_string_lossy()));
         match ending {
             Ending::Finished => Ok(exit_code::DONE),
             Ending::Interrupted => {
-                eprintln!("interrupted; this resumes the run:\n  {resume}");
+                talk(format_args!("interrupted; this resumes the run:\n  {resume}"));
                 Ok(exit_code::INTERRUPTED)
             }
-            Ending::Diverged => Err(Failure::new(
-                exit_code::DIVERGED,
-                "loss or gradient stopped being numbers; the weights were not touched by that step",
-            )
-            .hint(format!("a lower `--learning-rate` or a longer warm-up; from the last checkpoint: {resume}"))),
+            Ending::Diverged => Err(self.divergence(newest.is_some(), &resume)),
+        }
+    }
+
+    fn divergence(&self, has_checkpoint: bool, resume: &str) -> Failure {
+        let rate = self.trainer.schedule.learning_rate / 2.0;
+        let message = "loss or gradient stopped being numbers; the weights were not touched by that step";
+        let failure = Failure::new(exit_code::DIVERGED, message);
+        if has_checkpoint {
+            failure.hint(format!("from the last checkpoint, slower: {resume} --learning-rate {rate:?}"))
+        } else {
+            failure.hint("a lower `--learning-rate` or a longer `--warmup-steps`")
         }
     }
 
@@ -161,6 +176,9 @@ impl Session {
         if let Some(threads) = args.budget.threads {
             map.insert("threads".into(), json!(threads));
         }
+        if let Some(path) = &args.cache_dir {
+            map.insert("cache_dir".into(), json!(path));
+        }
         map.clone()
     }
 
@@ -185,6 +203,16 @@ impl Session {
     }
 }
 
+/// A word of a command, in quotes if a shell would take it for more than that.
+fn for_a_shell(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// The first interrupt asks the run to stop after its step, the second leaves at once.
 fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -193,7 +221,7 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(exit_code::INTERRUPTED));
         }
-        eprintln!("\nstopping after this step, then a checkpoint; once more leaves at once");
+        talk("\nstopping after this step, then a checkpoint; once more leaves at once");
     };
     ctrlc::set_handler(handler).map_err(std::io::Error::other).map_err(io_failure("signals can't be handled"))?;
     Ok(stop)

@@ -2,6 +2,7 @@
 
 use super::args::TrainArgs;
 use crate::cli::Failure;
+use crate::streams::talk;
 use data::{Batches, Tokenizer};
 use std::path::PathBuf;
 
@@ -21,14 +22,14 @@ impl TrainArgs {
         bar.finish();
         let batches = Batches::new(store, seq_len, self.seed)?;
         let (store, windows) = (&batches.store, &batches.windows);
-        eprintln!(
+        talk(format_args!(
             "data: {} of text in {} files, {} tokens; {} samples to train on, {} held out",
             store.bytes_of_text(),
             sources.files.len(),
             store.len(),
             windows.training(),
             windows.held_out()
-        );
+        ));
         Ok(batches)
     }
 }
