@@ -54,7 +54,7 @@ impl Mask {
         #[repr(align(64))]
         struct Words([[u32; 4]; QUADS]);
         let mut words = Words([[0; 4]; QUADS]);
-        assert!(first % 4 == 0, "element {first} begins no quad");
+        assert!(first.is_multiple_of(4), "element {first} begins no quad");
         for (part, y) in y.chunks_mut(4 * QUADS).enumerate() {
             let start = part * 4 * QUADS;
             for (quad, words) in words.0.iter_mut().enumerate() {
@@ -89,7 +89,7 @@ impl Mask {
         let Columns { sample, count, first, step } = *columns;
         let mut words = [[0; BLOCK]; 4];
         // Where all columns begin with a quad, one draw serves four rows of a column.
-        let aligned = first % 4 == 0 && step % 4 == 0;
+        let aligned = first.is_multiple_of(4) && step.is_multiple_of(4);
         for (row, values) in values.chunks_exact_mut(count).enumerate() {
             if aligned && row % 4 == 0 {
                 let [a, b, c, d] = words.each_mut().map(|words| &mut words[..count]);
@@ -97,9 +97,9 @@ impl Mask {
                     [*a, *b, *c, *d] = self.draw(sample, ((first + column * step + row) / 4) as u32);
                 }
             } else if !aligned {
-                for column in 0..count {
+                for (column, word) in words[row % 4][..count].iter_mut().enumerate() {
                     let element = first + column * step + row;
-                    words[row % 4][column] = self.draw(sample, (element / 4) as u32)[element % 4];
+                    *word = self.draw(sample, (element / 4) as u32)[element % 4];
                 }
             }
             for (value, &word) in values.iter_mut().zip(&words[row % 4]) {
@@ -138,5 +138,51 @@ vectorized! {
     /// Turns the sign of what the mask drops of a block of probabilities, and leaves the rest as it is.
     pub(super) fn mark_columns<S: Simd>(simd: S, values: &mut [f32], columns: &Columns, mask: &Mask) {
         mask.apply_to_columns(values, columns, |value, word| if word >= mask.threshold { value } else { -value });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: usize = 3;
+
+    fn mask() -> Mask {
+        let scalars = Scalars { seed: 5, step: 2, first_sample: 10, ..Scalars::default() };
+        Mask::new(DropoutKey { rate: 0.3, site: 7 }, &scalars)
+    }
+
+    /// What the definition makes of an element that is one.
+    fn expected(element: usize) -> f32 {
+        let word = dropout_bits(5, 2, 10 + SAMPLE as u64, 7, (element / 4) as u32)[element % 4];
+        if word >= dropout_threshold(0.3) { 1.0 / 0.7 } else { 0.0 }
+    }
+
+    #[test]
+    fn rows_are_masked_by_definition_in_place_and_not() {
+        for (first, length) in [(0, 1), (8, 127), (4, 128), (400, 1001)] {
+            let wanted = (first..first + length).map(expected).collect::<Vec<_>>();
+            let (mut apart, mut in_place) = (vec![f32::NAN; length], vec![1.0; length]);
+            drop_out(&mut apart, Some(&vec![1.0; length]), &mask(), SAMPLE, first);
+            drop_out(&mut in_place, None, &mask(), SAMPLE, first);
+            assert_eq!((&apart, &in_place), (&wanted, &wanted), "{length} elements from {first} on");
+        }
+    }
+
+    #[test]
+    fn columns_are_masked_by_definition_wherever_they_begin() {
+        for (count, rows, first, step) in
+            [(1, 1, 0, 1), (64, 10, 8, 64), (5, 7, 33, 11), (20, 9, 6, 8), (3, 50, 40, 52)]
+        {
+            let columns = Columns { sample: SAMPLE, count, first, step };
+            let (mut dropped, mut marked) = (vec![1.0; count * rows], vec![1.0; count * rows]);
+            drop_columns(&mut dropped, &columns, &mask());
+            mark_columns(&mut marked, &columns, &mask());
+            for index in 0..count * rows {
+                let wanted = expected(first + index % count * step + index / count);
+                assert_eq!(dropped[index], wanted, "element {index} of {count} columns from {first}, {step} apart");
+                assert_eq!(marked[index] > 0.0, wanted > 0.0);
+            }
+        }
     }
 }

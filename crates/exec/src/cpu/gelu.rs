@@ -10,7 +10,7 @@ use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// 2·√(2/π): twice the factor of x in u.
-const LINEAR: f32 = 1.595_769_1;
+const LINEAR: f32 = 1.595_769;
 /// What x³ weighs against x in u.
 const CUBIC: f32 = 0.044_715;
 

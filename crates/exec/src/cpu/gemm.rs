@@ -158,3 +158,102 @@ fn product_of_strip(into: MatrixMut, accumulate: bool, scale: f32, a: Matrix, b:
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random and are the same every time.
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state as f32 / u32::MAX as f32 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// A view of `data` with rows of neighbours, or with columns of neighbours, and a gap after each.
+    fn view(data: &[f32], rows: usize, columns: usize, gap: usize, transposed: bool) -> Matrix<'_> {
+        if transposed {
+            Matrix::strided(data, columns, rows, rows + gap).transposed()
+        } else {
+            Matrix::strided(data, rows, columns, columns + gap)
+        }
+    }
+
+    fn element(matrix: Matrix, row: usize, column: usize) -> f32 {
+        matrix.data[row * matrix.row_stride + column * matrix.column_stride]
+    }
+
+    #[test]
+    fn products_are_right_for_any_shape_and_stride() {
+        let shapes =
+            [[1, 1, 1], [5, 3, 7], [1, 40, 33], [40, 1, 9], [17, 65, 1], [64, 64, 64], [70, 30, 600], [1030, 20, 5]];
+        for (seed, [rows, columns, inner]) in (1..).zip(shapes) {
+            for case in 0..16 {
+                let [a_transposed, b_transposed, accumulate, gap] = [0, 1, 2, 3].map(|bit| case >> bit & 1 == 1);
+                let gap = if gap { 3 } else { 0 };
+                let (a, b) =
+                    (numbers((rows + gap) * (inner + gap), seed), numbers((inner + gap) * (columns + gap), seed + 2));
+                let (a, b) = (view(&a, rows, inner, gap, a_transposed), view(&b, inner, columns, gap, b_transposed));
+                let before = numbers(rows * (columns + gap), seed + 1);
+                let mut after = before.clone();
+                let mut into = MatrixMut::strided(&mut after, rows, columns, columns + gap);
+                product(&mut into, accumulate, 0.5, a, b, 1);
+                for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
+                    let (row, column) = (index / (columns + gap), index % (columns + gap));
+                    if column >= columns {
+                        assert_eq!(before, after, "the gap after row {row} was written");
+                        continue;
+                    }
+                    let terms = (0..inner).map(|k| f64::from(element(a, row, k)) * f64::from(element(b, k, column)));
+                    let exact = 0.5 * terms.sum::<f64>() + if accumulate { f64::from(before) } else { 0.0 };
+                    let error = (f64::from(after) - exact).abs();
+                    assert!(
+                        error < 1e-5 * exact.abs().max(1.0),
+                        "{rows} {columns} {inner} {case}: {after}, not {exact}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_do_not_depend_on_the_number_of_workers() {
+        for [rows, columns, inner] in [[300, 200, 100], [1500, 130, 700], [90, 1000, 1100], [65, 2000, 64]] {
+            let (a, b) = (numbers(rows * inner, 1), numbers(inner * columns, 2));
+            let results = [1, 2, 3, 7].map(|workers| {
+                let pool =
+                    rayon::ThreadPoolBuilder::new().num_threads(workers).build().expect("threads can be started");
+                let mut into = vec![0.0; rows * columns];
+                let mut view = MatrixMut::new(&mut into, rows, columns);
+                let (a, b) = (Matrix::new(&a, rows, inner), Matrix::new(&b, columns, inner).transposed());
+                pool.install(|| product(&mut view, false, 1.0, a, b, workers));
+                into.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(results.iter().all(|result| *result == results[0]), "{rows} {columns} {inner}");
+        }
+    }
+
+    #[test]
+    fn column_blocks_cover_a_matrix_once() {
+        let mut data = vec![0.0; 3 * 10];
+        for (number, mut block) in MatrixMut::strided(&mut data, 3, 8, 10).column_blocks(3).enumerate() {
+            for row in 0..block.row_count() {
+                for x in block.row(row) {
+                    *x += (number + 1) as f32;
+                }
+            }
+        }
+        assert_eq!(data, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 0.0, 0.0].repeat(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "4 rows of 3 elements, 5 apart, in 17 elements")]
+    fn a_matrix_that_ends_beyond_its_slice_is_refused() {
+        MatrixMut::strided(&mut [0.0; 17], 4, 3, 5);
+    }
+}

@@ -168,3 +168,67 @@ pub(super) fn exponentials<S: Simd>(simd: S, x: &mut [f32]) -> [f32; 2] {
     }
     [largest, total]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectorize::vectorized;
+    use super::*;
+
+    vectorized! {
+        fn exp_of<S: Simd>(simd: S, x: &mut [f32]) {
+            update!(simd, [x], exp(simd, x));
+        }
+
+        fn reductions_of<S: Simd>(simd: S, x: &[f32], y: &[f32]) -> [f32; 3] {
+            [sum(simd, x), dot(simd, x, y), maximum(simd, x)]
+        }
+
+        fn exponentials_of<S: Simd>(simd: S, x: &mut [f32]) -> [f32; 2] {
+            exponentials(simd, x)
+        }
+    }
+
+    #[test]
+    fn exp_is_right_to_one_bit_over_its_whole_range() {
+        let x = (0..2_000_000).map(|i| -86.5 + i as f32 * (86.5 + 88.7) / 2e6).collect::<Vec<_>>();
+        let mut y = x.clone();
+        exp_of(&mut y);
+        for (x, y) in x.into_iter().zip(y) {
+            let exact = f64::from(x).exp();
+            let error = (f64::from(y) / exact - 1.0).abs();
+            assert!(error <= 2f64.powi(-23), "e^{x} = {exact}, not {y}: off by {error:e}");
+        }
+    }
+
+    #[test]
+    fn exp_has_its_limits() {
+        let mut x = [0.0, -0.0, -88.0, -1e30, f32::NEG_INFINITY, 88.8, 1e30, f32::INFINITY, f32::NAN];
+        exp_of(&mut x);
+        assert_eq!(x[..8], [1.0, 1.0, 0.0, 0.0, 0.0, f32::INFINITY, f32::INFINITY, f32::INFINITY]);
+        assert!(x[8].is_nan());
+    }
+
+    #[test]
+    fn reductions_take_in_every_element_of_any_length() {
+        for length in 0..200 {
+            let x = (0..length).map(|i| ((i * 37) % 101) as f32 - 50.0).collect::<Vec<_>>();
+            let y = (0..length).map(|i| ((i * 53) % 17) as f32 - 8.0).collect::<Vec<_>>();
+            // Whole numbers this small are added without rounding, in whatever order.
+            let product = x.iter().zip(&y).map(|(x, y)| x * y).sum();
+            let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(reductions_of(&x, &y), [x.iter().sum(), product, largest], "{length} elements");
+        }
+    }
+
+    #[test]
+    fn exponentials_sum_to_the_softmax_normaliser() {
+        for length in [1, 15, 16, 17, 1023, 1025, 5000] {
+            let x = (0..length).map(|i| 90.0 + (i as f32).sin()).collect::<Vec<_>>();
+            let mut y = x.clone();
+            let [largest, total] = exponentials_of(&mut y);
+            let exact = x.iter().map(|&x| f64::from(x - largest).exp()).sum::<f64>();
+            assert!((f64::from(total) / exact - 1.0).abs() < 1e-6, "{length} elements: {total}, not {exact}");
+            assert!(y.iter().all(|&y| y > 0.0 && y <= 1.0));
+        }
+    }
+}

@@ -88,8 +88,7 @@ impl<'a> Search<'a> {
             }
             let mut going_down = false;
             // The decision on top of the stack needs its next branch, or while going down its next part.
-            loop {
-                let Some(top) = self.decisions.len().checked_sub(1) else { break };
+            while let Some(top) = self.decisions.len().checked_sub(1) {
                 if !going_down {
                     if self.fails >= last {
                         return End::GaveUp;

@@ -67,8 +67,7 @@ impl Strategy {
             let walled_left = lower == range.start || columns[lower - 1].floor > floor;
             let walled_right = upper == range.end || columns[upper].floor > floor;
             if walled_left && walled_right {
-                for c in lower..upper {
-                    let column = &columns[c];
+                for (c, column) in columns.iter().enumerate().take(upper).skip(lower) {
                     let slack = capacity - floor - column.load;
                     let least_loss = (column.next - floor).min(packing.smallest_beside[c]);
                     let choices = u64::from(column.tight) + u64::from(least_loss <= slack);

@@ -68,13 +68,16 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     }
     match args.capacity {
         Some(capacity) if peak > capacity => {
-            let reason = match outcome.status {
-                Status::Infeasible => "no packing can".to_owned(),
-                _ => format!("none was found in {} s", args.time_limit.0),
+            let (reason, hint) = match outcome.status {
+                Status::Infeasible => ("no packing is within it".to_owned(), "a larger `--capacity`"),
+                _ => {
+                    let reason = format!("none within it was found in {} s", args.time_limit.0);
+                    (reason, "a longer `--time-limit` or a larger `--capacity`")
+                }
             };
             let message =
                 format!("{name} takes {peak}, the capacity is {capacity} (short {}); {reason}", peak - capacity);
-            Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint("a longer `--time-limit` or a larger `--capacity`"))
+            Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint(hint))
         }
         _ => Ok(exit_code::DONE),
     }

@@ -78,6 +78,10 @@ impl BenchArgs {
         let mut chosen = model::open(&self.model)?;
         chosen.fit(None, self.seq_len);
         let ModelConfig::Gpt2(config) = &mut chosen.config;
+        if self.layers.or(self.hidden).is_some() {
+            // A model of one's own sizes has no published number of positions.
+            config.n_positions = self.seq_len;
+        }
         config.n_layer = self.layers.unwrap_or(config.n_layer);
         config.n_embd = self.hidden.unwrap_or(config.n_embd);
         config.n_head = self.heads.unwrap_or(config.n_head);
@@ -97,7 +101,9 @@ impl BenchArgs {
             evaluates: false,
             sample_prefill: None,
         };
-        let found = match search(&request)? {
+        let found = match search(&request).map_err(|e| {
+            Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
+        })? {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
         };

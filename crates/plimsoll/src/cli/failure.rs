@@ -126,7 +126,8 @@ impl From<PlanError> for Failure {
                 let divisors = divisors.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
                 Self::bad_flag(message).hint(format!("micro-batches that divide {global_batch}: {divisors}"))
             }
-            PlanError::Zero { .. } | PlanError::Absurd { .. } => Self::bad_flag(message),
+            PlanError::Absurd { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
+            PlanError::Zero { .. } => Self::bad_flag(message),
         }
     }
 }

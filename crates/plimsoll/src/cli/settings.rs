@@ -114,7 +114,8 @@ fn spellings<'f>(flag: &'f str) -> Vec<&'f str> {
 /// Reads a file of settings as flags and their values.
 fn read(path: &Path) -> Result<Settings, Failure> {
     let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
+        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
+        .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
     parse(&text).map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))
 }
 

@@ -1,0 +1,543 @@
+//! Bad input: each gets the documented exit code, an error with the numbers, a way out, and loses nothing.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Said, Sandbox, tiny_config};
+
+const USAGE: i32 = 2;
+const DOES_NOT_FIT: i32 = 3;
+const BAD_INPUT: i32 = 4;
+const DEVICE_FAILED: i32 = 5;
+
+/// What shows the way out: our hints, and clap's.
+const WAYS_OUT: &[&str] = &["hint: ", "tip: ", "[possible values: ", "; write for example ", "try '--help'"];
+
+/// A sandbox with a finished run in it that nothing may touch.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name kept");
+    sandbox
+}
+
+/// Panics unless a command is refused with this code and all of these words.
+fn assert_refused(sandbox: &Sandbox, what: &str, run: impl FnOnce() -> Said, code: i32, expected: &[&str]) {
+    let before = sandbox.tree("runs/kept");
+    let said = run();
+    assert_eq!(said.code, Some(code), "{what}: {}", said.stderr);
+    assert_eq!(said.stdout_text(), "", "{what}: stdout is for data");
+    assert!(said.stderr.contains("error: "), "{what}: {}", said.stderr);
+    assert!(WAYS_OUT.iter().any(|way| said.stderr.contains(way)), "{what} shows no way out: {}", said.stderr);
+    for words in expected {
+        assert!(said.stderr.contains(words), "{what} lacks `{words}`: {}", said.stderr);
+    }
+    assert!(sandbox.tree("runs/kept") == before, "{what} changed a run");
+}
+
+/// Flags of `train`, each to be refused.
+fn check_train(sandbox: &Sandbox, cases: &[(&str, i32, &[&str])]) {
+    for (flags, code, expected) in cases {
+        assert_refused(sandbox, flags, || sandbox.train(flags), *code, expected);
+    }
+}
+
+/// Whole command lines, each to be refused.
+fn check(sandbox: &Sandbox, cases: &[(&str, i32, &[&str])]) {
+    for (arguments, code, expected) in cases {
+        assert_refused(sandbox, arguments, || sandbox.run(arguments), *code, expected);
+    }
+}
+
+#[test]
+fn data() {
+    let sandbox = sandbox();
+    sandbox.write("words/config.json", tiny_config(&json!({"vocab_size": 50257})));
+    sandbox.write("empty.txt", "");
+    sandbox.write("short.txt", "ten bytes.");
+    sandbox.write("latin1.txt", b"Die Stra\xdfe und der Fluss. ".repeat(40));
+    sandbox.write("binary.txt", (0..4000u32).map(|i| (i * 37 >> 3) as u8).collect::<Vec<_>>());
+    sandbox.write("weights.bin", [0; 100]);
+    sandbox.write("table.parquet", "PAR1");
+    sandbox.write("pictures/a.png", [0; 100]);
+    sandbox.write("words.jsonl", "{\"body\": \"some words\", \"id\": 3}\n");
+    sandbox.write("broken.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"\n");
+    sandbox.write("number.jsonl", "{\"text\": 3}\n");
+    sandbox.write("cut.txt.gz", b"\x1f\x8b\x08\0\0\0\0\0");
+    sandbox.write("no.txt.zst", "this is not zstd");
+    std::fs::create_dir(sandbox.path("nothing")).expect("a new folder");
+    check_train(
+        &sandbox,
+        &[
+            ("--data missing.txt", BAD_INPUT, &["missing.txt does not exist"]),
+            ("--data texd.txt", BAD_INPUT, &["texd.txt does not exist", "did you mean text.txt?"]),
+            ("--data=", BAD_INPUT, &["does not exist"]),
+            ("--data empty.txt", BAD_INPUT, &["the data is empty", "empty.txt", "`--data PATH`"]),
+            ("--data short.txt", BAD_INPUT, &["the data has 11 tokens, one sample needs 17", "at most 10"]),
+            (
+                "--data latin1.txt --tokenizer gpt2 --model words",
+                BAD_INPUT,
+                &["latin1.txt is not UTF-8 at byte 8", "iconv"],
+            ),
+            ("--data binary.txt --tokenizer gpt2 --model words", BAD_INPUT, &["binary.txt is not UTF-8 at byte"]),
+            ("--data weights.bin", BAD_INPUT, &["weights.bin is a .bin file, which is not read as text"]),
+            ("--data table.parquet", BAD_INPUT, &["table.parquet", ".jsonl"]),
+            ("--data pictures", BAD_INPUT, &["no text file in pictures (1 other files)"]),
+            ("--data nothing", BAD_INPUT, &["no text file in nothing"]),
+            ("--data *.none", BAD_INPUT, &["no text file matches `*.none`"]),
+            ("--data [x", BAD_INPUT, &["`[x` is not a pattern"]),
+            ("--data words.jsonl", BAD_INPUT, &["words.jsonl line 1 has no field `text`", "`body`"]),
+            ("--data broken.jsonl", BAD_INPUT, &["broken.jsonl line 2 is not a JSON object"]),
+            ("--data number.jsonl", BAD_INPUT, &["number.jsonl line 1: field `text` is a number"]),
+            ("--data words.jsonl --text-field boby", BAD_INPUT, &["no field `boby`", "`body`"]),
+            ("--data cut.txt.gz", BAD_INPUT, &["cut.txt.gz does not decompress"]),
+            ("--data no.txt.zst", BAD_INPUT, &["no.txt.zst does not decompress"]),
+        ],
+    );
+    if cfg!(unix) {
+        check_train(&sandbox, &[("--data /dev/null", BAD_INPUT, &["/dev/null is neither a file nor a folder"])]);
+    }
+    // Nothing named, and cargo has downloaded nothing.
+    check(&sandbox, &[("train --cache-dir cache", BAD_INPUT, &["no data was named", "`--data PATH`"])]);
+    let runs = std::fs::read_dir(sandbox.path("runs")).expect("a folder").count();
+    assert!(runs <= 3, "each of the runs that were refused took a number of its own");
+}
+
+#[test]
+fn tokenizers() {
+    let sandbox = sandbox();
+    sandbox.write("broken/tokenizer.json", "{\"version\": \"1.0\", \"model\": {");
+    sandbox.write("other.json", "{}");
+    std::fs::create_dir(sandbox.path("nothing")).expect("a new folder");
+    check_train(
+        &sandbox,
+        &[
+            ("--tokenizer gtp2", BAD_INPUT, &["`gtp2` is no tokenizer", "did you mean `gpt2`?"]),
+            ("--tokenizer llama", BAD_INPUT, &["`llama` is no tokenizer", "tokenizer.json"]),
+            ("--tokenizer missing.json", BAD_INPUT, &["missing.json does not exist"]),
+            ("--tokenizer nothing", BAD_INPUT, &["nothing holds no tokenizer.json"]),
+            ("--tokenizer broken", BAD_INPUT, &["broken/tokenizer.json is not a usable tokenizer"]),
+            ("--tokenizer other.json", BAD_INPUT, &["other.json is not a usable tokenizer"]),
+            (
+                "--tokenizer gpt2",
+                BAD_INPUT,
+                &["the tokenizer has 50257 ids, the model's vocabulary has 256", "larger `vocab_size`"],
+            ),
+        ],
+    );
+    let prompt = "generate --checkpoint runs/kept --tokenizer gpt2 --prompt antidisestablishmentarianism";
+    check(&sandbox, &[(prompt, BAD_INPUT, &["of the prompt lies outside the model's 256 ids"])]);
+}
+
+#[test]
+fn budgets() {
+    let sandbox = sandbox();
+    let short = [
+        "tiny needs 1",
+        "KiB with a micro-batch of 1 and sequences of 16",
+        "the budget is 100 KiB (short ",
+        "` would do",
+    ];
+    check_train(
+        &sandbox,
+        &[
+            ("--vram 100KiB", DOES_NOT_FIT, &short),
+            (
+                "--vram 230KiB --micro-batch 4",
+                DOES_NOT_FIT,
+                &["micro-batch of 4", "`--micro-batch 2` fits in", "` would do"],
+            ),
+            ("--vram 0", USAGE, &["a budget of 0 B holds nothing"]),
+            ("--vram=-3", USAGE, &["`-3` is not a size"]),
+            ("--vram -3", USAGE, &["`-3` is not a size"]),
+            ("--vram nan", USAGE, &["`nan` is not a size"]),
+            ("--vram 12parsecs", USAGE, &["`parsecs` in `12parsecs` is not a unit of size", "600MiB"]),
+            ("--vram 99999999t", USAGE, &["too large"]),
+            ("--vram 1 --vram-margin 2gb", USAGE, &["a margin of 2.00 GiB leaves nothing of 1.00 GiB"]),
+            ("--vram 1 --vram-auto", USAGE, &["'--vram <SIZE>' cannot be used with '--vram-auto"]),
+            ("--threads 0", USAGE, &["must be at least 1"]),
+            ("--threads 100000", USAGE, &["100000 threads are too many"]),
+        ],
+    );
+    check(
+        &sandbox,
+        &[
+            ("plan --model gpt2 --vram 1", DOES_NOT_FIT, &["gpt2 needs", "(short ", "`--model nano", "` would do"]),
+            ("bench --model gpt2 --vram 1", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
+            ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
+        ],
+    );
+    assert!(!sandbox.path("runs/tiny-1").exists(), "what does not fit leaves no folder");
+}
+
+/// Memory that was promised and is not there.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_that_the_system_refuses() {
+    let sandbox = sandbox();
+    let script = "ulimit -v 600000; exec \"$0\" bench --model gpt2 --seq-len 64 --vram 8 --steps 1 --threads 1";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_plimsoll")]);
+    sandbox.confine(&mut command);
+    let said = Said::of(command.output().expect("a shell"));
+    let free = said.code == Some(DOES_NOT_FIT) && said.stderr.contains("of memory is free");
+    if free {
+        eprintln!("SKIPPED: this machine has not the 2 GiB that the system should refuse");
+        return;
+    }
+    assert_eq!((said.code, said.stdout_text()), (Some(DEVICE_FAILED), ""), "{}", said.stderr);
+    assert!(said.stderr.contains("bytes could not be reserved"), "{}", said.stderr);
+}
+
+#[test]
+fn models() {
+    let sandbox = sandbox();
+    std::fs::create_dir(sandbox.path("nothing")).expect("a new folder");
+    check_train(
+        &sandbox,
+        &[
+            ("--model gpt3", USAGE, &["unknown model `gpt3`", "did you mean `gpt2`?", "gpt2-xl"]),
+            ("--model GPT2-medum", USAGE, &["did you mean `gpt2-medium`?"]),
+            ("--model zebra", USAGE, &["unknown model `zebra`", "known models: nano, gpt2"]),
+            ("--model missing/config.json", BAD_INPUT, &["missing/config.json can't be read", "`--model` takes nano"]),
+            ("--model nothing", BAD_INPUT, &["nothing/config.json can't be read"]),
+            ("--seq-len 33", USAGE, &["33 tokens", "32 positions", "`--seq-len 32` is the longest"]),
+            ("--model gpt2 --seq-len 2000", USAGE, &["1024 positions"]),
+        ],
+    );
+    let cases: &[(&str, Value, &[&str])] = &[
+        ("a missing size", json!({"n_layer": null}), &["`n_layer` is missing"]),
+        ("no family", json!({"model_type": null}), &["`model_type` is missing", "gpt2"]),
+        ("another family", json!({"model_type": "llama"}), &["`model_type` is `llama`"]),
+        ("a zero", json!({"n_layer": 0}), &["`n_layer` is 0"]),
+        ("a negative size", json!({"n_head": -2}), &["`n_head` is -2", "whole number above zero"]),
+        ("half a channel", json!({"n_embd": 16.5}), &["`n_embd` is 16.5"]),
+        ("a word for a size", json!({"vocab_size": "many"}), &["`vocab_size` is \"many\""]),
+        ("heads that don't divide", json!({"n_head": 3}), &["`n_head` is 3, which does not divide n_embd = 16"]),
+        ("a rate of 1", json!({"attn_pdrop": 1.0}), &["`attn_pdrop` is 1"]),
+        ("a huge size", json!({"n_positions": 1u64 << 63}), &["`n_positions` is 9223372036854775808"]),
+        ("many layers", json!({"n_layer": 20_000}), &["`n_layer` is 20000"]),
+        ("another activation", json!({"activation_function": "relu"}), &["`activation_function` is \"relu\"; only"]),
+        ("an untied head", json!({"tie_word_embeddings": false}), &["`tie_word_embeddings` is false; only true"]),
+        ("a word for a switch", json!({"bias": "yes"}), &["expected a boolean"]),
+    ];
+    for (what, changes, expected) in cases {
+        sandbox.write("other/config.json", tiny_config(changes));
+        assert_refused(&sandbox, what, || sandbox.train("--model other"), BAD_INPUT, expected);
+        assert!(
+            sandbox.train("--model other").stderr.contains("hint: the configuration is other/config.json"),
+            "{what}"
+        );
+    }
+    for text in ["", "{", "null", "[]", "\"gpt2\"", "\u{feff}{}"] {
+        sandbox.write("other/config.json", text);
+        assert_refused(&sandbox, text, || sandbox.train("--model other/config.json"), BAD_INPUT, &["config: `"]);
+    }
+    check(&sandbox, &[("bench --model tiny --hidden 7", BAD_INPUT, &["does not divide n_embd = 7"])]);
+}
+
+#[test]
+fn numbers() {
+    let sandbox = sandbox();
+    let above = "must be above 0";
+    let from = "must be 0 or more";
+    check_train(
+        &sandbox,
+        &[
+            ("--learning-rate nan", USAGE, &["`nan`", above]),
+            ("--learning-rate -0.001", USAGE, &["`-0.001`", above]),
+            ("--learning-rate 0", USAGE, &[above]),
+            ("--learning-rate inf", USAGE, &[above]),
+            ("--learning-rate fast", USAGE, &["`fast` is not a number"]),
+            ("--weight-decay -0.1", USAGE, &[from]),
+            ("--grad-clip nan", USAGE, &[from]),
+            ("--final-lr-part 7", USAGE, &["must be from 0 to 1"]),
+            ("--beta1 1", USAGE, &["from 0 to below 1"]),
+            ("--beta2 -0.5", USAGE, &["from 0 to below 1"]),
+            ("--adam-eps 0", USAGE, &[above]),
+            ("--dropout 1", USAGE, &["from 0 to below 1"]),
+            ("--global-batch 0", USAGE, &["must be at least 1"]),
+            ("--global-batch -4", USAGE, &["`-4` is not a whole count"]),
+            ("--global-batch 1000000000000", USAGE, &["the global batch is absurdly large"]),
+            ("--micro-batch 0", USAGE, &["must be at least 1"]),
+            ("--micro-batch half", USAGE, &["`half` is not a whole count"]),
+            (
+                "--global-batch 8 --micro-batch 3",
+                USAGE,
+                &["a micro-batch of 3 does not divide the global batch of 8", "that divide 8: 1, 2, 4, 8"],
+            ),
+            ("--gradient-accumulation-steps 0", USAGE, &["must be at least 1"]),
+            ("--gradient-accumulation-steps 2 --global-batch 4", USAGE, &["cannot be used with"]),
+            ("--seq-len 0", USAGE, &["must be at least 1"]),
+            ("--seq-len 1.5", USAGE, &["`1.5` is not a whole count"]),
+            ("--seq-len 99999999999999999999", USAGE, &["is not a whole count"]),
+            ("--max-steps 0", USAGE, &["must be at least 1"]),
+            ("--max-steps 5 --epochs 1", USAGE, &["cannot be used with"]),
+            ("--max-steps 5 --duration 5m", USAGE, &["cannot be used with"]),
+            ("--epochs 0", USAGE, &[above]),
+            ("--epochs nan", USAGE, &[above]),
+            ("--duration 0", USAGE, &[above]),
+            ("--duration 5parsecs", USAGE, &["`parsecs` in `5parsecs` is not a unit of duration", "1h30m"]),
+            ("--duration -5m", USAGE, &["5m"]),
+            ("--warmup-steps 1.5", USAGE, &["is not a whole count"]),
+            ("--keep-checkpoints 0", USAGE, &["must be at least 1"]),
+            ("--checkpoint-every often", USAGE, &["is not a whole count"]),
+            ("--eval-every -1", USAGE, &["is not a whole count"]),
+            ("--seed -1", USAGE, &["`-1` is not a whole number from 0 to 18446744073709551615"]),
+            ("--seed 18446744073709551616", USAGE, &["is not a whole number"]),
+            ("--recompute everything", USAGE, &["[possible values: none, cheap"]),
+        ],
+    );
+    check(
+        &sandbox,
+        &[
+            ("bench --layers 0", USAGE, &["must be at least 1"]),
+            ("bench --bias maybe", USAGE, &["[possible values: true, false]"]),
+            ("bench --steps 0", USAGE, &["must be at least 1"]),
+            ("generate --checkpoint runs/kept --max-tokens 0", USAGE, &["must be at least 1"]),
+            ("generate --checkpoint runs/kept --temperature -1", USAGE, &[from]),
+            ("generate --checkpoint runs/kept --temperature nan", USAGE, &[from]),
+            ("generate --checkpoint runs/kept --top-p 2", USAGE, &["above 0 and at most 1"]),
+            ("generate --checkpoint runs/kept --top-p 0", USAGE, &["above 0 and at most 1"]),
+            ("generate --checkpoint runs/kept --top-k 0", USAGE, &["must be at least 1"]),
+        ],
+    );
+}
+
+#[test]
+fn flags_and_commands() {
+    let sandbox = sandbox();
+    check_train(
+        &sandbox,
+        &[
+            ("--modle nano", USAGE, &["'--modle'", "'--model'"]),
+            ("--learnin-rate 1", USAGE, &["'--learning-rate'"]),
+            ("--seq_len 16 --seq_len 8", USAGE, &["cannot be used multiple times"]),
+            ("nano", USAGE, &["unexpected argument 'nano'"]),
+            ("--name a/b", USAGE, &["`--name a/b` is not the name of a folder", "`--runs-dir`"]),
+            ("--name ..", USAGE, &["is not the name of a folder"]),
+            ("--name=", USAGE, &["is not the name of a folder"]),
+            ("--name a/", USAGE, &["is not the name of a folder"]),
+            ("--name kept", USAGE, &["runs/kept holds a run already", "`--resume auto` goes on with it"]),
+            ("--runs-dir text.txt", DEVICE_FAILED, &["text.txt/tiny-1/checkpoints: "]),
+            ("--cache-dir text.txt", BAD_INPUT, &["cannot write the token cache in text.txt"]),
+        ],
+    );
+    check(
+        &sandbox,
+        &[
+            ("trian", USAGE, &["'trian'", "'train'"]),
+            ("plan extra", USAGE, &["unexpected argument 'extra'"]),
+            ("plan --json yes", USAGE, &["unexpected argument 'yes'"]),
+            ("plan --seq-len", USAGE, &["a value is required for '--seq-len <N>'"]),
+            ("generate", USAGE, &["--checkpoint <PATH>"]),
+            ("bench --nosuch", USAGE, &["unexpected argument '--nosuch'"]),
+        ],
+    );
+    let alone = sandbox.run("");
+    assert_eq!((alone.code, alone.stdout_text()), (Some(USAGE), ""));
+    assert!(alone.stderr.contains("Usage: plimsoll <COMMAND>"), "{}", alone.stderr);
+}
+
+#[test]
+fn files_of_settings() {
+    let sandbox = sandbox();
+    let in_the_file = "settings.yaml";
+    let cases: &[(&[u8], i32, &[&str])] = &[
+        (b"lerning_rate: 1", USAGE, &["unknown setting `lerning_rate`", "did you mean `learning_rate`?", in_the_file]),
+        (b"per_device_train_batchsize: 1", USAGE, &["did you mean `per_device_train_batch_size`?"]),
+        (b"zebra: 1", USAGE, &["unknown setting `zebra`", "--help"]),
+        (b"config: other.yaml", USAGE, &["unknown setting `config`"]),
+        (b"learning_rate: fast", USAGE, &["`fast` is not a number", in_the_file]),
+        (b"learning_rate: -1", USAGE, &["must be above 0", in_the_file]),
+        (b"learning_rate: .nan", USAGE, &["not valid YAML", in_the_file]),
+        (b"learning_rate: [1, 2]", USAGE, &["'--learning-rate <X>' cannot be used multiple times", in_the_file]),
+        (b"learning_rate: {a: 1}", USAGE, &["`learning_rate` must be a plain value"]),
+        (b"lr: 1\nlearning_rate: 2", USAGE, &["`learning_rate` is set twice"]),
+        (b"seed: 1\nseed: 2", USAGE, &["duplicate", in_the_file]),
+        (b"epochs: 1\nduration: 5m", USAGE, &["cannot be used with", in_the_file]),
+        (b"bf16: true", USAGE, &["`bf16: true` is not built; only `false` is"]),
+        (b"optim: sgd", USAGE, &["only `adamw` is"]),
+        (b"model: [", USAGE, &["not valid YAML", "line 1", in_the_file]),
+        (b"model: 'tiny", USAGE, &["not valid YAML", in_the_file]),
+        (b"- model\n- tiny", USAGE, &["not valid YAML", in_the_file]),
+        (b"just words", USAGE, &["not valid YAML", in_the_file]),
+        (b"data: &a [*a]", USAGE, &["not valid YAML", in_the_file]),
+        (b"\xff\xfe\0", BAD_INPUT, &["settings.yaml can't be read"]),
+        (b"micro_batch_size: 3", USAGE, &["a micro-batch of 3 does not divide the global batch of 4"]),
+    ];
+    for (yaml, code, expected) in cases {
+        sandbox.write("settings.yaml", yaml);
+        let what = String::from_utf8_lossy(yaml);
+        let run =
+            || sandbox.run("train --config settings.yaml --data text.txt --model tiny --global-batch 4 --cache-dir c");
+        assert_refused(&sandbox, &what, run, *code, expected);
+    }
+    check_train(&sandbox, &[("--config missing.yaml", BAD_INPUT, &["missing.yaml can't be read"])]);
+}
+
+/// A file of weights with another header before the same bytes.
+fn with_header(weights: &[u8], change: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let length = u64::from_le_bytes(weights[..8].try_into().expect("8 bytes")) as usize;
+    let mut header = serde_json::from_slice(&weights[8..8 + length]).expect("a header is JSON");
+    change(&mut header);
+    let header = header.to_string();
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &weights[8 + length..]].concat()
+}
+
+#[test]
+fn weights() {
+    let sandbox = sandbox();
+    let checkpoint = "runs/kept/checkpoints/step-000020";
+    let weights = sandbox.read(&format!("{checkpoint}/model.safetensors"));
+    let name = "transformer.h.0.mlp.c_fc.bias";
+    let damaged = "model.safetensors is damaged: ";
+    let mut flipped = weights.clone();
+    *flipped.last_mut().expect("bytes") ^= 4;
+    // Weights as others save them: nothing beside them says what they were.
+    sandbox.write("foreign/config.json", tiny_config(&json!({})));
+    let cases: &[(&str, Vec<u8>, &[&str])] = &[
+        ("empty", vec![], &[damaged]),
+        ("cut in its length", weights[..4].to_vec(), &[damaged]),
+        ("cut in its header", weights[..100].to_vec(), &[damaged]),
+        ("cut in its tensors", weights[..weights.len() / 2].to_vec(), &[damaged]),
+        ("longer than it says", [&weights[..], b"more"].concat(), &[damaged]),
+        ("not weights at all", b"<html>404 not found</html>".to_vec(), &[damaged]),
+        ("a header of exabytes", [&[0xff; 8], &weights[8..]].concat(), &[damaged]),
+        ("a header that is no JSON", [&5u64.to_le_bytes()[..], b"{\"x\":", &weights[8..]].concat(), &[damaged]),
+        (
+            "offsets beyond the end",
+            with_header(&weights, |h| h[name]["data_offsets"] = json!([0, 1u64 << 40])),
+            &[damaged],
+        ),
+        ("offsets in reverse", with_header(&weights, |h| h[name]["data_offsets"] = json!([256, 0])), &[damaged]),
+        (
+            "a shape that overflows",
+            with_header(&weights, |h| h[name]["shape"] = json!([1u64 << 40, 1u64 << 40])),
+            &[damaged],
+        ),
+        (
+            "another shape of the same size",
+            with_header(&weights, |h| h[name]["shape"] = json!([32, 2])),
+            &[name, "F32 [32, 2]", "the model needs F32 [64]", "`--model`"],
+        ),
+        (
+            "another dtype of the same size",
+            with_header(&weights, |h| h[name]["dtype"] = json!("I32")),
+            &[name, "I32 [64]"],
+        ),
+        (
+            "a tensor under another name",
+            with_header(&weights, |h| {
+                let tensor = h[name].take();
+                h.as_object_mut().expect("a header is an object").remove(name);
+                h["transformer.h.0.mlp.c_fc.bios"] = tensor;
+            }),
+            &["has no tensor `transformer.h.0.mlp.c_fc.bias`"],
+        ),
+    ];
+    for (what, file, expected) in cases {
+        sandbox.write("foreign/model.safetensors", file);
+        assert_refused(&sandbox, what, || sandbox.train("--init foreign --name new"), BAD_INPUT, expected);
+        assert_refused(&sandbox, what, || sandbox.run("generate --checkpoint foreign"), BAD_INPUT, expected);
+    }
+    // One flipped bit makes no other tensor wrong, but ours have a checksum beside them.
+    sandbox.copy(checkpoint, "ours");
+    sandbox.write("ours/model.safetensors", &flipped);
+    let changed = &["ours/model.safetensors is damaged: its contents changed since it was written"][..];
+    check_train(&sandbox, &[("--init ours --name new", BAD_INPUT, changed)]);
+    check(&sandbox, &[("generate --checkpoint ours", BAD_INPUT, changed)]);
+    sandbox.write("foreign/model.safetensors", &weights);
+    // A start that was refused did not take the name.
+    sandbox.must_train("--init foreign --name new --max-steps 1");
+
+    std::fs::create_dir(sandbox.path("nothing")).expect("a new folder");
+    sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 32})));
+    sandbox.write("wide/model.safetensors", &weights);
+    check_train(
+        &sandbox,
+        &[
+            ("--init missing --name x", BAD_INPUT, &["missing holds no model.safetensors", "`--init` takes"]),
+            ("--init nothing --name x", BAD_INPUT, &["nothing holds no model.safetensors"]),
+            ("--init runs/kept --name x", BAD_INPUT, &["runs/kept holds no model.safetensors", "step-N"]),
+            ("--init foreign --model gpt3 --name x", USAGE, &["unknown model `gpt3`"]),
+            (
+                "--init wide --model wide --name x",
+                BAD_INPUT,
+                &["the model needs F32 [", "the weights belong to another model"],
+            ),
+        ],
+    );
+    check(
+        &sandbox,
+        &[
+            ("generate --checkpoint missing", BAD_INPUT, &["missing is neither a run nor", "runs/NAME"]),
+            ("generate --checkpoint nothing", BAD_INPUT, &["nothing is neither a run nor"]),
+            ("generate --checkpoint text.txt", BAD_INPUT, &["text.txt is neither a run nor"]),
+            ("generate --checkpoint runs", BAD_INPUT, &["runs is neither a run nor"]),
+            ("generate --checkpoint tiny", BAD_INPUT, &["tiny/model.safetensors: "]),
+        ],
+    );
+}
+
+#[test]
+fn resuming() {
+    let sandbox = sandbox();
+    sandbox.write("more.txt", "more text\n");
+    sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 32})));
+    check(
+        &sandbox,
+        &[
+            (
+                "train --resume missing",
+                BAD_INPUT,
+                &["missing is neither a run nor a checkpoint of one", "`--init PATH`"],
+            ),
+            ("train --resume=", BAD_INPUT, &["is neither a run nor a checkpoint"]),
+            ("train --resume runs", BAD_INPUT, &["runs is neither a run nor a checkpoint of one"]),
+            ("train --resume runs/kept/checkpoints/step-000099", BAD_INPUT, &["step-000099/state.json"]),
+            ("train --resume runs/kept --seed 3", BAD_INPUT, &["was made with a seed of 1337, this run has 3"]),
+            ("train --resume runs/kept --global-batch 8", BAD_INPUT, &["a global batch of 4, this run has 8"]),
+            ("train --resume runs/kept --seq-len 8", BAD_INPUT, &["a sequence length of 16, this run has 8"]),
+            ("train --resume runs/kept --data text.txt more.txt", BAD_INPUT, &["was made with data "]),
+            ("train --resume runs/kept --model wide", BAD_INPUT, &["the model needs F32 [", "F32 ["]),
+            ("train --resume runs/kept --tokenizer gpt2", BAD_INPUT, &["50257 ids"]),
+        ],
+    );
+    // The run that refused all of these still goes on.
+    let said = sandbox.run("train --resume runs/kept --max-steps 21");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains("resumed after step 20"), "{}", said.stderr);
+}
+
+#[test]
+fn checkpoints_that_are_all_damaged_are_kept() {
+    let sandbox = sandbox();
+    sandbox.copy("runs/kept", "runs/sick");
+    for step in [10, 15, 20] {
+        sandbox.write(&format!("runs/sick/checkpoints/step-{step:06}/optimizer.safetensors"), "cut");
+    }
+    let files = |sandbox: &Sandbox| sandbox.tree("runs/sick/checkpoints");
+    let before = files(&sandbox);
+    let none = &["step-000020 is passed over", "step-000010 is passed over", "runs/sick holds no whole checkpoint"][..];
+    check(
+        &sandbox,
+        &[("train --resume runs/sick", BAD_INPUT, none), ("generate --checkpoint runs/sick", BAD_INPUT, none)],
+    );
+    check_train(&sandbox, &[("--resume auto --name sick", BAD_INPUT, none)]);
+    assert!(files(&sandbox) == before, "something was thrown away");
+    // One that is named is damaged, not passed over.
+    let named = "train --resume runs/sick/checkpoints/step-000015";
+    check(&sandbox, &[(named, BAD_INPUT, &["step-000015/optimizer.safetensors is damaged: it has 3 bytes"])]);
+}
+
+#[test]
+fn packing_problems() {
+    let sandbox = sandbox();
+    sandbox.write("bad.csv", "id,lower,upper,size\na,5,3,10\n");
+    sandbox.write("empty.csv", "");
+    if !sandbox.run("--help").stdout_text().contains("arena") {
+        eprintln!("SKIPPED: this build has no `arena`");
+        return;
+    }
+    check(&sandbox, &[("arena bad.csv", BAD_INPUT, &["bad.csv: "]), ("arena empty.csv", BAD_INPUT, &["empty.csv: "])]);
+}

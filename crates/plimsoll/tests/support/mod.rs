@@ -1,0 +1,221 @@
+//! The built binary in a folder of its own, with a tiny text and a tiny model: no network, and nothing outside it.
+
+// Each file of tests uses its own part of this.
+#![allow(dead_code)]
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Flags of a short run; [`Sandbox::train`] leaves out those that are given otherwise.
+const SHORT_RUN: &[(&str, &str)] = &[
+    ("--data", "text.txt"),
+    ("--model", "tiny"),
+    ("--seq-len", "16"),
+    ("--global-batch", "4"),
+    ("--max-steps", "20"),
+    ("--checkpoint-every", "5"),
+    ("--sample-tokens", "0"),
+    ("--vram", "0.1"),
+    ("--threads", "1"),
+    ("--cache-dir", "cache"),
+    ("--runs-dir", "runs"),
+];
+
+/// A temporary folder to work in: `text.txt`, some 20 KB, and `tiny/config.json`, a GPT-2 of 8 thousand parameters.
+pub struct Sandbox {
+    folder: TempDir,
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Sandbox {
+    pub fn new() -> Self {
+        let sandbox = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let lines = (0..800).map(|i| format!("line {i} has {} in it\n", i * i)).collect::<String>();
+        sandbox.write("text.txt", lines);
+        sandbox.write("tiny/config.json", tiny_config(&json!({})));
+        sandbox
+    }
+
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Writes a file, and the folders that it lies in.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("folders");
+        fs::write(path, contents).expect("written");
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        String::from_utf8(self.read(name)).expect("text")
+    }
+
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&self.read(name)).expect("JSON")
+    }
+
+    /// All files below a folder and their contents.
+    pub fn tree(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![self.path(name)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let contents = fs::read(&path).expect("a file");
+                    files.insert(path, contents);
+                }
+            }
+        }
+        files
+    }
+
+    /// Copies a folder and all below it.
+    pub fn copy(&self, from: &str, to: &str) {
+        for (path, contents) in self.tree(from) {
+            let below = path.strip_prefix(self.path(from)).expect("it was found there");
+            self.write(&Path::new(to).join(below).to_string_lossy(), contents);
+        }
+    }
+
+    /// The binary with these arguments, in the sandbox.
+    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(arguments);
+        self.confine(&mut command);
+        command
+    }
+
+    /// Lets a command run in the sandbox and find nothing of the user's.
+    pub fn confine(&self, command: &mut Command) {
+        command.current_dir(self.root()).stdin(Stdio::null()).env("HOME", self.root());
+        for variable in ["XDG_CACHE_HOME", "CARGO_HOME", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
+            command.env_remove(variable);
+        }
+    }
+
+    /// Runs the binary with arguments that spaces set apart.
+    pub fn run(&self, arguments: &str) -> Said {
+        Said::of(self.command(arguments.split_whitespace()).output().expect("the binary runs"))
+    }
+
+    /// The arguments of `train` for a short run, with these in place of the usual ones.
+    pub fn train_arguments(given: &str) -> Vec<String> {
+        let given = given.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let has = |flag: &str| given.iter().any(|g| g.split('=').next() == Some(flag));
+        // What a run that is resumed knows itself, and what is said in another way.
+        let is_known = |flag: &str| match flag {
+            "--max-steps" => has("--epochs") || has("--duration"),
+            "--global-batch" => has("--gradient-accumulation-steps"),
+            _ => false,
+        };
+        let usual = SHORT_RUN.iter().filter(|(flag, _)| !has(flag) && !is_known(flag));
+        let usual = usual.flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]).collect::<Vec<_>>();
+        [vec!["train".to_owned()], usual, given].concat()
+    }
+
+    /// Runs `train` for a short run, with these flags in place of the usual ones.
+    pub fn train(&self, given: &str) -> Said {
+        Said::of(self.command(Self::train_arguments(given)).output().expect("the binary runs"))
+    }
+
+    /// Runs `train`, which must come to its end.
+    pub fn must_train(&self, given: &str) -> Said {
+        let said = self.train(given);
+        assert_eq!(said.code, Some(0), "train {given}: {}", said.stderr);
+        said
+    }
+
+    /// Weights and moments of a checkpoint.
+    pub fn tensors(&self, run: &str, step: u64) -> [Vec<u8>; 2] {
+        let folder = format!("{run}/checkpoints/step-{step:06}");
+        ["model.safetensors", "optimizer.safetensors"].map(|file| self.read(&format!("{folder}/{file}")))
+    }
+
+    /// Panics unless two runs that ended have the same weights, moments and losses, bit for bit.
+    pub fn assert_same_run(&self, run: &str, other: &str, last_step: u64) {
+        assert!(self.tensors(run, last_step) == self.tensors(other, last_step), "{run} and {other} differ in weights");
+        let [report, expected] = [run, other].map(|run| self.json(&format!("{run}/report.json")));
+        for key in ["losses", "eval", "tokens_seen", "status"] {
+            assert_eq!(report[key], expected[key], "{key} of {run} and {other}");
+        }
+        assert_eq!(report["losses"].as_array().map(Vec::len), Some(last_step as usize));
+    }
+}
+
+impl Said {
+    /// Panics if anything that holds for all commands does not.
+    pub fn of(output: Output) -> Self {
+        let stderr = String::from_utf8(output.stderr).expect("talk is text");
+        assert!(!stderr.contains("panicked at"), "{stderr}");
+        assert!(!stderr.contains('\u{1b}'), "an escape code off a terminal: {stderr}");
+        Self { code: output.status.code(), stdout: output.stdout, stderr }
+    }
+
+    pub fn stdout_text(&self) -> &str {
+        str::from_utf8(&self.stdout).expect("text")
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|e| panic!("{e}: {:?} {}", self.stdout_text(), self.stderr))
+    }
+}
+
+/// A tiny GPT-2's config.json with some keys changed; null takes a key out.
+pub fn tiny_config(changes: &Value) -> String {
+    let mut config = json!({
+        "model_type": "gpt2",
+        "vocab_size": 256,
+        "n_positions": 32,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "attn_pdrop": 0.1,
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+    });
+    let keys = config.as_object_mut().expect("an object literal");
+    for (key, value) in changes.as_object().expect("changes are an object") {
+        if value.is_null() {
+            keys.remove(key)
+        } else {
+            keys.insert(key.clone(), value.clone())
+        };
+    }
+    config.to_string()
+}
+
+/// Numbers that look random and are the same each time. Source: SplitMix64, Steele et al. 2014.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
