@@ -22,6 +22,8 @@ pub struct NullDevice {
     /// Start of a range -> its end and who wrote it. Ranges don't overlap.
     written: BTreeMap<u64, (u64, Owner)>,
     memory: MemoryReport,
+    /// Whether the last program used carried tensors, which therefore still hold what it wrote.
+    carries: bool,
 }
 
 impl NullDevice {
@@ -116,10 +118,15 @@ impl Device for NullDevice {
         Ok(Cow::Owned(vec![0; plan[tensor].region().bytes as usize]))
     }
 
-    /// A carried tensor may be used by a program without having been written: its op keeps track of what is in it.
+    /// A carried tensor may be used without having been written by the first program after one that carries nothing:
+    /// its op keeps track of what is in it. The next ones must find it as the last one left it.
     fn begin(&mut self, plan: &Plan, program: usize) {
         let outputs = plan.programs[program].steps.iter().flat_map(|s| &s.outputs).copied();
         let carried = outputs.filter(|&id| plan[id].storage == Storage::Carried).collect::<Vec<_>>();
+        let carried_before = std::mem::replace(&mut self.carries, !carried.is_empty());
+        if carried_before {
+            return;
+        }
         for id in carried {
             self.overwrite(plan[id].region(), Owner::Tensor(id));
         }

@@ -440,11 +440,14 @@ fn weights_without_the_prefix_and_with_masks_are_loaded() {
     let no_parameters = [
         ("h.0.attn.bias", zeros(Dtype::U8, &[1, 1, 16, 16])),
         ("h.1.attn.masked_bias", zeros(Dtype::F32, &[])),
-        ("lm_head.weight", zeros(Dtype::F32, &[61, 24])),
+        ("lm_head.weight", right["transformer.wte.weight"].clone()),
     ];
     foreign.extend(no_parameters.map(|(name, tensor)| (name.to_owned(), tensor)));
     engine.initialise(1).expect("weights can be written");
     assert!(loaded(&mut engine, &foreign) == expected);
+    // A head that is not the embedding once more would be lost silently.
+    foreign.insert("lm_head.weight".to_owned(), zeros(Dtype::F32, &[61, 24]));
+    assert_eq!(kind(load(&mut engine, &serialize(&foreign))), ("foreign", "lm_head.weight".to_owned()));
     // A checkpoint of our own is held to our own names.
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(&folder.path().join(MODEL_FILE), &serialize(&foreign));

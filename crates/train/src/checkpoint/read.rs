@@ -137,7 +137,7 @@ fn fill(engine: &mut Engine, path: &Path, tensors: &[TensorId], foreign: bool) -
         used.insert(stored_name);
     }
     let holds_no_parameters =
-        |name: &str| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
+        |name: &str| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || is_tied(&archive, name);
     let unused = archive.names().into_iter().filter(|name| !used.contains(*name));
     match unused.filter(|name| !(foreign && holds_no_parameters(name))).min() {
         Some(tensor) => {
@@ -146,4 +146,11 @@ fn fill(engine: &mut Engine, path: &Path, tensors: &[TensorId], foreign: bool) -
         }
         None => Ok(()),
     }
+}
+
+/// Whether this is a head of its own that holds the token embedding once more.
+fn is_tied(archive: &SafeTensors, name: &str) -> bool {
+    let table = archive.tensor("transformer.wte.weight").or_else(|_| archive.tensor("wte.weight"));
+    let head = archive.tensor(name).ok().filter(|_| name == "lm_head.weight");
+    matches!((head, table), (Some(head), Ok(table)) if head.data() == table.data())
 }

@@ -82,9 +82,15 @@ fn write_files(engine: &Engine, folder: &Path, config_json: &str, mut state: Sta
     let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
     let moments =
         engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
-    write_tensors(engine, &weights, &folder.join(MODEL_FILE))?;
-    write_tensors(engine, &moments, &folder.join(OPTIMIZER_FILE))?;
-    fs::write(folder.join(CONFIG_FILE), config_json)?;
+    let config = folder.join(CONFIG_FILE);
+    fs::write(&config, config_json)?;
+    // The library makes its files readable by their owner alone; a checkpoint is as open as any other file.
+    let permissions = config.metadata()?.permissions();
+    for (tensors, name) in [(&weights, MODEL_FILE), (&moments, OPTIMIZER_FILE)] {
+        let path = folder.join(name);
+        write_tensors(engine, tensors, &path)?;
+        fs::set_permissions(&path, permissions.clone())?;
+    }
     state.files = [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE]
         .into_iter()
         .map(|name| sync_and_sum(folder, name))
@@ -115,7 +121,8 @@ fn sync_and_sum(folder: &Path, name: &str) -> io::Result<FileSum> {
     Ok(FileSum { name: name.to_owned(), bytes: path.metadata()?.len(), blake3: hasher.finalize().to_hex().to_string() })
 }
 
-/// Puts the new folder where an old one of the same step may lie, without a moment at which neither is there.
+/// Puts the new folder where an old one of the same step may lie. A kill between the two renames leaves this step
+/// without a checkpoint, and the older ones as they were.
 fn replace(temporary: &Path, path: &Path) -> io::Result<()> {
     if !path.exists() {
         return fs::rename(temporary, path);
