@@ -55,7 +55,7 @@ fn data() {
     sandbox.write("empty.txt", "");
     sandbox.write("short.txt", "ten bytes.");
     sandbox.write("latin1.txt", b"Die Stra\xdfe und der Fluss. ".repeat(40));
-    sandbox.write("binary.txt", (0..4000u32).map(|i| (i * 37 >> 3) as u8).collect::<Vec<_>>());
+    sandbox.write("binary.txt", (0..4000u32).map(|i| ((i * 37) >> 3) as u8).collect::<Vec<_>>());
     sandbox.write("weights.bin", [0; 100]);
     sandbox.write("table.parquet", "PAR1");
     sandbox.write("pictures/a.png", [0; 100]);
@@ -98,8 +98,7 @@ fn data() {
     }
     // Nothing named, and cargo has downloaded nothing.
     check(&sandbox, &[("train --cache-dir cache", BAD_INPUT, &["no data was named", "`--data PATH`"])]);
-    let runs = std::fs::read_dir(sandbox.path("runs")).expect("a folder").count();
-    assert!(runs <= 3, "each of the runs that were refused took a number of its own");
+    assert!(!sandbox.path("runs/tiny-2").exists(), "each run that was refused took a number of its own");
 }
 
 #[test]
@@ -277,7 +276,6 @@ fn numbers() {
             ("--epochs nan", USAGE, &[above]),
             ("--duration 0", USAGE, &[above]),
             ("--duration 5parsecs", USAGE, &["`parsecs` in `5parsecs` is not a unit of duration", "1h30m"]),
-            ("--duration -5m", USAGE, &["5m"]),
             ("--warmup-steps 1.5", USAGE, &["is not a whole count"]),
             ("--keep-checkpoints 0", USAGE, &["must be at least 1"]),
             ("--checkpoint-every often", USAGE, &["is not a whole count"]),

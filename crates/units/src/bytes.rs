@@ -180,7 +180,7 @@ mod tests {
         #[test]
         fn aligned_is_a_multiple_and_not_smaller(n in 0u64..1 << 60, shift in 0u32..12) {
             let aligned = Bytes(n).align_up(1 << shift);
-            prop_assert!(aligned.0 >= n && aligned.0 - n < 1 << shift && aligned.0 % (1 << shift) == 0);
+            prop_assert!(aligned.0 >= n && aligned.0 - n < 1 << shift && aligned.0.is_multiple_of(1 << shift));
         }
     }
 }

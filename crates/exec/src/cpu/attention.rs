@@ -1,14 +1,16 @@
 //! Causal or full self-attention: each head of each sample by itself, a block of queries at a time. The scores of a
 //! block lie with a row for each key and a column for each query:
 //!
-//!                queries →
-//!        keys   ┌─╲─┬───┬───┐       a causal attention's blocks end with the keys that their last query sees;
-//!          ↓    │  ╲│   │   │       of what they compute, only the small triangles under the diagonal, which the
-//!               └───┼─╲─┤   │       first queries of the block don't see, are set to minus infinity
-//!                   │  ╲│   │
-//!                   └───┼─╲─┤
-//!                       │  ╲│
-//!                       └───┘
+//! ```text
+//!            queries →
+//!    keys   ┌─╲─┬───┬───┐       a causal attention's blocks end with the keys that their last query sees;
+//!      ↓    │  ╲│   │   │       of what they compute, only the small triangles under the diagonal, which the
+//!           └───┼─╲─┤   │       first queries of the block don't see, are set to minus infinity
+//!               │  ╲│   │
+//!               └───┼─╲─┤
+//!                   │  ╲│
+//!                   └───┘
+//! ```
 //!
 //! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.

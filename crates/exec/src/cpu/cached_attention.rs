@@ -35,7 +35,14 @@ pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
 
 vectorized! {
     /// y = softmax(q · keys) · values over as many rows as there are scores.
-    fn attend<S: Simd>(simd: S, y: &mut [f32], q: &[f32], keys: &mut MatrixMut, values: &mut MatrixMut, scores: &mut [f32]) {
+    fn attend<S: Simd>(
+        simd: S,
+        y: &mut [f32],
+        q: &[f32],
+        keys: &mut MatrixMut,
+        values: &mut MatrixMut,
+        scores: &mut [f32],
+    ) {
         let scale = 1.0 / (q.len() as f32).sqrt();
         for (row, score) in scores.iter_mut().enumerate() {
             *score = scale * dot(simd, q, keys.row(row));

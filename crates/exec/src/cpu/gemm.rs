@@ -112,8 +112,8 @@ fn assert_inside(length: usize, rows: usize, columns: usize, stride: usize) {
     assert!(rows == 0 || end <= length, "{rows} rows of {columns} elements, {stride} apart, in {length} elements");
 }
 
-/// Rows that the library is asked for at a time. It copies so many rows of `a`, some 500 columns at a time, to the heap,
-/// where no plan sees them: two megabytes, and not the hundred that all rows of a head's weight gradient would take.
+/// Rows that the library is asked for at a time. It copies so many rows of `a`, some 500 columns at a time, to the
+/// heap, where no plan sees them: two megabytes, and not the thirty that a head's weight gradient would take at once.
 const ROWS: usize = 1024;
 
 /// into = scale · a b, added to what is there if `accumulate`. Runs on `workers` workers of the current pool; the

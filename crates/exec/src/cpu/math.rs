@@ -6,7 +6,7 @@ use pulp::Simd;
 /// Vectors of partial sums that a reduction keeps side by side, because an addition takes about four cycles.
 const SUMS: usize = 4;
 
-/// a·b + c, fused where that is a single instruction, which it is wherever pulp finds vectors, and else in two roundings.
+/// a·b + c, fused where that is a single instruction, which it is wherever pulp finds vectors; else in two roundings.
 #[inline(always)]
 pub(super) fn mul_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if S::F32_LANES > 1 { a.mul_add(b, c) } else { a * b + c }
@@ -59,7 +59,7 @@ pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts, of which the first times any n that occurs is exact.
     const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    /// Twice the polynomial, which is multiplied by 2ⁿ⁻¹: so n = 128, just below the overflow, needs no case of its own.
+    /// Twice the polynomial, which is multiplied by 2ⁿ⁻¹: so n = 128, just below the overflow, is no special case.
     const TWICE: [f32; 8] = [
         2.0 * 1.987_569_1e-4,
         2.0 * 1.398_2e-3,

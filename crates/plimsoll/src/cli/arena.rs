@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::failure::{exit_code, io_failure};
+use crate::streams::write_data;
 use ::plan::arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
 use clap::Args;
 use serde_json::json;
@@ -28,14 +29,14 @@ pub(super) struct ArenaArgs {
     json: bool,
 }
 
+const FORMAT: &str = "the format is a header `id,lower,upper,size` and a line a buffer";
+
 pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let name = args.file.display();
     let text =
-        std::fs::read_to_string(&args.file).map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")))?;
-    let csv = read_csv(&text).map_err(|e| {
-        Failure::bad_input(format!("{name}: {e}"))
-            .hint("the format is a header `id,lower,upper,size` and a line a buffer")
-    })?;
+        std::fs::read_to_string(&args.file).map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")));
+    let text = text.map_err(|failure| failure.hint(FORMAT))?;
+    let csv = read_csv(&text).map_err(|e| Failure::bad_input(format!("{name}: {e}")).hint(FORMAT))?;
     let start = Instant::now();
     let outcome = solve(&csv.problem, args.capacity, &mut || start.elapsed().as_secs_f64() >= args.time_limit.0);
     let milliseconds = start.elapsed().as_secs_f64() * 1e3;
@@ -58,13 +59,13 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
             "steps": outcome.steps,
             "fits": args.capacity.map(|capacity| peak <= capacity),
         });
-        println!("{}", serde_json::to_string_pretty(&value).expect("plain data"));
+        write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
     } else {
         let proof = if optimal { "the least possible" } else { "not proved to be the least" };
-        println!(
+        write_data(format_args!(
             "{} buffers: peak {peak}, lower bound {bound}, {proof}, {milliseconds:.1} ms",
             csv.problem.buffers.len()
-        );
+        ))?;
     }
     match args.capacity {
         Some(capacity) if peak > capacity => {

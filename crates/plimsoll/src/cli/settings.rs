@@ -107,7 +107,7 @@ pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec
 }
 
 /// A flag and those that it can't be given with.
-fn spellings<'f>(flag: &'f str) -> Vec<&'f str> {
+fn spellings(flag: &str) -> Vec<&str> {
     SPELLINGS.iter().find(|spellings| spellings.contains(&flag)).map_or(vec![flag], |spellings| spellings.to_vec())
 }
 

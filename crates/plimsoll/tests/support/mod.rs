@@ -1,7 +1,5 @@
 //! The built binary in a folder of its own, with a tiny text and a tiny model: no network, and nothing outside it.
-
-// Each file of tests uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -125,13 +123,13 @@ impl Sandbox {
     pub fn train_arguments(given: &str) -> Vec<String> {
         let given = given.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let has = |flag: &str| given.iter().any(|g| g.split('=').next() == Some(flag));
-        // What a run that is resumed knows itself, and what is said in another way.
-        let is_known = |flag: &str| match flag {
+        let is_said_otherwise = |flag: &str| match flag {
             "--max-steps" => has("--epochs") || has("--duration"),
             "--global-batch" => has("--gradient-accumulation-steps"),
+            "--vram" => has("--vram-auto"),
             _ => false,
         };
-        let usual = SHORT_RUN.iter().filter(|(flag, _)| !has(flag) && !is_known(flag));
+        let usual = SHORT_RUN.iter().filter(|(flag, _)| !has(flag) && !is_said_otherwise(flag));
         let usual = usual.flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]).collect::<Vec<_>>();
         [vec!["train".to_owned()], usual, given].concat()
     }

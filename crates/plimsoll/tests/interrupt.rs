@@ -1,0 +1,341 @@
+//! Runs that end before their time: killed, interrupted, out of disk, in each other's way. Each goes on where it was,
+//! bit for bit.
+
+#![cfg(unix)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirEntryExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Random, Said, Sandbox, tiny_config};
+
+const INTERRUPTED: i32 = 130;
+const SIGKILL: i32 = 9;
+
+/// Far more than any of these waits takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `is_so`, or until the process has ended; returns whether it still ran.
+fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_so() {
+        if child.try_wait().expect("a child can be waited for").is_some() {
+            return false;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing happened");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    true
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+    assert!(status.expect("a shell").success(), "the process ended before SIG{name}");
+}
+
+/// How many steps a run's journal tells of; those made again are counted again.
+fn steps_told(journal: &Path) -> usize {
+    let text = fs::read(journal).unwrap_or_default();
+    text.split(|&b| b == b'\n').filter(|line| line.windows(14).any(|w| w == b"\"event\":\"step\"")).count()
+}
+
+/// Starts the binary with its streams kept.
+fn spawn(sandbox: &Sandbox, arguments: &[String]) -> Child {
+    sandbox.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+fn end_of(child: Child) -> Said {
+    Said::of(child.wait_with_output().expect("a child can be waited for"))
+}
+
+/// When a run is killed: so long after this.
+#[derive(Debug)]
+enum Moment {
+    /// Its process was started.
+    Started(Duration),
+    /// It has made so many steps in this session.
+    Stepped(usize, Duration),
+    /// It has begun to write a checkpoint.
+    Saving(Duration),
+}
+
+impl Moment {
+    fn random(random: &mut Random) -> Self {
+        let mut below = |milliseconds: u64| Duration::from_micros(random.below(milliseconds * 1000));
+        let (short, long) = (below(5), below(40));
+        match random.below(3) {
+            0 => Self::Started(long),
+            1 => Self::Stepped(random.below(60) as usize, short),
+            _ => Self::Saving(short),
+        }
+    }
+
+    /// Waits for it; returns whether the process still ran.
+    fn wait(&self, child: &mut Child, run: &Path, told: usize, stale: &BTreeSet<u64>) -> bool {
+        let (runs, then) = match self {
+            Self::Started(then) => (true, then),
+            Self::Stepped(steps, then) => {
+                (wait_until(child, || steps_told(&run.join("journal.jsonl")) > told + steps), then)
+            }
+            Self::Saving(then) => {
+                (wait_until(child, || unfinished(run).iter().any(|folder| !stale.contains(folder))), then)
+            }
+        };
+        std::thread::sleep(*then);
+        runs
+    }
+}
+
+/// The inodes of the checkpoints that a run is writing, or that it left when it was killed.
+fn unfinished(run: &Path) -> BTreeSet<u64> {
+    let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let unfinished = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".writing"));
+    unfinished.map(|entry| entry.ino()).collect()
+}
+
+#[test]
+fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights() {
+    const STEPS: u64 = 600;
+    let sandbox = Sandbox::new();
+    // Dropout, several micro-batches, and held-out losses take part.
+    let flags = format!("--max-steps {STEPS} --micro-batch 2 --eval-every 70 --learning-rate 1e-3");
+    sandbox.must_train(&format!("{flags} --name whole --checkpoint-every 0"));
+    // The killed run has to tokenize for itself, too.
+    let arguments = Sandbox::train_arguments(&format!("{flags} --name killed --resume auto --cache-dir another-cache"));
+    let run = sandbox.path("runs/killed");
+    let mut random = Random(20);
+    let mut reached = Vec::new();
+    for kill in 0..20 {
+        let moment = Moment::random(&mut random);
+        let (told, stale) = (steps_told(&run.join("journal.jsonl")), unfinished(&run));
+        let mut child = sandbox.command(&arguments).stderr(Stdio::null()).spawn().expect("the binary runs");
+        let runs = moment.wait(&mut child, &run, told, &stale);
+        let _ = child.kill();
+        let status = child.wait().expect("a child can be waited for");
+        assert!(runs && status.signal() == Some(SIGKILL), "kill {kill} ({moment:?}) came too late: {status}");
+        reached.push((steps_told(&run.join("journal.jsonl")) - told, moment));
+    }
+    eprintln!("steps made before each kill: {reached:?}");
+    let said = end_of(spawn(&sandbox, &arguments));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    sandbox.assert_same_run("runs/killed", "runs/whole", STEPS);
+    let left =
+        fs::read_dir(run.join("checkpoints")).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let expected = [STEPS - 10, STEPS - 5, STEPS].map(|step| format!("step-{step:06}").into());
+    assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(expected), "only whole checkpoints are left");
+}
+
+/// The command that a run told to resume it with.
+fn told_command(said: &Said) -> String {
+    let mut lines = said.stderr.lines().skip_while(|line| !line.contains("this resumes the run"));
+    lines.nth(1).unwrap_or_else(|| panic!("no command: {}", said.stderr)).trim().to_owned()
+}
+
+/// Runs a command as a user would who copies it: by a shell, with the binary among its programs.
+fn run_as_told(sandbox: &Sandbox, command: &str) -> Said {
+    let folder = Path::new(env!("CARGO_BIN_EXE_plimsoll")).parent().expect("a file lies in a folder");
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(folder.to_owned()).chain(std::env::split_paths(&rest)));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).env("PATH", path.expect("names of folders"));
+    sandbox.confine(&mut shell);
+    Said::of(shell.output().expect("a shell"))
+}
+
+#[test]
+fn a_run_that_is_interrupted_saves_its_last_step_and_tells_how_to_resume_it() {
+    const STEPS: u64 = 1000;
+    let sandbox = Sandbox::new();
+    let flags = format!("--max-steps {STEPS} --checkpoint-every 0 --global-batch 8 --seq-len 32");
+    sandbox.must_train(&format!("{flags} --name whole"));
+    for (run, signals) in [("it's cut", "INT"), ("terminated", "TERM")] {
+        let mut arguments = Sandbox::train_arguments(&flags);
+        arguments.extend(["--name".to_owned(), run.to_owned()]);
+        let journal = sandbox.path(&format!("runs/{run}/journal.jsonl"));
+        let mut child = spawn(&sandbox, &arguments);
+        assert!(wait_until(&mut child, || steps_told(&journal) >= 10), "{}", end_of(child).stderr);
+        signal(&child, signals);
+        let said = end_of(child);
+        assert_eq!((said.code, said.stdout_text()), (Some(INTERRUPTED), ""), "{}", said.stderr);
+        assert!(said.stderr.contains("stopping after this step"), "{}", said.stderr);
+        let last = steps_told(&journal) as u64;
+        assert!(last < STEPS, "the run ended before it was interrupted");
+        sandbox.tensors(&format!("runs/{run}"), last);
+        assert_eq!(sandbox.json(&format!("runs/{run}/report.json"))["status"], "interrupted");
+
+        let command = told_command(&said);
+        assert!(command.starts_with("plimsoll train --resume "), "{command}");
+        let said = run_as_told(&sandbox, &command);
+        assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
+        assert!(said.stderr.contains(&format!("resumed after step {last} from")), "{}", said.stderr);
+        sandbox.assert_same_run(&format!("runs/{run}"), "runs/whole", STEPS);
+    }
+}
+
+#[test]
+fn a_second_interrupt_leaves_at_once() {
+    let sandbox = Sandbox::new();
+    // A step that takes longer than two signals.
+    let flags = "--model nano --seq-len 64 --global-batch 4096 --micro-batch 4 --name slow";
+    let mut child = spawn(&sandbox, &Sandbox::train_arguments(flags));
+    let journal = sandbox.path("runs/slow/journal.jsonl");
+    assert!(
+        wait_until(&mut child, || fs::read(&journal).is_ok_and(|text| !text.is_empty())),
+        "{}",
+        end_of(child).stderr
+    );
+    signal(&child, "INT");
+    let mut talk = BufReader::new(child.stderr.take().expect("it is kept")).lines().map_while(Result::ok);
+    assert!(talk.any(|line| line.contains("once more leaves at once")));
+    let start = Instant::now();
+    signal(&child, "INT");
+    assert_eq!(end_of(child).code, Some(INTERRUPTED));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(
+        (steps_told(&journal), sandbox.tree("runs/slow/checkpoints").len()),
+        (0, 0),
+        "the step was not finished"
+    );
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_named() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name whole");
+    let newest = "checkpoints/step-000020";
+    let other = sandbox.read("runs/whole/checkpoints/step-000015/model.safetensors");
+    let flip = |file: &str, at: usize| {
+        let mut contents = sandbox.read(&format!("runs/whole/{newest}/{file}"));
+        contents[at] ^= 1;
+        Some(contents)
+    };
+    let damages: &[(&str, Option<Vec<u8>>, &str)] = &[
+        ("model.safetensors", Some(other[..1000].to_vec()), "has 1000 bytes"),
+        ("model.safetensors", Some(other), "its contents changed"),
+        ("optimizer.safetensors", flip("optimizer.safetensors", 5000), "its contents changed"),
+        ("optimizer.safetensors", None, "No such file"),
+        ("config.json", flip("config.json", 9), "its contents changed"),
+        ("state.json", flip("state.json", 40), "state.json is damaged"),
+        ("state.json", Some(vec![]), "state.json is damaged"),
+        ("state.json", None, "No such file"),
+    ];
+    for (number, (file, contents, reason)) in damages.iter().enumerate() {
+        let run = format!("runs/cut-{number}");
+        sandbox.copy("runs/whole", &run);
+        let path = format!("{run}/{newest}/{file}");
+        match contents {
+            Some(contents) => sandbox.write(&path, contents),
+            None => fs::remove_file(sandbox.path(&path)).expect("it is there"),
+        }
+        let said = sandbox.must_train(&format!("--name cut-{number} --resume auto"));
+        for words in [&format!("warning: checkpoint {run}/{newest} is passed over: "), *reason, "resumed after step 15"]
+        {
+            assert!(said.stderr.contains(words), "{path} lacks `{words}`: {}", said.stderr);
+        }
+        sandbox.assert_same_run(&run, "runs/whole", 20);
+    }
+}
+
+#[test]
+fn a_second_run_in_the_same_folder_is_refused_and_the_first_goes_on() {
+    let sandbox = Sandbox::new();
+    let mut first = spawn(&sandbox, &Sandbox::train_arguments("--name one --max-steps 1000000 --checkpoint-every 0"));
+    let journal = sandbox.path("runs/one/journal.jsonl");
+    assert!(wait_until(&mut first, || steps_told(&journal) > 0), "{}", end_of(first).stderr);
+    for flags in ["--name one", "--name one --resume auto", "--resume runs/one"] {
+        let said = sandbox.train(flags);
+        assert_eq!((said.code, said.stdout_text()), (Some(2), ""), "{flags}: {}", said.stderr);
+        assert!(said.stderr.contains("error: runs/one is in use by another run"), "{flags}: {}", said.stderr);
+        assert!(said.stderr.contains("hint: "), "{flags}: {}", said.stderr);
+    }
+    let told = steps_told(&journal);
+    assert!(wait_until(&mut first, || steps_told(&journal) > told + 10), "{}", end_of(first).stderr);
+    signal(&first, "INT");
+    let said = end_of(first);
+    assert_eq!(said.code, Some(INTERRUPTED), "{}", said.stderr);
+    let last = steps_told(&journal) as u64;
+    assert_eq!(sandbox.json("runs/one/report.json")["losses"].as_array().map(|l| l.len() as u64), Some(last));
+}
+
+/// Runs the binary where no file can grow beyond a limit, which stands for a full disk: weights are larger, the other
+/// files of a run are not.
+fn train_on_a_full_disk(sandbox: &Sandbox, kib: u64, flags: &str) -> Option<Said> {
+    let script = format!("ulimit -f {kib} && trap '' XFSZ && exec \"$0\" \"$@\"");
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &script, env!("CARGO_BIN_EXE_plimsoll")]).args(Sandbox::train_arguments(flags));
+    sandbox.confine(&mut bash);
+    match bash.output() {
+        Ok(output) => Some(Said::of(output)),
+        Err(_) => {
+            eprintln!("SKIPPED: no bash to set a limit with");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
+    let sandbox = Sandbox::new();
+    sandbox.write("wide/config.json", tiny_config(&serde_json::json!({"n_embd": 48})));
+    let flags = |run: &str, steps: u64| format!("--model wide --name {run} --max-steps {steps} --learning-rate 1e-3");
+    sandbox.must_train(&flags("whole", 30));
+    sandbox.must_train(&format!("{} --warmup-steps 3", flags("full", 10)));
+    let weights = sandbox.tensors("runs/full", 10)[0].len() as u64 / 1024;
+    let others =
+        sandbox.tree("runs/full").into_iter().filter(|(path, _)| path.extension().is_none_or(|e| e != "safetensors"));
+    let most = others.map(|(_, contents)| contents.len() as u64 / 1024).max().expect("files");
+    assert!(most + 20 < weights - 1, "no limit lies between {most} KiB and {weights} KiB");
+    let before = sandbox.tree("runs/full/checkpoints");
+
+    let resumed = format!("{} --resume auto", flags("full", 30));
+    let Some(said) = train_on_a_full_disk(&sandbox, weights - 1, &resumed) else { return };
+    assert_eq!((said.code, said.stdout_text()), (Some(0), ""), "{}", said.stderr);
+    for step in [15, 20, 25, 30] {
+        let words = format!("warning: the checkpoint after step {step} could not be written");
+        assert!(said.stderr.contains(&words), "lacks `{words}`: {}", said.stderr);
+    }
+    for words in
+        ["File too large", "hint: is the disk full? training goes on, and older checkpoints stay", "step-000010"]
+    {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+    assert!(sandbox.tree("runs/full/checkpoints") == before, "the older checkpoints changed, or something was left");
+    assert_eq!(sandbox.json("runs/full/report.json")["losses"].as_array().map(Vec::len), Some(30));
+
+    // With room again, the steps that were lost are made again.
+    let said = sandbox.must_train(&resumed);
+    assert!(said.stderr.contains("resumed after step 10"), "{}", said.stderr);
+    assert_eq!(sandbox.tensors("runs/full", 30)[0].len() as u64 / 1024, weights);
+}
+
+/// A run may write its talk to a log on a disk that is full, or to a reader that went away.
+#[test]
+fn talk_that_can_not_be_written_ends_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name whole");
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = sandbox.command(Sandbox::train_arguments("--name closed --json"));
+    let status = command.stdout(closed.try_clone().expect("a pipe")).stderr(closed).status().expect("the binary runs");
+    assert_eq!(status.code(), Some(0));
+    sandbox.assert_same_run("runs/closed", "runs/whole", 20);
+    let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
+        eprintln!("SKIPPED: this machine has no /dev/full");
+        return;
+    };
+    let mut command = sandbox.command(Sandbox::train_arguments("--name full"));
+    let status =
+        command.stdout(Stdio::null()).stderr(full.try_clone().expect("a file")).status().expect("the binary runs");
+    assert_eq!(status.code(), Some(0));
+    sandbox.assert_same_run("runs/full", "runs/whole", 20);
+    // Data that can't be written is another thing.
+    let output = sandbox.command(["plan", "--vram", "1", "--json"]).stdout(full).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(5));
+    assert!(Said::of(output).stderr.contains("error: stdout: "));
+}

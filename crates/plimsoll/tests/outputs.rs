@@ -1,0 +1,557 @@
+//! What a user or a script gets: JSON with these keys, run folders with these files, tables, help, text, settings.
+
+mod support;
+
+use expect_test::{Expect, expect};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use support::{Said, Sandbox};
+
+/// One line a key: its path and its type, in order. Arrays are said by the type of what they hold.
+fn shape(value: &Value) -> String {
+    fn lines(path: &str, value: &Value, into: &mut BTreeSet<String>) {
+        let leaf = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(n) if n.is_u64() => "count",
+            Value::Number(_) => "number",
+            Value::String(_) => "text",
+            Value::Array(items) => {
+                return items.iter().for_each(|item| lines(&format!("{path}[]"), item, into));
+            }
+            Value::Object(map) => {
+                let dot = if path.is_empty() { "" } else { "." };
+                return map.iter().for_each(|(key, value)| lines(&format!("{path}{dot}{key}"), value, into));
+            }
+        };
+        into.insert(format!("{path}: {leaf}\n"));
+    }
+    let mut found = BTreeSet::new();
+    lines("", value, &mut found);
+    found.into_iter().collect()
+}
+
+fn check_shape(value: &Value, expected: Expect) {
+    expected.assert_eq(&shape(value));
+}
+
+/// Invariant 3: what was planned is what was used, to the byte.
+fn assert_exact(value: &Value) {
+    assert!(value["plan"]["peak_bytes"].as_u64() > Some(0), "{value}");
+    assert_eq!(value["measured"]["peak_bytes"], value["plan"]["peak_bytes"]);
+    assert_eq!(value["measured"]["device_allocations_after_first_step"], 0);
+}
+
+fn must(said: Said) -> Said {
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    said
+}
+
+#[test]
+fn plan_as_json() {
+    let sandbox = Sandbox::new();
+    let said = must(sandbox.run("plan --model tiny --vram 1 --global-batch 8 --micro-batch 2 --json"));
+    assert_eq!(said.stderr, "");
+    let plan = said.json();
+    check_shape(
+        &plan,
+        expect![[r#"
+            breakdown.activations_bytes: count
+            breakdown.gradients_bytes: count
+            breakdown.optimizer_bytes: count
+            breakdown.scratch_bytes: count
+            breakdown.staging_bytes: count
+            breakdown.unused_bytes: count
+            breakdown.weights_bytes: count
+            fits: bool
+            milliseconds: number
+            model.name: text
+            model.parameters: count
+            next_larger.micro_batch: count
+            next_larger.peak_bytes: count
+            plan.accumulation: count
+            plan.budget_bytes: count
+            plan.global_batch: count
+            plan.host_bytes: count
+            plan.lower_bound_bytes: count
+            plan.micro_batch: count
+            plan.peak_bytes: count
+            plan.seq_len: count
+            short_by_bytes: count
+        "#]],
+    );
+    assert_eq!((&plan["fits"], &plan["short_by_bytes"]), (&true.into(), &0.into()));
+    let parts = plan["breakdown"].as_object().expect("an object").values().filter_map(Value::as_u64);
+    assert_eq!(Some(parts.sum::<u64>()), plan["plan"]["peak_bytes"].as_u64(), "the parts make up the peak");
+    assert!(plan["plan"]["lower_bound_bytes"].as_u64() <= plan["plan"]["peak_bytes"].as_u64());
+    assert_eq!(plan["plan"]["accumulation"], 4);
+
+    let said = sandbox.run("plan --model gpt2 --vram 1 --json");
+    assert_eq!((said.code, said.stderr.as_str()), (Some(3), ""));
+    let misfit = said.json();
+    assert_eq!(misfit["fits"], false);
+    let of = |key: &str| misfit["plan"][key].as_u64().expect("a count");
+    assert_eq!(misfit["short_by_bytes"].as_u64(), Some(of("peak_bytes") - of("budget_bytes")));
+    assert!(misfit["nearest"][0]["flags"].is_string() && misfit["nearest"][0]["peak_bytes"].is_u64());
+}
+
+#[test]
+fn invariant_3_exact_bench_as_json() {
+    let sandbox = Sandbox::new();
+    let sizes = "--layers 2 --hidden 32 --heads 4 --vocab-size 300 --bias false --seq-len 24 --micro-batch 2";
+    let said = must(sandbox.run(&format!("bench --model gpt2 {sizes} --vram 0.1 --steps 3 --threads 1 --json")));
+    assert_eq!(said.stderr, "");
+    let bench = said.json();
+    check_shape(
+        &bench,
+        expect![[r#"
+            loss: number
+            measured.device_allocations_after_first_step: count
+            measured.peak_bytes: count
+            measured.peak_rss_bytes: count
+            measured.step_ms_min: number
+            measured.step_ms_p50: number
+            measured.tokens_per_s: number
+            model.name: text
+            model.parameters: count
+            plan.accumulation: count
+            plan.budget_bytes: count
+            plan.global_batch: count
+            plan.host_bytes: count
+            plan.lower_bound_bytes: count
+            plan.micro_batch: count
+            plan.peak_bytes: count
+            plan.seq_len: count
+            step_ms[]: number
+            threads: count
+        "#]],
+    );
+    assert_exact(&bench);
+    // Tables, and without biases: norms, attention's two products, the MLP's two.
+    let parameters = (300 + 24) * 32 + 2 * (2 * 32 + 4 * 32 * 32 + 8 * 32 * 32) + 32;
+    assert_eq!(bench["model"]["parameters"], parameters);
+    let near_chance = bench["loss"].as_f64().expect("a number") - 300f64.ln();
+    assert!(near_chance.abs() < 0.5, "random tokens can't be learnt");
+}
+
+/// The process takes little beside what was planned.
+#[cfg(target_os = "linux")]
+#[test]
+fn bench_of_nano_stays_close_to_its_plan() {
+    let sandbox = Sandbox::new();
+    let flags = "--model nano --seq-len 64 --global-batch 32 --vram 1 --steps 1 --warmup 1";
+    let bench = must(sandbox.run(&format!("bench {flags} --json"))).json();
+    assert_exact(&bench);
+    let bytes = |room: &str, key: &str| bench[room][key].as_u64().expect("a count");
+    let beside = bytes("measured", "peak_rss_bytes").saturating_sub(bytes("plan", "peak_bytes"));
+    assert!(beside < 150 << 20, "{beside} bytes beside the plan");
+}
+
+#[test]
+fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.must_train("--name run --eval-every 10 --json");
+    let report = said.json();
+    check_shape(
+        &report,
+        expect![[r#"
+            eval[].loss: number
+            eval[].step: count
+            losses[]: number
+            measured.device_allocations_after_first_step: count
+            measured.peak_bytes: count
+            measured.peak_rss_bytes: count
+            measured.step_ms_min: number
+            measured.step_ms_p50: number
+            measured.tokens_per_s: number
+            name: text
+            plan.accumulation: count
+            plan.budget_bytes: count
+            plan.global_batch: count
+            plan.host_bytes: count
+            plan.lower_bound_bytes: count
+            plan.micro_batch: count
+            plan.peak_bytes: count
+            plan.seq_len: count
+            seconds: number
+            status: text
+            tokens_seen: count
+        "#]],
+    );
+    assert_exact(&report);
+    assert_eq!(report, sandbox.json("runs/run/report.json"));
+    assert_eq!((&report["name"], &report["status"]), (&"run".into(), &"finished".into()));
+    assert_eq!(report["losses"].as_array().map(Vec::len), Some(20));
+    assert_eq!(report["tokens_seen"], 20 * 4 * 16);
+    assert_eq!((&report["eval"][0]["step"], &report["eval"][1]["step"]), (&10.into(), &20.into()));
+
+    let root = sandbox.path("runs/run");
+    let files = sandbox
+        .tree("runs/run")
+        .into_keys()
+        .map(|path| path.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/"));
+    let files = files.filter(|file| !file.contains("000015") && !file.contains("000020"));
+    expect![[r#"
+        checkpoints/step-000010/config.json
+        checkpoints/step-000010/model.safetensors
+        checkpoints/step-000010/optimizer.safetensors
+        checkpoints/step-000010/state.json
+        config.json
+        config.yaml
+        journal.jsonl
+        lock
+        plan.json
+        report.json"#]]
+    .assert_eq(&files.collect::<Vec<_>>().join("\n"));
+
+    let plan = sandbox.json("runs/run/plan.json");
+    assert_eq!(plan["peak_bytes"], report["plan"]["peak_bytes"]);
+    for line in sandbox.text("runs/run/journal.jsonl").lines() {
+        let event = serde_json::from_str::<Value>(line).expect("a line is JSON");
+        assert!(event["v"] == 1 && event["event"].is_string() && event["time_s"].is_f64(), "{line}");
+    }
+    for words in
+        ["20 steps", "checkpoint runs/run/checkpoints/step-000020", "runs/run/report.json", "planned", "measured"]
+    {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+}
+
+/// Evaluation and sampling lie in the same plan, and say nothing on stdout.
+#[test]
+fn invariant_4_whole_a_sample_at_the_end_takes_nothing_more() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.must_train("--name run --sample-tokens 64 --max-steps 3");
+    assert_eq!(said.stdout_text(), "");
+    assert!(said.stderr.contains("a sample, after held-out text:"), "{}", said.stderr);
+    assert_exact(&sandbox.json("runs/run/report.json"));
+    let report = sandbox.must_train("--name again --sample-tokens 64 --max-steps 3 --json").json();
+    assert_exact(&report);
+}
+
+#[test]
+fn a_run_without_a_name_takes_the_next_number() {
+    let sandbox = Sandbox::new();
+    for number in 1..=3 {
+        sandbox.must_train("--max-steps 1");
+        assert!(sandbox.path(&format!("runs/tiny-{number}/report.json")).exists(), "run {number}");
+    }
+    // `--resume auto` goes on with the one that was written to last, not with one that was refused.
+    assert_eq!(sandbox.train("--name refused --init nothing").code, Some(4));
+    let said = sandbox.must_train("--max-steps 2 --resume auto");
+    assert!(said.stderr.contains("resumed after step 1 from runs/tiny-3/"), "{}", said.stderr);
+}
+
+#[test]
+fn the_plan_as_a_table() {
+    let sandbox = Sandbox::new();
+    let said = must(sandbox.run("plan --model gpt2 --vram 8 --global-batch 4 --threads 2"));
+    assert_eq!(said.stderr, "");
+    expect![[r#"
+        gpt2: 124,439,808 parameters; a step is 4 samples of 1024 tokens
+        budget: 8.00 GiB (asked for)
+        ┌──────────────────────────────────────────────────────────┐
+        │ at the peak           size           bytes   of the peak │
+        ╞══════════════════════════════════════════════════════════╡
+        │ weights            475 MiB     497,759,232        13.9 % │
+        │ gradients          475 MiB     497,759,232        13.9 % │
+        │ optimizer state    949 MiB     995,518,464        27.7 % │
+        │ activations       1.44 GiB   1,550,876,672        43.2 % │
+        │ scratch           46.0 MiB      48,247,680         1.3 % │
+        │ staging           32.8 KiB          33,536         0.0 % │
+        │ unused               128 B             128         0.0 % │
+        │ peak              3.34 GiB   3,590,194,944       100.0 % │
+        │ lower bound       3.34 GiB   3,590,194,689       100.0 % │
+        │ budget            8.00 GiB   8,589,934,592             - │
+        └──────────────────────────────────────────────────────────┘
+        the whole global batch fits at once
+    "#]]
+    .assert_eq(said.stdout_text());
+    assert!(said.stdout_text().lines().all(|line| line.chars().count() < 100));
+}
+
+#[test]
+fn a_misfit_and_its_ways_out() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --threads 2");
+    assert_eq!((said.code, said.stdout_text()), (Some(3), ""));
+    expect![[r#"
+        error: gpt2 needs 3.34 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 352 MiB)
+        hint: `--micro-batch 2` fits in 2.62 GiB
+        hint: `--seq-len 512 --micro-batch 1` fits in 2.08 GiB
+        hint: `--model nano --micro-batch 1` fits in 180 MiB
+        hint: `--vram 3.35` would do
+    "#]]
+    .assert_eq(&said.stderr);
+}
+
+/// Whatever is said to fit does fit.
+#[test]
+fn ways_out_of_a_misfit_are_true() {
+    let sandbox = Sandbox::new();
+    for flags in [
+        "--model gpt2 --vram 3 --global-batch 4 --micro-batch 4",
+        "--model gpt2 --vram 2100MiB --global-batch 8",
+        "--model gpt2-xl --vram 12 --global-batch 6 --micro-batch 6",
+        "--model gpt2-medium --vram 1 --seq-len 300",
+        "--model nano --vram 12MiB --global-batch 12",
+        "--model tiny --vram 200KiB --global-batch 4 --micro-batch 4",
+    ] {
+        let said = sandbox.run(&format!("plan {flags}"));
+        assert_eq!(said.code, Some(3), "{flags}: {}", said.stdout_text());
+        let hints = said.stderr.lines().filter_map(|line| line.strip_prefix("hint: `")?.split('`').next());
+        let mut ways = 0;
+        for hint in hints {
+            let mut settings = BTreeMap::new();
+            for setting in [flags, hint] {
+                let words = setting.split_whitespace().collect::<Vec<_>>();
+                settings.extend(words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())));
+            }
+            let command = settings.iter().map(|(flag, value)| format!(" {flag} {value}")).collect::<String>();
+            let said = sandbox.run(&format!("plan{command}"));
+            assert_eq!(said.code, Some(0), "{flags}, {hint}: {}", said.stderr);
+            ways += 1;
+        }
+        assert!(ways > 0, "{flags}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn help_names_the_flags() {
+    let sandbox = Sandbox::new();
+    for (command, flags) in [
+        (
+            "train",
+            "--data --tokenizer --model --init --vram --vram-auto --vram-margin --seq-len --global-batch --micro-batch \
+             --max-steps --epochs --duration --learning-rate --warmup-steps --weight-decay --grad-clip --dropout --seed \
+             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --config --runs-dir --cache-dir \
+             --json",
+        ),
+        ("plan", "--model --vram --seq-len --global-batch --micro-batch --threads --json"),
+        (
+            "bench",
+            "--model --vram --layers --hidden --heads --vocab-size --bias --seq-len --micro-batch --steps --json",
+        ),
+        ("generate", "--checkpoint --tokenizer --prompt --max-tokens --temperature --top-k --top-p --seed --vram"),
+    ] {
+        let said = must(sandbox.run(&format!("{command} --help")));
+        assert_eq!(said.stderr, "");
+        assert!(!said.stdout.contains(&0x1b), "an escape code off a terminal");
+        for flag in flags.split_whitespace() {
+            let is_named = said.stdout_text().split([' ', '\n', '[', ',']).any(|word| word == flag);
+            assert!(is_named, "`{command} --help` lacks {flag}");
+        }
+    }
+    let help = must(sandbox.run("--help"));
+    for command in ["train", "plan", "generate", "bench"] {
+        assert!(help.stdout_text().contains(&format!("\n  {command} ")), "{}", help.stdout_text());
+    }
+    assert!(must(sandbox.run("--version")).stdout_text().starts_with("plimsoll "));
+}
+
+#[test]
+fn flags_may_have_underscores() {
+    let sandbox = Sandbox::new();
+    let hyphens =
+        must(sandbox.run("plan --model tiny --vram 1 --seq-len 16 --global-batch=6 --vram-safety-margin 100"));
+    let underscores =
+        must(sandbox.run("plan --model_size tiny --vram 1 --seq_len 16 --global_batch=6 --vram_margin 100"));
+    assert_eq!(hyphens.stdout_text(), underscores.stdout_text());
+    assert!(
+        hyphens.stdout_text().contains("924 MiB (asked for 1.00 GiB - margin 100 MiB)"),
+        "{}",
+        hyphens.stdout_text()
+    );
+}
+
+/// The same run by flags and by files of settings, in our words and in others'.
+#[test]
+fn settings_say_what_flags_say() {
+    let sandbox = Sandbox::new();
+    let rest = "--data text.txt --threads 1 --cache-dir cache --runs-dir runs";
+    let flags = "--seq-len 16 --global-batch 4 --micro-batch 2 --max-steps 12 --learning-rate 1e-3 --warmup-steps 2 \
+                 --weight-decay 0.2 --grad-clip 0.5 --beta2 0.99 --dropout 0.2 --seed 3 --eval-every 6 \
+                 --checkpoint-every 4 --keep-checkpoints 1 --sample-tokens 0 --vram 200MiB";
+    must(sandbox.run(&format!("train {rest} --model tiny --name flags {flags}")));
+    let ours = "model: tiny\nseq_len: 16\nglobal-batch: 4\nmicro_batch: 2\nmax_steps: 12\nlearning_rate: 0.001\n\
+                warmup_steps: 2\nweight_decay: 0.2\ngrad_clip: 0.5\nbeta2: 0.99\ndropout: 0.2\nseed: 3\neval_every: 6\n\
+                checkpoint_every: 4\nkeep_checkpoints: 1\nsample_tokens: 0\nvram: 200MiB\n";
+    let theirs = "model_name_or_path: tiny\nmax_seq_length: 16\nper_device_train_batch_size: 2\n\
+                  gradient_accumulation_steps: 2\nmax_steps: 12\nlr: 1.0e-3\nwarmup_steps: 2\nweight_decay: 0.2\n\
+                  max_grad_norm: 0.5\nadam_beta2: 0.99\ndropout: 0.2\nseed: 3\neval_steps: 6\nsave_steps: 4\n\
+                  save_total_limit: 1\nsample-tokens: 0\nvram: 0.1953125\n\
+                  # What is built, said in so many words.\n\
+                  bf16: false\nfp16: false\ngradient_checkpointing: false\noptim: adamw\nlr_scheduler_type: cosine\n\
+                  resume_from_checkpoint: false\nrun_name: null\n";
+    let data_too = format!("{ours}data: [text.txt]\nthreads: 1\ncache_dir: cache\nruns_dir: runs\nname: all\n");
+    sandbox.write("ours.yaml", ours);
+    sandbox.write("theirs.yaml", theirs);
+    sandbox.write("all.yaml", data_too);
+    must(sandbox.run(&format!("train --config ours.yaml {rest} --name ours")));
+    must(sandbox.run(&format!("train --config theirs.yaml {rest} --name theirs")));
+    must(sandbox.run("train --config all.yaml"));
+    for name in ["ours", "theirs", "all"] {
+        let run = format!("runs/{name}");
+        sandbox.assert_same_run(&run, "runs/flags", 12);
+        let resolved = sandbox.text(&format!("{run}/config.yaml")).replace(&format!("runs/{name}"), "runs/flags");
+        let resolved = resolved.replace(&format!("name: {name}\n"), "name: flags\n");
+        assert_eq!(resolved, sandbox.text("runs/flags/config.yaml"), "{name}");
+    }
+    // A run's own settings start the same run again.
+    must(sandbox.run("train --config runs/flags/config.yaml --name again --runs-dir runs"));
+    sandbox.assert_same_run("runs/again", "runs/flags", 12);
+}
+
+#[test]
+fn flags_win_over_settings() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .write("s.yaml", "max_steps: 9\nseed: 1\ngradient_accumulation_steps: 3\nvram_auto: true\nname: from-file\n");
+    sandbox.must_train("--config s.yaml --seed 2 --name flags");
+    sandbox.must_train("--seed 2 --name alone");
+    sandbox.assert_same_run("runs/flags", "runs/alone", 20);
+    // Another spelling of the length wins, too.
+    let said = sandbox.must_train("--config s.yaml --epochs 0.01 --seed 2 --name short");
+    assert!(said.stderr.contains(" 3 steps"), "{}", said.stderr);
+}
+
+/// The same command as before with `--resume auto` goes on, however its batch, budget and length were given.
+#[test]
+fn a_command_goes_on_with_resume_auto() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .write("s.yaml", "gradient_accumulation_steps: 2\nmicro_batch: 2\nnum_train_epochs: 0.02\nvram_auto: true\n");
+    let usual = Sandbox::train_arguments;
+    for (run, command) in [
+        ("accumulating", usual("--gradient-accumulation-steps 2 --micro-batch 2 --max-steps 6")),
+        ("automatic", usual("--vram-auto --micro-batch auto --max-steps 6")),
+        ("epochs", usual("--epochs 0.02")),
+        (
+            "settings",
+            vec!["train --config s.yaml --data text.txt --model tiny --seq-len 16 --cache-dir cache".to_owned()],
+        ),
+    ] {
+        let command = format!("{} --name {run} --resume auto", command.join(" "));
+        let first = must(sandbox.run(&command));
+        assert!(first.stderr.contains("the run begins"), "{}", first.stderr);
+        let second = must(sandbox.run(&command));
+        assert!(second.stderr.contains("resumed after step 6 from"), "{command}: {}", second.stderr);
+    }
+}
+
+/// The run that a file of settings names is the one whose own settings lie beneath.
+#[test]
+fn resuming_by_a_file_of_settings() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name one --learning-rate 1e-3");
+    sandbox.must_train("--name other --seed 5 --model tiny --seq-len 8 --max-steps 1");
+    sandbox.write("resume.yaml", "resume_from_checkpoint: true\nrun_name: one\nmax_steps: 22\n");
+    let said = must(sandbox.run("train --config resume.yaml"));
+    assert!(said.stderr.contains("resumed after step 20 from runs/one/"), "{}", said.stderr);
+    let losses = sandbox.json("runs/one/report.json")["losses"].as_array().map(Vec::len);
+    assert_eq!(losses, Some(22));
+    assert!(sandbox.text("runs/one/config.yaml").contains("learning_rate: 0.001\n"));
+}
+
+/// A start that is refused changes nothing: neither the settings nor the name of the run.
+#[test]
+fn a_refused_start_leaves_a_run_as_it_is() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name run");
+    let before = sandbox.tree("runs/run");
+    for flags in ["--seed 2", "--global-batch 8", "--seq-len 8", "--learning-rate nan"] {
+        assert_ne!(sandbox.run(&format!("train --resume runs/run {flags}")).code, Some(0), "{flags}");
+        assert!(sandbox.tree("runs/run") == before, "{flags}");
+    }
+    assert_eq!(sandbox.train("--name new --data missing.txt").code, Some(4));
+    sandbox.must_train("--name new");
+}
+
+#[test]
+fn a_run_that_diverges_says_so() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.train("--learning-rate 1e30 --warmup-steps 0 --grad-clip 0 --name wild --json");
+    assert_eq!(said.code, Some(7), "{}", said.stderr);
+    assert!(said.stderr.contains("error: loss or gradient stopped being numbers"), "{}", said.stderr);
+    // No checkpoint was saved, so none is named.
+    assert!(
+        said.stderr.contains("hint: a lower `--learning-rate`") && !said.stderr.contains("--resume"),
+        "{}",
+        said.stderr
+    );
+    assert_eq!(said.json()["status"], "diverged");
+    sandbox.must_train("--name fast");
+    let said = sandbox.train("--name fast --resume auto --max-steps 40 --learning-rate 1e30 --grad-clip 0");
+    assert_eq!(said.code, Some(7), "{}", said.stderr);
+    let hint =
+        said.stderr.lines().find_map(|line| line.strip_prefix("hint: from the last checkpoint, slower: plimsoll "));
+    let command = hint.unwrap_or_else(|| panic!("{}", said.stderr)).to_owned();
+    must(sandbox.run(&format!("{command} --learning-rate 1e-3").replace("--learning-rate 5e29 ", "")));
+}
+
+#[test]
+fn weights_to_start_from_give_their_loss() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name first --max-steps 60 --learning-rate 1e-2 --dropout 0");
+    let last =
+        |run: &str| sandbox.json(&format!("runs/{run}/report.json"))["eval"][0]["loss"].as_f64().expect("a loss");
+    let checkpoint = "runs/first/checkpoints/step-000060";
+    // A step that moves no weight.
+    let still = "--max-steps 1 --learning-rate 1e-30 --dropout 0 --weight-decay 0";
+    sandbox.must_train(&format!("{still} --name still --model {checkpoint} --init {checkpoint}"));
+    assert!(last("first") < 5.0, "something was learnt");
+    assert_eq!(last("still").to_bits(), last("first").to_bits());
+    // A folder as `transformers` saves it: no state, and names without their prefix.
+    let weights = sandbox.read(&format!("{checkpoint}/model.safetensors"));
+    sandbox.write("hf/model.safetensors", weights);
+    sandbox.write("hf/config.json", sandbox.read(&format!("{checkpoint}/config.json")));
+    sandbox.must_train(&format!("{still} --name hf --model gpt2 --init hf"));
+    assert_eq!(last("hf").to_bits(), last("first").to_bits());
+}
+
+fn generate(sandbox: &Sandbox, flags: &[&str]) -> Vec<u8> {
+    let arguments = ["generate", "--checkpoint", "runs/run", "--threads", "1", "--vram", "0.1"];
+    let said = must(Said::of(sandbox.command(arguments.iter().chain(flags)).output().expect("the binary runs")));
+    assert_eq!(said.stderr, "", "stdout is the text, and nothing is said beside it");
+    said.stdout
+}
+
+#[test]
+fn text_from_a_checkpoint() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name run --max-steps 300 --learning-rate 1e-2 --checkpoint-every 100 --dropout 0");
+    let write = |flags: &[&str]| generate(&sandbox, &[&["--prompt", "line 1", "--max-tokens", "40"], flags].concat());
+    let text = write(&["--seed", "1"]);
+    assert!(text.starts_with(b"line 1") && text.ends_with(b"\n") && text.len() > 10, "{text:?}");
+    assert_eq!(text, write(&["--seed", "1"]), "the same seed, the same text");
+    assert_eq!(text, write(&["--seed", "1", "--top-p", "1", "--temperature", "0.8"]), "those are the defaults");
+    let seeds = ["2", "3", "4"].map(|seed| write(&["--seed", seed, "--temperature", "1.5"]));
+    assert!(seeds[0] != seeds[1] || seeds[1] != seeds[2], "another seed, another text");
+    let greedy = write(&["--temperature", "0", "--seed", "1"]);
+    assert_eq!(greedy, write(&["--temperature", "0", "--seed", "2"]), "nothing is drawn");
+    assert_eq!(greedy, write(&["--top-k", "1", "--seed", "3"]), "there is one to draw from");
+    assert_eq!(greedy, write(&["--top-p", "1e-9", "--seed", "3"]), "the likeliest alone has that much");
+    assert_eq!(
+        greedy,
+        write(&["--temperature", "0", "--threads=2"].map(|f| if f == "--threads=2" { "--seed=9" } else { f }))
+    );
+
+    let one = generate(&sandbox, &["--prompt", "line 1", "--max-tokens", "1", "--temperature", "0"]);
+    assert_eq!(one, [&greedy[..7], b"\n"].concat(), "one token is one byte here");
+    // Longer than the model's 32 positions, and longer still with what is written.
+    let prompt = "line 1 has 1 in it\n".repeat(20);
+    let long = generate(&sandbox, &["--prompt", &prompt, "--max-tokens", "100", "--temperature", "0"]);
+    assert!(
+        long.starts_with(prompt.as_bytes()) && long.len() > prompt.len() + 50,
+        "{}",
+        String::from_utf8_lossy(&long)
+    );
+    // No prompt: the beginning of a document.
+    generate(&sandbox, &["--max-tokens", "5"]);
+    generate(&sandbox, &["--prompt", "ü→", "--max-tokens", "5"]);
+
+    let checkpoint = "runs/run/checkpoints/step-000300";
+    let by_checkpoint = sandbox.run(&format!("generate --checkpoint {checkpoint} --max-tokens 30 --seed 1"));
+    let by_run = sandbox.run("generate --checkpoint runs/run --max-tokens 30 --seed 1");
+    assert_eq!(must(by_checkpoint).stdout, must(by_run).stdout);
+}
