@@ -533,9 +533,13 @@ fn packing_problems() {
     let sandbox = sandbox();
     sandbox.write("bad.csv", "id,lower,upper,size\na,5,3,10\n");
     sandbox.write("empty.csv", "");
-    if !sandbox.run("--help").stdout_text().contains("arena") {
-        eprintln!("SKIPPED: this build has no `arena`");
-        return;
-    }
-    check(&sandbox, &[("arena bad.csv", BAD_INPUT, &["bad.csv: "]), ("arena empty.csv", BAD_INPUT, &["empty.csv: "])]);
+    check(
+        &sandbox,
+        &[
+            ("arena missing.csv", BAD_INPUT, &["missing.csv can't be read"]),
+            ("arena bad.csv", BAD_INPUT, &["bad.csv: "]),
+            ("arena empty.csv", BAD_INPUT, &["empty.csv: "]),
+            ("arena bad.csv --capacity -1", USAGE, &["'-1'"]),
+        ],
+    );
 }

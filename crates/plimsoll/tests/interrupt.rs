@@ -101,13 +101,15 @@ fn unfinished(run: &Path) -> BTreeSet<u64> {
 
 #[test]
 fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights() {
-    const STEPS: u64 = 600;
+    const STEPS: u64 = 1000;
     let sandbox = Sandbox::new();
     // Dropout, several micro-batches, and held-out losses take part.
     let flags = format!("--max-steps {STEPS} --micro-batch 2 --eval-every 70 --learning-rate 1e-3");
     sandbox.must_train(&format!("{flags} --name whole --checkpoint-every 0"));
     // The killed run has to tokenize for itself, too.
-    let arguments = Sandbox::train_arguments(&format!("{flags} --name killed --resume auto --cache-dir another-cache"));
+    let arguments = Sandbox::train_arguments(&format!(
+        "{flags} --name killed --resume auto --cache-dir another-cache --checkpoint-every 8"
+    ));
     let run = sandbox.path("runs/killed");
     let mut random = Random(20);
     let mut reached = Vec::new();
@@ -127,7 +129,7 @@ fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(
     sandbox.assert_same_run("runs/killed", "runs/whole", STEPS);
     let left =
         fs::read_dir(run.join("checkpoints")).expect("a folder").map(|entry| entry.expect("an entry").file_name());
-    let expected = [STEPS - 10, STEPS - 5, STEPS].map(|step| format!("step-{step:06}").into());
+    let expected = [STEPS - 16, STEPS - 8, STEPS].map(|step| format!("step-{step:06}").into());
     assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(expected), "only whole checkpoints are left");
 }
 

@@ -453,6 +453,18 @@ fn resuming_by_a_file_of_settings() {
     assert!(sandbox.text("runs/one/config.yaml").contains("learning_rate: 0.001\n"));
 }
 
+#[test]
+fn a_run_may_be_moved() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name old");
+    sandbox.must_train("--name new --max-steps 25");
+    std::fs::remove_dir_all(sandbox.path("tiny")).expect("it is there");
+    std::fs::rename(sandbox.path("runs/old"), sandbox.path("moved")).expect("it is there");
+    let said = must(sandbox.run("train --resume moved --max-steps 25"));
+    assert!(said.stderr.contains("resumed after step 20 from moved/"), "{}", said.stderr);
+    assert_eq!(sandbox.tensors("moved", 25)[0].len(), sandbox.tensors("runs/new", 25)[0].len());
+}
+
 /// A start that is refused changes nothing: neither the settings nor the name of the run.
 #[test]
 fn a_refused_start_leaves_a_run_as_it_is() {

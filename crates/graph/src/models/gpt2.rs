@@ -143,8 +143,8 @@ impl Gpt2Config {
                 return bad(key, format!("is {extent}; it must lie between 1 and {LARGEST_EXTENT}"));
             }
         }
-        if self.n_layer > 10_000 {
-            return bad("n_layer", format!("is {}; more than 10,000 layers are not supported", self.n_layer));
+        if self.n_layer > 1_000 {
+            return bad("n_layer", format!("is {}; more than 1,000 layers are not supported", self.n_layer));
         }
         if !self.n_embd.is_multiple_of(self.n_head) {
             return bad("n_head", format!("is {}, which does not divide n_embd = {}", self.n_head, self.n_embd));

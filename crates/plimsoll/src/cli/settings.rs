@@ -4,6 +4,7 @@
 
 use super::Failure;
 use super::train::resumed_config;
+use ::train::checkpoint::CONFIG_FILE;
 use clap::{ArgMatches, CommandFactory, parser::ValueSource};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -85,6 +86,10 @@ pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec
         let runs_dir = settings.get("runs_dir").and_then(|values| values.last()).map_or(default.clone(), PathBuf::from);
         if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
             let mut below = read(&path)?;
+            if let Some(model) = below.get_mut("model").filter(|model| model[0].ends_with(CONFIG_FILE)) {
+                // The run's own, wherever the run has been moved to.
+                *model = vec![path.with_file_name(CONFIG_FILE).to_string_lossy().into_owned()];
+            }
             let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
             below.retain(|flag, _| !spellings(flag).iter().any(|spelling| is_set(spelling)));
             settings.extend(below);
