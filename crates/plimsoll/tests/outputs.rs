@@ -257,11 +257,11 @@ fn the_plan_as_a_table() {
         │ gradients          475 MiB     497,759,232        13.9 % │
         │ optimizer state    949 MiB     995,518,464        27.7 % │
         │ activations       1.44 GiB   1,550,876,672        43.2 % │
-        │ scratch           46.0 MiB      48,247,680         1.3 % │
+        │ scratch           49.1 MiB      51,464,192         1.4 % │
         │ staging           32.8 KiB          33,536         0.0 % │
-        │ unused               128 B             128         0.0 % │
-        │ peak              3.34 GiB   3,590,194,944       100.0 % │
-        │ lower bound       3.34 GiB   3,590,194,689       100.0 % │
+        │ unused                 0 B               0         0.0 % │
+        │ peak              3.35 GiB   3,593,411,328       100.0 % │
+        │ lower bound       3.35 GiB   3,593,411,073       100.0 % │
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
@@ -276,10 +276,10 @@ fn a_misfit_and_its_ways_out() {
     let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --threads 2");
     assert_eq!((said.code, said.stdout_text()), (Some(3), ""));
     expect![[r#"
-        error: gpt2 needs 3.34 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 352 MiB)
+        error: gpt2 needs 3.35 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 355 MiB)
         hint: `--micro-batch 2` fits in 2.62 GiB
         hint: `--seq-len 512 --micro-batch 1` fits in 2.08 GiB
-        hint: `--model nano --micro-batch 1` fits in 180 MiB
+        hint: `--model nano --micro-batch 1` fits in 183 MiB
         hint: `--vram 3.35` would do
     "#]]
     .assert_eq(&said.stderr);
