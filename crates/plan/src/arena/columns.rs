@@ -1,13 +1,13 @@
 //! What the exact search knows while it builds a packing from the bottom up: for each column how high
 //! it is filled and what still has to go on top, for each block how low it can still lie. Everything
-//! here can be taken back, in reverse order.
+//! here can be taken back, in reverse order. Who decides what is placed is `search.rs`.
 //!
 //! ```text
 //!   capacity ------------------------------------------
 //!                    . y .                               y waits. It meets x, so its lowest offset is
 //!               +----.---.-------+                       the top of x.
-//!     floor --> |       x        |......                 Column 4 has no block that could lie lower
-//!               +----------------+ ^                     than y, so its floor is there as well:
+//!     floor --> |       x        |......                 No block that waits in column 4 can lie lower
+//!               +----------------+ ^                     than y, so that its floor is there as well:
 //!     column      0    1    2    3 | 4                   the bytes under it are lost.
 //!                                lost
 //! ```
@@ -22,19 +22,19 @@ pub(super) struct Column {
     pub floor: u64,
     /// Sum of the sizes of the waiting blocks.
     pub load: u64,
+    /// The lowest offset of the waiting blocks that cannot lie on the floor; `u64::MAX` where all can.
+    pub next: u64,
     /// Waiting blocks.
     pub waiting: u32,
     /// Waiting blocks that can lie on the floor.
     pub tight: u32,
-    /// The lowest offset of those that cannot; `u64::MAX` where there are none.
-    pub next: u64,
     /// Waiting blocks that are also live in the column to the left.
     pub crossing: u32,
     /// A fingerprint of the set of waiting blocks that start here.
     pub starting: u64,
 }
 
-/// A change to be taken back.
+/// A change, with what it takes to take it back.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Column(u32, Column),
@@ -42,7 +42,7 @@ enum Change {
     Placed(u32),
 }
 
-/// The capacity is exceeded, whatever the rest will be.
+/// The capacity is exceeded, however the waiting blocks are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overfull;
 
@@ -52,18 +52,15 @@ pub(super) struct Columns<'a> {
     pub columns: Vec<Column>,
     /// For each block, the lowest offset that it can still take.
     pub lowest: Vec<u64>,
-    /// For each block, whether it waits to be placed.
-    pub waits: Vec<bool>,
-    /// For each placed block, where it lies.
+    /// For each block that was placed, where.
     pub offsets: Vec<u64>,
     /// For each column, the size of the smallest block that is not live in it, but shares a column with
-    /// one that is: nothing but such a block can lie under the lowest block of the column.
+    /// one that is: one of these must lie under a block that does not lie on the floor.
     pub smallest_beside: Vec<u64>,
-    /// For each column, all its blocks: those that wait come first, by lowest offset, when it was last
-    /// looked at.
+    waits: Vec<bool>,
+    /// For each column all its blocks. When it was last looked at, those that wait came first, sorted
+    /// by their lowest offsets.
     blocks_of: Vec<Vec<u32>>,
-    /// For each block, those that share a column with it.
-    neighbours: Vec<Vec<u32>>,
     changes: Vec<Change>,
     /// Columns whose blocks changed since they were last looked at.
     dirty: Vec<u32>,
@@ -71,11 +68,12 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
+    /// Nothing is placed. Takes memory in proportion to the sum of the blocks' widths.
     pub fn new(problem: &'a Compressed) -> Self {
         let blocks = &problem.blocks;
         let width = problem.loads.len();
-        let empty = Column { floor: 0, load: 0, waiting: 0, tight: 0, next: u64::MAX, crossing: 0, starting: 0 };
-        let mut columns = vec![empty; width];
+        let nothing = Column { floor: 0, load: 0, next: u64::MAX, waiting: 0, tight: 0, crossing: 0, starting: 0 };
+        let mut columns = vec![nothing; width];
         let mut blocks_of = vec![Vec::new(); width];
         for (index, block) in blocks.iter().enumerate() {
             columns[block.lower as usize].starting ^= fingerprint(index as u64);
@@ -92,10 +90,9 @@ impl<'a> Columns<'a> {
             problem,
             columns,
             lowest: vec![0; blocks.len()],
-            waits: vec![true; blocks.len()],
             offsets: vec![0; blocks.len()],
-            smallest_beside: vec![0; width],
-            neighbours: neighbours(problem, &blocks_of),
+            smallest_beside: smallest_beside(problem, &blocks_of),
+            waits: vec![true; blocks.len()],
             blocks_of,
             changes: Vec::new(),
             dirty: Vec::new(),
@@ -110,35 +107,46 @@ impl<'a> Columns<'a> {
 
     /// The waiting blocks that share a column with a block.
     pub fn waiting_beside(&self, block: u32) -> impl Iterator<Item = u32> + '_ {
-        self.neighbours[block as usize].iter().copied().filter(|&other| self.waits[other as usize])
+        let b = self.problem.blocks[block as usize];
+        let beside = self.problem.blocks.iter().zip(0u32..).zip(&self.waits);
+        beside.filter_map(move |((other, i), &waits)| {
+            (waits && i != block && other.lower < b.upper && b.lower < other.upper).then_some(i)
+        })
     }
 
     /// Puts a waiting block onto the floor at its lowest offset.
     pub fn place(&mut self, block: u32, capacity: u64) -> Result<(), Overfull> {
+        let b = self.problem.blocks[block as usize];
         let offset = self.lowest[block as usize];
-        let top = offset + self.problem.blocks[block as usize].size;
+        let top = offset + b.size;
         self.take(block, offset);
-        for c in self.problem.blocks[block as usize].columns() {
+        for c in b.columns() {
             self.columns[c].floor = top;
         }
-        let neighbours = std::mem::take(&mut self.neighbours[block as usize]);
-        let result = neighbours.iter().try_for_each(|&other| self.lift(other, top, capacity));
-        self.neighbours[block as usize] = neighbours;
-        self.settle(result, capacity)
+        for (other, i) in self.problem.blocks.iter().zip(0u32..) {
+            if self.waits[i as usize] && other.lower < b.upper && b.lower < other.upper {
+                self.lift(i, top);
+            }
+        }
+        self.settle(capacity)
     }
 
-    /// Puts a waiting block that spans all of its component under the component's ceiling.
+    /// Puts a waiting block right under a ceiling. It must be live in all columns that hold together
+    /// with its own, so that the ceiling over them sinks to `offset`, the bottom of the block.
     pub fn hang(&mut self, block: u32, offset: u64) -> Result<(), Overfull> {
         self.take(block, offset);
-        self.settle(Ok(()), offset)
+        self.settle(offset)
     }
 
     /// Gives up the space below `height` in one column.
     pub fn waste(&mut self, column: usize, height: u64, capacity: u64) -> Result<(), Overfull> {
-        let blocks = std::mem::take(&mut self.blocks_of[column]);
-        let result = blocks.iter().try_for_each(|&block| self.lift(block, height, capacity));
-        self.blocks_of[column] = blocks;
-        self.settle(result, capacity)
+        for index in 0..self.blocks_of[column].len() {
+            let block = self.blocks_of[column][index];
+            if self.waits[block as usize] {
+                self.lift(block, height);
+            }
+        }
+        self.settle(capacity)
     }
 
     /// How many changes there are to take back.
@@ -175,21 +183,15 @@ impl<'a> Columns<'a> {
     }
 
     /// A waiting block can no longer lie below `height`.
-    fn lift(&mut self, block: u32, height: u64, capacity: u64) -> Result<(), Overfull> {
-        let i = block as usize;
-        if !self.waits[i] || self.lowest[i] >= height {
-            return Ok(());
+    fn lift(&mut self, block: u32, height: u64) {
+        let lowest = self.lowest[block as usize];
+        if lowest < height {
+            self.changes.push(Change::Lowest(block, lowest));
+            self.lowest[block as usize] = height;
+            for c in self.problem.blocks[block as usize].columns() {
+                self.touch(c);
+            }
         }
-        let b = self.problem.blocks[i];
-        if height + b.size > capacity {
-            return Err(Overfull);
-        }
-        self.changes.push(Change::Lowest(block, self.lowest[i]));
-        self.lowest[i] = height;
-        for c in b.columns() {
-            self.touch(c);
-        }
-        Ok(())
     }
 
     fn touch(&mut self, column: usize) {
@@ -199,8 +201,9 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Looks at all columns that changed, unless the capacity is exceeded already.
-    fn settle(&mut self, mut result: Result<(), Overfull>, capacity: u64) -> Result<(), Overfull> {
+    /// Looks at the columns that changed, up to the first one that is overfull.
+    fn settle(&mut self, capacity: u64) -> Result<(), Overfull> {
+        let mut result = Ok(());
         while let Some(column) = self.dirty.pop() {
             self.is_dirty[column as usize] = false;
             if result.is_ok() {
@@ -211,22 +214,24 @@ impl<'a> Columns<'a> {
     }
 
     /// Works out a column's floor and what can lie on it, and whether its blocks still fit: laid one
-    /// on the other by their lowest offsets, they must end below the capacity. (The bound of a single
-    /// machine whose jobs have release dates, as in job shop scheduling.)
+    /// on the other in the order of their lowest offsets, they must end below the capacity. (In job
+    /// shop scheduling this is the bound of one machine whose jobs have release dates.)
     fn look_at(&mut self, c: usize, capacity: u64) -> Result<(), Overfull> {
         let mut column = self.columns[c];
+        self.changes.push(Change::Column(c as u32, column));
         let blocks = &mut self.blocks_of[c];
         let key = |block: u32| if self.waits[block as usize] { self.lowest[block as usize] } else { u64::MAX };
         sort_almost_sorted(blocks, key);
 
-        let mut top = 0;
+        let blocks = &blocks[..column.waiting as usize];
+        if let Some(&first) = blocks.first() {
+            column.floor = self.lowest[first as usize];
+        }
         column.tight = 0;
         column.next = u64::MAX;
-        for (i, &block) in blocks[..column.waiting as usize].iter().enumerate() {
+        let mut top = 0;
+        for &block in blocks {
             let lowest = self.lowest[block as usize];
-            if i == 0 && lowest > column.floor {
-                column.floor = lowest;
-            }
             if lowest == column.floor {
                 column.tight += 1;
             } else if column.next == u64::MAX {
@@ -234,7 +239,6 @@ impl<'a> Columns<'a> {
             }
             top = lowest.max(top) + self.problem.blocks[block as usize].size;
         }
-        self.changes.push(Change::Column(c as u32, self.columns[c]));
         self.columns[c] = column;
         if top > capacity { Err(Overfull) } else { Ok(()) }
     }
@@ -248,9 +252,7 @@ pub(super) fn components(columns: &[Column], range: Range<u32>) -> impl Iterator
             at += 1;
         }
         let lower = at;
-        if at < range.end {
-            at += 1;
-        }
+        at = range.end.min(at + 1);
         while at < range.end && columns[at as usize].crossing > 0 {
             at += 1;
         }
@@ -258,7 +260,7 @@ pub(super) fn components(columns: &[Column], range: Range<u32>) -> impl Iterator
     })
 }
 
-/// 64 bits that stand for a number.
+/// 64 bits that stand for a number (the finalizer of SplitMix64).
 pub(super) fn fingerprint(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -266,30 +268,32 @@ pub(super) fn fingerprint(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn neighbours(problem: &Compressed, blocks_of: &[Vec<u32>]) -> Vec<Vec<u32>> {
-    let mut neighbours = vec![Vec::new(); problem.blocks.len()];
-    for (c, blocks) in blocks_of.iter().enumerate() {
-        for &a in blocks.iter().filter(|&&a| problem.blocks[a as usize].lower as usize == c) {
-            // Every pair is met once: in the first column of the later one, or of the higher index.
-            for &b in blocks {
-                let b_starts_here = problem.blocks[b as usize].lower as usize == c;
-                if !b_starts_here || b < a {
-                    neighbours[a as usize].push(b);
-                    neighbours[b as usize].push(a);
-                }
-            }
-        }
-    }
-    neighbours
+/// See `Columns::smallest_beside`.
+fn smallest_beside(problem: &Compressed, blocks_of: &[Vec<u32>]) -> Vec<u64> {
+    let reach = |blocks: &Vec<u32>| {
+        let lower = blocks.iter().map(|&i| problem.blocks[i as usize].lower).min().unwrap_or(0);
+        let upper = blocks.iter().map(|&i| problem.blocks[i as usize].upper).max().unwrap_or(0);
+        (lower, upper)
+    };
+    let smallest = |(c, blocks): (usize, &Vec<u32>)| {
+        let (lower, upper) = reach(blocks);
+        let beside = problem.blocks.iter().filter(|b| b.lower < upper && lower < b.upper && !b.columns().contains(&c));
+        beside.map(|b| b.size).min().unwrap_or(u64::MAX)
+    };
+    blocks_of.iter().enumerate().map(smallest).collect()
 }
 
 /// Insertion sort: linear where little has changed since the last time.
 fn sort_almost_sorted(blocks: &mut [u32], key: impl Fn(u32) -> u64) {
+    if blocks.len() > 40 {
+        blocks.sort_by_key(|&block| key(block));
+        return;
+    }
     for i in 1..blocks.len() {
         let block = blocks[i];
-        let k = key(block);
+        let wanted = key(block);
         let mut j = i;
-        while j > 0 && key(blocks[j - 1]) > k {
+        while j > 0 && key(blocks[j - 1]) > wanted {
             blocks[j] = blocks[j - 1];
             j -= 1;
         }

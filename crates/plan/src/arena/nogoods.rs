@@ -9,8 +9,8 @@
 //!   +-------+        +-------+
 //! ```
 //!
-//! Only fingerprints of 128 bits are kept; two different packings with the same one would be a wrong
-//! proof, at odds of about one in 2^64 for any number of steps that can be waited for.
+//! Only fingerprints of 128 bits are kept. Two different packings with the same one would make a wrong
+//! proof; at a billion packings the odds of that are below one in 10^20.
 
 use super::columns::{Column, fingerprint};
 
@@ -22,25 +22,25 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Of the waiting blocks of a component, and the space over its floors. The same at every height.
+    /// Of the waiting blocks of a component and the space over its floors: the same at every height.
     pub fn of(columns: &[Column], capacity: u64) -> Self {
-        let (mut slot, mut check) = (columns.len() as u64, 0x5bd1_e995u64);
+        let (mut slot, mut check) = (1u64, 2u64);
         for column in columns {
-            let space = capacity - column.floor;
-            slot = fingerprint(slot ^ column.starting ^ space);
-            check = fingerprint(check.wrapping_add(space)).rotate_left(23) ^ column.starting;
+            let room = capacity - column.floor;
+            slot = fingerprint(slot ^ room).wrapping_add(column.starting);
+            check = fingerprint(check.wrapping_add(room)).rotate_left(23) ^ column.starting;
         }
-        Self { slot, check: check.max(1) }
+        Self { slot, check }
     }
 }
 
 /// A set of keys that grows up to a limit, and then forgets.
 pub(super) struct Nogoods {
-    /// A key of zeros is an empty place.
     keys: Vec<Key>,
     len: usize,
 }
 
+/// An empty place. A packing with this key would just not be remembered.
 const EMPTY: Key = Key { slot: 0, check: 0 };
 const FIRST_SIZE: usize = 1 << 12;
 /// 64 MiB.
@@ -54,7 +54,7 @@ impl Nogoods {
     }
 
     pub fn contains(&self, key: Key) -> bool {
-        self.places(key).any(|place| self.keys[place] == key)
+        key != EMPTY && self.places(key).any(|place| self.keys[place] == key)
     }
 
     /// Adds a key; where all its places are taken, one of them is overwritten.

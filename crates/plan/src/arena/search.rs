@@ -1,245 +1,250 @@
 //! The exact search: decides cell after cell what lies there, until all blocks lie or nothing fits.
+//!
+//! ```text
+//!   decision        the cell * on the floor of a valley: which block lies there?
+//!    |- block a     -> the rest falls into parts that no waiting block connects ... all must succeed
+//!    |- block b     -> ...                                                      ... one must succeed
+//!    '- none        -> the space up to the next possible height is lost
+//! ```
+//!
+//! This covers every packing whose blocks lie as low as they can (and an optimal one can be pushed down
+//! to be so), each in one way: either some block lies at the cell, or none does. Blocks are placed from
+//! the bottom up, so that whatever waits lies over the floors. A block that is live in all columns of a
+//! part is hung under the ceiling at once: from any packing that has it elsewhere, what is above it can
+//! be let down, and the block put on top.
+//!
+//! The ideas of decomposition in time, of floors with what waits above them, and of raising floors by
+//! inference are those of Moffitt, "MiniMalloc", ASPLOS 2023. That solver places buffers in the order
+//! of their offsets, over all of time; deciding the cell with the fewest choices, wherever it is, comes
+//! from constraint programming, and so do the restarts in `solver.rs` and `nogoods.rs`.
 
 use super::columns::{Columns, Overfull, components};
 use super::nogoods::{Key, Nogoods};
 use super::strategy::Strategy;
+use std::cmp::Reverse;
 use std::ops::Range;
 
-/// How a search ended.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// All blocks lie under the capacity.
+    /// All blocks lie under the capacity, at `Search::packing.offsets`.
     Found,
-    /// There is no packing under the capacity.
+    /// No packing lies under the capacity.
     Refuted,
-    /// It failed more often than it may.
+    /// It failed too often.
     GaveUp,
     /// The caller stopped it.
     Stopped,
 }
 
-/// Columns that hold together, and the ceiling over them.
+/// Columns that waiting blocks hold together, and the ceiling over them.
 #[derive(Debug, Clone)]
-struct Component {
+struct Part {
     columns: Range<u32>,
     capacity: u64,
 }
 
-/// A decision: what lies on the floor of a column of a component.
+/// A choice of what lies on the floor of one column.
 struct Decision {
-    component: Component,
+    part: Part,
     column: usize,
     key: Key,
-    /// Where its candidates begin and end in the stack of candidates; which is next.
-    candidates: Range<usize>,
-    next: usize,
-    wasted: bool,
-    /// Where its current branch's parts begin in the stack of components; which is next.
-    parts: usize,
-    next_part: usize,
+    /// The state of the packing before any of its branches.
     mark: usize,
+    /// Where its candidates begin in the stack of candidates.
+    first_candidate: usize,
+    /// The first one that was not tried yet.
+    next_candidate: usize,
+    /// Whether losing the space was tried as well.
+    wasted: bool,
+    /// Where the parts of its current branch begin in the stack of parts.
+    first_part: usize,
 }
 
-/// Runs searches over one packing.
+/// What became of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opened {
+    /// Its blocks lie, or were split off as parts of their own.
+    Closed,
+    /// A decision about it is the latest one.
+    Open,
+    /// It cannot be packed.
+    Failed,
+}
+
+/// What became of a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Branch {
+    Taken,
+    Failed,
+    /// There was none left.
+    Exhausted,
+}
+
+/// Searches over one packing.
 pub(super) struct Search<'a> {
     pub packing: Columns<'a>,
-    /// Branches taken, over all runs.
+    /// Branches taken, in all runs.
     pub steps: u64,
-    nogoods: Nogoods,
     fails: u64,
+    nogoods: Nogoods,
+    /// What was decided, the latest last.
     decisions: Vec<Decision>,
     candidates: Vec<u32>,
-    parts: Vec<Component>,
+    /// What is still to be packed, the parts of the latest decision last.
+    parts: Vec<Part>,
 }
 
 /// Steps between two questions whether to stop.
-const STEPS_BETWEEN_POLLS: u64 = 256;
+const STEPS_BETWEEN_POLLS: u64 = 128;
 
 impl<'a> Search<'a> {
     pub fn new(packing: Columns<'a>) -> Self {
-        Self {
-            packing,
-            nogoods: Nogoods::new(),
-            steps: 0,
-            fails: 0,
-            decisions: Vec::new(),
-            candidates: Vec::new(),
-            parts: Vec::new(),
-        }
+        let (decisions, candidates, parts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { packing, steps: 0, fails: 0, nogoods: Nogoods::new(), decisions, candidates, parts }
     }
 
-    /// Looks for a packing under `capacity` until it has failed `most_fails` times. `stop` is asked now and then.
-    pub fn run(&mut self, capacity: u64, strategy: Strategy, most_fails: u64, stop: &mut dyn FnMut() -> bool) -> End {
+    /// Searches for a packing under `capacity`, from the beginning, until `fails` branches have failed.
+    pub fn run(&mut self, capacity: u64, strategy: &Strategy, fails: u64, stop: &mut dyn FnMut() -> bool) -> End {
+        if capacity < self.packing.problem.bound() {
+            return End::Refuted;
+        }
         self.packing.undo(0);
         self.decisions.clear();
         self.candidates.clear();
         self.parts.clear();
-        let last = self.fails.saturating_add(most_fails);
-        let all = 0..self.packing.columns.len() as u32;
-        let mut roots: Vec<Component> = self.split(all, capacity);
-        while let Some(root) = roots.pop() {
-            match self.open(root, strategy) {
-                Opened::Solved => {
-                    roots.append(&mut self.parts);
-                    continue;
+        self.split(0..self.packing.columns.len() as u32, capacity);
+        let last_fail = self.fails.saturating_add(fails);
+
+        loop {
+            if self.parts.len() == self.decisions.last().map_or(0, |latest| latest.first_part) {
+                // All parts of the latest decision's branch lie.
+                match self.decisions.pop() {
+                    None => return End::Found,
+                    Some(latest) => self.candidates.truncate(latest.first_candidate),
                 }
-                Opened::Failed => return End::Refuted,
-                Opened::Decision => {}
+                continue;
             }
-            let mut going_down = false;
-            // The decision on top of the stack needs its next branch, or while going down its next part.
-            while let Some(top) = self.decisions.len().checked_sub(1) {
-                if !going_down {
-                    if self.fails >= last {
-                        return End::GaveUp;
-                    }
-                    self.steps += 1;
-                    if self.steps.is_multiple_of(STEPS_BETWEEN_POLLS) && stop() {
-                        return End::Stopped;
-                    }
-                    match self.branch(top) {
-                        None => {
-                            let d = self.decisions.pop().expect("top");
-                            self.nogoods.insert(d.key);
-                            self.candidates.truncate(d.candidates.start);
-                            self.parts.truncate(d.parts);
-                            if self.decisions.is_empty() {
-                                return End::Refuted;
-                            }
-                        }
-                        Some(Err(Overfull)) => self.fails += 1,
-                        Some(Ok(())) => {
-                            let d = &self.decisions[top];
-                            let c = d.component.clone();
-                            self.parts.truncate(self.decisions[top].parts);
-                            let mut parts = self.split(c.columns, c.capacity);
-                            self.parts.append(&mut parts);
-                            self.decisions[top].next_part = self.decisions[top].parts;
-                            going_down = true;
-                        }
-                    }
-                } else {
-                    let d = &mut self.decisions[top];
-                    if d.next_part == self.parts.len() {
-                        let d = self.decisions.pop().expect("top");
-                        self.candidates.truncate(d.candidates.start);
-                        self.parts.truncate(d.parts);
-                        continue;
-                    }
-                    let part = self.parts[d.next_part].clone();
-                    d.next_part += 1;
-                    match self.open(part, strategy) {
-                        Opened::Solved => {}
-                        Opened::Failed => {
-                            self.fails += 1;
-                            going_down = false
-                        }
-                        Opened::Decision => going_down = false,
-                    }
+            let part = self.parts.pop().expect("the latest decision has parts left");
+            if self.open(part, strategy) == Opened::Closed {
+                continue;
+            }
+            // There is a new decision to branch on, or the latest one took a branch that failed.
+            loop {
+                if self.decisions.is_empty() {
+                    return End::Refuted;
+                }
+                let branch = self.branch();
+                if self.fails >= last_fail {
+                    return End::GaveUp;
+                }
+                if self.steps.is_multiple_of(STEPS_BETWEEN_POLLS) && stop() {
+                    return End::Stopped;
+                }
+                if branch == Branch::Taken {
+                    break;
                 }
             }
         }
-        End::Found
     }
 
-    /// The independent parts of a range of columns, the largest last.
-    fn split(&self, range: Range<u32>, capacity: u64) -> Vec<Component> {
-        let mut parts: Vec<Component> =
-            components(&self.packing.columns, range).map(|columns| Component { columns, capacity }).collect();
-        parts.sort_by_key(|part| part.columns.len());
-        parts
+    /// Adds the parts of `columns` to those that are to be packed, the smallest first.
+    fn split(&mut self, columns: Range<u32>, capacity: u64) {
+        let from = self.parts.len();
+        let parts = components(&self.packing.columns, columns);
+        self.parts.extend(parts.map(|columns| Part { columns, capacity }));
+        self.parts[from..].sort_by_key(|part| Reverse(part.columns.len()));
     }
 
-    /// Begins to pack a component.
-    fn open(&mut self, component: Component, strategy: Strategy) -> Opened {
-        let Component { columns, mut capacity } = component;
-        let range = columns.start as usize..columns.end as usize;
-        // A block that is live in every column may as well hang from the ceiling.
-        let spanning: Vec<u32> = self
-            .packing
-            .waiting_in(range.start)
-            .filter(|&x| {
-                let b = self.packing.problem.blocks[x as usize];
-                b.lower == columns.start && b.upper == columns.end
-            })
-            .collect();
-        let hung = !spanning.is_empty();
-        for x in spanning {
-            capacity -= self.packing.problem.blocks[x as usize].size;
-            if self.packing.hang(x, capacity).is_err() {
+    /// Hangs what spans the part, and decides where to begin with the rest.
+    fn open(&mut self, part: Part, strategy: &Strategy) -> Opened {
+        let Part { columns, mut capacity } = part;
+        let blocks = &self.packing.problem.blocks;
+        let spans = |&i: &u32| (blocks[i as usize].lower, blocks[i as usize].upper) == (columns.start, columns.end);
+        let spanning: Vec<u32> = self.packing.waiting_in(columns.start as usize).filter(spans).collect();
+        for &block in &spanning {
+            capacity -= blocks[block as usize].size;
+            if self.packing.hang(block, capacity).is_err() {
+                self.fails += 1;
                 return Opened::Failed;
             }
         }
-        if hung {
-            let mut parts = self.split(columns, capacity);
-            self.parts.append(&mut parts);
-            return Opened::Solved;
+        if !spanning.is_empty() {
+            self.split(columns, capacity);
+            return Opened::Closed;
         }
+
+        let range = columns.start as usize..columns.end as usize;
         let key = Key::of(&self.packing.columns[range.clone()], capacity);
         if self.nogoods.contains(key) {
+            self.fails += 1;
             return Opened::Failed;
         }
         let column = strategy.choose(&self.packing, range, capacity);
-        let from = self.candidates.len();
+        let first_candidate = self.candidates.len();
         let floor = self.packing.columns[column].floor;
-        let packing = &self.packing;
-        self.candidates.extend(packing.waiting_in(column).filter(|&x| packing.lowest[x as usize] == floor));
-        strategy.sort(packing, &mut self.candidates, from);
+        let tight = self.packing.waiting_in(column).filter(|&i| self.packing.lowest[i as usize] == floor);
+        self.candidates.extend(tight);
+        strategy.sort(self.packing.problem, &mut self.candidates, first_candidate);
         self.decisions.push(Decision {
-            component: Component { columns, capacity },
+            part: Part { columns, capacity },
             column,
             key,
-            candidates: from..self.candidates.len(),
-            next: from,
-            wasted: false,
-            parts: self.parts.len(),
-            next_part: 0,
             mark: self.packing.mark(),
+            first_candidate,
+            next_candidate: first_candidate,
+            wasted: false,
+            first_part: self.parts.len(),
         });
-        Opened::Decision
+        Opened::Open
     }
 
-    /// Takes the next branch of a decision: a block onto the floor, or at last none, and the space is lost.
-    /// None: all were tried.
-    fn branch(&mut self, top: usize) -> Option<Result<(), Overfull>> {
-        let d = &mut self.decisions[top];
-        self.packing.undo(d.mark);
-        let capacity = d.component.capacity;
-        if d.next < d.candidates.end {
-            let block = self.candidates[d.next];
-            d.next += 1;
-            return Some(self.packing.place(block, capacity));
+    /// Takes back the latest decision's branch, and takes its next one. Drops the decision where there
+    /// is none left; then the branch that led to it has failed.
+    fn branch(&mut self) -> Branch {
+        let latest = self.decisions.last_mut().expect("there is a decision");
+        self.steps += 1;
+        self.packing.undo(latest.mark);
+        self.parts.truncate(latest.first_part);
+
+        let Part { columns, capacity } = latest.part.clone();
+        let result = if let Some(&block) = self.candidates.get(latest.next_candidate) {
+            latest.next_candidate += 1;
+            self.packing.place(block, capacity)
+        } else {
+            let height = next_height(&self.packing, latest.column, &self.candidates[latest.first_candidate..]);
+            if latest.wasted || height > capacity {
+                self.nogoods.insert(latest.key);
+                self.candidates.truncate(latest.first_candidate);
+                self.decisions.pop();
+                return Branch::Exhausted;
+            }
+            latest.wasted = true;
+            self.packing.waste(latest.column, height, capacity)
+        };
+        match result {
+            Err(Overfull) => {
+                self.fails += 1;
+                Branch::Failed
+            }
+            Ok(()) => {
+                self.split(columns, capacity);
+                Branch::Taken
+            }
         }
-        if d.wasted {
-            return None;
-        }
-        d.wasted = true;
-        let height = waste_to(&self.packing, d.column, &self.candidates[d.candidates.clone()]);
-        if height > capacity {
-            return None;
-        }
-        Some(self.packing.waste(d.column, height, capacity))
     }
 }
 
-/// What became of a component.
-enum Opened {
-    /// Blocks that span it hang from its ceiling; what is left of it are new parts.
-    Solved,
-    /// Nothing fits.
-    Failed,
-    /// There is a new decision on the stack.
-    Decision,
-}
-
-/// The lowest height at which something could lie in the column if none of the candidates lies on its floor.
-fn waste_to(packing: &Columns, column: usize, candidates: &[u32]) -> u64 {
+/// The next height over the floor at which a block can lie in a column, if none of `candidates` (those
+/// that could) lies on the floor. A candidate must then rest on a block beside the column: resting on
+/// one in the column, it would not be the lowest there.
+fn next_height(packing: &Columns, column: usize, candidates: &[u32]) -> u64 {
     let mut height = packing.columns[column].next;
-    for &x in candidates {
-        for y in packing.waiting_beside(x) {
-            let b = packing.problem.blocks[y as usize];
-            if !b.columns().contains(&column) {
-                height = height.min(packing.lowest[y as usize] + b.size);
+    for &candidate in candidates {
+        for i in packing.waiting_beside(candidate) {
+            let block = packing.problem.blocks[i as usize];
+            if !block.columns().contains(&column) {
+                height = height.min(packing.lowest[i as usize] + block.size);
             }
         }
     }

@@ -1,105 +1,175 @@
-//! The exact solver: runs many strategies of the search in turn, each for longer when its turn comes again, until a
-//! packing is found, none is proved to exist, or the caller has had enough. What one run learned of packings that
-//! can't be finished serves all later ones.
+//! The exact solver: finds a packing under a capacity or proves that there is none; without a capacity,
+//! lowers the peak until it is proved to be the lowest.
 //!
-//! The clock lies outside: this is a pure function of the problem and of when `stop` says so.
-//! Sources: Moffitt 2023 (MiniMalloc: canonical packings, decomposition in time, pruning by what must still go on
-//! top); Luby, Sinclair & Zuckerman 1993 (the lengths of the runs).
+//! ```text
+//!   bytes
+//!     | peak of the best packing so far   <- lowered by every packing found
+//!     |      ^
+//!     |      |  a run tries one target between the two, for a limited number of failures
+//!     |      v
+//!     | proved lower bound                <- raised by every target refuted
+//! ```
+//!
+//! The search (`search.rs`) is exact whatever its strategy, but how long it takes depends wildly on
+//! luck. So it is run again and again, each time with another strategy, and with limits in the order of
+//! Luby, Sinclair and Zuckerman 1993 (1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...), which is within a logarithm
+//! of the best order whatever the luck. What one run has refuted, the later ones know. The clock lives
+//! outside: the caller is asked now and then whether to stop.
 
-use super::bound::lower_bound;
 use super::columns::Columns;
 use super::compress::Compressed;
 use super::heuristic::pack_blocks;
 use super::problem::{Problem, Solution};
 use super::search::{End, Search};
-use super::strategy::{Rule, Strategy, Taste};
+use super::strategy::Strategy;
 
-/// What is known about a solution.
+/// What is known at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// No packing has a lower peak.
     Optimal,
-    /// It is within the capacity; a lower peak may exist.
+    /// It fits the capacity; without a capacity, it is the best that was found before the stop.
     Feasible,
-    /// No packing is within the capacity; the solution exceeds it.
+    /// It is proved that no packing fits the capacity.
     Infeasible,
-    /// The caller stopped the search; the solution is the best so far and may exceed the capacity.
+    /// Nothing that fits the capacity was found before the stop.
     Stopped,
 }
 
-/// What a search came to.
+/// The answer of `solve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The best packing that was found; always a valid one.
+    /// The best packing found. It is valid whatever the status, but `Infeasible` and `Stopped` mean
+    /// that its peak is over the capacity.
     pub solution: Solution,
     /// What is known about it.
     pub status: Status,
-    /// Branches that were taken: a measure of work that does not depend on the machine.
+    /// Bytes below which no peak can lie, as far as it was proved.
+    pub lower_bound: u64,
+    /// Branches that the search took: the same on every machine.
     pub steps: u64,
 }
 
-const RULES: [Rule; 6] = [Rule::Fewest, Rule::Lowest, Rule::Tightest, Rule::Narrowest, Rule::FewestLow, Rule::Fullest];
-const TASTES: [Taste; 4] = [Taste::Size, Taste::Width, Taste::Area, Taste::Random];
-/// Failures after which the shortest run gives up.
-const SHORTEST_RUN: u64 = 20;
+/// Failures allowed in the shortest runs.
+const FAILS: u64 = 20;
+/// Columns times the blocks live in them, at most, for the search to be tried (about 1 GiB).
+const MAX_CELLS: u64 = 1 << 28;
 
-/// Packs a problem within `capacity` (bytes), or without one as low as possible. `stop` is asked every some hundred
-/// steps, and the search ends when it says so.
+/// Packs `problem` within `capacity` bytes, or with the lowest peak where that is `None`.
+///
+/// `stop` is asked every hundred steps or so (some tenths of a millisecond, for a few hundred buffers);
+/// what it says is the only thing besides the arguments that the outcome depends on. Problems of tens
+/// of thousands of buffers that are live together are only packed, not searched.
+/// Panics where the problem has no `total_bytes`, or an alignment of 0.
 pub fn solve(problem: &Problem, capacity: Option<u64>, stop: &mut dyn FnMut() -> bool) -> Outcome {
     let compressed = Compressed::new(problem);
-    let mut best = compressed.solution(&pack_blocks(&compressed));
-    let bound = lower_bound(problem).bytes;
-    let mut search = Search::new(Columns::new(&compressed));
-    // Peaks below `lowest` are impossible, or of no interest where a capacity is given.
-    let mut lowest = capacity.map_or(bound, |capacity| capacity.max(bound));
-    let satisfied = |best: &Solution, lowest: u64| best.peak <= lowest;
-    if capacity.is_some_and(|capacity| capacity < bound) {
-        return Outcome { solution: best, status: Status::Infeasible, steps: 0 };
+    let mut known = Known::new(&compressed, capacity.map(|bytes| bytes / problem.alignment));
+    let cells: u64 = compressed.blocks.iter().map(|block| block.width()).sum();
+    if known.is_enough() || cells > MAX_CELLS {
+        return known.outcome(0);
     }
-    let mut runs = 0..;
-    while !satisfied(&best, lowest) {
-        let ceilings = match capacity {
-            Some(capacity) => vec![capacity],
-            None => vec![lowest, lowest + (best.peak - lowest) / 2, best.peak - problem.alignment],
-        };
-        let run = runs.next().expect("an endless range");
-        for ceiling in ceilings {
-            if ceiling < lowest || ceiling >= best.peak {
-                continue;
-            }
-            let fails = SHORTEST_RUN * luby(run + 1);
-            match search.run(ceiling / compressed.alignment, strategy(run), fails, stop) {
-                End::Found => best = compressed.solution(&search.packing.offsets),
-                End::Refuted if capacity.is_some() => {
-                    return Outcome { solution: best, status: Status::Infeasible, steps: search.steps };
-                }
-                End::Refuted => lowest = (ceiling / problem.alignment + 1) * problem.alignment,
+    let mut search = Search::new(Columns::new(&compressed));
+    for round in 0.. {
+        let strategy = Strategy::new(&compressed, round);
+        for target in known.targets(round) {
+            match search.run(target, &strategy, FAILS * luby(round + 1), stop) {
+                End::Found => known.found(&search.packing.offsets),
+                End::Refuted => known.bound = known.bound.max(target + 1),
                 End::GaveUp => {}
-                End::Stopped => return Outcome { solution: best, status: Status::Stopped, steps: search.steps },
+                End::Stopped => return known.outcome(search.steps),
+            }
+            if known.is_enough() {
+                return known.outcome(search.steps);
             }
         }
     }
-    let proved = best.peak == bound || capacity.is_none();
-    Outcome { solution: best, status: if proved { Status::Optimal } else { Status::Feasible }, steps: search.steps }
+    unreachable!("one of the runs, whose limits grow, covers the whole search space")
 }
 
-/// The strategy of a run: all rules and tastes in turn.
-fn strategy(run: u64) -> Strategy {
-    let turn = run as usize;
-    Strategy { rule: RULES[turn % RULES.len()], taste: TASTES[turn / RULES.len() % TASTES.len()], seed: run }
+/// What is known so far, in units of the alignment.
+struct Known<'a> {
+    problem: &'a Compressed,
+    capacity: Option<u64>,
+    /// No peak is lower.
+    bound: u64,
+    /// The best packing, and its peak.
+    offsets: Vec<u64>,
+    peak: u64,
 }
 
-/// 1, 1, 2, 1, 1, 2, 4, 1, … for i = 1, 2, …: run lengths that are within a logarithm of the best for any search.
-fn luby(i: u64) -> u64 {
-    let bits = u64::BITS - i.leading_zeros();
-    if i == (1 << bits) - 1 { 1 << (bits - 1) } else { luby(i - ((1 << (bits - 1)) - 1)) }
+impl<'a> Known<'a> {
+    fn new(problem: &'a Compressed, capacity: Option<u64>) -> Self {
+        let offsets = pack_blocks(problem);
+        let peak = problem.peak(&offsets);
+        Self { problem, capacity, bound: problem.bound(), offsets, peak }
+    }
+
+    /// Whether the question is answered.
+    fn is_enough(&self) -> bool {
+        match self.capacity {
+            Some(capacity) => self.peak <= capacity || self.bound > capacity,
+            None => self.peak == self.bound,
+        }
+    }
+
+    /// The capacities to be tried in a round: the one that was asked for; or the lowest possible peak,
+    /// and one between that and the best peak, by halves, quarters, eighths, sixteenths of the gap.
+    fn targets(&self, round: u64) -> Vec<u64> {
+        if let Some(capacity) = self.capacity {
+            return vec![capacity];
+        }
+        let gap = self.peak - self.bound;
+        vec![self.bound, self.peak - (gap >> (1 + round % 4)).max(1)]
+    }
+
+    /// Takes a packing if it is better, once its blocks are pushed down as far as they go.
+    fn found(&mut self, offsets: &[u64]) {
+        let offsets = pushed_down(self.problem, offsets);
+        let peak = self.problem.peak(&offsets);
+        if peak < self.peak {
+            (self.offsets, self.peak) = (offsets, peak);
+        }
+    }
+
+    fn outcome(&self, steps: u64) -> Outcome {
+        let fits = self.capacity.is_none_or(|capacity| self.peak <= capacity);
+        let status = match self.capacity {
+            _ if fits && self.peak == self.bound => Status::Optimal,
+            _ if fits => Status::Feasible,
+            Some(capacity) if self.bound > capacity => Status::Infeasible,
+            _ => Status::Stopped,
+        };
+        let lower_bound = self.bound * self.problem.alignment;
+        Outcome { solution: self.problem.solution(&self.offsets), status, lower_bound, steps }
+    }
+}
+
+/// The packing with every block let down onto those below it, the lowest block first.
+fn pushed_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..offsets.len()).collect();
+    order.sort_by_key(|&i| offsets[i]);
+    let mut floors = vec![0; problem.loads.len()];
+    let mut lowered = vec![0; offsets.len()];
+    for i in order {
+        let block = problem.blocks[i];
+        let floor = floors[block.columns()].iter().copied().max().unwrap_or(0);
+        floors[block.columns()].fill(floor + block.size);
+        lowered[i] = floor;
+    }
+    lowered
+}
+
+/// The sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..., from `index` 1.
+fn luby(index: u64) -> u64 {
+    let power = (index + 1).next_power_of_two();
+    if power == index + 1 { power / 2 } else { luby(index + 1 - power / 2) }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn run_lengths_are_lubys() {
-        let expected = [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8];
-        assert_eq!((1..=15).map(super::luby).collect::<Vec<_>>(), expected);
+    fn luby_sequence() {
+        let start: Vec<u64> = (1..=15).map(super::luby).collect();
+        assert_eq!(start, [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]);
     }
 }

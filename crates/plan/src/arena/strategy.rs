@@ -1,121 +1,159 @@
 //! The order of the exact search: which cell of the packing it decides next, and which block it tries
-//! there first. Every strategy searches the same space; their times differ by factors of thousands from
+//! there first. Every strategy covers the same space; their times differ by factors of thousands from
 //! problem to problem, so `solver.rs` runs many of them in turn.
 //!
 //! ```text
 //!          |  a  |     |
 //!     +----+  b  +-----+----+      A valley: neighbouring columns of one floor between higher walls.
-//!     |    |  |  |     |    |      Some column of some valley is decided next; here at column 1, one
-//!     +    +--+--+-----+    +      of the blocks a and b lies on the floor, or nothing does and the
-//!     |    |* valley   |    |      space at * is lost.
+//!     |    |  |  |     |    |      Some column of some valley is decided next. At * one of the blocks
+//!     |    +--+--+-----+    |      that start right of the wall lies on the floor, or nothing does
+//!     |    |*  valley  |    |      and the space at * is lost: few choices, as walls are near.
 //! ```
 
 use super::columns::{Columns, fingerprint};
+use super::compress::{Block, Compressed};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Which column of a valley is decided first. But for `Fewest`, one without a choice goes first.
+/// Which column is decided first. But for `Fewest` and `FewestLow`, one without a choice goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+enum Rule {
     /// The one with the fewest choices.
     Fewest,
+    /// A low one with few choices.
+    FewestLow,
     /// The lowest.
     Lowest,
     /// The one with the least space to lose.
     Tightest,
-    /// In the narrowest valley.
+    /// One in the narrowest valley.
     Narrowest,
-    /// A low one with few choices.
-    FewestLow,
     /// The one with the most bytes waiting.
     Fullest,
 }
 
-/// Which block is tried first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taste {
-    /// The longest lifespan.
-    Width,
-    /// The largest.
-    Size,
-    /// The largest product of both.
-    Area,
-    /// Any.
-    Random,
-}
+/// The rules in turn. Their number is odd, so that each of them also gets the longer runs, which come
+/// at powers of two.
+const RULES: [Rule; 9] = [
+    Rule::Fewest,
+    Rule::Lowest,
+    Rule::Fewest,
+    Rule::Tightest,
+    Rule::Fewest,
+    Rule::Narrowest,
+    Rule::Fewest,
+    Rule::FewestLow,
+    Rule::Fullest,
+];
+
+/// The weights of a block's width against its size, in eighths.
+const WIDTH_WEIGHTS: [u64; 5] = [4, 0, 8, 2, 6];
+/// The weights of chance against both.
+const CHANCE_WEIGHTS: [u64; 4] = [0, 2, 4, 12];
 
 /// A way through the search space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Strategy {
-    pub rule: Rule,
-    pub taste: Taste,
-    /// Decides between equals.
-    pub seed: u64,
+    rule: Rule,
+    seed: u64,
+    /// For each block; the highest is tried first. Twins have the same.
+    priorities: Vec<u64>,
 }
 
 impl Strategy {
+    /// The strategy of a run. Each seed gives another mixture of tastes for blocks.
+    pub fn new(problem: &Compressed, seed: u64) -> Self {
+        let draw = fingerprint(seed);
+        let width_weight = WIDTH_WEIGHTS[(draw % 5) as usize];
+        let chance_weight = CHANCE_WEIGHTS[(draw >> 32) as usize % 4];
+        let widths = ranks(problem, Block::width);
+        let sizes = ranks(problem, |block| block.size);
+        let priority = |(i, block): (usize, &Block)| {
+            let looks = fingerprint(block.size ^ u64::from(block.lower) << 42 ^ u64::from(block.upper) << 21);
+            let chance = fingerprint(looks ^ seed) % RANKS;
+            width_weight * widths[i] + (8 - width_weight) * sizes[i] + chance_weight * chance
+        };
+        let priorities = problem.blocks.iter().enumerate().map(priority).collect();
+        Self { rule: RULES[(seed % RULES.len() as u64) as usize], seed, priorities }
+    }
+
     /// The column of `range` (a component) that is decided next.
     pub fn choose(&self, packing: &Columns, range: Range<usize>, capacity: u64) -> usize {
-        let columns = &packing.columns;
         let mut best = (u64::MAX, u64::MAX, u64::MAX);
         let mut chosen = range.start;
-        let mut lower = range.start;
-        while lower < range.end {
-            let floor = columns[lower].floor;
-            let width = columns[lower..range.end].iter().take_while(|column| column.floor == floor).count();
-            let upper = lower + width;
-            let walled_left = lower == range.start || columns[lower - 1].floor > floor;
-            let walled_right = upper == range.end || columns[upper].floor > floor;
-            if walled_left && walled_right {
-                for (c, column) in columns.iter().enumerate().take(upper).skip(lower) {
-                    let slack = capacity - floor - column.load;
-                    let least_loss = (column.next - floor).min(packing.smallest_beside[c]);
-                    let choices = u64::from(column.tight) + u64::from(least_loss <= slack);
-                    let score = match self.rule {
-                        Rule::Fewest => (choices, 0),
-                        _ if choices <= 1 => (0, 0),
-                        Rule::Lowest => (1 + floor, choices),
-                        Rule::Tightest => (1 + slack, choices),
-                        Rule::Narrowest => (width as u64, choices),
-                        Rule::FewestLow => (choices * (1 + 50 * floor / capacity), 0),
-                        Rule::Fullest => (u64::MAX - column.load, 0),
-                    };
-                    let score = (score.0, score.1, fingerprint(self.seed ^ c as u64));
-                    if score < best {
-                        best = score;
-                        chosen = c;
-                    }
+        for valley in valleys(packing, range) {
+            for c in valley.clone() {
+                let (score, then) = self.score(packing, c, valley.len() as u64, capacity);
+                let score = (score, then, fingerprint(self.seed ^ c as u64));
+                if score < best {
+                    (best, chosen) = (score, c);
                 }
             }
-            lower = upper;
         }
         chosen
     }
 
-    /// Sorts the blocks that could lie at a place, and leaves one of each set of twins.
-    pub fn sort(&self, packing: &Columns, candidates: &mut Vec<u32>, from: usize) {
-        let blocks = &packing.problem.blocks;
+    /// The lowest is chosen.
+    fn score(&self, packing: &Columns, c: usize, width: u64, capacity: u64) -> (u64, u64) {
+        let column = &packing.columns[c];
+        let slack = capacity - column.floor - column.load;
+        let least_loss = packing.smallest_beside[c].min(column.next - column.floor);
+        let choices = u64::from(column.tight) + u64::from(least_loss <= slack);
+        match self.rule {
+            Rule::Fewest => (choices, 0),
+            Rule::FewestLow => (choices * (20 + 1_000 * column.floor / capacity), 0),
+            _ if choices <= 1 => (0, 0),
+            Rule::Lowest => (1 + column.floor, choices),
+            Rule::Tightest => (1 + slack, choices),
+            Rule::Narrowest => (width, choices),
+            Rule::Fullest => (u64::MAX - column.load, choices),
+        }
+    }
+
+    /// Sorts the blocks that could lie at one place, and leaves one of each set of twins.
+    pub fn sort(&self, problem: &Compressed, candidates: &mut Vec<u32>, from: usize) {
+        let blocks = &problem.blocks;
         candidates[from..].sort_unstable_by_key(|&i| {
-            let b = &blocks[i as usize];
-            let key = match self.taste {
-                Taste::Width => (b.width(), b.size),
-                Taste::Size => (b.size, b.width()),
-                Taste::Area => (b.width().saturating_mul(b.size), b.width()),
-                Taste::Random => {
-                    let looks = fingerprint(b.size ^ u64::from(b.lower) << 42 ^ u64::from(b.upper) << 21);
-                    (fingerprint(looks ^ self.seed), 0)
-                }
-            };
-            (Reverse(key), b.lower, i)
+            let block = blocks[i as usize];
+            (Reverse(self.priorities[i as usize]), block.lower, block.upper, block.size, i)
         });
         let mut kept = from;
         for next in from..candidates.len() {
-            let twin = kept > from && blocks[candidates[kept - 1] as usize] == blocks[candidates[next] as usize];
-            if !twin {
+            let block = blocks[candidates[next] as usize];
+            if kept == from || blocks[candidates[kept - 1] as usize] != block {
                 candidates[kept] = candidates[next];
                 kept += 1;
             }
         }
         candidates.truncate(kept);
     }
+}
+
+/// The runs of columns in `range` that have one floor and lie between higher ones.
+fn valleys<'a>(packing: &'a Columns, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + 'a {
+    let columns = &packing.columns;
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        while at < range.end {
+            let (lower, floor) = (at, columns[at].floor);
+            at += columns[at..range.end].iter().take_while(|column| column.floor == floor).count();
+            let wall_on_left = lower == range.start || columns[lower - 1].floor > floor;
+            let wall_on_right = at == range.end || columns[at].floor > floor;
+            if wall_on_left && wall_on_right {
+                return Some(lower..at);
+            }
+        }
+        None
+    })
+}
+
+/// Ranks lie below this, however many blocks there are.
+const RANKS: u64 = 1 << 10;
+
+/// For each block, how far up it is among the different values of `key`.
+fn ranks(problem: &Compressed, key: impl Fn(&Block) -> u64) -> Vec<u64> {
+    let mut values: Vec<u64> = problem.blocks.iter().map(&key).collect();
+    values.sort_unstable();
+    values.dedup();
+    let rank = |block| values.partition_point(|&value| value < key(block)) as u64;
+    problem.blocks.iter().map(|block| rank(block) * RANKS / values.len() as u64).collect()
 }

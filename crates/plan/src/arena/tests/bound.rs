@@ -2,6 +2,7 @@
 
 use super::random::random_problem;
 use super::training::training_step;
+use crate::arena::compress::Compressed;
 use crate::arena::{Buffer, LowerBound, Problem, lower_bound};
 
 /// Live bytes at `time`, from the definition.
@@ -27,7 +28,7 @@ fn is_the_largest_sum_of_live_bytes() {
 fn is_the_load_of_a_column() {
     for seed in 0..20 {
         let problem = training_step(seed, 300);
-        let compressed = super::super::compress::Compressed::new(&problem);
+        let compressed = Compressed::new(&problem);
         assert_eq!(compressed.bound() * problem.alignment, lower_bound(&problem).bytes, "seed {seed}");
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::arena::Problem;
 
-/// The least peak of a problem with few buffers, in bytes.
+/// The least peak of a problem of few buffers, in bytes.
 ///
 /// In an optimal packing push every buffer down as far as it goes, from the lowest offset upwards.
 /// Laying buffers in that order, each directly on the highest of those below it, rebuilds the packing;
-/// so the best over all orders is the optimum.
+/// so the best over all orders is the optimum. Orders whose offsets fall again rebuild nothing new.
 pub fn least_peak(problem: &Problem) -> u64 {
     let mut search = Search { problem, laid: Vec::new(), best: u64::MAX };
     let room: Vec<usize> = (0..problem.buffers.len()).filter(|&i| problem.buffers[i].takes_room()).collect();
-    search.lay(&room, 0);
+    search.lay(&room, (0, 0), 0);
     search.best
 }
 
@@ -22,9 +22,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn lay(&mut self, rest: &[usize], peak: u64) {
+    /// `latest` is the offset and the index of the buffer that was laid last.
+    fn lay(&mut self, rest: &[usize], latest: (u64, usize), peak: u64) {
         if rest.is_empty() {
             self.best = self.best.min(peak);
+            return;
+        }
+        if rest.iter().any(|&i| self.height(rest, self.problem.buffers[i].lifespan.lower) >= self.best) {
             return;
         }
         for &next in rest {
@@ -34,13 +38,27 @@ impl Search<'_> {
                 other.lower < buffer.lifespan.upper && buffer.lifespan.lower < other.upper
             };
             let floor = self.laid.iter().filter(|(i, _)| meets(*i)).map(|(_, top)| *top).max().unwrap_or(0);
-            let top = floor + buffer.size.next_multiple_of(self.problem.alignment);
-            if top < self.best {
+            if (floor, next) >= latest {
+                let top = floor + self.size(next);
                 let others: Vec<usize> = rest.iter().copied().filter(|&i| i != next).collect();
                 self.laid.push((next, top));
-                self.lay(&others, peak.max(top));
+                self.lay(&others, (floor, next), peak.max(top));
                 self.laid.pop();
             }
         }
+    }
+
+    /// How high the buffers reach at `time` at least, as the rest will lie over those laid.
+    fn height(&self, rest: &[usize], time: u64) -> u64 {
+        let live = |i: &usize| {
+            let lifespan = self.problem.buffers[*i].lifespan;
+            lifespan.lower <= time && time < lifespan.upper
+        };
+        let floor = self.laid.iter().filter(|(i, _)| live(i)).map(|(_, top)| *top).max().unwrap_or(0);
+        floor + rest.iter().copied().filter(live).map(|i| self.size(i)).sum::<u64>()
+    }
+
+    fn size(&self, i: usize) -> u64 {
+        self.problem.buffers[i].size.next_multiple_of(self.problem.alignment)
     }
 }

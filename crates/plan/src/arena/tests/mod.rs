@@ -8,5 +8,6 @@ mod pack;
 mod random;
 mod rng;
 mod solver;
+mod speed;
 mod training;
 mod validate;
