@@ -9,9 +9,20 @@ pub enum Input<'a> {
     F32(&'a [f32]),
     /// Integers.
     I32(&'a [i32]),
+    /// Anything else: half precision, codes. The kernel knows from the types.
+    Raw(&'a [u8]),
     /// The plan laid this operand exactly where an output lies (one of the op's `reuse` pairs): the output slice
     /// holds the operand's values when the kernel starts.
     InOutput,
+}
+
+/// A result of a kernel.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// Floats.
+    F32(&'a mut [f32]),
+    /// Anything else: half precision, codes. The kernel knows from the types.
+    Raw(&'a mut [u8]),
 }
 
 /// One execution of an op. Inputs and outputs come in the op's order; outputs never overlap anything else.
@@ -20,7 +31,7 @@ pub struct Call<'a> {
     /// Operands.
     pub inputs: Vec<Input<'a>>,
     /// Results; those that the op updates hold the old values.
-    pub outputs: Vec<&'a mut [f32]>,
+    pub outputs: Vec<Output<'a>>,
     /// Working memory of exactly the size that the op declared, rounded down to whole floats; contents undefined.
     pub scratch: &'a mut [f32],
     /// Types of operands and results.
@@ -56,10 +67,37 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// All outputs as an array. Panics if their number is another.
+    /// Operand `index` as bytes, whatever it holds. Panics if the plan laid it where an output lies.
+    pub fn bytes(&self, index: usize) -> &'a [u8] {
+        match self.inputs[index] {
+            Input::F32(values) => bytemuck::cast_slice(values),
+            Input::I32(values) => bytemuck::cast_slice(values),
+            Input::Raw(bytes) => bytes,
+            Input::InOutput => panic!("operand {index} lies in an output"),
+        }
+    }
+
+    /// All outputs, which must be floats. Panics if one is something else: the graph's types exclude that.
+    pub fn take_f32_outputs(&mut self) -> impl Iterator<Item = &'a mut [f32]> + use<'a> {
+        std::mem::take(&mut self.outputs).into_iter().enumerate().map(|(index, output)| match output {
+            Output::F32(values) => values,
+            Output::Raw(_) => panic!("output {index} is not of floats"),
+        })
+    }
+
+    /// All outputs as an array of floats. Panics if their number is another.
     pub fn take_outputs<const N: usize>(&mut self) -> [&'a mut [f32]; N] {
         let found = self.outputs.len();
-        std::mem::take(&mut self.outputs).try_into().unwrap_or_else(|_| panic!("an op with {found} outputs, not {N}"))
+        let outputs = self.take_f32_outputs().collect::<Vec<_>>();
+        outputs.try_into().unwrap_or_else(|_| panic!("an op with {found} outputs, not {N}"))
+    }
+
+    /// All outputs as bytes, whatever they hold.
+    pub fn take_byte_outputs(&mut self) -> impl Iterator<Item = &'a mut [u8]> + use<'a> {
+        std::mem::take(&mut self.outputs).into_iter().map(|output| match output {
+            Output::F32(values) => bytemuck::cast_slice_mut(values),
+            Output::Raw(bytes) => bytes,
+        })
     }
 
     /// The scratch memory. A second call returns nothing.

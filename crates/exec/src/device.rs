@@ -42,13 +42,17 @@ pub struct MemoryReport {
     pub reserved_bytes: u64,
     /// End of the highest byte that any step or copy touched.
     pub high_water_bytes: u64,
+    /// Bytes reserved of the memory around the device.
+    pub host_reserved_bytes: u64,
+    /// End of the highest byte of these that any step or copy touched.
+    pub host_high_water_bytes: u64,
     /// How often the device asked the system for memory.
     pub allocations: u64,
 }
 
 /// Something that runs the steps of a plan.
 pub trait Device {
-    /// Reserves the plan's arena, the only memory that the device ever takes. Contents are zero.
+    /// Reserves the plan's arenas, its own and the one around it, all that it ever takes. Contents are zero.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
 
     /// Copies bytes to a tensor.

@@ -11,12 +11,14 @@ mod device;
 mod executor;
 mod null;
 mod philox;
+mod quantise;
 pub mod reference;
 
-pub use call::{Call, Input};
-pub use cpu::run as run_cpu_kernel;
+pub use call::{Call, Input, Output};
+pub use cpu::{converted, run as run_cpu_kernel};
 pub use cpu_device::CpuDevice;
 pub use device::{Device, DeviceError, MemoryReport};
 pub use executor::run_program;
 pub use null::NullDevice;
 pub use philox::{dropout_bits, dropout_threshold, normal_pair, philox};
+pub use quantise::Levels;

@@ -4,7 +4,7 @@
 //! It knows who wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
 
 use crate::{Device, DeviceError, MemoryReport};
-use graph::{Access, Scalars, Storage, TensorId};
+use graph::{Access, Scalars, Space, Storage, TensorId};
 use plan::{Plan, Region, Step};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ enum Owner {
 /// Checks instead of computing.
 #[derive(Debug, Default)]
 pub struct NullDevice {
-    /// Start of a range -> its end and who wrote it. Ranges don't overlap.
-    written: BTreeMap<u64, (u64, Owner)>,
+    /// For each memory: start of a range -> its end and who wrote it. Ranges don't overlap.
+    written: [BTreeMap<u64, (u64, Owner)>; 2],
     memory: MemoryReport,
     /// Whether the last program used carried tensors, which therefore still hold what it wrote.
     carries: bool,
@@ -33,34 +33,36 @@ impl NullDevice {
     }
 
     /// Records that `owner` wrote `region`: whatever was there is lost.
-    fn overwrite(&mut self, region: Region, owner: Owner) {
+    fn overwrite(&mut self, space: Space, region: Region, owner: Owner) {
         if region.bytes == 0 {
             return;
         }
         let (start, end) = (region.offset, region.end());
-        let overlapping = self.overlapping(region);
+        let overlapping = self.overlapping(space, region);
+        let written = &mut self.written[space as usize];
         for (first, (last, previous)) in overlapping {
-            self.written.remove(&first);
+            written.remove(&first);
             if first < start {
-                self.written.insert(first, (start, previous));
+                written.insert(first, (start, previous));
             }
             if last > end {
-                self.written.insert(end, (last, previous));
+                written.insert(end, (last, previous));
             }
         }
-        self.written.insert(start, (end, owner));
+        written.insert(start, (end, owner));
     }
 
-    fn overlapping(&self, region: Region) -> Vec<(u64, (u64, Owner))> {
-        let before = self.written.range(..region.offset).next_back();
-        let inside = self.written.range(region.offset..region.end());
+    fn overlapping(&self, space: Space, region: Region) -> Vec<(u64, (u64, Owner))> {
+        let written = &self.written[space as usize];
+        let before = written.range(..region.offset).next_back();
+        let inside = written.range(region.offset..region.end());
         before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(|(_, (end, _))| *end > region.offset).collect()
     }
 
     /// Whether every byte of the region was last written as this tensor.
-    fn holds(&self, region: Region, tensor: TensorId) -> bool {
+    fn holds(&self, space: Space, region: Region, tensor: TensorId) -> bool {
         let mut reached = region.offset;
-        for (start, (end, owner)) in self.overlapping(region) {
+        for (start, (end, owner)) in self.overlapping(space, region) {
             if start > reached || owner != Owner::Tensor(tensor) {
                 return false;
             }
@@ -69,19 +71,23 @@ impl NullDevice {
         reached >= region.end()
     }
 
-    fn touch(&mut self, what: &str, region: Region) -> Result<(), DeviceError> {
-        if region.end() > self.memory.reserved_bytes {
-            let problem = format!("{region:?} lies outside the arena of {} bytes", self.memory.reserved_bytes);
+    fn touch(&mut self, what: &str, space: Space, region: Region) -> Result<(), DeviceError> {
+        let (reserved, mark) = match space {
+            Space::Device => (self.memory.reserved_bytes, &mut self.memory.high_water_bytes),
+            Space::Host => (self.memory.host_reserved_bytes, &mut self.memory.host_high_water_bytes),
+        };
+        if region.end() > reserved {
+            let problem = format!("{region:?} lies outside the arena of {reserved} bytes");
             return Err(DeviceError::BadStep { step: what.to_owned(), problem });
         }
-        self.memory.high_water_bytes = self.memory.high_water_bytes.max(region.end());
+        *mark = region.end().max(*mark);
         Ok(())
     }
 
     fn expect(&mut self, what: &str, plan: &Plan, tensor: TensorId) -> Result<(), DeviceError> {
-        let region = plan[tensor].region();
-        self.touch(what, region)?;
-        if self.holds(region, tensor) {
+        let (space, region) = (plan[tensor].space, plan[tensor].region());
+        self.touch(what, space, region)?;
+        if self.holds(space, region, tensor) {
             return Ok(());
         }
         let problem = format!("`{}` does not hold what was written to it", plan[tensor].name);
@@ -92,21 +98,26 @@ impl NullDevice {
 impl Device for NullDevice {
     /// The arena is zeroed like any other, so persistent tensors hold something from the start.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
-        self.written.clear();
-        let allocations = self.memory.allocations + 1;
-        self.memory = MemoryReport { reserved_bytes: plan.peak_bytes, high_water_bytes: 0, allocations };
+        self.written = Default::default();
+        self.memory = MemoryReport {
+            reserved_bytes: plan.peak_bytes,
+            host_reserved_bytes: plan.host_bytes,
+            allocations: self.memory.allocations + 1,
+            ..MemoryReport::default()
+        };
         for (index, tensor) in plan.tensors.iter().enumerate() {
             if tensor.storage == Storage::Persistent {
-                self.touch("load", tensor.region())?;
-                self.overwrite(tensor.region(), Owner::Tensor(TensorId(index as u32)));
+                self.touch("load", tensor.space, tensor.region())?;
+                self.overwrite(tensor.space, tensor.region(), Owner::Tensor(TensorId(index as u32)));
             }
         }
         Ok(())
     }
 
     fn write(&mut self, plan: &Plan, tensor: TensorId, _bytes: &[u8]) -> Result<(), DeviceError> {
-        self.touch("write", plan[tensor].region())?;
-        self.overwrite(plan[tensor].region(), Owner::Tensor(tensor));
+        let (space, region) = (plan[tensor].space, plan[tensor].region());
+        self.touch("write", space, region)?;
+        self.overwrite(space, region, Owner::Tensor(tensor));
         Ok(())
     }
 
@@ -128,7 +139,7 @@ impl Device for NullDevice {
             return;
         }
         for id in carried {
-            self.overwrite(plan[id].region(), Owner::Tensor(id));
+            self.overwrite(plan[id].space, plan[id].region(), Owner::Tensor(id));
         }
     }
 
@@ -138,15 +149,16 @@ impl Device for NullDevice {
             self.expect(name, plan, input)?;
         }
         if let Some(region) = step.scratch {
-            self.touch(name, region)?;
-            self.overwrite(region, Owner::Scratch);
+            self.touch(name, step.space, region)?;
+            self.overwrite(step.space, region, Owner::Scratch);
         }
         for (index, &output) in step.outputs.iter().enumerate() {
             if step.op.access(index) == Access::ReadWrite {
                 self.expect(name, plan, output)?;
             }
-            self.touch(name, plan[output].region())?;
-            self.overwrite(plan[output].region(), Owner::Tensor(output));
+            let (space, region) = (plan[output].space, plan[output].region());
+            self.touch(name, space, region)?;
+            self.overwrite(space, region, Owner::Tensor(output));
         }
         // Nothing that a step wrote, nor an operand that it may not consume, was destroyed by another output.
         for &output in &step.outputs {
@@ -154,7 +166,8 @@ impl Device for NullDevice {
         }
         for (index, &input) in step.inputs.iter().enumerate() {
             let consumed = step.op.reuse().iter().any(|&(i, o)| {
-                i == index && step.outputs.get(o).is_some_and(|&out| plan[out].region() == plan[input].region())
+                let place = |id: TensorId| (plan[id].space, plan[id].region());
+                i == index && step.outputs.get(o).is_some_and(|&out| place(out) == place(input))
             });
             if !consumed {
                 self.expect(name, plan, input)?;

@@ -123,7 +123,7 @@ pub fn differentiate(
         .graph
         .parameters
         .iter()
-        .filter_map(|p| p.training.map(|[gradient, ..]| (p.tensor, gradient)))
+        .filter_map(|p| Some((p.tensor, p.training.as_ref()?.gradient)))
         .collect::<HashMap<_, _>>();
     let forward = builder.nodes.clone();
     let requires_grad = reach_forward(&forward, &parameter_gradients);

@@ -13,7 +13,7 @@ mod training;
 
 pub use error::GraphError;
 pub use gradient::{Backward, differentiate};
-pub use ops::{Access, DeviceKind, Example, Fill, Io, Op, Operation, Scalars, Target};
-pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder};
-pub use tensor::{DType, Init, Role, Storage, Tensor, TensorId, TensorType};
+pub use ops::{Access, DeviceKind, Example, Fill, Io, Op, Operand, Operation, Scalars, Target};
+pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, Training};
+pub use tensor::{DType, Init, Role, Space, Storage, Tensor, TensorId, TensorType};
 pub use training::{Optimizer, TrainShape, build_sampling, build_training};

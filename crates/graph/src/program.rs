@@ -1,7 +1,7 @@
 //! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in the order of
 //! execution. The builder appends nodes whose outputs it infers from the op.
 
-use crate::{Access, DType, GraphError, Init, Io, Op, Role, Storage, Tensor, TensorId, TensorType};
+use crate::{Access, DType, GraphError, Init, Io, Op, Role, Space, Storage, Tensor, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// Which part of a program a node belongs to.
@@ -62,7 +62,7 @@ impl Ports {
 /// A list of nodes that runs as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `prefill` or `sample`.
+    /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `evaluate_average`, `prefill` or `sample`.
     pub name: String,
     /// In the order of execution.
     pub nodes: Vec<Node>,
@@ -79,8 +79,28 @@ pub struct Parameter {
     pub init: Init,
     /// Whether weight decay applies: not to norms and biases.
     pub decay: bool,
-    /// Gradient, first and second moment, where the graph trains.
-    pub training: Option<[TensorId; 3]>,
+    /// What belongs to it where the graph trains.
+    pub training: Option<Training>,
+}
+
+/// What training needs beside a parameter's weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// The gradient of a step.
+    pub gradient: TensorId,
+    /// The weights that the optimizer works on, where the parameter's own are only their copy: rounded, or far away.
+    pub master: Option<TensorId>,
+    /// The optimizer's moments and, where they are quantised, their scales.
+    pub state: Vec<TensorId>,
+    /// The moving average of the weights.
+    pub average: Option<TensorId>,
+}
+
+impl Parameter {
+    /// The weights that hold all there is to know: the master's, where there is one.
+    pub fn master(&self) -> TensorId {
+        self.training.as_ref().and_then(|t| t.master).unwrap_or(self.tensor)
+    }
 }
 
 /// Tensors, parameters and programs.
@@ -98,7 +118,7 @@ impl Graph {
     /// Adds a tensor.
     pub fn tensor(&mut self, name: impl Into<String>, ty: TensorType, role: Role, storage: Storage) -> TensorId {
         let id = TensorId(u32::try_from(self.tensors.len()).expect("a graph has fewer than 2^32 tensors"));
-        self.tensors.push(Tensor { name: name.into(), ty, role, storage });
+        self.tensors.push(Tensor { name: name.into(), ty, role, storage, space: Space::Device });
         id
     }
 
@@ -115,12 +135,9 @@ impl Graph {
             let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
             let mut state =
                 |suffix: &str, role| self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent);
-            let training = [
-                state("grad", Role::Gradient),
-                state("exp_avg", Role::Optimizer),
-                state("exp_avg_sq", Role::Optimizer),
-            ];
-            self.parameters[index].training = Some(training);
+            let gradient = state("grad", Role::Gradient);
+            let moments = vec![state("exp_avg", Role::Optimizer), state("exp_avg_sq", Role::Optimizer)];
+            self.parameters[index].training = Some(Training { gradient, master: None, state: moments, average: None });
         }
     }
 
@@ -145,6 +162,21 @@ impl std::ops::Index<TensorId> for Graph {
     type Output = Tensor;
     fn index(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<TensorId> for Graph {
+    fn index_mut(&mut self, id: TensorId) -> &mut Tensor {
+        &mut self.tensors[id.index()]
+    }
+}
+
+impl Node {
+    /// Where the node runs: in the memory that all its tensors lie in. What moves tensors from one memory to another
+    /// is the device's business.
+    pub fn space(&self, graph: &Graph) -> Space {
+        let mut tensors = self.inputs.iter().chain(&self.outputs);
+        if tensors.all(|&id| graph[id].space == Space::Host) { Space::Host } else { Space::Device }
     }
 }
 

@@ -21,8 +21,14 @@ impl TensorId {
 pub enum DType {
     /// IEEE single precision.
     F32,
+    /// IEEE half precision: eleven significant bits, up to 65,504.
+    F16,
+    /// The upper half of single precision: eight significant bits, the range of `F32`.
+    Bf16,
     /// Signed 32-bit integers: token ids and targets.
     I32,
+    /// Bytes: codes of quantised values.
+    U8,
 }
 
 impl DType {
@@ -30,7 +36,14 @@ impl DType {
     pub const fn size_bytes(self) -> u64 {
         match self {
             Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 => 1,
         }
+    }
+
+    /// Whether these are floats of 16 bits.
+    pub const fn is_half(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16)
     }
 }
 
@@ -52,6 +65,16 @@ impl TensorType {
     /// An integer tensor.
     pub fn i32(shape: &[usize]) -> Self {
         Self { shape: shape.to_vec(), dtype: DType::I32 }
+    }
+
+    /// This shape with other elements.
+    pub fn with_dtype(&self, dtype: DType) -> Self {
+        Self { shape: self.shape.clone(), dtype }
+    }
+
+    /// These elements in another shape.
+    pub fn with_shape(&self, shape: &[usize]) -> Self {
+        Self { shape: shape.to_vec(), dtype: self.dtype }
     }
 
     /// Number of elements.
@@ -83,7 +106,7 @@ pub enum Role {
     Weight,
     /// A parameter's gradient, accumulated over the micro-batches of a step.
     Gradient,
-    /// A moment of the optimizer.
+    /// What the optimizer keeps: moments, weights in full precision, averages of the weights.
     Optimizer,
     /// Whatever the forward or backward pass hands from op to op, key/value caches too.
     Activation,
@@ -105,6 +128,17 @@ pub enum Storage {
     Transient,
 }
 
+/// The memory that a tensor lies in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Space {
+    /// The memory of the device that computes.
+    #[default]
+    Device,
+    /// The memory of the machine around it.
+    Host,
+}
+
 /// A value in the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
@@ -116,6 +150,8 @@ pub struct Tensor {
     pub role: Role,
     /// How long it stays.
     pub storage: Storage,
+    /// Where it lies.
+    pub space: Space,
 }
 
 /// How a parameter starts.

@@ -2,7 +2,7 @@
 //! and `sample`, all on the same parameters.
 
 use crate::models::{Declared, Mode, ModelConfig};
-use crate::ops::{AdamW, GradClip, GradNorm, HeadLoss, Linear, TakeRow, WeightLayout};
+use crate::ops::{AdamW, GradClip, GradNorm, HeadLoss, Linear, StateFormat, TakeRow, WeightLayout};
 use crate::{DType, Graph, GraphError, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
 use serde::{Deserialize, Serialize};
 
@@ -127,15 +127,18 @@ fn forward_to_loss(
 fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError> {
     let norm = graph.tensor("grad_norm", TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
     let parameters = graph.parameters.clone();
-    let gradients = parameters.iter().filter_map(|p| Some(p.training?[0])).collect::<Vec<_>>();
+    let gradients = parameters.iter().filter_map(|p| Some(p.training.as_ref()?.gradient)).collect::<Vec<_>>();
     let mut builder = ProgramBuilder::new(graph);
     builder.push_into(GradNorm, &gradients, &[Some(norm)])?;
     let factor = builder.apply(GradClip { max_norm: optimizer.grad_clip }, &[norm])?;
-    for parameter in &parameters {
-        let Some([gradient, m, v]) = parameter.training else { continue };
+    for (parameter, site) in parameters.iter().zip(0..) {
+        let Some(training) = &parameter.training else { continue };
         let Optimizer { beta1, beta2, eps, weight_decay, .. } = *optimizer;
-        let op = AdamW { beta1, beta2, eps, weight_decay: if parameter.decay { weight_decay } else { 0.0 } };
-        builder.push_into(op, &[gradient, factor], &[Some(parameter.tensor), Some(m), Some(v)])?;
+        let weight_decay = if parameter.decay { weight_decay } else { 0.0 };
+        let op = AdamW { beta1, beta2, eps, weight_decay, weight: DType::F32, state: StateFormat::F32, site };
+        let outputs = [&[parameter.tensor], &training.state[..]].concat();
+        let outputs = outputs.into_iter().map(Some).collect::<Vec<_>>();
+        builder.push_into(op, &[training.gradient, factor], &outputs)?;
     }
     builder.ports.grad_norm = Some(norm);
     builder.finish("update");

@@ -5,6 +5,9 @@
 //! configuration is chosen), `validate.rs` (why it is believed), `arena/` (packing).
 
 pub mod arena;
+mod cost;
+mod effects;
+mod explain;
 mod layout;
 mod levers;
 mod lifetimes;
@@ -13,9 +16,14 @@ mod request;
 mod search;
 mod validate;
 
+pub use cost::Rates;
+pub use effects::{LeverEffect, lever_effects};
+pub use explain::{Alive, Moment, moment_of_peak};
 pub use layout::{ALIGNMENT, lay_out};
-pub use levers::{Recompute, default_head_chunk, recompute};
+pub use levers::{
+    Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk, head_chunk_choices,
+};
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
-pub use request::{PlanError, Request};
-pub use search::{Found, Misfit, Nearest, divisors, plan_sampling, search};
+pub use request::{LeverRequest, PlanError, Request};
+pub use search::{Found, Misfit, Nearest, Settings, divisors, plan_sampling, plan_settings, search};
 pub use validate::{PlanViolation, validate};

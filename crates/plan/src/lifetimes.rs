@@ -9,7 +9,7 @@
 //!      gelu_grad runs here
 //! ```
 
-use graph::{Access, Graph, Program, Role, Storage, TensorId};
+use graph::{Access, Graph, Program, Role, Space, Storage, TensorId};
 use std::collections::HashMap;
 
 /// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.
@@ -19,6 +19,7 @@ pub(crate) struct Block {
     pub(crate) upper: u64,
     pub(crate) bytes: u64,
     pub(crate) role: Role,
+    pub(crate) space: Space,
 }
 
 /// The blocks of a program's transient tensors and scratch.
@@ -39,7 +40,8 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
     for id in program.ports.fed() {
         let bytes = graph[id].ty.bytes().0;
         result.of_tensor.insert(id, result.blocks.len());
-        result.blocks.push(Block { lower: 0, upper: last_use[&id] + 1, bytes, role: graph[id].role });
+        let (role, space) = (graph[id].role, graph[id].space);
+        result.blocks.push(Block { lower: 0, upper: last_use[&id] + 1, bytes, role, space });
     }
     for (index, node) in program.nodes.iter().enumerate() {
         let time = index as u64 + 1;
@@ -56,14 +58,15 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
                 None => {
                     result.of_tensor.insert(output, result.blocks.len());
                     let (bytes, role) = (graph[output].ty.bytes().0, graph[output].role);
-                    result.blocks.push(Block { lower: time, upper, bytes, role });
+                    result.blocks.push(Block { lower: time, upper, bytes, role, space: graph[output].space });
                 }
             }
         }
         let bytes = scratch_bytes(index);
         if bytes > 0 {
             result.of_scratch.insert(index, result.blocks.len());
-            result.blocks.push(Block { lower: time, upper: time + 1, bytes, role: Role::Scratch });
+            let space = node.space(graph);
+            result.blocks.push(Block { lower: time, upper: time + 1, bytes, role: Role::Scratch, space });
         }
     }
     debug_assert!(result.blocks.iter().all(|b| b.lower < b.upper && b.upper <= end));
@@ -106,7 +109,8 @@ fn place_to_take(
         let block = *so_far.of_tensor.get(&operand)?;
         let dies_here = last_use[&operand] == time && so_far.blocks[block].upper == time + 1;
         let only_once = node.inputs.iter().filter(|id| **id == operand).count() == 1;
-        let same_size = graph[operand].ty.bytes() == graph[output].ty.bytes();
+        let same_size =
+            graph[operand].ty.bytes() == graph[output].ty.bytes() && graph[operand].ty.dtype == graph[output].ty.dtype;
         let untaken = node.outputs.iter().all(|other| so_far.of_tensor.get(other) != Some(&block));
         (dies_here && only_once && same_size && untaken).then_some(block)
     })

@@ -11,7 +11,7 @@
 //!      0 ┴──────────────────────────── time
 //! ```
 
-use graph::{DType, Op, Ports, Role, Storage, Target, TensorId, TensorType};
+use graph::{DType, Op, Ports, Role, Space, Storage, Target, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -27,6 +27,8 @@ pub struct PlannedTensor {
     pub role: Role,
     /// How long its bytes stay.
     pub storage: Storage,
+    /// Which arena it lies in.
+    pub space: Space,
     /// First byte in the arena.
     pub offset: u64,
 }
@@ -68,7 +70,9 @@ pub struct Step {
     pub inputs: Vec<TensorId>,
     /// Results, as indices into the plan's tensors.
     pub outputs: Vec<TensorId>,
-    /// Working memory, if the op takes any.
+    /// The memory in which it runs; what moves bytes between memories counts as the device's.
+    pub space: Space,
+    /// Working memory in that space, if the op takes any.
     pub scratch: Option<Region>,
 }
 
@@ -79,8 +83,12 @@ pub struct PlannedProgram {
     pub name: String,
     /// End of the highest byte that the program uses.
     pub peak_bytes: u64,
+    /// End of the highest byte of host memory that it uses.
+    pub host_peak_bytes: u64,
     /// Bytes below which the program's peak can't lie: the largest sum of live bytes.
     pub lower_bound_bytes: u64,
+    /// Index of the step at which the most bytes are live; the number of steps where that is when results are read.
+    pub fullest_step: usize,
     /// What is done, in order.
     pub steps: Vec<Step>,
     /// What the host writes before and reads after.
@@ -94,7 +102,7 @@ pub struct Breakdown {
     pub weights_bytes: u64,
     /// Their gradients.
     pub gradients_bytes: u64,
-    /// Moments.
+    /// Moments, weights in full precision, averages.
     pub optimizer_bytes: u64,
     /// What ops hand to each other, caches too.
     pub activations_bytes: u64,
@@ -107,6 +115,12 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
+    /// The sum of all parts but what is unused.
+    pub fn total(&self) -> u64 {
+        let transient = self.activations_bytes + self.scratch_bytes + self.staging_bytes;
+        self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + transient
+    }
+
     /// Adds bytes of a role.
     pub fn add(&mut self, role: Role, bytes: u64) {
         *match role {
@@ -131,7 +145,9 @@ pub struct Plan {
     pub peak_bytes: u64,
     /// Bytes below which no packing of these programs can come.
     pub lower_bound_bytes: u64,
-    /// Bytes that the run needs in host memory beside the arena, for what the device hands over.
+    /// What the host's arena must stay under.
+    pub host_budget_bytes: u64,
+    /// Bytes of the host's arena: what levers moved out of the device.
     pub host_bytes: u64,
     /// Samples that pass through the model at a time.
     pub micro_batch: usize,

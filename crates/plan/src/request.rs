@@ -1,7 +1,8 @@
 //! What is asked of the planner.
 
-use crate::levers::Recompute;
+use crate::levers::{Average, Excluded, Precision, Recompute};
 use graph::models::ModelConfig;
+use graph::ops::StateFormat;
 use graph::{GraphError, Optimizer, Target};
 use units::Bytes;
 
@@ -22,12 +23,35 @@ pub struct Request {
     pub budget: Bytes,
     /// The device.
     pub target: Target,
-    /// What the backward pass computes anew.
-    pub recompute: Recompute,
+    /// What the host's arena must stay under.
+    pub host_budget: Bytes,
+    /// Where levers are to stand.
+    pub levers: LeverRequest,
     /// Whether held-out loss is computed during the run.
     pub evaluates: bool,
     /// Tokens that a prompt is read at a time, if the run writes samples.
     pub sample_prefill: Option<usize>,
+}
+
+/// Where levers are to stand. What is left open never changes the result, so the search may choose it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LeverRequest {
+    /// Precision of weights and activations.
+    pub precision: Precision,
+    /// How moments are kept; none: as they are.
+    pub optimizer_state: Option<StateFormat>,
+    /// A moving average of the weights.
+    pub average: Option<Average>,
+    /// What the backward pass computes anew; none: what the budget makes necessary.
+    pub recompute: Option<Recompute>,
+    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary.
+    pub optimizer_offload: Option<f64>,
+    /// Whether parameters are updated in the backward pass; none: where nothing excludes it.
+    pub update_in_backward: Option<bool>,
+    /// Rows of logits at a time; none: few enough.
+    pub head_chunk: Option<usize>,
+    /// Rows of scores at a time; none: few enough.
+    pub attention_rows: Option<usize>,
 }
 
 /// Why there is nothing to plan.
@@ -36,6 +60,9 @@ pub enum PlanError {
     /// The model can't be built.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// Levers that exclude each other.
+    #[error(transparent)]
+    Excluded(#[from] Excluded),
     /// A size is zero.
     #[error("{what} is 0; at least 1 is needed")]
     Zero {

@@ -2,7 +2,7 @@
 //! the lifetimes that made the plan.
 
 use crate::plan::{Plan, PlannedProgram, Region, Step};
-use graph::{Access, Io, Storage, TensorId};
+use graph::{Access, Io, Op, Space, Storage, TensorId};
 use std::collections::BTreeMap;
 
 /// What is wrong with a plan. Each is a bug of the planner, or a plan that was tampered with.
@@ -73,6 +73,7 @@ pub enum PlanViolation {
 /// Something that occupies bytes from one step to another, both included.
 struct Occupant {
     name: String,
+    space: Space,
     region: Region,
     first: usize,
     last: usize,
@@ -84,8 +85,11 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
     if plan.peak_bytes > plan.budget_bytes {
         return Err(PlanViolation::OverBudget { peak: plan.peak_bytes, budget: plan.budget_bytes });
     }
+    if plan.host_bytes > plan.host_budget_bytes {
+        return Err(PlanViolation::OverBudget { peak: plan.host_bytes, budget: plan.host_budget_bytes });
+    }
     for tensor in &plan.tensors {
-        check_place(&tensor.name, tensor.region(), plan.peak_bytes)?;
+        check_place(plan, &tensor.name, tensor.space, tensor.region())?;
     }
     for program in &plan.programs {
         for (index, step) in program.steps.iter().enumerate() {
@@ -93,7 +97,7 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
         }
         let occupants = occupants(plan, program)?;
         for occupant in &occupants {
-            check_place(&occupant.name, occupant.region, plan.peak_bytes)?;
+            check_place(plan, &occupant.name, occupant.space, occupant.region)?;
         }
         for (index, first) in occupants.iter().enumerate() {
             for second in &occupants[..index] {
@@ -104,7 +108,11 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
     Ok(())
 }
 
-fn check_place(what: &str, region: Region, limit: u64) -> Result<(), PlanViolation> {
+fn check_place(plan: &Plan, what: &str, space: Space, region: Region) -> Result<(), PlanViolation> {
+    let limit = match space {
+        Space::Device => plan.peak_bytes,
+        Space::Host => plan.host_bytes,
+    };
     let end = region.offset.saturating_add(region.bytes);
     if end > limit {
         return Err(PlanViolation::OutOfBounds { what: what.to_owned(), end, limit });
@@ -121,13 +129,17 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
     if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| id.index() >= plan.tensors.len()) {
         return Err(ill(format!("tensor {} does not exist", id.index())));
     }
+    let moves = matches!(step.op, Op::Transfer(_) | Op::AwaitTransfer(_));
+    if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].space != step.space) {
+        return Err(ill(format!("{} runs in another memory than `{}` lies in", step.op.name(), plan[*id].name)));
+    }
     let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect::<Vec<_>>();
     let (inputs, outputs) = (types(&step.inputs), types(&step.outputs));
     let made = step.op.infer(&inputs).map_err(|e| ill(e.to_string()))?;
     if made.iter().collect::<Vec<_>>() != outputs {
         return Err(ill(format!("{} makes {made:?}, the plan has {outputs:?}", step.op.name())));
     }
-    let needed = step.op.scratch(&Io { inputs, outputs }, &plan.target).0;
+    let needed = step.op.working_bytes(&Io { inputs, outputs }, &plan.target).0;
     let given = step.scratch.map_or(0, |s| s.bytes);
     if needed != given {
         return Err(ill(format!("{} declares {needed} bytes of scratch, the plan gives {given}", step.op.name())));
@@ -176,23 +188,26 @@ fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, Pla
         let id = TensorId(index as u32);
         if tensor.storage == Storage::Persistent || (uses_carried && tensor.storage == Storage::Carried) {
             let region = tensor.region();
-            result.push(Occupant { name: name(id), region, first: 0, last: end, tensor: Some(id) });
+            let space = tensor.space;
+            result.push(Occupant { name: name(id), space, region, first: 0, last: end, tensor: Some(id) });
         }
     }
     for (id, (first, last)) in lives {
-        result.push(Occupant { name: name(id), region: plan[id].region(), first, last, tensor: Some(id) });
+        let (space, region) = (plan[id].space, plan[id].region());
+        result.push(Occupant { name: name(id), space, region, first, last, tensor: Some(id) });
     }
     for (index, step) in program.steps.iter().enumerate() {
         if let Some(region) = step.scratch {
             let name = format!("scratch of {} at {}", step.op.name(), region.offset);
-            result.push(Occupant { name, region, first: index + 1, last: index + 1, tensor: None });
+            let (space, at) = (step.space, index + 1);
+            result.push(Occupant { name, space, region, first: at, last: at, tensor: None });
         }
     }
     Ok(result)
 }
 
 fn check_pair(program: &PlannedProgram, a: &Occupant, b: &Occupant) -> Result<(), PlanViolation> {
-    let apart_in_space = a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
+    let apart_in_space = a.space != b.space || a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
     let apart_in_time = a.last < b.first || b.last < a.first;
     if apart_in_space || apart_in_time || hands_over(program, a, b) || hands_over(program, b, a) {
         return Ok(());

@@ -64,8 +64,19 @@ pub enum Event {
         step: u64,
         /// Mean loss a token; nats.
         loss: f64,
+        /// The same of the averaged weights, where there are any.
+        average_loss: Option<f64>,
         /// Tokens that were predicted.
         tokens: u64,
+    },
+    /// A step's gradients overflowed half precision, so that its update was left out.
+    UpdateSkipped {
+        /// The step.
+        step: u64,
+        /// Its loss; nats.
+        loss: f64,
+        /// What gradients are multiplied by from now on.
+        loss_scale: f32,
     },
     /// A checkpoint is whole on disk.
     CheckpointSaved {

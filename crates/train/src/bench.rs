@@ -41,6 +41,7 @@ pub fn bench(
         let mut scalars = Scalars {
             seed,
             step,
+            update: step,
             learning_rate: 3e-4,
             loss_scale: 1.0 / (elements * accumulation) as f32,
             ..Scalars::default()

@@ -1,8 +1,8 @@
 //! A plan on a device: loads it once, starts or fills the weights, runs programs.
 
 use crate::TrainError;
-use exec::{Device, normal_pair, run_program};
-use graph::{Graph, Init, Parameter, Scalars, TensorId};
+use exec::{Device, converted, normal_pair, run_program};
+use graph::{DType, Graph, Init, Parameter, Scalars, TensorId};
 use plan::{Plan, validate};
 use std::borrow::Cow;
 use telemetry::peak_rss;
@@ -53,7 +53,21 @@ impl Engine {
                     values.extend(pairs.take(elements).map(|x| x * deviation));
                 }
             }
-            self.write(parameter.tensor, bytemuck::cast_slice(&values))?;
+            self.fill_parameter(parameter, DType::F32, bytemuck::cast_slice(&values))?;
+            if let Some(average) = parameter.training.as_ref().and_then(|t| t.average) {
+                self.write(average, bytemuck::cast_slice(&values))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a parameter's weights and their master, each in its own precision. What is in that precision already is
+    /// copied once, to its place.
+    pub fn fill_parameter(&mut self, parameter: &Parameter, dtype: DType, values: &[u8]) -> Result<(), TrainError> {
+        self.write(parameter.tensor, &converted(values, dtype, self.plan[parameter.tensor].dtype()))?;
+        let master = parameter.master();
+        if master != parameter.tensor {
+            self.write(master, &converted(values, dtype, self.plan[master].dtype()))?;
         }
         Ok(())
     }
@@ -118,6 +132,7 @@ impl Engine {
         let memory = self.device.memory();
         EngineMemory {
             high_water_bytes: memory.high_water_bytes,
+            host_high_water_bytes: memory.host_high_water_bytes,
             allocations_after_first_step: memory.allocations
                 - self.allocations_after_first_step.unwrap_or(memory.allocations),
             peak_rss_bytes: peak_rss().map(|b| b.0),
@@ -130,6 +145,8 @@ impl Engine {
 pub struct EngineMemory {
     /// End of the highest byte of the arena that was touched.
     pub high_water_bytes: u64,
+    /// End of the highest byte of the host's arena that was touched.
+    pub host_high_water_bytes: u64,
     /// How often the device asked for memory after the first step.
     pub allocations_after_first_step: u64,
     /// The process's peak resident size.

@@ -13,7 +13,7 @@ pub struct PlanSummary {
     pub peak_bytes: u64,
     /// Bytes below which no packing can come.
     pub lower_bound_bytes: u64,
-    /// Host memory beside the arena.
+    /// Bytes of the host's arena.
     pub host_bytes: u64,
     /// Samples at a time.
     pub micro_batch: usize,
@@ -45,6 +45,8 @@ impl From<&Plan> for PlanSummary {
 pub struct Measured {
     /// The device's high-water mark.
     pub peak_bytes: u64,
+    /// The high-water mark of the host's arena.
+    pub host_bytes: u64,
     /// How often the device asked for memory after the first step.
     pub device_allocations_after_first_step: u64,
     /// Median duration of a step; `null` if none was made.
@@ -63,6 +65,7 @@ impl Measured {
         let median = percentile(step_ms, 0.5);
         Self {
             peak_bytes: memory.high_water_bytes,
+            host_bytes: memory.host_high_water_bytes,
             device_allocations_after_first_step: memory.allocations_after_first_step,
             step_ms_p50: median,
             step_ms_min: percentile(step_ms, 0.0),
@@ -79,6 +82,8 @@ pub struct Evaluation {
     pub step: u64,
     /// Mean loss a token; nats.
     pub loss: f64,
+    /// The same of the averaged weights, where there are any.
+    pub average_loss: Option<f64>,
 }
 
 /// report.json.

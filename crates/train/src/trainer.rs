@@ -1,10 +1,14 @@
 //! The loop: steps, evaluation, checkpoints, and how a run ends.
 
 use crate::checkpoint::{self, CheckpointError, State};
-use crate::{Engine, Evaluation, Length, Measured, PlanSummary, Progress, Report, RunFolder, Schedule, TrainError};
+use crate::{
+    EVALUATE, Engine, Evaluation, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder, Schedule,
+    TrainError,
+};
 use data::Batches;
 use graph::Scalars;
 use graph::models::ModelConfig;
+use plan::EVALUATE_AVERAGE;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -35,6 +39,8 @@ pub struct TrainerConfig {
     pub keep_checkpoints: usize,
     /// The tokenizer, for writing text later.
     pub tokenizer: String,
+    /// Where loss scaling starts, if gradients are in half precision.
+    pub loss_scale: Option<LossScale>,
 }
 
 /// Where the weights come from.
@@ -91,6 +97,9 @@ struct Session {
     started: Instant,
     seconds_before: f64,
     step: u64,
+    /// Updates made: steps less those whose update was skipped.
+    updates: u64,
+    loss_scale: Option<LossScale>,
     last_checkpoint: Option<(u64, PathBuf)>,
     losses: Vec<Option<f64>>,
     eval: Vec<Evaluation>,
@@ -190,6 +199,8 @@ impl<'a> Trainer<'a> {
             started: Instant::now(),
             seconds_before: 0.0,
             step: 0,
+            updates: 0,
+            loss_scale: self.config.loss_scale,
             last_checkpoint: None,
             losses: Vec::new(),
             eval: Vec::new(),
@@ -205,6 +216,8 @@ impl<'a> Trainer<'a> {
                 self.check_same_run(path, &state)?;
                 checkpoint::restore(self.engine, path)?;
                 session.step = state.step;
+                session.updates = state.updates;
+                session.loss_scale = state.loss_scale;
                 session.seconds_before = state.seconds;
                 session.last_checkpoint = Some((state.step, path.clone()));
                 self.recall(&mut session)?;
@@ -238,9 +251,12 @@ impl<'a> Trainer<'a> {
                 Event::Step { step, loss, .. } if (1..=session.step).contains(&step) => {
                     session.losses[step as usize - 1] = Some(loss);
                 }
-                Event::Evaluated { step, loss, .. } if step <= session.step => {
+                Event::UpdateSkipped { step, loss, .. } if (1..=session.step).contains(&step) => {
+                    session.losses[step as usize - 1] = Some(loss);
+                }
+                Event::Evaluated { step, loss, average_loss, .. } if step <= session.step => {
                     session.eval.retain(|e| e.step != step);
-                    session.eval.push(Evaluation { step, loss });
+                    session.eval.push(Evaluation { step, loss, average_loss });
                 }
                 _ => {}
             }
@@ -274,7 +290,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Makes a step; false if its loss or gradient is not a number, in which case no weight was touched.
+    /// Makes a step; false if its loss or gradient is not a number, in which case no weight became one that is not.
+    /// Where gradients are scaled, one that overflowed only costs its update, until there is no scale left to lower.
     fn step(&mut self, session: &mut Session, part: f64, last_step: Option<u64>) -> Result<bool, TrainError> {
         let start = Instant::now();
         let plan = self.engine.plan();
@@ -285,8 +302,10 @@ impl<'a> Trainer<'a> {
         let mut scalars = Scalars {
             seed: self.config.seed,
             step,
+            update: session.updates + 1,
             learning_rate: learning_rate as f32,
             loss_scale: 1.0 / tokens_per_step as f32,
+            gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
         for micro in 0..accumulation {
@@ -298,7 +317,16 @@ impl<'a> Trainer<'a> {
         self.engine.run("update", &scalars)?;
         let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
         let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
-        let (loss, grad_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
+        let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
+        let grad_norm = scaled_norm / f64::from(scalars.gradient_scale);
+        let overflowed = loss.is_finite() && !grad_norm.is_finite();
+        if overflowed && session.loss_scale.as_mut().is_some_and(LossScale::overflowed) {
+            session.step = step;
+            session.losses.push(Some(loss));
+            let loss_scale = session.loss_scale.map_or(1.0, |s| s.scale);
+            self.emit(session, Event::UpdateSkipped { step, loss, loss_scale });
+            return Ok(true);
+        }
         if !(loss.is_finite() && grad_norm.is_finite()) {
             let finite = |x: f64| x.is_finite().then_some(x);
             self.emit(session, Event::Diverged { step, loss: finite(loss), grad_norm: finite(grad_norm) });
@@ -307,6 +335,10 @@ impl<'a> Trainer<'a> {
         self.engine.first_step_is_done();
         let step_ms = start.elapsed().as_secs_f64() * 1e3;
         session.step = step;
+        session.updates += 1;
+        if let Some(scale) = &mut session.loss_scale {
+            scale.good();
+        }
         session.losses.push(Some(loss));
         session.step_ms.push(step_ms);
         let event = Event::Step {
@@ -323,9 +355,12 @@ impl<'a> Trainer<'a> {
     }
 
     fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
-        if let Some((loss, tokens)) = crate::evaluate(self.engine, self.batches, self.config.eval_samples)? {
-            session.eval.push(Evaluation { step: session.step, loss });
-            self.emit(session, Event::Evaluated { step: session.step, loss, tokens });
+        let samples = self.config.eval_samples;
+        if let Some((loss, tokens)) = crate::evaluate(self.engine, EVALUATE, self.batches, samples)? {
+            let average = crate::evaluate(self.engine, EVALUATE_AVERAGE, self.batches, samples)?;
+            let (step, average_loss) = (session.step, average.map(|(loss, _)| loss));
+            session.eval.push(Evaluation { step, loss, average_loss });
+            self.emit(session, Event::Evaluated { step, loss, average_loss, tokens });
         }
         Ok(())
     }
@@ -341,6 +376,8 @@ impl<'a> Trainer<'a> {
             samples_seen,
             tokens_seen: samples_seen * plan.seq_len as u64,
             seconds: session.seconds(),
+            updates: session.updates,
+            loss_scale: session.loss_scale,
             seed: self.config.seed,
             global_batch: plan.global_batch,
             seq_len: plan.seq_len,

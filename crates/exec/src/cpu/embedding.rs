@@ -13,13 +13,13 @@ use rayon::slice::ParallelSliceMut;
 const PART_CHANNELS: usize = 64;
 
 pub(super) fn run(mut call: Call) {
-    let (tokens, table) = (call.i32(0), call.f32(1));
-    let channels = call.io.outputs[0].columns();
-    let [y] = call.take_outputs();
-    let elements = 2 * y.len();
-    parallel::for_each(elements, y.par_chunks_exact_mut(channels).zip(tokens), |(y, &token)| {
-        y.copy_from_slice(&table[token as usize * channels..][..channels]);
-    });
+    let (tokens, table) = (call.i32(0), call.bytes(1));
+    let (elements, row) = (2 * call.io.outputs[0].elements(), table.len() / call.io.inputs[1].rows());
+    for y in call.take_byte_outputs() {
+        parallel::for_each(elements, y.par_chunks_exact_mut(row).zip(tokens), |(y, &token)| {
+            y.copy_from_slice(&table[token as usize * row..][..row]);
+        });
+    }
 }
 
 pub(super) fn run_grad(op: &ops::EmbeddingGrad, mut call: Call) {

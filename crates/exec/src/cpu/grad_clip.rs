@@ -4,11 +4,11 @@ use crate::call::Call;
 use graph::ops;
 
 pub(super) fn run(op: &ops::GradClip, mut call: Call) {
-    let norm = call.f32(0)[0];
+    let norm = call.f32(0)[0] / call.scalars.gradient_scale;
     let [factor] = call.take_outputs();
     factor[0] = match op.max_norm {
         _ if !norm.is_finite() => f32::NAN,
-        Some(max_norm) => (max_norm / (norm + 1e-6)).min(1.0),
-        None => 1.0,
+        Some(max_norm) => (max_norm / (norm + 1e-6)).min(1.0) / call.scalars.gradient_scale,
+        None => 1.0 / call.scalars.gradient_scale,
     };
 }

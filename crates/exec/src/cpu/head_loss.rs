@@ -1,21 +1,24 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
 use super::gemm::{Matrix, MatrixMut, product};
+use super::half::widen;
 use super::math::exponentials;
 use super::parallel;
 use super::vectorize::vectorized;
-use crate::call::Call;
-use graph::ops;
+use crate::call::{Call, Input};
+use graph::DType;
+use graph::ops::{self, HEAD_STRIP};
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;
+use std::ops::Range;
 
 pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
     let head = Head::new(op.chunk, &call);
     let [loss] = call.take_outputs();
-    let (logits, losses) = call.take_scratch().split_at_mut(head.chunk * head.vocab);
+    let [logits, losses, strip] = head.scratch(call.take_scratch());
     let mut total = 0.0;
     for first in (0..head.rows).step_by(head.chunk) {
-        let (logits, targets) = head.logits(first, logits);
+        let (logits, targets) = head.logits(first, logits, strip);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
             *loss = row_loss(logits, target)
@@ -28,20 +31,25 @@ pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
 pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
     let head = Head::new(op.chunk, &call);
     let scale = call.scalars.loss_scale;
+    let slope_scale = scale * call.scalars.gradient_scale;
     let [loss, dx, dweight] = call.take_outputs();
     let mut dweight = MatrixMut::new(dweight, head.vocab, head.channels);
-    let (logits, losses) = call.take_scratch().split_at_mut(head.chunk * head.vocab);
+    let [logits, losses, strip] = head.scratch(call.take_scratch());
     let mut total = 0.0;
     for first in (0..head.rows).step_by(head.chunk) {
-        let (logits, targets) = head.logits(first, logits);
+        let (logits, targets) = head.logits(first, logits, strip);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-            *loss = replace_by_gradient(logits, target, scale);
+            *loss = replace_by_gradient(logits, target, slope_scale);
         });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
         let dlogits = Matrix::new(logits, targets.len(), head.vocab);
         let dx = &mut dx[first * head.channels..][..targets.len() * head.channels];
-        product(&mut MatrixMut::new(dx, targets.len(), head.channels), false, 1.0, dlogits, head.weight, head.workers);
+        let mut dx = MatrixMut::new(dx, targets.len(), head.channels);
+        for range in head.strips() {
+            let dlogits = Matrix::strided(&logits[range.start..], targets.len(), range.len(), head.vocab);
+            product(&mut dx, range.start > 0, 1.0, dlogits, head.weight(range, strip), head.workers);
+        }
         let (keep, x) = (op.accumulate || first > 0, head.inputs(first, targets.len()));
         product(&mut dweight, keep, 1.0, dlogits.transposed(), x, head.workers);
     }
@@ -52,7 +60,8 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
 /// The operands and extents.
 struct Head<'a> {
     x: &'a [f32],
-    weight: Matrix<'a>,
+    weight: Input<'a>,
+    dtype: DType,
     targets: &'a [i32],
     rows: usize,
     channels: usize,
@@ -66,9 +75,40 @@ impl<'a> Head<'a> {
     fn new(chunk: usize, call: &Call<'a>) -> Self {
         let (vocab, channels) = (call.io.inputs[1].shape[0], call.io.inputs[1].shape[1]);
         let rows = call.io.inputs[0].rows();
-        let weight = Matrix::new(call.f32(1), vocab, channels);
+        let (weight, dtype) = (call.inputs[1], call.io.inputs[1].dtype);
         let (x, targets) = (call.f32(0), call.i32(2));
-        Self { x, weight, targets, rows, channels, vocab, chunk: chunk.min(rows), workers: call.threads }
+        Self { x, weight, dtype, targets, rows, channels, vocab, chunk: chunk.min(rows), workers: call.threads }
+    }
+
+    /// Room for logits, losses, and a strip of the weight.
+    fn scratch<'s>(&self, scratch: &'s mut [f32]) -> [&'s mut [f32]; 3] {
+        let (logits, rest) = scratch.split_at_mut(self.chunk * self.vocab);
+        let (losses, strip) = rest.split_at_mut(self.chunk);
+        [logits, losses, strip]
+    }
+
+    /// The rows of the weight that are multiplied at a time: all, unless they must be widened first.
+    fn strips(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (vocab, strip) = (self.vocab, if self.dtype.is_half() { HEAD_STRIP } else { self.vocab });
+        (0..vocab).step_by(strip).map(move |first| first..vocab.min(first + strip))
+    }
+
+    /// Some rows of the weight, in `strip` if they must be widened.
+    fn weight<'s>(&self, rows: Range<usize>, strip: &'s mut [f32]) -> Matrix<'s>
+    where
+        'a: 's,
+    {
+        let elements = rows.start * self.channels..rows.end * self.channels;
+        let values = match self.weight {
+            Input::Raw(bytes) => {
+                let strip = &mut strip[..elements.len()];
+                widen(self.dtype, &bytes[2 * elements.start..2 * elements.end], strip);
+                &*strip
+            }
+            Input::F32(values) => &values[elements],
+            other => panic!("a weight is not {other:?}"),
+        };
+        Matrix::new(values, rows.len(), self.channels)
     }
 
     fn inputs(&self, first: usize, rows: usize) -> Matrix<'a> {
@@ -76,11 +116,15 @@ impl<'a> Head<'a> {
     }
 
     /// Computes the logits of the chunk that begins at row `first`; returns them with the rows' targets.
-    fn logits<'s>(&self, first: usize, scratch: &'s mut [f32]) -> (&'s mut [f32], &'a [i32]) {
+    fn logits<'s>(&self, first: usize, scratch: &'s mut [f32], strip: &mut [f32]) -> (&'s mut [f32], &'a [i32]) {
         let targets = &self.targets[first..self.rows.min(first + self.chunk)];
         let logits = &mut scratch[..targets.len() * self.vocab];
-        let mut into = MatrixMut::new(logits, targets.len(), self.vocab);
-        product(&mut into, false, 1.0, self.inputs(first, targets.len()), self.weight.transposed(), self.workers);
+        let x = self.inputs(first, targets.len());
+        for range in self.strips() {
+            let into = &mut logits[range.start..];
+            let mut into = MatrixMut::strided(into, targets.len(), range.len(), self.vocab);
+            product(&mut into, false, 1.0, x, self.weight(range, strip).transposed(), self.workers);
+        }
         (logits, targets)
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn run_grad(op: &ops::LayerNormGrad, mut call: Call) {
     let add_to_output = op.residual && residual.is_none();
     assert!(dy.is_some() || !add_to_output, "dx can take the place of dy or of the residual, not of both");
     let (rows, channels) = (mean.len(), weight.len());
-    let mut outputs = std::mem::take(&mut call.outputs).into_iter();
+    let mut outputs = call.take_f32_outputs();
     let dx = outputs.next().expect("a gradient has outputs");
     let sums = call.take_scratch();
     let part_rows = rows.div_ceil(ROW_PARTS);

@@ -34,7 +34,7 @@ pub(super) fn run_weight_grad(op: &ops::LinearWeightGrad, mut call: Call) {
     let (from, to) = (call.io.inputs[0].columns(), call.io.inputs[1].columns());
     let rows = call.io.inputs[0].rows();
     let (x, dy) = (Matrix::new(call.f32(0), rows, from), Matrix::new(call.f32(1), rows, to));
-    let mut outputs = std::mem::take(&mut call.outputs).into_iter();
+    let mut outputs = call.take_f32_outputs();
     let dweight = outputs.next().expect("a gradient has outputs");
     match op.layout {
         WeightLayout::InOut => {

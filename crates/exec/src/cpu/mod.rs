@@ -11,20 +11,25 @@ mod add;
 mod attention;
 mod attention_grad;
 mod cached_attention;
+mod cast;
 mod dropout;
 mod embedding;
 mod gelu;
 mod gemm;
 mod grad_clip;
 mod grad_norm;
+mod half;
 mod head_loss;
 mod layer_norm;
 mod linear;
 mod math;
+mod moving_average;
 mod parallel;
 mod positions;
 mod take_row;
 mod vectorize;
+
+pub use half::converted;
 
 use crate::call::Call;
 use graph::Op;
@@ -32,12 +37,19 @@ use graph::Op;
 /// Executes an op. Runs at most `call.threads` workers of the current rayon pool at a time.
 /// Panics if operands are not those that the op's types ask for: plans are validated before they get here.
 pub fn run(op: &Op, call: Call) {
+    if op.widened(&call.io).next().is_some() { half::run_widened(op, call, dispatch) } else { dispatch(op, call) }
+}
+
+fn dispatch(op: &Op, mut call: Call) {
     match op {
         Op::AdamW(op) => adamw::run(op, call),
         Op::Add(_) => add::run(call),
         Op::Attention(op) => attention::run(op, call),
         Op::AttentionGrad(op) => attention_grad::run(op, call),
+        // Kernels end when their work is done, so that there is nothing to wait for.
+        Op::AwaitTransfer(_) => {}
         Op::CachedAttention(op) => cached_attention::run(op, call),
+        Op::Cast(_) => cast::run(call),
         Op::Dropout(op) => dropout::run(op, call),
         Op::Embedding(_) => embedding::run(call),
         Op::EmbeddingGrad(op) => embedding::run_grad(op, call),
@@ -52,8 +64,13 @@ pub fn run(op: &Op, call: Call) {
         Op::Linear(op) => linear::run(op, call),
         Op::LinearInputGrad(op) => linear::run_input_grad(op, call),
         Op::LinearWeightGrad(op) => linear::run_weight_grad(op, call),
+        Op::MovingAverage(op) => moving_average::run(op, call),
         Op::Positions(op) => positions::run(op, call),
         Op::PositionsGrad(op) => positions::run_grad(op, call),
         Op::TakeRow(_) => take_row::run(call),
+        Op::Transfer(_) => {
+            let bytes = call.bytes(0);
+            call.take_byte_outputs().for_each(|into| into.copy_from_slice(bytes));
+        }
     }
 }

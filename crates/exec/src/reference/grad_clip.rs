@@ -4,9 +4,10 @@ use super::{Real, RefCall};
 use graph::ops::GradClip;
 
 pub(super) fn grad_clip<F: Real>(op: &GradClip, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+    let scale = f64::from(call.scalars.gradient_scale);
     outputs[0][0] = call.f(0)[0].map(|norm| match op.max_norm {
         _ if !norm.is_finite() => f64::NAN,
-        Some(limit) => (f64::from(limit) / (norm + 1e-6)).min(1.0),
-        None => 1.0,
+        Some(limit) => (f64::from(limit) / (norm / scale + 1e-6)).min(1.0) / scale,
+        None => 1.0 / scale,
     });
 }

@@ -3,6 +3,7 @@
 use super::{Real, RefCall};
 
 pub(super) fn grad_norm<F: Real>(call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let squares = call.inputs.iter().flat_map(|g| g.floats()).map(|g| g.to_f64().powi(2)).sum::<f64>();
+    let norm_of = |gradient: &[F]| F::from_f64(gradient.iter().map(|g| g.to_f64().powi(2)).sum::<f64>().sqrt());
+    let squares = call.inputs.iter().map(|g| norm_of(g.floats()).to_f64().powi(2)).sum::<f64>();
     outputs[0][0] = F::from_f64(squares.sqrt());
 }

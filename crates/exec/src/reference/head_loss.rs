@@ -16,7 +16,8 @@ fn loss_and_slopes<F: Real>(call: &RefCall<F>) -> (f64, Vec<Option<Vec<f64>>>) {
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let lse = largest + logits.iter().map(|l| (l - largest).exp()).sum::<f64>().ln();
         loss += lse - logits[target];
-        Some((0..v).map(|k| ((logits[k] - lse).exp() - f64::from(k == target)) * scale).collect())
+        let slope_scale = scale * f64::from(call.scalars.gradient_scale);
+        Some((0..v).map(|k| ((logits[k] - lse).exp() - f64::from(k == target)) * slope_scale).collect())
     });
     let slopes = slopes.collect();
     (loss * scale, slopes)

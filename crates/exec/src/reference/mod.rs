@@ -15,6 +15,7 @@ mod grad_norm;
 mod head_loss;
 mod layer_norm;
 mod linear;
+mod moving_average;
 mod positions;
 mod real;
 mod take_row;
@@ -79,7 +80,10 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::Add(_) => add::add(call, outputs),
         Op::Attention(op) => attention::attention(op, call, outputs),
         Op::AttentionGrad(op) => attention::attention_grad(op, call, outputs),
+        Op::AwaitTransfer(_) => {}
         Op::CachedAttention(op) => cached_attention::cached_attention(op, call, outputs),
+        // Values are of one precision here: what rounds, or moves bytes, changes nothing.
+        Op::Cast(_) | Op::Transfer(_) => outputs[0].copy_from_slice(call.f(0)),
         Op::Dropout(op) => dropout::dropout(op, call, outputs),
         Op::Embedding(_) => embedding::embedding(call, outputs),
         Op::EmbeddingGrad(op) => embedding::embedding_grad(op, call, outputs),
@@ -94,6 +98,7 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::Linear(op) => linear::linear(op, call, outputs),
         Op::LinearInputGrad(op) => linear::linear_input_grad(op, call, outputs),
         Op::LinearWeightGrad(op) => linear::linear_weight_grad(op, call, outputs),
+        Op::MovingAverage(op) => moving_average::moving_average(op, call, outputs),
         Op::Positions(op) => positions::positions(op, call, outputs),
         Op::PositionsGrad(op) => positions::positions_grad(op, call, outputs),
         Op::TakeRow(_) => take_row::take_row(call, outputs),
@@ -129,7 +134,9 @@ pub fn interpret<F: Real>(
 /// A value of this type, filled by `fill`, which gets the element's index.
 pub fn filled<F: Real>(ty: &graph::TensorType, mut fill: impl FnMut(usize) -> f64) -> Value<F> {
     match ty.dtype {
-        DType::F32 => Value::Float((0..ty.elements()).map(|i| F::from_f64(fill(i))).collect()),
+        DType::F32 | DType::F16 | DType::Bf16 | DType::U8 => {
+            Value::Float((0..ty.elements()).map(|i| F::from_f64(fill(i))).collect())
+        }
         DType::I32 => Value::Int((0..ty.elements()).map(|i| fill(i) as i32).collect()),
     }
 }

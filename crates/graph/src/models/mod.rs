@@ -83,6 +83,12 @@ impl ModelConfig {
         config.validate()
     }
 
+    /// Number of blocks (layers).
+    pub fn blocks(&self) -> usize {
+        let Self::Gpt2(config) = self;
+        config.n_layer
+    }
+
     /// The longest sequence that the model has positions for.
     pub fn max_positions(&self) -> usize {
         let Self::Gpt2(config) = self;

@@ -62,7 +62,7 @@ impl Operation for Attention {
             let problem = format!("{} channels of q, k and v can't be shared by {} heads", qkv.shape[2], self.heads);
             return Err(GraphError::ShapeMismatch { op: "attention", problem });
         }
-        Ok(vec![TensorType::f32(&[b, t, c]), TensorType::f32(&[b, self.heads, t])])
+        Ok(vec![qkv.with_shape(&[b, t, c]), TensorType::f32(&[b, self.heads, t])])
     }
 
     fn flops(&self, io: &Io) -> u64 {

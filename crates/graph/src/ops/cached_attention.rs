@@ -30,8 +30,8 @@ impl Operation for CachedAttention {
             let problem = format!("{:?} with {} heads and {} positions", qkv.shape, self.heads, self.capacity);
             return Err(GraphError::ShapeMismatch { op: "cached_attention", problem });
         }
-        let cache = TensorType::f32(&[self.capacity, c]);
-        Ok(vec![TensorType::f32(&[b, t, c]), cache.clone(), cache])
+        let cache = qkv.with_shape(&[self.capacity, c]);
+        Ok(vec![qkv.with_shape(&[b, t, c]), cache.clone(), cache])
     }
 
     fn access(&self, index: usize) -> Access {

@@ -1,6 +1,6 @@
 //! Looking up rows of a table by token id.
 
-use super::{Access, Example, Fill, Io, Operation, accumulating, operands};
+use super::{Access, Example, Fill, Io, Operand, Operation, accumulating, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -31,7 +31,7 @@ impl Operation for Embedding {
             let problem = format!("takes tokens (B, T) and a table (V, C), found {tokens:?} and {table:?}");
             return Err(GraphError::ShapeMismatch { op: "embedding", problem });
         }
-        Ok(vec![TensorType::f32(&[tokens.shape[0], tokens.shape[1], table.shape[1]])])
+        Ok(vec![table.with_shape(&[tokens.shape[0], tokens.shape[1], table.shape[1]])])
     }
 
     fn flops(&self, _io: &Io) -> u64 {
@@ -40,6 +40,11 @@ impl Operation for Embedding {
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
         Bytes(2 * io.outputs[0].bytes().0) + io.inputs[0].bytes()
+    }
+
+    /// Rows are copied as they are.
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {

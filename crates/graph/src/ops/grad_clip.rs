@@ -4,8 +4,9 @@ use super::{Example, Fill, Io, Operation, expect_type, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// factor = min(1, max_norm / (norm + 1e-6)), or 1 without a limit; NaN if the norm is NaN or infinite, which makes
-/// [`AdamW`](super::AdamW) leave the weights alone. norm: (1,) -> factor: (1,). Scratch: none.
+/// factor = min(1, max_norm / (norm/s + 1e-6)) / s, or 1/s without a limit, where s is `Scalars::gradient_scale`;
+/// NaN if the norm is NaN or infinite, which makes [`AdamW`](super::AdamW) leave the weights alone.
+/// norm: (1,) -> factor: (1,). Scratch: none.
 /// Source: Pascanu, Mikolov & Bengio 2013, algorithm 1; the 1e-6 is PyTorch's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GradClip {
@@ -31,6 +32,10 @@ impl Operation for GradClip {
     fn examples() -> Vec<Example> {
         [Some(0.1), Some(10.0), None]
             .map(|max_norm| Example::uniform(Self { max_norm }, &[&[1]]).fill(0, Fill::Positive))
+            .map(|mut example| {
+                example.scalars.gradient_scale = 4.0;
+                example
+            })
             .to_vec()
     }
 }

@@ -9,7 +9,9 @@ use units::Bytes;
 pub const NORM_BLOCK: usize = 1 << 14;
 
 /// norm = √(Σ g²) over every element of every operand. Any number of operands of any shape -> norm: (1,).
-/// Squares are summed in blocks of `NORM_BLOCK`, blocks in double precision. Scratch: a double for each block.
+/// Squares are summed in blocks of `NORM_BLOCK`, blocks in double precision; the norm of each operand is rounded to
+/// single precision before its square joins the others', so that the norm of norms is the norm, to the bit.
+/// Scratch: a double for each block of the largest operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GradNorm;
 
@@ -30,7 +32,7 @@ impl Operation for GradNorm {
     }
 
     fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        Bytes(io.inputs.iter().map(|t| 8 * t.elements().div_ceil(NORM_BLOCK) as u64).sum())
+        Bytes(io.inputs.iter().map(|t| 8 * t.elements().div_ceil(NORM_BLOCK) as u64).max().unwrap_or(0))
     }
 
     fn examples() -> Vec<Example> {

@@ -1,13 +1,16 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
-use super::{Access, Example, Fill, Io, Op, Operation, Target, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Op, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
+/// Rows of a weight in half precision that the processor widens at a time.
+pub const HEAD_STRIP: usize = 1 << 11;
+
 /// loss = `Scalars::loss_scale` · Σ (log Σ_v exp(x·w_v) - x·w_target), over the rows that have a target.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
-/// Scratch: `chunk` × V logits and `chunk` losses.
+/// Scratch: `chunk` × V logits and `chunk` losses; `HEAD_STRIP` × C weights if they are in half precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadLoss {
     /// Rows whose logits are held at a time.
@@ -15,7 +18,8 @@ pub struct HeadLoss {
 }
 
 /// [`HeadLoss`] and its gradient in one pass, which saves computing the logits twice.
-/// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C), dweight: (V, C).
+/// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C), dweight: (V, C) in `F32`.
+/// Gradients are `Scalars::gradient_scale` times the loss's.
 /// Scratch: as the forward op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadLossGrad {
@@ -31,7 +35,7 @@ fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
     let [x, weight, targets] = operands(op, inputs)?;
     let rows = TensorType { shape: x.shape[..x.shape.len() - 1].to_vec(), dtype: DType::I32 };
     expect_type(op, "targets", targets, &rows)?;
-    expect_type(op, "weight", weight, &TensorType::f32(&[weight.shape[0], x.columns()]))
+    expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
 }
 
 fn product_flops(io: &Io) -> u64 {
@@ -40,7 +44,8 @@ fn product_flops(io: &Io) -> u64 {
 
 fn logits_scratch(chunk: usize, io: &Io) -> Bytes {
     let (rows, vocab) = (chunk.min(io.inputs[0].rows()), io.inputs[1].shape[0]);
-    Bytes(4 * (rows * (vocab + 1)) as u64)
+    let strip = if io.inputs[1].dtype.is_half() { HEAD_STRIP.min(vocab) * io.inputs[1].shape[1] } else { 0 };
+    Bytes(4 * (rows * (vocab + 1) + strip) as u64)
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.
@@ -64,6 +69,11 @@ impl Operation for HeadLoss {
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
         io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved(io, 2)
+    }
+
+    /// The weight is widened in strips.
+    fn takes_half(&self, operand: Operand) -> bool {
+        operand == Operand::Input(1)
     }
 
     fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
@@ -95,7 +105,7 @@ impl Operation for HeadLossGrad {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         check("head_loss_grad", inputs)?;
-        Ok(vec![TensorType::f32(&[1]), inputs[0].clone(), inputs[1].clone()])
+        Ok(vec![TensorType::f32(&[1]), inputs[0].clone(), inputs[1].with_dtype(DType::F32)])
     }
 
     fn access(&self, index: usize) -> Access {
@@ -114,6 +124,11 @@ impl Operation for HeadLossGrad {
         let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
         let weights = Bytes(io.inputs[1].bytes().0 * 4 * chunks);
         Bytes(io.inputs[0].bytes().0 * 3) + weights + logits_moved(io, 4)
+    }
+
+    /// The weight is widened in strips.
+    fn takes_half(&self, operand: Operand) -> bool {
+        operand == Operand::Input(1)
     }
 
     fn scratch(&self, io: &Io, _target: &Target) -> Bytes {

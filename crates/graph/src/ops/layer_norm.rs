@@ -1,7 +1,7 @@
 //! Layer normalisation over the last extent.
 
 use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
-use crate::{Backward, GraphError, TensorType};
+use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -10,7 +10,7 @@ use units::Bytes;
 pub const ROW_PARTS: usize = 16;
 
 /// y = (x - mean) · rstd · weight + bias, with rstd = 1/√(variance + eps).
-/// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T).
+/// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T), both `F32`.
 /// Saves x, mean, rstd. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
 /// Source: Ba, Kiros & Hinton 2016, eq. 4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct LayerNorm {
 
 /// Gradient of [`LayerNorm`].
 /// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
-/// another road -> dx: (B, T, C), which includes that; dweight: (C,), dbias: (C,) if it has one.
+/// another road -> dx: (B, T, C), which includes that; dweight: (C,), dbias: (C,) if it has one, both `F32`.
 /// dx may take the place of dy or the residual. Scratch: `ROW_PARTS` partial sums of dweight and dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
@@ -48,7 +48,7 @@ impl Operation for LayerNorm {
         } else {
             operands::<2>("layer_norm", inputs)?[0]
         };
-        expect_type("layer_norm", "weight", inputs[1], &TensorType::f32(&[x.columns()]))?;
+        expect_type("layer_norm", "weight", inputs[1], &x.with_shape(&[x.columns()]))?;
         let rows = TensorType::f32(&x.shape[..x.shape.len() - 1]);
         Ok(vec![x.clone(), rows.clone(), rows])
     }
@@ -98,12 +98,13 @@ impl Operation for LayerNormGrad {
             (dy, x, weight)
         };
         expect_type("layer_norm_grad", "dy", dy, x)?;
-        expect_type("layer_norm_grad", "weight", weight, &TensorType::f32(&[x.columns()]))?;
+        expect_type("layer_norm_grad", "weight", weight, &x.with_shape(&[x.columns()]))?;
         let rows = TensorType::f32(&x.shape[..x.shape.len() - 1]);
         expect_type("layer_norm_grad", "mean", inputs[3], &rows)?;
         expect_type("layer_norm_grad", "rstd", inputs[4], &rows)?;
-        let mut outputs = vec![x.clone(), weight.clone()];
-        outputs.extend(self.bias.then(|| weight.clone()));
+        let dweight = weight.with_dtype(DType::F32);
+        let mut outputs = vec![x.clone(), dweight.clone()];
+        outputs.extend(self.bias.then_some(dweight));
         Ok(outputs)
     }
 

@@ -42,7 +42,7 @@ pub struct LinearInputGrad {
     pub layout: WeightLayout,
 }
 
-/// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout, dbias: (O,) if it has one.
+/// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout, dbias: (O,) if it has one; both `F32`.
 /// Scratch: `ROW_PARTS` partial sums of dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
@@ -73,14 +73,14 @@ impl Operation for Linear {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let (x, weight) = if self.bias {
             let [x, weight, bias] = operands("linear", inputs)?;
-            expect_type("linear", "bias", bias, &TensorType::f32(&[self.layout.extents(weight).1]))?;
+            expect_type("linear", "bias", bias, &weight.with_shape(&[self.layout.extents(weight).1]))?;
             (x, weight)
         } else {
             let [x, weight] = operands("linear", inputs)?;
             (x, weight)
         };
         let (from, to) = self.layout.extents(weight);
-        expect_type("linear", "x", x, &with_columns(x, from))?;
+        expect_type("linear", "x", x, &with_columns(x, from).with_dtype(weight.dtype))?;
         Ok(vec![with_columns(x, to)])
     }
 
@@ -120,7 +120,7 @@ impl Operation for LinearInputGrad {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [dy, weight] = operands("linear_input_grad", inputs)?;
         let (from, to) = self.layout.extents(weight);
-        expect_type("linear_input_grad", "dy", dy, &with_columns(dy, to))?;
+        expect_type("linear_input_grad", "dy", dy, &with_columns(dy, to).with_dtype(weight.dtype))?;
         Ok(vec![with_columns(dy, from)])
     }
 

@@ -8,7 +8,9 @@
 mod adamw;
 mod add;
 mod attention;
+mod await_transfer;
 mod cached_attention;
+mod cast;
 mod dropout;
 mod embedding;
 mod gelu;
@@ -17,23 +19,29 @@ mod grad_norm;
 mod head_loss;
 mod layer_norm;
 mod linear;
+mod moving_average;
 mod positions;
 mod take_row;
+mod transfer;
 
-pub use adamw::AdamW;
+pub use adamw::{AdamW, STATE_BLOCK, StateFormat};
 pub use add::Add;
 pub use attention::{ATTENTION_ROWS, Attention, AttentionGrad};
+pub use await_transfer::AwaitTransfer;
 pub use cached_attention::CachedAttention;
+pub use cast::Cast;
 pub use dropout::{Dropout, DropoutKey};
 pub use embedding::{Embedding, EmbeddingGrad};
 pub use gelu::{Gelu, GeluGrad};
 pub use grad_clip::GradClip;
 pub use grad_norm::{GradNorm, NORM_BLOCK};
-pub use head_loss::{HeadLoss, HeadLossGrad};
+pub use head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad};
 pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
 pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+pub use moving_average::MovingAverage;
 pub use positions::{Positions, PositionsGrad};
 pub use take_row::TakeRow;
+pub use transfer::Transfer;
 
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
@@ -46,12 +54,17 @@ pub struct Scalars {
     pub seed: u64,
     /// The optimizer step being made, counted from 1.
     pub step: u64,
+    /// The update that the step ends with, counted from 1: steps whose update was skipped don't count.
+    pub update: u64,
     /// Learning rate of this step.
     pub learning_rate: f32,
     /// Number of the micro-batch's first sample, counted over the whole run: dropout is keyed by it.
     pub first_sample: u64,
     /// What the sum of token losses is multiplied by: one over the number of targets in the global batch.
     pub loss_scale: f32,
+    /// What gradients are multiplied by beyond that, until the optimizer divides by it: a power of two that keeps
+    /// small ones representable in half precision.
+    pub gradient_scale: f32,
     /// Sampling: the position of the first token that is fed.
     pub position: u32,
     /// Sampling: which of the fed rows the logits are wanted of.
@@ -60,7 +73,17 @@ pub struct Scalars {
 
 impl Default for Scalars {
     fn default() -> Self {
-        Self { seed: 0, step: 1, learning_rate: 0.0, first_sample: 0, loss_scale: 1.0, position: 0, row: 0 }
+        Self {
+            seed: 0,
+            step: 1,
+            update: 1,
+            learning_rate: 0.0,
+            first_sample: 0,
+            loss_scale: 1.0,
+            gradient_scale: 1.0,
+            position: 0,
+            row: 0,
+        }
     }
 }
 
@@ -88,6 +111,15 @@ pub struct Target {
     pub device: DeviceKind,
     /// Workers that run at the same time, each of which may need scratch of its own.
     pub threads: usize,
+}
+
+/// A place among a node's operands or results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    /// Operand of this index.
+    Input(usize),
+    /// Result of this index.
+    Output(usize),
 }
 
 /// The types of a node's operands and results.
@@ -137,6 +169,12 @@ pub trait Operation {
         false
     }
 
+    /// Whether the processor's kernel takes this operand as it is if it is in half precision. All others are widened
+    /// to single precision in working memory, which is [`Op::working_bytes`]' business.
+    fn takes_half(&self, _operand: Operand) -> bool {
+        false
+    }
+
     /// Working memory of the kernel.
     fn scratch(&self, _io: &Io, _target: &Target) -> Bytes {
         Bytes::ZERO
@@ -183,8 +221,15 @@ impl Example {
     /// A case with float operands filled uniformly.
     pub(crate) fn uniform(op: impl Into<Op>, shapes: &[&[usize]]) -> Self {
         let inputs = shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect();
-        let scalars =
-            Scalars { seed: 7, step: 3, learning_rate: 1e-2, first_sample: 5, loss_scale: 0.25, ..Scalars::default() };
+        let scalars = Scalars {
+            seed: 7,
+            step: 3,
+            update: 3,
+            learning_rate: 1e-2,
+            first_sample: 5,
+            loss_scale: 0.25,
+            ..Scalars::default()
+        };
         Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
     }
 
@@ -231,6 +276,21 @@ macro_rules! ops {
                 all
             }
 
+            /// Working memory of a node on a device: the kernel's scratch, and on the processor, whose kernels compute in
+            /// single precision, room for operands and results in half precision, each at a multiple of 64 bytes.
+            pub fn working_bytes(&self, io: &Io, target: &Target) -> Bytes {
+                let DeviceKind::Cpu = target.device;
+                self.widened(io).map(|(_, bytes)| bytes).sum::<Bytes>() + self.scratch(io, target)
+            }
+
+            /// What the processor widens, in the order of operands and results, and the bytes that each takes then.
+            pub fn widened<'a>(&'a self, io: &'a Io) -> impl Iterator<Item = (Operand, Bytes)> + 'a {
+                let inputs = io.inputs.iter().enumerate().map(|(i, ty)| (Operand::Input(i), *ty));
+                let outputs = io.outputs.iter().enumerate().map(|(i, ty)| (Operand::Output(i), *ty));
+                let half = inputs.chain(outputs).filter(|(at, ty)| ty.dtype.is_half() && !self.takes_half(*at));
+                half.map(|(at, ty)| (at, Bytes(4 * ty.elements() as u64).align_up(64)))
+            }
+
             /// The variants' names, so that an oracle can prove that it covers them all.
             pub const VARIANTS: &[&str] = &[$(stringify!($name)),*];
 
@@ -249,7 +309,9 @@ ops!(
     Add,
     Attention,
     AttentionGrad,
+    AwaitTransfer,
     CachedAttention,
+    Cast,
     Dropout,
     Embedding,
     EmbeddingGrad,
@@ -264,9 +326,11 @@ ops!(
     Linear,
     LinearInputGrad,
     LinearWeightGrad,
+    MovingAverage,
     Positions,
     PositionsGrad,
     TakeRow,
+    Transfer,
 );
 
 /// The operands as an array, or `ShapeMismatch` if their number is wrong.

@@ -32,8 +32,8 @@ impl Operation for Positions {
         let [x, table] = operands("positions", inputs)?;
         expect_rank("positions", "x", x, 3)?;
         expect_rank("positions", "table", table, 2)?;
-        if x.shape[1] > table.shape[0] || x.columns() != table.columns() {
-            let problem = format!("{:?} does not fit a table of {:?}", x.shape, table.shape);
+        if x.shape[1] > table.shape[0] || x.columns() != table.columns() || x.dtype != table.dtype {
+            let problem = format!("{x:?} does not fit a table of {table:?}");
             return Err(GraphError::ShapeMismatch { op: "positions", problem });
         }
         Ok(vec![x.clone()])

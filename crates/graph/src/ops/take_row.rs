@@ -1,6 +1,6 @@
 //! Picks one token's row, chosen when the program runs: logits are wanted of the last token only.
 
-use super::{Example, Io, Operation, expect_rank, operands};
+use super::{Example, Io, Operand, Operation, expect_rank, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -17,11 +17,16 @@ impl Operation for TakeRow {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [x] = operands("take_row", inputs)?;
         expect_rank("take_row", "x", x, 3)?;
-        Ok(vec![TensorType::f32(&[1, 1, x.columns()])])
+        Ok(vec![x.with_shape(&[1, 1, x.columns()])])
     }
 
     fn flops(&self, _io: &Io) -> u64 {
         0
+    }
+
+    /// The row is copied as it is.
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {

@@ -3,10 +3,19 @@
 /// Logits beyond this many bytes buy no speed: products are large enough long before.
 const LOGITS_BYTES: usize = 52 << 20;
 
+/// Fewest rows worth a matrix product.
+const FEWEST_ROWS: usize = 16;
+
 /// Rows of logits such that they take at most 52 MiB, at least 64 rows, in multiples of 16; all rows if they fit.
 pub fn default_head_chunk(rows: usize, vocab_size: usize) -> usize {
     let fitting = LOGITS_BYTES / 4 / vocab_size.max(1);
     if fitting >= rows { rows } else { (fitting / 16 * 16).max(64).min(rows) }
+}
+
+/// The default, and ever fewer rows for when the logits are the peak.
+pub fn head_chunk_choices(rows: usize, vocab_size: usize) -> [usize; 3] {
+    let most = default_head_chunk(rows, vocab_size);
+    [most, most.div_ceil(4).max(FEWEST_ROWS.min(most)), most.div_ceil(16).max(FEWEST_ROWS.min(most))]
 }
 
 #[cfg(test)]
@@ -19,5 +28,12 @@ mod tests {
         assert_eq!(default_head_chunk(1024, 50257), 256);
         assert_eq!(default_head_chunk(1024, 1 << 24), 64);
         assert_eq!(default_head_chunk(3, 1 << 24), 3);
+    }
+
+    #[test]
+    fn choices_descend_and_never_reach_nothing() {
+        assert_eq!(head_chunk_choices(1024, 50257), [256, 64, 16]);
+        assert_eq!(head_chunk_choices(3, 1 << 24), [3, 3, 3]);
+        assert_eq!(head_chunk_choices(2048, 256), [2048, 512, 128]);
     }
 }

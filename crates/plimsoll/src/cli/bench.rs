@@ -2,7 +2,8 @@
 
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
-use super::options::{RecomputeLevel, positive_count, positive_size};
+use super::levers::LeverArgs;
+use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
 use crate::report::misfit_failure;
 use crate::streams::write_data;
@@ -42,17 +43,16 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "256")]
     seq_len: usize,
     /// Samples at a time
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    micro_batch: Option<usize>,
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    micro_batch: AutoOr<usize>,
     /// Samples of a step [default: the micro-batch, or 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     global_batch: Option<usize>,
     /// Dropout rate
     #[arg(long, value_name = "X", value_parser = super::options::rate, default_value = "0")]
     dropout: f32,
-    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
-    recompute: RecomputeLevel,
+    #[command(flatten)]
+    levers: LeverArgs,
     /// Steps that are timed
     #[arg(long, value_name = "N", value_parser = positive_count, default_value = "5")]
     steps: u64,
@@ -92,12 +92,13 @@ impl BenchArgs {
             model: chosen.config.clone(),
             // The peer that we are compared with does not clip.
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
-            global_batch: self.global_batch.or(self.micro_batch).unwrap_or(4),
-            micro_batch: self.micro_batch,
+            global_batch: self.global_batch.or(self.micro_batch.given()).unwrap_or(4),
+            micro_batch: self.micro_batch.given(),
             seq_len: self.seq_len,
             budget: budget.bytes,
             target: Target { device: DeviceKind::Cpu, threads },
-            recompute: self.recompute.into(),
+            host_budget: self.levers.host_budget()?,
+            levers: self.levers.request(),
             evaluates: false,
             sample_prefill: None,
         };

@@ -65,9 +65,11 @@ impl BudgetArgs {
 
     /// A budget is a promise only if the memory is there. Errors: the plan takes more than is free.
     pub(super) fn check_free(&self, plan: &Plan) -> Result<(), Failure> {
+        // The processor's memory is the host's too.
+        let needed = plan.peak() + Bytes(plan.host_bytes);
         match available_memory() {
-            Some(free) if plan.peak() > free => {
-                let message = format!("the plan takes {}, but only {free} of memory is free", plan.peak());
+            Some(free) if needed > free => {
+                let message = format!("the plan takes {needed}, but only {free} of memory is free");
                 let fitting = (free.as_f64() / Bytes::gib(1).as_f64() * 100.0).floor() / 100.0;
                 Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint(format!("`--vram {fitting}` plans for that")))
             }

@@ -126,6 +126,9 @@ impl From<PlanError> for Failure {
                 let divisors = divisors.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
                 Self::bad_flag(message).hint(format!("micro-batches that divide {global_batch}: {divisors}"))
             }
+            PlanError::Excluded(_) => {
+                Self::bad_flag(message).hint("`--update-in-backward auto` does without it where it must")
+            }
             PlanError::Absurd { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
             PlanError::Zero { .. } => Self::bad_flag(message),
         }

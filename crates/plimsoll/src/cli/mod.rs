@@ -5,6 +5,7 @@ mod bench;
 mod budget;
 mod failure;
 mod generate;
+mod levers;
 mod model;
 mod options;
 mod plan;

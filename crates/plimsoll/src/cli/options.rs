@@ -2,30 +2,6 @@
 
 use units::{Bytes, Seconds, parse_count};
 
-/// `--recompute`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum RecomputeLevel {
-    /// Keep everything.
-    None,
-    /// Compute norms, activations and dropout anew.
-    Cheap,
-}
-
-impl std::fmt::Display for RecomputeLevel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(clap::ValueEnum::to_possible_value(self).expect("no level is hidden").get_name())
-    }
-}
-
-impl From<RecomputeLevel> for plan::Recompute {
-    fn from(level: RecomputeLevel) -> Self {
-        match level {
-            RecomputeLevel::None => Self::None,
-            RecomputeLevel::Cheap => Self::Cheap,
-        }
-    }
-}
-
 /// A whole count above zero; `20k` and `1.5M` are read too.
 pub(super) fn positive_count(text: &str) -> Result<u64, String> {
     match parse_count(text).map_err(|e| e.to_string())? {
@@ -62,6 +38,44 @@ pub(super) fn part(text: &str) -> Result<f32, String> {
 fn number_where(text: &str, accept: impl Fn(f64) -> bool, rule: &str) -> Result<f64, String> {
     let number: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
     if number.is_finite() && accept(number) { Ok(number) } else { Err(format!("`{text}` {rule}")) }
+}
+
+/// `auto`, or what `parse` reads.
+pub(super) fn auto_or<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<AutoOr<T>, String> {
+    if text.trim().eq_ignore_ascii_case("auto") { Ok(AutoOr::Auto) } else { parse(text).map(AutoOr::Given) }
+}
+
+/// `auto`, or a whole number above zero.
+pub(super) fn auto_or_size(text: &str) -> Result<AutoOr<usize>, String> {
+    auto_or(text, positive_size)
+}
+
+/// A choice that may be left to the planner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AutoOr<T> {
+    /// Left to the planner.
+    Auto,
+    /// Made.
+    Given(T),
+}
+
+impl<T: Copy> AutoOr<T> {
+    /// The choice, if it was made.
+    pub(super) fn given(self) -> Option<T> {
+        match self {
+            Self::Auto => None,
+            Self::Given(value) => Some(value),
+        }
+    }
+}
+
+impl<T: std::fmt::Display> std::fmt::Display for AutoOr<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Given(value) => value.fmt(f),
+        }
+    }
 }
 
 /// A number from 0 to 1.

@@ -2,12 +2,13 @@
 
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
+use super::levers::LeverArgs;
 use super::model;
-use super::options::{RecomputeLevel, positive_size};
+use super::options::{AutoOr, auto_or_size, positive_size};
 use super::{Failure, train::PREFILL};
-use crate::report::{misfit_failure, plan_json, plan_table};
-use crate::streams::write_data;
-use ::plan::{Request, search};
+use crate::report::{levers_table, misfit_failure, moment_text, plan_json, plan_table};
+use crate::streams::{talk, write_data};
+use ::plan::{Request, lever_effects, moment_of_peak, search};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
 use graph::{DeviceKind, Optimizer, Target};
@@ -31,18 +32,23 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = positive_size)]
     global_batch: Option<usize>,
     /// Samples at a time [default: the largest divisor of the global batch that fits]
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    micro_batch: Option<usize>,
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    micro_batch: AutoOr<usize>,
     /// Dropout rate everywhere [default: the model's]
     #[arg(long, value_name = "X", value_parser = super::options::rate)]
     dropout: Option<f32>,
-    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
-    recompute: RecomputeLevel,
+    #[command(flatten)]
+    levers: LeverArgs,
+    /// Name the moment of the peak and the largest tensors alive at it
+    #[arg(long)]
+    explain: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
+
+/// Tensors that `--explain` names.
+const EXPLAINED: usize = 10;
 
 pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let budget = args.budget.budget()?;
@@ -60,27 +66,46 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let request = Request {
         model: chosen.config.clone(),
         optimizer: Optimizer::default(),
-        global_batch: args.global_batch.unwrap_or_else(|| args.micro_batch.unwrap_or(default_batch)),
-        micro_batch: args.micro_batch,
+        global_batch: args.global_batch.unwrap_or_else(|| args.micro_batch.given().unwrap_or(default_batch)),
+        micro_batch: args.micro_batch.given(),
         seq_len,
         budget: budget.bytes,
         target: Target { device: DeviceKind::Cpu, threads: args.budget.threads()? },
-        recompute: args.recompute.into(),
+        host_budget: args.levers.host_budget()?,
+        levers: args.levers.request(),
         evaluates: true,
         sample_prefill: Some(PREFILL),
     };
     let start = Instant::now();
     let result = search(&request)?;
     let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+    let effects = match &result {
+        Ok(found) => lever_effects(&request, found)?,
+        Err(_) => Vec::new(),
+    };
+    let plan = match &result {
+        Ok(found) => &found.plan,
+        Err(misfit) => &misfit.plan,
+    };
+    let moment = if args.explain { moment_of_peak(plan, EXPLAINED) } else { None };
     if args.json {
-        write_data(plan_json(&chosen.name, &result, milliseconds))?;
+        write_data(plan_json(&chosen.name, &result, &effects, moment.as_ref(), milliseconds))?;
         return Ok(if result.is_ok() { exit_code::DONE } else { exit_code::DOES_NOT_FIT });
     }
     match result {
         Ok(found) => {
             write_data(plan_table(&chosen.name, &found, &budget.describe()))?;
+            write_data(levers_table(&effects))?;
+            if let Some(moment) = moment {
+                write_data(moment_text(&moment))?;
+            }
             Ok(exit_code::DONE)
         }
-        Err(misfit) => Err(misfit_failure(&chosen.name, &misfit)),
+        Err(misfit) => {
+            if let Some(moment) = moment {
+                talk(moment_text(&moment));
+            }
+            Err(misfit_failure(&chosen.name, &misfit))
+        }
     }
 }

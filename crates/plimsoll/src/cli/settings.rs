@@ -46,15 +46,28 @@ const ALIASES: &[(&str, &str)] = &[
     ("train_file", "data"),
     ("vram_safety_margin", "vram_margin"),
     ("warmup_iters", "warmup_steps"),
+    ("ema_decay", "ema"),
 ];
 
-/// Keys that may be present with the value that describes what is built, and with no other.
-const FIXED: &[(&str, &str)] = &[
-    ("bf16", "false"),
-    ("fp16", "false"),
-    ("gradient_checkpointing", "false"),
-    ("lr_scheduler_type", "cosine"),
-    ("optim", "adamw"),
+/// Keys whose values are spelled otherwise elsewhere: the key, its value, and the flag with its value that it means, or
+/// nothing where that is what is done anyway. No other value is known.
+const TRANSLATED: &[(&str, &str, Option<(&str, &str)>)] = &[
+    ("bf16", "true", Some(("precision", "bf16"))),
+    ("bf16", "false", None),
+    ("fp16", "true", Some(("precision", "fp16"))),
+    ("fp16", "false", None),
+    ("gradient_checkpointing", "true", Some(("recompute", "blocks"))),
+    ("gradient_checkpointing", "false", None),
+    ("lr_scheduler_type", "cosine", None),
+    ("mixed_precision", "no", None),
+    ("mixed_precision", "bf16", Some(("precision", "bf16"))),
+    ("mixed_precision", "fp16", Some(("precision", "fp16"))),
+    ("optim", "adamw", None),
+    ("optim", "adamw_torch", None),
+    ("optim", "adamw_torch_fused", None),
+    ("optim", "adamw_8bit", Some(("optimizer_state", "8bit"))),
+    ("optim", "adamw_bnb_8bit", Some(("optimizer_state", "8bit"))),
+    ("optim", "paged_adamw_8bit", Some(("optimizer_state", "8bit"))),
 ];
 
 /// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
@@ -130,9 +143,11 @@ fn parse(text: &str) -> Result<Settings, Failure> {
     let mut settings = Settings::new();
     for (key, value) in map.unwrap_or_default() {
         let name = key.replace('-', "_");
-        if let Some((_, only)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
-            if scalar(&key, &value)?.is_some_and(|found| found != *only) {
-                return Err(Failure::bad_flag(format!("`{key}: {value}` is not built; only `{only}` is")));
+        if TRANSLATED.iter().any(|(translated, ..)| *translated == name) {
+            if let Some((flag, value)) = translate(&key, &name, &value)?
+                && settings.insert(flag.to_owned(), vec![value.to_owned()]).is_some()
+            {
+                return Err(Failure::bad_flag(format!("`{flag}` is set twice, under two of its names")));
             }
             continue;
         }
@@ -153,6 +168,19 @@ fn parse(text: &str) -> Result<Settings, Failure> {
         }
     }
     Ok(settings)
+}
+
+/// The flag and the value that a translated key means, if any.
+fn translate(key: &str, name: &str, value: &Value) -> Result<Option<(&'static str, &'static str)>, Failure> {
+    let Some(found) = scalar(key, value)? else { return Ok(None) };
+    let choices = TRANSLATED.iter().filter(|(translated, ..)| *translated == name);
+    match choices.clone().find(|(_, choice, _)| *choice == found) {
+        Some((_, _, meaning)) => Ok(*meaning),
+        None => {
+            let known = choices.map(|(_, choice, _)| format!("`{choice}`")).collect::<Vec<_>>().join(", ");
+            Err(Failure::bad_flag(format!("`{key}: {value}` is not built; known here: {known}")))
+        }
+    }
 }
 
 fn invalid(message: &str) -> String {
@@ -198,13 +226,16 @@ mod tests {
 
     #[test]
     fn keys_of_other_trainers_become_flags() {
-        let text = "per_device_train_batch_size: 4\nlearning-rate: 3e-4\nnum_train_epochs: 2\nbf16: false\ndata: [a, b]\nname:\n";
+        let text = "per_device_train_batch_size: 4\nlearning-rate: 3e-4\nnum_train_epochs: 2\nbf16: true\nfp16: false\noptim: adamw_bnb_8bit\ngradient_checkpointing: true\ndata: [a, b]\nname:\n";
         let settings = parse(text).expect("known keys");
         let expected = [
             ("data", vec!["a", "b"]),
             ("epochs", vec!["2"]),
             ("learning_rate", vec!["0.0003"]),
             ("micro_batch", vec!["4"]),
+            ("optimizer_state", vec!["8bit"]),
+            ("precision", vec!["bf16"]),
+            ("recompute", vec!["blocks"]),
         ];
         let expected = expected.map(|(k, v)| (k.to_owned(), v.into_iter().map(str::to_owned).collect()));
         assert_eq!(settings, BTreeMap::from(expected));
@@ -214,7 +245,9 @@ mod tests {
     fn unknown_keys_and_what_is_not_built_are_refused() {
         for (text, expected) in [
             ("lerning_rate: 1", "did you mean `learning_rate`"),
-            ("bf16: true", "only `false` is"),
+            ("bf16: maybe", "known here: `true`, `false`"),
+            ("optim: lion", "`adamw_8bit`"),
+            ("bf16: true\nprecision: fp32", "`precision` is set twice"),
             ("data: {a: 1}", "must be a plain value"),
             ("- 1\n- 2", "not valid YAML"),
             ("a: [", "not valid YAML"),

@@ -100,8 +100,14 @@ impl Sink for Live {
                     self.last_line = Some(Instant::now());
                 }
             }
-            Event::Evaluated { step, loss, tokens } => {
-                self.line(&format!("step {step}: held-out loss {loss:.4} nats a token over {tokens} tokens"));
+            Event::Evaluated { step, loss, average_loss, tokens } => {
+                let average = average_loss.map_or(String::new(), |a| format!(", {a:.4} with the averaged weights,"));
+                self.line(&format!("step {step}: held-out loss {loss:.4} nats a token{average} over {tokens} tokens"));
+            }
+            Event::UpdateSkipped { step, loss_scale, .. } => {
+                self.line(&format!(
+                    "step {step}: gradients overflowed half precision; the update is skipped, the loss scale is {loss_scale} now"
+                ));
             }
             Event::CheckpointFailed { step, reason } => {
                 self.line(&format!(

@@ -9,5 +9,5 @@ mod summary;
 pub use data_progress::DataProgress;
 pub use live::Live;
 pub use plan_json::plan_json;
-pub use plan_table::{misfit_failure, plan_table};
+pub use plan_table::{levers_table, misfit_failure, moment_text, plan_table};
 pub use summary::{sample_text, summary};

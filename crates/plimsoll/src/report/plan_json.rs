@@ -1,14 +1,20 @@
 //! `plan --json`.
 
-use plan::{Found, Misfit, Plan};
+use plan::{Found, LeverEffect, Misfit, Moment, Plan};
 use serde_json::json;
 use train::PlanSummary;
 
 /// The plan, whether it fits, and what it is made of. Units are in the keys.
-pub fn plan_json(model: &str, result: &Result<Found, Box<Misfit>>, milliseconds: f64) -> String {
-    let (plan, fits, short_by_bytes): (&Plan, bool, u64) = match result {
-        Ok(found) => (&found.plan, true, 0),
-        Err(misfit) => (&misfit.plan, false, misfit.short.0),
+pub fn plan_json(
+    model: &str,
+    result: &Result<Found, Box<Misfit>>,
+    levers: &[LeverEffect],
+    moment: Option<&Moment>,
+    milliseconds: f64,
+) -> String {
+    let (plan, fits, short_by_bytes, host_short_by_bytes): (&Plan, bool, u64, u64) = match result {
+        Ok(found) => (&found.plan, true, 0, 0),
+        Err(misfit) => (&misfit.plan, false, misfit.short.0, misfit.host_short.0),
     };
     let nearest = match result {
         Ok(_) => vec![],
@@ -23,9 +29,12 @@ pub fn plan_json(model: &str, result: &Result<Found, Box<Misfit>>, milliseconds:
         "plan": PlanSummary::from(plan),
         "fits": fits,
         "short_by_bytes": short_by_bytes,
+        "host_short_by_bytes": host_short_by_bytes,
         "breakdown": plan.breakdown,
         "next_larger": next_larger,
         "nearest": nearest,
+        "levers": levers,
+        "peak_moment": moment,
         "milliseconds": milliseconds,
     });
     serde_json::to_string_pretty(&value).expect("plain data")

@@ -2,7 +2,7 @@
 
 use crate::cli::{Failure, exit_code};
 use comfy_table::{CellAlignment, Table, presets};
-use plan::{Breakdown, Found, Misfit, Plan};
+use plan::{Breakdown, Found, LeverEffect, Misfit, Moment, Plan};
 use units::Bytes;
 
 /// The plan's table, some lines under 100 columns.
@@ -47,6 +47,10 @@ fn table(plan: &Plan) -> Table {
     table.add_row(vec!["lower bound".to_owned(), Bytes(bound).to_string(), grouped(bound), percent(bound)]);
     let budget = plan.budget_bytes;
     table.add_row(vec!["budget".to_owned(), Bytes(budget).to_string(), grouped(budget), "-".to_owned()]);
+    if plan.host_bytes > 0 {
+        let host = plan.host_bytes;
+        table.add_row(vec!["host memory".to_owned(), Bytes(host).to_string(), grouped(host), "-".to_owned()]);
+    }
     for column in 1..=3 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -80,6 +84,53 @@ pub(super) fn grouped(n: u64) -> String {
     grouped
 }
 
+/// A line for each lever: where it stands, what it buys, what it costs.
+pub fn levers_table(effects: &[LeverEffect]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(vec!["lever", "", "setting", "saves", "host", "time"]);
+    for effect in effects {
+        let sized = |bytes: i64| match bytes {
+            0 => "-".to_owned(),
+            bytes if bytes < 0 => format!("-{}", Bytes(bytes.unsigned_abs())),
+            bytes => Bytes(bytes.unsigned_abs()).to_string(),
+        };
+        let time = if effect.on { format!("{:+.1} %", 100.0 * effect.added_time) } else { "-".to_owned() };
+        let setting = if effect.on { effect.setting.clone() } else { "-".to_owned() };
+        table.add_row(vec![
+            effect.name.to_owned(),
+            if effect.on { "on" } else { "off" }.to_owned(),
+            setting,
+            sized(effect.saved_bytes),
+            sized(effect.host_bytes),
+            time,
+        ]);
+    }
+    for column in 3..=5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let notes = effects.iter().filter_map(|effect| Some(format!("{} is off: {}", effect.name, effect.note?)));
+    [table.to_string()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
+}
+
+/// The moment of the peak, and the largest tensors alive at it.
+pub fn moment_text(moment: &Moment) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(vec!["alive at the peak", "for", "size"]);
+    for alive in &moment.alive {
+        let role = format!("{:?}", alive.role).to_ascii_lowercase();
+        table.add_row(vec![alive.name.clone(), role, Bytes(alive.bytes).to_string()]);
+    }
+    if let Some(column) = table.column_mut(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let Moment { program, step, op, makes, .. } = moment;
+    format!("the peak is at step {step} of `{program}`, {op}, which makes {makes}\n{table}")
+}
+
 /// What is short, and the nearest configurations that do fit.
 pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
     let plan = &misfit.plan;
@@ -91,6 +142,12 @@ pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
         Bytes(plan.budget_bytes),
         misfit.short
     );
+    let message = match misfit.host_short {
+        Bytes::ZERO => message,
+        short => {
+            format!("{message}; it needs {} of host memory, {short} more than may be used", Bytes(plan.host_bytes))
+        }
+    };
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     let failure = misfit
         .nearest

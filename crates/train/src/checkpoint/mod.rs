@@ -2,16 +2,17 @@
 //! opens them; moments beside them; `state.json` with everything else and the checksums of all files.
 //!
 //! ```text
-//!   step-000200/  model.safetensors  optimizer.safetensors  config.json  state.json
+//!   step-000200/  model.safetensors  optimizer.safetensors  (average.safetensors)  config.json  state.json
 //! ```
 
+mod contents;
 mod error;
 mod read;
 mod state;
 mod write;
 
 pub use error::CheckpointError;
-pub use read::{Skipped, list, load_weights, newest_whole, restore, verify};
+pub use read::{Skipped, list, load_averages, load_weights, newest_whole, restore, verify};
 pub use state::{FileSum, State};
 pub use write::{Saved, save};
 
@@ -19,6 +20,8 @@ pub use write::{Saved, save};
 pub const MODEL_FILE: &str = "model.safetensors";
 /// Moments, under the weights' names and `.exp_avg` or `.exp_avg_sq`.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+/// Averaged weights, under the weights' names, where a run keeps them.
+pub const AVERAGE_FILE: &str = "average.safetensors";
 /// The model's configuration, as `transformers` reads it.
 pub const CONFIG_FILE: &str = "config.json";
 /// Everything else.

@@ -1,12 +1,14 @@
 //! Reading checkpoints, our own and others': nothing is believed before it is checked.
 
-use super::{CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::contents::contents;
+use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
 use crate::Engine;
 use crate::TrainError;
-use graph::TensorId;
+use exec::converted;
+use graph::DType;
 use memmap2::Mmap;
 use safetensors::SafeTensors;
-use safetensors::tensor::Dtype;
+use safetensors::tensor::{Dtype, TensorView};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -79,37 +81,100 @@ fn verify_file(folder: &Path, file: &FileSum) -> Result<(), CheckpointError> {
 }
 
 /// Checks the weights beside a `state.json`, if there is one: the file may have been copied without its moments.
-fn verify_weights(folder: &Path) -> Result<(), CheckpointError> {
+fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
     let state_path = folder.join(STATE_FILE);
     let Ok(text) = fs::read(&state_path) else { return Ok(()) };
     let state = State::from_json(&String::from_utf8_lossy(&text)).map_err(|problem| damaged(&state_path, problem))?;
-    state.files.iter().filter(|file| file.name == MODEL_FILE).try_for_each(|file| verify_file(folder, file))
+    state.files.iter().filter(|file| file.name == name).try_for_each(|file| verify_file(folder, file))
 }
 
 fn damaged(path: &Path, problem: String) -> CheckpointError {
     CheckpointError::Damaged { path: path.to_owned(), problem }
 }
 
-/// Fills weights and moments from a checkpoint that `verify` has passed.
+/// Fills weights, moments and averages from a checkpoint that `verify` has passed.
 pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
-    let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
-    let moments =
-        engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
-    fill(engine, &path.join(MODEL_FILE), &weights, false)?;
-    fill(engine, &path.join(OPTIMIZER_FILE), &moments, false)
+    for (file, tensors) in contents(engine) {
+        let path = path.join(file);
+        match file {
+            MODEL_FILE => fill_weights(engine, &path, false)?,
+            _ => {
+                let names = tensors.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+                read_tensors(&path, &names, false, |index, view| {
+                    let (name, tensor) = &tensors[index];
+                    let (dtype, shape) = (engine.plan()[*tensor].dtype(), engine.plan()[*tensor].ty.shape.clone());
+                    if dtype_of(view) != Some(dtype) || view.shape() != shape {
+                        return Err(wrong(&path, name, format!("{dtype:?} {shape:?}"), view).into());
+                    }
+                    engine.write(*tensor, view.data())
+                })?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Fills the weights from a folder that holds `model.safetensors`, ours or one saved by `transformers`, with or without
-/// the family's prefix in the names; ours must match their checksum. Streams tensor by tensor out of the mapped file.
+/// the family's prefix in the names; ours must match their checksum. Streams tensor by tensor out of the mapped file;
+/// weights in another precision are converted on the way, one tensor at a time.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
-    verify_weights(folder)?;
-    let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
-    fill(engine, &folder.join(MODEL_FILE), &weights, true)
+    load_weights_from(engine, folder, MODEL_FILE)
 }
 
-/// Copies tensors of a file to the device by name. If `foreign`, names may lack the prefix `transformer.`, and tensors
-/// that hold no parameters (masks, the tied head) are passed over.
-fn fill(engine: &mut Engine, path: &Path, tensors: &[TensorId], foreign: bool) -> Result<(), TrainError> {
+/// Like [`load_weights`], from a run's averaged weights.
+pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
+    load_weights_from(engine, folder, AVERAGE_FILE)
+}
+
+fn load_weights_from(engine: &mut Engine, folder: &Path, file: &str) -> Result<(), TrainError> {
+    verify_weights(folder, file)?;
+    fill_weights(engine, &folder.join(file), true)
+}
+
+/// Fills parameters and their masters; averages start from the same weights.
+fn fill_weights(engine: &mut Engine, path: &Path, foreign: bool) -> Result<(), TrainError> {
+    let parameters = engine.parameters().to_vec();
+    let names = parameters.iter().map(|p| engine.name(p.tensor).to_owned()).collect::<Vec<_>>();
+    read_tensors(path, &names, foreign, |index, view| {
+        let shape = engine.plan()[parameters[index].tensor].ty.shape.clone();
+        let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype) && view.shape() == shape) else {
+            return Err(wrong(path, &names[index], format!("floats {shape:?}"), view).into());
+        };
+        engine.fill_parameter(&parameters[index], dtype, view.data())?;
+        match parameters[index].training.as_ref().and_then(|t| t.average) {
+            Some(average) => engine.write(average, &converted(view.data(), dtype, DType::F32)),
+            None => Ok(()),
+        }
+    })
+}
+
+fn is_float(dtype: DType) -> bool {
+    dtype == DType::F32 || dtype.is_half()
+}
+
+fn dtype_of(view: &TensorView) -> Option<DType> {
+    match view.dtype() {
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::Bf16),
+        Dtype::U8 => Some(DType::U8),
+        _ => None,
+    }
+}
+
+fn wrong(path: &Path, tensor: &str, expected: String, view: &TensorView) -> CheckpointError {
+    let found = format!("{:?} {:?}", view.dtype(), view.shape());
+    CheckpointError::WrongTensor { path: path.to_owned(), tensor: tensor.to_owned(), expected, found }
+}
+
+/// Hands out the tensors of a file by name, each as a view of the mapped file. If `foreign`, names may lack the prefix
+/// `transformer.`, and tensors that hold no parameters (masks, the tied head) are passed over.
+fn read_tensors(
+    path: &Path,
+    names: &[String],
+    foreign: bool,
+    mut take: impl FnMut(usize, &TensorView) -> Result<(), TrainError>,
+) -> Result<(), TrainError> {
     let io = |source| CheckpointError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;
     // SAFETY: the mapping is only read. Another process that shortens the file meanwhile could end this one, as with
@@ -117,23 +182,15 @@ fn fill(engine: &mut Engine, path: &Path, tensors: &[TensorId], foreign: bool) -
     let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
     let archive = SafeTensors::deserialize(&bytes).map_err(|e| damaged(path, e.to_string()))?;
     let mut used = HashSet::new();
-    for &tensor in tensors {
-        let name = engine.name(tensor).to_owned();
+    for (index, name) in names.iter().enumerate() {
         let bare = name.strip_prefix("transformer.").filter(|_| foreign);
-        let found = archive.tensor(&name).map(|view| (name.clone(), view)).or_else(|error| match bare {
+        let found = archive.tensor(name).map(|view| (name.clone(), view)).or_else(|error| match bare {
             Some(bare) => archive.tensor(bare).map(|view| (bare.to_owned(), view)),
             None => Err(error),
         });
         let missing = || CheckpointError::MissingTensor { path: path.to_owned(), tensor: name.clone() };
         let (stored_name, view) = found.map_err(|_| missing())?;
-        let needed = &engine.plan()[tensor].ty.shape;
-        if view.dtype() != Dtype::F32 || view.shape() != needed {
-            let expected = format!("{:?} {needed:?}", Dtype::F32);
-            let found = format!("{:?} {:?}", view.dtype(), view.shape());
-            let (path, tensor) = (path.to_owned(), name.clone());
-            return Err(CheckpointError::WrongTensor { path, tensor, expected, found }.into());
-        }
-        engine.write(tensor, view.data())?;
+        take(index, &view)?;
         used.insert(stored_name);
     }
     let holds_no_parameters =

@@ -1,5 +1,6 @@
 //! `state.json`: where a run stands, apart from its tensors.
 
+use crate::LossScale;
 use serde::{Deserialize, Serialize};
 
 /// A file of the checkpoint.
@@ -26,6 +27,10 @@ pub struct State {
     pub tokens_seen: u64,
     /// Time spent training.
     pub seconds: f64,
+    /// Updates made: steps less those whose update was skipped.
+    pub updates: u64,
+    /// Loss scaling, where gradients are in half precision.
+    pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
     /// Samples of a step.
@@ -44,7 +49,7 @@ pub struct State {
 
 impl State {
     /// Version of the schema that this code writes.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// The file's contents, checksum included.
     pub fn to_json(&self) -> String {
@@ -82,6 +87,8 @@ mod tests {
             samples_seen: 224,
             tokens_seen: 14336,
             seconds: 0.1 + 0.2,
+            updates: 6,
+            loss_scale: Some(LossScale { scale: 0.1, good_steps: 3 }),
             seed: u64::MAX,
             global_batch: 32,
             seq_len: 64,

@@ -1,9 +1,10 @@
 //! Writing a checkpoint: into a temporary folder, each file synced and hashed, then renamed, then the parent synced.
 //! Until the rename the older checkpoints are all there is, and they are only deleted after it.
 
-use super::{CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State, list};
+use super::contents::contents;
+use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State, list};
 use crate::Engine;
-use graph::TensorId;
+use graph::{DType, TensorId};
 use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,7 +30,13 @@ struct DeviceTensor<'e> {
 
 impl View for DeviceTensor<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        match self.engine.plan()[self.tensor].dtype() {
+            DType::F32 => Dtype::F32,
+            DType::F16 => Dtype::F16,
+            DType::Bf16 => Dtype::BF16,
+            DType::I32 => Dtype::I32,
+            DType::U8 => Dtype::U8,
+        }
     }
     fn shape(&self) -> &[usize] {
         &self.engine.plan()[self.tensor].ty.shape
@@ -79,32 +86,29 @@ fn write_files(engine: &Engine, folder: &Path, config_json: &str, mut state: Sta
         fs::remove_dir_all(folder)?;
     }
     fs::create_dir_all(folder)?;
-    let weights = engine.parameters().iter().map(|p| p.tensor).collect::<Vec<_>>();
-    let moments =
-        engine.parameters().iter().filter_map(|p| p.training).flat_map(|[_, m, v]| [m, v]).collect::<Vec<_>>();
     let config = folder.join(CONFIG_FILE);
     fs::write(&config, config_json)?;
     // The library makes its files readable by their owner alone; a checkpoint is as open as any other file.
     let permissions = config.metadata()?.permissions();
-    for (tensors, name) in [(&weights, MODEL_FILE), (&moments, OPTIMIZER_FILE)] {
+    let contents = contents(engine);
+    for (name, tensors) in &contents {
         let path = folder.join(name);
         write_tensors(engine, tensors, &path)?;
         fs::set_permissions(&path, permissions.clone())?;
     }
-    state.files = [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE]
-        .into_iter()
-        .map(|name| sync_and_sum(folder, name))
-        .collect::<io::Result<_>>()?;
+    let names = contents.iter().map(|(name, _)| *name).chain([CONFIG_FILE]);
+    state.files = names.map(|name| sync_and_sum(folder, name)).collect::<io::Result<_>>()?;
     fs::write(folder.join(STATE_FILE), state.to_json())?;
     let own = sync_and_sum(folder, STATE_FILE)?;
     sync_folder(folder)?;
     Ok(state.files.iter().map(|f| f.bytes).sum::<u64>() + own.bytes)
 }
 
-fn write_tensors(engine: &Engine, tensors: &[TensorId], path: &Path) -> io::Result<()> {
-    let views = tensors.iter().map(|&tensor| {
+fn write_tensors(engine: &Engine, tensors: &[(String, TensorId)], path: &Path) -> io::Result<()> {
+    let views = tensors.iter().map(|(name, tensor)| {
+        let tensor = *tensor;
         let bytes = engine.plan()[tensor].region().bytes as usize;
-        (engine.name(tensor), DeviceTensor { engine, tensor, bytes })
+        (name, DeviceTensor { engine, tensor, bytes })
     });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     serialize_to_file(views, Some(metadata), path).map_err(|error| match error {

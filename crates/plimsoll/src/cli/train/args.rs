@@ -2,15 +2,16 @@
 
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
+use crate::cli::levers::{LeverArgs, PrecisionChoice};
 use crate::cli::model::{self, Chosen};
 use crate::cli::options::{
-    RecomputeLevel, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
+    AutoOr, auto_or_size, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
     positive_size, rate, seed,
 };
 use crate::cli::train::PREFILL;
 use ::plan::{Found, Request};
 use ::train::checkpoint::{CONFIG_FILE, MODEL_FILE};
-use ::train::{Length, RunFolder, Schedule, Start, TrainerConfig};
+use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Batches, Tokenizer};
 use graph::{DeviceKind, Optimizer, Target};
@@ -49,9 +50,9 @@ pub(crate) struct TrainArgs {
     /// Samples of an optimizer step [default: 32 for nano, else 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) global_batch: Option<usize>,
-    /// Samples at a time: a divisor of the global batch, or `auto` for the largest that fits [default: auto]
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size)]
-    pub(super) micro_batch: Option<AutoOr>,
+    /// Samples at a time: a divisor of the global batch, or `auto` for the fastest that fits
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    pub(super) micro_batch: AutoOr<usize>,
     /// Micro-batches of a step, instead of the global batch
     #[arg(long, value_name = "N", value_parser = positive_size, conflicts_with = "global_batch")]
     pub(super) gradient_accumulation_steps: Option<usize>,
@@ -91,9 +92,11 @@ pub(crate) struct TrainArgs {
     /// Dropout rate everywhere [default: the model's]
     #[arg(long, value_name = "X", value_parser = rate)]
     pub(super) dropout: Option<f32>,
-    /// What the backward pass computes anew instead of keeping: nothing, or what costs next to no time
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = RecomputeLevel::Cheap)]
-    pub(super) recompute: RecomputeLevel,
+    #[command(flatten)]
+    pub(super) levers: LeverArgs,
+    /// Where dynamic loss scaling starts in fp16
+    #[arg(long, value_name = "N", value_parser = power_of_two, default_value = "65536")]
+    pub(super) loss_scale: f32,
     /// Seed of weights, data order and dropout
     #[arg(long, value_name = "N", value_parser = seed, default_value = "1337")]
     pub(super) seed: u64,
@@ -132,15 +135,12 @@ pub(crate) struct TrainArgs {
     pub(super) json: bool,
 }
 
-/// `auto` or a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AutoOr {
-    Auto,
-    Size(usize),
-}
-
-fn auto_or_size(text: &str) -> Result<AutoOr, String> {
-    if text.eq_ignore_ascii_case("auto") { Ok(AutoOr::Auto) } else { positive_size(text).map(AutoOr::Size) }
+/// A power of two from 1 to 2^40.
+fn power_of_two(text: &str) -> Result<f32, String> {
+    match positive_count(text)? {
+        n if n.is_power_of_two() && n <= 1 << 40 => Ok(n as f32),
+        n => Err(format!("{n} is not a power of two up to 2^40")),
+    }
 }
 
 /// The model whose config.json lies beside its weights.
@@ -181,10 +181,7 @@ impl TrainArgs {
         budget: &Budget,
         threads: usize,
     ) -> Result<Request, Failure> {
-        let micro_batch = match self.micro_batch {
-            Some(AutoOr::Size(size)) => Some(size),
-            Some(AutoOr::Auto) | None => None,
-        };
+        let micro_batch = self.micro_batch.given();
         let global_batch = match (self.global_batch, self.gradient_accumulation_steps, micro_batch) {
             (Some(global), _, _) => global,
             (None, Some(steps), micro) => steps.saturating_mul(micro.unwrap_or(1)),
@@ -205,7 +202,8 @@ impl TrainArgs {
             seq_len,
             budget: budget.bytes,
             target: Target { device: DeviceKind::Cpu, threads },
-            recompute: self.recompute.into(),
+            host_budget: self.levers.host_budget()?,
+            levers: self.levers.request(),
             evaluates: true,
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
         })
@@ -250,6 +248,8 @@ impl TrainArgs {
             checkpoint_every: every(self.checkpoint_every),
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: tokenizer.spec().to_string(),
+            loss_scale: (self.levers.precision == PrecisionChoice::Fp16)
+                .then_some(LossScale { scale: self.loss_scale, good_steps: 0 }),
         }
     }
 }

@@ -102,6 +102,7 @@ impl Session {
             let text = self.write_sample(&mut engine)?;
             talk(sample_text(&text));
             report.measured.peak_bytes = engine.memory().high_water_bytes;
+            report.measured.host_bytes = engine.memory().host_high_water_bytes;
         }
         talk(summary(&report, newest.as_deref(), self.folder.path()));
         if self.args.json {
@@ -155,7 +156,7 @@ impl Session {
             "adam_eps": args.adam_eps,
             "grad_clip": args.grad_clip,
             "seed": trainer.seed,
-            "recompute": args.recompute.to_string(),
+            "loss_scale": args.loss_scale,
             "eval_every": args.eval_every,
             "eval_samples": trainer.eval_samples,
             "checkpoint_every": args.checkpoint_every,
@@ -163,6 +164,7 @@ impl Session {
             "sample_tokens": args.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
+        map.append(&mut args.levers.settings(&self.found.settings));
         if !args.data.is_empty() {
             map.insert("data".into(), json!(args.data));
         }

@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""Compares the memory that Plimsoll plans with what PyTorch holds: the same training step, in float32, no recompute.
+
+The goal is a plan whose peak is at most 0.8 of PyTorch's. PyTorch's peak is that of one whole step after the first
+(forward, backward, fused AdamW whose moments exist, zero_grad), on the CPU, with torch_step.py's model, and is of
+tensors alone: not its libraries, nor the memory that it keeps from freed tensors. It is measured in two ways, each
+over a step of its own in the same process, a fresh one for every case:
+
+    allocator   the highest running sum of what the profiler saw the CPU allocator take and give back, on top of the
+                parameters, moments and batch that the step finds; so temporaries inside operations count. The ratio
+                and the exit status go by this one
+    storages    the highest sum over live storages, followed by a dispatch mode and weak references, which begins
+                with all tensors that the garbage collector knows. It cannot see temporaries inside operations, so it
+                may lie below the other; a table in which they differ by more than 5 % says DISAGREE
+
+Plimsoll's peak is `peak_bytes` of `plimsoll plan --recompute none`: all that its arena holds, from weights to scratch.
+
+usage:  python bench/compare_memory.py [--plimsoll target/release/plimsoll] [--threads 2]
+            [--cases gpt2-4x256,char-12x256] [--out bench/results/NAME.md]
+needs:  Linux, and this Python must have torch and numpy
+
+stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is.
+Exit status: 0, or 1 if a ratio is above 0.8.
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from compare_torch import CASES as TIMED_CASES
+from compare_torch import MIB, REPOSITORY, Case, command_line, cpu_model, memory_gib, positive, run
+
+HIGHEST_RATIO = 0.8
+# Above this difference, relative to the allocator's, the two ways to measure PyTorch disagree.
+HIGHEST_DIFFERENCE = 0.05
+# More than any case needs, so that the budget shapes no plan.
+BUDGET_GIB = 60
+
+GPT2 = TIMED_CASES["gpt2-124m"]
+CASES = {
+    "gpt2-4x256": GPT2,
+    "char-12x256": TIMED_CASES["char-6x384"],
+    "gpt2-1x1024": replace(GPT2, micro_batch=1, seq_len=1024),
+    "gpt2-medium-1x512": replace(GPT2, layers=24, hidden=1024, heads=16, micro_batch=1, seq_len=512),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one case came to."""
+
+    name: str
+    allocator_bytes: int
+    storages_bytes: int
+    plan_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return self.plan_bytes / self.allocator_bytes
+
+    @property
+    def too_high(self) -> bool:
+        return self.ratio > HIGHEST_RATIO
+
+    def cells(self) -> str:
+        difference = self.storages_bytes / self.allocator_bytes - 1
+        disagree = " DISAGREE" if abs(difference) > HIGHEST_DIFFERENCE else ""
+        cells = [
+            self.name,
+            f"{self.allocator_bytes:,}",
+            f"{self.storages_bytes:,} ({difference:+.1%}){disagree}",
+            f"{self.plan_bytes:,}",
+            f"**{self.ratio:.3f}**" + (f" ABOVE {HIGHEST_RATIO}" if self.too_high else ""),
+        ]
+        return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.measure:
+        print(json.dumps(measure_torch(CASES[arguments.measure], arguments.threads)))
+        return
+    rows, torch_version = [], ""
+    for name in arguments.cases:
+        row, torch_version = compare(name, arguments)
+        rows.append(row)
+    text = report(arguments, rows, torch_version)
+    print(text, end="")
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text)
+    sys.exit(any(row.too_high for row in rows))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compares the memory of Plimsoll's plan with what PyTorch holds.")
+    binary = Path(os.path.relpath(REPOSITORY / "target/release/plimsoll"))
+    parser.add_argument("--plimsoll", default=str(binary), metavar="PATH", help=f"default: {binary}")
+    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--cases", type=case_names, default=list(CASES), metavar="A,B", help=", ".join(CASES))
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
+    # What this script runs in a process of its own: PyTorch's side of one case.
+    parser.add_argument("--measure", choices=list(CASES), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def case_names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in CASES:
+            raise argparse.ArgumentTypeError(f"no case {name!r}; there are {', '.join(CASES)}")
+    return names
+
+
+def compare(name: str, arguments: argparse.Namespace) -> tuple[Row, str]:
+    """One case's row, and PyTorch's version."""
+    case = CASES[name]
+    # First, as it takes no time and says at once if the binary is missing.
+    plan = plan_of(case, arguments)
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", name, "--threads", str(arguments.threads)]
+    torch, _ = run(command, arguments.threads)
+    if torch["parameters"] != plan["model"]["parameters"]:
+        sys.exit(f"error: {plan['model']['parameters']} parameters in the plan, {torch['parameters']} in PyTorch")
+    row = Row(name, torch["allocator_bytes"], torch["storages_bytes"], plan["plan"]["peak_bytes"])
+    print(
+        f"{name}: PyTorch holds {torch['held_bytes'] / MIB:.1f} MiB before the step and at most "
+        f"{row.allocator_bytes / MIB:.1f} MiB in it, in {torch['peak_phase']}; "
+        f"the plan's peak is {row.plan_bytes / MIB:.1f} MiB",
+        file=sys.stderr,
+    )
+    return row, torch["torch"]
+
+
+def plan_of(case: Case, arguments: argparse.Namespace) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.json")
+        config.write_text(json.dumps(config_of(case)))
+        command = [
+            *(arguments.plimsoll, "plan", "--json", "--model", str(config)),
+            *("--micro-batch", str(case.micro_batch), "--global-batch", str(case.micro_batch)),
+            *("--seq-len", str(case.seq_len), "--vram", str(BUDGET_GIB), "--recompute", "none"),
+            *("--threads", str(arguments.threads)),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except OSError as error:
+            sys.exit(f"error: cannot start {arguments.plimsoll}: {error.strerror}")
+    if done.returncode != 0:
+        sys.exit(f"error: exit status {done.returncode} from plimsoll plan\n{done.stderr[-2000:]}")
+    output = json.loads(done.stdout)
+    found = {key: output["plan"][key] for key in ("micro_batch", "accumulation", "seq_len")}
+    if found != {"micro_batch": case.micro_batch, "accumulation": 1, "seq_len": case.seq_len}:
+        sys.exit(f"error: the case asks for {case.describe()}, the plan has {found}")
+    return output
+
+
+def config_of(case: Case) -> dict:
+    """The model as a config.json, under Hugging Face's keys; `bias` is Plimsoll's. No dropout, as in torch_step.py."""
+    return {
+        "model_type": "gpt2",
+        "vocab_size": case.vocab_size,
+        "n_positions": case.positions,
+        "n_embd": case.hidden,
+        "n_layer": case.layers,
+        "n_head": case.heads,
+        "bias": case.bias,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+    }
+
+
+def measure_torch(case: Case, threads: int) -> dict:
+    """PyTorch's side: the peak of the second step by the allocator, and of the third by storages."""
+    # Here, so that the process that compares needs no memory for it.
+    import torch
+    from torch_step import Gpt
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(1337)
+    model = Gpt(case.layers, case.hidden, case.heads, case.vocab_size, case.positions, case.bias)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    batch = torch.randint(0, case.vocab_size, (2, case.micro_batch, case.seq_len))
+
+    def step() -> None:
+        """torch_step.py's, on the same batch each time."""
+        with torch.profiler.record_function("forward"):
+            loss = model(*batch)
+        with torch.profiler.record_function("backward"):
+            loss.backward()
+        with torch.profiler.record_function("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    step()
+    gc.collect()
+    state = [value for values in optimizer.state.values() for value in values.values() if torch.is_tensor(value)]
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    held_bytes = storage_bytes([*model.parameters(), *model.buffers(), *gradients, *state, batch])
+    risen_bytes, peak_phase = allocator_peak(step)
+    return {
+        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "held_bytes": held_bytes,
+        "allocator_bytes": held_bytes + risen_bytes,
+        "peak_phase": peak_phase,
+        "storages_bytes": storages_peak(step),
+    }
+
+
+def storage_bytes(tensors: Iterable["torch.Tensor"]) -> int:
+    """Bytes of the tensors' storages, each counted once."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def allocator_peak(step: Callable[[], None]) -> tuple[int, str]:
+    """The most that the CPU allocator held during a step above what it held before, and which part that was in."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    events = sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    total_bytes, peak_bytes, phase, peak_phase = 0, 0, "", ""
+    for event in events:
+        if event.name() in ("forward", "backward", "optimizer"):
+            phase = event.name()
+        if event.name() != "[memory]":
+            continue
+        total_bytes += event.nbytes()
+        if total_bytes > peak_bytes:
+            peak_bytes, peak_phase = total_bytes, phase
+    # A step leaves nothing behind; if this sum says otherwise, events were lost.
+    if peak_bytes == 0 or total_bytes != 0:
+        sys.exit(f"error: the profiler's events come to {total_bytes} bytes after the step, {peak_bytes} at the peak")
+    return peak_bytes, peak_phase
+
+
+def storages_peak(step: Callable[[], None]) -> int:
+    """The most bytes in live storages during a step, those from before the step included."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class LiveStorages(TorchDispatchMode):
+        """Follows each storage from the operation that returns it to its end."""
+
+        def __init__(self):
+            super().__init__()
+            self.live, self.total_bytes, self.peak_bytes = {}, 0, 0
+
+        def add(self, tensor: torch.Tensor) -> None:
+            # Python's object for a storage lives as long as the storage, once it exists.
+            storage = tensor.untyped_storage()
+            key = id(storage)
+            if key in self.live:
+                return
+            size_bytes = storage.nbytes()
+
+            def end(_):
+                del self.live[key]
+                self.total_bytes -= size_bytes
+
+            self.live[key] = weakref.ref(storage, end)
+            self.total_bytes += size_bytes
+            self.peak_bytes = max(self.peak_bytes, self.total_bytes)
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            output = function(*args, **(kwargs or {}))
+            for leaf in tree_leaves(output):
+                if isinstance(leaf, torch.Tensor):
+                    self.add(leaf)
+            return output
+
+    storages = LiveStorages()
+    gc.collect()
+    for thing in gc.get_objects():
+        # Not isinstance, which asks some lazy modules for attributes.
+        if issubclass(type(thing), torch.Tensor):
+            storages.add(thing)
+    with storages:
+        step()
+    return storages.peak_bytes
+
+
+def report(arguments: argparse.Namespace, rows: list[Row], torch_version: str) -> str:
+    lines = [
+        "# Plimsoll and PyTorch: memory of one training step",
+        "",
+        f"- PyTorch {torch_version} on {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB, "
+        f"{platform.machine()}; {arguments.threads} threads",
+        "- float32, no dropout, nothing computed anew; PyTorch eager with fused AdamW, the second step or later",
+        f"- Date: {date.today().isoformat()}",
+        f"- Command: `{command_line()}`",
+        *(f"- {row.name}: {CASES[row.name].describe()}" for row in rows),
+        "",
+        "| case | PyTorch bytes (allocator) | PyTorch bytes (storages) | plan bytes | ratio |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(row.cells() for row in rows),
+        "",
+        "Ratio: plan / PyTorch by its allocator, less is better; the goal is at most "
+        f"{HIGHEST_RATIO}. Storages: a second way to measure, which does not see temporaries inside operations; in "
+        f"brackets how far it is from the allocator's, DISAGREE over {HIGHEST_DIFFERENCE:.0%}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+//! The end of a transfer, as far as what was sent is concerned.
+
+use super::{Example, Io, Operand, Operation, operands};
+use crate::{GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// Waits until x, which was sent to another memory, has been read to its end; until here its bytes stay where they
+/// are. x: any type -> nothing. Scratch: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitTransfer;
+
+impl Operation for AwaitTransfer {
+    fn name(&self) -> &'static str {
+        "await_transfer"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        operands::<1>("await_transfer", inputs)?;
+        Ok(Vec::new())
+    }
+
+    fn flops(&self, _io: &Io) -> u64 {
+        0
+    }
+
+    fn bytes_moved(&self, _io: &Io) -> Bytes {
+        Bytes::ZERO
+    }
+
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
+    fn examples() -> Vec<Example> {
+        vec![Example::uniform(Self, &[&[3, 5]])]
+    }
+}

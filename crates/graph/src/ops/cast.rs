@@ -1,0 +1,50 @@
+//! The same values in another precision.
+
+use super::{Example, Io, Operand, Operation, operands};
+use crate::{DType, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// y = x, rounded to the nearest value of `to`, to the even one of two. x: floats of any shape -> y the same shape.
+/// Scratch: none. Errors: `ShapeMismatch` if x is not of floats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cast {
+    /// `F32`, `F16` or `Bf16`.
+    pub to: DType,
+}
+
+impl Operation for Cast {
+    fn name(&self) -> &'static str {
+        "cast"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x] = operands("cast", inputs)?;
+        if [x.dtype, self.to].iter().any(|dtype| matches!(dtype, DType::I32 | DType::U8)) {
+            let problem = format!("{:?} can't be made {:?}", x.dtype, self.to);
+            return Err(GraphError::ShapeMismatch { op: "cast", problem });
+        }
+        Ok(vec![x.with_dtype(self.to)])
+    }
+
+    fn flops(&self, _io: &Io) -> u64 {
+        0
+    }
+
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
+    fn examples() -> Vec<Example> {
+        let case = |from: DType, to, shape: &[usize]| {
+            let mut example = Example::uniform(Self { to }, &[shape]);
+            example.inputs[0].0.dtype = from;
+            example
+        };
+        vec![
+            case(DType::F32, DType::F16, &[3, 5]),
+            case(DType::F32, DType::Bf16, &[70_001]),
+            case(DType::F16, DType::F32, &[33]),
+            case(DType::Bf16, DType::F32, &[9, 8]),
+        ]
+    }
+}

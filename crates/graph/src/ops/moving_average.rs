@@ -1,0 +1,47 @@
+//! The exponential moving average of the weights.
+
+use super::{Access, Example, Fill, Io, Operand, Operation, expect_type, operands};
+use crate::{DType, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// average = decay · average + (1 - decay) · weight. weight: floats of any shape, factor: (1,), the update's
+/// -> average: the same shape, `F32`, updated in place. If the factor is not a number nothing is written: there was
+/// no update. Scratch: none. Source: Polyak & Juditsky 1992; with a decay, Tarvainen & Valpola 2017, eq. 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MovingAverage {
+    /// What is left of the average after an update, in (0, 1).
+    pub decay: f32,
+}
+
+impl Operation for MovingAverage {
+    fn name(&self) -> &'static str {
+        "moving_average"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [weight, factor] = operands("moving_average", inputs)?;
+        expect_type("moving_average", "factor", factor, &TensorType::f32(&[1]))?;
+        Ok(vec![weight.with_dtype(DType::F32)])
+    }
+
+    fn access(&self, _index: usize) -> Access {
+        Access::ReadWrite
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        3 * io.outputs[0].elements() as u64
+    }
+
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
+    fn examples() -> Vec<Example> {
+        let case = |dtype, shape: &[usize]| {
+            let mut example = Example::uniform(Self { decay: 0.9 }, &[shape, &[1]]).fill(1, Fill::Positive);
+            example.inputs[0].0.dtype = dtype;
+            example
+        };
+        vec![case(DType::F32, &[3, 5]), case(DType::Bf16, &[5000])]
+    }
+}

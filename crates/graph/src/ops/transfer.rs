@@ -1,0 +1,34 @@
+//! A copy from one memory to another.
+
+use super::{Example, Io, Operand, Operation, operands};
+use crate::{GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// y = x, where x and y lie in different memories: the device's and the host's. x: any type -> y the same.
+/// A device may go on while the bytes are on their way: whoever reads y waits for them, and x must stay until they are
+/// through, which [`AwaitTransfer`](super::AwaitTransfer) marks. Scratch: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer;
+
+impl Operation for Transfer {
+    fn name(&self) -> &'static str {
+        "transfer"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x] = operands("transfer", inputs)?;
+        Ok(vec![x.clone()])
+    }
+
+    fn flops(&self, _io: &Io) -> u64 {
+        0
+    }
+
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
+    fn examples() -> Vec<Example> {
+        vec![Example::uniform(Self, &[&[3, 5]]), Example::uniform(Self, &[&[70_001]])]
+    }
+}

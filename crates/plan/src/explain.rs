@@ -1,0 +1,77 @@
+//! Why a plan takes what it takes: the moment of its peak, and what is alive then.
+
+use crate::plan::{Plan, PlannedProgram, PlannedTensor};
+use graph::{Role, Space, Storage, TensorId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The moment at which the most bytes of the device are live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Moment {
+    /// The program.
+    pub program: String,
+    /// Index of the step in it.
+    pub step: usize,
+    /// The step's op.
+    pub op: String,
+    /// What it makes, by name.
+    pub makes: String,
+    /// What is alive, the largest first.
+    pub alive: Vec<Alive>,
+}
+
+/// Something that is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Alive {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The moment of a plan's peak, with the `most` largest tensors. None for a plan without steps.
+pub fn moment_of_peak(plan: &Plan, most: usize) -> Option<Moment> {
+    let program = plan.programs.iter().find(|p| p.peak_bytes == plan.peak_bytes)?;
+    let step = program.fullest_step.min(program.steps.len().checked_sub(1)?);
+    let now = &program.steps[step];
+    let mut alive = alive_at(plan, program, step)
+        .map(|t| Alive { name: t.name.clone(), role: t.role, bytes: t.region().bytes })
+        .collect::<Vec<_>>();
+    if let Some(scratch) = now.scratch {
+        alive.push(Alive { name: format!("scratch of {}", now.op.name()), role: Role::Scratch, bytes: scratch.bytes });
+    }
+    alive.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    alive.truncate(most);
+    Some(Moment {
+        program: program.name.clone(),
+        step,
+        op: now.op.name().to_owned(),
+        makes: now.outputs.first().map_or_else(String::new, |&id| plan[id].name.clone()),
+        alive,
+    })
+}
+
+fn alive_at<'p>(plan: &'p Plan, program: &'p PlannedProgram, step: usize) -> impl Iterator<Item = &'p PlannedTensor> {
+    let mut lives = BTreeMap::<TensorId, (usize, usize)>::new();
+    for id in program.ports.fed() {
+        lives.insert(id, (0, 0));
+    }
+    for (index, step) in program.steps.iter().enumerate() {
+        for &id in step.inputs.iter().chain(&step.outputs) {
+            lives.entry(id).or_insert((index, index)).1 = index;
+        }
+    }
+    let carries = lives.keys().any(|&id| plan[id].storage == Storage::Carried);
+    plan.tensors.iter().enumerate().filter_map(move |(index, tensor)| {
+        let alive = match tensor.storage {
+            Storage::Persistent => true,
+            Storage::Carried => carries,
+            Storage::Transient => {
+                lives.get(&TensorId(index as u32)).is_some_and(|&(first, last)| first <= step && step <= last)
+            }
+        };
+        (alive && tensor.space == Space::Device).then_some(tensor)
+    })
+}

@@ -1,0 +1,89 @@
+//! The moving average of the weights: kept by the update, and evaluated by a program of its own, into which each average
+//! comes just before it is used.
+
+use graph::ops::{Cast, MovingAverage};
+use graph::{Graph, Node, Op, Program, Role, Space, Storage, TensorId, TensorType};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A moving average that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Average {
+    /// What is left of it after an update, in (0, 1).
+    pub decay: f32,
+    /// The memory that it is kept in.
+    pub space: Space,
+}
+
+/// Name of the program that evaluates the averages.
+pub const EVALUATE_AVERAGE: &str = "evaluate_average";
+
+/// Adds averages to all parameters, to the update, and to evaluation.
+pub fn average(graph: &mut Graph, wanted: Average) {
+    let mut averages = HashMap::new();
+    for index in 0..graph.parameters.len() {
+        let weight = graph[graph.parameters[index].tensor].clone();
+        let name = format!("{}.average", weight.name);
+        let full = TensorType::f32(&weight.ty.shape);
+        let average = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
+        graph[average].space = wanted.space;
+        averages.insert(graph.parameters[index].tensor, average);
+        averages.insert(graph.parameters[index].master(), average);
+        if let Some(training) = &mut graph.parameters[index].training {
+            training.average = Some(average);
+        }
+    }
+    for program in &mut graph.programs {
+        let nodes = std::mem::take(&mut program.nodes);
+        for node in nodes {
+            let follows = matches!(node.op, Op::AdamW(_)).then(|| {
+                let (weight, factor) = (node.outputs[0], node.inputs[1]);
+                let op = MovingAverage { decay: wanted.decay }.into();
+                Node { op, inputs: vec![weight, factor], outputs: vec![averages[&weight]], ..node.clone() }
+            });
+            program.nodes.push(node);
+            program.nodes.extend(follows);
+        }
+    }
+    if let Some(evaluate) = graph.program("evaluate").cloned() {
+        let program = evaluate_averages(graph, evaluate, &averages);
+        graph.programs.push(program);
+    }
+}
+
+/// The program `evaluate` on tensors of its own, with averages in place of weights.
+fn evaluate_averages(graph: &mut Graph, evaluate: Program, averages: &HashMap<TensorId, TensorId>) -> Program {
+    let mut copies = HashMap::new();
+    let mut copy = |graph: &mut Graph, id: TensorId| {
+        *copies.entry(id).or_insert_with(|| {
+            let tensor = graph[id].clone();
+            graph.tensor(format!("{}/average", tensor.name), tensor.ty, tensor.role, tensor.storage)
+        })
+    };
+    let mut nodes = Vec::with_capacity(evaluate.nodes.len());
+    for mut node in evaluate.nodes {
+        let (block, pass) = (node.block, node.pass);
+        for input in &mut node.inputs {
+            let Some(&average) = averages.get(input) else {
+                *input = copy(graph, *input);
+                continue;
+            };
+            let (weight, full) = (graph[*input].clone(), graph[average].ty.dtype);
+            *input = average;
+            if weight.ty.dtype != full {
+                let op = Cast { to: weight.ty.dtype }.into();
+                *input = graph.tensor(format!("{}/average", weight.name), weight.ty, weight.role, Storage::Transient);
+                nodes.push(Node { op, inputs: vec![average], outputs: vec![*input], block, pass });
+            }
+        }
+        for output in &mut node.outputs {
+            *output = copy(graph, *output);
+        }
+        nodes.push(node);
+    }
+    let mut ports = evaluate.ports;
+    for port in [&mut ports.tokens, &mut ports.targets, &mut ports.loss].into_iter().flatten() {
+        *port = copy(graph, *port);
+    }
+    Program { name: EVALUATE_AVERAGE.to_owned(), nodes, ports }
+}

@@ -1,0 +1,109 @@
+//! The precision of weights, activations and matrix products.
+//!
+//! ```text
+//!   fp32         weight F32 ◄── adamw
+//!   bf16, fp16   weight half ◄── cast ◄── master F32 ◄── adamw
+//!   bf16-pure    weight Bf16 ◄── adamw, rounding at random
+//! ```
+//! Gradients of parameters, statistics of norms, sums and losses are in single precision always.
+
+use graph::ops::Cast;
+use graph::{DType, Graph, Node, Op, Pass, Role, Storage, TensorId};
+use serde::{Deserialize, Serialize};
+
+/// Precision of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// Everything in single precision.
+    #[default]
+    Fp32,
+    /// `Bf16`, with weights in single precision behind.
+    Bf16,
+    /// `F16`, with weights in single precision behind; gradients are scaled up on their way, by the loop.
+    Fp16,
+    /// `Bf16` and nothing behind.
+    Bf16Pure,
+}
+
+impl Precision {
+    /// Precision of weights and activations.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::Fp32 => DType::F32,
+            Self::Bf16 | Self::Bf16Pure => DType::Bf16,
+            Self::Fp16 => DType::F16,
+        }
+    }
+
+    /// Whether gradients need scaling to be representable.
+    pub const fn scales_gradients(self) -> bool {
+        matches!(self, Self::Fp16)
+    }
+}
+
+/// Rewrites a graph that was built in single precision.
+pub fn precision(graph: &mut Graph, precision: Precision) {
+    if precision == Precision::Fp32 {
+        return;
+    }
+    for index in 0..graph.parameters.len() {
+        let tensor = graph.parameters[index].tensor;
+        let full = graph[tensor].ty.clone();
+        graph[tensor].ty.dtype = precision.dtype();
+        let name = format!("{}.master", graph[tensor].name);
+        let keeps_master = precision != Precision::Bf16Pure;
+        if graph.parameters[index].training.is_some() && keeps_master {
+            let master = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
+            graph.parameters[index].training.as_mut().expect("just seen").master = Some(master);
+        }
+    }
+    for index in 0..graph.programs.len() {
+        let nodes = std::mem::take(&mut graph.programs[index].nodes);
+        let mut rewritten = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            rewrite(graph, node, precision, &mut rewritten);
+        }
+        if let Some(logits) = graph.programs[index].ports.logits {
+            let ty = graph[logits].ty.with_dtype(DType::F32);
+            let full = graph.tensor("logits", ty, Role::Staging, Storage::Transient);
+            rewritten.push(cast(DType::F32, logits, full, Pass::Forward));
+            graph.programs[index].ports.logits = Some(full);
+        }
+        graph.programs[index].nodes = rewritten;
+    }
+}
+
+fn cast(to: DType, from: TensorId, into: TensorId, pass: Pass) -> Node {
+    Node { op: Cast { to }.into(), inputs: vec![from], outputs: vec![into], block: None, pass }
+}
+
+fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &mut Vec<Node>) {
+    if let Op::AdamW(op) = &mut node.op {
+        let weight = node.outputs[0];
+        let owner = graph.parameters.iter().find(|p| p.tensor == weight).expect("a parameter is updated");
+        match owner.training.as_ref().and_then(|t| t.master) {
+            Some(master) => {
+                node.outputs[0] = master;
+                let pass = node.pass;
+                rewritten.push(node);
+                rewritten.push(cast(precision.dtype(), master, weight, pass));
+            }
+            None => {
+                op.weight = precision.dtype();
+                rewritten.push(node);
+            }
+        }
+        return;
+    }
+    let types = {
+        let inputs = node.inputs.iter().map(|&id| &graph[id].ty).collect::<Vec<_>>();
+        node.op.infer(&inputs).expect("an op that takes single precision takes half")
+    };
+    for (&output, ty) in node.outputs.iter().zip(types) {
+        if graph[output].storage != Storage::Persistent {
+            graph[output].ty = ty;
+        }
+    }
+    rewritten.push(node);
+}

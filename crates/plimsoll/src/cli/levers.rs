@@ -1,0 +1,208 @@
+//! The flags of the levers, which `train`, `plan` and `bench` share.
+
+use super::Failure;
+use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
+use ::plan::{Average, Level, LeverRequest, Precision, Recompute};
+use clap::{Args, ValueEnum};
+use graph::Space;
+use graph::ops::StateFormat;
+use serde_json::{Map, Value, json};
+use telemetry::available_memory;
+use units::Bytes;
+
+/// What makes a run fit, or faster. What is `auto` never changes the result.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Levers")]
+pub(super) struct LeverArgs {
+    /// What the backward pass computes anew instead of keeping it: `none`, `cheap` (norms, activations, dropout),
+    /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or the latter in so
+    /// many blocks
+    #[arg(long, value_name = "auto|LEVEL|N", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
+    recompute: AutoOr<RecomputeChoice>,
+    /// Part of the parameters, from 0 to 1, whose optimizer lives and works in host memory
+    #[arg(long, value_name = "auto|X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
+    optimizer_offload: AutoOr<f64>,
+    /// Host memory that may be used for it [default: all that is free]
+    #[arg(long, value_name = "SIZE")]
+    host_ram: Option<Bytes>,
+    /// Precision of weights and activations; `bf16-pure` keeps no weights in single precision behind
+    #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Fp32)]
+    pub(super) precision: PrecisionChoice,
+    /// How the optimizer's moments are kept between updates
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StateChoice::Fp32)]
+    optimizer_state: StateChoice,
+    /// Update each parameter as soon as its gradient is complete [auto: where nothing excludes it]
+    #[arg(long, value_name = "auto|on|off", value_enum, default_value_t = Switch::Auto)]
+    update_in_backward: Switch,
+    /// Rows of logits that the head holds at a time
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    head_chunk: AutoOr<usize>,
+    /// Rows of scores that attention holds at a time, on each thread
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    attention_rows: AutoOr<usize>,
+    /// Keep a moving average of the weights that keeps this part of itself in each step, such as 0.999
+    #[arg(long, value_name = "X", value_parser = decay)]
+    ema: Option<f32>,
+    /// Memory that the average is kept in
+    #[arg(long, value_name = "MEMORY", value_enum, default_value_t = SpaceChoice::Device)]
+    ema_space: SpaceChoice,
+}
+
+/// `--recompute`, where it is not `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RecomputeChoice {
+    Level(Level),
+    Blocks(usize),
+}
+
+fn recompute(text: &str) -> Result<RecomputeChoice, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "none" => Ok(RecomputeChoice::Level(Level::None)),
+        "cheap" => Ok(RecomputeChoice::Level(Level::Cheap)),
+        "attention" => Ok(RecomputeChoice::Level(Level::Attention)),
+        "block" | "blocks" | "full" => Ok(RecomputeChoice::Level(Level::Block)),
+        other => match positive_size(other) {
+            Ok(blocks) => Ok(RecomputeChoice::Blocks(blocks)),
+            Err(_) => Err("must be auto, none, cheap, attention, blocks, or a number of blocks".to_owned()),
+        },
+    }
+}
+
+impl std::fmt::Display for RecomputeChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Level(Level::None) => f.write_str("none"),
+            Self::Level(Level::Cheap) => f.write_str("cheap"),
+            Self::Level(Level::Attention) => f.write_str("attention"),
+            Self::Level(Level::Block) => f.write_str("blocks"),
+            Self::Blocks(blocks) => blocks.fmt(f),
+        }
+    }
+}
+
+fn decay(text: &str) -> Result<f32, String> {
+    match text.trim().parse::<f32>() {
+        Ok(decay) if decay > 0.0 && decay < 1.0 => Ok(decay),
+        _ => Err(format!("`{text}` must be above 0 and below 1")),
+    }
+}
+
+/// `--precision`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrecisionChoice {
+    /// Single precision.
+    Fp32,
+    /// Half precision with the range of single precision; single precision behind.
+    Bf16,
+    /// IEEE half precision with dynamic loss scaling; single precision behind.
+    Fp16,
+    /// bf16 alone, rounded at random.
+    Bf16Pure,
+}
+
+/// `--optimizer-state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StateChoice {
+    /// Single precision.
+    Fp32,
+    /// bf16, rounded at random.
+    Bf16,
+    /// A byte each, in blocks of 256 with a scale.
+    #[value(name = "8bit", alias = "8-bit", alias = "int8")]
+    EightBit,
+}
+
+/// `auto`, `on` or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// Where nothing excludes it.
+    Auto,
+    /// Always; refused where something excludes it.
+    #[value(alias = "true")]
+    On,
+    /// Never.
+    #[value(alias = "false")]
+    Off,
+}
+
+/// `--ema-space`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SpaceChoice {
+    /// The device's.
+    Device,
+    /// The machine's.
+    Host,
+}
+
+/// A value as it is written behind its flag.
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().expect("no choice is hidden").get_name().to_owned()
+}
+
+impl LeverArgs {
+    pub(super) fn request(&self) -> LeverRequest {
+        LeverRequest {
+            precision: match self.precision {
+                PrecisionChoice::Fp32 => Precision::Fp32,
+                PrecisionChoice::Bf16 => Precision::Bf16,
+                PrecisionChoice::Fp16 => Precision::Fp16,
+                PrecisionChoice::Bf16Pure => Precision::Bf16Pure,
+            },
+            optimizer_state: match self.optimizer_state {
+                StateChoice::Fp32 => None,
+                StateChoice::Bf16 => Some(StateFormat::Bf16),
+                StateChoice::EightBit => Some(StateFormat::Blockwise8),
+            },
+            average: self.ema.map(|decay| Average {
+                decay,
+                space: match self.ema_space {
+                    SpaceChoice::Device => Space::Device,
+                    SpaceChoice::Host => Space::Host,
+                },
+            }),
+            recompute: self.recompute.given().map(|choice| match choice {
+                RecomputeChoice::Level(level) => Recompute::all(level),
+                RecomputeChoice::Blocks(blocks) => Recompute { blocks, first: Level::Block, rest: Level::Cheap },
+            }),
+            optimizer_offload: self.optimizer_offload.given(),
+            update_in_backward: match self.update_in_backward {
+                Switch::Auto => None,
+                Switch::On => Some(true),
+                Switch::Off => Some(false),
+            },
+            head_chunk: self.head_chunk.given(),
+            attention_rows: self.attention_rows.given(),
+        }
+    }
+
+    /// Errors: the system does not say how much is free.
+    pub(super) fn host_budget(&self) -> Result<Bytes, Failure> {
+        let free = || {
+            let failure = Failure::bad_flag("this system does not say how much memory is free");
+            available_memory().ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
+        };
+        self.host_ram.map_or_else(free, Ok)
+    }
+
+    /// The flags as settings. What decides the order of sums is as it was resolved, so that a resumed run is the run.
+    pub(super) fn settings(&self, resolved: &::plan::Settings) -> Map<String, Value> {
+        let mut settings = json!({
+            "recompute": self.recompute.to_string(),
+            "optimizer_offload": self.optimizer_offload.to_string(),
+            "precision": name(&self.precision),
+            "optimizer_state": name(&self.optimizer_state),
+            "update_in_backward": name(&self.update_in_backward),
+            "head_chunk": resolved.head_chunk,
+            "attention_rows": resolved.levers.attention_rows,
+        });
+        let map = settings.as_object_mut().expect("an object literal");
+        if let Some(decay) = self.ema {
+            map.insert("ema".into(), json!(decay.to_string()));
+            map.insert("ema_space".into(), json!(name(&self.ema_space)));
+        }
+        if let Some(host_ram) = self.host_ram {
+            map.insert("host_ram".into(), json!(format!("{}b", host_ram.0)));
+        }
+        map.clone()
+    }
+}
