@@ -4,16 +4,69 @@
 mod support;
 
 use exec::reference::{RefCall, Value, run};
-use exec::{Call, Input, run_cpu_kernel};
+use exec::{Call, Input, Output, run_cpu_kernel};
 use graph::ops::{
     AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gelu, GeluGrad, GradNorm, HeadLoss,
-    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout,
+    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, StateFormat,
+    WeightLayout,
 };
 use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
+use half::{bf16, f16};
 use std::collections::HashSet;
 use support::{Noise, fill_value};
 
-const GUARD: f32 = 12345.678;
+/// What lies behind the end of whatever a kernel may write.
+const GUARD: u8 = 0xA5;
+const GUARD_BYTES: usize = 64;
+
+/// Bytes as an arena would align them.
+struct Aligned {
+    words: Vec<f64>,
+    bytes: usize,
+}
+
+impl Aligned {
+    /// So many bytes, all with the guard's value, and a guard behind them.
+    fn new(bytes: usize) -> Self {
+        let words = vec![f64::from_bits(u64::from_ne_bytes([GUARD; 8])); (bytes + GUARD_BYTES).div_ceil(8)];
+        Self { words, bytes }
+    }
+
+    fn of(dtype: DType, values: &[f32]) -> Self {
+        let mut aligned = Self::new(values.len() * dtype.size_bytes() as usize);
+        for (into, &value) in aligned.usable().chunks_exact_mut(dtype.size_bytes() as usize).zip(values) {
+            match dtype {
+                DType::F32 => into.copy_from_slice(&value.to_ne_bytes()),
+                DType::F16 => into.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
+                DType::Bf16 => into.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+                DType::U8 => into.copy_from_slice(&[value as u8]),
+                DType::I32 => panic!("integers are no results"),
+            }
+        }
+        aligned
+    }
+
+    fn usable(&mut self) -> &mut [u8] {
+        let bytes = self.bytes;
+        &mut bytemuck::cast_slice_mut::<f64, u8>(&mut self.words)[..bytes]
+    }
+
+    fn values(&mut self, dtype: DType) -> Vec<f32> {
+        let chunks = self.usable().chunks_exact(dtype.size_bytes() as usize);
+        let value = |bytes: &[u8]| match (dtype, bytes) {
+            (DType::F32, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
+            (DType::F16, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
+            (DType::Bf16, &[a, b]) => bf16::from_ne_bytes([a, b]).to_f32(),
+            (DType::U8, &[code]) => f32::from(code),
+            other => panic!("{other:?}"),
+        };
+        chunks.map(value).collect()
+    }
+
+    fn guard_is_whole(&self) -> bool {
+        bytemuck::cast_slice::<f64, u8>(&self.words)[self.bytes..].iter().all(|&byte| byte == GUARD)
+    }
+}
 
 /// Values of an example's operands and what its outputs hold beforehand.
 struct Filled {
@@ -53,33 +106,41 @@ impl Filled {
     /// By the fast kernel, on `threads` threads; `reused` is a pair of the op's `reuse` that is to share its memory.
     fn fast(&self, threads: usize, reused: Option<(usize, usize)>) -> Vec<Vec<f32>> {
         let target = Target { device: DeviceKind::Cpu, threads };
-        let scratch_bytes = self.example.op.scratch(&self.io(), &target).0 as usize;
-        // A guard behind each output and behind the scratch shows writes past their ends.
-        let mut outputs = self.state.iter().map(|s| [&s[..], &[GUARD; 16]].concat()).collect::<Vec<_>>();
-        // Doubles are laid over scratch, so it is aligned as the arena would align it.
-        let mut scratch = vec![f64::NAN; scratch_bytes.div_ceil(8) + 8];
+        let scratch_bytes = self.example.op.working_bytes(&self.io(), &target).0 as usize;
+        let types = self.outputs.iter().map(|ty| ty.dtype).collect::<Vec<_>>();
+        let mut outputs =
+            self.state.iter().zip(&types).map(|(state, dtype)| Aligned::of(*dtype, state)).collect::<Vec<_>>();
+        let mut scratch = Aligned::new(scratch_bytes);
         if let Some((from, to)) = reused {
             let Value::Float(values) = &self.inputs[from] else { panic!("only floats are reused") };
-            outputs[to][..values.len()].copy_from_slice(values);
+            outputs[to] = Aligned::of(types[to], values);
         }
-        let scratch_floats: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch);
-        let (usable, behind) = scratch_floats.split_at_mut(scratch_bytes / 4);
-        behind.fill(GUARD);
-        let inputs = self.inputs.iter().enumerate().map(|(index, value)| match value {
+        let mut raw = self
+            .inputs
+            .iter()
+            .zip(&self.example.inputs)
+            .map(|(value, (ty, _))| match value {
+                Value::Float(values) if ty.dtype != DType::F32 => Some(Aligned::of(ty.dtype, values)),
+                _ => None,
+            })
+            .collect::<Vec<_>>();
+        let inputs = self.inputs.iter().zip(&mut raw).enumerate().map(|(index, (value, raw))| match (value, raw) {
             _ if reused.is_some_and(|(from, _)| from == index) => Input::InOutput,
-            Value::Float(values) => Input::F32(values),
-            Value::Int(values) => Input::I32(values),
+            (_, Some(raw)) => Input::Raw(raw.usable()),
+            (Value::Float(values), None) => Input::F32(values),
+            (Value::Int(values), None) => Input::I32(values),
         });
         let call = Call {
             inputs: inputs.collect(),
             outputs: outputs
                 .iter_mut()
-                .map(|o| {
-                    let length = o.len() - 16;
-                    &mut o[..length]
+                .zip(&types)
+                .map(|(output, dtype)| match dtype {
+                    DType::F32 => Output::F32(bytemuck::cast_slice_mut(output.usable())),
+                    _ => Output::Raw(output.usable()),
                 })
                 .collect(),
-            scratch: usable,
+            scratch: bytemuck::cast_slice_mut(&mut scratch.usable()[..scratch_bytes / 4 * 4]),
             io: self.io(),
             scalars: &self.example.scalars,
             threads,
@@ -87,17 +148,21 @@ impl Filled {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
         pool.install(|| run_cpu_kernel(&self.example.op, call));
         let name = self.example.op.name();
-        assert!(behind.iter().all(|&x| x == GUARD), "{name} writes past its scratch");
-        for output in &mut outputs {
-            let guard = output.split_off(output.len() - 16);
-            assert!(guard.iter().all(|&x| x == GUARD), "{name} writes past an output");
-        }
-        outputs
+        assert!(scratch.guard_is_whole(), "{name} writes past its scratch");
+        assert!(outputs.iter().all(Aligned::guard_is_whole), "{name} writes past an output");
+        outputs.iter_mut().zip(&types).map(|(output, dtype)| output.values(*dtype)).collect()
     }
 }
 
-fn close(found: f32, expected: f64, scale: f64) -> bool {
-    (f64::from(found) - expected).abs() <= 2e-5 * scale || (found.is_nan() && expected.is_nan())
+/// How far from the reference a result may lie, beyond what single precision is off by: one code, or the distance to
+/// the next value of its precision, since the one may round up where the other rounds down, and some round at random.
+fn rounding(dtype: DType, expected: f64) -> f64 {
+    match dtype {
+        DType::F32 | DType::I32 => 0.0,
+        DType::F16 => 2f64.powi(-10) * expected.abs().max(2f64.powi(-14)),
+        DType::Bf16 => 2f64.powi(-7) * expected.abs(),
+        DType::U8 => 1.0,
+    }
 }
 
 fn check(example: &Example, noise: &mut Noise) {
@@ -106,8 +171,11 @@ fn check(example: &Example, noise: &mut Noise) {
     let plain = filled.fast(2, None);
     for (index, (found, expected)) in plain.iter().zip(&expected).enumerate() {
         let scale = 1.0 + expected.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        let dtype = filled.outputs[index].dtype;
         for (element, (&f, &e)) in found.iter().zip(expected).enumerate() {
-            assert!(close(f, e, scale), "{:?}: output {index}[{element}] is {f}, the reference says {e}", example);
+            let allowed = 2e-5 * scale + rounding(dtype, e);
+            let close = (f64::from(f) - e).abs() <= allowed || (f.is_nan() && e.is_nan());
+            assert!(close, "{example:?}: output {index}[{element}] is {f}, the reference says {e}");
         }
     }
     assert_eq!(bits(&plain), bits(&filled.fast(1, None)), "{:?}: other bits on one thread", example.op);
@@ -123,6 +191,21 @@ fn check(example: &Example, noise: &mut Noise) {
     }
 }
 
+/// The same case with as many operands in half precision as the op takes; none if it takes none.
+fn in_half(example: &Example, dtype: DType) -> Option<Example> {
+    let floats = (0..example.inputs.len()).filter(|&i| example.inputs[i].0.dtype == DType::F32).collect::<Vec<_>>();
+    let mut choices = (1..1u32 << floats.len().min(6)).collect::<Vec<_>>();
+    choices.sort_by_key(|choice| std::cmp::Reverse(choice.count_ones()));
+    choices.into_iter().find_map(|choice| {
+        let mut example = example.clone();
+        for (_, &index) in floats.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1) {
+            example.inputs[index].0.dtype = dtype;
+        }
+        let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
+        example.op.infer(&types).is_ok().then_some(example)
+    })
+}
+
 fn bits(outputs: &[Vec<f32>]) -> Vec<Vec<u32>> {
     outputs.iter().map(|o| o.iter().map(|x| x.to_bits()).collect()).collect()
 }
@@ -135,6 +218,26 @@ fn every_fast_kernel_equals_its_reference_on_the_examples() {
     for (seed, example) in examples.iter().enumerate() {
         check(example, &mut Noise::new(seed as u64));
     }
+}
+
+#[test]
+fn every_fast_kernel_equals_its_reference_in_half_precision() {
+    // What works in single precision whatever the run's.
+    let single = ["AdamW", "Cast", "GradClip", "GradNorm"];
+    let mut covered = HashSet::new();
+    for (seed, example) in Op::all_examples().iter().enumerate() {
+        for dtype in [DType::F16, DType::Bf16] {
+            if single.contains(&example.op.variant()) {
+                continue;
+            }
+            if let Some(half) = in_half(example, dtype) {
+                covered.insert(half.op.variant());
+                check(&half, &mut Noise::new(seed as u64));
+            }
+        }
+    }
+    let left_out = Op::VARIANTS.iter().filter(|v| !covered.contains(*v)).copied().collect::<Vec<_>>();
+    assert_eq!(left_out, single, "an op takes no half precision");
 }
 
 /// An example of random shape of each op whose kernel has more than one way to go.
@@ -172,6 +275,8 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         example.inputs[index].1 = fill;
         example
     };
+    let state = [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)];
+    let master = if noise.unit() < 0.5 { DType::F32 } else { DType::Bf16 };
     let x: &[usize] = &[b, t, c];
     let with_bias = |op: Op, shapes: &[&[usize]], extra: &[usize]| {
         case(op, &if bias { [shapes, &[extra]].concat() } else { shapes.to_vec() })
@@ -202,8 +307,12 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         case(GradNorm.into(), &[x, &weight, &[o]]),
         Example {
             state: Fill::Positive,
-            ..case(AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 }.into(), &[x, &[1]])
+            ..case(
+                AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1, weight: master, state, site: 1 }.into(),
+                &[x, &[1]],
+            )
         },
+        case(MovingAverage { decay: 0.99 }.into(), &[x, &[1]]),
     ]
 }
 
@@ -213,6 +322,10 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
         let mut noise = Noise::new(1000 + seed);
         for example in random_examples(&mut noise) {
             check(&example, &mut noise);
+            let dtype = if seed % 2 == 0 { DType::F16 } else { DType::Bf16 };
+            if let Some(half) = in_half(&example, dtype) {
+                check(&half, &mut noise);
+            }
         }
     }
 }

@@ -5,8 +5,12 @@ mod support;
 
 use exec::{Device, DeviceError, MemoryReport, NullDevice, run_program};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DeviceKind, Optimizer, Scalars, Storage, Target, TensorId, TrainShape, build_training};
-use plan::{Plan, Recompute, Region, Request, divisors, lay_out, recompute, search, validate};
+use graph::ops::StateFormat;
+use graph::{DeviceKind, Optimizer, Scalars, Space, Storage, Target, TensorId, TrainShape, build_training};
+use plan::{
+    Average, Level, LeverRequest, Levers, Plan, Precision, Recompute, Region, Request, divisors, lay_out, search,
+    validate,
+};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use support::Noise;
 use units::Bytes;
@@ -18,7 +22,7 @@ struct Case {
     optimizer: Optimizer,
     shape: TrainShape,
     accumulation: usize,
-    recompute: Recompute,
+    levers: Levers,
     target: Target,
 }
 
@@ -30,6 +34,27 @@ fn between(noise: &mut Noise, low: usize, high: usize) -> usize {
 /// `value` or nothing, by the toss of a coin.
 fn perhaps<T>(noise: &mut Noise, value: T) -> Option<T> {
     (noise.unit() < 0.5).then_some(value)
+}
+
+/// Levers that stand anywhere. Where parameters are to be updated in the backward pass, clipping is turned off.
+fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optimizer) -> Levers {
+    let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block];
+    let precision = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure][noise.below(4)];
+    let update_in_backward = one_micro_batch && !precision.scales_gradients() && noise.unit() < 0.5;
+    if update_in_backward {
+        optimizer.grad_clip = None;
+    }
+    let space = [Space::Device, Space::Host][noise.below(2)];
+    let fraction = noise.unit();
+    Levers {
+        attention_rows: [1, 4, 64][noise.below(3)],
+        precision,
+        optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
+        average: perhaps(noise, Average { decay: 0.9, space }),
+        recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(4)], rest: levels[noise.below(4)] },
+        update_in_backward,
+        optimizer_offload: [0.0, 0.5, 1.0, fraction][noise.below(4)],
+    }
 }
 
 impl Case {
@@ -64,10 +89,10 @@ impl Case {
             evaluates: noise.unit() < 0.5,
             sample_prefill: perhaps(noise, prefill),
         };
-        let optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
-        let recompute = perhaps(noise, Recompute::Cheap).unwrap_or(Recompute::None);
+        let mut optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
+        let levers = random_levers(noise, accumulation == 1, &mut optimizer);
         let target = Target { device: DeviceKind::Cpu, threads: between(noise, 1, 8) };
-        Self { model, optimizer, shape, accumulation, recompute, target }
+        Self { model, optimizer, shape, accumulation, levers, target }
     }
 
     fn model(&self) -> ModelConfig {
@@ -76,7 +101,7 @@ impl Case {
 
     fn plan(&self) -> Plan {
         let mut graph = build_training(&self.model(), &self.optimizer, &self.shape).expect("a sensible model");
-        recompute(&mut graph, self.recompute);
+        self.levers.pull(&mut graph).expect("levers that don't exclude each other");
         let global_batch = self.shape.micro_batch * self.accumulation;
         Plan {
             micro_batch: self.shape.micro_batch,
@@ -97,7 +122,17 @@ impl Case {
             seq_len: self.shape.seq_len,
             budget,
             target: self.target,
-            recompute: self.recompute,
+            host_budget: Bytes::gib(1),
+            levers: LeverRequest {
+                precision: self.levers.precision,
+                optimizer_state: Some(self.levers.optimizer_state),
+                average: self.levers.average,
+                recompute: Some(self.levers.recompute),
+                optimizer_offload: Some(self.levers.optimizer_offload),
+                update_in_backward: None,
+                head_chunk: Some(self.shape.head_chunk),
+                attention_rows: Some(self.levers.attention_rows),
+            },
             evaluates: self.shape.evaluates,
             sample_prefill: self.shape.sample_prefill,
         }
@@ -112,7 +147,7 @@ fn rehearse(plan: &Plan) -> Result<MemoryReport, DeviceError> {
         device.write(plan, id, &[])?;
     }
     let step: &[_] = &[("micro_step", 1), ("micro_step_add", plan.accumulation - 1), ("update", 1)];
-    let between_steps: &[_] = &[("evaluate", 1), ("prefill", 1), ("sample", 3)];
+    let between_steps: &[_] = &[("evaluate", 1), ("evaluate_average", 1), ("prefill", 1), ("sample", 3)];
     for phase in [step, between_steps, step] {
         for &(program, times) in phase.iter().filter(|(program, _)| plan.program(program).is_some()) {
             (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;
@@ -139,7 +174,13 @@ fn tensors(plan: &Plan, storage: Storage) -> impl Iterator<Item = TensorId> {
 fn assert_exact(plan: &Plan, about: &dyn std::fmt::Debug) {
     assert_eq!(validate(plan), Ok(()), "{about:?}");
     let measured = rehearse(plan).unwrap_or_else(|error| panic!("{error}: {about:?}"));
-    let planned = MemoryReport { reserved_bytes: plan.peak_bytes, high_water_bytes: plan.peak_bytes, allocations: 1 };
+    let planned = MemoryReport {
+        reserved_bytes: plan.peak_bytes,
+        high_water_bytes: plan.peak_bytes,
+        host_reserved_bytes: plan.host_bytes,
+        host_high_water_bytes: plan.host_bytes,
+        allocations: 1,
+    };
     assert_eq!(measured, planned, "{about:?}");
 }
 
@@ -152,7 +193,8 @@ fn invariant_3_exact_ten_thousand_random_plans_measure_what_was_planned() {
 }
 /// Budgets that mean something for a run: around what each micro-batch needs, to the byte, and anything in between.
 fn random_budget(peaks: &[(usize, Bytes)], noise: &mut Noise) -> Bytes {
-    let (low, high) = (peaks[0].1, peaks[peaks.len() - 1].1);
+    let sizes = || peaks.iter().map(|(_, peak)| *peak);
+    let (low, high) = (sizes().min().expect("a peak"), sizes().max().expect("a peak"));
     let exact = peaks[noise.below(peaks.len())].1;
     let between = Bytes((low.0 as f64 * 0.9 + noise.unit() * (high.0 as f64 * 1.1 - low.0 as f64 * 0.9)) as u64);
     [exact, exact - Bytes(1), between][noise.below(3)]
@@ -180,8 +222,9 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 assert_exact(&found.plan, &about);
             }
             (Err(misfit), None) => {
-                assert_eq!((misfit.plan.micro_batch, misfit.plan.peak()), peaks[0], "{about:?}");
-                assert_eq!(misfit.short, peaks[0].1 - budget, "{about:?}");
+                // The smallest need not be that of one sample: a whole batch at once keeps no gradients.
+                let least = peaks.iter().map(|(_, peak)| *peak).min().expect("one divides everything");
+                assert_eq!((misfit.plan.peak(), misfit.short), (least, least - budget), "{about:?}");
                 assert!(misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}: {about:?}", misfit.nearest);
                 let enough = search(&case.request(budget + misfit.short)).expect("a sensible request");
                 assert_exact(&enough.expect("what was short is there now").plan, &about);
@@ -191,12 +234,13 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
     });
 }
 
-/// A plan that has everything: accumulation, evaluation, sampling, dropout.
-fn whole_plan() -> Plan {
+/// A plan that has everything: accumulation, evaluation, sampling, dropout, and a part of the optimizer on the host.
+fn whole_plan(offload: f64) -> Plan {
     let mut case = Case::random(&mut Noise::new(0));
     case.model = Gpt2Config { n_layer: 2, n_embd: 32, n_head: 2, vocab_size: 50, n_positions: 16, ..case.model };
     case.shape = TrainShape { seq_len: 16, micro_batch: 2, evaluates: true, sample_prefill: Some(8), ..case.shape };
     (case.shape.accumulates, case.accumulation) = (true, 2);
+    case.levers = Levers { optimizer_offload: offload, ..Levers::default() };
     case.plan()
 }
 
@@ -243,9 +287,38 @@ fn every_kind_of_damage_stops_the_null_device() {
         ("a step in the middle that was dropped", |p| drop(p.programs[0].steps.remove(4))),
         ("steps in the wrong order", |p| p.programs[0].steps.swap(3, 4)),
     ];
-    assert_exact(&whole_plan(), &"undamaged");
+    assert_exact(&whole_plan(0.0), &"undamaged");
     for (kind, damage) in kinds {
-        let mut plan = whole_plan();
+        let mut plan = whole_plan(0.0);
+        damage(&mut plan);
+        let result = rehearse(&plan);
+        assert!(matches!(result, Err(DeviceError::BadStep { .. })), "{kind}: {result:?}");
+        assert!(validate(&plan).is_err(), "{kind} is valid");
+    }
+}
+
+#[test]
+fn damage_in_the_host_s_arena_stops_the_null_device_too() {
+    let grad = "transformer.wte.weight.grad";
+    let kinds: &[(&str, Damage)] = &[
+        ("a moment on another", |p| {
+            lay_over(p, "transformer.wte.weight.exp_avg", "transformer.wte.weight.exp_avg_sq");
+        }),
+        ("a gradient on the weights behind", |p| {
+            lay_over(p, "transformer.wte.weight.grad", "transformer.wte.weight.master");
+        }),
+        ("an arena that is one byte short", |p| p.host_bytes -= 1),
+        ("a gradient that is sent to nowhere", |p| {
+            let grad = TensorId(tensor(p, "transformer.wte.weight.grad") as u32);
+            let sends = |s: &plan::Step| s.outputs.contains(&grad);
+            p.programs[0].steps.retain(|s| !sends(s));
+            p.tensors[grad.index()].storage = Storage::Transient;
+        }),
+    ];
+    assert_exact(&whole_plan(1.0), &"undamaged");
+    assert!(whole_plan(1.0).tensors[tensor(&whole_plan(1.0), grad)].space == Space::Host);
+    for (kind, damage) in kinds {
+        let mut plan = whole_plan(1.0);
         damage(&mut plan);
         let result = rehearse(&plan);
         assert!(matches!(result, Err(DeviceError::BadStep { .. })), "{kind}: {result:?}");

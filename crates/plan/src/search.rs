@@ -102,8 +102,24 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
     };
     for offload in offloads {
         let mut candidates = Vec::new();
+        let mut too_large = false;
         for micro_batch in micro_batches(request) {
-            for settings in settings(request, micro_batch, offload) {
+            // A whole batch at once is another matter, since it keeps no gradients from one micro-batch to the next.
+            if too_large && micro_batch < request.global_batch {
+                continue;
+            }
+            let mut settings = settings(request, micro_batch, offload);
+            // The last of them takes the least. If even that does not fit, nor will a larger micro-batch.
+            let least = candidate(request, settings.pop().expect("a request has at least one configuration"))?;
+            tried += 1;
+            let plan = plan_candidate(request, &least);
+            if !fits(request, &plan) {
+                keep_smaller(request, &mut smallest, plan);
+                too_large = true;
+                continue;
+            }
+            candidates.push(least);
+            for settings in settings {
                 candidates.push(candidate(request, settings)?);
             }
         }
@@ -113,10 +129,6 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
             let plan = plan_candidate(request, &candidate);
             if fits(request, &plan) {
                 return found(request, candidate, plan, tried).map(Ok);
-            }
-            let over = |plan: &Plan| plan.peak_bytes.saturating_sub(request.budget.0);
-            if smallest.as_ref().is_none_or(|s| (over(&plan), plan.host_bytes) < (over(s), s.host_bytes)) {
-                smallest = Some(plan);
             }
         }
     }
@@ -175,6 +187,14 @@ fn micro_batches(request: &Request) -> Vec<usize> {
     // From the smallest on, and the largest too.
     let last = all.len() - 1;
     all.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, d)| d).collect()
+}
+
+/// Keeps the smaller of two plans that don't fit.
+fn keep_smaller(request: &Request, smallest: &mut Option<Plan>, plan: Plan) {
+    let over = |plan: &Plan| (plan.peak_bytes.saturating_sub(request.budget.0), plan.host_bytes);
+    if smallest.as_ref().is_none_or(|s| over(&plan) < over(s)) {
+        *smallest = Some(plan);
+    }
 }
 
 /// What a request leaves open for a micro-batch: levels of recomputation, and sizes of scratch.

@@ -2,7 +2,7 @@
 
 use graph::models::ModelConfig;
 use graph::{DeviceKind, Optimizer, Target};
-use plan::{Found, Plan, PlanError, PlanViolation, Recompute, Request, search, validate};
+use plan::{Found, Level, LeverRequest, Plan, PlanError, PlanViolation, Recompute, Request, search, validate};
 use units::Bytes;
 
 fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget: Bytes) -> Request {
@@ -15,7 +15,8 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
         micro_batch,
         budget,
         target: Target { device: DeviceKind::Cpu, threads: 2 },
-        recompute: Recompute::Cheap,
+        host_budget: Bytes::gib(100),
+        levers: LeverRequest { recompute: Some(Recompute::all(Level::Cheap)), ..LeverRequest::default() },
         evaluates: true,
         sample_prefill: Some(32),
     }

@@ -131,17 +131,17 @@ fn tokenizers() {
 fn budgets() {
     let sandbox = sandbox();
     let short = [
-        "tiny needs 1",
+        "tiny needs 7",
         "KiB with a micro-batch of 1 and sequences of 16",
-        "the budget is 100 KiB (short ",
+        "the budget is 60.0 KiB (short ",
         "` would do",
     ];
     check_train(
         &sandbox,
         &[
-            ("--vram 100KiB", DOES_NOT_FIT, &short),
+            ("--vram 60KiB", DOES_NOT_FIT, &short),
             (
-                "--vram 230KiB --micro-batch 4",
+                "--vram 180KiB --micro-batch 4 --recompute cheap --optimizer-offload 0",
                 DOES_NOT_FIT,
                 &["micro-batch of 4", "`--micro-batch 2` fits in", "` would do"],
             ),
@@ -160,8 +160,8 @@ fn budgets() {
     check(
         &sandbox,
         &[
-            ("plan --model gpt2 --vram 1", DOES_NOT_FIT, &["gpt2 needs", "(short ", "`--model nano", "` would do"]),
-            ("bench --model gpt2 --vram 1", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
+            ("plan --model gpt2 --vram 0.5", DOES_NOT_FIT, &["gpt2 needs", "(short ", "`--model nano", "` would do"]),
+            ("bench --model gpt2 --vram 0.4", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
             ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
         ],
     );
@@ -282,7 +282,24 @@ fn numbers() {
             ("--eval-every -1", USAGE, &["is not a whole count"]),
             ("--seed -1", USAGE, &["`-1` is not a whole number from 0 to 18446744073709551615"]),
             ("--seed 18446744073709551616", USAGE, &["is not a whole number"]),
-            ("--recompute everything", USAGE, &["[possible values: none, cheap"]),
+            ("--recompute 0", USAGE, &["must be auto, none"]),
+            ("--optimizer-offload 1.5", USAGE, &["`1.5` must be from 0 to 1"]),
+            ("--optimizer-offload some", USAGE, &["`some` is not a number"]),
+            ("--host-ram lots", USAGE, &["`lots` is not a size"]),
+            ("--precision fp8", USAGE, &["[possible values: fp32, bf16, fp16, bf16-pure]"]),
+            ("--optimizer-state 4bit", USAGE, &["[possible values: fp32, bf16, 8bit]"]),
+            (
+                "--update-in-backward on --micro-batch 4",
+                USAGE,
+                &["excluded: clipping needs the norm", "`--update-in-backward auto`"],
+            ),
+            ("--update-in-backward on --micro-batch 2", USAGE, &["excluded: a step has several micro-batches"]),
+            ("--head-chunk 0", USAGE, &["must be at least 1"]),
+            ("--attention-rows -1", USAGE, &["`-1` is not a whole count"]),
+            ("--ema 1", USAGE, &["`1` must be above 0 and below 1"]),
+            ("--ema-space disk", USAGE, &["[possible values: device, host]"]),
+            ("--loss-scale 3", USAGE, &["3 is not a power of two"]),
+            ("--recompute everything", USAGE, &["must be auto, none, cheap, attention, blocks, or a number of blocks"]),
         ],
     );
     check(
@@ -353,8 +370,9 @@ fn files_of_settings() {
         (b"lr: 1\nlearning_rate: 2", USAGE, &["`learning_rate` is set twice"]),
         (b"seed: 1\nseed: 2", USAGE, &["duplicate", in_the_file]),
         (b"epochs: 1\nduration: 5m", USAGE, &["cannot be used with", in_the_file]),
-        (b"bf16: true", USAGE, &["`bf16: true` is not built; only `false` is"]),
-        (b"optim: sgd", USAGE, &["only `adamw` is"]),
+        (b"bf16: maybe", USAGE, &["`bf16: \"maybe\"` is not built; known here: `true`, `false`"]),
+        (b"optim: adafactor", USAGE, &["known here: `adamw`"]),
+        (b"optim: sgd", USAGE, &["`optim: \"sgd\"` is not built", "`adamw_8bit`"]),
         (b"model: [", USAGE, &["not valid YAML", "line 1", in_the_file]),
         (b"model: 'tiny", USAGE, &["not valid YAML", in_the_file]),
         (b"- model\n- tiny", USAGE, &["not valid YAML", in_the_file]),

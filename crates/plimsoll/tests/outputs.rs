@@ -64,11 +64,21 @@ fn plan_as_json() {
             breakdown.unused_bytes: count
             breakdown.weights_bytes: count
             fits: bool
+            host_short_by_bytes: count
+            levers[].added_time: number
+            levers[].host_bytes: count
+            levers[].name: text
+            levers[].note: null
+            levers[].note: text
+            levers[].on: bool
+            levers[].saved_bytes: count
+            levers[].setting: text
             milliseconds: number
             model.name: text
             model.parameters: count
             next_larger.micro_batch: count
             next_larger.peak_bytes: count
+            peak_moment: null
             plan.accumulation: count
             plan.budget_bytes: count
             plan.global_batch: count
@@ -86,7 +96,7 @@ fn plan_as_json() {
     assert!(plan["plan"]["lower_bound_bytes"].as_u64() <= plan["plan"]["peak_bytes"].as_u64());
     assert_eq!(plan["plan"]["accumulation"], 4);
 
-    let said = sandbox.run("plan --model gpt2 --vram 1 --json");
+    let said = sandbox.run("plan --model gpt2 --vram 0.5 --json");
     assert_eq!((said.code, said.stderr.as_str()), (Some(3), ""));
     let misfit = said.json();
     assert_eq!(misfit["fits"], false);
@@ -107,6 +117,7 @@ fn invariant_3_exact_bench_as_json() {
         expect![[r#"
             loss: number
             measured.device_allocations_after_first_step: count
+            measured.host_bytes: count
             measured.peak_bytes: count
             measured.peak_rss_bytes: count
             measured.step_ms_min: number
@@ -155,10 +166,12 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
     check_shape(
         &report,
         expect![[r#"
+            eval[].average_loss: null
             eval[].loss: number
             eval[].step: count
             losses[]: number
             measured.device_allocations_after_first_step: count
+            measured.host_bytes: count
             measured.peak_bytes: count
             measured.peak_rss_bytes: count
             measured.step_ms_min: number
@@ -253,18 +266,31 @@ fn the_plan_as_a_table() {
         ┌──────────────────────────────────────────────────────────┐
         │ at the peak           size           bytes   of the peak │
         ╞══════════════════════════════════════════════════════════╡
-        │ weights            475 MiB     497,759,232        13.9 % │
-        │ gradients          475 MiB     497,759,232        13.9 % │
-        │ optimizer state    949 MiB     995,518,464        27.7 % │
-        │ activations       1.44 GiB   1,550,876,672        43.2 % │
-        │ scratch           49.1 MiB      51,464,192         1.4 % │
+        │ weights            475 MiB     497,759,232        12.0 % │
+        │ gradients          147 MiB     154,389,504         3.7 % │
+        │ optimizer state    949 MiB     995,518,464        24.0 % │
+        │ activations       2.29 GiB   2,456,846,336        59.1 % │
+        │ scratch           49.1 MiB      51,464,192         1.2 % │
         │ staging           32.8 KiB          33,536         0.0 % │
         │ unused                 0 B               0         0.0 % │
-        │ peak              3.35 GiB   3,593,411,328       100.0 % │
-        │ lower bound       3.35 GiB   3,593,411,073       100.0 % │
+        │ peak              3.87 GiB   4,156,011,264       100.0 % │
+        │ lower bound       3.87 GiB   4,156,011,009       100.0 % │
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
+        ┌───────────────────────────────────────────────────────────────────────┐
+        │ lever                      setting              saves   host     time │
+        ╞═══════════════════════════════════════════════════════════════════════╡
+        │ recompute            off   -                        -      -        - │
+        │ optimizer offload    off   -                        -      -        - │
+        │ precision            off   -                        -      -        - │
+        │ optimizer state      off   -                        -      -        - │
+        │ update in backward   off   -                        -      -        - │
+        │ head chunk           on    256 of 4096 rows   736 MiB      -   +0.0 % │
+        │ attention rows       on    64 of 1024               -      -   +0.0 % │
+        │ moving average       off   -                        -      -        - │
+        └───────────────────────────────────────────────────────────────────────┘
+        update in backward is off: clipping needs the norm of all gradients before the first update
     "#]]
     .assert_eq(said.stdout_text());
     assert!(said.stdout_text().lines().all(|line| line.chars().count() < 100));
@@ -273,14 +299,14 @@ fn the_plan_as_a_table() {
 #[test]
 fn a_misfit_and_its_ways_out() {
     let sandbox = Sandbox::new();
-    let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --threads 2");
+    let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --recompute none --optimizer-offload 0 --threads 2");
     assert_eq!((said.code, said.stdout_text()), (Some(3), ""));
     expect![[r#"
-        error: gpt2 needs 3.35 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 355 MiB)
-        hint: `--micro-batch 2` fits in 2.62 GiB
-        hint: `--seq-len 512 --micro-batch 1` fits in 2.08 GiB
-        hint: `--model nano --micro-batch 1` fits in 183 MiB
-        hint: `--vram 3.35` would do
+        error: gpt2 needs 3.83 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 845 MiB)
+        hint: `--micro-batch 1` fits in 2.43 GiB
+        hint: `--recompute blocks` fits in 2.03 GiB
+        hint: `--optimizer-offload 1` fits in 2.90 GiB
+        hint: `--vram 3.83` would do
     "#]]
     .assert_eq(&said.stderr);
 }
@@ -290,12 +316,14 @@ fn a_misfit_and_its_ways_out() {
 fn ways_out_of_a_misfit_are_true() {
     let sandbox = Sandbox::new();
     for flags in [
-        "--model gpt2 --vram 3 --global-batch 4 --micro-batch 4",
-        "--model gpt2 --vram 2100MiB --global-batch 8",
-        "--model gpt2-xl --vram 12 --global-batch 6 --micro-batch 6",
+        "--model gpt2 --vram 3 --global-batch 4 --micro-batch 4 --recompute none --optimizer-offload 0",
+        "--model gpt2 --vram 1000MiB --global-batch 8 --optimizer-offload 0",
+        "--model gpt2 --vram 600MiB --global-batch 8",
+        "--model gpt2-xl --vram 12 --global-batch 6 --micro-batch 6 --optimizer-offload 0",
         "--model gpt2-medium --vram 1 --seq-len 300",
-        "--model nano --vram 12MiB --global-batch 12",
-        "--model tiny --vram 200KiB --global-batch 4 --micro-batch 4",
+        "--model nano --vram 4MiB --global-batch 12",
+        "--model tiny --vram 150KiB --global-batch 4 --micro-batch 4 --recompute cheap --optimizer-offload 0",
+        "--model gpt2-large --vram 6 --host-ram 1 --global-batch 4",
     ] {
         let said = sandbox.run(&format!("plan {flags}"));
         assert_eq!(said.code, Some(3), "{flags}: {}", said.stdout_text());
@@ -324,10 +352,15 @@ fn help_names_the_flags() {
             "train",
             "--data --tokenizer --model --init --vram --vram-auto --vram-margin --seq-len --global-batch --micro-batch \
              --max-steps --epochs --duration --learning-rate --warmup-steps --weight-decay --grad-clip --dropout --seed \
-             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --config --runs-dir --cache-dir \
+             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --recompute --optimizer-offload --host-ram --precision \
+             --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
              --json",
         ),
-        ("plan", "--model --vram --seq-len --global-batch --micro-batch --threads --json"),
+        (
+            "plan",
+            "--model --vram --seq-len --global-batch --micro-batch --threads --recompute --optimizer-offload --host-ram \
+             --precision --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --explain --json",
+        ),
         (
             "bench",
             "--model --vram --layers --hidden --heads --vocab-size --bias --seq-len --micro-batch --steps --json",

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn event(step: u64) -> Event {
-        Event::Evaluated { step, loss: 1.5, tokens: 10 }
+        Event::Evaluated { step, loss: 1.5, average_loss: None, tokens: 10 }
     }
 
     #[test]

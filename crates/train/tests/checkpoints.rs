@@ -253,6 +253,8 @@ proptest! {
     #[test]
     fn a_state_survives_whatever_its_seconds(seconds in prop::num::f64::POSITIVE, step in any::<u64>()) {
         let state = State {
+            updates: 1,
+            loss_scale: None,
             version: State::VERSION,
             step,
             samples_seen: step,

@@ -5,8 +5,8 @@ mod support;
 
 use exec::reference::{Value, interpret};
 use graph::models::Gpt2Config;
-use graph::{DType, Graph, Role, Scalars, Storage, TensorId, TrainShape};
-use plan::Recompute;
+use graph::{DType, Graph, Optimizer, Role, Scalars, Storage, TensorId, TrainShape};
+use plan::{Level, Levers, Recompute};
 use safetensors::SafeTensors;
 use std::collections::HashMap;
 use support::{assert_close, plan_training};
@@ -149,23 +149,25 @@ impl Machine for Reference {
     }
 }
 
-fn fast(level: Recompute) -> Fast {
+fn fast(level: Level) -> Fast {
     let shape = TrainShape {
         micro_batch: B,
         seq_len: T,
-        accumulates: false,
+        // Gradients stay until the update, where they can be read.
+        accumulates: true,
         head_chunk: 7,
         evaluates: true,
         sample_prefill: Some(PREFILL),
     };
-    let (graph, plan) = plan_training(&model(), &shape, level, B, 2);
+    let levers = Levers { recompute: Recompute::all(level), ..Levers::default() };
+    let (graph, plan) = plan_training(&model(), &shape, &Optimizer::default(), &levers, B, 2);
     let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
     Fast { graph, engine }
 }
 
 /// Every machine, with PyTorch's weights and with zeros for everything else that stays.
 fn machines(golden: &Golden) -> Vec<(&'static str, Box<dyn Machine>)> {
-    let (kept, again) = (fast(Recompute::None), fast(Recompute::Cheap));
+    let (kept, again) = (fast(Level::None), fast(Level::Block));
     let reference = Reference { graph: again.graph.clone(), values: HashMap::new() };
     let mut machines: Vec<(_, Box<dyn Machine>)> =
         vec![("fast", Box::new(kept)), ("fast, recomputing", Box::new(again)), ("reference", Box::new(reference))];
@@ -231,7 +233,7 @@ fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
     let golden = Golden::read();
     let tokens = golden.ints("tokens")[..T].iter().map(|&id| id as u32).collect::<Vec<_>>();
     for cuts in [vec![], vec![1], vec![2, 3], vec![5], vec![6, 8], (1..T).collect()] {
-        let mut fast = fast(Recompute::Cheap);
+        let mut fast = fast(Level::Cheap);
         fill(&mut fast, &golden);
         let mut writer = Writer::new(&mut fast.engine);
         let mut done = 0;
@@ -256,7 +258,7 @@ fn every_gradient_is_pytorchs() {
             let weight = &graph[parameter.tensor].name;
             let expected = golden.doubles(&format!("grad.{weight}"));
             let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-            let [gradient, ..] = parameter.training.expect("every parameter is trained");
+            let gradient = parameter.training.as_ref().expect("every parameter is trained").gradient;
             assert_close(&format!("{name}, {weight}"), &machine.read(gradient), &expected, GRADIENTS * largest);
         }
     }
@@ -271,7 +273,7 @@ fn ten_steps_of_adamw_are_pytorchs() {
         for step in 0..STEPS {
             let evaluated = loss_of_batch(machine.as_mut(), &golden, "evaluate");
             let trained = loss_of_batch(machine.as_mut(), &golden, "micro_step");
-            machine.run("update", &Scalars { step: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() });
+            machine.run("update", &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() });
             let norm = machine.graph().program("update").and_then(|p| p.ports.grad_norm).expect("a norm is given");
             let norm = machine.read(norm)[0];
             let relative = |what, found: f64, expected: f64| {

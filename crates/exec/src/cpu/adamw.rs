@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn rounding_at_random_is_exact_on_average() {
-        for value in [1.0f32, 1.001, -3.1415927, 1e-30, 0.0, -2.5e-3, 7.77e20] {
+        for value in [1.0f32, 1.001, -3.1234567, 1e-30, 0.0, -2.5e-3, 7.77e20] {
             let total: f64 = (0..=u16::MAX).map(|r| bf16::from_bits(round_at_random(value, r)).to_f64()).sum();
             let mean = total / 65536.0;
             assert!((mean - f64::from(value)).abs() <= 1e-6 * f64::from(value.abs()), "{value}: {mean}");

@@ -3,7 +3,7 @@
 
 use exec::philox;
 use exec::reference::{Real, Value, filled};
-use graph::{Fill, TensorType};
+use graph::{DType, Fill, TensorType};
 
 /// The ops whose gradient is taken; all others must refuse.
 pub const DIFFERENTIABLE: &[&str] =
@@ -36,11 +36,22 @@ impl Noise {
     }
 }
 
-/// Fills a tensor as an example asks. Floats are rounded to single precision, so that both precisions see the same.
+/// The value that a tensor of this precision holds.
+fn rounded(dtype: DType, value: f32) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_f32(value).to_f64(),
+        DType::Bf16 => half::bf16::from_f32(value).to_f64(),
+        _ => f64::from(value),
+    }
+}
+
+/// Fills a tensor as an example asks. Floats are rounded to the tensor's precision, so that all who compute with them
+/// see the same; codes are any bytes.
 pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Value<F> {
     filled(ty, |_| match fill {
-        Fill::Uniform => f64::from((2.0 * noise.unit() - 1.0) as f32),
-        Fill::Positive => f64::from((0.5 + noise.unit()) as f32),
+        _ if ty.dtype == DType::U8 => noise.below(256) as f64,
+        Fill::Uniform => rounded(ty.dtype, (2.0 * noise.unit() - 1.0) as f32),
+        Fill::Positive => rounded(ty.dtype, (0.5 + noise.unit()) as f32),
         Fill::Index(n) => noise.below(n as usize) as f64,
         Fill::Target(n) => noise.below(n as usize + 1) as f64 - 1.0,
     })

@@ -1,7 +1,7 @@
 //! The Euclidean norm of all gradients taken together.
 
-use super::{Example, Io, Operation, Target};
-use crate::{GraphError, TensorType};
+use super::{Example, Io, Operation, Target, expect_type};
+use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -23,6 +23,9 @@ impl Operation for GradNorm {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         if inputs.is_empty() {
             return Err(GraphError::ShapeMismatch { op: "grad_norm", problem: "takes at least one operand".into() });
+        }
+        for gradient in inputs {
+            expect_type("grad_norm", "gradient", gradient, &gradient.with_dtype(DType::F32))?;
         }
         Ok(vec![TensorType::f32(&[1])])
     }

@@ -21,7 +21,7 @@ pub use optimizer_state::optimizer_state;
 pub use precision::{Precision, precision};
 pub use recompute::{Level, Recompute, recompute};
 pub use settle::settle;
-pub use update_in_backward::{update_in_backward, update_in_backward_excluded};
+pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 
 use graph::Graph;
 use graph::ops::{ATTENTION_ROWS, StateFormat};
@@ -82,11 +82,12 @@ impl Levers {
         }
         // Copies of nodes read weights, so they must be there before updates are put behind the last reader.
         recompute(graph, self.recompute);
-        if self.update_in_backward {
-            if let Some(excluded) = update_in_backward_excluded(graph, self.precision) {
-                return Err(excluded);
-            }
-            update_in_backward(graph);
+        let excluded = update_in_backward_excluded(graph, self.precision).filter(|_| self.update_in_backward);
+        join_update(graph);
+        match excluded {
+            Some(excluded) => return Err(excluded),
+            None if self.update_in_backward => update_in_backward(graph),
+            None => {}
         }
         offload(graph, self.optimizer_offload);
         settle(graph);

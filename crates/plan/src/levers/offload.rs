@@ -9,50 +9,60 @@
 
 use graph::ops::Transfer;
 use graph::{Graph, Node, Op, Role, Space, Storage, TensorId};
+use std::collections::HashMap;
 
 /// Moves the optimizer of the first parameters, so many that they hold at least `fraction` of all elements, to the
 /// host. The nodes' operands are then in two memories; `settle` puts the transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
     let wanted = fraction * graph.parameter_count() as f64;
     let mut moved = 0.0;
+    // Weights that had no master behind them, and the one that they get.
+    let mut masters = HashMap::new();
     for index in 0..graph.parameters.len() {
         if moved >= wanted {
-            return;
+            break;
         }
-        moved += graph[graph.parameters[index].tensor].ty.elements() as f64;
-        move_parameter(graph, index);
+        let weight = graph.parameters[index].tensor;
+        moved += graph[weight].ty.elements() as f64;
+        let Some(mut training) = graph.parameters[index].training.clone() else { continue };
+        let master = *training.master.get_or_insert_with(|| {
+            let copy = graph[weight].clone();
+            let master = graph.tensor(format!("{}.master", copy.name), copy.ty, Role::Optimizer, Storage::Persistent);
+            masters.insert(weight, master);
+            master
+        });
+        for id in [training.gradient, master].into_iter().chain(training.state.iter().copied()) {
+            graph[id].space = Space::Host;
+        }
+        graph.parameters[index].training = Some(training);
+    }
+    for program in &mut graph.programs {
+        let mut nodes = Vec::with_capacity(program.nodes.len() + masters.len());
+        for node in std::mem::take(&mut program.nodes) {
+            follow_master(node, &masters, &mut nodes);
+        }
+        program.nodes = nodes;
     }
 }
 
-fn move_parameter(graph: &mut Graph, index: usize) {
-    let weight = graph.parameters[index].tensor;
-    let Some(mut training) = graph.parameters[index].training.clone() else { return };
-    let has_master = training.master.is_some();
-    let master = training.master.unwrap_or_else(|| {
-        let copy = graph[weight].clone();
-        graph.tensor(format!("{}.master", copy.name), copy.ty, Role::Optimizer, Storage::Persistent)
-    });
-    training.master = Some(master);
-    for id in [training.gradient, master].into_iter().chain(training.state.iter().copied()) {
-        graph[id].space = Space::Host;
-    }
-    graph.parameters[index].training = Some(training);
-    if has_master {
-        return;
-    }
-    // The optimizer's nodes work on the master now, and the weights follow it.
-    for program in &mut graph.programs {
-        let mut nodes = Vec::with_capacity(program.nodes.len() + 1);
-        for mut node in std::mem::take(&mut program.nodes) {
-            let is_update = matches!(node.op, Op::AdamW(_)) && node.outputs[0] == weight;
-            if is_update || matches!(node.op, Op::MovingAverage(_)) {
-                node.inputs.iter_mut().chain(&mut node.outputs).filter(|id| **id == weight).for_each(|id| *id = master);
-            }
-            let back = is_update.then(|| sent(&node, master, weight));
+/// The optimizer's nodes work on the master, and the weights follow it.
+fn follow_master(mut node: Node, masters: &HashMap<TensorId, TensorId>, nodes: &mut Vec<Node>) {
+    let (input, output) = (node.inputs.first().copied(), node.outputs.first().copied());
+    match node.op {
+        Op::AdamW(_) => {
+            let weight = output.expect("an update has results");
+            let master = masters.get(&weight).copied();
+            node.outputs[0] = master.unwrap_or(weight);
+            let back = master.map(|master| sent(&node, master, weight));
             nodes.push(node);
             nodes.extend(back);
         }
-        program.nodes = nodes;
+        Op::MovingAverage(_) => {
+            let weight = input.expect("an average has operands");
+            node.inputs[0] = masters.get(&weight).copied().unwrap_or(weight);
+            nodes.push(node);
+        }
+        _ => nodes.push(node),
     }
 }
 

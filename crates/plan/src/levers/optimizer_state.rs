@@ -2,6 +2,7 @@
 
 use graph::ops::{AdamW, StateFormat};
 use graph::{Graph, Op, Role, Storage};
+use std::collections::HashMap;
 
 /// Parameters with fewer elements keep their moments as they are: they are few bytes, and mostly norms and biases.
 /// Source: the default of bitsandbytes' 8-bit optimizers (`min_8bit_size`).
@@ -12,6 +13,8 @@ pub fn optimizer_state(graph: &mut Graph, format: StateFormat) {
     if format == StateFormat::F32 {
         return;
     }
+    // The first moment of each parameter whose state changed, and all of its state.
+    let mut changed = HashMap::new();
     for index in 0..graph.parameters.len() {
         let weight = graph[graph.parameters[index].tensor].clone();
         if format == StateFormat::Blockwise8 && weight.ty.elements() < FEWEST_QUANTISED {
@@ -28,15 +31,16 @@ pub fn optimizer_state(graph: &mut Graph, format: StateFormat) {
                 }
             }
         }
-        for node in graph.programs.iter_mut().flat_map(|p| &mut p.nodes) {
-            if let Op::AdamW(op) = &mut node.op
-                && node.outputs[1] == state[0]
-            {
-                op.state = format;
-                node.outputs.truncate(1);
-                node.outputs.extend(&state);
-            }
+        graph.parameters[index].training.as_mut().expect("just seen").state = state.clone();
+        changed.insert(state[0], state);
+    }
+    for node in graph.programs.iter_mut().flat_map(|p| &mut p.nodes) {
+        if let Op::AdamW(op) = &mut node.op
+            && let Some(state) = changed.get(&node.outputs[1])
+        {
+            op.state = format;
+            node.outputs.truncate(1);
+            node.outputs.extend(state);
         }
-        graph.parameters[index].training.as_mut().expect("just seen").state = state;
     }
 }

@@ -1,19 +1,22 @@
-//! Updating each parameter as soon as its gradient is complete, so that the gradient dies in the backward pass.
+//! When parameters are updated, where a step has a single micro-batch: the update then belongs to that program, and
+//! gradients need not outlive it. Where nothing else forbids it, each parameter is even updated as soon as its gradient
+//! is complete, so that the gradient dies in the backward pass.
 //!
 //! ```text
-//!   micro_step … head, gradients of block 11 ─► their update, gradients of block 10 ─► their update, …
-//!   update       the norm of all gradients, which nobody waits for any more
+//!   joined        micro_step  forward, backward: all gradients, norm, all updates          update  nothing left
+//!   in backward   micro_step  forward, gradients of block 11, their update, those of 10, …  update  the norm
 //! ```
 
 use super::{Excluded, Precision};
 use graph::ops::{GradClip, GradNorm};
 use graph::{Graph, Node, Op, Role, Storage, TensorId, TensorType};
+use std::collections::HashMap;
 
-/// Why the lever can't be pulled in this graph, in words; nothing if it can.
+/// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.
 pub fn update_in_backward_excluded(graph: &Graph, precision: Precision) -> Option<Excluded> {
     let because = |reason: &'static str| Some(Excluded { lever: "update in backward", reason });
     let clips = |node: &Node| matches!(node.op, Op::GradClip(GradClip { max_norm: Some(_) }));
-    if graph.program("micro_step_add").is_some() {
+    if accumulates(graph) {
         return because("a step has several micro-batches, and their gradients add up before the update");
     }
     if graph.programs.iter().flat_map(|p| &p.nodes).any(clips) {
@@ -25,50 +28,88 @@ pub fn update_in_backward_excluded(graph: &Graph, precision: Precision) -> Optio
     None
 }
 
-/// Moves each parameter's update behind the last node that writes its gradient or reads its weight. Panics if it is
-/// excluded.
+fn accumulates(graph: &Graph) -> bool {
+    graph.program("micro_step_add").is_some()
+}
+
+fn position(graph: &Graph, name: &str) -> usize {
+    graph.programs.iter().position(|p| p.name == name).expect("a training graph has this program")
+}
+
+/// Joins the update to the micro-step if there is only one, so that gradients are transient. What the host reads after
+/// the update it still reads there.
+pub fn join_update(graph: &mut Graph) {
+    if accumulates(graph) {
+        return;
+    }
+    for parameter in graph.parameters.clone() {
+        if let Some(training) = parameter.training {
+            graph[training.gradient].storage = Storage::Transient;
+        }
+    }
+    let (step, update) = (position(graph, "micro_step"), position(graph, "update"));
+    let nodes = std::mem::take(&mut graph.programs[update].nodes);
+    graph.programs[step].nodes.extend(nodes);
+}
+
+/// Moves each parameter's update, in a graph whose update is joined, behind the last node that writes its gradient or
+/// reads its weight. Panics if it is excluded.
 pub fn update_in_backward(graph: &mut Graph) {
-    let program = |name: &str| graph.programs.iter().position(|p| p.name == name).expect("a training graph");
-    let (step, update) = (program("micro_step"), program("update"));
-    let mut nodes = std::mem::take(&mut graph.programs[step].nodes).into_iter().map(|n| vec![n]).collect::<Vec<_>>();
-    let mut of_update = std::mem::take(&mut graph.programs[update].nodes);
-    let mut norms = Vec::new();
+    let step = position(graph, "micro_step");
+    let nodes = std::mem::take(&mut graph.programs[step].nodes);
+    let first_of_update = nodes.iter().position(|n| matches!(n.op, Op::GradNorm(_))).expect("an update has a norm");
+    let mut groups = nodes.into_iter().map(|node| vec![node]).collect::<Vec<_>>();
+    let of_update = groups.split_off(first_of_update).into_iter().flatten().collect::<Vec<_>>();
+
+    let mut last_touch = HashMap::new();
+    for (index, group) in groups.iter().enumerate() {
+        for &id in group[0].inputs.iter().chain(&group[0].outputs) {
+            last_touch.insert(id, index);
+        }
+    }
+    let mut owners = HashMap::new();
+    let mut norms = HashMap::new();
     for parameter in graph.parameters.clone() {
         let Some(training) = &parameter.training else { continue };
-        let gradient = training.gradient;
-        graph[gradient].storage = Storage::Transient;
-        let touches = |node: &Node| node.inputs.contains(&parameter.tensor) || node.outputs.contains(&gradient);
-        let last = nodes.iter().rposition(|group| touches(&group[0])).expect("a parameter has a gradient");
-        let place = nodes[last][0].clone();
+        let (weight, gradient) = (parameter.tensor, training.gradient);
+        let place = last_touch[&weight].max(last_touch[&gradient]);
         let name = |what: &str| format!("{}.{what}", graph[gradient].name);
         let (norm_name, factor_name) = (name("norm"), name("factor"));
         let one = TensorType::f32(&[1]);
-        let norm = graph.tensor(norm_name, one.clone(), Role::Staging, Storage::Persistent);
+        let norm = graph.tensor(norm_name, one.clone(), Role::Staging, Storage::Transient);
         let factor = graph.tensor(factor_name, one, Role::Staging, Storage::Transient);
-        norms.push((gradient, norm));
-        let node =
-            |op: Op, from: TensorId, to: TensorId| Node { op, inputs: vec![from], outputs: vec![to], ..place.clone() };
-        nodes[last].push(node(GradNorm.into(), gradient, norm));
-        nodes[last].push(node(GradClip { max_norm: None }.into(), norm, factor));
-        let belongs = |node: &Node| {
-            let updated = [training.master, Some(parameter.tensor), training.average];
-            !matches!(node.op, Op::GradNorm(_)) && node.outputs.iter().any(|id| updated.contains(&Some(*id)))
+        norms.insert(gradient, norm);
+        for updated in [Some(weight), training.master, training.average].into_iter().flatten() {
+            owners.insert(updated, (place, factor));
+        }
+        let beside = groups[place][0].clone();
+        let node = |op: Op, from: TensorId, to: TensorId| Node {
+            op,
+            inputs: vec![from],
+            outputs: vec![to],
+            block: beside.block,
+            pass: beside.pass,
         };
-        let (own, others): (Vec<_>, Vec<_>) = of_update.into_iter().partition(belongs);
-        of_update = others;
-        nodes[last].extend(own.into_iter().map(|mut node| {
-            if matches!(node.op, Op::AdamW(_) | Op::MovingAverage(_)) {
-                node.inputs[1] = factor;
-            }
-            Node { block: place.block, pass: place.pass, ..node }
-        }));
+        groups[place].push(node(GradNorm.into(), gradient, norm));
+        groups[place].push(node(GradClip { max_norm: None }.into(), norm, factor));
     }
-    of_update.retain(|node| !matches!(node.op, Op::GradClip(_)));
-    for input in of_update.iter_mut().flat_map(|n| &mut n.inputs) {
-        if let Some((_, norm)) = norms.iter().find(|(gradient, _)| gradient == input) {
-            *input = *norm;
+    let mut rest = Vec::new();
+    for mut node in of_update {
+        match node.op {
+            // The norm of norms is the norm.
+            Op::GradNorm(_) => {
+                node.inputs.iter_mut().for_each(|gradient| *gradient = norms[gradient]);
+                rest.push(node);
+            }
+            Op::GradClip(_) => {}
+            _ => {
+                let (place, factor) = owners[&node.outputs[0]];
+                if matches!(node.op, Op::AdamW(_) | Op::MovingAverage(_)) {
+                    node.inputs[1] = factor;
+                }
+                groups[place].push(node);
+            }
         }
     }
-    graph.programs[step].nodes = nodes.into_iter().flatten().collect();
-    graph.programs[update].nodes = of_update;
+    graph.programs[step].nodes = groups.into_iter().flatten().chain(rest).collect();
 }

@@ -49,9 +49,12 @@ const ALIASES: &[(&str, &str)] = &[
     ("ema_decay", "ema"),
 ];
 
+/// A flag and its value.
+type Setting = (&'static str, &'static str);
+
 /// Keys whose values are spelled otherwise elsewhere: the key, its value, and the flag with its value that it means, or
 /// nothing where that is what is done anyway. No other value is known.
-const TRANSLATED: &[(&str, &str, Option<(&str, &str)>)] = &[
+const TRANSLATED: &[(&str, &str, Option<Setting>)] = &[
     ("bf16", "true", Some(("precision", "bf16"))),
     ("bf16", "false", None),
     ("fp16", "true", Some(("precision", "fp16"))),
@@ -171,7 +174,7 @@ fn parse(text: &str) -> Result<Settings, Failure> {
 }
 
 /// The flag and the value that a translated key means, if any.
-fn translate(key: &str, name: &str, value: &Value) -> Result<Option<(&'static str, &'static str)>, Failure> {
+fn translate(key: &str, name: &str, value: &Value) -> Result<Option<Setting>, Failure> {
     let Some(found) = scalar(key, value)? else { return Ok(None) };
     let choices = TRANSLATED.iter().filter(|(translated, ..)| *translated == name);
     match choices.clone().find(|(_, choice, _)| *choice == found) {

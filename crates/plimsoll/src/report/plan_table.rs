@@ -134,27 +134,30 @@ pub fn moment_text(moment: &Moment) -> String {
 /// What is short, and the nearest configurations that do fit.
 pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
     let plan = &misfit.plan;
-    let message = format!(
-        "{model} needs {} with a micro-batch of {} and sequences of {}, the budget is {} (short {})",
+    let short = |budget: u64, short: Bytes| match short {
+        Bytes::ZERO => String::new(),
+        short => format!(", the budget is {} (short {short})", Bytes(budget)),
+    };
+    let mut message = format!(
+        "{model} needs {} with a micro-batch of {} and sequences of {}{}",
         plan.peak(),
         plan.micro_batch,
         plan.seq_len,
-        Bytes(plan.budget_bytes),
-        misfit.short
+        short(plan.budget_bytes, misfit.short)
     );
-    let message = match misfit.host_short {
-        Bytes::ZERO => message,
-        short => {
-            format!("{message}; it needs {} of host memory, {short} more than may be used", Bytes(plan.host_bytes))
-        }
-    };
+    // What would do, in hundredths of a GiB.
+    let enough = |bytes: u64| (bytes as f64 / (1u64 << 30) as f64 * 100.0).ceil() / 100.0;
+    let mut flags = format!("--vram {:.2}", enough(plan.peak_bytes));
+    if misfit.host_short > Bytes::ZERO {
+        let budget = short(plan.host_budget_bytes, misfit.host_short);
+        message += &format!("; and {} of host memory{budget}", Bytes(plan.host_bytes));
+        flags += &format!(" --host-ram {:.2}", enough(plan.host_bytes));
+    }
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
-    let failure = misfit
-        .nearest
-        .iter()
-        .fold(failure, |failure, nearest| failure.hint(format!("`{}` fits in {}", nearest.flags, nearest.peak)));
-    failure
-        .hint(format!("`--vram {:.2}` would do", (plan.peak_bytes as f64 / (1u64 << 30) as f64 * 100.0).ceil() / 100.0))
+    let nearest = misfit.nearest.iter();
+    let failure =
+        nearest.fold(failure, |failure, nearest| failure.hint(format!("`{}` fits in {}", nearest.flags, nearest.peak)));
+    failure.hint(format!("`{flags}` would do"))
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ fn fill_weights(engine: &mut Engine, path: &Path, foreign: bool) -> Result<(), T
     read_tensors(path, &names, foreign, |index, view| {
         let shape = engine.plan()[parameters[index].tensor].ty.shape.clone();
         let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype) && view.shape() == shape) else {
-            return Err(wrong(path, &names[index], format!("floats {shape:?}"), view).into());
+            return Err(wrong(path, &names[index], format!("F32 {shape:?}"), view).into());
         };
         engine.fill_parameter(&parameters[index], dtype, view.data())?;
         match parameters[index].training.as_ref().and_then(|t| t.average) {

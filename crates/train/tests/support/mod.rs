@@ -5,11 +5,13 @@ use data::{Batches, TokenStore};
 use exec::{CpuDevice, philox};
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::{DeviceKind, Graph, Optimizer, Target, TrainShape, build_training};
-use plan::{Plan, Recompute, lay_out, recompute};
+use plan::{Level, Levers, Plan, Recompute, lay_out};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use telemetry::{Event, Sink};
-use train::{Ending, Engine, Length, Report, RunFolder, Schedule, Start, TrainError, Trainer, TrainerConfig};
+use train::{
+    Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Start, TrainError, Trainer, TrainerConfig,
+};
 use units::Bytes;
 
 /// Token ids of the made-up text.
@@ -39,13 +41,14 @@ pub fn tiny_model() -> Gpt2Config {
 pub fn plan_training(
     model: &Gpt2Config,
     shape: &TrainShape,
-    level: Recompute,
+    optimizer: &Optimizer,
+    levers: &Levers,
     global_batch: usize,
     threads: usize,
 ) -> (Graph, Plan) {
     let model = ModelConfig::Gpt2(model.clone());
-    let mut graph = build_training(&model, &Optimizer::default(), shape).expect("a sensible model");
-    recompute(&mut graph, level);
+    let mut graph = build_training(&model, optimizer, shape).expect("a sensible model");
+    levers.pull(&mut graph).expect("levers that don't exclude each other");
     let plan = Plan {
         micro_batch: shape.micro_batch,
         accumulation: global_batch / shape.micro_batch,
@@ -72,7 +75,9 @@ fn text(seed: u64) -> TokenStore {
 pub struct Setup {
     pub model: Gpt2Config,
     pub shape: TrainShape,
-    pub recompute: Recompute,
+    pub optimizer: Optimizer,
+    pub levers: Levers,
+    pub loss_scale: Option<LossScale>,
     pub global_batch: usize,
     pub threads: usize,
     pub steps: u64,
@@ -96,7 +101,9 @@ impl Default for Setup {
         Self {
             model: tiny_model(),
             shape,
-            recompute: Recompute::Cheap,
+            optimizer: Optimizer::default(),
+            levers: Levers { recompute: Recompute::all(Level::Cheap), ..Levers::default() },
+            loss_scale: None,
             global_batch: GLOBAL_BATCH,
             threads: 1,
             steps: 12,
@@ -130,7 +137,7 @@ pub type Outcome = (Ending, Report, Option<PathBuf>);
 impl Setup {
     /// The run's graph and plan.
     pub fn plan(&self) -> (Graph, Plan) {
-        plan_training(&self.model, &self.shape, self.recompute, self.global_batch, self.threads)
+        plan_training(&self.model, &self.shape, &self.optimizer, &self.levers, self.global_batch, self.threads)
     }
 
     /// A device with the run's plan, weights still zero.
@@ -183,6 +190,7 @@ impl Setup {
             checkpoint_every: self.checkpoint_every,
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: "bytes".into(),
+            loss_scale: self.loss_scale,
         }
     }
 }
