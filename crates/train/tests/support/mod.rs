@@ -151,7 +151,7 @@ impl Setup {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build().expect("a pool");
         pool.install(|| {
             let stop = AtomicBool::new(false);
-            let batches = Batches::new(text(self.text_seed), self.shape.seq_len, self.seed).expect("text enough");
+            let batches = self.batches();
             let trainer = Trainer {
                 engine: &mut self.engine(),
                 batches: &batches,
@@ -177,7 +177,13 @@ impl Setup {
         all_losses(&report, self.steps)
     }
 
-    fn config(&self) -> TrainerConfig {
+    /// The run's data.
+    pub fn batches(&self) -> Batches {
+        Batches::new(text(self.text_seed), self.shape.seq_len, self.seed).expect("text enough")
+    }
+
+    /// What the run's loop is told.
+    pub fn config(&self) -> TrainerConfig {
         TrainerConfig {
             name: "test".into(),
             model_name: "tiny".into(),
