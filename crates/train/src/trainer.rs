@@ -39,6 +39,8 @@ pub struct TrainerConfig {
     pub keep_checkpoints: usize,
     /// The tokenizer, for writing text later.
     pub tokenizer: String,
+    /// Precision of weights and activations, as the flag names it.
+    pub precision: String,
     /// Where loss scaling starts, if gradients are in half precision.
     pub loss_scale: Option<LossScale>,
 }
@@ -232,6 +234,7 @@ impl<'a> Trainer<'a> {
         let plan = self.engine.plan();
         for (what, found, expected) in [
             ("data", state.data_fingerprint.clone(), self.batches.store.fingerprint().to_owned()),
+            ("a precision of", state.precision.clone(), self.config.precision.clone()),
             ("a seed of", state.seed.to_string(), self.config.seed.to_string()),
             ("a global batch of", state.global_batch.to_string(), plan.global_batch.to_string()),
             ("a sequence length of", state.seq_len.to_string(), plan.seq_len.to_string()),
@@ -378,6 +381,7 @@ impl<'a> Trainer<'a> {
             seconds: session.seconds(),
             updates: session.updates,
             loss_scale: session.loss_scale,
+            precision: self.config.precision.clone(),
             seed: self.config.seed,
             global_batch: plan.global_batch,
             seq_len: plan.seq_len,

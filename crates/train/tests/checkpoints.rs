@@ -255,6 +255,7 @@ proptest! {
         let state = State {
             updates: 1,
             loss_scale: None,
+            precision: String::new(),
             version: State::VERSION,
             step,
             samples_seen: step,

@@ -2,14 +2,17 @@
 
 mod support;
 
-use graph::TrainShape;
+use graph::models::Gpt2Config;
+use graph::ops::StateFormat;
+use graph::{Space, TrainShape};
+use plan::{Average, Level, Levers, Precision, Recompute};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Outcome, Setup, View, all_losses, bits};
 use telemetry::{Event, read_journal};
-use train::checkpoint::{CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
-use train::{Ending, Start, TrainError};
+use train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
+use train::{Ending, LossScale, Start, TrainError};
 
 /// Asks to stop after a step; the last step of all is none.
 fn stop_after(last: u64) -> impl View {
@@ -122,4 +125,60 @@ fn losses_that_the_journal_lost_are_null() {
     let losses = setup.run(&folder, &start, stop_after(u64::MAX)).1.losses;
     let lost = (1..=losses.len()).filter(|step| losses[step - 1].is_none()).collect::<Vec<_>>();
     assert_eq!((lost, losses.len()), (vec![2], 12));
+}
+
+/// Half precision with its loss scale, quantised moments, averages: all that a run is lies in its checkpoints.
+#[test]
+fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
+    let average = Some(Average { decay: 0.9, space: Space::Host });
+    for (precision, optimizer_state, average) in [
+        (Precision::Bf16, StateFormat::F32, None),
+        (Precision::Fp16, StateFormat::Bf16, average),
+        (Precision::Bf16Pure, StateFormat::Blockwise8, average),
+        (Precision::Fp32, StateFormat::Blockwise8, None),
+    ] {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        // So large a scale that the first sessions skip updates.
+        let loss_scale = precision.scales_gradients().then_some(LossScale { scale: 2f32.powi(24), good_steps: 0 });
+        let plain = Setup::default();
+        let setup = Setup {
+            levers: Levers { precision, optimizer_state, average, ..plain.levers },
+            loss_scale,
+            // Wide enough that some moments are quantised.
+            model: Gpt2Config { n_embd: 48, ..plain.model.clone() },
+            ..plain
+        };
+        let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);
+        let stopped = run_with_stops(&setup, &parent.path().join("stopped"), &[9]);
+        assert_same_run(&format!("{precision:?} {optimizer_state:?}"), &setup, &stopped, &whole);
+        if average.is_some() {
+            let averages = |outcome: &Outcome| fs::read(last_checkpoint(outcome).join(AVERAGE_FILE)).expect("averages");
+            assert!(averages(&stopped) == averages(&whole), "{precision:?}: averages differ");
+        }
+    }
+}
+
+/// Where the optimizer lives and what is recomputed may change from session to session.
+#[test]
+fn invariant_7_a_run_resumed_under_other_levers_is_the_run() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let plain = Setup::default();
+    let moved = Levers { optimizer_offload: 1.0, recompute: Recompute::all(Level::Block), ..plain.levers };
+    let elsewhere = Setup { levers: moved, ..plain.clone() };
+    let whole = run_with_stops(&plain, &parent.path().join("whole"), &[]);
+    let folder = parent.path().join("moved");
+    let (_, _, first) = plain.run(&folder, &Start::Fresh, stop_after(4));
+    let (_, _, second) = elsewhere.run(&folder, &Start::Resume(first.expect("a checkpoint")), stop_after(9));
+    let last = plain.run(&folder, &Start::Resume(second.expect("a checkpoint")), stop_after(u64::MAX));
+    assert_same_run("moved to the host and back", &plain, &last, &whole);
+}
+
+#[test]
+fn a_run_is_not_resumed_in_another_precision() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let plain = Setup::default();
+    let (_, _, first) = plain.run(parent.path(), &Start::Fresh, stop_after(4));
+    let half = Setup { levers: Levers { precision: Precision::Bf16, ..plain.levers }, ..plain };
+    let error = half.try_run(parent.path(), &Start::Resume(first.expect("a checkpoint")), stop_after(9)).unwrap_err();
+    assert!(error.to_string().contains("a precision of Fp32, this run has Bf16"), "{error}");
 }

@@ -7,7 +7,7 @@ use super::train::PREFILL;
 use super::{Failure, in_pool, model};
 use crate::streams::talk;
 use ::plan::plan_sampling;
-use ::train::checkpoint::{CONFIG_FILE, CheckpointError, STATE_FILE, State, load_weights, newest_whole};
+use ::train::checkpoint::{CONFIG_FILE, CheckpointError, STATE_FILE, State, load_averages, load_weights, newest_whole};
 use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
@@ -46,6 +46,9 @@ pub(super) struct GenerateArgs {
     /// Write no text; write the logits after each token of the prompt to this file: {"tokens": [..], "logits": [[..]..]}
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
+    /// Use the moving average of the weights, of a run that kept one
+    #[arg(long)]
+    ema: bool,
     #[command(flatten)]
     budget: BudgetArgs,
 }
@@ -73,7 +76,10 @@ impl GenerateArgs {
             return Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint("a larger `--vram`"));
         }
         let mut engine = Engine::new(Box::new(CpuDevice::new()), &graph, plan)?;
-        load_weights(&mut engine, &folder)?;
+        match self.ema {
+            true => load_averages(&mut engine, &folder)?,
+            false => load_weights(&mut engine, &folder)?,
+        }
         let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
         let mut prompt = tokenizer
             .encode(self.prompt.as_bytes())

@@ -175,6 +175,11 @@ impl LeverArgs {
         }
     }
 
+    /// `--precision` as it is written.
+    pub(super) fn precision_name(&self) -> String {
+        name(&self.precision)
+    }
+
     /// Errors: the system does not say how much is free.
     pub(super) fn host_budget(&self) -> Result<Bytes, Failure> {
         let free = || {
@@ -189,7 +194,7 @@ impl LeverArgs {
         let mut settings = json!({
             "recompute": self.recompute.to_string(),
             "optimizer_offload": self.optimizer_offload.to_string(),
-            "precision": name(&self.precision),
+            "precision": self.precision_name(),
             "optimizer_state": name(&self.optimizer_state),
             "update_in_backward": name(&self.update_in_backward),
             "head_chunk": resolved.head_chunk,

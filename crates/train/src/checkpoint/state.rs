@@ -31,6 +31,8 @@ pub struct State {
     pub updates: u64,
     /// Loss scaling, where gradients are in half precision.
     pub loss_scale: Option<LossScale>,
+    /// Precision of weights and activations, as the flag names it.
+    pub precision: String,
     /// The run's seed.
     pub seed: u64,
     /// Samples of a step.
@@ -88,6 +90,7 @@ mod tests {
             tokens_seen: 14336,
             seconds: 0.1 + 0.2,
             updates: 6,
+            precision: "fp16".into(),
             loss_scale: Some(LossScale { scale: 0.1, good_steps: 3 }),
             seed: u64::MAX,
             global_batch: 32,

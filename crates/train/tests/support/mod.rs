@@ -197,6 +197,7 @@ impl Setup {
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: "bytes".into(),
             loss_scale: self.loss_scale,
+            precision: format!("{:?}", self.levers.precision),
         }
     }
 }

@@ -248,6 +248,7 @@ impl TrainArgs {
             checkpoint_every: every(self.checkpoint_every),
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: tokenizer.spec().to_string(),
+            precision: self.levers.precision_name(),
             loss_scale: (self.levers.precision == PrecisionChoice::Fp16)
                 .then_some(LossScale { scale: self.loss_scale, good_steps: 0 }),
         }

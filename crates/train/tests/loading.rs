@@ -1,0 +1,47 @@
+//! Loading streams weights out of the mapped file into the arena: beside the arena it takes one tensor at most, and
+//! nothing where the weights are in the wanted precision already.
+
+mod support;
+
+use graph::models::Gpt2Config;
+use peak_alloc::PeakAlloc;
+use plan::{Levers, Precision};
+use support::{Setup, tiny_model};
+use train::checkpoint::{MODEL_FILE, load_weights};
+use train::{Ending, Start};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// Room for names, the file's header and the like.
+const SMALL: usize = 64 << 10;
+
+fn setup(precision: Precision) -> Setup {
+    let model = Gpt2Config { n_embd: 256, vocab_size: 2_000, ..tiny_model() };
+    Setup { model, levers: Levers { precision, ..Levers::default() }, steps: 1, ..Setup::default() }
+}
+
+#[test]
+fn loading_takes_the_arena_and_one_tensor() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let largest_f32 = 4 * 2_000 * 256;
+    for stored in [Precision::Fp32, Precision::Bf16Pure] {
+        let run = folder.path().join(format!("{stored:?}"));
+        let (ending, _, checkpoint) = setup(stored).run(&run, &Start::Fresh, |_: &_, _: &_| {});
+        assert_eq!(ending, Ending::Finished);
+        let checkpoint = checkpoint.expect("a run that ended has a checkpoint");
+        let bytes = checkpoint.join(MODEL_FILE).metadata().expect("a whole checkpoint").len() as usize;
+        assert!(bytes > 2 * largest_f32 / if stored == Precision::Fp32 { 1 } else { 2 }, "one tensor is all there is");
+        for wanted in [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
+            let mut engine = setup(wanted).engine();
+            let before = HEAP.current_usage();
+            HEAP.reset_peak_usage();
+            load_weights(&mut engine, &checkpoint).expect("weights of this model");
+            let grown = HEAP.peak_usage() - before;
+            // Single precision behind half precision asks for both.
+            let is_there = stored == wanted;
+            let allowed = if is_there { SMALL } else { largest_f32 + SMALL };
+            assert!(grown <= allowed, "{stored:?} to {wanted:?}: {grown} bytes beside the arena, {allowed} allowed");
+        }
+    }
+}
