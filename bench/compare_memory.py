@@ -14,6 +14,7 @@ over a step of its own in the same process, a fresh one for every case:
                 may lie below the other; a table in which they differ by more than 5 % says DISAGREE
 
 Plimsoll's peak is `peak_bytes` of `plimsoll plan --recompute none`: all that its arena holds, from weights to scratch.
+Beside it, not on equal terms, that of `--recompute cheap`, which computes norms and activations anew.
 
 usage:  python bench/compare_memory.py [--plimsoll target/release/plimsoll] [--threads 2]
             [--cases gpt2-4x256,char-12x256] [--out bench/results/NAME.md]
@@ -63,6 +64,7 @@ class Row:
     allocator_bytes: int
     storages_bytes: int
     plan_bytes: int
+    cheap_bytes: int
 
     @property
     def ratio(self) -> float:
@@ -81,6 +83,8 @@ class Row:
             f"{self.storages_bytes:,} ({difference:+.1%}){disagree}",
             f"{self.plan_bytes:,}",
             f"**{self.ratio:.3f}**" + (f" ABOVE {HIGHEST_RATIO}" if self.too_high else ""),
+            f"{self.cheap_bytes:,}",
+            f"{self.cheap_bytes / self.allocator_bytes:.3f}",
         ]
         return f"| {' | '.join(cells)} |"
 
@@ -126,12 +130,12 @@ def compare(name: str, arguments: argparse.Namespace) -> tuple[Row, str]:
     """One case's row, and PyTorch's version."""
     case = CASES[name]
     # First, as it takes no time and says at once if the binary is missing.
-    plan = plan_of(case, arguments)
+    plan, cheap = (plan_of(case, level, arguments) for level in ("none", "cheap"))
     command = [sys.executable, str(Path(__file__).resolve()), "--measure", name, "--threads", str(arguments.threads)]
     torch, _ = run(command, arguments.threads)
     if torch["parameters"] != plan["model"]["parameters"]:
         sys.exit(f"error: {plan['model']['parameters']} parameters in the plan, {torch['parameters']} in PyTorch")
-    row = Row(name, torch["allocator_bytes"], torch["storages_bytes"], plan["plan"]["peak_bytes"])
+    row = Row(name, torch["allocator_bytes"], torch["storages_bytes"], plan["plan"]["peak_bytes"], cheap["plan"]["peak_bytes"])
     print(
         f"{name}: PyTorch holds {torch['held_bytes'] / MIB:.1f} MiB before the step and at most "
         f"{row.allocator_bytes / MIB:.1f} MiB in it, in {torch['peak_phase']}; "
@@ -141,14 +145,16 @@ def compare(name: str, arguments: argparse.Namespace) -> tuple[Row, str]:
     return row, torch["torch"]
 
 
-def plan_of(case: Case, arguments: argparse.Namespace) -> dict:
+def plan_of(case: Case, recompute: str, arguments: argparse.Namespace) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.json")
         config.write_text(json.dumps(config_of(case)))
         command = [
             *(arguments.plimsoll, "plan", "--json", "--model", str(config)),
             *("--micro-batch", str(case.micro_batch), "--global-batch", str(case.micro_batch)),
-            *("--seq-len", str(case.seq_len), "--vram", str(BUDGET_GIB), "--recompute", "none"),
+            *("--seq-len", str(case.seq_len), "--vram", str(BUDGET_GIB), "--recompute", recompute),
+            # torch_step.py does not clip either.
+            *("--grad-clip", "0"),
             *("--threads", str(arguments.threads)),
         ]
         try:
@@ -304,8 +310,8 @@ def report(arguments: argparse.Namespace, rows: list[Row], torch_version: str) -
         f"- Command: `{command_line()}`",
         *(f"- {row.name}: {CASES[row.name].describe()}" for row in rows),
         "",
-        "| case | PyTorch bytes (allocator) | PyTorch bytes (storages) | plan bytes | ratio |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "| case | PyTorch bytes (allocator) | PyTorch bytes (storages) | plan bytes | ratio | cheap recompute | its ratio |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(row.cells() for row in rows),
         "",
         "Ratio: plan / PyTorch by its allocator, less is better; the goal is at most "

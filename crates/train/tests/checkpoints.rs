@@ -386,7 +386,7 @@ fn tensors_that_do_not_fit_the_model_are_named() {
         ("transposed", "wrong", MATRIX, Some(zeros(Dtype::F32, &[24, 16]))),
         ("flat", "wrong", MATRIX, Some(zeros(Dtype::F32, &[384]))),
         ("integers", "wrong", NORM, Some(zeros(Dtype::I32, &[24]))),
-        ("halves", "wrong", NORM, Some(zeros(Dtype::F16, &[24]))),
+        ("doubles", "wrong", NORM, Some(zeros(Dtype::F64, &[24]))),
         ("empty", "wrong", NORM, Some(zeros(Dtype::F32, &[0]))),
         ("gone", "missing", OTHER, None),
         ("too many", "foreign", "h.2.ln_1.weight", Some(zeros(Dtype::F32, &[24]))),

@@ -4,7 +4,7 @@ use super::budget::BudgetArgs;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
 use super::model;
-use super::options::{AutoOr, auto_or_size, positive_size};
+use super::options::{AutoOr, auto_or_size, number_from_zero, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{levers_table, misfit_failure, moment_text, plan_json, plan_table};
 use crate::streams::{talk, write_data};
@@ -37,6 +37,9 @@ pub(super) struct PlanArgs {
     /// Dropout rate everywhere [default: the model's]
     #[arg(long, value_name = "X", value_parser = super::options::rate)]
     dropout: Option<f32>,
+    /// Largest norm of the gradient; 0: none, which lets parameters be updated in the backward pass
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "1")]
+    grad_clip: f64,
     #[command(flatten)]
     levers: LeverArgs,
     /// Name the moment of the peak and the largest tensors alive at it
@@ -65,7 +68,10 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let default_batch = if chosen.name == "nano" { 32 } else { 4 };
     let request = Request {
         model: chosen.config.clone(),
-        optimizer: Optimizer::default(),
+        optimizer: Optimizer {
+            grad_clip: (args.grad_clip > 0.0).then_some(args.grad_clip as f32),
+            ..Optimizer::default()
+        },
         global_batch: args.global_batch.unwrap_or_else(|| args.micro_batch.given().unwrap_or(default_batch)),
         micro_batch: args.micro_batch.given(),
         seq_len,
