@@ -3,14 +3,38 @@
 use crate::{Device, DeviceError};
 use graph::Scalars;
 use plan::Plan;
+use std::time::{Duration, Instant};
 
 /// Runs a program of the plan, step by step. Panics if the plan has no program of that name.
 pub fn run_program(device: &mut dyn Device, plan: &Plan, program: &str, scalars: &Scalars) -> Result<(), DeviceError> {
-    let index = plan.programs.iter().position(|p| p.name == program);
-    let index = index.unwrap_or_else(|| panic!("the plan has no program `{program}`"));
+    let index = index_of(plan, program);
     device.begin(plan, index);
     for step in &plan.programs[index].steps {
         device.run(plan, step, scalars)?;
     }
     device.synchronize()
+}
+
+/// Like [`run_program`], and tells each step's time by its index. Waits after every step, so that it is that step's.
+pub fn run_program_timed(
+    device: &mut dyn Device,
+    plan: &Plan,
+    program: &str,
+    scalars: &Scalars,
+    observe: &mut dyn FnMut(usize, Duration),
+) -> Result<(), DeviceError> {
+    let index = index_of(plan, program);
+    device.begin(plan, index);
+    for (number, step) in plan.programs[index].steps.iter().enumerate() {
+        let start = Instant::now();
+        device.run(plan, step, scalars)?;
+        device.synchronize()?;
+        observe(number, start.elapsed());
+    }
+    Ok(())
+}
+
+fn index_of(plan: &Plan, program: &str) -> usize {
+    let index = plan.programs.iter().position(|p| p.name == program);
+    index.unwrap_or_else(|| panic!("the plan has no program `{program}`"))
 }

@@ -18,7 +18,7 @@ pub use call::{Call, Input, Output};
 pub use cpu::{converted, run as run_cpu_kernel};
 pub use cpu_device::CpuDevice;
 pub use device::{Device, DeviceError, MemoryReport};
-pub use executor::run_program;
+pub use executor::{run_program, run_program_timed};
 pub use null::NullDevice;
 pub use philox::{dropout_bits, dropout_threshold, normal_pair, philox};
 pub use quantise::Levels;

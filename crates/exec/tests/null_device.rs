@@ -8,8 +8,8 @@ use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
 use graph::{DeviceKind, Optimizer, Scalars, Space, Storage, Target, TensorId, TrainShape, build_training};
 use plan::{
-    Average, Level, LeverRequest, Levers, Plan, Precision, Recompute, Region, Request, divisors, lay_out, search,
-    validate,
+    Average, Level, LeverRequest, Levers, Machine, Plan, Precision, Rates, Recompute, Region, Request, divisors,
+    lay_out, search, validate,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use support::Noise;
@@ -122,6 +122,7 @@ impl Case {
             seq_len: self.shape.seq_len,
             budget,
             target: self.target,
+            machine: Machine::of_rates(Rates::guess(self.target.threads)),
             host_budget: Bytes::gib(1),
             levers: LeverRequest {
                 precision: self.levers.precision,

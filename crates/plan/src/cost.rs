@@ -1,33 +1,124 @@
-//! What a step takes in time, as far as it can be told beforehand: a roofline for each node. Read off the graph, so
-//! that every lever's price is.
+//! What a step takes in time, as far as it can be told beforehand. Read off the graph, node by node, so that every
+//! lever's price is.
+//!
+//! ```text
+//!   measured    seconds of like nodes on this machine, scaled by work        where `calibrate` has run them
+//!   roofline    the larger of operations / rate and bytes / bandwidth        everywhere else
+//! ```
 
-use graph::{DeviceKind, Graph, Io, Node, Op, Target};
+use graph::{DType, DeviceKind, Graph, Io, Node, Op, Target};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use units::Seconds;
 
-/// What a machine does in a second.
+/// What a device does in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Floating point operations of matrix products and kernels.
+    /// Floating point operations of kernels on single precision.
     pub flops_per_s: f64,
+    /// The same on `F16`, with sums in single precision.
+    pub f16_flops_per_s: f64,
+    /// The same on `Bf16`.
+    pub bf16_flops_per_s: f64,
     /// Bytes that kernels read and write.
     pub bytes_per_s: f64,
-    /// Bytes that pass between device and host.
+    /// Bytes that pass between device and host, one way.
     pub transfer_bytes_per_s: f64,
+    /// Whether the device computes while bytes pass.
+    pub overlaps_transfers: bool,
+    /// Bytes of the host's memory that optimizers on the host read and write.
+    pub host_bytes_per_s: f64,
     /// Seconds that a node takes beyond its work.
     pub node_s: f64,
 }
 
 impl Rates {
     /// Of a processor with 512-bit vectors, as a first guess: measured with `bench` on two cores of an AMD EPYC 9005.
-    pub fn guess(target: &Target) -> Self {
-        let threads = target.threads as f64;
+    pub fn guess(threads: usize) -> Self {
+        let flops_per_s = 150e9 * threads as f64;
+        let bytes_per_s = 12e9 * threads.min(4) as f64;
         Self {
-            flops_per_s: 150e9 * threads,
-            bytes_per_s: 12e9 * threads.min(4.0),
+            flops_per_s,
+            f16_flops_per_s: flops_per_s,
+            bf16_flops_per_s: flops_per_s,
+            bytes_per_s,
             transfer_bytes_per_s: 8e9,
+            overlaps_transfers: false,
+            host_bytes_per_s: bytes_per_s,
             node_s: 3e-6,
         }
+    }
+
+    fn flops_of(&self, dtype: DType) -> f64 {
+        match dtype {
+            DType::F16 => self.f16_flops_per_s,
+            DType::Bf16 => self.bf16_flops_per_s,
+            DType::F32 | DType::I32 | DType::U8 => self.flops_per_s,
+        }
+    }
+}
+
+/// How long a node took on a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The op's name.
+    pub op: String,
+    /// The precision that it works in.
+    pub dtype: DType,
+    /// Its floating point operations.
+    pub flops: u64,
+    /// The bytes that it moves.
+    pub bytes: u64,
+    /// Its time.
+    pub seconds: f64,
+}
+
+/// A machine, as far as planning cares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    rates: Rates,
+    samples: BTreeMap<(String, DType), Vec<Sample>>,
+}
+
+/// Like nodes that a prediction is taken from.
+const NEIGHBOURS: usize = 3;
+
+/// Work of a node: operations, and bytes moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// The precision that it works in: that of its first operand or result in half precision, else single.
+    pub dtype: DType,
+    /// Floating point operations.
+    pub flops: u64,
+    /// Bytes read and written, what is widened on the way included.
+    pub bytes: u64,
+}
+
+impl Work {
+    /// Of an op on operands and results of these types.
+    pub fn of(op: &Op, io: &Io, target: &Target) -> Self {
+        let half = io.inputs.iter().chain(&io.outputs).map(|ty| ty.dtype).find(|dtype| dtype.is_half());
+        // What is widened is written once and read once.
+        let widened = match target.device {
+            DeviceKind::Cpu => op.widened(io).map(|(_, bytes)| 2 * bytes.0).sum::<u64>(),
+        };
+        Self { dtype: half.unwrap_or(DType::F32), flops: op.flops(io), bytes: op.bytes_moved(io).0 + widened }
+    }
+}
+
+impl Machine {
+    /// A machine of which only rates are known.
+    pub fn of_rates(rates: Rates) -> Self {
+        Self { rates, samples: BTreeMap::new() }
+    }
+
+    /// A machine on which nodes were timed.
+    pub fn measured(rates: Rates, samples: Vec<Sample>) -> Self {
+        let mut by_op = BTreeMap::<_, Vec<_>>::new();
+        for sample in samples {
+            by_op.entry((sample.op.clone(), sample.dtype)).or_default().push(sample);
+        }
+        Self { rates, samples: by_op }
     }
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
@@ -35,21 +126,81 @@ impl Rates {
         let programs = [("micro_step", 1), ("micro_step_add", accumulation.saturating_sub(1)), ("update", 1)];
         let seconds = programs.into_iter().filter(|(_, times)| *times > 0).map(|(name, times)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            times as f64 * nodes.iter().map(|node| self.node(graph, node, target)).sum::<f64>()
+            times as f64 * self.program(graph, nodes, target)
         });
         Seconds(seconds.sum())
     }
 
-    fn node(&self, graph: &Graph, node: &Node, target: &Target) -> f64 {
-        let io: Io = graph.io(&node.inputs, &node.outputs);
-        let moved = node.op.bytes_moved(&io).0 as f64;
-        if matches!(node.op, Op::Transfer(_)) {
-            return self.node_s + moved / 2.0 / self.transfer_bytes_per_s;
+    fn program(&self, graph: &Graph, nodes: &[Node], target: &Target) -> f64 {
+        let (mut computing, mut passing) = (0.0, 0.0);
+        for node in nodes {
+            let io = graph.io(&node.inputs, &node.outputs);
+            let seconds = self.node(&node.op, Work::of(&node.op, &io, target));
+            match node.op {
+                Op::Transfer(_) if self.rates.overlaps_transfers => passing += seconds,
+                _ => computing += seconds,
+            }
         }
-        // What is widened is written once and read once.
-        let DeviceKind::Cpu = target.device;
-        let widened = node.op.widened(&io).map(|(_, bytes)| 2 * bytes.0).sum::<u64>();
-        let flops = node.op.flops(&io) as f64 / self.flops_per_s;
-        self.node_s + flops.max((moved + widened as f64) / self.bytes_per_s)
+        f64::max(computing, passing)
+    }
+
+    /// Predicted time of a node.
+    pub fn node(&self, op: &Op, work: Work) -> f64 {
+        let like = self.samples.get(&(op.name().to_owned(), work.dtype));
+        like.and_then(|samples| from_neighbours(samples, work)).unwrap_or_else(|| self.roofline(op, work))
+    }
+
+    fn roofline(&self, op: &Op, work: Work) -> f64 {
+        let bytes = work.bytes as f64;
+        let seconds = match op {
+            // Read here and written there, each once.
+            Op::Transfer(_) => bytes / 2.0 / self.rates.transfer_bytes_per_s,
+            _ => (work.flops as f64 / self.rates.flops_of(work.dtype)).max(bytes / self.rates.bytes_per_s),
+        };
+        self.rates.node_s + seconds
+    }
+}
+
+/// The time of the nearest samples, scaled to this node's work; none if there are no samples.
+fn from_neighbours(samples: &[Sample], work: Work) -> Option<f64> {
+    let size = |flops: u64, bytes: u64| [(flops.max(1) as f64).ln(), (bytes.max(1) as f64).ln()];
+    let here = size(work.flops, work.bytes);
+    let mut nearest = samples
+        .iter()
+        .map(|sample| {
+            let there = size(sample.flops, sample.bytes);
+            let apart = [here[0] - there[0], here[1] - there[1]];
+            // Work grows by what grows more of operations and bytes, or shrinks by what shrinks less.
+            let scale = if sample.flops == 0 { apart[1] } else { apart[0].max(apart[1]) };
+            (apart[0].abs() + apart[1].abs(), sample.seconds.ln() + scale)
+        })
+        .collect::<Vec<_>>();
+    nearest.sort_by(|a, b| a.0.total_cmp(&b.0));
+    nearest.truncate(NEIGHBOURS);
+    // The nearer the heavier; one that is the same node outweighs all others.
+    let weight = |distance: f64| 1.0 / (distance * distance + 1e-4);
+    let total = nearest.iter().map(|(distance, _)| weight(*distance)).sum::<f64>();
+    let log = nearest.iter().map(|(distance, seconds)| weight(*distance) * seconds).sum::<f64>() / total;
+    (!nearest.is_empty()).then(|| log.exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::ops::Add;
+
+    fn sample(flops: u64, bytes: u64, seconds: f64) -> Sample {
+        Sample { op: "add".into(), dtype: DType::F32, flops, bytes, seconds }
+    }
+
+    #[test]
+    fn a_node_that_was_measured_takes_what_was_measured_and_others_scale() {
+        let rates = Rates::guess(2);
+        let machine = Machine::measured(rates, vec![sample(1_000, 12_000, 1e-6), sample(1_000_000, 12_000_000, 2e-3)]);
+        let seconds = |flops, bytes| machine.node(&Add.into(), Work { dtype: DType::F32, flops, bytes });
+        assert!((seconds(1_000_000, 12_000_000) / 2e-3 - 1.0).abs() < 0.01);
+        assert!((seconds(2_000_000, 24_000_000) / 4e-3 - 1.0).abs() < 0.05);
+        let half = machine.node(&Add.into(), Work { dtype: DType::Bf16, flops: 1_000, bytes: 24_000_000 });
+        assert!((half / (24e6 / rates.bytes_per_s) - 1.0).abs() < 0.01, "an op that was not measured has its roofline");
     }
 }

@@ -16,7 +16,7 @@ mod request;
 mod search;
 mod validate;
 
-pub use cost::Rates;
+pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};
 pub use layout::{ALIGNMENT, lay_out};

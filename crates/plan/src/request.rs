@@ -1,5 +1,6 @@
 //! What is asked of the planner.
 
+use crate::cost::Machine;
 use crate::levers::{Average, Excluded, Precision, Recompute};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
@@ -23,6 +24,8 @@ pub struct Request {
     pub budget: Bytes,
     /// The device.
     pub target: Target,
+    /// How fast it is.
+    pub machine: Machine,
     /// What the host's arena must stay under.
     pub host_budget: Bytes,
     /// Where levers are to stand.

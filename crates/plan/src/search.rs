@@ -11,7 +11,6 @@
 //!   the same with a larger part of the optimizer on the host
 //! ```
 
-use crate::cost::Rates;
 use crate::levers::{
     ATTENTION_ROW_CHOICES, Level, Levers, Precision, Recompute, divisors as all_divisors, head_chunk_choices,
     update_in_backward_excluded,
@@ -51,6 +50,13 @@ pub struct Found {
     pub next_larger: Option<(usize, Bytes)>,
     /// How many plans were made.
     pub candidates: usize,
+}
+
+impl Found {
+    /// Predicted tokens trained on in a second.
+    pub fn tokens_per_s(&self) -> f64 {
+        (self.plan.global_batch * self.plan.seq_len) as f64 / self.step.0
+    }
 }
 
 /// A change that makes a run fit.
@@ -257,7 +263,7 @@ pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, Pla
 pub(crate) fn pulled(request: &Request, settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
     settings.levers.pull(&mut graph)?;
     let accumulation = request.global_batch / settings.micro_batch;
-    let step = Rates::guess(&request.target).step(&graph, accumulation, &request.target);
+    let step = request.machine.step(&graph, accumulation, &request.target);
     Ok(Candidate { settings, graph, step })
 }
 

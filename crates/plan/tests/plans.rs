@@ -2,11 +2,14 @@
 
 use graph::models::ModelConfig;
 use graph::{DeviceKind, Optimizer, Target};
-use plan::{Found, Level, LeverRequest, Plan, PlanError, PlanViolation, Recompute, Request, search, validate};
+use plan::{
+    Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Rates, Recompute, Request, search, validate,
+};
 use units::Bytes;
 
 fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget: Bytes) -> Request {
     let model = ModelConfig::preset(model).expect("a preset");
+    let vocab_size = model.vocab_size();
     Request {
         seq_len: model.max_positions(),
         model,
@@ -15,8 +18,15 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
         micro_batch,
         budget,
         target: Target { device: DeviceKind::Cpu, threads: 2 },
+        machine: Machine::of_rates(Rates::guess(2)),
         host_budget: Bytes::gib(100),
-        levers: LeverRequest { recompute: Some(Recompute::all(Level::Cheap)), ..LeverRequest::default() },
+        levers: LeverRequest {
+            recompute: Some(Recompute::all(Level::Cheap)),
+            optimizer_offload: Some(0.0),
+            head_chunk: Some(if vocab_size > 256 { 256 } else { 2048 }),
+            attention_rows: Some(64),
+            ..LeverRequest::default()
+        },
         evaluates: true,
         sample_prefill: Some(32),
     }

@@ -63,6 +63,8 @@ fn plan_as_json() {
             breakdown.staging_bytes: count
             breakdown.unused_bytes: count
             breakdown.weights_bytes: count
+            device.kind: text
+            device.threads: count
             fits: bool
             host_short_by_bytes: count
             levers[].added_time: number
@@ -87,6 +89,11 @@ fn plan_as_json() {
             plan.micro_batch: count
             plan.peak_bytes: count
             plan.seq_len: count
+            predicted.step_ms: number
+            predicted.times: text
+            predicted.tokens_per_s: number
+            search.candidates: count
+            search.milliseconds: number
             short_by_bytes: count
         "#]],
     );
@@ -278,6 +285,7 @@ fn the_plan_as_a_table() {
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
+        predicted: 11436 ms a step, 358 tokens/s (times are guesses: nothing was measured here yet; `plimsoll calibrate` measures this machine)
         ┌───────────────────────────────────────────────────────────────────────┐
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡

@@ -8,4 +8,4 @@ mod machine;
 
 pub use event::{Event, Record, SCHEMA_VERSION, Sink};
 pub use journal::{Journal, JournalError, read_journal};
-pub use machine::{available_memory, peak_rss};
+pub use machine::{available_memory, peak_rss, processor_name};

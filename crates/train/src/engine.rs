@@ -1,7 +1,7 @@
 //! A plan on a device: loads it once, starts or fills the weights, runs programs.
 
-use crate::TrainError;
-use exec::{Device, converted, normal_pair, run_program};
+use crate::{Profile, TrainError};
+use exec::{Device, converted, normal_pair, run_program, run_program_timed};
 use graph::{DType, Graph, Init, Parameter, Scalars, TensorId};
 use plan::{Plan, validate};
 use std::borrow::Cow;
@@ -13,6 +13,7 @@ pub struct Engine {
     plan: Plan,
     parameters: Vec<Parameter>,
     allocations_after_first_step: Option<u64>,
+    profile: Option<Profile>,
 }
 
 impl Engine {
@@ -20,7 +21,13 @@ impl Engine {
     pub fn new(mut device: Box<dyn Device>, graph: &Graph, plan: Plan) -> Result<Self, TrainError> {
         validate(&plan)?;
         device.load(&plan)?;
-        Ok(Self { device, plan, parameters: graph.parameters.clone(), allocations_after_first_step: None })
+        Ok(Self {
+            device,
+            plan,
+            parameters: graph.parameters.clone(),
+            allocations_after_first_step: None,
+            profile: None,
+        })
     }
 
     /// The plan.
@@ -113,7 +120,21 @@ impl Engine {
 
     /// Runs a program.
     pub fn run(&mut self, program: &str, scalars: &Scalars) -> Result<(), TrainError> {
-        Ok(run_program(self.device.as_mut(), &self.plan, program, scalars)?)
+        let Some(profile) = &mut self.profile else {
+            return Ok(run_program(self.device.as_mut(), &self.plan, program, scalars)?);
+        };
+        let mut observe = |step, time| profile.observe(program, step, time);
+        Ok(run_program_timed(self.device.as_mut(), &self.plan, program, scalars, &mut observe)?)
+    }
+
+    /// From here on every step of every program is timed.
+    pub fn start_profile(&mut self) {
+        self.profile = Some(Profile::default());
+    }
+
+    /// What was timed since then.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
     }
 
     /// Where the host takes part in a program. Panics if the plan has no program of that name.

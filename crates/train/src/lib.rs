@@ -3,6 +3,7 @@
 //! Not here: flags and files of settings, terminals, signals. Read next: `trainer.rs`, `engine.rs`, `checkpoint/`.
 
 mod bench;
+mod calibrate;
 pub mod checkpoint;
 mod engine;
 mod error;
@@ -10,17 +11,20 @@ mod evaluate;
 mod folder;
 mod generate;
 mod loss_scale;
+mod profile;
 mod report;
 mod schedule;
 mod trainer;
 
 pub use bench::{BenchResult, bench};
+pub use calibrate::{Agreement, CalibrationError, Comparison, agreement, calibrate, compare_predictions};
 pub use engine::Engine;
 pub use error::TrainError;
 pub use evaluate::{EVALUATE, evaluate};
 pub use folder::{FolderError, RunFolder};
 pub use generate::{Sampling, Writer, choose};
 pub use loss_scale::LossScale;
+pub use profile::{Profile, TimedStep};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
 pub use schedule::{Length, Progress, Schedule};
 pub use trainer::{Ending, Start, Started, Trainer, TrainerConfig};

@@ -3,6 +3,7 @@
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
+use super::machine::known;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
 use crate::report::misfit_failure;
@@ -97,6 +98,7 @@ impl BenchArgs {
             seq_len: self.seq_len,
             budget: budget.bytes,
             target: Target { device: DeviceKind::Cpu, threads },
+            machine: known(threads, None)?.0,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(),
             evaluates: false,

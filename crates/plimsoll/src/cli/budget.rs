@@ -79,13 +79,18 @@ impl BudgetArgs {
 
     /// Threads asked for, or all cores. Errors: more than can make sense.
     pub(super) fn threads(&self) -> Result<usize, Failure> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.threads {
-            Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores"))
-                .hint(format!("without `--threads`, one for each core: {cores}"))),
-            Some(n) => Ok(n),
-            None => Ok(cores),
-        }
+        threads(self.threads)
+    }
+}
+
+/// So many threads, or one for each core. Errors: more than can make sense.
+pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match asked {
+        Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores"))
+            .hint(format!("without `--threads`, one for each core: {cores}"))),
+        Some(n) => Ok(n),
+        None => Ok(cores),
     }
 }
 

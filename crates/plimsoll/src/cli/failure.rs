@@ -2,7 +2,7 @@
 
 use crate::streams::talk;
 use ::plan::PlanError;
-use ::train::{FolderError, TrainError, checkpoint::CheckpointError};
+use ::train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use data::DataError;
 use graph::GraphError;
 use std::fmt::Display;
@@ -147,6 +147,15 @@ impl From<TrainError> for Failure {
             TrainError::Vocabulary { .. } => Self::bad_input(message)
                 .hint("choose a tokenizer that the model was made for, or a larger `vocab_size`"),
             TrainError::NothingToTrainOn { .. } => Self::bad_input(message).hint("more text, or a shorter `--seq-len`"),
+        }
+    }
+}
+
+impl From<CalibrationError> for Failure {
+    fn from(error: CalibrationError) -> Self {
+        match error {
+            CalibrationError::Plan(error) => error.into(),
+            CalibrationError::Train(error) => error.into(),
         }
     }
 }

@@ -3,9 +3,11 @@
 mod arena;
 mod bench;
 mod budget;
+mod calibrate;
 mod failure;
 mod generate;
 mod levers;
+mod machine;
 mod model;
 mod options;
 mod plan;
@@ -36,6 +38,8 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Time training steps on random tokens
     Bench(bench::BenchArgs),
+    /// Measure this machine, so that plans can tell their time
+    Calibrate(calibrate::CalibrateArgs),
     /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
     Arena(arena::ArenaArgs),
 }
@@ -47,6 +51,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
         Command::Arena(args) => arena::run(args),
     });
     match result {

@@ -3,6 +3,7 @@
 use super::budget::BudgetArgs;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
+use super::machine::known;
 use super::model;
 use super::options::{AutoOr, auto_or_size, number_from_zero, positive_size};
 use super::{Failure, train::PREFILL};
@@ -12,6 +13,7 @@ use ::plan::{Request, lever_effects, moment_of_peak, search};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
 use graph::{DeviceKind, Optimizer, Target};
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Debug, Args)]
@@ -45,6 +47,9 @@ pub(super) struct PlanArgs {
     /// Name the moment of the peak and the largest tensors alive at it
     #[arg(long)]
     explain: bool,
+    /// What `plimsoll calibrate --out` measured [default: what it left in the user's cache folder]
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,6 +60,8 @@ const EXPLAINED: usize = 10;
 
 pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let budget = args.budget.budget()?;
+    let threads = args.budget.threads()?;
+    let (machine, source) = known(threads, args.machine.as_deref())?;
     let mut chosen = model::open(&args.model)?;
     let seq_len = args.seq_len.unwrap_or_else(|| chosen.default_seq_len());
     let vocab_size = match &args.tokenizer {
@@ -76,7 +83,8 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
         micro_batch: args.micro_batch.given(),
         seq_len,
         budget: budget.bytes,
-        target: Target { device: DeviceKind::Cpu, threads: args.budget.threads()? },
+        target: Target { device: DeviceKind::Cpu, threads },
+        machine,
         host_budget: args.levers.host_budget()?,
         levers: args.levers.request(),
         evaluates: true,
@@ -95,12 +103,12 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     };
     let moment = if args.explain { moment_of_peak(plan, EXPLAINED) } else { None };
     if args.json {
-        write_data(plan_json(&chosen.name, &result, &effects, moment.as_ref(), milliseconds))?;
+        write_data(plan_json(&chosen.name, &result, &effects, moment.as_ref(), &source, milliseconds))?;
         return Ok(if result.is_ok() { exit_code::DONE } else { exit_code::DOES_NOT_FIT });
     }
     match result {
         Ok(found) => {
-            write_data(plan_table(&chosen.name, &found, &budget.describe()))?;
+            write_data(plan_table(&chosen.name, &found, &budget.describe(), &source))?;
             write_data(levers_table(&effects))?;
             if let Some(moment) = moment {
                 write_data(moment_text(&moment))?;

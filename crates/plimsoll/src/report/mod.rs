@@ -1,11 +1,13 @@
 //! What people see: one file a view. Views are made from plans, reports and events, and from nothing else.
 
+mod comparison;
 mod data_progress;
 mod live;
 mod plan_json;
 mod plan_table;
 mod summary;
 
+pub use comparison::{comparison_json, comparison_table};
 pub use data_progress::DataProgress;
 pub use live::Live;
 pub use plan_json::plan_json;

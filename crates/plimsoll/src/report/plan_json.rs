@@ -10,6 +10,7 @@ pub fn plan_json(
     result: &Result<Found, Box<Misfit>>,
     levers: &[LeverEffect],
     moment: Option<&Moment>,
+    times: &str,
     milliseconds: f64,
 ) -> String {
     let (plan, fits, short_by_bytes, host_short_by_bytes): (&Plan, bool, u64, u64) = match result {
@@ -24,6 +25,13 @@ pub fn plan_json(
         Ok(found) => found.next_larger.map(|(n, bytes)| json!({ "micro_batch": n, "peak_bytes": bytes.0 })),
         Err(_) => None,
     };
+    let (predicted, candidates) = match result {
+        Ok(found) => {
+            let (step_ms, tokens_per_s) = (found.step.0 * 1e3, found.tokens_per_s());
+            (Some(json!({ "step_ms": step_ms, "tokens_per_s": tokens_per_s, "times": times })), found.candidates)
+        }
+        Err(misfit) => (None, misfit.candidates),
+    };
     let value = json!({
         "model": { "name": model, "parameters": plan.parameters },
         "plan": PlanSummary::from(plan),
@@ -35,6 +43,9 @@ pub fn plan_json(
         "nearest": nearest,
         "levers": levers,
         "peak_moment": moment,
+        "device": { "kind": plan.target.device, "threads": plan.target.threads },
+        "predicted": predicted,
+        "search": { "candidates": candidates, "milliseconds": milliseconds },
         "milliseconds": milliseconds,
     });
     serde_json::to_string_pretty(&value).expect("plain data")

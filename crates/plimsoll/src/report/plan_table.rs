@@ -6,7 +6,7 @@ use plan::{Breakdown, Found, LeverEffect, Misfit, Moment, Plan};
 use units::Bytes;
 
 /// The plan's table, some lines under 100 columns.
-pub fn plan_table(model: &str, found: &Found, budget: &str) -> String {
+pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> String {
     let plan = &found.plan;
     let mut lines = vec![headline(model, plan), format!("budget: {budget}")];
     lines.push(table(plan).to_string());
@@ -18,6 +18,11 @@ pub fn plan_table(model: &str, found: &Found, budget: &str) -> String {
         }
         None => "the whole global batch fits at once".to_owned(),
     });
+    lines.push(format!(
+        "predicted: {:.0} ms a step, {} tokens/s\n{times}",
+        found.step.0 * 1e3,
+        grouped(found.tokens_per_s() as u64)
+    ));
     lines.join("\n")
 }
 

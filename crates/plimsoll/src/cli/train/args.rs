@@ -9,7 +9,7 @@ use crate::cli::options::{
     positive_size, rate, seed,
 };
 use crate::cli::train::PREFILL;
-use ::plan::{Found, Request};
+use ::plan::{Found, Machine, Request};
 use ::train::checkpoint::{CONFIG_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
@@ -180,6 +180,7 @@ impl TrainArgs {
         seq_len: usize,
         budget: &Budget,
         threads: usize,
+        machine: Machine,
     ) -> Result<Request, Failure> {
         let micro_batch = self.micro_batch.given();
         let global_batch = match (self.global_batch, self.gradient_accumulation_steps, micro_batch) {
@@ -202,6 +203,7 @@ impl TrainArgs {
             seq_len,
             budget: budget.bytes,
             target: Target { device: DeviceKind::Cpu, threads },
+            machine,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(),
             evaluates: true,

@@ -6,9 +6,11 @@ mod text;
 
 pub(super) use args::TrainArgs;
 pub(super) use folder::resumed_config;
+pub(super) use text::default_cache_dir;
 
 use super::budget::Budget;
 use super::failure::{exit_code, io_failure};
+use super::machine::known;
 use super::model::Chosen;
 use super::{Failure, in_pool};
 use crate::report::{Live, misfit_failure, plan_table, sample_text, summary};
@@ -40,6 +42,8 @@ struct Session {
     folder: RunFolder,
     start: Start,
     trainer: TrainerConfig,
+    /// Where predicted times are known from.
+    times: String,
 }
 
 impl Session {
@@ -58,7 +62,8 @@ impl Session {
         if let Some(rate) = args.dropout {
             chosen.config.set_dropout(rate);
         }
-        let request = args.request(&chosen, seq_len, &budget, threads)?;
+        let (machine, times) = known(threads, None)?;
+        let request = args.request(&chosen, seq_len, &budget, threads, machine)?;
         let found = match search(&request)? {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
@@ -67,7 +72,7 @@ impl Session {
         let (folder, start) = args.open_folder(&chosen.name)?;
         let batches = args.open_data(&tokenizer, seq_len)?;
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &batches, &found);
-        Ok(Self { args, budget, chosen, tokenizer, batches, found, folder, start, trainer })
+        Ok(Self { args, budget, chosen, tokenizer, batches, found, folder, start, trainer, times })
     }
 
     fn train(self) -> Result<u8, Failure> {
@@ -79,7 +84,7 @@ impl Session {
             (self.folder.config(), config.into_bytes()),
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
-        talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe()));
+        talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times));
         let mut engine = Engine::new(Box::new(CpuDevice::new()), &self.found.graph, self.found.plan.clone())?;
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);

@@ -34,7 +34,7 @@ impl TrainArgs {
     }
 }
 
-fn default_cache_dir() -> Result<PathBuf, Failure> {
+pub(in crate::cli) fn default_cache_dir() -> Result<PathBuf, Failure> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let none = || Failure::bad_flag("neither HOME nor XDG_CACHE_HOME is set").hint("say where: `--cache-dir PATH`");

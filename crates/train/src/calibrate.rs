@@ -1,0 +1,270 @@
+//! Measuring this machine: small training runs of several shapes, each step of each program timed, so that plans of
+//! other runs can be told their time beforehand. And the test of it: predicted beside measured times of many plans.
+
+use crate::{Engine, TrainError, bench};
+use exec::Device;
+use graph::models::{Gpt2Config, ModelConfig};
+use graph::ops::StateFormat;
+use graph::{Graph, Optimizer, Target};
+use plan::{
+    Level, LeverRequest, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings,
+    plan_settings,
+};
+use std::collections::BTreeMap;
+use units::Bytes;
+
+/// Why a machine could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrationError {
+    /// A run can't be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A run failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// A training run to be timed.
+#[derive(Debug, Clone)]
+pub struct TimedRun {
+    request: Request,
+    settings: Settings,
+}
+
+/// Sizes of a model: blocks, channels, heads, vocabulary.
+type Sizes = [usize; 4];
+
+impl TimedRun {
+    fn new(sizes: Sizes, seq_len: usize, batches: [usize; 2], levers: Levers, target: &Target) -> Self {
+        let [n_layer, n_embd, n_head, vocab_size] = sizes;
+        let [global_batch, micro_batch] = batches;
+        let model = ModelConfig::Gpt2(Gpt2Config {
+            vocab_size,
+            n_positions: seq_len,
+            n_embd,
+            n_layer,
+            n_head,
+            n_inner: None,
+            attn_pdrop: 0.0,
+            embd_pdrop: 0.0,
+            resid_pdrop: 0.0,
+            layer_norm_epsilon: 1e-5,
+            initializer_range: 0.02,
+            bias: true,
+        });
+        let request = Request {
+            model,
+            optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
+            global_batch,
+            micro_batch: Some(micro_batch),
+            seq_len,
+            budget: Bytes(u64::MAX),
+            target: *target,
+            machine: Machine::of_rates(Rates::guess(target.threads)),
+            host_budget: Bytes(u64::MAX),
+            levers: LeverRequest::default(),
+            evaluates: false,
+            sample_prefill: None,
+        };
+        let head_chunk = plan::default_head_chunk(micro_batch * seq_len, vocab_size);
+        Self { request, settings: Settings { micro_batch, head_chunk, levers } }
+    }
+
+    /// What calibration runs: shapes from small to those of GPT-2, and every kind of node that a lever brings.
+    fn standard(target: &Target) -> Vec<Self> {
+        let plain = Levers::default();
+        let again = Levers { recompute: Recompute::all(Level::Block), ..plain };
+        let moved = Levers { optimizer_offload: 1.0, ..plain };
+        let coarse = Levers { precision: Precision::Bf16, optimizer_state: StateFormat::Blockwise8, ..plain };
+        let fine = Levers { precision: Precision::Fp16, optimizer_state: StateFormat::Bf16, ..plain };
+        let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, target);
+        vec![
+            run([4, 128, 4, 256], 64, [64, 32], plain),
+            run([4, 128, 4, 256], 64, [8, 4], again),
+            run([2, 384, 6, 256], 256, [24, 12], plain),
+            run([2, 256, 4, 2_000], 128, [16, 8], plain),
+            run([2, 256, 4, 2_000], 128, [4, 1], again),
+            run([2, 256, 4, 2_000], 128, [8, 4], moved),
+            run([2, 256, 4, 2_000], 128, [16, 16], coarse),
+            run([2, 256, 4, 2_000], 128, [4, 2], fine),
+            run([1, 768, 12, 50_257], 256, [4, 4], again),
+            run([1, 768, 12, 50_257], 256, [2, 1], moved),
+            run([1, 1024, 16, 8_000], 512, [2, 1], plain),
+            run([1, 768, 12, 8_000], 1024, [2, 2], coarse),
+        ]
+    }
+
+    /// What the test runs: one model, planned in many ways.
+    fn comparison(target: &Target) -> Vec<Self> {
+        let levers = |level, optimizer_offload| Levers {
+            recompute: Recompute::all(level),
+            optimizer_offload,
+            ..Levers::default()
+        };
+        let half = Levers { precision: Precision::Bf16, ..Levers::default() };
+        let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..Levers::default() };
+        let in_backward = Levers { update_in_backward: true, ..Levers::default() };
+        let ways = [
+            (16, levers(Level::None, 0.0)),
+            (16, levers(Level::Cheap, 0.0)),
+            (16, levers(Level::Attention, 0.0)),
+            (16, levers(Level::Block, 0.0)),
+            (16, levers(Level::None, 1.0)),
+            (16, in_backward),
+            (16, half),
+            (16, coarse),
+            (4, levers(Level::None, 0.0)),
+            (4, levers(Level::Block, 0.0)),
+            (4, levers(Level::None, 0.5)),
+            (1, levers(Level::None, 0.0)),
+            (1, levers(Level::Attention, 0.0)),
+            (1, levers(Level::Block, 1.0)),
+        ];
+        let run = |(micro_batch, levers)| Self::new([4, 320, 5, 4_000], 192, [16, micro_batch], levers, target);
+        ways.into_iter().map(run).collect()
+    }
+
+    fn planned(&self) -> Result<(Graph, Plan), PlanError> {
+        plan_settings(&self.request, self.settings)
+    }
+}
+
+/// Times the standard runs and returns what was measured, each kind of node once. `device` makes devices; `told` is
+/// told how many runs are done and how many there are.
+pub fn calibrate(
+    target: &Target,
+    device: &dyn Fn() -> Box<dyn Device>,
+    told: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Sample>, CalibrationError> {
+    const STEPS: u64 = 4;
+    let runs = TimedRun::standard(target);
+    let mut found = BTreeMap::<_, Vec<f64>>::new();
+    for (done, run) in runs.iter().enumerate() {
+        told(done, runs.len());
+        let (graph, plan) = run.planned()?;
+        let mut engine = Engine::new(device(), &graph, plan)?;
+        bench(&mut engine, run.request.model.vocab_size(), 1, 0, 1)?;
+        engine.start_profile();
+        bench(&mut engine, run.request.model.vocab_size(), 0, STEPS, 1)?;
+        let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
+        for step in steps {
+            let Sample { op, dtype, flops, bytes, seconds } = step.sample;
+            found.entry((op, dtype, flops, bytes)).or_default().push(seconds);
+        }
+    }
+    told(runs.len(), runs.len());
+    let sample = |((op, dtype, flops, bytes), mut times): (_, Vec<f64>)| {
+        times.sort_by(f64::total_cmp);
+        // Of nodes of one kind, the usual one.
+        Sample { op, dtype, flops, bytes, seconds: times[times.len() / 2] }
+    };
+    Ok(found.into_iter().map(sample).collect())
+}
+
+/// A plan's predicted and measured time.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Comparison {
+    /// Where its levers stand.
+    pub settings: String,
+    /// Predicted time of a step.
+    pub predicted_ms: f64,
+    /// Median of measured times.
+    pub measured_ms: f64,
+}
+
+/// Predicts and measures the steps of one model's plans. They take turns, so that a busy machine is busy for all.
+pub fn compare_predictions(
+    machine: &Machine,
+    target: &Target,
+    device: &dyn Fn() -> Box<dyn Device>,
+    told: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Comparison>, CalibrationError> {
+    const ROUNDS: usize = 5;
+    let runs = TimedRun::comparison(target);
+    let mut times = vec![Vec::new(); runs.len()];
+    for round in 0..ROUNDS {
+        for (index, run) in runs.iter().enumerate() {
+            told(round * runs.len() + index, ROUNDS * runs.len());
+            let (graph, plan) = run.planned()?;
+            let mut engine = Engine::new(device(), &graph, plan)?;
+            times[index].extend(bench(&mut engine, run.request.model.vocab_size(), 1, 2, 1)?.step_ms);
+        }
+    }
+    told(ROUNDS * runs.len(), ROUNDS * runs.len());
+    runs.iter()
+        .zip(times)
+        .map(|(run, times)| {
+            let (graph, plan) = run.planned()?;
+            let Levers { recompute, precision, optimizer_state, optimizer_offload, update_in_backward, .. } =
+                run.settings.levers;
+            Ok(Comparison {
+                settings: format!(
+                    "micro-batch {}, recompute {:?}, {precision:?}, moments {optimizer_state:?}, offload {optimizer_offload}{}",
+                    run.settings.micro_batch,
+                    recompute.rest,
+                    if update_in_backward { ", update in backward" } else { "" }
+                ),
+                predicted_ms: 1e3 * machine.step(&graph, plan.accumulation, target).0,
+                measured_ms: crate::percentile(&times, 0.5).unwrap_or(f64::NAN),
+            })
+        })
+        .collect()
+}
+
+/// How well predictions agree with measurements.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Agreement {
+    /// Spearman's rank correlation.
+    pub rank_correlation: f64,
+    /// Median of |predicted / measured - 1|.
+    pub median_error: f64,
+    /// Measured time of the plan with the shortest prediction, over the shortest measured time.
+    pub picked_over_fastest: f64,
+}
+
+/// Judges comparisons, of which there must be two at least.
+pub fn agreement(comparisons: &[Comparison]) -> Agreement {
+    let predicted = comparisons.iter().map(|c| c.predicted_ms).collect::<Vec<_>>();
+    let measured = comparisons.iter().map(|c| c.measured_ms).collect::<Vec<_>>();
+    let errors = comparisons.iter().map(|c| (c.predicted_ms / c.measured_ms - 1.0).abs()).collect::<Vec<_>>();
+    let picked = (0..predicted.len()).min_by(|&a, &b| predicted[a].total_cmp(&predicted[b]));
+    let fastest = measured.iter().copied().fold(f64::INFINITY, f64::min);
+    Agreement {
+        rank_correlation: correlation(&ranks(&predicted), &ranks(&measured)),
+        median_error: crate::percentile(&errors, 0.5).unwrap_or(f64::NAN),
+        picked_over_fastest: picked.map_or(f64::NAN, |index| measured[index] / fastest),
+    }
+}
+
+/// The place of each value among all.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| values.iter().filter(|other| *other < value).count() as f64).collect()
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let covariance = a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum::<f64>();
+    let spread = |values: &[f64], mean: f64| values.iter().map(|x| (x - mean).powi(2)).sum::<f64>().sqrt();
+    covariance / (spread(a, mean_a) * spread(b, mean_b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agreement_is_judged_by_rank_error_and_choice() {
+        let of = |pairs: &[(f64, f64)]| {
+            let comparison =
+                |&(predicted_ms, measured_ms)| Comparison { settings: String::new(), predicted_ms, measured_ms };
+            agreement(&pairs.iter().map(comparison).collect::<Vec<_>>())
+        };
+        let same = of(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]);
+        assert!((same.rank_correlation - 1.0).abs() < 1e-9);
+        assert_eq!((same.median_error, same.picked_over_fastest), (0.5, 1.0));
+        let reversed = of(&[(3.0, 1.0), (2.0, 2.0), (1.0, 3.0)]);
+        assert!((reversed.rank_correlation + 1.0).abs() < 1e-9);
+        assert_eq!(reversed.picked_over_fastest, 3.0);
+    }
+}

@@ -1,0 +1,49 @@
+//! Where the time goes: each step of each program, timed by itself.
+
+use graph::Io;
+use plan::{Plan, Sample, Work};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Times of the steps of programs.
+#[derive(Debug, Clone, Default)]
+pub struct Profile {
+    /// Program and index of the step -> its times.
+    times: BTreeMap<(String, usize), Vec<Duration>>,
+}
+
+/// A step with its work and its usual time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedStep {
+    /// The program.
+    pub program: String,
+    /// Its op, precision, work, and shortest time: what else the machine did only ever adds to it.
+    pub sample: Sample,
+    /// How often it ran.
+    pub runs: usize,
+}
+
+impl Profile {
+    /// Takes a step's time.
+    pub(crate) fn observe(&mut self, program: &str, step: usize, time: Duration) {
+        self.times.entry((program.to_owned(), step)).or_default().push(time);
+    }
+
+    /// All steps that ran.
+    pub fn steps(&self, plan: &Plan) -> Vec<TimedStep> {
+        self.times
+            .iter()
+            .map(|((program, index), times)| {
+                let step = &plan.program(program).expect("a program that ran").steps[*index];
+                let io = Io {
+                    inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
+                    outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
+                };
+                let Work { dtype, flops, bytes } = Work::of(&step.op, &io, &plan.target);
+                let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
+                let sample = Sample { op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
+                TimedStep { program: program.clone(), sample, runs: times.len() }
+            })
+            .collect()
+    }
+}
