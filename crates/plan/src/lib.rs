@@ -5,6 +5,7 @@
 //! configuration is chosen), `validate.rs` (why it is believed), `arena/` (packing).
 
 pub mod arena;
+mod cards;
 mod cost;
 mod effects;
 mod explain;
@@ -17,6 +18,7 @@ mod search;
 mod validate;
 
 pub use cost::{Machine, Rates, Sample, Work};
+pub use cards::{Card, UnknownCard, card, cards};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};
 pub use layout::{ALIGNMENT, lay_out};
