@@ -1,0 +1,186 @@
+//! NVIDIA cards, read from libraries that stand in for the driver's. A machine is described by environment variables,
+//! so each is read in a process of its own: this file's test `reader`.
+
+use serde_json::{Value, json};
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use telemetry::{GpuError, Gpus, gpus, gpus_from};
+
+const ANSWER: &str = "PLIMSOLL_TEST_ANSWER";
+const RTX_3060: &str = "NVIDIA GeForce RTX 3060,GPU-aaaa0000-0000,12288,350,1200";
+const RTX_3060_TWIN: &str = "NVIDIA GeForce RTX 3060,GPU-bbbb0000-0000,12288,350,0";
+const RTX_4090: &str = "NVIDIA GeForce RTX 4090,GPU-cccc0000-0000,24564,400,0";
+const MIB: u64 = 1 << 20;
+
+#[test]
+#[ignore = "run by the other tests, in a process of its own"]
+fn reader() {
+    if let Some(answer) = env::var_os(ANSWER) {
+        let read = gpus().map_err(|error| error.to_string());
+        fs::write(answer, serde_json::to_string(&read).expect("plain data")).expect("written");
+    }
+}
+
+/// What is read of a machine, in a process with these variables.
+fn read(machine: impl Into<OsString>, variables: &[(&str, &str)]) -> Result<Gpus, String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let answer = folder.path().join("answer.json");
+    let output = Command::new(env::current_exe().expect("a path"))
+        .args(["--ignored", "--exact", "reader"])
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env_remove("CUDA_DEVICE_ORDER")
+        .env("PLIMSOLL_NVML", fake_nvml::library())
+        .env(fake_nvml::MACHINE, machine.into())
+        .env(ANSWER, &answer)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("a process");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&fs::read(&answer).expect("an answer")).expect("what the reader wrote")
+}
+
+fn cuda_indices(gpus: &Gpus) -> Vec<Option<usize>> {
+    gpus.cards.iter().map(|card| card.cuda_index).collect()
+}
+
+fn notes(gpus: &Gpus) -> Vec<String> {
+    gpus.notes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_card_is_read_with_units_in_its_keys() {
+    let gpus = read(RTX_3060, &[]).expect("a card");
+    assert_eq!(gpus.by_cuda_index(0).map(|card| card.index), Some(0));
+    assert_eq!(gpus.by_cuda_index(1), None);
+    let expected = json!({
+        "driver": "580.95.05",
+        "cards": [{
+            "index": 0,
+            "cuda_index": 0,
+            "name": "NVIDIA GeForce RTX 3060",
+            "uuid": "GPU-aaaa0000-0000",
+            "total_bytes": 12288 * MIB,
+            "reserved_bytes": 350 * MIB,
+            "used_bytes": 1200 * MIB,
+            "free_bytes": (12288 - 350 - 1200) * MIB,
+            "temperature_c": 50,
+            "power_limit_w": 170.0,
+        }],
+        "notes": [],
+    });
+    assert_eq!(serde_json::to_value(&gpus).expect("plain data"), expected);
+}
+
+#[test]
+fn cuda_visible_devices_numbers_and_hides_cards() {
+    let alike = format!("{RTX_3060};{RTX_3060_TWIN}");
+    let seen = |value| read(&alike, &[("CUDA_VISIBLE_DEVICES", value)]).expect("cards");
+    assert_eq!(cuda_indices(&read(&alike, &[]).expect("cards")), [Some(0), Some(1)]);
+    assert_eq!(cuda_indices(&seen("1,0")), [Some(1), Some(0)]);
+    assert_eq!(cuda_indices(&seen("GPU-bbbb")), [None, Some(0)]);
+    assert_eq!((cuda_indices(&seen("")), notes(&seen(""))), (vec![None, None], vec![]));
+    for (value, told) in [("0,2", "`2` names no card"), ("MIG-aaaa/1/0", "not supported"), ("0,0", "hides all cards")] {
+        let notes = notes(&seen(value));
+        assert!(notes.len() == 1 && notes[0].contains(told), "{value}: {notes:?}");
+    }
+}
+
+#[test]
+fn numbers_of_unlike_cards_are_doubted_unless_the_order_is_known() {
+    let unlike = format!("{RTX_3060};{RTX_4090}");
+    let doubts = |variables| notes(&read(&unlike, variables).expect("cards")).len();
+    assert_eq!(doubts(&[]), 1);
+    assert_eq!(doubts(&[("CUDA_VISIBLE_DEVICES", "1")]), 1);
+    assert_eq!(doubts(&[("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]), 1);
+    assert_eq!(doubts(&[("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]), 0);
+    assert_eq!(doubts(&[("CUDA_VISIBLE_DEVICES", "GPU-cccc,GPU-aaaa")]), 0);
+    assert_eq!(doubts(&[("CUDA_VISIBLE_DEVICES", "")]), 0);
+}
+
+#[test]
+fn without_the_second_reading_of_memory_used_counts_what_is_reserved() {
+    for code in ["13", "25", "999"] {
+        let gpus = read(format!("{RTX_3060},memory_v2={code}"), &[]).expect("a card");
+        let card = &gpus.cards[0];
+        assert_eq!((card.reserved, card.used.0, card.free.0), (None, 1550 * MIB, 10738 * MIB), "{code}");
+    }
+}
+
+#[test]
+fn sensors_that_are_not_there_are_none() {
+    let gpus = read(format!("{RTX_3060},sensors=3"), &[]).expect("a card");
+    assert_eq!((gpus.cards[0].temperature_c, gpus.cards[0].power_limit_w), (None, None));
+}
+
+#[test]
+fn a_card_that_cannot_be_read_is_left_out_with_a_note() {
+    for (broken, what) in [
+        ("A,GPU-d,1,0,0,error=15", "card 0 is left out, asked for its handle: device fell off the bus"),
+        ("A,GPU-d,1,0,0,error=4242", "unexpected enum variant value: 4242"),
+        ("A,GPU-d,0,0,0", "a total of 0 B"),
+        ("A,GPU-d,1,0,2", "a total of 1.00 MiB with 2.00 MiB used"),
+    ] {
+        let gpus = read(format!("{broken};{RTX_3060}"), &[]).expect("the other card");
+        assert_eq!(gpus.cards.iter().map(|card| card.index).collect::<Vec<_>>(), [1]);
+        assert!(gpus.notes.len() == 1 && notes(&gpus)[0].contains(what), "{:?}", notes(&gpus));
+    }
+    let long = format!("{},GPU-d,1,0,0", "A".repeat(1000));
+    assert!(notes(&read(long, &[]).expect("no card"))[0].contains("name: an input argument is not large enough"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_name_that_is_not_utf_8_is_told() {
+    use std::os::unix::ffi::OsStringExt;
+    let gpus = read(OsString::from_vec(b"GeForce\xff,GPU-d,1,0,0".to_vec()), &[]).expect("no card");
+    assert_eq!(gpus.cards, []);
+    assert!(notes(&gpus)[0].contains("name: could not interpret string as utf-8"), "{:?}", notes(&gpus));
+}
+
+#[test]
+fn a_machine_without_cards_has_none() {
+    let none = json!({"driver": "580.95.05", "cards": [], "notes": []});
+    assert_eq!(serde_json::to_value(read("", &[])).expect("plain data"), json!({"Ok": none}));
+}
+
+#[test]
+fn a_driver_that_does_not_answer_is_an_error() {
+    for (machine, told) in [
+        ("init=9", "no NVIDIA driver (NVIDIA driver is not loaded)"),
+        ("init=18", "restart the machine"),
+        ("init=4", "failed at starting: the current user does not have permission"),
+        ("count=4294967295", "counts 4294967295 cards"),
+    ] {
+        let error = read(machine, &[]).expect_err("no answer");
+        assert!(error.contains(told), "{machine}: {error}");
+    }
+    let absent = read("", &[("PLIMSOLL_NVML", "/nowhere/libnvidia-ml.so.1")]).expect_err("no library");
+    assert!(absent.contains("/nowhere/libnvidia-ml.so.1") && absent.contains("`--gpu NAME`"), "{absent}");
+}
+
+#[test]
+fn a_file_that_is_no_library_is_no_driver() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("libnvidia-ml.so.1");
+    fs::write(&file, "not a library").expect("written");
+    for path in [&file, Path::new("/nowhere/libnvidia-ml.so.1")] {
+        assert!(matches!(gpus_from(path), Err(GpuError::NoDriver { .. })), "{}", path.display());
+    }
+}
+
+/// The wrapper panics where it ends an NVML that has no function for that.
+#[test]
+fn a_library_that_lacks_functions_is_an_error_and_not_a_panic() {
+    let error = gpus_from(fake_nvml::bare_library()).expect_err("no count");
+    assert!(matches!(error, GpuError::Failed { what: "counting cards", .. }), "{error}");
+}
+
+#[test]
+fn more_cards_than_the_library_knows_are_told_one_by_one() {
+    let gpus: Value = serde_json::to_value(read(format!("count=2;{RTX_3060}"), &[]).expect("a card")).expect("data");
+    assert_eq!(gpus["notes"][0]["note"], "unreadable");
+    assert_eq!(gpus["notes"][0]["index"], 1);
+}
