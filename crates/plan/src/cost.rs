@@ -6,7 +6,8 @@
 //!   roofline    the larger of operations / rate and bytes / bandwidth        everywhere else
 //! ```
 
-use graph::{DType, DeviceKind, Graph, Io, Node, Op, Target};
+use crate::cards::Card;
+use graph::{DType, DeviceKind, Graph, Io, Node, Op, Space, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use units::Seconds;
@@ -46,6 +47,28 @@ impl Rates {
             overlaps_transfers: false,
             host_bytes_per_s: bytes_per_s,
             node_s: 3e-6,
+        }
+    }
+
+    /// Of a card, off its figures on paper. Large products and copies reach these parts of them, as a first guess that a
+    /// benchmark on the card would replace.
+    pub fn of_card(card: &Card) -> Self {
+        const PRODUCTS: f64 = 0.55;
+        const COPIES: f64 = 0.8;
+        // 10^9 bytes a second of a lane, of each generation from the first on.
+        const LANE_GB_PER_S: [f64; 6] = [0.25, 0.5, 0.985, 1.969, 3.938, 7.563];
+        let lane = LANE_GB_PER_S[usize::from(card.pcie_generation).clamp(1, 6) - 1];
+        let products = |tflops: f64| PRODUCTS * tflops * 1e12;
+        Self {
+            flops_per_s: products(card.fp32_tflops),
+            f16_flops_per_s: products(card.fp16_tflops),
+            bf16_flops_per_s: products(card.bf16_tflops.unwrap_or(card.fp32_tflops)),
+            bytes_per_s: COPIES * card.bandwidth_gb_per_s * 1e9,
+            transfer_bytes_per_s: COPIES * lane * f64::from(card.pcie_lanes) * 1e9,
+            overlaps_transfers: true,
+            // Two channels of DDR4-3200, of which a well-fed optimizer reaches that part.
+            host_bytes_per_s: COPIES * 51.2e9,
+            node_s: 5e-6,
         }
     }
 
@@ -101,6 +124,7 @@ impl Work {
         // What is widened is written once and read once.
         let widened = match target.device {
             DeviceKind::Cpu => op.widened(io).map(|(_, bytes)| 2 * bytes.0).sum::<u64>(),
+            DeviceKind::Cuda => 0,
         };
         Self { dtype: half.unwrap_or(DType::F32), flops: op.flops(io), bytes: op.bytes_moved(io).0 + widened }
     }
@@ -132,16 +156,19 @@ impl Machine {
     }
 
     fn program(&self, graph: &Graph, nodes: &[Node], target: &Target) -> f64 {
-        let (mut computing, mut passing) = (0.0, 0.0);
+        let (mut computing, mut passing, mut on_host) = (0.0, 0.0, 0.0);
         for node in nodes {
             let io = graph.io(&node.inputs, &node.outputs);
-            let seconds = self.node(&node.op, Work::of(&node.op, &io, target));
+            let work = Work::of(&node.op, &io, target);
+            let beside = target.device == DeviceKind::Cuda && node.space(graph) == Space::Host;
             match node.op {
-                Op::Transfer(_) if self.rates.overlaps_transfers => passing += seconds,
-                _ => computing += seconds,
+                // A card computes while bytes pass, and while the processor updates what lies there.
+                Op::Transfer(_) if self.rates.overlaps_transfers => passing += self.node(&node.op, work),
+                _ if beside => on_host += work.bytes as f64 / self.rates.host_bytes_per_s,
+                _ => computing += self.node(&node.op, work),
             }
         }
-        f64::max(computing, passing)
+        f64::max(computing, passing).max(on_host)
     }
 
     /// Predicted time of a node.

@@ -1,6 +1,6 @@
 //! What each lever buys and costs in a plan: the plan, beside the same with that one lever off.
 
-use crate::levers::{Level, Levers, Precision, Recompute, update_in_backward_excluded};
+use crate::levers::{Level, Levers, Recompute, update_in_backward_excluded};
 use crate::request::{PlanError, Request};
 use crate::search::{Found, Settings, built, plan_candidate, pulled};
 use graph::Space;
@@ -51,7 +51,7 @@ pub fn lever_effects(request: &Request, found: &Found) -> Result<Vec<LeverEffect
         ),
         (
             "precision",
-            describe_precision(levers.precision).to_owned(),
+            levers.precision.name().to_owned(),
             levers.precision != off.precision,
             without(Levers { precision: off.precision, ..levers }),
         ),
@@ -115,15 +115,6 @@ fn describe_recompute(recompute: Recompute, blocks: usize) -> String {
         0 => describe_level(rest).to_owned(),
         _ if first >= blocks => describe_level(level).to_owned(),
         _ => format!("{} in {first} of {blocks}, {} in the rest", describe_level(level), describe_level(rest)),
-    }
-}
-
-fn describe_precision(precision: Precision) -> &'static str {
-    match precision {
-        Precision::Fp32 => "fp32",
-        Precision::Bf16 => "bf16",
-        Precision::Fp16 => "fp16",
-        Precision::Bf16Pure => "bf16-pure",
     }
 }
 

@@ -9,6 +9,7 @@ mod cards;
 mod cost;
 mod effects;
 mod explain;
+mod find;
 mod layout;
 mod levers;
 mod lifetimes;
@@ -17,10 +18,13 @@ mod request;
 mod search;
 mod validate;
 
-pub use cost::{Machine, Rates, Sample, Work};
 pub use cards::{Card, UnknownCard, card, cards};
+pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};
+pub use find::{
+    RuleOfThumb, largest_micro_batch, largest_model, longest_sequence, most_workers, rule_of_thumb, shared,
+};
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
     Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk, head_chunk_choices,

@@ -145,6 +145,22 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
     Ok(Err(Box::new(Misfit { plan, short, host_short, nearest, candidates: tried + more })))
 }
 
+/// Whether anything that the request leaves open makes it fit. Tries only what takes the least.
+pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
+    request.check()?;
+    let micro_batches = micro_batches(request);
+    let offload = request.levers.optimizer_offload.unwrap_or(1.0);
+    let at_the_ends = [micro_batches.first(), micro_batches.last()].into_iter().flatten();
+    for &micro_batch in at_the_ends {
+        let least = settings(request, micro_batch, offload).pop().expect("a request has at least one configuration");
+        let candidate = candidate(request, least)?;
+        if fits(request, &plan_candidate(request, &candidate)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn fits(request: &Request, plan: &Plan) -> bool {
     plan.peak_bytes <= request.budget.0 && plan.host_bytes <= request.host_budget.0
 }

@@ -286,7 +286,7 @@ fn numbers() {
             ("--optimizer-offload 1.5", USAGE, &["`1.5` must be from 0 to 1"]),
             ("--optimizer-offload some", USAGE, &["`some` is not a number"]),
             ("--host-ram lots", USAGE, &["`lots` is not a size"]),
-            ("--precision fp8", USAGE, &["[possible values: fp32, bf16, fp16, bf16-pure]"]),
+            ("--precision fp8", USAGE, &["[possible values: auto, fp32, bf16, fp16, bf16-pure]"]),
             ("--optimizer-state 4bit", USAGE, &["[possible values: fp32, bf16, 8bit]"]),
             (
                 "--update-in-backward on --micro-batch 4",

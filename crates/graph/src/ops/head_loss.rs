@@ -1,6 +1,9 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
-use super::{Access, Example, Fill, Io, Op, Operand, Operation, Target, accumulating, expect_type, operands};
+use super::{
+    Access, DeviceKind, Example, Fill, Io, Op, Operand, Operation, Target, accumulating, expect_type, operands,
+    product_workspace,
+};
 use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -42,10 +45,11 @@ fn product_flops(io: &Io) -> u64 {
     2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
 }
 
-fn logits_scratch(chunk: usize, io: &Io) -> Bytes {
+fn logits_scratch(chunk: usize, io: &Io, target: &Target) -> Bytes {
     let (rows, vocab) = (chunk.min(io.inputs[0].rows()), io.inputs[1].shape[0]);
-    let strip = if io.inputs[1].dtype.is_half() { HEAD_STRIP.min(vocab) * io.inputs[1].shape[1] } else { 0 };
-    Bytes(4 * (rows * (vocab + 1) + strip) as u64)
+    let widens = target.device == DeviceKind::Cpu && io.inputs[1].dtype.is_half();
+    let strip = if widens { HEAD_STRIP.min(vocab) * io.inputs[1].shape[1] } else { 0 };
+    Bytes(4 * (rows * (vocab + 1) + strip) as u64) + product_workspace(target)
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.
@@ -76,8 +80,8 @@ impl Operation for HeadLoss {
         operand == Operand::Input(1)
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        logits_scratch(self.chunk, io)
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        logits_scratch(self.chunk, io, target)
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
@@ -131,8 +135,8 @@ impl Operation for HeadLossGrad {
         operand == Operand::Input(1)
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        logits_scratch(self.chunk, io)
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        logits_scratch(self.chunk, io, target)
     }
 
     fn examples() -> Vec<Example> {

@@ -1,6 +1,8 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
-use super::{Access, Example, Io, Operation, ROW_PARTS, Target, accumulating, expect_type, operands};
+use super::{
+    Access, Example, Io, Operation, ROW_PARTS, Target, accumulating, expect_type, operands, product_workspace,
+};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -84,6 +86,10 @@ impl Operation for Linear {
         Ok(vec![with_columns(x, to)])
     }
 
+    fn scratch(&self, _io: &Io, target: &Target) -> Bytes {
+        product_workspace(target)
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
@@ -124,6 +130,10 @@ impl Operation for LinearInputGrad {
         Ok(vec![with_columns(dy, from)])
     }
 
+    fn scratch(&self, _io: &Io, target: &Target) -> Bytes {
+        product_workspace(target)
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
@@ -162,8 +172,9 @@ impl Operation for LinearWeightGrad {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].columns())
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        if self.bias { Bytes(4 * (ROW_PARTS * io.inputs[1].columns()) as u64) } else { Bytes::ZERO }
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let sums = if self.bias { Bytes(4 * (ROW_PARTS * io.inputs[1].columns()) as u64) } else { Bytes::ZERO };
+        sums + product_workspace(target)
     }
 
     fn examples() -> Vec<Example> {

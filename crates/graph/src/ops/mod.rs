@@ -102,6 +102,17 @@ pub enum Access {
 pub enum DeviceKind {
     /// The processor's cores.
     Cpu,
+    /// An NVIDIA card.
+    Cuda,
+}
+
+/// Working memory that a matrix library wants on a device: on NVIDIA cards what cuBLASLt asks for on the newest of them,
+/// on the processor none that a plan must know of. Source: cuBLAS documentation, section 2.1.3 (`cublasSetWorkspace`).
+pub fn product_workspace(target: &Target) -> Bytes {
+    match target.device {
+        DeviceKind::Cpu => Bytes::ZERO,
+        DeviceKind::Cuda => Bytes::mib(32),
+    }
 }
 
 /// What a plan is made for, as far as ops care.
@@ -279,8 +290,11 @@ macro_rules! ops {
             /// Working memory of a node on a device: the kernel's scratch, and on the processor, whose kernels compute in
             /// single precision, room for operands and results in half precision, each at a multiple of 64 bytes.
             pub fn working_bytes(&self, io: &Io, target: &Target) -> Bytes {
-                let DeviceKind::Cpu = target.device;
-                self.widened(io).map(|(_, bytes)| bytes).sum::<Bytes>() + self.scratch(io, target)
+                let widened = match target.device {
+                    DeviceKind::Cpu => self.widened(io).map(|(_, bytes)| bytes).sum(),
+                    DeviceKind::Cuda => Bytes::ZERO,
+                };
+                widened + self.scratch(io, target)
             }
 
             /// What the processor widens, in the order of operands and results, and the bytes that each takes then.

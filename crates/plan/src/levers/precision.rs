@@ -27,6 +27,16 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// As flags and files name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+            Self::Bf16Pure => "bf16-pure",
+        }
+    }
+
     /// Precision of weights and activations.
     pub const fn dtype(self) -> DType {
         match self {

@@ -8,7 +8,7 @@ use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
 use crate::report::misfit_failure;
 use crate::streams::write_data;
-use ::plan::{Request, search};
+use ::plan::{Precision, Request, search};
 use ::train::{Engine, PlanSummary};
 use clap::Args;
 use exec::CpuDevice;
@@ -100,7 +100,7 @@ impl BenchArgs {
             target: Target { device: DeviceKind::Cpu, threads },
             machine: known(threads, None)?.0,
             host_budget: self.levers.host_budget()?,
-            levers: self.levers.request(),
+            levers: self.levers.request(Precision::Fp32),
             evaluates: false,
             sample_prefill: None,
         };

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::failure::exit_code;
-use super::options::margin;
+use super::options::{margin, part};
 use ::plan::Plan;
 use clap::Args;
 use telemetry::available_memory;
@@ -19,9 +19,13 @@ pub(super) struct BudgetArgs {
     #[arg(long, conflicts_with = "vram", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(super) vram_auto: Option<bool>,
 
-    /// Kept free below the budget; a bare number is MiB
-    #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin, default_value = "0")]
-    pub(super) vram_margin: Bytes,
+    /// Part of the memory that may be used, above 0 and up to 1
+    #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
+    pub(super) memory_fraction: f32,
+
+    /// Kept free below the budget; a bare number is MiB [default: 0; 1024 on a GPU, whose driver takes some]
+    #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
+    pub(super) vram_margin: Option<Bytes>,
 
     /// Threads that compute [default: all cores]
     #[arg(long, value_name = "N", value_parser = super::options::positive_size)]
@@ -29,38 +33,63 @@ pub(super) struct BudgetArgs {
 }
 
 /// A budget and how it came about.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Budget {
     /// What a plan must stay under.
     pub(super) bytes: Bytes,
-    /// Memory of the device, or as much of it as was asked for.
+    /// Whose memory it is.
+    source: String,
+    total: Bytes,
+    fraction: f32,
+    margin: Bytes,
+    others: Bytes,
+}
+
+/// Memory before anything is taken off it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Memory {
+    /// Whose it is, for people.
+    pub(super) source: String,
+    /// All of it.
     pub(super) total: Bytes,
-    /// Kept free.
+    /// What others hold of it.
+    pub(super) others: Bytes,
+    /// Kept free unless the flags say otherwise.
     pub(super) margin: Bytes,
-    /// Whether `total` is what is free rather than what was asked for.
-    pub(super) is_all_free: bool,
 }
 
 impl BudgetArgs {
-    /// Errors: the margin takes it all, or the system does not say how much is free.
+    /// Of the processor. Errors: the margin takes it all, or the system does not say how much is free.
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
-        let total = match self.vram {
-            Some(bytes) => bytes,
-            None => available_memory().ok_or_else(|| {
-                Failure::bad_flag("this system does not say how much memory is free").hint("give a budget: `--vram 4`")
-            })?,
+        let (total, source) = match self.vram {
+            Some(bytes) => (bytes, "asked for"),
+            None => {
+                let failure = Failure::bad_flag("this system does not say how much memory is free");
+                (available_memory().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?, "free memory")
+            }
         };
+        self.budget_of(Memory { source: source.to_owned(), total, others: Bytes::ZERO, margin: Bytes::ZERO })
+    }
+
+    /// Of any memory: its total times the fraction, less the margin, less what others hold. Errors: nothing is left.
+    pub(super) fn budget_of(&self, memory: Memory) -> Result<Budget, Failure> {
+        let Memory { source, total, others, .. } = memory;
         if total == Bytes::ZERO {
             return Err(
                 Failure::bad_flag("a budget of 0 B holds nothing").hint("`--vram 12` is 12 GiB, `600MiB` is less")
             );
         }
-        if self.vram_margin >= total {
-            let message = format!("a margin of {} leaves nothing of {total}", self.vram_margin);
+        let fraction = self.memory_fraction;
+        let usable = Bytes((total.as_f64() * f64::from(fraction)) as u64).min(total);
+        let margin = self.vram_margin.unwrap_or(memory.margin);
+        let bytes = usable.saturating_sub(margin).saturating_sub(others);
+        if bytes == Bytes::ZERO {
+            let held =
+                if others == Bytes::ZERO { String::new() } else { format!(" and the {others} that others hold") };
+            let message = format!("a margin of {margin}{held} leaves nothing of {usable}");
             return Err(Failure::bad_flag(message).hint("a smaller `--vram-margin` or a larger `--vram`"));
         }
-        let bytes = total - self.vram_margin;
-        Ok(Budget { bytes, total, margin: self.vram_margin, is_all_free: self.vram.is_none() })
+        Ok(Budget { bytes, source, total, fraction, margin, others })
     }
 
     /// A budget is a promise only if the memory is there. Errors: the plan takes more than is free.
@@ -95,12 +124,27 @@ pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
 }
 
 impl Budget {
-    /// The subtraction, for people.
+    /// The memory that it is taken of.
+    pub(super) fn total(&self) -> Bytes {
+        self.total
+    }
+
+    /// The subtraction, for people, a line for each thing that is taken off.
     pub(super) fn describe(&self) -> String {
-        let source = if self.is_all_free { "free memory" } else { "asked for" };
-        if self.margin == Bytes::ZERO {
-            return format!("{} ({source})", self.bytes);
+        let Self { bytes, source, total, fraction, margin, others } = self;
+        if bytes == total {
+            return format!(" {bytes} ({source})");
         }
-        format!("{} ({source} {} - margin {})", self.bytes, self.total, self.margin)
+        let mut lines = vec![format!("{total:>10}  {source}")];
+        if *fraction < 1.0 {
+            lines.push(format!("{:>10}  times {fraction}, the memory fraction", ""));
+        }
+        for (taken, what) in [(margin, "margin"), (others, "held by others")] {
+            if *taken > Bytes::ZERO {
+                lines.push(format!("{:>10}  {what}", format!("- {taken}")));
+            }
+        }
+        lines.push(format!("{:>10}  for the plan", format!("= {bytes}")));
+        format!("\n{}", lines.join("\n"))
     }
 }

@@ -1,12 +1,13 @@
 //! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
 
 use crate::streams::talk;
-use ::plan::PlanError;
+use ::plan::{PlanError, UnknownCard};
 use ::train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use data::DataError;
 use graph::GraphError;
 use std::fmt::Display;
 use std::process::ExitCode;
+use telemetry::GpuError;
 
 /// The documented exit codes.
 pub mod exit_code {
@@ -147,6 +148,22 @@ impl From<TrainError> for Failure {
             TrainError::Vocabulary { .. } => Self::bad_input(message)
                 .hint("choose a tokenizer that the model was made for, or a larger `vocab_size`"),
             TrainError::NothingToTrainOn { .. } => Self::bad_input(message).hint("more text, or a shorter `--seq-len`"),
+        }
+    }
+}
+
+impl From<UnknownCard> for Failure {
+    fn from(error: UnknownCard) -> Self {
+        Self::bad_flag(error.to_string()).hint("`--vram 12` plans for any card with so many GiB")
+    }
+}
+
+impl From<GpuError> for Failure {
+    fn from(error: GpuError) -> Self {
+        let message = error.to_string();
+        match error {
+            GpuError::NoDriver { .. } => Self::bad_flag(message),
+            _ => Self::device(message),
         }
     }
 }

@@ -25,9 +25,10 @@ pub(super) struct LeverArgs {
     /// Host memory that may be used for it [default: all that is free]
     #[arg(long, value_name = "SIZE")]
     host_ram: Option<Bytes>,
-    /// Precision of weights and activations; `bf16-pure` keeps no weights in single precision behind
-    #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Fp32)]
-    pub(super) precision: PrecisionChoice,
+    /// Precision of weights and activations; `bf16-pure` keeps no weights in single precision behind. `auto` is fp32 on
+    /// the CPU and on old cards, fp16 on cards of compute capability 7, bf16 from 8 on
+    #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
+    precision: PrecisionChoice,
     /// How the optimizer's moments are kept between updates
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StateChoice::Fp32)]
     optimizer_state: StateChoice,
@@ -89,7 +90,9 @@ fn decay(text: &str) -> Result<f32, String> {
 
 /// `--precision`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum PrecisionChoice {
+enum PrecisionChoice {
+    /// What suits the device.
+    Auto,
     /// Single precision.
     Fp32,
     /// Half precision with the range of single precision; single precision behind.
@@ -140,14 +143,10 @@ fn name(value: &impl ValueEnum) -> String {
 }
 
 impl LeverArgs {
-    pub(super) fn request(&self) -> LeverRequest {
+    /// On a device on which `auto` means this precision.
+    pub(super) fn request(&self, auto: Precision) -> LeverRequest {
         LeverRequest {
-            precision: match self.precision {
-                PrecisionChoice::Fp32 => Precision::Fp32,
-                PrecisionChoice::Bf16 => Precision::Bf16,
-                PrecisionChoice::Fp16 => Precision::Fp16,
-                PrecisionChoice::Bf16Pure => Precision::Bf16Pure,
-            },
+            precision: self.precision(auto),
             optimizer_state: match self.optimizer_state {
                 StateChoice::Fp32 => None,
                 StateChoice::Bf16 => Some(StateFormat::Bf16),
@@ -175,9 +174,15 @@ impl LeverArgs {
         }
     }
 
-    /// `--precision` as it is written.
-    pub(super) fn precision_name(&self) -> String {
-        name(&self.precision)
+    /// `--precision` on a device on which `auto` means this.
+    pub(super) fn precision(&self, auto: Precision) -> Precision {
+        match self.precision {
+            PrecisionChoice::Auto => auto,
+            PrecisionChoice::Fp32 => Precision::Fp32,
+            PrecisionChoice::Bf16 => Precision::Bf16,
+            PrecisionChoice::Fp16 => Precision::Fp16,
+            PrecisionChoice::Bf16Pure => Precision::Bf16Pure,
+        }
     }
 
     /// Errors: the system does not say how much is free.
@@ -194,7 +199,7 @@ impl LeverArgs {
         let mut settings = json!({
             "recompute": self.recompute.to_string(),
             "optimizer_offload": self.optimizer_offload.to_string(),
-            "precision": self.precision_name(),
+            "precision": resolved.levers.precision.name(),
             "optimizer_state": name(&self.optimizer_state),
             "update_in_backward": name(&self.update_in_backward),
             "head_chunk": resolved.head_chunk,

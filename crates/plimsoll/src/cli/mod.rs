@@ -4,8 +4,10 @@ mod arena;
 mod bench;
 mod budget;
 mod calibrate;
+mod device;
 mod failure;
 mod generate;
+mod gpus;
 mod levers;
 mod machine;
 mod model;
@@ -38,6 +40,8 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Time training steps on random tokens
     Bench(bench::BenchArgs),
+    /// List the NVIDIA cards of this machine
+    Gpus(gpus::GpusArgs),
     /// Measure this machine, so that plans can tell their time
     Calibrate(calibrate::CalibrateArgs),
     /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
@@ -51,6 +55,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Gpus(args) => gpus::run(&args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Arena(args) => arena::run(args),
     });

@@ -1,20 +1,27 @@
 //! `plimsoll plan`: the plan for a model and a budget, and nothing run.
 
 use super::budget::BudgetArgs;
+use super::device::Device;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
-use super::machine::known;
 use super::model;
-use super::options::{AutoOr, auto_or_size, number_from_zero, positive_size};
+use super::options::{AutoOr, auto_or_size, number_from_zero, positive_count, positive_number, positive_size};
 use super::{Failure, train::PREFILL};
-use crate::report::{levers_table, misfit_failure, moment_text, plan_json, plan_table};
-use crate::streams::{talk, write_data};
-use ::plan::{Request, lever_effects, moment_of_peak, search};
-use clap::Args;
+use crate::report::{
+    ComparedPlan, PlanReport, compare_table, levers_table, misfit_failure, moment_text, plan_json, plan_table,
+};
+use crate::streams::write_data;
+use ::plan::{
+    Found, Level, LeverEffect, Misfit, Moment, Recompute, Request, RuleOfThumb, largest_micro_batch, largest_model,
+    lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb, search, shared,
+};
+use clap::{Args, ValueEnum};
 use data::{Tokenizer, TokenizerSpec};
-use graph::{DeviceKind, Optimizer, Target};
+use graph::Optimizer;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
+use units::Bytes;
 
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
@@ -25,6 +32,18 @@ pub(super) struct PlanArgs {
     /// Take the vocabulary from this tokenizer: `bytes`, `gpt2`, or the path of a tokenizer.json
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
+    /// Plan for a card: by name (`rtx-3060`, `4090`, `A100 80GB`), or `auto` for those of this machine
+    #[arg(long, value_name = "NAME|auto")]
+    gpu: Option<String>,
+    /// Set plans for several cards side by side
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain"])]
+    compare: Vec<String>,
+    /// Passes over the text, for the time that `--compare` tells
+    #[arg(long, value_name = "X", value_parser = positive_number, requires = "tokens")]
+    epochs: Option<f64>,
+    /// Tokens of the text: `100M`
+    #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs")]
+    tokens: Option<u64>,
     #[command(flatten)]
     budget: BudgetArgs,
     /// Tokens of a sample [default: the model's positions, at most 1024]
@@ -47,6 +66,15 @@ pub(super) struct PlanArgs {
     /// Name the moment of the peak and the largest tensors alive at it
     #[arg(long)]
     explain: bool,
+    /// Answer what the most is that fits: the longest sequence, the largest micro-batch, or the largest preset
+    #[arg(long, value_name = "WHAT", value_enum)]
+    find: Option<Find>,
+    /// Set the usual rule of thumb for so much memory beside the plan
+    #[arg(long)]
+    rules: bool,
+    /// Independent runs that share the device evenly, or `auto` for as many as fit; the plan is that of one of them
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size)]
+    workers: Option<AutoOr<usize>>,
     /// What `plimsoll calibrate --out` measured [default: what it left in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
@@ -55,71 +83,231 @@ pub(super) struct PlanArgs {
     json: bool,
 }
 
+/// `--find`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Find {
+    /// The longest sequence.
+    SeqLen,
+    /// The largest micro-batch.
+    MicroBatch,
+    /// The largest preset.
+    Model,
+}
+
 /// Tensors that `--explain` names.
 const EXPLAINED: usize = 10;
 
 pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
-    let budget = args.budget.budget()?;
-    let threads = args.budget.threads()?;
-    let (machine, source) = known(threads, args.machine.as_deref())?;
-    let mut chosen = model::open(&args.model)?;
-    let seq_len = args.seq_len.unwrap_or_else(|| chosen.default_seq_len());
-    let vocab_size = match &args.tokenizer {
-        Some(spec) => Some(Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?.vocab_size()),
-        None => None,
-    };
-    chosen.fit(vocab_size, seq_len);
-    if let Some(rate) = args.dropout {
-        chosen.config.set_dropout(rate);
-    }
-    let default_batch = if chosen.name == "nano" { 32 } else { 4 };
-    let request = Request {
-        model: chosen.config.clone(),
-        optimizer: Optimizer {
-            grad_clip: (args.grad_clip > 0.0).then_some(args.grad_clip as f32),
-            ..Optimizer::default()
-        },
-        global_batch: args.global_batch.unwrap_or_else(|| args.micro_batch.given().unwrap_or(default_batch)),
-        micro_batch: args.micro_batch.given(),
-        seq_len,
-        budget: budget.bytes,
-        target: Target { device: DeviceKind::Cpu, threads },
-        machine,
-        host_budget: args.levers.host_budget()?,
-        levers: args.levers.request(),
-        evaluates: true,
-        sample_prefill: Some(PREFILL),
-    };
-    let start = Instant::now();
-    let result = search(&request)?;
-    let milliseconds = start.elapsed().as_secs_f64() * 1e3;
-    let effects = match &result {
-        Ok(found) => lever_effects(&request, found)?,
-        Err(_) => Vec::new(),
-    };
-    let plan = match &result {
-        Ok(found) => &found.plan,
-        Err(misfit) => &misfit.plan,
-    };
-    let moment = if args.explain { moment_of_peak(plan, EXPLAINED) } else { None };
+    let devices = args.devices()?;
+    let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;
+    let all_fit = made.iter().all(|made| made.result.is_ok());
+    let code = if all_fit { exit_code::DONE } else { exit_code::DOES_NOT_FIT };
     if args.json {
-        write_data(plan_json(&chosen.name, &result, &effects, moment.as_ref(), &source, milliseconds))?;
-        return Ok(if result.is_ok() { exit_code::DONE } else { exit_code::DOES_NOT_FIT });
+        let mut values = made.iter().map(|made| made.json(args.explain)).collect::<Vec<_>>();
+        let value =
+            if values.len() == 1 && args.compare.is_empty() { values.remove(0) } else { json!({ "plans": values }) };
+        write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
+        return Ok(code);
     }
-    match result {
-        Ok(found) => {
-            write_data(plan_table(&chosen.name, &found, &budget.describe(), &source))?;
-            write_data(levers_table(&effects))?;
-            if let Some(moment) = moment {
-                write_data(moment_text(&moment))?;
-            }
-            Ok(exit_code::DONE)
+    if !args.compare.is_empty() {
+        let rows = made.iter().map(|made| ComparedPlan {
+            device: &made.device.name,
+            budget: made.device.budget.bytes,
+            result: &made.result,
+        });
+        let tokens = args.epochs.zip(args.tokens).map(|(epochs, tokens)| epochs * tokens as f64);
+        write_data(compare_table(&rows.collect::<Vec<_>>(), tokens))?;
+        return Ok(code);
+    }
+    for made in &made {
+        if let Ok(found) = &made.result {
+            write_data(plan_table(&made.model, found, &made.device.budget.describe(), &made.device.times))?;
+            write_data(levers_table(&made.effects))?;
         }
-        Err(misfit) => {
-            if let Some(moment) = moment {
-                talk(moment_text(&moment));
-            }
-            Err(misfit_failure(&chosen.name, &misfit))
+        if let Some(moment) = made.moment(args.explain) {
+            write_data(moment_text(&moment))?;
+        }
+        for answer in &made.answers {
+            write_data(&answer.words)?;
         }
     }
+    if made.len() > 1 {
+        let budgets = made.iter().map(|made| made.device.budget.bytes).sum::<Bytes>();
+        let speed = made.iter().filter_map(|made| Some(made.result.as_ref().ok()?.tokens_per_s())).sum::<f64>();
+        write_data(format_args!(
+            "{} cards, each by itself: {budgets} of budgets, {speed:.0} tokens/s predicted together",
+            made.len()
+        ))?;
+    }
+    match made.into_iter().find_map(|made| Some((made.result.err()?, made.model))) {
+        Some((misfit, model)) => Err(misfit_failure(&model, &misfit)),
+        None => Ok(exit_code::DONE),
+    }
+}
+
+/// A plan for a device, or a misfit.
+struct Made {
+    device: Device,
+    model: String,
+    result: Result<Found, Box<Misfit>>,
+    effects: Vec<LeverEffect>,
+    milliseconds: f64,
+    /// Answers to what was asked beside the plan: the question's name, its answer as data, and in words.
+    answers: Vec<Answer>,
+}
+
+/// What was asked beside the plan.
+struct Answer {
+    key: &'static str,
+    value: Value,
+    words: String,
+}
+
+impl Made {
+    fn moment(&self, explain: bool) -> Option<Moment> {
+        let plan = match &self.result {
+            Ok(found) => &found.plan,
+            Err(misfit) => &misfit.plan,
+        };
+        if explain { moment_of_peak(plan, EXPLAINED) } else { None }
+    }
+
+    fn json(&self, explain: bool) -> Value {
+        let mut value = plan_json(&PlanReport {
+            model: &self.model,
+            device: &self.device.name,
+            times: &self.device.times,
+            result: &self.result,
+            levers: &self.effects,
+            moment: self.moment(explain),
+            milliseconds: self.milliseconds,
+        });
+        for Answer { key, value: answer, .. } in &self.answers {
+            value[*key] = answer.clone();
+        }
+        value
+    }
+}
+
+impl PlanArgs {
+    /// What to plan for: the cards that are compared, the card or cards that are asked for, or the processor.
+    fn devices(&self) -> Result<Vec<Device>, Failure> {
+        if !self.compare.is_empty() {
+            let cards = self.compare.iter().map(|name| Device::cards(name, &self.budget));
+            return Ok(cards.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
+        }
+        match &self.gpu {
+            Some(name) => Device::cards(name, &self.budget),
+            None => Ok(vec![Device::processor(&self.budget, self.machine.as_deref())?]),
+        }
+    }
+
+    fn plan(&self, device: Device) -> Result<Made, Failure> {
+        let mut chosen = model::open(&self.model)?;
+        let seq_len = self.seq_len.unwrap_or_else(|| chosen.default_seq_len());
+        let vocab_size = match &self.tokenizer {
+            Some(spec) => Some(Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?.vocab_size()),
+            None => None,
+        };
+        chosen.fit(vocab_size, seq_len);
+        if let Some(rate) = self.dropout {
+            chosen.config.set_dropout(rate);
+        }
+        let default_batch = if chosen.name == "nano" { 32 } else { 4 };
+        let mut request = Request {
+            model: chosen.config.clone(),
+            optimizer: Optimizer {
+                grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
+                ..Optimizer::default()
+            },
+            global_batch: self.global_batch.unwrap_or_else(|| self.micro_batch.given().unwrap_or(default_batch)),
+            micro_batch: self.micro_batch.given(),
+            seq_len,
+            budget: device.budget.bytes,
+            target: device.target,
+            machine: device.machine.clone(),
+            host_budget: self.levers.host_budget()?,
+            levers: self.levers.request(device.precision),
+            evaluates: true,
+            sample_prefill: Some(PREFILL),
+        };
+        let mut answers = Vec::new();
+        if let Some(workers) = self.workers {
+            answers.push(share(&mut request, workers)?);
+        }
+        let start = Instant::now();
+        let result = search(&request)?;
+        let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+        let effects = match &result {
+            Ok(found) => lever_effects(&request, found)?,
+            Err(_) => Vec::new(),
+        };
+        if let Some(what) = self.find {
+            answers.push(find(&request, what)?);
+        }
+        if self.rules {
+            answers.push(compare_rule(&request, &device, &result)?);
+        }
+        Ok(Made { device, model: chosen.name, result, effects, milliseconds, answers })
+    }
+}
+
+/// Shares the device among workers; the request becomes that of one of them.
+fn share(request: &mut Request, workers: AutoOr<usize>) -> Result<Answer, Failure> {
+    let workers = match workers {
+        AutoOr::Given(workers) => workers,
+        AutoOr::Auto => most_workers(request)?.unwrap_or(1),
+    };
+    *request = shared(request, workers);
+    let words = format!(
+        "{workers} runs share the device, each with {} and {} of the host",
+        request.budget, request.host_budget
+    );
+    let value = json!({
+        "count": workers, "budget_bytes": request.budget.0, "host_budget_bytes": request.host_budget.0,
+    });
+    Ok(Answer { key: "workers", value, words })
+}
+
+fn find(request: &Request, what: Find) -> Result<Answer, Failure> {
+    let (name, value) = match what {
+        Find::SeqLen => ("longest sequence", longest_sequence(request)?.map(Value::from)),
+        Find::MicroBatch => ("largest micro-batch", largest_micro_batch(request)?.map(Value::from)),
+        Find::Model => ("largest preset", largest_model(request)?.map(Value::from)),
+    };
+    let answer = value.as_ref().map_or("none".to_owned(), |value| value.to_string().replace('"', ""));
+    Ok(Answer { key: "most_that_fits", words: format!("the {name} that fits: {answer}"), value: json!(value) })
+}
+
+/// The plan that the rule of thumb asks for, beside ours with sequences of the same length.
+fn compare_rule(request: &Request, device: &Device, ours: &Result<Found, Box<Misfit>>) -> Result<Answer, Failure> {
+    let rule = rule_of_thumb(device.budget.total());
+    let RuleOfThumb { micro_batch, seq_len, accumulation, recompute } = rule;
+    let mut model = request.model.clone();
+    model.set_max_positions(model.max_positions().max(seq_len));
+    let level = Recompute::all(if recompute { Level::Block } else { Level::None });
+    let levers = ::plan::LeverRequest { recompute: Some(level), optimizer_offload: Some(0.0), ..request.levers };
+    let global_batch = micro_batch * accumulation;
+    let by_rule = Request { model, seq_len, global_batch, micro_batch: Some(micro_batch), levers, ..request.clone() };
+    let open = Request { micro_batch: None, levers: request.levers, ..by_rule.clone() };
+    let speed = |result: &Result<Found, Box<Misfit>>| result.as_ref().ok().map(Found::tokens_per_s);
+    let (found, same_length) = (search(&by_rule)?, search(&open)?);
+    let peak = match &found {
+        Ok(found) => found.plan.peak(),
+        Err(misfit) => misfit.plan.peak(),
+    };
+    let said = |speed: Option<f64>| speed.map_or("does not fit".to_owned(), |speed| format!("{speed:.0} tokens/s"));
+    let words = format!(
+        "rule of thumb: batch {micro_batch}, length {seq_len}, accumulation {accumulation}{}: {peak}, {}; \
+         planned at that length: {}; as asked: {}",
+        if recompute { ", recompute" } else { "" },
+        said(speed(&found)),
+        said(speed(&same_length)),
+        said(speed(ours))
+    );
+    let value = json!({
+        "micro_batch": micro_batch, "seq_len": seq_len, "accumulation": accumulation, "recompute": recompute,
+        "peak_bytes": peak.0, "tokens_per_s": speed(&found), "planned_tokens_per_s": speed(&same_length),
+    });
+    Ok(Answer { key: "rule_of_thumb", value, words })
 }

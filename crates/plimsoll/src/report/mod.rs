@@ -1,15 +1,19 @@
 //! What people see: one file a view. Views are made from plans, reports and events, and from nothing else.
 
+mod compare_table;
 mod comparison;
 mod data_progress;
+mod gpus;
 mod live;
 mod plan_json;
 mod plan_table;
 mod summary;
 
+pub use compare_table::{ComparedPlan, compare_table};
 pub use comparison::{comparison_json, comparison_table};
 pub use data_progress::DataProgress;
+pub use gpus::gpus_table;
 pub use live::Live;
-pub use plan_json::plan_json;
+pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{levers_table, misfit_failure, moment_text, plan_table};
 pub use summary::{sample_text, summary};

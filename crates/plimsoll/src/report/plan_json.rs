@@ -1,18 +1,30 @@
 //! `plan --json`.
 
 use plan::{Found, LeverEffect, Misfit, Moment, Plan};
-use serde_json::json;
+use serde_json::{Value, json};
 use train::PlanSummary;
 
+/// What there is to say of a plan.
+pub struct PlanReport<'a> {
+    /// Preset or path.
+    pub model: &'a str,
+    /// What it is planned for.
+    pub device: &'a str,
+    /// Where predicted times are known from.
+    pub times: &'a str,
+    /// The plan, or why there is none.
+    pub result: &'a Result<Found, Box<Misfit>>,
+    /// What each lever buys and costs.
+    pub levers: &'a [LeverEffect],
+    /// The moment of the peak, if it was asked for.
+    pub moment: Option<Moment>,
+    /// Time of the search.
+    pub milliseconds: f64,
+}
+
 /// The plan, whether it fits, and what it is made of. Units are in the keys.
-pub fn plan_json(
-    model: &str,
-    result: &Result<Found, Box<Misfit>>,
-    levers: &[LeverEffect],
-    moment: Option<&Moment>,
-    times: &str,
-    milliseconds: f64,
-) -> String {
+pub fn plan_json(report: &PlanReport) -> Value {
+    let PlanReport { model, device, times, result, levers, moment, milliseconds } = report;
     let (plan, fits, short_by_bytes, host_short_by_bytes): (&Plan, bool, u64, u64) = match result {
         Ok(found) => (&found.plan, true, 0, 0),
         Err(misfit) => (&misfit.plan, false, misfit.short.0, misfit.host_short.0),
@@ -32,7 +44,7 @@ pub fn plan_json(
         }
         Err(misfit) => (None, misfit.candidates),
     };
-    let value = json!({
+    json!({
         "model": { "name": model, "parameters": plan.parameters },
         "plan": PlanSummary::from(plan),
         "fits": fits,
@@ -43,10 +55,9 @@ pub fn plan_json(
         "nearest": nearest,
         "levers": levers,
         "peak_moment": moment,
-        "device": { "kind": plan.target.device, "threads": plan.target.threads },
+        "device": { "name": device, "kind": plan.target.device, "threads": plan.target.threads },
         "predicted": predicted,
         "search": { "candidates": candidates, "milliseconds": milliseconds },
         "milliseconds": milliseconds,
-    });
-    serde_json::to_string_pretty(&value).expect("plain data")
+    })
 }

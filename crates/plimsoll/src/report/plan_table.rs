@@ -8,7 +8,7 @@ use units::Bytes;
 /// The plan's table, some lines under 100 columns.
 pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> String {
     let plan = &found.plan;
-    let mut lines = vec![headline(model, plan), format!("budget: {budget}")];
+    let mut lines = vec![headline(model, plan), format!("budget:{budget}")];
     lines.push(table(plan).to_string());
     lines.push(match found.next_larger {
         Some((next, needed)) => {

@@ -109,14 +109,31 @@ impl Sandbox {
     /// Lets a command run in the sandbox and find nothing of the user's.
     pub fn confine(&self, command: &mut Command) {
         command.current_dir(self.root()).stdin(Stdio::null()).env("HOME", self.root());
-        for variable in ["XDG_CACHE_HOME", "CARGO_HOME", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
+        for variable in [
+            "XDG_CACHE_HOME",
+            "CARGO_HOME",
+            "NO_COLOR",
+            "CLICOLOR_FORCE",
+            "COLUMNS",
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_DEVICE_ORDER",
+        ] {
             command.env_remove(variable);
         }
+        // No test may depend on the cards of the machine that it runs on.
+        command.env("PLIMSOLL_NVML", self.path("no-driver.so"));
     }
 
     /// Runs the binary with arguments that spaces set apart.
     pub fn run(&self, arguments: &str) -> Said {
         Said::of(self.command(arguments.split_whitespace()).output().expect("the binary runs"))
+    }
+
+    /// Like [`run`](Self::run), on a machine with these NVIDIA cards: name, UUID, and MiB in all, reserved and used.
+    pub fn run_with_cards(&self, cards: &str, arguments: &str) -> Said {
+        let mut command = self.command(arguments.split_whitespace());
+        command.env("PLIMSOLL_NVML", fake_nvml::library()).env(fake_nvml::MACHINE, cards);
+        Said::of(command.output().expect("the binary runs"))
     }
 
     /// The arguments of `train` for a short run, with these in place of the usual ones.

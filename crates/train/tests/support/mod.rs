@@ -197,7 +197,7 @@ impl Setup {
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: "bytes".into(),
             loss_scale: self.loss_scale,
-            precision: format!("{:?}", self.levers.precision),
+            precision: self.levers.precision.name().to_owned(),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
-use crate::cli::levers::{LeverArgs, PrecisionChoice};
+use crate::cli::levers::LeverArgs;
 use crate::cli::model::{self, Chosen};
 use crate::cli::options::{
     AutoOr, auto_or_size, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
     positive_size, rate, seed,
 };
 use crate::cli::train::PREFILL;
-use ::plan::{Found, Machine, Request};
+use ::plan::{Found, Machine, Precision, Request};
 use ::train::checkpoint::{CONFIG_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
@@ -205,7 +205,7 @@ impl TrainArgs {
             target: Target { device: DeviceKind::Cpu, threads },
             machine,
             host_budget: self.levers.host_budget()?,
-            levers: self.levers.request(),
+            levers: self.levers.request(Precision::Fp32),
             evaluates: true,
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
         })
@@ -250,8 +250,8 @@ impl TrainArgs {
             checkpoint_every: every(self.checkpoint_every),
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: tokenizer.spec().to_string(),
-            precision: self.levers.precision_name(),
-            loss_scale: (self.levers.precision == PrecisionChoice::Fp16)
+            precision: found.settings.levers.precision.name().to_owned(),
+            loss_scale: (found.settings.levers.precision == Precision::Fp16)
                 .then_some(LossScale { scale: self.loss_scale, good_steps: 0 }),
         }
     }

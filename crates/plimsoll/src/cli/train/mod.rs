@@ -178,8 +178,11 @@ impl Session {
         }
         if let Some(vram) = args.budget.vram {
             map.insert("vram".into(), json!(format!("{}b", vram.0)));
-            map.insert("vram_margin".into(), json!(format!("{}b", args.budget.vram_margin.0)));
         }
+        if let Some(margin) = args.budget.vram_margin {
+            map.insert("vram_margin".into(), json!(format!("{}b", margin.0)));
+        }
+        map.insert("memory_fraction".into(), json!(args.budget.memory_fraction.to_string()));
         if let Some(threads) = args.budget.threads {
             map.insert("threads".into(), json!(threads));
         }

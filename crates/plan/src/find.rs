@@ -1,0 +1,123 @@
+//! The most that fits: the longest sequence, the largest micro-batch, the largest model, the most runs on one device.
+
+use crate::request::{PlanError, Request};
+use crate::search::can_fit;
+use graph::models::ModelConfig;
+use units::Bytes;
+
+/// Longer sequences and larger batches are not looked for.
+const MOST: usize = 1 << 20;
+
+/// Sequences are looked for in steps of this many tokens.
+const TOKENS: usize = 64;
+
+/// The longest sequence, in steps of 64 tokens, that fits; none if not even 64 do. The model is given as many
+/// positions as that takes.
+pub fn longest_sequence(request: &Request) -> Result<Option<usize>, PlanError> {
+    let fits = |units: usize| {
+        let seq_len = units * TOKENS;
+        let mut model = request.model.clone();
+        model.set_max_positions(model.max_positions().max(seq_len));
+        can_fit(&Request { model, seq_len, ..request.clone() })
+    };
+    Ok(largest(MOST / TOKENS, fits)?.map(|units| units * TOKENS))
+}
+
+/// The largest batch that passes through the model at once, as the whole batch of a step; none if not even one sample.
+pub fn largest_micro_batch(request: &Request) -> Result<Option<usize>, PlanError> {
+    let fits = |samples| can_fit(&Request { global_batch: samples, micro_batch: Some(samples), ..request.clone() });
+    largest(MOST, fits)
+}
+
+/// The largest preset that fits, of those that take the request's sequences or can be made to.
+pub fn largest_model(request: &Request) -> Result<Option<&'static str>, PlanError> {
+    let mut presets = ModelConfig::preset_names()
+        .into_iter()
+        .map(|name| Ok((name, ModelConfig::preset(name)?)))
+        .collect::<Result<Vec<_>, PlanError>>()?;
+    presets.sort_by_key(|(_, model)| std::cmp::Reverse(model.parameter_bound()));
+    for (name, mut model) in presets {
+        model.set_max_positions(model.max_positions().max(request.seq_len));
+        if can_fit(&Request { model, ..request.clone() })? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// The most independent runs that share the device and the host evenly; none if not even one fits.
+pub fn most_workers(request: &Request) -> Result<Option<usize>, PlanError> {
+    largest(1 << 10, |workers| can_fit(&shared(request, workers)))
+}
+
+/// The request of one of so many runs that share the device and the host evenly.
+pub fn shared(request: &Request, workers: usize) -> Request {
+    let part = |bytes: Bytes| Bytes(bytes.0 / workers as u64);
+    Request { budget: part(request.budget), host_budget: part(request.host_budget), ..request.clone() }
+}
+
+/// The largest number up to `most` that fits, if whatever is smaller than one that fits does too.
+fn largest(most: usize, fits: impl Fn(usize) -> Result<bool, PlanError>) -> Result<Option<usize>, PlanError> {
+    if !fits(1)? {
+        return Ok(None);
+    }
+    let (mut fitting, mut too_large) = (1, most + 1);
+    while fitting * 2 <= most && too_large > most {
+        if fits(fitting * 2)? { fitting *= 2 } else { too_large = fitting * 2 }
+    }
+    while too_large - fitting > 1 {
+        let middle = fitting + (too_large - fitting) / 2;
+        if fits(middle)? { fitting = middle } else { too_large = middle }
+    }
+    Ok(Some(fitting))
+}
+
+/// The settings that guides recommend for a card with so much memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleOfThumb {
+    /// Samples at a time.
+    pub micro_batch: usize,
+    /// Tokens of a sample.
+    pub seq_len: usize,
+    /// Micro-batches of a step.
+    pub accumulation: usize,
+    /// Whether blocks are recomputed.
+    pub recompute: bool,
+}
+
+/// The usual rule of thumb, by the card's memory in whole GiB.
+pub fn rule_of_thumb(memory: Bytes) -> RuleOfThumb {
+    let rule =
+        |micro_batch, seq_len, accumulation, recompute| RuleOfThumb { micro_batch, seq_len, accumulation, recompute };
+    // As much as a driver keeps of what a card is sold with is rounded up.
+    match (memory.as_f64() / Bytes::gib(1).as_f64()).round() as u64 {
+        0..=8 => rule(1, 256, 16, true),
+        9..=12 => rule(2, 512, 8, true),
+        13..=16 => rule(2, 512, 8, true),
+        17..=24 => rule(4, 1024, 4, false),
+        25..=32 => rule(8, 1024, 2, false),
+        _ => rule(12, 2048, 2, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_is_found_wherever_it_is() {
+        for most in [1, 2, 3, 7, 64, 100] {
+            for limit in 0..=most + 2 {
+                let found = largest(most, |n| Ok(n <= limit)).expect("no error");
+                assert_eq!(found, (limit > 0).then_some(limit.min(most)), "{limit} of {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn rules_go_by_whole_gibibytes() {
+        assert_eq!(rule_of_thumb(Bytes::mib(24_564)).micro_batch, 4);
+        assert_eq!(rule_of_thumb(Bytes::gib(6)).seq_len, 256);
+        assert_eq!(rule_of_thumb(Bytes::gib(80)).micro_batch, 12);
+    }
+}

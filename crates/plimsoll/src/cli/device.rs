@@ -1,0 +1,87 @@
+//! Which device a plan is made for: the processor, a card by name, or a card of this machine.
+
+use super::Failure;
+use super::budget::{Budget, BudgetArgs, Memory};
+use super::machine::known;
+use ::plan::{Card, Machine, Precision, Rates, card};
+use graph::{DeviceKind, Target};
+use std::path::Path;
+use telemetry::{Gpu, gpus};
+use units::Bytes;
+
+/// A device with its budget and its speed.
+#[derive(Debug, Clone)]
+pub(super) struct Device {
+    /// What people call it.
+    pub(super) name: String,
+    pub(super) target: Target,
+    pub(super) machine: Machine,
+    pub(super) budget: Budget,
+    /// What `--precision auto` means on it.
+    pub(super) precision: Precision,
+    /// Where predicted times are known from.
+    pub(super) times: String,
+}
+
+/// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
+const GPU_MARGIN: Bytes = Bytes::mib(1024);
+
+impl Device {
+    /// The processor. Errors: nothing is left of its memory, or the file of its speed is of no use.
+    pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
+        let threads = budget.threads()?;
+        let (machine, times) = known(threads, speed)?;
+        Ok(Self {
+            name: "CPU".to_owned(),
+            target: Target { device: DeviceKind::Cpu, threads },
+            machine,
+            budget: budget.budget()?,
+            precision: Precision::Fp32,
+            times,
+        })
+    }
+
+    /// A card by name, or `auto`: all cards of this machine that CUDA would see. Errors: no such card, no driver.
+    pub(super) fn cards(name: &str, budget: &BudgetArgs) -> Result<Vec<Self>, Failure> {
+        if !name.eq_ignore_ascii_case("auto") {
+            let card = card(name)?;
+            let total = budget.vram.unwrap_or(card.memory);
+            let memory = Memory { source: card.name.to_owned(), total, others: Bytes::ZERO, margin: GPU_MARGIN };
+            return Ok(vec![Self::of_card(card, budget.budget_of(memory)?)]);
+        }
+        let found = gpus()?;
+        let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
+        if visible.is_empty() {
+            let message = "the driver shows no NVIDIA card that CUDA_VISIBLE_DEVICES lets through";
+            return Err(
+                Failure::bad_flag(message).hint("`--gpu NAME` plans for a card that is not here, `--vram 12` too")
+            );
+        }
+        visible.into_iter().map(|gpu| Self::present(gpu, budget)).collect()
+    }
+
+    /// A card that is here: its memory is the driver's word, its speed that of its namesake on paper.
+    fn present(gpu: &Gpu, budget: &BudgetArgs) -> Result<Self, Failure> {
+        let card = card(&gpu.name)?;
+        let total = budget.vram.unwrap_or(gpu.total);
+        let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
+        let memory = Memory { source: gpu.name.clone(), total, others, margin: GPU_MARGIN };
+        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.budget_of(memory)?) })
+    }
+
+    fn of_card(card: &'static Card, budget: Budget) -> Self {
+        let precision = match card.compute_capability {
+            (8.., _) => Precision::Bf16,
+            (7, _) => Precision::Fp16,
+            _ => Precision::Fp32,
+        };
+        Self {
+            name: card.name.to_owned(),
+            target: Target { device: DeviceKind::Cuda, threads: 1 },
+            machine: Machine::of_rates(Rates::of_card(card)),
+            budget,
+            precision,
+            times: format!("times are guesses off the card's figures on paper ({})", card.source),
+        }
+    }
+}

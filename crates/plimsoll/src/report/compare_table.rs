@@ -1,0 +1,47 @@
+//! Plans for several cards, side by side.
+
+use comfy_table::{CellAlignment, Table, presets};
+use plan::{Found, Misfit};
+use units::{Bytes, Seconds, format_duration};
+
+/// A card and what came of planning for it.
+pub struct ComparedPlan<'a> {
+    /// The card.
+    pub device: &'a str,
+    /// What the plan had to stay under.
+    pub budget: Bytes,
+    /// The plan, or why there is none.
+    pub result: &'a Result<Found, Box<Misfit>>,
+}
+
+/// A line for each card. `tokens` are those of a whole run, whose time is told too.
+pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    let time = tokens.map(|tokens| format!("{:.0}M tokens", tokens / 1e6));
+    let heads = ["card", "budget", "peak", "micro-batch", "precision", "tokens/s"].map(str::to_owned);
+    table.set_header(heads.into_iter().chain(time));
+    for ComparedPlan { device, budget, result } in plans {
+        let mut row = vec![(*device).to_owned(), budget.to_string()];
+        match result {
+            Ok(found) => {
+                row.push(found.plan.peak().to_string());
+                row.push(format!("{} x {}", found.plan.micro_batch, found.plan.accumulation));
+                row.push(found.settings.levers.precision.name().to_owned());
+                row.push(format!("{:.0}", found.tokens_per_s()));
+                row.extend(tokens.map(|tokens| format_duration(Seconds(tokens / found.tokens_per_s()))));
+            }
+            Err(misfit) => {
+                row.push(misfit.plan.peak().to_string());
+                row.push(format!("short {}", misfit.short.max(misfit.host_short)));
+            }
+        }
+        table.add_row(row);
+    }
+    for column in 1..=6 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!("{table}\ntimes are guesses off the cards' figures on paper")
+}

@@ -1,0 +1,37 @@
+//! The machine's cards as a table.
+
+use comfy_table::{CellAlignment, Table, presets};
+use telemetry::Gpus;
+use units::Bytes;
+
+/// A line for each card, and their sum.
+pub fn gpus_table(gpus: &Gpus) -> String {
+    if gpus.cards.is_empty() {
+        return "no NVIDIA card".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(vec!["NVML", "CUDA", "name", "total", "reserved", "used", "free", "C", "W"]);
+    let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    for card in &gpus.cards {
+        table.add_row(vec![
+            card.index.to_string(),
+            shown(card.cuda_index.map(|index| index.to_string())),
+            card.name.clone(),
+            card.total.to_string(),
+            shown(card.reserved.map(|bytes| bytes.to_string())),
+            card.used.to_string(),
+            card.free.to_string(),
+            shown(card.temperature_c.map(|degrees| degrees.to_string())),
+            shown(card.power_limit_w.map(|watts| format!("{watts:.0}"))),
+        ]);
+    }
+    for column in [0, 1, 3, 4, 5, 6, 7, 8] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let (total, free) = gpus.cards.iter().fold((Bytes::ZERO, Bytes::ZERO), |(t, f), c| (t + c.total, f + c.free));
+    let sum = format!("{} cards, {total} together, {free} of it free", gpus.cards.len());
+    format!("{table}\n{sum}")
+}

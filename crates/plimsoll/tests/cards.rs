@@ -1,0 +1,181 @@
+//! Plans for cards: by name and of this machine, side by side, and what is asked beside a plan.
+
+mod support;
+
+use serde_json::Value;
+use support::{Said, Sandbox};
+
+const TWO_CARDS: &str =
+    "NVIDIA GeForce RTX 3060,GPU-aaaa0000-0000,12288,350,1200;NVIDIA GeForce RTX 4090,GPU-bbbb0000-0000,24564,450,0";
+
+fn json(said: &Said) -> Value {
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    said.json()
+}
+
+#[test]
+fn a_card_by_any_of_its_names_gives_the_same_plan() {
+    let sandbox = Sandbox::new();
+    let plan = |name: &str| {
+        let value = json(&sandbox.run(&format!("plan --model gpt2-medium --json --host-ram 16 --gpu {name}")));
+        assert_eq!(value["device"]["kind"], "cuda");
+        assert!(value["predicted"]["tokens_per_s"].as_f64() > Some(100.0), "{value}");
+        (value["device"]["name"].clone(), value["plan"].clone(), value["levers"][2]["setting"].clone())
+    };
+    let first = plan("rtx-3060");
+    assert_eq!((&first.0, &first.2), (&"RTX 3060 12GB".into(), &"bf16".into()));
+    // 12 GiB less the margin of 1 GiB.
+    assert_eq!(first.1["budget_bytes"], 11u64 << 30);
+    for name in ["3060", "RTX3060", "geforce-rtx-3060"] {
+        assert_eq!(plan(name), first, "{name}");
+    }
+    assert_eq!(plan("t4").2, "fp16");
+    assert_eq!(plan("1080ti").2, "fp32");
+}
+
+#[test]
+fn the_budget_is_told_line_by_line() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("plan --gpu 4090 --memory-fraction 0.9 --vram-margin 500");
+    let lines = said.stdout_text().lines().skip(1).take(5).map(str::trim).collect::<Vec<_>>();
+    assert_eq!(
+        lines,
+        [
+            "budget:",
+            "24.0 GiB  RTX 4090",
+            "times 0.9, the memory fraction",
+            "- 500 MiB  margin",
+            "= 21.1 GiB  for the plan"
+        ]
+    );
+}
+
+#[test]
+fn cards_of_this_machine_are_planned_each_for_itself() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --gpu auto --json --host-ram 16");
+    let value = json(&said);
+    let plans = value["plans"].as_array().expect("a plan for each card");
+    let budgets = plans.iter().map(|p| p["plan"]["budget_bytes"].as_u64()).collect::<Vec<_>>();
+    assert_eq!(budgets, [Some((12288 - 350 - 1200 - 1024) << 20), Some((24564 - 450 - 1024) << 20)]);
+    let said = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --gpu auto --host-ram 16");
+    assert!(said.stdout_text().contains("2 cards, each by itself: "), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("- 1.51 GiB  held by others"), "{}", said.stdout_text());
+
+    let said = sandbox.run_with_cards(TWO_CARDS, "gpus --json");
+    let gpus = json(&said);
+    assert_eq!(gpus["cards"][1]["name"], "NVIDIA GeForce RTX 4090");
+    assert_eq!(gpus["cards"][0]["used_bytes"], 1200u64 << 20);
+    let said = sandbox.run_with_cards(TWO_CARDS, "gpus");
+    assert!(said.stdout_text().contains("2 cards, 36.0 GiB together"), "{}", said.stdout_text());
+}
+
+#[test]
+fn cards_are_compared_side_by_side() {
+    let sandbox = Sandbox::new();
+    let command =
+        "plan --model gpt2-large --compare rtx-3060,rtx-3090,rtx-4090 --epochs 20 --tokens 100M --host-ram 32";
+    let said = sandbox.run(command);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    for part in ["RTX 3060 12GB", "RTX 3090", "RTX 4090", "2000M tokens"] {
+        assert!(said.stdout_text().contains(part), "{part}: {}", said.stdout_text());
+    }
+    let value = json(&sandbox.run(&format!("{command} --json")));
+    let speeds = value["plans"].as_array().expect("plans").iter().map(|p| p["predicted"]["tokens_per_s"].as_f64());
+    assert!(speeds.collect::<Vec<_>>().is_sorted(), "{value}");
+}
+
+/// What is said to fit does, and the next larger does not.
+#[test]
+fn the_most_that_fits_is_the_most() {
+    let sandbox = Sandbox::new();
+    let found = |what: &str| {
+        json(
+            &sandbox.run(&format!("plan --model nano --vram 24MiB --host-ram 1 --global-batch 4 --json --find {what}")),
+        )["most_that_fits"]
+            .clone()
+    };
+    let longest = found("seq-len").as_u64().expect("a length");
+    let fits = |seq_len: u64| {
+        let said =
+            sandbox.run(&format!("plan --model nano --vram 24MiB --host-ram 1 --global-batch 4 --seq-len {seq_len}"));
+        said.code == Some(0)
+    };
+    assert!(fits(longest) && !fits(longest + 64), "{longest}");
+    let largest = found("micro-batch").as_u64().expect("a batch");
+    let fits = |batch: u64| {
+        let batches = format!("--global-batch {batch} --micro-batch {batch}");
+        sandbox.run(&format!("plan --model nano --vram 24MiB --host-ram 1 {batches}")).code == Some(0)
+    };
+    assert!(fits(largest) && !fits(largest + 1), "{largest}");
+    assert_eq!(found("model"), "nano");
+}
+
+#[test]
+fn workers_share_and_rules_are_set_beside() {
+    let sandbox = Sandbox::new();
+    let value = json(&sandbox.run("plan --model gpt2 --gpu 3090 --workers auto --rules --json --host-ram 16"));
+    let workers = value["workers"]["count"].as_u64().expect("a number");
+    assert!(workers > 3, "{value}");
+    assert_eq!(value["workers"]["budget_bytes"].as_u64(), Some((23u64 << 30) / workers));
+    assert!(value["plan"]["peak_bytes"].as_u64() <= value["workers"]["budget_bytes"].as_u64());
+    let rule = &value["rule_of_thumb"];
+    assert_eq!((&rule["micro_batch"], &rule["seq_len"], &rule["accumulation"]), (&4.into(), &1024.into(), &4.into()));
+}
+
+#[test]
+fn what_is_not_there_is_said_with_a_way_out() {
+    let sandbox = Sandbox::new();
+    for (arguments, code, expected) in [
+        ("plan --gpu 3606", 2, &["no card is known as `3606`", "did you mean `RTX 3060", "`--vram 12`"][..]),
+        ("plan --gpu auto", 2, &["no NVIDIA driver", "`--gpu NAME`", "`--vram`"]),
+        ("gpus", 2, &["no NVIDIA driver"]),
+        ("plan --compare 3060,nothing", 2, &["no card is known as `nothing`"]),
+        ("plan --gpu 3060 --vram-margin 13gb", 2, &["a margin of 13.0 GiB leaves nothing of 12.0 GiB"]),
+        ("plan --memory-fraction 0", 2, &["must be above 0 and at most 1"]),
+        ("plan --compare 3060 --epochs 2", 2, &["--tokens"]),
+        ("plan --find everything", 2, &["[possible values: seq-len, micro-batch, model]"]),
+        ("plan --workers 0", 2, &["must be at least 1"]),
+        ("plan --machine missing.json", 4, &["missing.json is of no use", "`plimsoll calibrate --out FILE`"]),
+        ("calibrate --threads 0", 2, &["must be at least 1"]),
+        (
+            "plan --model gpt2-large --gpu 1060 --optimizer-offload 0",
+            3,
+            &["gpt2-large needs", "`--optimizer-offload 1`"],
+        ),
+    ] {
+        let said = sandbox.run(arguments);
+        assert_eq!(said.code, Some(code), "{arguments}: {}", said.stderr);
+        for part in expected {
+            assert!(said.stderr.contains(part), "{arguments} lacks `{part}`: {}", said.stderr);
+        }
+    }
+    let said = sandbox.run_with_cards("NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,12000", "plan --gpu auto");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("that others hold leaves nothing"), "{}", said.stderr);
+}
+
+/// A file of another machine, another number of threads, or none at all is noticed.
+#[test]
+fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
+    let sandbox = Sandbox::new();
+    let file = |processor: &str, threads: u32, version: u32| {
+        let text = format!(
+            r#"{{"version":{version},"program":"{}","processor":"{processor}","threads":{threads},"samples":[]}}"#,
+            env!("CARGO_PKG_VERSION")
+        );
+        sandbox.write("machine.json", text);
+        sandbox.run("plan --threads 1 --machine machine.json")
+    };
+    let other = file("an abacus", 1, 1);
+    assert_eq!(other.code, Some(4));
+    assert!(other.stderr.contains("another machine, an abacus"), "{}", other.stderr);
+    assert!(file("an abacus", 1, 99).stderr.contains("another version of this program"));
+    sandbox.write("machine.json", "{");
+    assert!(sandbox.run("plan --machine machine.json").stderr.contains("it is damaged"));
+    // The one that is kept is passed over, and that is said.
+    sandbox.write(".cache/plimsoll/machine-1-threads.json", "{");
+    let said = sandbox.run("plan --threads 1");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stdout_text().contains("times are guesses: "), "{}", said.stdout_text());
+}
