@@ -305,6 +305,24 @@ fn the_plan_as_a_table() {
 }
 
 #[test]
+fn the_plan_as_a_page_and_as_a_picture() {
+    let sandbox = Sandbox::new();
+    for (budget, code) in [("0.1", 0), ("16KiB", 3)] {
+        let said = sandbox.run(&format!("plan --model tiny --vram {budget} --html plan.html --svg plan.svg"));
+        assert_eq!(said.code, Some(code), "{}", said.stderr);
+        for (file, start) in [("plan.html", "<!DOCTYPE html>"), ("plan.svg", "<svg ")] {
+            let text = sandbox.text(file);
+            assert!(text.starts_with(start) && text.contains("tiny: peak"), "{file}");
+        }
+    }
+    for flag in ["--html", "--svg"] {
+        let said = sandbox.run(&format!("plan --model tiny --vram 0.1 {flag} no/such/folder/file"));
+        assert_eq!(said.code, Some(5), "{}", said.stderr);
+        assert!(said.stderr.starts_with("error: no/such/folder/file: "), "{}", said.stderr);
+    }
+}
+
+#[test]
 fn a_misfit_and_its_ways_out() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --recompute none --optimizer-offload 0 --threads 2");
@@ -367,7 +385,7 @@ fn help_names_the_flags() {
         (
             "plan",
             "--model --vram --seq-len --global-batch --micro-batch --threads --recompute --optimizer-offload --host-ram \
-             --precision --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --explain --json",
+             --precision --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --explain --json --html --svg",
         ),
         (
             "bench",
@@ -398,11 +416,7 @@ fn flags_may_have_underscores() {
     let underscores =
         must(sandbox.run("plan --model_size tiny --vram 1 --seq_len 16 --global_batch=6 --vram_margin 100"));
     assert_eq!(hyphens.stdout_text(), underscores.stdout_text());
-    assert!(
-        hyphens.stdout_text().contains("924 MiB (asked for 1.00 GiB - margin 100 MiB)"),
-        "{}",
-        hyphens.stdout_text()
-    );
+    assert!(hyphens.stdout_text().contains("= 924 MiB  for the plan"), "{}", hyphens.stdout_text());
 }
 
 /// The same run by flags and by files of settings, in our words and in others'.

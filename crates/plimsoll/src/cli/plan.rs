@@ -2,24 +2,25 @@
 
 use super::budget::BudgetArgs;
 use super::device::Device;
-use super::failure::exit_code;
+use super::failure::{exit_code, io_failure};
 use super::levers::LeverArgs;
 use super::model;
 use super::options::{AutoOr, auto_or_size, number_from_zero, positive_count, positive_number, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{
-    ComparedPlan, PlanReport, compare_table, levers_table, misfit_failure, moment_text, plan_json, plan_table,
+    ComparedPlan, PlanReport, compare_table, levers_table, misfit_failure, moment_text, plan_html, plan_json, plan_svg,
+    plan_table,
 };
 use crate::streams::write_data;
 use ::plan::{
-    Found, Level, LeverEffect, Misfit, Moment, Recompute, Request, RuleOfThumb, largest_micro_batch, largest_model,
-    lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb, search, shared,
+    Found, Level, LeverEffect, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, largest_micro_batch,
+    largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb, search, shared,
 };
 use clap::{Args, ValueEnum};
 use data::{Tokenizer, TokenizerSpec};
 use graph::Optimizer;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use units::Bytes;
 
@@ -78,6 +79,12 @@ pub(super) struct PlanArgs {
     /// What `plimsoll calibrate --out` measured [default: what it left in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// Write a page that shows the arena as a map: what lies where, and when
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    html: Option<PathBuf>,
+    /// Write the map of the program with the peak as a picture
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -100,6 +107,10 @@ const EXPLAINED: usize = 10;
 pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let devices = args.devices()?;
     let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;
+    // Of several cards, the first one's.
+    if let Some(first) = made.first() {
+        args.draw(first)?;
+    }
     let all_fit = made.iter().all(|made| made.result.is_ok());
     let code = if all_fit { exit_code::DONE } else { exit_code::DOES_NOT_FIT };
     if args.json {
@@ -164,12 +175,16 @@ struct Answer {
 }
 
 impl Made {
-    fn moment(&self, explain: bool) -> Option<Moment> {
-        let plan = match &self.result {
+    /// The plan, whether it fits or not.
+    fn laid_out(&self) -> &Plan {
+        match &self.result {
             Ok(found) => &found.plan,
             Err(misfit) => &misfit.plan,
-        };
-        if explain { moment_of_peak(plan, EXPLAINED) } else { None }
+        }
+    }
+
+    fn moment(&self, explain: bool) -> Option<Moment> {
+        if explain { moment_of_peak(self.laid_out(), EXPLAINED) } else { None }
     }
 
     fn json(&self, explain: bool) -> Value {
@@ -200,6 +215,17 @@ impl PlanArgs {
             Some(name) => Device::cards(name, &self.budget),
             None => Ok(vec![Device::processor(&self.budget, self.machine.as_deref())?]),
         }
+    }
+
+    /// Writes the pictures that were asked for.
+    fn draw(&self, made: &Made) -> Result<(), Failure> {
+        if let Some(path) = &self.html {
+            write_picture(path, &plan_html(&made.model, made.laid_out(), &made.device.budget.describe()))?;
+        }
+        if let Some(path) = &self.svg {
+            write_picture(path, &plan_svg(&made.model, made.laid_out()))?;
+        }
+        Ok(())
     }
 
     fn plan(&self, device: Device) -> Result<Made, Failure> {
@@ -250,6 +276,10 @@ impl PlanArgs {
         }
         Ok(Made { device, model: chosen.name, result, effects, milliseconds, answers })
     }
+}
+
+fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
+    std::fs::write(path, picture).map_err(io_failure(path.display()))
 }
 
 /// Shares the device among workers; the request becomes that of one of them.

@@ -27,16 +27,17 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
 }
 
 fn headline(model: &str, plan: &Plan) -> String {
+    format!("{model}: {}", shape_line(plan))
+}
+
+/// What is planned for.
+pub(super) fn shape_line(plan: &Plan) -> String {
     let passes = match plan.accumulation {
         1 => String::new(),
         n => format!(" in {n} micro-batches of {}", plan.micro_batch),
     };
-    format!(
-        "{model}: {} parameters; a step is {} samples of {} tokens{passes}",
-        grouped(plan.parameters),
-        plan.global_batch,
-        plan.seq_len
-    )
+    let (parameters, samples, tokens) = (grouped(plan.parameters), plan.global_batch, plan.seq_len);
+    format!("{parameters} parameters; a step is {samples} samples of {tokens} tokens{passes}")
 }
 
 fn table(plan: &Plan) -> Table {
@@ -64,7 +65,8 @@ fn table(plan: &Plan) -> Table {
     table
 }
 
-fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
+/// The parts of the peak by name.
+pub(super) fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
     [
         ("weights", b.weights_bytes),
         ("gradients", b.gradients_bytes),
