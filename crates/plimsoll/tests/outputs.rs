@@ -64,6 +64,7 @@ fn plan_as_json() {
             breakdown.unused_bytes: count
             breakdown.weights_bytes: count
             device.kind: text
+            device.name: text
             device.threads: count
             fits: bool
             host_short_by_bytes: count
@@ -285,7 +286,8 @@ fn the_plan_as_a_table() {
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
-        predicted: 11436 ms a step, 358 tokens/s (times are guesses: nothing was measured here yet; `plimsoll calibrate` measures this machine)
+        predicted: 11436 ms a step, 358 tokens/s
+        times are guesses: nothing was measured here yet; `plimsoll calibrate` measures this machine
         ┌───────────────────────────────────────────────────────────────────────┐
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡

@@ -3,7 +3,7 @@
 use super::*;
 use graph::models::ModelConfig;
 use graph::{DeviceKind, Optimizer, Target};
-use plan::{Level, LeverRequest, Recompute, Request, search, validate};
+use plan::{Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
 
 /// Plans of nano: plain, with two micro-batches, with recomputation, with the optimizer on the host.
 fn plans() -> Vec<Plan> {
@@ -31,6 +31,7 @@ fn plan_of(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Plan {
         micro_batch: Some(micro_batch),
         budget,
         target: Target { device: DeviceKind::Cpu, threads: 2 },
+        machine: Machine::of_rates(Rates::guess(2)),
         host_budget: Bytes::gib(1),
         levers,
         evaluates: true,
