@@ -87,6 +87,9 @@ impl TimedRun {
             run([2, 256, 4, 2_000], 128, [8, 4], moved),
             run([2, 256, 4, 2_000], 128, [16, 16], coarse),
             run([2, 256, 4, 2_000], 128, [4, 2], fine),
+            run([2, 512, 8, 4_000], 192, [16, 8], plain),
+            run([2, 512, 8, 4_000], 192, [4, 1], again),
+            run([2, 320, 5, 12_000], 128, [32, 32], moved),
             run([1, 768, 12, 50_257], 256, [4, 4], again),
             run([1, 768, 12, 50_257], 256, [2, 1], moved),
             run([1, 1024, 16, 8_000], 512, [2, 1], plain),
@@ -179,7 +182,7 @@ pub fn compare_predictions(
     device: &dyn Fn() -> Box<dyn Device>,
     told: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Comparison>, CalibrationError> {
-    const ROUNDS: usize = 5;
+    const ROUNDS: usize = 7;
     let runs = TimedRun::comparison(target);
     let mut times = vec![Vec::new(); runs.len()];
     for round in 0..ROUNDS {
