@@ -1,9 +1,11 @@
 //! Plans of real models: pure, valid, close to the lower bound; and the search that chooses among them.
 
 use graph::models::ModelConfig;
+use graph::ops::StateFormat;
 use graph::{DeviceKind, Optimizer, Target};
 use plan::{
-    Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Rates, Recompute, Request, search, validate,
+    Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request, search,
+    validate,
 };
 use units::Bytes;
 
@@ -146,4 +148,26 @@ fn invariant_2_validated_every_kind_of_damage_is_found() {
     let mut ill_typed = plan.clone();
     ill_typed.tensors[transient("h0/mlp/linear")].ty.shape[0] -= 1;
     assert!(matches!(validate(&ill_typed), Err(PlanViolation::IllTyped { .. })));
+}
+
+/// What people have, what they want to train on it, and that it fits: sequences of 1,024, twelve of them a step.
+#[test]
+fn cards_of_eight_and_six_gibibytes_hold_what_they_are_said_to() {
+    let margin = Bytes::gib(1);
+    for (model, memory, margin, precision, state, offload) in [
+        ("gpt2-medium", Bytes::gib(8), margin, Precision::Fp16, None, Some(0.0)),
+        ("gpt2-medium", Bytes::gib(6), margin, Precision::Fp16, Some(StateFormat::Blockwise8), Some(0.0)),
+        ("gpt2-medium", Bytes::gib(6), margin, Precision::Fp32, Some(StateFormat::Blockwise8), Some(0.0)),
+        ("gpt2-xl", Bytes::gib(8), margin, Precision::Bf16, None, None),
+        ("gpt2-xl", Bytes::gib(8), margin, Precision::Fp32, None, None),
+        ("gpt2", Bytes::mib(768), Bytes::ZERO, Precision::Bf16, None, None),
+    ] {
+        let levers =
+            LeverRequest { precision, optimizer_state: state, optimizer_offload: offload, ..LeverRequest::default() };
+        let wanted = Request { levers, ..request(model, 12, None, memory - margin) };
+        let found = found(&wanted);
+        assert_eq!(validate(&found.plan), Ok(()), "{model}");
+        assert_eq!(found.plan.seq_len, 1024);
+        assert!(found.plan.peak() <= memory - margin);
+    }
 }
