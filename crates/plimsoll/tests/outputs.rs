@@ -373,6 +373,16 @@ fn ways_out_of_a_misfit_are_true() {
 }
 
 #[test]
+fn a_profile_names_every_op_of_a_step() {
+    let sandbox = Sandbox::new();
+    let said =
+        must(sandbox.run("bench --model nano --seq-len 16 --micro-batch 2 --vram 1 --steps 2 --warmup 0 --profile"));
+    for op in ["head_loss_grad", "linear_weight_grad", "attention_grad", "layer_norm", "adamw", "embedding_grad"] {
+        assert!(said.stdout_text().contains(&format!("│ {op} ")), "{op}: {}", said.stdout_text());
+    }
+}
+
+#[test]
 fn help_names_the_flags() {
     let sandbox = Sandbox::new();
     for (command, flags) in [

@@ -15,8 +15,6 @@ pub struct Profile {
 /// A step with its work and its usual time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimedStep {
-    /// The program.
-    pub program: String,
     /// Its op, precision, work, and shortest time: what else the machine did only ever adds to it.
     pub sample: Sample,
     /// How often it ran.
@@ -42,7 +40,7 @@ impl Profile {
                 let Work { dtype, flops, bytes } = Work::of(&step.op, &io, &plan.target);
                 let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
                 let sample = Sample { op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
-                TimedStep { program: program.clone(), sample, runs: times.len() }
+                TimedStep { sample, runs: times.len() }
             })
             .collect()
     }

@@ -6,7 +6,7 @@ use super::levers::LeverArgs;
 use super::machine::known;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
-use crate::report::misfit_failure;
+use crate::report::{misfit_failure, profile_table};
 use crate::streams::write_data;
 use ::plan::{Precision, Request, search};
 use ::train::{Engine, PlanSummary};
@@ -63,6 +63,9 @@ pub(super) struct BenchArgs {
     /// Seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
+    /// Time every node too, in as many steps more, and print where the time goes
+    #[arg(long, conflicts_with = "json")]
+    profile: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -143,6 +146,12 @@ impl BenchArgs {
             plan.peak_bytes,
             measured.peak_bytes
         ))?;
+        if self.profile {
+            engine.start_profile();
+            ::train::bench(&mut engine, vocab, 0, self.steps, self.seed)?;
+            let timed = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
+            write_data(profile_table(&timed, self.steps))?;
+        }
         Ok(exit_code::DONE)
     }
 }
