@@ -62,6 +62,11 @@ fn cards_of_this_machine_are_planned_each_for_itself() {
     assert!(said.stdout_text().contains("2 cards, each by itself: "), "{}", said.stdout_text());
     assert!(said.stdout_text().contains("- 1.51 GiB  held by others"), "{}", said.stdout_text());
 
+    let same = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --vram-auto --json --host-ram 16");
+    assert_eq!(json(&same)["plans"][1]["plan"], value["plans"][1]["plan"]);
+    let without = json(&sandbox.run("plan --model nano --vram-auto --json"));
+    assert_eq!(without["device"]["kind"], "cpu");
+
     let said = sandbox.run_with_cards(TWO_CARDS, "gpus --json");
     let gpus = json(&said);
     assert_eq!(gpus["cards"][1]["name"], "NVIDIA GeForce RTX 4090");

@@ -15,7 +15,8 @@ pub(super) struct BudgetArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Bytes>,
 
-    /// Take all memory that is free as the budget; this is the default
+    /// Take all memory that is free as the budget; this is the default. `plan` takes that of the machine's NVIDIA cards,
+    /// if it has any
     #[arg(long, conflicts_with = "vram", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(super) vram_auto: Option<bool>,
 

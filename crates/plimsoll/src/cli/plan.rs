@@ -22,6 +22,7 @@ use graph::Optimizer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use telemetry::gpus;
 use units::Bytes;
 
 #[derive(Debug, Args)]
@@ -213,6 +214,10 @@ impl PlanArgs {
         }
         match &self.gpu {
             Some(name) => Device::cards(name, &self.budget),
+            // Where there is no driver the processor's memory is meant, as it is by `train`.
+            None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
+                Device::cards("auto", &self.budget)
+            }
             None => Ok(vec![Device::processor(&self.budget, self.machine.as_deref())?]),
         }
     }
