@@ -26,9 +26,7 @@ pub use find::{
     RuleOfThumb, largest_micro_batch, largest_model, longest_sequence, most_workers, rule_of_thumb, shared,
 };
 pub use layout::{ALIGNMENT, lay_out};
-pub use levers::{
-    Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk, head_chunk_choices,
-};
+pub use levers::{Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk};
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use request::{LeverRequest, PlanError, Request};
 pub use search::{Found, Misfit, Nearest, Settings, divisors, plan_sampling, plan_settings, search};

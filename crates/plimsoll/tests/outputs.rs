@@ -373,6 +373,19 @@ fn ways_out_of_a_misfit_are_true() {
 }
 
 #[test]
+fn averaged_weights_write_text_where_a_run_kept_them() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name with --ema 0.9 --ema-space host");
+    sandbox.must_train("--name without");
+    must(sandbox.run("generate --checkpoint runs/with --ema --max-tokens 5"));
+    let said = sandbox.run("generate --checkpoint runs/without --ema --max-tokens 5");
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    for part in ["holds no averaged weights", "`plimsoll train --ema 0.999`"] {
+        assert!(said.stderr.contains(part), "{}", said.stderr);
+    }
+}
+
+#[test]
 fn a_profile_names_every_op_of_a_step() {
     let sandbox = Sandbox::new();
     let said =

@@ -19,10 +19,11 @@ pub(super) struct CalibrateArgs {
     /// Threads that compute [default: all cores]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     threads: Option<usize>,
-    /// Write what was measured to this file [default: the user's cache folder, where plans look for it]
+    /// Write what was measured to this file, or with `--check` read it from there [default: one in the user's cache
+    /// folder, where plans look for it]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Don't measure; run one model in many plans, and set predicted beside measured times
+    /// Measure nothing new; run one model in many plans, and set predicted beside measured times
     #[arg(long)]
     check: bool,
     /// Print JSON

@@ -7,7 +7,9 @@ use super::train::PREFILL;
 use super::{Failure, in_pool, model};
 use crate::streams::talk;
 use ::plan::plan_sampling;
-use ::train::checkpoint::{CONFIG_FILE, CheckpointError, STATE_FILE, State, load_averages, load_weights, newest_whole};
+use ::train::checkpoint::{
+    AVERAGE_FILE, CONFIG_FILE, CheckpointError, STATE_FILE, State, load_averages, load_weights, newest_whole,
+};
 use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
@@ -61,6 +63,11 @@ pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
 impl GenerateArgs {
     fn generate(&self, threads: usize) -> Result<u8, Failure> {
         let folder = self.folder()?;
+        if self.ema && !folder.join(AVERAGE_FILE).is_file() {
+            let message = format!("{} holds no averaged weights", folder.display());
+            return Err(Failure::bad_input(message)
+                .hint("`plimsoll train --ema 0.999` keeps them; without `--ema` the weights themselves are used"));
+        }
         let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
         let spec = match &self.tokenizer {
             Some(spec) => spec.clone(),
@@ -76,9 +83,10 @@ impl GenerateArgs {
             return Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint("a larger `--vram`"));
         }
         let mut engine = Engine::new(Box::new(CpuDevice::new()), &graph, plan)?;
-        match self.ema {
-            true => load_averages(&mut engine, &folder)?,
-            false => load_weights(&mut engine, &folder)?,
+        if self.ema {
+            load_averages(&mut engine, &folder)?;
+        } else {
+            load_weights(&mut engine, &folder)?;
         }
         let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
         let mut prompt = tokenizer
