@@ -7,8 +7,8 @@ use exec::reference::{RefCall, Value, run};
 use exec::{Call, Input, Output, run_cpu_kernel};
 use graph::ops::{
     AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gelu, GeluGrad, GradNorm, HeadLoss,
-    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, StateFormat,
-    WeightLayout,
+    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, RelativeBias,
+    StateFormat, WeightLayout,
 };
 use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
@@ -252,7 +252,19 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
     let weight = if layout == WeightLayout::InOut { [c, o] } else { [o, c] };
     let key = DropoutKey { rate: noise.unit() as f32 * 0.9, site: noise.word() };
     let dropout = (noise.unit() < 0.5).then_some(key);
-    let forward = Attention { heads, causal, dropout, rows: pick(&[1, 8, 64], noise) };
+    let scale = 1.0 / (d as f32).sqrt();
+    let rows = pick(&[1, 8, 64], noise);
+    let packed =
+        Attention { heads, kv_heads: heads, packed: true, causal, scale, bias: None, segmented: false, dropout, rows };
+    let relative = RelativeBias { buckets: 16, max_distance: 40, bidirectional: !causal };
+    let grouped = Attention {
+        heads: heads * pick(&[1, 2, 4], noise),
+        packed: false,
+        bias: bias.then_some(relative),
+        segmented: residual,
+        ..packed
+    };
+    let keys = if causal { t } else { pick(&[1, 5, 32, 70], noise) };
     let chunk = pick(&[1, 16, 1000], noise);
     let scalars = Scalars {
         seed: u64::from(noise.word()) << 20,
@@ -295,8 +307,10 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         with_bias(Linear { layout, bias }.into(), &[x, &weight], &[o]),
         case(LinearInputGrad { layout }.into(), &[&[b, t, o], &weight]),
         case(LinearWeightGrad { layout, bias, accumulate }.into(), &[x, &[b, t, o]]),
-        case(forward.into(), &[&[b, t, 3 * c]]),
-        case(AttentionGrad { forward }.into(), &[x, &[b, t, 3 * c], x, &[b, heads, t]]),
+        case(packed.into(), &[&[b, t, 3 * c]]),
+        case(AttentionGrad { forward: packed, accumulate }.into(), &[x, &[b, t, 3 * c], x, &[b, heads, t]]),
+        Example { scalars, ..grouped.example([b, t, keys, d]) },
+        Example { scalars, ..AttentionGrad { forward: grouped, accumulate }.example([b, t, keys, d]) },
         fill(case(HeadLoss { chunk }.into(), &[x, &[v, c], &x[..2]]), 2, Fill::Target(v as i32)),
         fill(
             case(HeadLossGrad { chunk, accumulate_loss: residual, accumulate }.into(), &[x, &[v, c], &x[..2]]),

@@ -1,5 +1,5 @@
-//! Causal or full self-attention: each head of each sample by itself, a block of queries at a time. The scores of a
-//! block lie with a row for each key and a column for each query:
+//! Attention: each head of each sample by itself, a block of queries at a time. The scores of a block lie with a row for
+//! each key and a column for each query:
 //!
 //! ```text
 //!            queries →
@@ -7,8 +7,8 @@
 //!      ↓    │  ╲│   │   │       of what they compute, only the small triangles under the diagonal, which the
 //!           └───┼─╲─┤   │       first queries of the block don't see, are set to minus infinity
 //!               │  ╲│   │
-//!               └───┼─╲─┤
-//!                   │  ╲│
+//!               └───┼─╲─┤       where there are segments, a block begins with the first key and ends with the
+//!                   │  ╲│       last that any of its queries sees
 //!                   └───┘
 //! ```
 //!
@@ -21,101 +21,193 @@ use super::math::{exp, update};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops;
+use graph::ops::{self, AttentionExtents, EMPTY_LSE};
 use std::ops::Range;
 
 /// Queries of a block at most, so that what belongs to each of them fits in an array.
 pub(super) const BLOCK: usize = 64;
 
+/// What scores are compared with where a query may see no key: below any score, and a number.
+const BELOW_ALL: f32 = -1e30;
+
 pub(super) fn run(op: &ops::Attention, mut call: Call) {
-    let qkv = call.f32(0);
-    let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
+    let operands = Operands::new(op, &call, 0);
+    let e = operands.extents;
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
     let [y, lse] = call.take_outputs();
-    let of_sample = |y| MatrixMut::new(y, time, channels).column_blocks(channels / op.heads);
-    let items = y.chunks_exact_mut(time * channels).flat_map(of_sample).zip(lse.chunks_exact_mut(time)).enumerate();
-    parallel::for_each_with_scratch(items, call.take_scratch(), call.threads, |(item, (mut y, lse)), scratch| {
-        let head = Head::new(op, qkv, time, channels, item);
-        for block in head.blocks() {
-            let scores = head.scores(&block, scratch);
-            let mut factors = [0.0; BLOCK];
-            softmax(scores, &mut lse[block.queries.clone()], &mut factors[..block.queries.len()]);
-            if let Some(mask) = &mask {
-                drop_columns(scores, &head.columns(&block), mask);
-            }
-            let probabilities = Matrix::new(scores, block.keys, block.queries.len()).transposed();
-            let mut y = y.rows(block.queries);
-            product(&mut y, false, 1.0, probabilities, head.values.rows(0..block.keys), 1);
-            for (row, factor) in factors[..y.row_count()].iter().enumerate() {
-                for y in y.row(row) {
-                    *y *= factor;
+    let width = op.heads * e.head_size;
+    let of_sample = |y| MatrixMut::new(y, e.queries, width).column_blocks(e.head_size);
+    let items = y.chunks_exact_mut(e.queries * width).flat_map(of_sample).zip(lse.chunks_exact_mut(e.queries));
+    parallel::for_each_with_scratch(
+        items.enumerate(),
+        call.take_scratch(),
+        call.threads,
+        |(item, (mut y, lse)), scratch| {
+            let head = Head::new(&operands, item / op.heads, item % op.heads);
+            let (bias, scratch) = scratch.split_at_mut(operands.distances());
+            head.biases(bias);
+            for block in head.blocks() {
+                let (mut y, lse) = (y.rows(block.queries.clone()), &mut lse[block.queries.clone()]);
+                if block.keys.is_empty() {
+                    y.fill(0.0);
+                    lse.fill(EMPTY_LSE);
+                    continue;
+                }
+                let scores = head.scores(&block, bias, scratch);
+                let mut factors = [0.0; BLOCK];
+                let least = if op.segmented { BELOW_ALL } else { f32::NEG_INFINITY };
+                softmax(scores, lse, &mut factors[..block.queries.len()], least);
+                if let Some(mask) = &mask {
+                    drop_columns(scores, &head.columns(&block), mask);
+                }
+                let probabilities = Matrix::new(scores, block.keys.len(), block.queries.len()).transposed();
+                product(&mut y, false, 1.0, probabilities, head.values.rows(block.keys), 1);
+                for (row, factor) in factors[..y.row_count()].iter().enumerate() {
+                    for y in y.row(row) {
+                        *y *= factor;
+                    }
                 }
             }
-        }
-    });
+        },
+    );
+}
+
+/// An attention with all that it reads.
+pub(super) struct Operands<'a> {
+    pub(super) op: &'a ops::Attention,
+    pub(super) extents: AttentionExtents,
+    /// Queries, keys and values: the same slice three times if they are packed.
+    streams: [&'a [f32]; 3],
+    table: Option<&'a [f32]>,
+    segments: Option<[&'a [i32]; 2]>,
+}
+
+impl<'a> Operands<'a> {
+    /// The operands of a call from `first` on.
+    pub(super) fn new(op: &'a ops::Attention, call: &Call<'a>, first: usize) -> Self {
+        let extents = op.extents(&call.io.inputs[first..]);
+        let streams = [0, 1, 2].map(|which| call.f32(first + if op.packed { 0 } else { which }));
+        let table = op.table().map(|index| call.f32(first + index));
+        let segments = op.segments().map(|both| both.map(|index| call.i32(first + index)));
+        Self { op, extents, streams, table, segments }
+    }
+
+    /// Floats that hold something for each distance between a query and a key; none without a bias.
+    pub(super) fn distances(&self) -> usize {
+        if self.op.bias.is_some() { self.extents.queries + self.extents.keys } else { 0 }
+    }
 }
 
 /// One head of one sample.
 pub(super) struct Head<'a> {
+    operands: &'a Operands<'a>,
     sample: usize,
     index: usize,
-    time: usize,
-    causal: bool,
-    block_queries: usize,
-    /// (T, D) each.
+    /// (T, D).
     pub(super) queries: Matrix<'a>,
+    /// (S, D) each.
     pub(super) keys: Matrix<'a>,
     pub(super) values: Matrix<'a>,
-    /// 1/√D, which scores are multiplied by.
-    pub(super) scale: f32,
+    segments: Option<[&'a [i32]; 2]>,
 }
 
-/// Queries whose scores are held together, and how many of the keys, from the first on, they see.
+/// Queries whose scores are held together, and the keys that they are held for.
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
-    pub(super) keys: usize,
+    pub(super) keys: Range<usize>,
 }
 
 impl<'a> Head<'a> {
-    /// Head `item`, counted over all samples.
-    pub(super) fn new(op: &ops::Attention, qkv: &'a [f32], time: usize, channels: usize, item: usize) -> Self {
-        let (sample, index) = (item / op.heads, item % op.heads);
-        let head_size = channels / op.heads;
-        let qkv = &qkv[sample * time * 3 * channels..][..time * 3 * channels];
-        let [queries, keys, values] = [0, 1, 2]
-            .map(|which| Matrix::strided(&qkv[which * channels + index * head_size..], time, head_size, 3 * channels));
-        let scale = 1.0 / (head_size as f32).sqrt();
-        let block_queries = op.rows.min(BLOCK);
-        Self { sample, index, time, causal: op.causal, block_queries, queries, keys, values, scale }
+    pub(super) fn new(operands: &'a Operands<'a>, sample: usize, index: usize) -> Self {
+        let (op, e) = (operands.op, operands.extents);
+        let width = op.heads * e.head_size;
+        let [queries, keys, values] = [0, 1, 2].map(|which| {
+            let (tokens, stride, first) = match (op.packed, which) {
+                (true, _) => (e.queries, 3 * width, which * width + index * e.head_size),
+                (false, 0) => (e.queries, width, index * e.head_size),
+                (false, _) => (e.keys, op.kv_heads * e.head_size, index / (op.heads / op.kv_heads) * e.head_size),
+            };
+            let of_sample = &operands.streams[which][sample * tokens * stride..][..tokens * stride];
+            Matrix::strided(&of_sample[first..], tokens, e.head_size, stride)
+        });
+        let of_sample = |segments: &'a [i32], tokens: usize| &segments[sample * tokens..][..tokens];
+        let segments = operands.segments.map(|[q, k]| [of_sample(q, e.queries), of_sample(k, e.keys)]);
+        Self { operands, sample, index, queries, keys, values, segments }
     }
 
     /// The blocks, from the first queries to the last.
-    pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + use<> {
-        let (time, causal, length) = (self.time, self.causal, self.block_queries);
-        (0..time.div_ceil(length)).map(move |block| {
-            let queries = block * length..time.min((block + 1) * length);
-            let keys = if causal { queries.end } else { time };
+    pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> {
+        let (queries, length) = (self.operands.extents.queries, self.operands.op.rows.min(BLOCK));
+        (0..queries.div_ceil(length)).map(move |block| {
+            let queries = block * length..queries.min((block + 1) * length);
+            let keys = self.seen(&queries);
             Block { queries, keys }
         })
     }
 
-    /// The numbers by which dropout knows the probabilities of a block: of head h, query i and key j, (h·T + i)·T + j.
-    pub(super) fn columns(&self, block: &Block) -> Columns {
-        let first = (self.index * self.time + block.queries.start) * self.time;
-        Columns { sample: self.sample, count: block.queries.len(), first, step: self.time }
+    /// From the first key to the last that any of these queries sees. Begins with a quad, as dropout draws them.
+    fn seen(&self, queries: &Range<usize>) -> Range<usize> {
+        let end = if self.operands.op.causal { queries.end } else { self.operands.extents.keys };
+        let Some([of_queries, of_keys]) = self.segments else { return 0..end };
+        let wanted = &of_queries[queries.clone()];
+        let visible = |segment: &i32| wanted.contains(segment);
+        match of_keys[..end].iter().position(visible) {
+            None => 0..0,
+            Some(first) => first / 4 * 4..of_keys[..end].iter().rposition(visible).map_or(end, |last| last + 1),
+        }
     }
 
-    /// The scores of a block (keys, queries), at the beginning of `scratch`.
-    pub(super) fn scores<'s>(&self, block: &Block, scratch: &'s mut [f32]) -> &'s mut [f32] {
+    /// The bias of each distance: of query i and key j at i - j + S - 1. Does nothing without a bias.
+    pub(super) fn biases(&self, into: &mut [f32]) {
+        let (Some(bias), Some(table)) = (&self.operands.op.bias, self.operands.table) else { return };
+        for (place, into) in into.iter_mut().enumerate() {
+            *into = table[self.bucket(bias, place) * self.operands.op.heads + self.index];
+        }
+    }
+
+    /// The bucket of the distance at `place`.
+    pub(super) fn bucket(&self, bias: &ops::RelativeBias, place: usize) -> usize {
+        let zero = self.operands.extents.keys - 1;
+        bias.bucket(place.saturating_sub(zero), zero.saturating_sub(place))
+    }
+
+    /// Where the distances of a key to a block's queries lie.
+    pub(super) fn distances(&self, block: &Block, key: usize) -> Range<usize> {
+        let first = block.queries.start + self.operands.extents.keys - 1 - key;
+        first..first + block.queries.len()
+    }
+
+    /// The numbers by which dropout knows the probabilities of a block: of head h, query i and key j, (h·T + i)·S + j.
+    pub(super) fn columns(&self, block: &Block) -> Columns {
+        let AttentionExtents { queries, keys, .. } = self.operands.extents;
+        let first = (self.index * queries + block.queries.start) * keys + block.keys.start;
+        Columns { sample: self.sample, count: block.queries.len(), first, step: keys }
+    }
+
+    /// The scores of a block (keys, queries), at the beginning of `scratch`. `bias` is what [`Head::biases`] gives.
+    pub(super) fn scores<'s>(&self, block: &Block, bias: &[f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
         let Range { start, end } = block.queries;
-        let columns = end - start;
-        let scores = &mut scratch[..block.keys * columns];
+        let (keys, columns) = (block.keys.clone(), end - start);
+        let scores = &mut scratch[..keys.len() * columns];
         let queries = self.queries.rows(start..end).transposed();
-        let mut into = MatrixMut::new(scores, block.keys, columns);
-        product(&mut into, false, self.scale, self.keys.rows(0..block.keys), queries, 1);
-        if self.causal {
-            for (hidden, scores) in scores.chunks_exact_mut(columns).skip(start).enumerate() {
-                scores[..hidden].fill(f32::NEG_INFINITY);
+        let mut into = MatrixMut::new(scores, keys.len(), columns);
+        product(&mut into, false, self.operands.op.scale, self.keys.rows(keys.clone()), queries, 1);
+        if self.operands.op.bias.is_some() {
+            for (scores, key) in scores.chunks_exact_mut(columns).zip(keys.clone()) {
+                add(scores, &bias[self.distances(block, key)]);
+            }
+        }
+        if let Some([of_queries, of_keys]) = self.segments {
+            for (scores, segment) in scores.chunks_exact_mut(columns).zip(&of_keys[keys.clone()]) {
+                for (score, of_query) in scores.iter_mut().zip(&of_queries[start..end]) {
+                    *score = if of_query == segment { *score } else { f32::NEG_INFINITY };
+                }
+            }
+        }
+        if self.operands.op.causal {
+            let above = start.saturating_sub(keys.start);
+            for (scores, key) in scores.chunks_exact_mut(columns).zip(keys).skip(above) {
+                scores[..key.saturating_sub(start).min(columns)].fill(f32::NEG_INFINITY);
             }
         }
         scores
@@ -123,11 +215,16 @@ impl<'a> Head<'a> {
 }
 
 vectorized! {
-    /// Replaces scores (keys, queries) by their exponentials over the largest of their column. Sets lse to the columns'
-    /// logs of sums, and factors to what turns the exponentials into probabilities.
-    fn softmax<S: Simd>(simd: S, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
+    /// into += values.
+    pub(super) fn add<S: Simd>(simd: S, into: &mut [f32], values: &[f32]) {
+        update!(simd, [into, values], simd.add_f32s(into, values));
+    }
+
+    /// Replaces scores (keys, queries) by their exponentials over the largest of their column, or over `least` if all
+    /// are below it. Sets lse to the columns' logs of sums, and factors to what turns the exponentials into probabilities.
+    fn softmax<S: Simd>(simd: S, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32], least: f32) {
         let largest = lse;
-        largest.fill(f32::NEG_INFINITY);
+        largest.fill(least);
         for scores in scores.chunks_exact(largest.len()) {
             let largest = &mut *largest;
             update!(simd, [largest, scores], simd.max_f32s(largest, scores));
@@ -140,8 +237,9 @@ vectorized! {
             update!(simd, [sums, scores], simd.add_f32s(sums, scores));
         }
         for (largest, sum) in largest.iter_mut().zip(sums) {
-            *largest += sum.ln();
-            *sum = 1.0 / *sum;
+            let nothing = *sum == 0.0;
+            *largest = if nothing { EMPTY_LSE } else { *largest + sum.ln() };
+            *sum = if nothing { 0.0 } else { 1.0 / *sum };
         }
     }
 }

@@ -4,7 +4,7 @@
 //! dV = (P∘M)ᵀ dY, dP = (dY Vᵀ)∘M, dS = P∘(dP - δ)·scale with δᵢ = Σ_c dYᵢ·Yᵢ, dQ = dS K, dK = dSᵀ Q.
 //! Source: Dao et al. 2022, appendix B.2.
 
-use super::attention::{BLOCK, Block, Head};
+use super::attention::{BLOCK, Block, Head, Operands, add};
 use super::dropout::{Mask, mark_columns};
 use super::gemm::{Matrix, MatrixMut, product};
 use super::math::{dot, exp, update};
@@ -14,46 +14,102 @@ use crate::call::Call;
 use graph::ops;
 
 pub(super) fn run(op: &ops::AttentionGrad, mut call: Call) {
-    let op = &op.forward;
-    let (dy, qkv, y, lse) = (call.f32(0), call.f32(1), call.f32(2), call.f32(3));
-    let (time, channels) = (call.io.inputs[0].shape[1], call.io.inputs[0].shape[2]);
+    let (accumulate, op) = (op.accumulate, &op.forward);
+    let operands = Operands::new(op, &call, 1);
+    let e = operands.extents;
+    let (dy, y, lse) = (call.f32(0), call.f32(op.operands() + 1), call.f32(op.operands() + 2));
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
-    let [dqkv] = call.take_outputs();
-    let head_size = channels / op.heads;
-    let items = dqkv.chunks_exact_mut(time * 3 * channels).flat_map(|dqkv| heads_of(dqkv, time, channels, op.heads));
-    parallel::for_each_with_scratch(
-        items.enumerate(),
-        call.take_scratch(),
-        call.threads,
-        |(item, mut into), scratch| {
-            let first = item / op.heads * time * channels + item % op.heads * head_size;
+    let group = op.heads / op.kv_heads;
+    let buckets = op.bias.map_or(0, |bias| bias.buckets);
+    let mut outputs = call.take_f32_outputs().collect::<Vec<_>>();
+    let dtable = if buckets > 0 { outputs.pop() } else { None };
+    let (partials, scratch) = call.take_scratch().split_at_mut(op.partial_tables(&e));
+    let partials = &mut partials[..e.samples * op.heads * buckets];
+    let mut partial = partials.chunks_exact_mut((group * buckets).max(1));
+    let items = gradients(outputs, &operands).map(|into| (into, partial.next())).enumerate();
+    parallel::for_each_with_scratch(items, scratch, call.threads, |(item, (mut into, mut partial)), scratch| {
+        let (sample, kv_head) = (item / op.kv_heads, item % op.kv_heads);
+        let (biases, scratch) = scratch.split_at_mut(2 * operands.distances());
+        let (biases, distances) = biases.split_at_mut(operands.distances());
+        let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
+        // A block that sees all keys sets what the others add to: a causal attention's last one does, with no segments.
+        let mut present = op.segmented;
+        if op.segmented {
+            into.keys.fill(0.0);
+            into.values.fill(0.0);
+        }
+        let dq = into.queries.column_blocks(e.head_size);
+        for (of_group, mut dq) in dq.enumerate() {
+            let index = kv_head * group + of_group;
+            let first = sample * e.queries * op.heads * e.head_size + index * e.head_size;
+            let stride = op.heads * e.head_size;
+            let head = Head::new(&operands, sample, index);
+            head.biases(biases);
+            distances.fill(0.0);
             let item = Item {
-                head: Head::new(op, qkv, time, channels, item),
-                y: Matrix::strided(&y[first..], time, head_size, channels),
-                dy: Matrix::strided(&dy[first..], time, head_size, channels),
-                lse: &lse[item * time..][..time],
+                y: Matrix::strided(&y[first..], e.queries, e.head_size, stride),
+                dy: Matrix::strided(&dy[first..], e.queries, e.head_size, stride),
+                lse: &lse[(sample * op.heads + index) * e.queries..][..e.queries],
                 mask: mask.as_ref(),
+                scale: op.scale,
+                biases,
+                head,
             };
-            let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
-            // A causal attention's last block sees all keys, so it sets what the others add to.
-            for (number, block) in item.head.blocks().rev().enumerate() {
-                item.backward(&block, number > 0, &mut into, scores, upstream);
+            for block in item.head.blocks().rev() {
+                let into = [&mut dq, &mut into.keys, &mut into.values];
+                item.backward(&block, present, into, distances, scores, upstream);
+                present = true;
             }
-        },
-    );
+            if let (Some(bias), Some(partial)) = (&op.bias, &mut partial) {
+                let partial = &mut partial[of_group * buckets..][..buckets];
+                partial.fill(0.0);
+                for (place, value) in distances.iter().enumerate() {
+                    partial[item.head.bucket(bias, place)] += value / op.scale;
+                }
+            }
+        }
+    });
+    if let Some(dtable) = dtable {
+        for (place, into) in dtable.iter_mut().enumerate() {
+            let (bucket, head) = (place / op.heads, place % op.heads);
+            let of_sample = |sample: usize| partials[(sample * op.heads + head) * buckets + bucket];
+            *into = (0..e.samples).map(of_sample).fold(if accumulate { *into } else { 0.0 }, |sum, x| sum + x);
+        }
+    }
 }
 
-/// The places of dq, dk and dv of each head of a sample.
-fn heads_of(
-    dqkv: &mut [f32],
-    time: usize,
-    channels: usize,
-    heads: usize,
-) -> impl Iterator<Item = [MatrixMut<'_>; 3]> + Send {
-    let mut blocks = MatrixMut::new(dqkv, time, 3 * channels).column_blocks(channels);
-    let mut next = || blocks.next().expect("three blocks").column_blocks(channels / heads);
-    let (dq, dk, dv) = (next(), next(), next());
-    dq.zip(dk).zip(dv).map(|((dq, dk), dv)| [dq, dk, dv])
+/// The places of the gradients of one key head, and of all query heads that it serves.
+struct Gradients<'a> {
+    queries: MatrixMut<'a>,
+    keys: MatrixMut<'a>,
+    values: MatrixMut<'a>,
+}
+
+/// The places of the gradients of each key head of each sample.
+fn gradients<'a>(outputs: Vec<&'a mut [f32]>, operands: &Operands) -> impl Iterator<Item = Gradients<'a>> + Send {
+    let (op, e) = (operands.op, operands.extents);
+    let (width, kv_width) = (op.heads * e.head_size, op.kv_heads * e.head_size);
+    let group_width = width / op.kv_heads;
+    let mut samples = Vec::with_capacity(e.samples);
+    match <[_; 3]>::try_from(outputs) {
+        Ok([dq, dk, dv]) => {
+            let queries = dq.chunks_exact_mut(e.queries * width).map(|x| MatrixMut::new(x, e.queries, width));
+            let keys = dk.chunks_exact_mut(e.keys * kv_width).map(|x| MatrixMut::new(x, e.keys, kv_width));
+            let values = dv.chunks_exact_mut(e.keys * kv_width).map(|x| MatrixMut::new(x, e.keys, kv_width));
+            samples.extend(queries.zip(keys).zip(values).map(|((q, k), v)| [q, k, v]));
+        }
+        Err(packed) => {
+            let of_all = packed.into_iter().flat_map(|x| x.chunks_exact_mut(e.queries * 3 * width));
+            samples.extend(of_all.map(|dqkv| {
+                let mut blocks = MatrixMut::new(dqkv, e.queries, 3 * width).column_blocks(width);
+                [(); 3].map(|()| blocks.next().expect("three blocks"))
+            }));
+        }
+    }
+    samples.into_iter().flat_map(move |[dq, dk, dv]| {
+        let keys = dk.column_blocks(e.head_size).zip(dv.column_blocks(e.head_size));
+        dq.column_blocks(group_width).zip(keys).map(|(queries, (keys, values))| Gradients { queries, keys, values })
+    })
 }
 
 /// One head of one sample, with what the forward pass left and what comes from above.
@@ -63,23 +119,30 @@ struct Item<'a> {
     dy: Matrix<'a>,
     lse: &'a [f32],
     mask: Option<&'a Mask>,
+    scale: f32,
+    biases: &'a [f32],
 }
 
 impl Item<'_> {
-    /// Sets a block's dq; sets dk and dv of the keys that it sees, or adds to them if `accumulate`.
+    /// Sets a block's dq; sets dk and dv of the keys that it sees, or adds to them if `accumulate`. Adds the scores'
+    /// gradients to those of their distances, if there are any.
     fn backward(
         &self,
         block: &Block,
         accumulate: bool,
-        into: &mut [MatrixMut; 3],
+        into: [&mut MatrixMut; 3],
+        distances: &mut [f32],
         scores: &mut [f32],
         other: &mut [f32],
     ) {
         let [dq, dk, dv] = into;
-        let (keys, columns) = (block.keys, block.queries.len());
+        let (keys, columns) = (block.keys.len(), block.queries.len());
+        if keys == 0 {
+            return dq.rows(block.queries.clone()).fill(0.0);
+        }
         let (queries, dy) = (self.head.queries.rows(block.queries.clone()), self.dy.rows(block.queries.clone()));
-        let (mut dk, mut dv) = (dk.rows(0..keys), dv.rows(0..keys));
-        let scores = self.head.scores(block, scores);
+        let (mut dk, mut dv) = (dk.rows(block.keys.clone()), dv.rows(block.keys.clone()));
+        let scores = self.head.scores(block, self.biases, scores);
         let other = &mut other[..keys * columns];
 
         probabilities(scores, &self.lse[block.queries.clone()]);
@@ -91,16 +154,21 @@ impl Item<'_> {
             product(&mut dv, accumulate, 1.0, Matrix::new(scores, keys, columns), dy, 1);
         }
 
-        let values = self.head.values.rows(0..keys);
+        let values = self.head.values.rows(block.keys.clone());
         product(&mut MatrixMut::new(other, keys, columns), false, 1.0, values, dy.transposed(), 1);
         let mut deltas = [0.0; BLOCK];
         for (delta, query) in deltas.iter_mut().zip(block.queries.clone()) {
             *delta = inner_product(self.dy.row(query), self.y.row(query));
         }
         let mask_scale = self.mask.map(|mask| mask.scale);
-        score_gradient(other, scores, &deltas[..columns], self.head.scale, mask_scale);
+        score_gradient(other, scores, &deltas[..columns], self.scale, mask_scale);
+        if !distances.is_empty() {
+            for (gradient, key) in other.chunks_exact(columns).zip(block.keys.clone()) {
+                add(&mut distances[self.head.distances(block, key)], gradient);
+            }
+        }
         let gradient = Matrix::new(other, keys, columns);
-        let all_keys = self.head.keys.rows(0..keys);
+        let all_keys = self.head.keys.rows(block.keys.clone());
         product(&mut dq.rows(block.queries.clone()), false, 1.0, gradient.transposed(), all_keys, 1);
         product(&mut dk, accumulate, 1.0, gradient, queries, 1);
     }

@@ -1,6 +1,6 @@
 //! Attention of a few new tokens to cached keys and values.
 
-use super::gemm::MatrixMut;
+use super::gemm::{Matrix, MatrixMut};
 use super::math::{dot, exponentials, mul_add};
 use super::parallel;
 use super::vectorize::vectorized;
@@ -8,33 +8,53 @@ use crate::call::Call;
 use graph::ops;
 
 pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
-    let qkv = call.f32(0);
-    let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
-    let head_size = channels / op.heads;
+    let time = call.io.outputs[0].shape[1];
+    let head_size = op.head_size(call.io.inputs[0]);
+    let (width, kv_width, group) = (op.heads * head_size, op.kv_heads * head_size, op.heads / op.kv_heads);
+    let [queries, new_keys, new_values] = [0, 1, 2].map(|which| {
+        if op.packed {
+            Matrix::strided(&call.f32(0)[which * width..], time, width, 3 * width)
+        } else {
+            Matrix::new(call.f32(which), time, if which == 0 { width } else { kv_width })
+        }
+    });
+    let table = op.bias.map(|bias| (bias, call.f32(call.inputs.len() - 1)));
     let position = call.scalars.position as usize;
     let [y, keys, values] = call.take_outputs();
-    let y = MatrixMut::new(y, time, channels).column_blocks(head_size);
-    let keys = MatrixMut::new(keys, op.capacity, channels).column_blocks(head_size);
-    let values = MatrixMut::new(values, op.capacity, channels).column_blocks(head_size);
+    let y = MatrixMut::new(y, time, width).column_blocks(group * head_size);
+    let keys = MatrixMut::new(keys, op.capacity, kv_width).column_blocks(head_size);
+    let values = MatrixMut::new(values, op.capacity, kv_width).column_blocks(head_size);
     let heads = y.zip(keys).zip(values).enumerate();
     parallel::for_each_with_scratch(
         heads,
         call.take_scratch(),
         call.threads,
-        |(head, ((mut y, mut keys), mut values)), scores| {
-            for (token, qkv) in qkv.chunks_exact(3 * channels).enumerate() {
-                let part = |which: usize| &qkv[which * channels + head * head_size..][..head_size];
+        |(kv_head, ((mut y, mut keys), mut values)), scores| {
+            for token in 0..time {
                 let seen = position + token + 1;
-                keys.row(seen - 1).copy_from_slice(part(1));
-                values.row(seen - 1).copy_from_slice(part(2));
-                attend(y.row(token), part(0), &mut keys, &mut values, &mut scores[..seen]);
+                let new = kv_head * head_size..(kv_head + 1) * head_size;
+                keys.row(seen - 1).copy_from_slice(&new_keys.row(token)[new.clone()]);
+                values.row(seen - 1).copy_from_slice(&new_values.row(token)[new]);
+                for (of_group, y) in y.row(token).chunks_exact_mut(head_size).enumerate() {
+                    let head = kv_head * group + of_group;
+                    let q = &queries.row(token)[head * head_size..][..head_size];
+                    let scores = &mut scores[..seen];
+                    match table {
+                        None => scores.fill(0.0),
+                        Some((bias, table)) => {
+                            let of = |key| table[bias.bucket(seen - 1, key) * op.heads + head];
+                            scores.iter_mut().enumerate().for_each(|(key, score)| *score = of(key));
+                        }
+                    }
+                    attend(y, q, &mut keys, &mut values, scores, op.scale);
+                }
             }
         },
     );
 }
 
 vectorized! {
-    /// y = softmax(q · keys) · values over as many rows as there are scores.
+    /// y = softmax(scale q · keys + scores) · values over as many rows as there are scores.
     fn attend<S: Simd>(
         simd: S,
         y: &mut [f32],
@@ -42,10 +62,10 @@ vectorized! {
         keys: &mut MatrixMut,
         values: &mut MatrixMut,
         scores: &mut [f32],
+        scale: f32,
     ) {
-        let scale = 1.0 / (q.len() as f32).sqrt();
         for (row, score) in scores.iter_mut().enumerate() {
-            *score = scale * dot(simd, q, keys.row(row));
+            *score += scale * dot(simd, q, keys.row(row));
         }
         let [_, sum] = exponentials(simd, scores);
         let factor = 1.0 / sum;

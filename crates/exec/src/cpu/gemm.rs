@@ -97,6 +97,11 @@ impl<'a> MatrixMut<'a> {
         self.rows
     }
 
+    /// Sets all elements.
+    pub(super) fn fill(&mut self, value: f32) {
+        (0..self.rows).for_each(|row| self.row(row).fill(value));
+    }
+
     /// Row `row`. Panics if there are not so many.
     pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);

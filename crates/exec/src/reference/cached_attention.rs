@@ -4,26 +4,37 @@ use super::{Real, RefCall};
 use graph::ops::CachedAttention;
 
 pub(super) fn cached_attention<F: Real>(op: &CachedAttention, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (qkv, shape) = (call.f(0), &call.io.inputs[0].shape);
-    let (t, c, start) = (shape[1], shape[2] / 3, call.scalars.position as usize);
-    let d = c / op.heads;
+    let (t, start) = (call.io.inputs[0].shape[1], call.scalars.position as usize);
+    let d = op.head_size(call.io.inputs[0]);
+    let (width, kv_width, group) = (op.heads * d, op.kv_heads * d, op.heads / op.kv_heads);
+    let fed = |which: usize, row: usize| {
+        if op.packed {
+            &call.f(0)[row * 3 * width + which * width..][..width]
+        } else {
+            let width = if which == 0 { width } else { kv_width };
+            &call.f(which)[row * width..][..width]
+        }
+    };
     for row in 0..t {
-        let fed = &qkv[row * 3 * c..(row + 1) * 3 * c];
-        outputs[1][(start + row) * c..(start + row + 1) * c].copy_from_slice(&fed[c..2 * c]);
-        outputs[2][(start + row) * c..(start + row + 1) * c].copy_from_slice(&fed[2 * c..]);
+        for which in [1, 2] {
+            outputs[which][(start + row) * kv_width..][..kv_width].copy_from_slice(fed(which, row));
+        }
     }
     for row in 0..t {
         for h in 0..op.heads {
-            let query = &qkv[row * 3 * c + h * d..row * 3 * c + (h + 1) * d];
-            let cached = |cache: &[F], j: usize, k: usize| cache[j * c + h * d + k].to_f64();
-            let weights = (0..=start + row)
-                .map(|j| (0..d).map(|k| query[k].to_f64() * cached(&outputs[1], j, k)).sum::<f64>() / (d as f64).sqrt())
-                .map(f64::exp)
-                .collect::<Vec<_>>();
+            let query = &fed(0, row)[h * d..][..d];
+            let cached = |cache: &[F], j: usize, k: usize| cache[j * kv_width + h / group * d + k].to_f64();
+            let score = |j: usize| {
+                let dot = (0..d).map(|k| query[k].to_f64() * cached(&outputs[1], j, k)).sum::<f64>();
+                let bias =
+                    op.bias.map(|bias| call.f(call.inputs.len() - 1)[bias.bucket(start + row, j) * op.heads + h]);
+                (f64::from(op.scale) * dot + bias.map_or(0.0, Real::to_f64)).exp()
+            };
+            let weights = (0..=start + row).map(score).collect::<Vec<_>>();
             let total = weights.iter().sum::<f64>();
             for k in 0..d {
                 let mixed = weights.iter().enumerate().map(|(j, w)| w * cached(&outputs[2], j, k)).sum::<f64>();
-                outputs[0][row * c + h * d + k] = F::from_f64(mixed / total);
+                outputs[0][row * width + h * d + k] = F::from_f64(mixed / total);
             }
         }
     }

@@ -224,6 +224,7 @@ impl Gpt2Config {
         caches: &[[TensorId; 2]],
     ) -> Result<TensorId, GraphError> {
         let mut sites = 0..;
+        let scale = 1.0 / ((self.n_embd / self.n_head) as f32).sqrt();
         let mut site = || sites.next().expect("an endless range");
         builder.scope("embedding", None);
         let x = builder.apply(Embedding, &[tokens, parameters.token_table])?;
@@ -239,14 +240,25 @@ impl Gpt2Config {
                 Mode::Cached => {
                     let [keys, values] = caches[layer];
                     let capacity = builder.graph[keys].ty.shape[0];
-                    let op = CachedAttention { heads: self.n_head, capacity };
+                    let (heads, bias) = (self.n_head, None);
+                    let op = CachedAttention { heads, kv_heads: heads, packed: true, scale, bias, capacity };
                     builder.push_into(op, &[qkv], &[None, Some(keys), Some(values)])?[0]
                 }
                 Mode::Train | Mode::Evaluate => {
                     let rate = self.attn_pdrop;
                     let dropout =
                         (mode == Mode::Train && rate > 0.0).then_some(DropoutKey { rate, site: site_of_attention });
-                    let op = Attention { heads: self.n_head, causal: true, dropout, rows: ATTENTION_ROWS };
+                    let op = Attention {
+                        heads: self.n_head,
+                        kv_heads: self.n_head,
+                        packed: true,
+                        causal: true,
+                        scale,
+                        bias: None,
+                        segmented: false,
+                        dropout,
+                        rows: ATTENTION_ROWS,
+                    };
                     builder.push(op, &[qkv])?[0]
                 }
             };

@@ -1,51 +1,187 @@
-//! Self-attention that saves only its output and the log-sum-exp of each row of scores.
+//! Attention that saves only its output and the log-sum-exp of each row of scores: a sequence to itself or to another
+//! one, causal or not, with grouped heads, relative positions and segments.
 
-use super::{DropoutKey, Example, Io, Op, Operation, Target, expect_rank, expect_type, operands};
-use crate::{Backward, GraphError, TensorType};
+use super::{Access, DropoutKey, Example, Fill, Io, Op, Operation, Target, accumulating, expect_rank, expect_type};
+use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 /// Rows of scores that a worker holds at a time, unless the plan says otherwise.
 pub const ATTENTION_ROWS: usize = 64;
 
-/// y = softmax(q kᵀ/√D + mask) v for each head; the masked half of a causal attention is skipped.
-/// qkv: (B, T, 3C), the queries, keys and values of all heads side by side, C = H·D
-/// -> y: (B, T, C), lse: (B, H, T), the log of the sum of each row's exponentials.
-/// Probabilities are dropped out after the softmax, if at all. Saves qkv, y, lse: linear in T.
-/// Scratch: `rows` × T scores a worker. Errors: `ShapeMismatch` if the heads don't divide the channels.
-/// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling.
+/// y = softmax(scale · q kᵀ + bias + mask) v for each head; the masked half of a causal attention is skipped.
+/// q: (B, T, H·D), k and v: (B, S, K·D), or side by side in one operand if `packed`, with S = T and K = H: (B, T, 3·H·D);
+/// table: (buckets, H) if there is a `bias`; segments of queries (B, T) and of keys (B, S), integers, if `segmented`
+/// -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
+/// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t; a segmented one
+/// sees tokens of its own segment; a query that sees nothing gives zeros, with an lse of `EMPTY_LSE`.
+/// Probabilities are dropped out after the softmax, if at all. Saves its operands, y, lse: linear in T and S.
+/// Scratch: `rows` × S scores a worker, and with a bias T + S of its values.
+/// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
+/// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
+/// grouped heads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
-    /// Number of heads H.
+    /// Number of query heads H.
     pub heads: usize,
+    /// Number of key and value heads K, a divisor of H.
+    pub kv_heads: usize,
+    /// Whether queries, keys and values come in one operand.
+    pub packed: bool,
     /// Whether token t sees only tokens up to t.
     pub causal: bool,
+    /// What products of queries and keys are multiplied by.
+    pub scale: f32,
+    /// What is added to scores by the distance of query and key.
+    pub bias: Option<RelativeBias>,
+    /// Whether tokens see only tokens of their own segment.
+    pub segmented: bool,
     /// Dropout of the probabilities.
     pub dropout: Option<DropoutKey>,
     /// Rows of scores that a worker holds at a time.
     pub rows: usize,
 }
 
+/// The lse of a query that sees nothing, large enough that any score's exponential over it is zero.
+pub const EMPTY_LSE: f32 = 1e30;
+
+/// A learned number for each head and bucket of distances: near ones have buckets of their own, far ones share
+/// logarithmically wider ones. Source: Raffel et al. 2020, section 2.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelativeBias {
+    /// Number of buckets, both directions together.
+    pub buckets: usize,
+    /// Distances from here on share the last bucket.
+    pub max_distance: usize,
+    /// Whether keys behind the query have buckets of their own; otherwise they share that of distance zero.
+    pub bidirectional: bool,
+}
+
+impl RelativeBias {
+    /// The bucket of a key at `key` as a query at `query` sees it.
+    pub fn bucket(&self, query: usize, key: usize) -> usize {
+        let (buckets, ahead) = if self.bidirectional { (self.buckets / 2, key > query) } else { (self.buckets, false) };
+        let distance = if self.bidirectional { query.abs_diff(key) } else { query.saturating_sub(key) };
+        let exact = buckets / 2;
+        let first = if ahead { buckets } else { 0 };
+        if distance < exact {
+            return first + distance;
+        }
+        // In single precision, as the models were trained.
+        let part = (distance as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
+        let wide = exact + (part * (buckets - exact) as f32) as usize;
+        first + wide.min(buckets - 1)
+    }
+}
+
 /// Gradient of [`Attention`], which computes the probabilities anew from lse.
-/// dy: (B, T, C), qkv: (B, T, 3C), y: (B, T, C), lse: (B, H, T) -> dqkv: (B, T, 3C).
-/// Scratch: twice `rows` × T a worker.
+/// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
+/// of the bias' table, `F32`, if there is one.
+/// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
     pub forward: Attention,
+    /// Whether the table's gradient adds to what is there.
+    pub accumulate: bool,
+}
+
+/// Extents of an attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionExtents {
+    /// Samples B.
+    pub samples: usize,
+    /// Queries of a sample, T.
+    pub queries: usize,
+    /// Keys of a sample, S.
+    pub keys: usize,
+    /// Elements of a head, D.
+    pub head_size: usize,
 }
 
 impl Attention {
-    /// Multiply-adds of one of the T×T×D products, over all heads and samples, times two.
-    fn product_flops(&self, y: &TensorType) -> u64 {
-        let (b, t, c) = (y.shape[0] as u64, y.shape[1] as u64, y.shape[2] as u64);
-        let pairs = if self.causal { t * (t + 1) / 2 } else { t * t };
-        2 * b * pairs * c
+    /// Number of operands that hold queries, keys and values.
+    pub const fn streams(&self) -> usize {
+        if self.packed { 1 } else { 3 }
     }
 
-    fn scratch(&self, time: usize, buffers: usize, target: &Target) -> Bytes {
-        let one = Bytes(4 * (buffers * self.rows.min(time) * time) as u64).align_up(64);
-        Bytes(one.0 * target.threads as u64)
+    /// Which operand is the bias' table, if there is one.
+    pub fn table(&self) -> Option<usize> {
+        self.bias.map(|_| self.streams())
+    }
+
+    /// Which operands are the segments of queries and keys, if there are any.
+    pub fn segments(&self) -> Option<[usize; 2]> {
+        let first = self.streams() + usize::from(self.bias.is_some());
+        self.segmented.then_some([first, first + 1])
+    }
+
+    /// Number of operands.
+    pub fn operands(&self) -> usize {
+        self.streams() + usize::from(self.bias.is_some()) + if self.segmented { 2 } else { 0 }
+    }
+
+    /// The extents, given the types of the operands.
+    pub fn extents(&self, inputs: &[&TensorType]) -> AttentionExtents {
+        let (q, keys) = (&inputs[0].shape, &inputs[self.streams().min(2) - 1].shape);
+        let width = if self.packed { q[2] / 3 } else { q[2] };
+        AttentionExtents { samples: q[0], queries: q[1], keys: keys[1], head_size: width / self.heads }
+    }
+
+    /// Operations of one of the T×S×D products, over all heads and samples.
+    fn product_flops(&self, e: &AttentionExtents) -> u64 {
+        let (t, s) = (e.queries as u64, e.keys as u64);
+        let pairs = if self.causal { t * (t + 1) / 2 } else { t * s };
+        2 * pairs * (e.samples * self.heads * e.head_size) as u64
+    }
+
+    /// Floats of scratch that a worker takes: `buffers` of scores, and as many of the bias if there is one.
+    pub fn worker_scratch(&self, e: &AttentionExtents, buffers: usize) -> usize {
+        let bias = if self.bias.is_some() { e.queries + e.keys } else { 0 };
+        (buffers * (self.rows.min(e.queries) * e.keys + bias)).next_multiple_of(16)
+    }
+
+    /// Floats of the partial gradients of the bias' table, one for each head of each sample.
+    pub fn partial_tables(&self, e: &AttentionExtents) -> usize {
+        self.bias.map_or(0, |bias| e.samples * self.heads * bias.buckets).next_multiple_of(16)
+    }
+
+    fn check(&self, op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
+        let bad = |problem: String| Err(GraphError::ShapeMismatch { op, problem });
+        if inputs.len() != self.operands() {
+            return bad(format!("takes {} operands, found {}", self.operands(), inputs.len()));
+        }
+        for (what, ty) in ["q", "k", "v"].into_iter().zip(&inputs[..self.streams()]) {
+            expect_rank(op, what, ty, 3)?;
+        }
+        let width = inputs[0].shape[2] / if self.packed { 3 } else { 1 };
+        let (heads, kv_heads) = (self.heads, self.kv_heads);
+        let divided = heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && width % heads == 0;
+        let whole = !self.packed || (kv_heads == heads && inputs[0].shape[2] == 3 * width);
+        if !divided || !whole || self.rows == 0 {
+            let shape = &inputs[0].shape;
+            return bad(format!("{shape:?} can't be shared by {heads} heads, {kv_heads} of them of keys"));
+        }
+        let e = self.extents(inputs);
+        if self.causal && e.queries != e.keys {
+            return bad(format!("causal, with {} queries and {} keys", e.queries, e.keys));
+        }
+        if !self.packed {
+            let keys = inputs[0].with_shape(&[e.samples, e.keys, kv_heads * e.head_size]);
+            expect_type(op, "k", inputs[1], &keys)?;
+            expect_type(op, "v", inputs[2], &keys)?;
+        }
+        if let (Some(bias), Some(table)) = (&self.bias, self.table()) {
+            expect_type(op, "table", inputs[table], &inputs[0].with_shape(&[bias.buckets, heads]))?;
+            if bias.buckets < 4 || bias.buckets % 2 != 0 || bias.max_distance <= bias.buckets / 2 {
+                return bad(format!("{} buckets of distances up to {}", bias.buckets, bias.max_distance));
+            }
+        }
+        if let Some([of_queries, of_keys]) = self.segments() {
+            expect_type(op, "segments of queries", inputs[of_queries], &TensorType::i32(&[e.samples, e.queries]))?;
+            expect_type(op, "segments of keys", inputs[of_keys], &TensorType::i32(&[e.samples, e.keys]))?;
+        }
+        Ok(())
     }
 }
 
@@ -55,40 +191,94 @@ impl Operation for Attention {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        let [qkv] = operands("attention", inputs)?;
-        expect_rank("attention", "qkv", qkv, 3)?;
-        let (b, t, c) = (qkv.shape[0], qkv.shape[1], qkv.shape[2] / 3);
-        if self.heads == 0 || qkv.shape[2] % (3 * self.heads) != 0 || self.rows == 0 {
-            let problem = format!("{} channels of q, k and v can't be shared by {} heads", qkv.shape[2], self.heads);
-            return Err(GraphError::ShapeMismatch { op: "attention", problem });
-        }
-        Ok(vec![qkv.with_shape(&[b, t, c]), TensorType::f32(&[b, self.heads, t])])
+        self.check("attention", inputs)?;
+        let e = self.extents(inputs);
+        let y = inputs[0].with_shape(&[e.samples, e.queries, self.heads * e.head_size]);
+        Ok(vec![y, TensorType::f32(&[e.samples, self.heads, e.queries])])
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        2 * self.product_flops(io.outputs[0])
+        2 * self.product_flops(&self.extents(&io.inputs))
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        self.scratch(io.outputs[0].shape[1], 1, target)
+        Bytes(4 * (target.threads * self.worker_scratch(&self.extents(&io.inputs), 1)) as u64)
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
-        let inputs = [cx.upstream(0)?, cx.input(0), cx.output(0), cx.output(1)];
-        let dqkv = cx.push(AttentionGrad { forward: *self }, &inputs)?[0];
-        cx.give(0, dqkv)
+        let inputs = [&[cx.upstream(0)?], cx.inputs(), &[cx.output(0), cx.output(1)]].concat();
+        let streams = self.streams();
+        let gradients = match self.table() {
+            None => cx.push(AttentionGrad { forward: *self, accumulate: false }, &inputs)?,
+            Some(table) => {
+                let make = |accumulate: &[bool]| AttentionGrad { forward: *self, accumulate: accumulate[0] }.into();
+                cx.push_to_parameters(make, &inputs, &vec![None; streams], &[table])?
+            }
+        };
+        for (index, &gradient) in gradients[..streams].iter().enumerate() {
+            cx.give(index, gradient)?;
+        }
+        Ok(())
     }
 
     fn examples() -> Vec<Example> {
         let key = Some(DropoutKey { rate: 0.3, site: 2 });
-        let op = |heads, causal, dropout, rows| Self { heads, causal, dropout, rows };
-        vec![
-            Example::uniform(op(2, true, None, 2), &[&[2, 5, 12]]),
-            Example::uniform(op(1, false, None, 64), &[&[1, 7, 9]]),
-            Example::uniform(op(3, true, key, 4), &[&[2, 6, 27]]),
-            Example::uniform(op(2, true, None, 16), &[&[1, 37, 30]]),
-            Example::uniform(op(1, true, key, 64), &[&[2, 1, 24]]),
-        ]
+        let packed = |heads, causal, dropout, rows, shape: &[usize]| {
+            let scale = 1.0 / ((shape[2] / 3 / heads) as f32).sqrt();
+            let op = Self {
+                heads,
+                kv_heads: heads,
+                packed: true,
+                causal,
+                scale,
+                bias: None,
+                segmented: false,
+                dropout,
+                rows,
+            };
+            Example::uniform(op, &[shape])
+        };
+        let mut examples = vec![
+            packed(2, true, None, 2, &[2, 5, 12]),
+            packed(1, false, None, 64, &[1, 7, 9]),
+            packed(3, true, key, 4, &[2, 6, 27]),
+            packed(2, true, None, 16, &[1, 37, 30]),
+            packed(1, true, key, 64, &[2, 1, 24]),
+        ];
+        let near = RelativeBias { buckets: 8, max_distance: 6, bidirectional: false };
+        let both = RelativeBias { bidirectional: true, ..near };
+        let cases = [
+            // heads, heads of keys, causal, bias, segmented, dropout, rows, [B, T, S, D]
+            (4, 2, true, None, false, None, 4, [2, 6, 6, 5]),
+            (3, 1, true, None, true, key, 2, [1, 9, 9, 4]),
+            (2, 2, false, Some(both), true, None, 3, [2, 7, 7, 3]),
+            (2, 2, true, Some(near), false, key, 4, [2, 11, 11, 4]),
+            (2, 1, false, None, true, None, 64, [2, 3, 10, 6]),
+            (1, 1, false, Some(both), false, None, 1, [1, 1, 1, 2]),
+        ];
+        for (heads, kv_heads, causal, bias, segmented, dropout, rows, [b, t, s, d]) in cases {
+            let op = Self { heads, kv_heads, packed: false, causal, scale: 0.7, bias, segmented, dropout, rows };
+            examples.push(op.example([b, t, s, d]));
+        }
+        examples
+    }
+}
+
+impl Attention {
+    /// A case with operands of these extents: B, T, S, D. Not for packed ones.
+    pub fn example(self, [b, t, s, d]: [usize; 4]) -> Example {
+        let keys = vec![b, s, self.kv_heads * d];
+        let mut shapes = vec![vec![b, t, self.heads * d], keys.clone(), keys];
+        shapes.extend(self.bias.map(|bias| vec![bias.buckets, self.heads]));
+        if self.segmented {
+            shapes.extend([vec![b, t], vec![b, s]]);
+        }
+        let shapes = shapes.iter().map(Vec::as_slice).collect::<Vec<_>>();
+        let mut example = Example::uniform(self, &shapes);
+        for index in self.segments().into_iter().flatten() {
+            example = example.fill(index, Fill::Index(3));
+        }
+        example
     }
 }
 
@@ -98,29 +288,79 @@ impl Operation for AttentionGrad {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        let [dy, qkv, y, lse] = operands("attention_grad", inputs)?;
-        let forward = self.forward.infer(&[qkv])?;
-        expect_type("attention_grad", "y", y, &forward[0])?;
-        expect_type("attention_grad", "dy", dy, &forward[0])?;
-        expect_type("attention_grad", "lse", lse, &forward[1])?;
-        Ok(vec![qkv.clone()])
+        let count = self.forward.operands();
+        if inputs.len() != count + 3 {
+            let problem = format!("takes {} operands, found {}", count + 3, inputs.len());
+            return Err(GraphError::ShapeMismatch { op: "attention_grad", problem });
+        }
+        let operands = &inputs[1..=count];
+        self.forward.check("attention_grad", operands)?;
+        let forward = self.forward.infer(operands)?;
+        expect_type("attention_grad", "dy", inputs[0], &forward[0])?;
+        expect_type("attention_grad", "y", inputs[count + 1], &forward[0])?;
+        expect_type("attention_grad", "lse", inputs[count + 2], &forward[1])?;
+        let streams = operands[..self.forward.streams()].iter().map(|&ty| ty.clone());
+        Ok(streams.chain(self.forward.table().map(|table| operands[table].with_dtype(DType::F32))).collect())
+    }
+
+    fn access(&self, index: usize) -> Access {
+        accumulating(self.accumulate && index == self.forward.streams())
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        5 * self.forward.product_flops(io.inputs[0])
+        5 * self.forward.product_flops(&self.forward.extents(&io.inputs[1..]))
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        self.forward.scratch(io.inputs[0].shape[1], 2, target)
+        let e = self.forward.extents(&io.inputs[1..]);
+        let workers = target.threads * self.forward.worker_scratch(&e, 2);
+        Bytes(4 * (workers + self.forward.partial_tables(&e)) as u64)
     }
 
     fn examples() -> Vec<Example> {
-        let grad = |example: Example| {
+        let grad = |(index, example): (usize, Example)| {
             let Op::Attention(forward) = example.op else { unreachable!("examples of attention hold attention") };
-            let qkv = &example.inputs[0].0.shape;
-            let (b, t, c) = (qkv[0], qkv[1], qkv[2] / 3);
-            Example::uniform(Self { forward }, &[&[b, t, c], qkv, &[b, t, c], &[b, forward.heads, t]])
+            Self { forward, accumulate: index % 2 == 1 }.of(&example)
         };
-        Attention::examples().into_iter().map(grad).collect()
+        Attention::examples().into_iter().enumerate().map(grad).collect()
+    }
+}
+
+impl AttentionGrad {
+    /// A case with operands of these extents: B, T, S, D. Not for packed ones.
+    pub fn example(self, extents: [usize; 4]) -> Example {
+        self.of(&self.forward.example(extents))
+    }
+
+    /// The case that belongs to one of the forward op.
+    fn of(self, forward: &Example) -> Example {
+        let operands = forward.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
+        let results = self.forward.infer(&operands).expect("examples are well-typed");
+        let types = [&results[0]].into_iter().chain(operands).chain(&results);
+        let shapes = types.map(|ty| ty.shape.as_slice()).collect::<Vec<_>>();
+        let mut example = Example::uniform(self, &shapes);
+        for index in self.forward.segments().into_iter().flatten() {
+            example = example.fill(index + 1, Fill::Index(3));
+        }
+        example
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of `T5Attention._relative_position_bucket` of transformers 5.23 with 32 buckets up to 128.
+    #[test]
+    fn buckets_are_those_of_t5() {
+        let both = RelativeBias { buckets: 32, max_distance: 128, bidirectional: true };
+        let ahead = [0, 1, 7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128, 1000];
+        let found = ahead.map(|distance| both.bucket(0, distance));
+        let expected = [0, 17, 23, 24, 24, 25, 25, 26, 26, 27, 27, 28, 28, 29, 29, 30, 30, 31, 31, 31, 31];
+        assert_eq!(found, expected);
+        assert_eq!([1, 8, 64].map(|distance| both.bucket(distance, 0)), [1, 8, 14]);
+        let behind = RelativeBias { bidirectional: false, ..both };
+        assert_eq!([0, 15, 16, 20, 64, 127, 500].map(|query| behind.bucket(query, 0)), [0, 15, 16, 17, 26, 31, 31]);
+        assert_eq!(behind.bucket(3, 9), 0);
     }
 }

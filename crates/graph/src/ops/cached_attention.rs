@@ -1,20 +1,36 @@
 //! Causal attention of a few new tokens to all earlier ones, whose keys and values are kept: for writing text.
 
-use super::{Access, Example, Io, Operation, Target, expect_rank, operands};
+use super::{Access, Example, Io, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 /// The T new tokens stand at positions p = `Scalars::position` and following. Their keys and values are written to
-/// rows p.. of the caches, and each attends to all rows up to its own.
-/// qkv: (1, T, 3C) -> y: (1, T, C); keys: (P, C) and values: (P, C) are updated in place. p + T must not exceed P.
+/// rows p.. of the caches, and each attends to all rows up to its own, as [`super::Attention`] of these attributes does.
+/// q: (1, T, H·D), k and v: (1, T, K·D), or side by side in one operand if `packed`; table: (buckets, H) if there is a
+/// bias -> y: (1, T, H·D); keys and values: (P, K·D) each, updated in place. p + T must not exceed P.
 /// Scratch: P scores a worker. Errors: `ShapeMismatch` if the heads don't divide the channels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CachedAttention {
-    /// Number of heads H.
+    /// Number of query heads H.
     pub heads: usize,
+    /// Number of key and value heads K, a divisor of H.
+    pub kv_heads: usize,
+    /// Whether queries, keys and values come in one operand.
+    pub packed: bool,
+    /// What products of queries and keys are multiplied by.
+    pub scale: f32,
+    /// What is added to scores by the distance of query and key.
+    pub bias: Option<RelativeBias>,
     /// Positions P that the caches hold.
     pub capacity: usize,
+}
+
+impl CachedAttention {
+    /// Elements of a head, given the type of the first operand.
+    pub fn head_size(&self, q: &TensorType) -> usize {
+        q.columns() / self.heads / if self.packed { 3 } else { 1 }
+    }
 }
 
 impl Operation for CachedAttention {
@@ -23,15 +39,28 @@ impl Operation for CachedAttention {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        let [qkv] = operands("cached_attention", inputs)?;
-        expect_rank("cached_attention", "qkv", qkv, 3)?;
-        let (b, t, c) = (qkv.shape[0], qkv.shape[1], qkv.shape[2] / 3);
-        if b != 1 || t > self.capacity || self.heads == 0 || qkv.shape[2] % (3 * self.heads) != 0 {
-            let problem = format!("{:?} with {} heads and {} positions", qkv.shape, self.heads, self.capacity);
-            return Err(GraphError::ShapeMismatch { op: "cached_attention", problem });
+        let op = "cached_attention";
+        let streams = if self.packed { 1 } else { 3 };
+        let (heads, kv_heads) = (self.heads, self.kv_heads);
+        let divided = heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && (!self.packed || kv_heads == heads);
+        if inputs.len() != streams + usize::from(self.bias.is_some()) || !divided {
+            let problem = format!("{} operands with {heads} heads, {kv_heads} of them of keys", inputs.len());
+            return Err(GraphError::ShapeMismatch { op, problem });
         }
-        let cache = qkv.with_shape(&[self.capacity, c]);
-        Ok(vec![qkv.with_shape(&[b, t, c]), cache.clone(), cache])
+        expect_rank(op, "q", inputs[0], 3)?;
+        let (b, t, d) = (inputs[0].shape[0], inputs[0].shape[1], self.head_size(inputs[0]));
+        if b != 1 || t > self.capacity || inputs[0].shape[2] != heads * d * if self.packed { 3 } else { 1 } {
+            let problem = format!("{:?} with {heads} heads and {} positions", inputs[0].shape, self.capacity);
+            return Err(GraphError::ShapeMismatch { op, problem });
+        }
+        for (what, ty) in ["k", "v"].into_iter().zip(&inputs[1..streams]) {
+            expect_type(op, what, ty, &inputs[0].with_shape(&[1, t, kv_heads * d]))?;
+        }
+        if let Some(bias) = self.bias {
+            expect_type(op, "table", inputs[streams], &inputs[0].with_shape(&[bias.buckets, heads]))?;
+        }
+        let cache = inputs[0].with_shape(&[self.capacity, kv_heads * d]);
+        Ok(vec![inputs[0].with_shape(&[b, t, heads * d]), cache.clone(), cache])
     }
 
     fn access(&self, index: usize) -> Access {
@@ -47,11 +76,30 @@ impl Operation for CachedAttention {
     }
 
     fn examples() -> Vec<Example> {
-        let case = |heads, capacity, position, shape: &[usize]| {
-            let mut example = Example::uniform(Self { heads, capacity }, &[shape]);
+        let packed = |heads, capacity, position, shape: &[usize]| {
+            let scale = 1.0 / ((shape[2] / 3 / heads) as f32).sqrt();
+            let op = Self { heads, kv_heads: heads, packed: true, scale, bias: None, capacity };
+            let mut example = Example::uniform(op, &[shape]);
             example.scalars.position = position;
             example
         };
-        vec![case(2, 9, 4, &[1, 3, 12]), case(1, 4, 0, &[1, 4, 9]), case(3, 33, 32, &[1, 1, 27])]
+        let grouped = |heads, kv_heads, bias: Option<RelativeBias>, capacity, position, [t, d]: [usize; 2]| {
+            let op = Self { heads, kv_heads, packed: false, scale: 0.6, bias, capacity };
+            let keys = [1, t, kv_heads * d];
+            let table = [bias.map_or(0, |bias| bias.buckets), heads];
+            let shapes: [&[usize]; 4] = [&[1, t, heads * d], &keys, &keys, &table];
+            let mut example = Example::uniform(op, &shapes[..if bias.is_some() { 4 } else { 3 }]);
+            example.scalars.position = position;
+            example
+        };
+        let bias = RelativeBias { buckets: 8, max_distance: 6, bidirectional: false };
+        vec![
+            packed(2, 9, 4, &[1, 3, 12]),
+            packed(1, 4, 0, &[1, 4, 9]),
+            packed(3, 33, 32, &[1, 1, 27]),
+            grouped(4, 2, None, 7, 2, [3, 5]),
+            grouped(2, 2, Some(bias), 15, 12, [2, 3]),
+            grouped(3, 1, Some(bias), 9, 0, [1, 4]),
+        ]
     }
 }

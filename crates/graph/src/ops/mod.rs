@@ -26,7 +26,7 @@ mod transfer;
 
 pub use adamw::{AdamW, STATE_BLOCK, StateFormat};
 pub use add::Add;
-pub use attention::{ATTENTION_ROWS, Attention, AttentionGrad};
+pub use attention::{ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, EMPTY_LSE, RelativeBias};
 pub use await_transfer::AwaitTransfer;
 pub use cached_attention::CachedAttention;
 pub use cast::Cast;
