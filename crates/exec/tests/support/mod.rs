@@ -7,7 +7,7 @@ use graph::{DType, Fill, TensorType};
 
 /// The ops whose gradient is taken; all others must refuse.
 pub const DIFFERENTIABLE: &[&str] =
-    &["Add", "Attention", "Dropout", "Embedding", "Gelu", "HeadLoss", "LayerNorm", "Linear", "Positions"];
+    &["Add", "Attention", "Dropout", "Embedding", "Gelu", "HeadLoss", "LayerNorm", "Linear", "Positions", "RmsNorm"];
 
 /// Reproducible noise.
 pub struct Noise {

@@ -21,6 +21,7 @@ mod layer_norm;
 mod linear;
 mod moving_average;
 mod positions;
+mod rms_norm;
 mod take_row;
 mod transfer;
 
@@ -40,6 +41,7 @@ pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
 pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 pub use moving_average::MovingAverage;
 pub use positions::{Positions, PositionsGrad};
+pub use rms_norm::{RmsNorm, RmsNormGrad};
 pub use take_row::TakeRow;
 pub use transfer::Transfer;
 
@@ -343,6 +345,8 @@ ops!(
     MovingAverage,
     Positions,
     PositionsGrad,
+    RmsNorm,
+    RmsNormGrad,
     TakeRow,
     Transfer,
 );

@@ -1,0 +1,117 @@
+//! Root-mean-square normalisation over the last extent: layer normalisation that neither centres nor shifts.
+
+use super::{Access, Example, Fill, Io, Operation, ROW_PARTS, Target, accumulating, expect_type, operands};
+use crate::{Backward, DType, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// y = x · rstd · weight, with rstd = 1/√(mean of x² + eps).
+/// x: (B, T, C), weight: (C,) -> y: (B, T, C), rstd: (B, T) in `F32`.
+/// Saves x, rstd. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
+/// Source: Zhang & Sennrich 2019, eq. 4.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RmsNorm {
+    /// Added to the mean of the squares.
+    pub eps: f32,
+}
+
+/// Gradient of [`RmsNorm`].
+/// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by another
+/// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32`.
+/// dx may take the place of dy or the residual. Scratch: `ROW_PARTS` partial sums of dweight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RmsNormGrad {
+    /// Whether a gradient from another road is added to dx.
+    pub residual: bool,
+    /// Whether dweight adds to what is there.
+    pub accumulate: bool,
+}
+
+/// The type of a number for each row of `x`.
+fn row_type(x: &TensorType) -> TensorType {
+    TensorType::f32(&x.shape[..x.shape.len() - 1])
+}
+
+impl Operation for RmsNorm {
+    fn name(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x, weight] = operands("rms_norm", inputs)?;
+        expect_type("rms_norm", "weight", weight, &x.with_shape(&[x.columns()]))?;
+        Ok(vec![x.clone(), row_type(x)])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        4 * io.outputs[0].elements() as u64
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let mut inputs = vec![cx.upstream(0)?, cx.input(0), cx.input(1), cx.output(1)];
+        let residual = cx.take_pending(0);
+        inputs.extend(residual);
+        let make = |accumulate: &[bool]| RmsNormGrad { residual: residual.is_some(), accumulate: accumulate[0] }.into();
+        let dx = cx.push_to_parameters(make, &inputs, &[None], &[1])?[0];
+        cx.give(0, dx)
+    }
+
+    fn examples() -> Vec<Example> {
+        let op = |eps| Self { eps };
+        vec![
+            Example::uniform(op(1e-5), &[&[2, 3, 5], &[5]]),
+            Example::uniform(op(1e-6), &[&[1, 37, 67], &[67]]),
+            Example::uniform(op(0.5), &[&[1, 1, 129], &[129]]),
+        ]
+    }
+}
+
+impl Operation for RmsNormGrad {
+    fn name(&self) -> &'static str {
+        "rms_norm_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [dy, x, weight, rstd] = if self.residual {
+            let [dy, x, weight, rstd, residual] = operands("rms_norm_grad", inputs)?;
+            expect_type("rms_norm_grad", "residual", residual, x)?;
+            [dy, x, weight, rstd]
+        } else {
+            operands("rms_norm_grad", inputs)?
+        };
+        expect_type("rms_norm_grad", "dy", dy, x)?;
+        expect_type("rms_norm_grad", "weight", weight, &x.with_shape(&[x.columns()]))?;
+        expect_type("rms_norm_grad", "rstd", rstd, &row_type(x))?;
+        Ok(vec![x.clone(), weight.with_dtype(DType::F32)])
+    }
+
+    fn access(&self, index: usize) -> Access {
+        if index == 0 { Access::Write } else { accumulating(self.accumulate) }
+    }
+
+    fn reuse(&self) -> &'static [(usize, usize)] {
+        if self.residual { &[(4, 0), (0, 0)] } else { &[(0, 0)] }
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        10 * io.outputs[0].elements() as u64
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        Bytes(4 * (ROW_PARTS * io.outputs[0].columns()) as u64)
+    }
+
+    fn examples() -> Vec<Example> {
+        let case = |residual, accumulate, shape: &[usize]| {
+            let (x, weight, rows) = (shape, &shape[2..], &shape[..2]);
+            let operands = [x, x, weight, rows, x];
+            let taken = if residual { &operands[..] } else { &operands[..4] };
+            Example::uniform(Self { residual, accumulate }, taken).fill(3, Fill::Positive)
+        };
+        vec![case(false, false, &[2, 3, 5]), case(true, true, &[1, 37, 67]), case(true, false, &[1, 1, 129])]
+    }
+}
