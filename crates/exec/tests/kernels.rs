@@ -8,7 +8,7 @@ use exec::{Call, Input, Output, run_cpu_kernel};
 use graph::ops::{
     AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gelu, GeluGrad, GradNorm, HeadLoss,
     HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, RelativeBias,
-    RmsNorm, RmsNormGrad, StateFormat, WeightLayout,
+    Relu, ReluGrad, RmsNorm, RmsNormGrad, StateFormat, WeightLayout,
 };
 use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
@@ -328,6 +328,8 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
             )
         },
         case(MovingAverage { decay: 0.99 }.into(), &[x, &[1]]),
+        case(Relu.into(), &[x]),
+        case(ReluGrad.into(), &[x, x]),
         case(RmsNorm { eps: 1e-6 }.into(), &[x, &x[2..]]),
         fill(case(RmsNormGrad { residual, accumulate }.into(), &rms_norm_inputs), 3, Fill::Positive),
     ]

@@ -26,6 +26,7 @@ mod math;
 mod moving_average;
 mod parallel;
 mod positions;
+mod relu;
 mod rms_norm;
 mod take_row;
 mod vectorize;
@@ -68,6 +69,8 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::MovingAverage(op) => moving_average::run(op, call),
         Op::Positions(op) => positions::run(op, call),
         Op::PositionsGrad(op) => positions::run_grad(op, call),
+        Op::Relu(_) => relu::run(call),
+        Op::ReluGrad(_) => relu::run_grad(call),
         Op::RmsNorm(op) => rms_norm::run(op, call),
         Op::RmsNormGrad(op) => rms_norm::run_grad(op, call),
         Op::TakeRow(_) => take_row::run(call),

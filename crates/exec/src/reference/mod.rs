@@ -18,6 +18,7 @@ mod linear;
 mod moving_average;
 mod positions;
 mod real;
+mod relu;
 mod rms_norm;
 mod take_row;
 
@@ -102,6 +103,8 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::MovingAverage(op) => moving_average::moving_average(op, call, outputs),
         Op::Positions(op) => positions::positions(op, call, outputs),
         Op::PositionsGrad(op) => positions::positions_grad(op, call, outputs),
+        Op::Relu(_) => relu::relu(call, outputs),
+        Op::ReluGrad(_) => relu::relu_grad(call, outputs),
         Op::RmsNorm(op) => rms_norm::rms_norm(op, call, outputs),
         Op::RmsNormGrad(op) => rms_norm::rms_norm_grad(op, call, outputs),
         Op::TakeRow(_) => take_row::take_row(call, outputs),

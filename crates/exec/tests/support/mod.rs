@@ -6,8 +6,19 @@ use exec::reference::{Real, Value, filled};
 use graph::{DType, Fill, TensorType};
 
 /// The ops whose gradient is taken; all others must refuse.
-pub const DIFFERENTIABLE: &[&str] =
-    &["Add", "Attention", "Dropout", "Embedding", "Gelu", "HeadLoss", "LayerNorm", "Linear", "Positions", "RmsNorm"];
+pub const DIFFERENTIABLE: &[&str] = &[
+    "Add",
+    "Attention",
+    "Dropout",
+    "Embedding",
+    "Gelu",
+    "HeadLoss",
+    "LayerNorm",
+    "Linear",
+    "Positions",
+    "Relu",
+    "RmsNorm",
+];
 
 /// Reproducible noise.
 pub struct Noise {

@@ -21,6 +21,7 @@ mod layer_norm;
 mod linear;
 mod moving_average;
 mod positions;
+mod relu;
 mod rms_norm;
 mod take_row;
 mod transfer;
@@ -41,6 +42,7 @@ pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
 pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 pub use moving_average::MovingAverage;
 pub use positions::{Positions, PositionsGrad};
+pub use relu::{Relu, ReluGrad};
 pub use rms_norm::{RmsNorm, RmsNormGrad};
 pub use take_row::TakeRow;
 pub use transfer::Transfer;
@@ -345,6 +347,8 @@ ops!(
     MovingAverage,
     Positions,
     PositionsGrad,
+    Relu,
+    ReluGrad,
     RmsNorm,
     RmsNormGrad,
     TakeRow,
