@@ -6,9 +6,9 @@ mod support;
 use exec::reference::{RefCall, Value, run};
 use exec::{Call, Input, Output, run_cpu_kernel};
 use graph::ops::{
-    AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gelu, GeluGrad, GradNorm, HeadLoss,
-    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, RelativeBias,
-    Relu, ReluGrad, RmsNorm, RmsNormGrad, StateFormat, WeightLayout,
+    Activation, AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu,
+    GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
+    MovingAverage, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, StateFormat, WeightLayout,
 };
 use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
@@ -297,6 +297,7 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
     if residual {
         norm_inputs.push(x);
     }
+    let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
     let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
     vec![
         case(Add.into(), &[x, x]),
@@ -328,6 +329,8 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
             )
         },
         case(MovingAverage { decay: 0.99 }.into(), &[x, &[1]]),
+        case(Gated { activation }.into(), &[x, x]),
+        case(GatedGrad { activation }.into(), &[x, x, x]),
         case(Relu.into(), &[x]),
         case(ReluGrad.into(), &[x, x]),
         case(RmsNorm { eps: 1e-6 }.into(), &[x, &x[2..]]),

@@ -58,14 +58,21 @@ fn gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.div_f32s(x, simd.add_f32s(simd.splat_f32s(1.0), decay(simd, x)))
 }
 
-/// dy times the slope, which is s + x·s·(1 - s)·2u' with s = 1/(1 + e⁻²ᵘ).
+/// x·s and the slope, which is s + x·s·(1 - s)·2u', with s = 1/(1 + e⁻²ᵘ).
 #[inline(always)]
-fn gradient<S: Simd>(simd: S, dy: S::f32s, x: S::f32s) -> S::f32s {
+pub(super) fn value_and_slope<S: Simd>(simd: S, x: S::f32s) -> [S::f32s; 2] {
     let s = simd.div_f32s(simd.splat_f32s(1.0), simd.add_f32s(simd.splat_f32s(1.0), decay(simd, x)));
     let inner =
         simd.mul_add_e_f32s(simd.mul_f32s(x, x), simd.splat_f32s(3.0 * LINEAR * CUBIC), simd.splat_f32s(LINEAR));
     let rest = simd.sub_f32s(s, simd.mul_f32s(s, s));
-    simd.mul_f32s(dy, simd.mul_add_e_f32s(simd.mul_f32s(x, inner), rest, s))
+    [simd.mul_f32s(x, s), simd.mul_add_e_f32s(simd.mul_f32s(x, inner), rest, s)]
+}
+
+/// dy times the slope.
+#[inline(always)]
+fn gradient<S: Simd>(simd: S, dy: S::f32s, x: S::f32s) -> S::f32s {
+    let [_, slope] = value_and_slope(simd, x);
+    simd.mul_f32s(dy, slope)
 }
 
 vectorized! {

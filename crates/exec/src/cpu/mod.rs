@@ -14,6 +14,7 @@ mod cached_attention;
 mod cast;
 mod dropout;
 mod embedding;
+mod gated;
 mod gelu;
 mod gemm;
 mod grad_clip;
@@ -55,6 +56,8 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::Dropout(op) => dropout::run(op, call),
         Op::Embedding(_) => embedding::run(call),
         Op::EmbeddingGrad(op) => embedding::run_grad(op, call),
+        Op::Gated(op) => gated::run(op, call),
+        Op::GatedGrad(op) => gated::run_grad(op, call),
         Op::Gelu(_) => gelu::run(call),
         Op::GeluGrad(_) => gelu::run_grad(call),
         Op::GradClip(op) => grad_clip::run(op, call),

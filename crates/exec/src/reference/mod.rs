@@ -9,6 +9,7 @@ mod attention;
 mod cached_attention;
 mod dropout;
 mod embedding;
+mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
@@ -89,6 +90,8 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::Dropout(op) => dropout::dropout(op, call, outputs),
         Op::Embedding(_) => embedding::embedding(call, outputs),
         Op::EmbeddingGrad(op) => embedding::embedding_grad(op, call, outputs),
+        Op::Gated(op) => gated::gated(op, call, outputs),
+        Op::GatedGrad(op) => gated::gated_grad(op, call, outputs),
         Op::Gelu(_) => gelu::gelu(call, outputs),
         Op::GeluGrad(_) => gelu::gelu_grad(call, outputs),
         Op::GradClip(op) => grad_clip::grad_clip(op, call, outputs),

@@ -11,6 +11,7 @@ pub const DIFFERENTIABLE: &[&str] = &[
     "Attention",
     "Dropout",
     "Embedding",
+    "Gated",
     "Gelu",
     "HeadLoss",
     "LayerNorm",

@@ -13,6 +13,7 @@ mod cached_attention;
 mod cast;
 mod dropout;
 mod embedding;
+mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
@@ -34,6 +35,7 @@ pub use cached_attention::CachedAttention;
 pub use cast::Cast;
 pub use dropout::{Dropout, DropoutKey};
 pub use embedding::{Embedding, EmbeddingGrad};
+pub use gated::{Activation, Gated, GatedGrad};
 pub use gelu::{Gelu, GeluGrad};
 pub use grad_clip::GradClip;
 pub use grad_norm::{GradNorm, NORM_BLOCK};
@@ -333,6 +335,8 @@ ops!(
     Dropout,
     Embedding,
     EmbeddingGrad,
+    Gated,
+    GatedGrad,
     Gelu,
     GeluGrad,
     GradClip,
