@@ -8,7 +8,7 @@ use exec::{Call, Input, Output, run_cpu_kernel};
 use graph::ops::{
     Activation, AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu,
     GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
-    MovingAverage, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, StateFormat, WeightLayout,
+    MovingAverage, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
 };
 use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
@@ -298,6 +298,8 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         norm_inputs.push(x);
     }
     let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
+    let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)];
+    let rotary = Rotary { head_size: 2 * d, base: 1e4, scaling, inverse: residual, offset: accumulate };
     let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
     vec![
         case(Add.into(), &[x, x]),
@@ -334,6 +336,7 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         case(Relu.into(), &[x]),
         case(ReluGrad.into(), &[x, x]),
         case(RmsNorm { eps: 1e-6 }.into(), &[x, &x[2..]]),
+        case(rotary.into(), &[&[b, t, heads * 2 * d]]),
         fill(case(RmsNormGrad { residual, accumulate }.into(), &rms_norm_inputs), 3, Fill::Positive),
     ]
 }

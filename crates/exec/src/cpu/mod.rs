@@ -29,6 +29,7 @@ mod parallel;
 mod positions;
 mod relu;
 mod rms_norm;
+mod rotary;
 mod take_row;
 mod vectorize;
 
@@ -76,6 +77,7 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::ReluGrad(_) => relu::run_grad(call),
         Op::RmsNorm(op) => rms_norm::run(op, call),
         Op::RmsNormGrad(op) => rms_norm::run_grad(op, call),
+        Op::Rotary(op) => rotary::run(op, call),
         Op::TakeRow(_) => take_row::run(call),
         Op::Transfer(_) => {
             let bytes = call.bytes(0);

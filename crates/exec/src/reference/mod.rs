@@ -21,6 +21,7 @@ mod positions;
 mod real;
 mod relu;
 mod rms_norm;
+mod rotary;
 mod take_row;
 
 pub use real::Real;
@@ -110,6 +111,7 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::ReluGrad(_) => relu::relu_grad(call, outputs),
         Op::RmsNorm(op) => rms_norm::rms_norm(op, call, outputs),
         Op::RmsNormGrad(op) => rms_norm::rms_norm_grad(op, call, outputs),
+        Op::Rotary(op) => rotary::rotary(op, call, outputs),
         Op::TakeRow(_) => take_row::take_row(call, outputs),
     }
 }

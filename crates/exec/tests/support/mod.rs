@@ -19,6 +19,7 @@ pub const DIFFERENTIABLE: &[&str] = &[
     "Positions",
     "Relu",
     "RmsNorm",
+    "Rotary",
 ];
 
 /// Reproducible noise.

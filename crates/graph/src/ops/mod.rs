@@ -24,6 +24,7 @@ mod moving_average;
 mod positions;
 mod relu;
 mod rms_norm;
+mod rotary;
 mod take_row;
 mod transfer;
 
@@ -46,6 +47,7 @@ pub use moving_average::MovingAverage;
 pub use positions::{Positions, PositionsGrad};
 pub use relu::{Relu, ReluGrad};
 pub use rms_norm::{RmsNorm, RmsNormGrad};
+pub use rotary::{RopeScaling, Rotary, inverse_frequencies};
 pub use take_row::TakeRow;
 pub use transfer::Transfer;
 
@@ -355,6 +357,7 @@ ops!(
     ReluGrad,
     RmsNorm,
     RmsNormGrad,
+    Rotary,
     TakeRow,
     Transfer,
 );

@@ -1,0 +1,226 @@
+//! Rotary position embeddings, and the ways to stretch them over longer contexts.
+
+use super::{Example, Io, Operation, Target, expect_rank, operands};
+use crate::{Backward, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use std::f64::consts::PI;
+use units::Bytes;
+
+/// How frequencies are changed so that a model can be used beyond the positions that it was trained on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RopeScaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All divided by `factor`. Source: Chen et al. 2023 (arXiv:2306.15595).
+    Linear {
+        /// What frequencies are divided by.
+        factor: f32,
+    },
+    /// Low ones divided by `factor`, high ones kept, and what lies between blended.
+    /// Source: Llama 3.1, as `transformers` computes it (`modeling_rope_utils.py`).
+    Llama3 {
+        /// What low frequencies are divided by.
+        factor: f32,
+        /// A frequency is low if it turns fewer times than this within the original positions.
+        low_freq_factor: f32,
+        /// A frequency is high if it turns more times than this within the original positions.
+        high_freq_factor: f32,
+        /// Positions that the model was trained on at first.
+        original_max_positions: usize,
+    },
+    /// As `Llama3`, with a ramp over the pairs' numbers, and queries and keys made larger.
+    /// Source: Peng et al. 2023 (arXiv:2309.00071), section 3, as `transformers` computes it.
+    Yarn {
+        /// What low frequencies are divided by.
+        factor: f32,
+        /// Turns within the original positions from which on a frequency is kept.
+        beta_fast: f32,
+        /// Turns within the original positions below which a frequency is divided.
+        beta_slow: f32,
+        /// Positions that the model was trained on at first.
+        original_max_positions: usize,
+        /// What cos and sin are multiplied by; by default 0.1 ln(factor) + 1.
+        attention_factor: Option<f32>,
+    },
+}
+
+/// Frequencies of the `head_size / 2` pairs of a head in radians per position, and what cos and sin are multiplied by.
+/// Without scaling pair i has the frequency base^(-2i / `head_size`).
+/// Source: Su et al. 2021 (arXiv:2104.09864), section 3.2; scaled as by `ROPE_INIT_FUNCTIONS` of `transformers`.
+pub fn inverse_frequencies(head_size: usize, base: f32, scaling: RopeScaling) -> (Vec<f64>, f64) {
+    let exponent = |pair: usize| 2.0 * pair as f64 / head_size as f64;
+    let plain = (0..head_size / 2).map(|pair| f64::from(base).powf(-exponent(pair)));
+    match scaling {
+        RopeScaling::None => (plain.collect(), 1.0),
+        RopeScaling::Linear { factor } => (plain.map(|f| f / f64::from(factor)).collect(), 1.0),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_positions } => {
+            let [factor, low, high] = [factor, low_freq_factor, high_freq_factor].map(f64::from);
+            let kept = |f: f64| (original_max_positions as f64 * f / (2.0 * PI) - low) / (high - low);
+            (plain.map(|f| blend(f, factor, kept(f))).collect(), 1.0)
+        }
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original_max_positions, attention_factor } => {
+            let factor = f64::from(factor);
+            let turns_at = |turns: f32| {
+                let wavelength = original_max_positions as f64 / (f64::from(turns) * 2.0 * PI);
+                head_size as f64 * wavelength.ln() / (2.0 * f64::from(base).ln())
+            };
+            let first = turns_at(beta_fast).floor().max(0.0);
+            let last = turns_at(beta_slow).ceil().min(head_size as f64 - 1.0);
+            // A ramp of no length is a step.
+            let length = if first == last { 0.001 } else { last - first };
+            let kept = |pair: usize| 1.0 - (pair as f64 - first) / length;
+            let frequencies = plain.enumerate().map(|(pair, f)| blend(f, factor, kept(pair))).collect();
+            let default = if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 };
+            (frequencies, attention_factor.map_or(default, f64::from))
+        }
+    }
+}
+
+/// A frequency of which the part `kept`, limited to [0, 1], is kept and the rest divided by `factor`.
+fn blend(frequency: f64, factor: f64, kept: f64) -> f64 {
+    let kept = kept.clamp(0.0, 1.0);
+    kept * frequency + (1.0 - kept) * frequency / factor
+}
+
+/// Turns the pair (i, i + D/2) of each head by position · frequency i, and multiplies by the scaling's factor:
+/// y[i] = a·cos - b·sin, y[i + D/2] = b·cos + a·sin. The position of row t is t, plus `Scalars::position` if `offset`.
+/// x: (B, T, H·D) -> y the same; it may take the place of x. Saves nothing. Scratch: T × D cosines and sines.
+/// Errors: `ShapeMismatch` if D is odd or does not divide the channels.
+/// Source: Su et al. 2021 (arXiv:2104.09864), eq. 34, with pairs as in `transformers`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rotary {
+    /// Head size D.
+    pub head_size: usize,
+    /// Base of the frequencies.
+    pub base: f32,
+    /// How frequencies are changed.
+    pub scaling: RopeScaling,
+    /// Whether pairs are turned the other way, which is the gradient.
+    pub inverse: bool,
+    /// Whether the first row stands at `Scalars::position`.
+    pub offset: bool,
+}
+
+impl Operation for Rotary {
+    fn name(&self) -> &'static str {
+        "rotary"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [x] = operands("rotary", inputs)?;
+        expect_rank("rotary", "x", x, 3)?;
+        if self.head_size == 0 || self.head_size % 2 == 1 || x.columns() % self.head_size != 0 {
+            let problem = format!("{} channels are not made of heads of an even size {}", x.columns(), self.head_size);
+            return Err(GraphError::ShapeMismatch { op: "rotary", problem });
+        }
+        Ok(vec![x.clone()])
+    }
+
+    fn reuse(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        3 * io.outputs[0].elements() as u64
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
+    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+        Bytes(4 * (io.outputs[0].shape[1] * self.head_size) as u64)
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let upstream = cx.upstream(0)?;
+        let dx = cx.push(Self { inverse: !self.inverse, ..*self }, &[upstream])?[0];
+        cx.give(0, dx)
+    }
+
+    fn examples() -> Vec<Example> {
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_positions: 64,
+        };
+        let yarn = RopeScaling::Yarn {
+            factor: 4.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original_max_positions: 512,
+            attention_factor: None,
+        };
+        let case = |scaling, inverse, offset, head_size, shape: &[usize]| {
+            let mut example = Example::uniform(Self { head_size, base: 1e4, scaling, inverse, offset }, &[shape]);
+            example.scalars.position = 1001;
+            example
+        };
+        vec![
+            case(RopeScaling::None, false, false, 6, &[2, 3, 18]),
+            case(RopeScaling::Linear { factor: 2.5 }, true, false, 2, &[1, 5, 2]),
+            case(llama3, false, true, 34, &[1, 133, 34]),
+            case(yarn, true, true, 16, &[3, 1, 80]),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(head_size: usize, base: f32, scaling: RopeScaling, factor: f64, expected: &[(usize, f64)]) {
+        let (found, found_factor) = inverse_frequencies(head_size, base, scaling);
+        assert_eq!(found.len(), head_size / 2);
+        assert!((found_factor - factor).abs() < 1e-7, "{scaling:?}: factor {found_factor}, not {factor}");
+        for &(pair, frequency) in expected {
+            // Theirs are computed in single precision.
+            let error = (found[pair] / frequency - 1.0).abs();
+            assert!(error < 1e-6, "{scaling:?}: frequency {pair} is {}, not {frequency}", found[pair]);
+        }
+    }
+
+    /// By `ROPE_INIT_FUNCTIONS` of `transformers` 5.23.0.
+    #[test]
+    fn frequencies_are_those_of_transformers() {
+        let linear = RopeScaling::Linear { factor: 4.0 };
+        check(64, 1e4, linear, 1.0, &[(0, 0.25), (1, 0.187_473_550), (16, 0.0025), (31, 3.333_803_76e-5)]);
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_positions: 8192,
+        };
+        let expected = [
+            (1, 0.814_617_217),
+            (16, 0.037_606_031),
+            (32, 5.248_460_22e-4),
+            (48, 6.647_869_67e-6),
+            (63, 3.068_925_88e-7),
+        ];
+        check(128, 5e5, llama3, 1.0, &expected);
+        let yarn = |factor, beta_fast, beta_slow, original_max_positions, attention_factor| RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original_max_positions,
+            attention_factor,
+        };
+        let expected = [(1, 0.649_381_638), (16, 5.833_333_71e-4), (24, 7.905_693_56e-6), (31, 3.849_816_32e-7)];
+        check(64, 1e6, yarn(4.0, 32.0, 1.0, 32768, None), 1.138_629_436, &expected);
+        let expected = [(1, 0.749_894_202), (8, 0.1), (16, 5.500_000_44e-3), (24, 2.499_999_94e-5)];
+        check(64, 1e4, yarn(40.0, 32.0, 1.0, 4096, Some(0.9)), 0.9, &expected);
+        let expected = [(1, 0.217_406_571), (2, 0.037_499_998), (4, 6.25e-4), (7, 1.976_423_66e-5)];
+        check(16, 1e4, yarn(16.0, 16.0, 2.0, 256, None), 1.277_258_872, &expected);
+    }
+
+    #[test]
+    fn heads_of_odd_size_are_refused() {
+        let op = Rotary { head_size: 3, base: 1e4, scaling: RopeScaling::None, inverse: false, offset: false };
+        assert!(op.infer(&[&TensorType::f32(&[1, 2, 6])]).is_err());
+        assert!(Rotary { head_size: 4, ..op }.infer(&[&TensorType::f32(&[1, 2, 6])]).is_err());
+    }
+}
