@@ -30,6 +30,7 @@ mod positions;
 mod relu;
 mod rms_norm;
 mod rotary;
+mod scale;
 mod take_row;
 mod vectorize;
 
@@ -78,6 +79,7 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::RmsNorm(op) => rms_norm::run(op, call),
         Op::RmsNormGrad(op) => rms_norm::run_grad(op, call),
         Op::Rotary(op) => rotary::run(op, call),
+        Op::Scale(op) => scale::run(op, call),
         Op::TakeRow(_) => take_row::run(call),
         Op::Transfer(_) => {
             let bytes = call.bytes(0);

@@ -22,6 +22,7 @@ mod real;
 mod relu;
 mod rms_norm;
 mod rotary;
+mod scale;
 mod take_row;
 
 pub use real::Real;
@@ -112,6 +113,7 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::RmsNorm(op) => rms_norm::rms_norm(op, call, outputs),
         Op::RmsNormGrad(op) => rms_norm::rms_norm_grad(op, call, outputs),
         Op::Rotary(op) => rotary::rotary(op, call, outputs),
+        Op::Scale(op) => scale::scale(op, call, outputs),
         Op::TakeRow(_) => take_row::take_row(call, outputs),
     }
 }

@@ -20,6 +20,7 @@ pub const DIFFERENTIABLE: &[&str] = &[
     "Relu",
     "RmsNorm",
     "Rotary",
+    "Scale",
 ];
 
 /// Reproducible noise.

@@ -25,6 +25,7 @@ mod positions;
 mod relu;
 mod rms_norm;
 mod rotary;
+mod scale;
 mod take_row;
 mod transfer;
 
@@ -48,6 +49,7 @@ pub use positions::{Positions, PositionsGrad};
 pub use relu::{Relu, ReluGrad};
 pub use rms_norm::{RmsNorm, RmsNormGrad};
 pub use rotary::{RopeScaling, Rotary, inverse_frequencies};
+pub use scale::Scale;
 pub use take_row::TakeRow;
 pub use transfer::Transfer;
 
@@ -358,6 +360,7 @@ ops!(
     RmsNorm,
     RmsNormGrad,
     Rotary,
+    Scale,
     TakeRow,
     Transfer,
 );
