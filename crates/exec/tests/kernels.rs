@@ -326,7 +326,17 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         Example {
             state: Fill::Positive,
             ..case(
-                AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1, weight: master, state, site: 1 }.into(),
+                AdamW {
+                    beta1: 0.9,
+                    beta2: 0.99,
+                    eps: 1e-8,
+                    weight_decay: 0.1,
+                    rate: 0.5,
+                    weight: master,
+                    state,
+                    site: 1,
+                }
+                .into(),
                 &[x, &[1]],
             )
         },

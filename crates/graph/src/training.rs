@@ -135,7 +135,8 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
         let Some(training) = &parameter.training else { continue };
         let Optimizer { beta1, beta2, eps, weight_decay, .. } = *optimizer;
         let weight_decay = if parameter.decay { weight_decay } else { 0.0 };
-        let op = AdamW { beta1, beta2, eps, weight_decay, weight: DType::F32, state: StateFormat::F32, site };
+        let op =
+            AdamW { beta1, beta2, eps, weight_decay, rate: 1.0, weight: DType::F32, state: StateFormat::F32, site };
         let outputs = [&[parameter.tensor], &training.state[..]].concat();
         let outputs = outputs.into_iter().map(Some).collect::<Vec<_>>();
         builder.push_into(op, &[training.gradient, factor], &outputs)?;

@@ -19,7 +19,7 @@ pub(super) fn run(op: &ops::AdamW, mut call: Call) {
     if factor.is_nan() {
         return;
     }
-    let rate = f64::from(call.scalars.learning_rate);
+    let rate = f64::from(op.rate) * f64::from(call.scalars.learning_rate);
     let corrections = [op.beta1, op.beta2].map(|beta| 1.0 - f64::from(beta).powf(call.scalars.update as f64));
     let step = Step {
         factor,

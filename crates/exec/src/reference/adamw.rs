@@ -11,7 +11,8 @@ pub(super) fn adamw<F: Real>(op: &AdamW, call: &RefCall<F>, outputs: &mut [Vec<F
         return;
     }
     let [beta1, beta2] = [op.beta1, op.beta2].map(f64::from);
-    let [eps, decay, rate] = [op.eps, op.weight_decay, call.scalars.learning_rate].map(f64::from);
+    let [eps, decay] = [op.eps, op.weight_decay].map(f64::from);
+    let rate = f64::from(op.rate) * f64::from(call.scalars.learning_rate);
     let correction1 = 1.0 - beta1.powf(call.scalars.update as f64);
     let correction2 = 1.0 - beta2.powf(call.scalars.update as f64);
     let quantised = op.state == StateFormat::Blockwise8;

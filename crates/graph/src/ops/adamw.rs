@@ -20,7 +20,7 @@ pub enum StateFormat {
     Blockwise8,
 }
 
-/// With g = factor · gradient, t = `Scalars::update`, r = `Scalars::learning_rate`:
+/// With g = factor · gradient, t = `Scalars::update`, r = `rate` · `Scalars::learning_rate`:
 /// m = β₁m + (1-β₁)g; v = β₂v + (1-β₂)g²; w = w - r·λ·w - r · m/(1-β₁ᵗ) / (√(v/(1-β₂ᵗ)) + ε).
 /// gradient: any shape, `F32`, factor: (1,) -> weight, m, v: the same shape, updated in place; where moments are
 /// quantised also the scales of m and of v: one for each `STATE_BLOCK` elements. If the factor is not a number
@@ -37,6 +37,8 @@ pub struct AdamW {
     pub eps: f32,
     /// λ; zero for norms and biases.
     pub weight_decay: f32,
+    /// This parameter's part of the learning rate: one, unless layers learn at rates of their own.
+    pub rate: f32,
     /// Precision of the weight: `F32`, or `Bf16`, to which it is rounded at random.
     pub weight: DType,
     /// How moments are kept.
@@ -87,10 +89,11 @@ impl Operation for AdamW {
     }
 
     fn examples() -> Vec<Example> {
-        let op = |weight_decay, weight, state| {
+        let op_at = |rate, weight_decay, weight, state| {
             let (beta1, beta2, eps) = (0.9, 0.95, 1e-8);
-            Self { beta1, beta2, eps, weight_decay, weight, state, site: 3 }
+            Self { beta1, beta2, eps, weight_decay, rate, weight, state, site: 3 }
         };
+        let op = |weight_decay, weight, state| op_at(1.0, weight_decay, weight, state);
         let case = |op: Self, shape: &[usize]| Example {
             state: Fill::Positive,
             ..Example::uniform(op, &[shape, &[1]]).fill(1, Fill::Positive)
@@ -101,6 +104,8 @@ impl Operation for AdamW {
             case(op(0.1, DType::Bf16, StateFormat::F32), &[3, 5]),
             case(op(0.0, DType::Bf16, StateFormat::Bf16), &[5000]),
             case(op(0.1, DType::F32, StateFormat::Bf16), &[9, 33]),
+            case(op_at(0.3, 0.1, DType::F32, StateFormat::F32), &[65]),
+            case(op_at(0.0, 0.1, DType::F32, StateFormat::F32), &[7]),
             case(op(0.1, DType::F32, StateFormat::Blockwise8), &[70, 100]),
             case(op(0.0, DType::Bf16, StateFormat::Blockwise8), &[257]),
         ]
