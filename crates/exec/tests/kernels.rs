@@ -298,6 +298,7 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         norm_inputs.push(x);
     }
     let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
+    let smoothing = if noise.unit() < 0.5 { 0.0 } else { 0.2 };
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)];
     let rotary = Rotary { head_size: 2 * d, base: 1e4, scaling, inverse: residual, offset: accumulate };
     let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
@@ -311,13 +312,39 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
         with_bias(Linear { layout, bias }.into(), &[x, &weight], &[o]),
         case(LinearInputGrad { layout }.into(), &[&[b, t, o], &weight]),
         case(LinearWeightGrad { layout, bias, accumulate }.into(), &[x, &[b, t, o]]),
-        case(packed.into(), &[&[b, t, 3 * c]]),
-        case(AttentionGrad { forward: packed, accumulate }.into(), &[x, &[b, t, 3 * c], x, &[b, heads, t]]),
-        Example { scalars, ..grouped.example([b, t, keys, d]) },
-        Example { scalars, ..AttentionGrad { forward: grouped, accumulate }.example([b, t, keys, d]) },
-        fill(case(HeadLoss { chunk }.into(), &[x, &[v, c], &x[..2]]), 2, Fill::Target(v as i32)),
+        2,
+        3,
+        AttentionGrad,
+        Example,
+        Fill,
+        HeadLoss,
+        Target,
+        accumulate,
+        as,
+        b,
+        c,
+        case,
+        chunk,
+        d,
+        example,
+        fill,
+        forward,
+        grouped,
+        heads,
+        i32,
+        into,
+        keys,
+        packed,
+        scalars,
+        smoothing,
+        t,
+        v,
+        x,
         fill(
-            case(HeadLossGrad { chunk, accumulate_loss: residual, accumulate }.into(), &[x, &[v, c], &x[..2]]),
+            case(
+                HeadLossGrad { chunk, smoothing, accumulate_loss: residual, accumulate }.into(),
+                &[x, &[v, c], &x[..2]],
+            ),
             2,
             Fill::Target(v as i32),
         ),
@@ -372,6 +399,6 @@ fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     let shapes: [&[usize]; 3] = [&[1, 5, 8], &[50257, 8], &[1, 5]];
     let mut inputs = shapes.map(|s| (TensorType::f32(s), Fill::Uniform)).to_vec();
     inputs[2] = (TensorType::i32(shapes[2]), Fill::Target(50257));
-    let op = HeadLossGrad { chunk: 2, accumulate_loss: false, accumulate: true }.into();
+    let op = HeadLossGrad { chunk: 2, smoothing: 0.0, accumulate_loss: false, accumulate: true }.into();
     check(&Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }, &mut noise);
 }

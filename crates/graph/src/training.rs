@@ -118,7 +118,7 @@ fn forward_to_loss(
     let tokens = builder.input("tokens", &extents, DType::I32);
     let targets = builder.input("targets", &extents, DType::I32);
     let hidden = model.forward(builder, declared, tokens, mode, &[])?;
-    let op = HeadLoss { chunk: shape.head_chunk };
+    let op = HeadLoss { chunk: shape.head_chunk, smoothing: 0.0 };
     builder.push_into(op, &[hidden, declared.head(), targets], &[Some(loss)])?;
     (builder.ports.tokens, builder.ports.targets, builder.ports.loss) = (Some(tokens), Some(targets), Some(loss));
     Ok(())

@@ -2,12 +2,13 @@
 
 use super::gemm::{Matrix, MatrixMut, product};
 use super::half::widen;
-use super::math::exponentials;
+use super::math::{exponentials, sum};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::{Call, Input};
 use graph::DType;
 use graph::ops::{self, HEAD_STRIP};
+use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;
 use std::ops::Range;
@@ -21,7 +22,7 @@ pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
         let (logits, targets) = head.logits(first, logits, strip);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-            *loss = row_loss(logits, target)
+            *loss = row_loss(logits, target, op.smoothing);
         });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
     }
@@ -40,7 +41,7 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
         let (logits, targets) = head.logits(first, logits, strip);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-            *loss = replace_by_gradient(logits, target, slope_scale);
+            *loss = replace_by_gradient(logits, target, op.smoothing, slope_scale);
         });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
         let dlogits = Matrix::new(logits, targets.len(), head.vocab);
@@ -129,28 +130,38 @@ impl<'a> Head<'a> {
     }
 }
 
+/// (1 - ε) times the target's logit and ε times the mean of all: what a row's log-sum-exp is more than its loss.
+#[inline(always)]
+pub(super) fn wanted<S: Simd>(simd: S, logits: &[f32], target: usize, smoothing: f32) -> f32 {
+    if smoothing == 0.0 {
+        return logits[target];
+    }
+    (1.0 - smoothing) * logits[target] + smoothing * (sum(simd, logits) / logits.len() as f32)
+}
+
 vectorized! {
     /// The loss of a row, whose logits are overwritten; zero if it has no target.
-    fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32) -> f32 {
+    fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32, smoothing: f32) -> f32 {
         let Ok(target) = usize::try_from(target) else { return 0.0 };
-        let wanted = logits[target];
+        let wanted = wanted(simd, logits, target, smoothing);
         let [largest, sum] = exponentials(simd, logits);
         largest + sum.ln() - wanted
     }
 
     /// The loss of a row, whose logits are replaced by the gradient of `scale` times the loss.
-    fn replace_by_gradient<S: Simd>(simd: S, logits: &mut [f32], target: i32, scale: f32) -> f32 {
+    fn replace_by_gradient<S: Simd>(simd: S, logits: &mut [f32], target: i32, smoothing: f32, scale: f32) -> f32 {
         let Ok(target) = usize::try_from(target) else {
             logits.fill(0.0);
             return 0.0;
         };
-        let wanted = logits[target];
+        let wanted = wanted(simd, logits, target, smoothing);
         let [largest, sum] = exponentials(simd, logits);
         let factor = scale / sum;
+        let spread = scale * smoothing / logits.len() as f32;
         for logit in &mut *logits {
-            *logit *= factor;
+            *logit = *logit * factor - spread;
         }
-        logits[target] -= scale;
+        logits[target] -= scale * (1.0 - smoothing);
         largest + sum.ln() - wanted
     }
 }

@@ -1,13 +1,14 @@
 //! Reference of `ops/head_loss.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::HeadLossGrad;
+use graph::ops::{HeadLoss, HeadLossGrad};
 
 /// The loss, and for each row with a target the slope of the loss in each logit.
-fn loss_and_slopes<F: Real>(call: &RefCall<F>) -> (f64, Vec<Option<Vec<f64>>>) {
+fn loss_and_slopes<F: Real>(smoothing: f32, call: &RefCall<F>) -> (f64, Vec<Option<Vec<f64>>>) {
     let (x, weight, targets) = (call.f(0), call.f(1), call.i(2));
     let (c, v) = (call.io.inputs[0].columns(), call.io.inputs[1].shape[0]);
     let scale = f64::from(call.scalars.loss_scale);
+    let smoothing = f64::from(smoothing);
     let mut loss = 0.0;
     let slopes = targets.iter().enumerate().map(|(row, &target)| {
         let target = usize::try_from(target).ok()?;
@@ -15,21 +16,22 @@ fn loss_and_slopes<F: Real>(call: &RefCall<F>) -> (f64, Vec<Option<Vec<f64>>>) {
         let logits = (0..v).map(logit).collect::<Vec<_>>();
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let lse = largest + logits.iter().map(|l| (l - largest).exp()).sum::<f64>().ln();
-        loss += lse - logits[target];
+        let wanted = |k: usize| smoothing / v as f64 + if k == target { 1.0 - smoothing } else { 0.0 };
+        loss += (0..v).map(|k| wanted(k) * (lse - logits[k])).sum::<f64>();
         let slope_scale = scale * f64::from(call.scalars.gradient_scale);
-        Some((0..v).map(|k| ((logits[k] - lse).exp() - f64::from(k == target)) * slope_scale).collect())
+        Some((0..v).map(|k| ((logits[k] - lse).exp() - wanted(k)) * slope_scale).collect())
     });
     let slopes = slopes.collect();
     (loss * scale, slopes)
 }
 
-pub(super) fn head_loss<F: Real>(call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    outputs[0][0] = F::from_f64(loss_and_slopes(call).0);
+pub(super) fn head_loss<F: Real>(op: &HeadLoss, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+    outputs[0][0] = F::from_f64(loss_and_slopes(op.smoothing, call).0);
 }
 
 pub(super) fn head_loss_grad<F: Real>(op: &HeadLossGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (x, weight, c) = (call.f(0), call.f(1), call.io.inputs[0].columns());
-    let (loss, slopes) = loss_and_slopes(call);
+    let (loss, slopes) = loss_and_slopes(op.smoothing, call);
     start(op.accumulate_loss, &mut outputs[0]);
     outputs[0][0] += F::from_f64(loss);
     let mut dx = vec![0.0; x.len()];

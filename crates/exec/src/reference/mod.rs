@@ -98,7 +98,7 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::GeluGrad(_) => gelu::gelu_grad(call, outputs),
         Op::GradClip(op) => grad_clip::grad_clip(op, call, outputs),
         Op::GradNorm(_) => grad_norm::grad_norm(call, outputs),
-        Op::HeadLoss(_) => head_loss::head_loss(call, outputs),
+        Op::HeadLoss(op) => head_loss::head_loss(op, call, outputs),
         Op::HeadLossGrad(op) => head_loss::head_loss_grad(op, call, outputs),
         Op::LayerNorm(op) => layer_norm::layer_norm(op, call, outputs),
         Op::LayerNormGrad(op) => layer_norm::layer_norm_grad(op, call, outputs),

@@ -11,23 +11,29 @@ use units::Bytes;
 /// Rows of a weight in half precision that the processor widens at a time.
 pub const HEAD_STRIP: usize = 1 << 11;
 
-/// loss = `Scalars::loss_scale` · Σ (log Σ_v exp(x·w_v) - x·w_target), over the rows that have a target.
+/// loss = `Scalars::loss_scale` · Σ ((1-ε) · n_target + ε/V · Σ_v n_v), over the rows that have a target, where n_v is
+/// the negative log-likelihood of token v, log Σ_u exp(x·w_u) - x·w_v, and ε the smoothing.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
 /// Scratch: `chunk` × V logits and `chunk` losses; `HEAD_STRIP` × C weights if they are in half precision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLoss {
     /// Rows whose logits are held at a time.
     pub chunk: usize,
+    /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
+    pub smoothing: f32,
 }
 
 /// [`HeadLoss`] and its gradient in one pass, which saves computing the logits twice.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C), dweight: (V, C) in `F32`.
 /// Gradients are `Scalars::gradient_scale` times the loss's.
 /// Scratch: as the forward op.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLossGrad {
     /// Rows whose logits are held at a time.
     pub chunk: usize,
+    /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
+    pub smoothing: f32,
     /// Whether the loss adds to what is there.
     pub accumulate_loss: bool,
     /// Whether dweight adds to what is there.
@@ -86,8 +92,9 @@ impl Operation for HeadLoss {
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = cx.inputs().to_vec();
-        let (chunk, accumulate_loss) = (self.chunk, cx.accumulates());
-        let make = |accumulate: &[bool]| HeadLossGrad { chunk, accumulate_loss, accumulate: accumulate[0] }.into();
+        let (Self { chunk, smoothing }, accumulate_loss) = (*self, cx.accumulates());
+        let make =
+            |accumulate: &[bool]| HeadLossGrad { chunk, smoothing, accumulate_loss, accumulate: accumulate[0] }.into();
         cx.retire_node();
         let loss = cx.output(0);
         let dx = cx.push_to_parameters(make, &inputs, &[Some(loss), None], &[1])?[1];
@@ -95,10 +102,16 @@ impl Operation for HeadLoss {
     }
 
     fn examples() -> Vec<Example> {
-        let case = |chunk, vocab: usize, x: &[usize]| {
-            Example::uniform(Self { chunk }, &[x, &[vocab, x[2]], &x[..2]]).fill(2, Fill::Target(vocab as i32))
+        let case = |chunk, smoothing, vocab: usize, x: &[usize]| {
+            Example::uniform(Self { chunk, smoothing }, &[x, &[vocab, x[2]], &x[..2]])
+                .fill(2, Fill::Target(vocab as i32))
         };
-        vec![case(4, 7, &[2, 5, 3]), case(16, 50, &[1, 33, 17]), case(8, 5, &[1, 1, 1])]
+        vec![
+            case(4, 0.0, 7, &[2, 5, 3]),
+            case(16, 0.0, 50, &[1, 33, 17]),
+            case(8, 0.0, 5, &[1, 1, 1]),
+            case(7, 0.1, 51, &[2, 9, 5]),
+        ]
     }
 }
 
@@ -142,10 +155,12 @@ impl Operation for HeadLossGrad {
     fn examples() -> Vec<Example> {
         HeadLoss::examples()
             .into_iter()
-            .zip([(false, false), (true, true), (false, true)])
+            .zip([(false, false), (true, true), (false, true), (true, false)])
             .map(|(example, (accumulate_loss, accumulate))| {
-                let Op::HeadLoss(HeadLoss { chunk }) = example.op else { unreachable!("examples of the forward op") };
-                Example { op: Self { chunk, accumulate_loss, accumulate }.into(), ..example }
+                let Op::HeadLoss(HeadLoss { chunk, smoothing }) = example.op else {
+                    unreachable!("examples of the forward op")
+                };
+                Example { op: Self { chunk, smoothing, accumulate_loss, accumulate }.into(), ..example }
             })
             .collect()
     }
