@@ -38,7 +38,7 @@ fn build(example: &Example, noise: &mut Noise) -> Case {
     let mut builder = ProgramBuilder::new(&mut graph);
     let outputs = builder.push(example.op.clone(), &inputs).expect("examples are well-typed");
     let forward = builder.nodes[0].clone();
-    let is_loss = matches!(example.op, Op::HeadLoss(_));
+    let is_loss = matches!(example.op, Op::HeadLoss(_) | Op::PairedHeadLoss(_));
     let cotangents = if is_loss {
         vec![]
     } else {

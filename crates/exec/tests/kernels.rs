@@ -8,7 +8,8 @@ use exec::{Call, Input, Output, run_cpu_kernel};
 use graph::ops::{
     Activation, AdamW, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu,
     GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
-    MovingAverage, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
+    MovingAverage, PairedHeadLoss, PairedHeadLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling,
+    Rotary, StateFormat, WeightLayout,
 };
 use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
@@ -299,6 +300,7 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
     }
     let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
     let smoothing = if noise.unit() < 0.5 { 0.0 } else { 0.2 };
+    let pair = PairedHeadLossGrad { chunk, alpha: 2.0, smoothing, accumulate_loss: residual, accumulate };
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)];
     let rotary = Rotary { head_size: 2 * d, base: 1e4, scaling, inverse: residual, offset: accumulate };
     let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
@@ -348,6 +350,12 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
             2,
             Fill::Target(v as i32),
         ),
+        fill(
+            case(PairedHeadLoss { chunk, alpha: 0.7, smoothing }.into(), &[x, x, &[v, c], &x[..2]]),
+            3,
+            Fill::Target(v as i32),
+        ),
+        fill(case(pair.into(), &[x, x, &[v, c], &x[..2]]), 3, Fill::Target(v as i32)),
         fill(case(EmbeddingGrad { vocab_size: v, accumulate }.into(), &[x, &x[..2]]), 1, Fill::Index(v as i32)),
         case(GradNorm.into(), &[x, &weight, &[o]]),
         Example {
@@ -401,4 +409,30 @@ fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     inputs[2] = (TensorType::i32(shapes[2]), Fill::Target(50257));
     let op = HeadLossGrad { chunk: 2, smoothing: 0.0, accumulate_loss: false, accumulate: true }.into();
     check(&Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }, &mut noise);
+}
+
+/// Where both draws are the same there is nothing to draw together: the loss is the head's, and so is the sum of the
+/// gradients.
+#[test]
+fn a_pair_of_equal_draws_is_one_head() {
+    let (x, v): (&[usize], usize) = (&[2, 9, 5], 51);
+    let mut noise = Noise::new(4);
+    let (chunk, smoothing, accumulate_loss, accumulate) = (4, 0.1, false, false);
+    let case = |op: Op, shapes: &[&[usize]]| {
+        let mut inputs = shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect::<Vec<_>>();
+        inputs.push((TensorType::i32(&x[..2]), Fill::Target(v as i32)));
+        Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }
+    };
+    let one = HeadLossGrad { chunk, smoothing, accumulate_loss, accumulate };
+    let one = Filled::new(&case(one.into(), &[x, &[v, 5]]), &mut noise);
+    let pair = PairedHeadLossGrad { chunk, alpha: 3.0, smoothing, accumulate_loss, accumulate };
+    let mut pair = Filled::new(&case(pair.into(), &[x, x, &[v, 5]]), &mut noise);
+    pair.inputs = [0, 0, 1, 2].map(|index: usize| one.inputs[index].clone()).to_vec();
+    let (one, pair) = (one.fast(2, None), pair.fast(2, None));
+    let both_dx = pair[1].iter().zip(&pair[2]).map(|(a, b)| a + b).collect::<Vec<_>>();
+    for (one, pair) in [(&one[0], &pair[0]), (&one[1], &both_dx), (&one[2], &pair[3])] {
+        for (one, pair) in one.iter().zip(pair) {
+            assert!((one - pair).abs() < 2e-5 * (1.0 + one.abs()), "{pair}, not {one}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use rayon::slice::ParallelSliceMut;
 use std::ops::Range;
 
 pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
-    let head = Head::new(op.chunk, &call);
+    let head = Head::new(op.chunk, &call, [0, 1, 2]);
     let [loss] = call.take_outputs();
     let [logits, losses, strip] = head.scratch(call.take_scratch());
     let mut total = 0.0;
@@ -30,7 +30,7 @@ pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
 }
 
 pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
-    let head = Head::new(op.chunk, &call);
+    let head = Head::new(op.chunk, &call, [0, 1, 2]);
     let scale = call.scalars.loss_scale;
     let slope_scale = scale * call.scalars.gradient_scale;
     let [loss, dx, dweight] = call.take_outputs();
@@ -46,11 +46,7 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
         let dlogits = Matrix::new(logits, targets.len(), head.vocab);
         let dx = &mut dx[first * head.channels..][..targets.len() * head.channels];
-        let mut dx = MatrixMut::new(dx, targets.len(), head.channels);
-        for range in head.strips() {
-            let dlogits = Matrix::strided(&logits[range.start..], targets.len(), range.len(), head.vocab);
-            product(&mut dx, range.start > 0, 1.0, dlogits, head.weight(range, strip), head.workers);
-        }
+        head.input_gradient(logits, &mut MatrixMut::new(dx, targets.len(), head.channels), strip);
         let (keep, x) = (op.accumulate || first > 0, head.inputs(first, targets.len()));
         product(&mut dweight, keep, 1.0, dlogits.transposed(), x, head.workers);
     }
@@ -59,30 +55,30 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
 }
 
 /// The operands and extents.
-struct Head<'a> {
+pub(super) struct Head<'a> {
     x: &'a [f32],
     weight: Input<'a>,
     dtype: DType,
     targets: &'a [i32],
-    rows: usize,
-    channels: usize,
-    vocab: usize,
+    pub(super) rows: usize,
+    pub(super) channels: usize,
+    pub(super) vocab: usize,
     /// Rows at a time, as scratch was declared for.
-    chunk: usize,
-    workers: usize,
+    pub(super) chunk: usize,
+    pub(super) workers: usize,
 }
 
 impl<'a> Head<'a> {
-    fn new(chunk: usize, call: &Call<'a>) -> Self {
-        let (vocab, channels) = (call.io.inputs[1].shape[0], call.io.inputs[1].shape[1]);
-        let rows = call.io.inputs[0].rows();
-        let (weight, dtype) = (call.inputs[1], call.io.inputs[1].dtype);
-        let (x, targets) = (call.f32(0), call.i32(2));
+    /// From the places of x, weight and targets among the operands.
+    pub(super) fn new(chunk: usize, call: &Call<'a>, [x, weight, targets]: [usize; 3]) -> Self {
+        let (rows, ty) = (call.io.inputs[x].rows(), call.io.inputs[weight]);
+        let (vocab, channels, dtype) = (ty.shape[0], ty.shape[1], ty.dtype);
+        let (x, weight, targets) = (call.f32(x), call.inputs[weight], call.i32(targets));
         Self { x, weight, dtype, targets, rows, channels, vocab, chunk: chunk.min(rows), workers: call.threads }
     }
 
     /// Room for logits, losses, and a strip of the weight.
-    fn scratch<'s>(&self, scratch: &'s mut [f32]) -> [&'s mut [f32]; 3] {
+    pub(super) fn scratch<'s>(&self, scratch: &'s mut [f32]) -> [&'s mut [f32]; 3] {
         let (logits, rest) = scratch.split_at_mut(self.chunk * self.vocab);
         let (losses, strip) = rest.split_at_mut(self.chunk);
         [logits, losses, strip]
@@ -112,12 +108,18 @@ impl<'a> Head<'a> {
         Matrix::new(values, rows.len(), self.channels)
     }
 
-    fn inputs(&self, first: usize, rows: usize) -> Matrix<'a> {
+    /// Some rows of x.
+    pub(super) fn inputs(&self, first: usize, rows: usize) -> Matrix<'a> {
         Matrix::new(&self.x[first * self.channels..][..rows * self.channels], rows, self.channels)
     }
 
     /// Computes the logits of the chunk that begins at row `first`; returns them with the rows' targets.
-    fn logits<'s>(&self, first: usize, scratch: &'s mut [f32], strip: &mut [f32]) -> (&'s mut [f32], &'a [i32]) {
+    pub(super) fn logits<'s>(
+        &self,
+        first: usize,
+        scratch: &'s mut [f32],
+        strip: &mut [f32],
+    ) -> (&'s mut [f32], &'a [i32]) {
         let targets = &self.targets[first..self.rows.min(first + self.chunk)];
         let logits = &mut scratch[..targets.len() * self.vocab];
         let x = self.inputs(first, targets.len());
@@ -127,6 +129,14 @@ impl<'a> Head<'a> {
             product(&mut into, false, 1.0, x, self.weight(range, strip).transposed(), self.workers);
         }
         (logits, targets)
+    }
+
+    /// dx = dlogits · weight, for the rows that `dx` has.
+    pub(super) fn input_gradient(&self, dlogits: &[f32], dx: &mut MatrixMut, strip: &mut [f32]) {
+        for range in self.strips() {
+            let dlogits = Matrix::strided(&dlogits[range.start..], dx.row_count(), range.len(), self.vocab);
+            product(dx, range.start > 0, 1.0, dlogits, self.weight(range, strip), self.workers);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod layer_norm;
 mod linear;
 mod math;
 mod moving_average;
+mod paired_head_loss;
 mod parallel;
 mod positions;
 mod relu;
@@ -72,6 +73,8 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::LinearInputGrad(op) => linear::run_input_grad(op, call),
         Op::LinearWeightGrad(op) => linear::run_weight_grad(op, call),
         Op::MovingAverage(op) => moving_average::run(op, call),
+        Op::PairedHeadLoss(op) => paired_head_loss::run(op, call),
+        Op::PairedHeadLossGrad(op) => paired_head_loss::run_grad(op, call),
         Op::Positions(op) => positions::run(op, call),
         Op::PositionsGrad(op) => positions::run_grad(op, call),
         Op::Relu(_) => relu::run(call),

@@ -17,6 +17,7 @@ mod head_loss;
 mod layer_norm;
 mod linear;
 mod moving_average;
+mod paired_head_loss;
 mod positions;
 mod real;
 mod relu;
@@ -106,6 +107,8 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::LinearInputGrad(op) => linear::linear_input_grad(op, call, outputs),
         Op::LinearWeightGrad(op) => linear::linear_weight_grad(op, call, outputs),
         Op::MovingAverage(op) => moving_average::moving_average(op, call, outputs),
+        Op::PairedHeadLoss(op) => paired_head_loss::paired_head_loss(op, call, outputs),
+        Op::PairedHeadLossGrad(op) => paired_head_loss::paired_head_loss_grad(op, call, outputs),
         Op::Positions(op) => positions::positions(op, call, outputs),
         Op::PositionsGrad(op) => positions::positions_grad(op, call, outputs),
         Op::Relu(_) => relu::relu(call, outputs),

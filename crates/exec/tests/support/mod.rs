@@ -16,6 +16,7 @@ pub const DIFFERENTIABLE: &[&str] = &[
     "HeadLoss",
     "LayerNorm",
     "Linear",
+    "PairedHeadLoss",
     "Positions",
     "Relu",
     "RmsNorm",

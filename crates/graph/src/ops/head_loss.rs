@@ -51,16 +51,17 @@ fn product_flops(io: &Io) -> u64 {
     2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
 }
 
-fn logits_scratch(chunk: usize, io: &Io, target: &Target) -> Bytes {
-    let (rows, vocab) = (chunk.min(io.inputs[0].rows()), io.inputs[1].shape[0]);
-    let widens = target.device == DeviceKind::Cpu && io.inputs[1].dtype.is_half();
-    let strip = if widens { HEAD_STRIP.min(vocab) * io.inputs[1].shape[1] } else { 0 };
-    Bytes(4 * (rows * (vocab + 1) + strip) as u64) + product_workspace(target)
+/// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what is widened of the weight.
+pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
+    let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
+    let widens = target.device == DeviceKind::Cpu && weight.dtype.is_half();
+    let strip = if widens { HEAD_STRIP.min(vocab) * weight.shape[1] } else { 0 };
+    Bytes(4 * (rows * (draws * vocab + 1) + strip) as u64) + product_workspace(target)
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.
-fn logits_moved(io: &Io, passes: u64) -> Bytes {
-    Bytes(4 * passes * (io.inputs[0].rows() * io.inputs[1].shape[0]) as u64)
+pub(super) fn logits_moved([x, weight]: [&TensorType; 2], passes: u64) -> Bytes {
+    Bytes(4 * passes * (x.rows() * weight.shape[0]) as u64)
 }
 
 impl Operation for HeadLoss {
@@ -78,7 +79,7 @@ impl Operation for HeadLoss {
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved(io, 2)
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 2)
     }
 
     /// The weight is widened in strips.
@@ -87,7 +88,7 @@ impl Operation for HeadLoss {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        logits_scratch(self.chunk, io, target)
+        logits_scratch(self.chunk, 1, [io.inputs[0], io.inputs[1]], target)
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
@@ -140,7 +141,7 @@ impl Operation for HeadLossGrad {
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
         let weights = Bytes(io.inputs[1].bytes().0 * 4 * chunks);
-        Bytes(io.inputs[0].bytes().0 * 3) + weights + logits_moved(io, 4)
+        Bytes(io.inputs[0].bytes().0 * 3) + weights + logits_moved([io.inputs[0], io.inputs[1]], 4)
     }
 
     /// The weight is widened in strips.
@@ -149,7 +150,7 @@ impl Operation for HeadLossGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        logits_scratch(self.chunk, io, target)
+        logits_scratch(self.chunk, 1, [io.inputs[0], io.inputs[1]], target)
     }
 
     fn examples() -> Vec<Example> {

@@ -21,6 +21,7 @@ mod head_loss;
 mod layer_norm;
 mod linear;
 mod moving_average;
+mod paired_head_loss;
 mod positions;
 mod relu;
 mod rms_norm;
@@ -45,6 +46,7 @@ pub use head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad};
 pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
 pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 pub use moving_average::MovingAverage;
+pub use paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};
 pub use positions::{Positions, PositionsGrad};
 pub use relu::{Relu, ReluGrad};
 pub use rms_norm::{RmsNorm, RmsNormGrad};
@@ -353,6 +355,8 @@ ops!(
     LinearInputGrad,
     LinearWeightGrad,
     MovingAverage,
+    PairedHeadLoss,
+    PairedHeadLossGrad,
     Positions,
     PositionsGrad,
     Relu,

@@ -163,7 +163,11 @@ impl<'p> ProgramScene<'p> {
 
     /// The moment at which the backward pass begins.
     fn backward(&self) -> Option<usize> {
-        self.program.steps.iter().position(|step| matches!(step.op, Op::HeadLossGrad(_))).map(|step| step + 1)
+        self.program
+            .steps
+            .iter()
+            .position(|step| matches!(step.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_)))
+            .map(|step| step + 1)
     }
 
     /// The bytes that a look at the transients alone spans: from where they begin to some air above them, or above the
@@ -326,7 +330,7 @@ fn taken_over(plan: &Plan, program: &PlannedProgram, lives: &BTreeMap<TensorId, 
 fn phases(plan: &Plan, program: &PlannedProgram) -> Vec<Phase> {
     let mut backward = false;
     let of_step = |step: &Step| {
-        backward |= matches!(step.op, Op::HeadLossGrad(_));
+        backward |= matches!(step.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_));
         match step.op {
             Op::AdamW(_) | Op::GradNorm(_) | Op::GradClip(_) | Op::MovingAverage(_) => Phase::Update,
             Op::Transfer(_) | Op::AwaitTransfer(_) => Phase::Transfer,

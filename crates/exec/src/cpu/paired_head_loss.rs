@@ -1,0 +1,211 @@
+//! The output head over two dropout draws: the logits of both for some rows at a time, turned into their gradients
+//! where they lie. Probabilities are computed anew for each pass over a row, a stretch at a time that stays in the
+//! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
+
+use super::gemm::{Matrix, MatrixMut, product};
+use super::head_loss::{Head, wanted};
+use super::math::{dot, exp, maximum, sum, update};
+use super::parallel;
+use super::vectorize::vectorized;
+use crate::call::Call;
+use graph::ops;
+use pulp::Simd;
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
+use rayon::slice::ParallelSliceMut;
+
+/// Logits of a row, of each draw, that are looked at together.
+const STRETCH: usize = 1 << 10;
+
+pub(super) fn run(op: &ops::PairedHeadLoss, mut call: Call) {
+    let heads = heads(op.chunk, &call);
+    let objective = Objective { alpha: op.alpha, smoothing: op.smoothing };
+    let [loss] = call.take_outputs();
+    let mut room = Room::new(&heads[0], call.take_scratch());
+    let chunks = (0..heads[0].rows).step_by(heads[0].chunk);
+    let total = chunks.map(|first| room.losses(&heads, first, |[a, b], target| row_loss(a, b, target, &objective)));
+    loss[0] = (total.sum::<f64>() * f64::from(call.scalars.loss_scale)) as f32;
+}
+
+pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
+    let heads = heads(op.chunk, &call);
+    let objective = Objective { alpha: op.alpha, smoothing: op.smoothing };
+    let scale = call.scalars.loss_scale;
+    let slope_scale = scale * call.scalars.gradient_scale;
+    let [loss, dx, other_dx, dweight] = call.take_outputs();
+    let (vocab, channels) = (heads[0].vocab, heads[0].channels);
+    let mut dweight = MatrixMut::new(dweight, vocab, channels);
+    let mut dxs = [dx, other_dx];
+    let mut room = Room::new(&heads[0], call.take_scratch());
+    let mut total = 0.0;
+    for first in (0..heads[0].rows).step_by(heads[0].chunk) {
+        let rows = heads[0].chunk.min(heads[0].rows - first);
+        total +=
+            room.losses(&heads, first, |[a, b], target| replace_by_gradients(a, b, target, &objective, slope_scale));
+        for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
+            let dlogits = &room.logits[draw][..rows * vocab];
+            let dx = &mut dx[first * channels..][..rows * channels];
+            head.input_gradient(dlogits, &mut MatrixMut::new(dx, rows, channels), room.strip);
+            let (keep, x) = (op.accumulate || first > 0 || draw > 0, head.inputs(first, rows));
+            product(&mut dweight, keep, 1.0, Matrix::new(dlogits, rows, vocab).transposed(), x, head.workers);
+        }
+    }
+    let before = if op.accumulate_loss { loss[0] } else { 0.0 };
+    loss[0] = before + (total * f64::from(scale)) as f32;
+}
+
+/// The heads of both draws.
+fn heads<'a>(chunk: usize, call: &Call<'a>) -> [Head<'a>; 2] {
+    [0, 1].map(|draw| Head::new(chunk, call, [draw, 2, 3]))
+}
+
+/// Working memory.
+struct Room<'a> {
+    /// Of each draw.
+    logits: [&'a mut [f32]; 2],
+    losses: &'a mut [f32],
+    /// A part of the weight that is widened.
+    strip: &'a mut [f32],
+}
+
+impl<'a> Room<'a> {
+    fn new(head: &Head, scratch: &'a mut [f32]) -> Self {
+        let (logits, rest) = scratch.split_at_mut(head.chunk * head.vocab);
+        let [other, losses, strip] = head.scratch(rest);
+        Self { logits: [logits, other], losses, strip }
+    }
+
+    /// Computes the logits of the chunk that begins at row `first`, hands those of each row to `row`, and returns the
+    /// sum of the losses that it answers.
+    fn losses(
+        &mut self,
+        heads: &[Head; 2],
+        first: usize,
+        row: impl Fn([&mut [f32]; 2], i32) -> f32 + Sync + Send,
+    ) -> f64 {
+        let [a, b] = &mut self.logits;
+        let (a, targets) = heads[0].logits(first, a, self.strip);
+        let (b, _) = heads[1].logits(first, b, self.strip);
+        let vocab = heads[0].vocab;
+        let losses = &mut self.losses[..targets.len()];
+        let pairs = a.par_chunks_exact_mut(vocab).zip(b.par_chunks_exact_mut(vocab));
+        let rows = pairs.zip(losses.par_iter_mut()).zip(targets);
+        parallel::for_each(2 * targets.len() * vocab, rows, |(((a, b), loss), &target)| *loss = row([a, b], target));
+        losses.iter().copied().map(f64::from).sum()
+    }
+}
+
+/// What a row's loss is made of.
+struct Objective {
+    alpha: f32,
+    smoothing: f32,
+}
+
+/// log Σ exp z.
+#[inline(always)]
+fn log_sum_exp<S: Simd>(simd: S, z: &[f32]) -> f32 {
+    let largest = maximum(simd, z);
+    let mut room = [0.0; STRETCH];
+    let mut total = 0.0;
+    for part in z.chunks(STRETCH) {
+        let p = &mut room[..part.len()];
+        p.copy_from_slice(part);
+        update!(simd, [p], exp(simd, simd.sub_f32s(p, simd.splat_f32s(largest))));
+        total += sum(simd, &room[..part.len()]);
+    }
+    largest + total.ln()
+}
+
+/// A stretch of both draws' probabilities p and q, and of ln p - ln q.
+struct Stretch {
+    p: [f32; STRETCH],
+    q: [f32; STRETCH],
+    difference: [f32; STRETCH],
+}
+
+impl Stretch {
+    const EMPTY: Self = Self { p: [0.0; STRETCH], q: [0.0; STRETCH], difference: [0.0; STRETCH] };
+
+    /// Fills the first elements from logits and the rows' log-sum-exps, and returns them.
+    #[inline(always)]
+    fn fill<S: Simd>(&mut self, simd: S, [a, b]: [&[f32]; 2], lse: [f32; 2]) -> [&[f32]; 3] {
+        let length = a.len();
+        for ((p, &a), lse) in [(&mut self.p, &a), (&mut self.q, &b)].into_iter().zip(lse) {
+            let p = &mut p[..length];
+            p.copy_from_slice(a);
+            update!(simd, [p], exp(simd, simd.sub_f32s(p, simd.splat_f32s(lse))));
+        }
+        for ((difference, &a), &b) in self.difference.iter_mut().zip(a).zip(b) {
+            *difference = (a - lse[0]) - (b - lse[1]);
+        }
+        [&self.p[..length], &self.q[..length], &self.difference[..length]]
+    }
+}
+
+/// KL(p‖q) and KL(q‖p).
+#[inline(always)]
+fn divergences<S: Simd>(simd: S, a: &[f32], b: &[f32], lse: [f32; 2]) -> [f32; 2] {
+    let (mut stretch, mut sums) = (Stretch::EMPTY, [0.0; 2]);
+    for (a, b) in a.chunks(STRETCH).zip(b.chunks(STRETCH)) {
+        let [p, q, difference] = stretch.fill(simd, [a, b], lse);
+        sums = [sums[0] + dot(simd, p, difference), sums[1] - dot(simd, q, difference)];
+    }
+    sums
+}
+
+/// The loss of a row, from its logits' log-sum-exps and divergences.
+#[inline(always)]
+fn loss_of<S: Simd>(
+    simd: S,
+    [a, b]: [&[f32]; 2],
+    target: usize,
+    objective: &Objective,
+    lse: [f32; 2],
+    divergences: [f32; 2],
+) -> f32 {
+    let first = lse[0] - wanted(simd, a, target, objective.smoothing);
+    let second = lse[1] - wanted(simd, b, target, objective.smoothing);
+    0.5 * (first + second) + 0.5 * objective.alpha * (divergences[0] + divergences[1])
+}
+
+vectorized! {
+    /// The loss of a row; zero if it has no target.
+    fn row_loss<S: Simd>(simd: S, a: &[f32], b: &[f32], target: i32, objective: &Objective) -> f32 {
+        let Ok(target) = usize::try_from(target) else { return 0.0 };
+        let lse = [log_sum_exp(simd, a), log_sum_exp(simd, b)];
+        loss_of(simd, [a, b], target, objective, lse, divergences(simd, a, b, lse))
+    }
+
+    /// The loss of a row, whose logits are replaced by the gradients of `scale` times the loss: with y the target and
+    /// d = ln p - ln q, ½(p - y) + ½α(p(d - KL(p‖q)) + p - q), and for the other draw the same with p and q exchanged.
+    fn replace_by_gradients<S: Simd>(
+        simd: S,
+        a: &mut [f32],
+        b: &mut [f32],
+        target: i32,
+        objective: &Objective,
+        scale: f32,
+    ) -> f32 {
+        let Ok(target) = usize::try_from(target) else {
+            a.fill(0.0);
+            b.fill(0.0);
+            return 0.0;
+        };
+        let lse = [log_sum_exp(simd, a), log_sum_exp(simd, b)];
+        let [forth, back] = divergences(simd, a, b, lse);
+        let loss = loss_of(simd, [a, b], target, objective, lse, [forth, back]);
+        let (half, pull) = (0.5 * scale, 0.5 * scale * objective.alpha);
+        let spread = half * objective.smoothing / a.len() as f32;
+        let mut stretch = Stretch::EMPTY;
+        for (a, b) in a.chunks_mut(STRETCH).zip(b.chunks_mut(STRETCH)) {
+            let [p, q, difference] = stretch.fill(simd, [a, b], lse);
+            for (((a, b), (&p, &q)), &d) in a.iter_mut().zip(b).zip(p.iter().zip(q)).zip(difference) {
+                *a = half * p - spread + pull * (p * (d - forth) + (p - q));
+                *b = half * q - spread - pull * (q * (d + back) + (p - q));
+            }
+        }
+        for logits in [a, b] {
+            logits[target] -= half * (1.0 - objective.smoothing);
+        }
+        loss
+    }
+}

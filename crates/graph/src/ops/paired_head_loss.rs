@@ -1,0 +1,160 @@
+//! The output head over two dropout draws of the same tokens, whose predictions are drawn towards each other.
+
+use super::head_loss::{logits_moved, logits_scratch};
+use super::{Access, Example, Fill, Io, Op, Operand, Operation, Target, accumulating, expect_type, operands};
+use crate::{Backward, DType, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// loss = `Scalars::loss_scale` · Σ (½(CE₁ + CE₂) + α·½(KL(p₁‖p₂) + KL(p₂‖p₁))), over the rows that have a target, where
+/// pᵢ = softmax(xᵢ·w) and CEᵢ is what [`HeadLoss`](super::HeadLoss) makes of xᵢ. With x₁ = x₂ it is that loss.
+/// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
+/// Scratch: 2 × `chunk` × V logits and `chunk` losses; `HEAD_STRIP` × C weights if they are in half precision.
+/// Source: Liang et al. 2021 (arXiv:2106.14448), eq. 1 to 3, over two.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PairedHeadLoss {
+    /// Rows whose logits are held at a time, of each draw.
+    pub chunk: usize,
+    /// α: how much the divergence counts.
+    pub alpha: f32,
+    /// The part of each target that is spread over the whole vocabulary, in [0, 1].
+    pub smoothing: f32,
+}
+
+/// [`PairedHeadLoss`] and its gradient in one pass, which saves computing the logits twice.
+/// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx₁, dx₂: (B, T, C), dweight: (V, C) in `F32`.
+/// Gradients are `Scalars::gradient_scale` times the loss's.
+/// Scratch: as the forward op.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PairedHeadLossGrad {
+    /// Rows whose logits are held at a time, of each draw.
+    pub chunk: usize,
+    /// α: how much the divergence counts.
+    pub alpha: f32,
+    /// The part of each target that is spread over the whole vocabulary, in [0, 1].
+    pub smoothing: f32,
+    /// Whether the loss adds to what is there.
+    pub accumulate_loss: bool,
+    /// Whether dweight adds to what is there.
+    pub accumulate: bool,
+}
+
+fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
+    let [x, other, weight, targets] = operands(op, inputs)?;
+    let rows = TensorType { shape: x.shape[..x.shape.len() - 1].to_vec(), dtype: DType::I32 };
+    expect_type(op, "the second x", other, x)?;
+    expect_type(op, "targets", targets, &rows)?;
+    expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
+}
+
+/// Of both draws.
+fn product_flops(io: &Io) -> u64 {
+    4 * (io.inputs[0].elements() * io.inputs[2].shape[0]) as u64
+}
+
+impl Operation for PairedHeadLoss {
+    fn name(&self) -> &'static str {
+        "paired_head_loss"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        check("paired_head_loss", inputs)?;
+        Ok(vec![TensorType::f32(&[1])])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        product_flops(io)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[2]], 4)
+    }
+
+    /// The weight is widened in strips.
+    fn takes_half(&self, operand: Operand) -> bool {
+        operand == Operand::Input(2)
+    }
+
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        logits_scratch(self.chunk, 2, [io.inputs[0], io.inputs[2]], target)
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let inputs = cx.inputs().to_vec();
+        let (Self { chunk, alpha, smoothing }, accumulate_loss) = (*self, cx.accumulates());
+        let make = |accumulate: &[bool]| {
+            PairedHeadLossGrad { chunk, alpha, smoothing, accumulate_loss, accumulate: accumulate[0] }.into()
+        };
+        cx.retire_node();
+        let loss = cx.output(0);
+        let made = cx.push_to_parameters(make, &inputs, &[Some(loss), None, None], &[2])?;
+        cx.give(0, made[1])?;
+        cx.give(1, made[2])
+    }
+
+    fn examples() -> Vec<Example> {
+        let case = |op: Self, vocab: usize, x: &[usize]| {
+            Example::uniform(op, &[x, x, &[vocab, x[2]], &x[..2]]).fill(3, Fill::Target(vocab as i32))
+        };
+        let op = |chunk, alpha, smoothing| Self { chunk, alpha, smoothing };
+        vec![
+            case(op(4, 1.0, 0.0), 7, &[2, 5, 3]),
+            case(op(16, 0.5, 0.1), 50, &[1, 33, 17]),
+            case(op(8, 5.0, 0.0), 5, &[1, 1, 1]),
+            case(op(3, 0.0, 0.0), 1030, &[1, 4, 2]),
+        ]
+    }
+}
+
+impl Operation for PairedHeadLossGrad {
+    fn name(&self) -> &'static str {
+        "paired_head_loss_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        check("paired_head_loss_grad", inputs)?;
+        let x = inputs[0].clone();
+        Ok(vec![TensorType::f32(&[1]), x.clone(), x, inputs[2].with_dtype(DType::F32)])
+    }
+
+    fn access(&self, index: usize) -> Access {
+        match index {
+            0 => accumulating(self.accumulate_loss),
+            1 | 2 => Access::Write,
+            _ => accumulating(self.accumulate),
+        }
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        3 * product_flops(io)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
+        let weights = Bytes(io.inputs[2].bytes().0 * 8 * chunks);
+        Bytes(io.inputs[0].bytes().0 * 6) + weights + logits_moved([io.inputs[0], io.inputs[2]], 8)
+    }
+
+    /// The weight is widened in strips.
+    fn takes_half(&self, operand: Operand) -> bool {
+        operand == Operand::Input(2)
+    }
+
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        logits_scratch(self.chunk, 2, [io.inputs[0], io.inputs[2]], target)
+    }
+
+    fn examples() -> Vec<Example> {
+        PairedHeadLoss::examples()
+            .into_iter()
+            .zip([(false, false), (true, true), (false, true), (true, false)])
+            .map(|(example, (accumulate_loss, accumulate))| {
+                let Op::PairedHeadLoss(PairedHeadLoss { chunk, alpha, smoothing }) = example.op else {
+                    unreachable!("examples of the forward op")
+                };
+                let op = Self { chunk, alpha, smoothing, accumulate_loss, accumulate };
+                Example { op: op.into(), ..example }
+            })
+            .collect()
+    }
+}
