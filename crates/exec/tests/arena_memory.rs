@@ -76,6 +76,7 @@ fn plan(threads: usize) -> Plan {
         head_chunk: 100,
         evaluates: true,
         sample_prefill: Some(16),
+        ..TrainShape::default()
     };
     let graph = build_training(&ModelConfig::Gpt2(model), &Optimizer::default(), &shape).expect("a sensible model");
     let plan = lay_out(&graph, &Target { device: DeviceKind::Cpu, threads });

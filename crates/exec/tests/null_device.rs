@@ -88,6 +88,7 @@ impl Case {
             head_chunk: between(noise, 1, micro_batch * seq_len + 3),
             evaluates: noise.unit() < 0.5,
             sample_prefill: perhaps(noise, prefill),
+            ..TrainShape::default()
         };
         let mut optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
         let levers = random_levers(noise, accumulation == 1, &mut optimizer);
@@ -115,14 +116,11 @@ impl Case {
     /// The same run with whatever micro-batch fits into `budget`.
     fn request(&self, budget: Bytes) -> Request {
         Request {
-            model: self.model(),
             optimizer: self.optimizer,
             global_batch: self.shape.micro_batch * self.accumulation,
             micro_batch: None,
             seq_len: self.shape.seq_len,
             budget,
-            target: self.target,
-            machine: Machine::of_rates(Rates::guess(self.target.threads)),
             host_budget: Bytes::gib(1),
             levers: LeverRequest {
                 precision: self.levers.precision,
@@ -136,6 +134,7 @@ impl Case {
             },
             evaluates: self.shape.evaluates,
             sample_prefill: self.shape.sample_prefill,
+            ..Request::new(self.model(), self.target, Machine::of_rates(Rates::guess(self.target.threads)))
         }
     }
 }
@@ -239,7 +238,8 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
 fn whole_plan(offload: f64) -> Plan {
     let mut case = Case::random(&mut Noise::new(0));
     case.model = Gpt2Config { n_layer: 2, n_embd: 32, n_head: 2, vocab_size: 50, n_positions: 16, ..case.model };
-    case.shape = TrainShape { seq_len: 16, micro_batch: 2, evaluates: true, sample_prefill: Some(8), ..case.shape };
+    case.shape =
+        TrainShape { seq_len: 16, micro_batch: 2, evaluates: true, sample_prefill: Some(8), ..case.shape.clone() };
     (case.shape.accumulates, case.accumulation) = (true, 2);
     case.levers = Levers { optimizer_offload: offload, ..Levers::default() };
     case.plan()

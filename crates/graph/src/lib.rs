@@ -16,4 +16,4 @@ pub use gradient::{Backward, differentiate};
 pub use ops::{Access, DeviceKind, Example, Fill, Io, Op, Operand, Operation, Scalars, Target};
 pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, Training};
 pub use tensor::{DType, Init, Role, Space, Storage, Tensor, TensorId, TensorType};
-pub use training::{Optimizer, TrainShape, build_sampling, build_training};
+pub use training::{Lengths, Objective, Optimizer, SampleShape, TrainShape, build_sampling, build_training};

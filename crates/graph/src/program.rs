@@ -35,8 +35,20 @@ pub struct Node {
 /// Tensors of a program that the host writes before it runs or reads after it ran.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
-    /// Token ids (B, T), written by the host.
+    /// Token ids (B, T), written by the host; the source's, (B, S), where there is a decoder.
     pub tokens: Option<TensorId>,
+    /// Positions of the tokens (B, T), written by the host where rows hold several documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positions: Option<TensorId>,
+    /// Segments of the tokens, written by the host: 0 for padding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<TensorId>,
+    /// Token ids (B, T) of the decoder, written by the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder_tokens: Option<TensorId>,
+    /// The segments of the source that the decoder's tokens attend to (B, T), written by the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder_segments: Option<TensorId>,
     /// Target ids (B, T), written by the host; negative means "no target here".
     pub targets: Option<TensorId>,
     /// Mean loss (1), accumulated over micro-batches; read by the host.
@@ -50,7 +62,16 @@ pub struct Ports {
 impl Ports {
     /// What the host writes before the program runs.
     pub fn fed(&self) -> impl Iterator<Item = TensorId> {
-        [self.tokens, self.targets].into_iter().flatten()
+        let of_decoder = [self.decoder_tokens, self.decoder_segments];
+        [self.tokens, self.positions, self.segments, self.targets].into_iter().chain(of_decoder).flatten()
+    }
+
+    /// All that there are, to be replaced.
+    pub fn each_mut(&mut self) -> impl Iterator<Item = &mut TensorId> {
+        let Self { tokens, positions, segments, decoder_tokens, decoder_segments, targets, loss, grad_norm, logits } =
+            self;
+        let fed = [tokens, positions, segments, decoder_tokens, decoder_segments, targets];
+        fed.into_iter().chain([loss, grad_norm, logits]).flatten()
     }
 
     /// What the host reads after the program ran.
@@ -62,12 +83,20 @@ impl Ports {
 /// A list of nodes that runs as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `evaluate_average`, `prefill` or `sample`.
+    /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `evaluate_average`, `prefill`, `sample` or `encode`; those
+    /// for shorter sequences than the longest have these behind an `@`: `micro_step@64x32`.
     pub name: String,
     /// In the order of execution.
     pub nodes: Vec<Node>,
     /// Where the host takes part.
     pub ports: Ports,
+}
+
+impl Program {
+    /// The name without the sequences' lengths.
+    pub fn base_name(&self) -> &str {
+        self.name.split('@').next().unwrap_or_default()
+    }
 }
 
 /// A trained parameter and what belongs to it.

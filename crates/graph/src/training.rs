@@ -1,10 +1,11 @@
-//! The programs of a run: how a model, an optimizer and a shape become `micro_step`, `update`, `evaluate`, `prefill`
-//! and `sample`, all on the same parameters.
+//! The programs of a run: how a model, an optimizer and a shape become `micro_step`, `update`, `evaluate`, `prefill`,
+//! `sample` and `encode`, all on the same parameters.
 
-use crate::models::{Declared, Mode, ModelConfig};
-use crate::ops::{AdamW, GradClip, GradNorm, HeadLoss, Linear, StateFormat, TakeRow, WeightLayout};
+use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig};
+use crate::ops::{AdamW, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, StateFormat, TakeRow, WeightLayout};
 use crate::{DType, Graph, GraphError, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// The optimizer's constants. The learning rate changes from step to step and is not among them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -19,115 +20,224 @@ pub struct Optimizer {
     pub weight_decay: f32,
     /// Largest norm of all gradients together; none: gradients are not clipped.
     pub grad_clip: Option<f32>,
+    /// What the learning rate is multiplied by from one block to the one before it, counted from the head.
+    pub layer_decay: f32,
 }
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, grad_clip: Some(1.0) }
+        Self { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, grad_clip: Some(1.0), layer_decay: 1.0 }
     }
 }
 
+/// Lengths of the sequences that a program takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Lengths {
+    /// Tokens of a sample; of its source, where there is a decoder.
+    pub tokens: usize,
+    /// Tokens of the decoder, where there is one.
+    pub target: Option<usize>,
+}
+
+impl Lengths {
+    /// The name of the program that does what `base` does for the longest sequences.
+    pub fn program(self, base: &str) -> String {
+        match self.target {
+            None => format!("{base}@{}", self.tokens),
+            Some(target) => format!("{base}@{}x{target}", self.tokens),
+        }
+    }
+}
+
+/// What is minimised beside the targets' mean cross-entropy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Objective {
+    /// The part of each target that is spread over the whole vocabulary. Source: Szegedy et al. 2016, section 7.
+    pub label_smoothing: f32,
+    /// How much two dropout draws' divergence counts, with which every sample then passes twice. Source: Liang et al.
+    /// 2021.
+    pub r_drop: Option<f32>,
+}
+
 /// The shape of a training run's programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainShape {
     /// Samples that pass through the model at a time.
     pub micro_batch: usize,
-    /// Tokens of a sample.
+    /// Tokens of a sample; of its source, where there is a decoder.
     pub seq_len: usize,
+    /// Tokens of the decoder at most; needed where there is one.
+    pub target_len: Option<usize>,
+    /// Shorter lengths that have programs of their own.
+    pub buckets: Vec<Lengths>,
+    /// Whether a row holds several documents, which don't see each other.
+    pub packed: bool,
     /// Whether a step has more than one micro-batch.
     pub accumulates: bool,
     /// Rows whose logits the head holds at a time.
     pub head_chunk: usize,
+    /// What is minimised.
+    pub objective: Objective,
     /// Whether held-out loss is computed.
     pub evaluates: bool,
     /// Tokens that a prompt is read at a time, if text is sampled.
     pub sample_prefill: Option<usize>,
 }
 
+impl Default for TrainShape {
+    /// One sample of one token in one micro-batch.
+    fn default() -> Self {
+        Self {
+            micro_batch: 1,
+            seq_len: 1,
+            target_len: None,
+            buckets: vec![],
+            packed: false,
+            accumulates: false,
+            head_chunk: 1,
+            objective: Objective::default(),
+            evaluates: false,
+            sample_prefill: None,
+        }
+    }
+}
+
+/// The shape of the programs that write text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleShape {
+    /// Tokens that a prompt is read at a time.
+    pub prefill: usize,
+    /// Tokens that are kept at most, prompt and answer together; of the answer, where there is a decoder.
+    pub capacity: usize,
+    /// Tokens of a source at most, where there is a decoder.
+    pub source: usize,
+}
+
 /// A graph that trains. Errors: `TooLong`, `BadConfig`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
-    if shape.seq_len > model.max_positions() {
-        let positions = model.max_positions();
-        return Err(GraphError::TooLong { name: "the model".into(), seq_len: shape.seq_len, positions });
+    for tokens in [shape.seq_len, shape.target_len.unwrap_or(1)] {
+        if tokens > model.max_positions() {
+            let positions = model.max_positions();
+            return Err(GraphError::TooLong { name: "the model".into(), seq_len: tokens, positions });
+        }
     }
     let mut graph = Graph::default();
     let declared = model.declare(&mut graph);
     graph.declare_training_state();
-    let loss = graph.tensor("loss", TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
-    add_micro_step(&mut graph, model, &declared, shape, loss, false)?;
-    if shape.accumulates {
-        add_micro_step(&mut graph, model, &declared, shape, loss, true)?;
+    let mut staged = |name: &str| graph.tensor(name, TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
+    let loss = staged("loss");
+    let held_out_loss = shape.evaluates.then(|| staged("held_out_loss"));
+    let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
+    let run = Run { model, declared: &declared, shape };
+    for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
+        let name = |base: &str| if number == 0 { base.to_owned() } else { lengths.program(base) };
+        run.add_micro_step(&mut graph, lengths, loss, false, &name("micro_step"))?;
+        if shape.accumulates {
+            run.add_micro_step(&mut graph, lengths, loss, true, &name("micro_step_add"))?;
+        }
+        if let Some(loss) = held_out_loss {
+            run.add_evaluate(&mut graph, lengths, loss, &name("evaluate"))?;
+        }
     }
     add_update(&mut graph, optimizer)?;
-    if shape.evaluates {
-        add_evaluate(&mut graph, model, &declared, shape)?;
-    }
     if let Some(prefill) = shape.sample_prefill {
-        add_sampling(&mut graph, model, &declared, prefill)?;
+        let capacity = shape.target_len.unwrap_or(shape.seq_len);
+        let shape = SampleShape { prefill, capacity, source: shape.seq_len };
+        add_sampling(&mut graph, model, &declared, &shape)?;
     }
     Ok(graph)
 }
 
-/// A graph that only writes text: weights, caches, and the programs `prefill` and `sample`. Errors: `BadConfig`.
-pub fn build_sampling(model: &ModelConfig, prefill: usize) -> Result<Graph, GraphError> {
+/// A graph that only writes text: weights, caches, and the programs `sample` and `prefill` or `encode`.
+/// Errors: `BadConfig`.
+pub fn build_sampling(model: &ModelConfig, shape: &SampleShape) -> Result<Graph, GraphError> {
     model.validate()?;
     let mut graph = Graph::default();
     let declared = model.declare(&mut graph);
-    add_sampling(&mut graph, model, &declared, prefill)?;
+    add_sampling(&mut graph, model, &declared, shape)?;
     Ok(graph)
 }
 
-fn add_micro_step(
-    graph: &mut Graph,
-    model: &ModelConfig,
-    declared: &Declared,
-    shape: &TrainShape,
-    loss: TensorId,
-    accumulate: bool,
-) -> Result<(), GraphError> {
-    let mut builder = ProgramBuilder::new(graph);
-    forward_to_loss(&mut builder, model, declared, shape, loss, Mode::Train)?;
-    differentiate(&mut builder, &[(loss, None)], accumulate)?;
-    builder.finish(if accumulate { "micro_step_add" } else { "micro_step" });
-    Ok(())
+/// A model that is being trained.
+struct Run<'a> {
+    model: &'a ModelConfig,
+    declared: &'a Declared,
+    shape: &'a TrainShape,
 }
 
-fn add_evaluate(
-    graph: &mut Graph,
-    model: &ModelConfig,
-    declared: &Declared,
-    shape: &TrainShape,
-) -> Result<(), GraphError> {
-    let loss = graph.tensor("held_out_loss", TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
-    let mut builder = ProgramBuilder::new(graph);
-    forward_to_loss(&mut builder, model, declared, shape, loss, Mode::Evaluate)?;
-    builder.finish("evaluate");
-    Ok(())
+impl Run<'_> {
+    fn add_micro_step(
+        &self,
+        graph: &mut Graph,
+        lengths: Lengths,
+        loss: TensorId,
+        accumulate: bool,
+        name: &str,
+    ) -> Result<(), GraphError> {
+        let mut builder = ProgramBuilder::new(graph);
+        let inputs = self.inputs(&mut builder, lengths);
+        let caches = Caches::default();
+        let mut pass = |draw| self.model.forward(&mut builder, self.declared, &inputs, Mode::Train { draw }, &caches);
+        let (hidden, Objective { label_smoothing: smoothing, r_drop }) = (pass(0)?, self.shape.objective);
+        let again = if r_drop.is_some() { Some(pass(1)?) } else { None };
+        let (head, targets) = (self.declared.head(), builder.ports.targets.expect("training has targets"));
+        let chunk = self.shape.head_chunk;
+        match (again, r_drop) {
+            (Some(again), Some(alpha)) => {
+                let op = PairedHeadLoss { chunk, alpha, smoothing };
+                builder.push_into(op, &[hidden, again, head, targets], &[Some(loss)])?
+            }
+            _ => builder.push_into(HeadLoss { chunk, smoothing }, &[hidden, head, targets], &[Some(loss)])?,
+        };
+        builder.ports.loss = Some(loss);
+        differentiate(&mut builder, &[(loss, None)], accumulate)?;
+        builder.finish(name);
+        Ok(())
+    }
+
+    fn add_evaluate(&self, graph: &mut Graph, lengths: Lengths, loss: TensorId, name: &str) -> Result<(), GraphError> {
+        let mut builder = ProgramBuilder::new(graph);
+        let inputs = self.inputs(&mut builder, lengths);
+        let hidden = self.model.forward(&mut builder, self.declared, &inputs, Mode::Evaluate, &Caches::default())?;
+        let (head, targets) = (self.declared.head(), builder.ports.targets.expect("evaluation has targets"));
+        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0 };
+        builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
+        builder.ports.loss = Some(loss);
+        builder.finish(name);
+        Ok(())
+    }
+
+    /// What the host feeds for a micro-batch.
+    fn inputs(&self, builder: &mut ProgramBuilder, lengths: Lengths) -> Inputs {
+        let rows = self.shape.micro_batch;
+        let mut input = |name: &str, tokens: usize| builder.input(name, &[rows, tokens], DType::I32);
+        let tokens = input("tokens", lengths.tokens);
+        let packed = self.shape.packed;
+        let positions = (packed && self.model.has_position_table()).then(|| input("positions", lengths.tokens));
+        let segments = (packed || lengths.target.is_some()).then(|| input("segments", lengths.tokens));
+        let decoder = lengths.target.map(|length| [input("decoder_tokens", length), input("decoder_segments", length)]);
+        let targets = input("targets", lengths.target.unwrap_or(lengths.tokens));
+        builder.ports.targets = Some(targets);
+        let inputs = Inputs { tokens, positions, segments, decoder };
+        feed(builder, &inputs);
+        inputs
+    }
 }
 
-fn forward_to_loss(
-    builder: &mut ProgramBuilder,
-    model: &ModelConfig,
-    declared: &Declared,
-    shape: &TrainShape,
-    loss: TensorId,
-    mode: Mode,
-) -> Result<(), GraphError> {
-    let extents = [shape.micro_batch, shape.seq_len];
-    let tokens = builder.input("tokens", &extents, DType::I32);
-    let targets = builder.input("targets", &extents, DType::I32);
-    let hidden = model.forward(builder, declared, tokens, mode, &[])?;
-    let op = HeadLoss { chunk: shape.head_chunk, smoothing: 0.0 };
-    builder.push_into(op, &[hidden, declared.head(), targets], &[Some(loss)])?;
-    (builder.ports.tokens, builder.ports.targets, builder.ports.loss) = (Some(tokens), Some(targets), Some(loss));
-    Ok(())
+/// Makes ports of a forward pass' inputs.
+fn feed(builder: &mut ProgramBuilder, inputs: &Inputs) {
+    let ports = &mut builder.ports;
+    (ports.tokens, ports.positions, ports.segments) = (Some(inputs.tokens), inputs.positions, inputs.segments);
+    ports.decoder_tokens = inputs.decoder.map(|[tokens, _]| tokens);
+    ports.decoder_segments = inputs.decoder.map(|[_, segments]| segments);
 }
 
 fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError> {
     let norm = graph.tensor("grad_norm", TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
     let parameters = graph.parameters.clone();
     let gradients = parameters.iter().filter_map(|p| Some(p.training.as_ref()?.gradient)).collect::<Vec<_>>();
+    let depths = depths(graph);
     let mut builder = ProgramBuilder::new(graph);
     builder.push_into(GradNorm, &gradients, &[Some(norm)])?;
     let factor = builder.apply(GradClip { max_norm: optimizer.grad_clip }, &[norm])?;
@@ -135,8 +245,8 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
         let Some(training) = &parameter.training else { continue };
         let Optimizer { beta1, beta2, eps, weight_decay, .. } = *optimizer;
         let weight_decay = if parameter.decay { weight_decay } else { 0.0 };
-        let op =
-            AdamW { beta1, beta2, eps, weight_decay, rate: 1.0, weight: DType::F32, state: StateFormat::F32, site };
+        let rate = optimizer.layer_decay.powi(depths[&parameter.tensor]);
+        let op = AdamW { beta1, beta2, eps, weight_decay, rate, weight: DType::F32, state: StateFormat::F32, site };
         let outputs = [&[parameter.tensor], &training.state[..]].concat();
         let outputs = outputs.into_iter().map(Some).collect::<Vec<_>>();
         builder.push_into(op, &[training.gradient, factor], &outputs)?;
@@ -146,25 +256,99 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     Ok(())
 }
 
-fn add_sampling(graph: &mut Graph, model: &ModelConfig, declared: &Declared, prefill: usize) -> Result<(), GraphError> {
-    let mut caches = Vec::new();
-    for (layer, shapes) in model.cache_shapes(model.max_positions()).into_iter().enumerate() {
-        let mut index = 0;
-        caches.push(shapes.map(|shape| {
-            let name = format!("h{layer}/{}_cache", ["key", "value"][index]);
-            index += 1;
-            graph.tensor(name, TensorType::f32(&shape), Role::Activation, Storage::Carried)
-        }));
+/// How many blocks lie between each parameter's first use and the head: 0 for what comes after the last block, 1 for
+/// the last block itself, and one more than there are blocks for what comes before the first.
+fn depths(graph: &Graph) -> HashMap<TensorId, i32> {
+    let step = graph.program("micro_step").expect("a training graph has this program");
+    let blocks = step.nodes.iter().filter_map(|n| n.block).max().map_or(0, |last| last as i32 + 1);
+    let mut depths = HashMap::new();
+    let mut begun = 0;
+    for node in &step.nodes {
+        let depth = match node.block {
+            Some(block) => {
+                begun = begun.max(block as i32 + 1);
+                blocks - block as i32
+            }
+            None if begun == 0 => blocks + 1,
+            None => blocks - begun,
+        };
+        for &id in &node.inputs {
+            depths.entry(id).or_insert(depth);
+        }
     }
-    for (name, rows) in [("prefill", prefill.min(model.max_positions())), ("sample", 1)] {
-        let mut builder = ProgramBuilder::new(graph);
-        let tokens = builder.input("tokens", &[1, rows], DType::I32);
-        let hidden = model.forward(&mut builder, declared, tokens, Mode::Cached, &caches)?;
-        let last = builder.apply(TakeRow, &[hidden])?;
-        let head = Linear { layout: WeightLayout::OutIn, bias: false };
-        let logits = builder.apply(head, &[last, declared.head()])?;
-        (builder.ports.tokens, builder.ports.logits) = (Some(tokens), Some(logits));
-        builder.finish(name);
+    depths
+}
+
+fn add_sampling(
+    graph: &mut Graph,
+    model: &ModelConfig,
+    declared: &Declared,
+    shape: &SampleShape,
+) -> Result<(), GraphError> {
+    let shapes = model.cache_shapes(shape.capacity.min(model.max_positions()), shape.source);
+    let mut carried = |kind: &str, shapes: Vec<[Vec<usize>; 2]>| {
+        let mut caches = Vec::with_capacity(shapes.len());
+        for (layer, [keys, values]) in shapes.into_iter().enumerate() {
+            let mut cache = |what: &str, shape: &[usize]| {
+                let (name, ty) = (format!("h{layer}/{what}_{kind}"), TensorType::f32(shape));
+                graph.tensor(name, ty, Role::Activation, Storage::Carried)
+            };
+            caches.push([cache("key", &keys), cache("value", &values)]);
+        }
+        caches
+    };
+    let caches = Caches { own: carried("cache", shapes.own), source: carried("cache_of_source", shapes.source) };
+    if model.decoder_start().is_some() {
+        add_encode(graph, model, declared, &caches, shape.source)?;
+        return add_next(graph, model, declared, &caches, "sample", 1, Some(shape.source));
     }
+    for (name, rows) in [("prefill", shape.prefill.min(shape.capacity)), ("sample", 1)] {
+        add_next(graph, model, declared, &caches, name, rows, None)?;
+    }
+    Ok(())
+}
+
+/// Appends the program that reads a source and keeps its keys and values.
+fn add_encode(
+    graph: &mut Graph,
+    model: &ModelConfig,
+    declared: &Declared,
+    caches: &Caches,
+    source: usize,
+) -> Result<(), GraphError> {
+    let mut builder = ProgramBuilder::new(graph);
+    let mut input = |name: &str| builder.input(name, &[1, source], DType::I32);
+    let inputs = Inputs { tokens: input("tokens"), segments: Some(input("segments")), positions: None, decoder: None };
+    feed(&mut builder, &inputs);
+    model.cache_source(&mut builder, declared, &inputs, caches)?;
+    builder.finish("encode");
+    Ok(())
+}
+
+/// Appends a program that reads `rows` tokens after those that are kept, and gives the logits of what comes next.
+fn add_next(
+    graph: &mut Graph,
+    model: &ModelConfig,
+    declared: &Declared,
+    caches: &Caches,
+    name: &str,
+    rows: usize,
+    source: Option<usize>,
+) -> Result<(), GraphError> {
+    let mut builder = ProgramBuilder::new(graph);
+    let mut input = |name: &str, tokens: usize| builder.input(name, &[1, tokens], DType::I32);
+    let tokens = input("tokens", rows);
+    let segments = source.map(|source| input("segments", source));
+    let decoder = source.map(|_| [tokens, input("decoder_segments", rows)]);
+    let inputs = Inputs { tokens, positions: None, segments, decoder };
+    let hidden = model.forward(&mut builder, declared, &inputs, Mode::Cached, caches)?;
+    let last = builder.apply(TakeRow, &[hidden])?;
+    let head = Linear { layout: WeightLayout::OutIn, bias: false };
+    let logits = builder.apply(head, &[last, declared.head()])?;
+    builder.ports.logits = Some(logits);
+    builder.ports.tokens = Some(tokens);
+    builder.ports.segments = segments;
+    builder.ports.decoder_segments = decoder.map(|[_, segments]| segments);
+    builder.finish(name);
     Ok(())
 }

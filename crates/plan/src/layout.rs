@@ -83,6 +83,7 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
         accumulation: 0,
         global_batch: 0,
         seq_len: 0,
+        target_len: None,
         target: *target,
         parameters: graph.parameter_count(),
         breakdown: highest.map_or(device.persistent, |packed| breakdown(device, packed)),
@@ -113,7 +114,11 @@ fn pack_program(graph: &Graph, program: &Program, target: &Target, bottoms: &[Bo
         let node = &program.nodes[index];
         node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), target).0
     });
-    let carries = program.nodes.iter().flat_map(|n| &n.outputs).any(|id| graph[*id].storage == Storage::Carried);
+    let carries = program
+        .nodes
+        .iter()
+        .flat_map(|n| n.inputs.iter().chain(&n.outputs))
+        .any(|id| graph[*id].storage == Storage::Carried);
     let mut offsets = vec![0; lifetimes.blocks.len()];
     let arenas = SPACES.map(|space| {
         let bottom = &bottoms[space as usize];

@@ -155,8 +155,11 @@ pub struct Plan {
     pub accumulation: usize,
     /// Samples of a step.
     pub global_batch: usize,
-    /// Tokens of a sample.
+    /// Tokens of a sample; of its source, where there is a decoder.
     pub seq_len: usize,
+    /// Tokens of the decoder at most, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_len: Option<usize>,
     /// What the plan is made for.
     pub target: Target,
     /// Number of trained parameters.
@@ -176,6 +179,11 @@ impl Plan {
     /// The program of this name.
     pub fn program(&self, name: &str) -> Option<&PlannedProgram> {
         self.programs.iter().find(|p| p.name == name)
+    }
+
+    /// Tokens of a step of the longest sequences, those of source and target together.
+    pub fn tokens_per_step(&self) -> usize {
+        self.global_batch * (self.seq_len + self.target_len.unwrap_or(0))
     }
 
     /// The arena's size.

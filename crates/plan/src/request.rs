@@ -4,7 +4,7 @@ use crate::cost::Machine;
 use crate::levers::{Average, Excluded, Precision, Recompute};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{GraphError, Optimizer, Target};
+use graph::{GraphError, Lengths, Objective, Optimizer, Target};
 use units::Bytes;
 
 /// A training run to be planned.
@@ -18,8 +18,16 @@ pub struct Request {
     pub global_batch: usize,
     /// Samples at a time; none: the largest divisor of the global batch that fits.
     pub micro_batch: Option<usize>,
-    /// Tokens of a sample.
+    /// Tokens of a sample; of its source, where there is a decoder.
     pub seq_len: usize,
+    /// Tokens of the decoder at most; none where there is no decoder.
+    pub target_len: Option<usize>,
+    /// Shorter lengths that have programs of their own.
+    pub buckets: Vec<Lengths>,
+    /// Whether a row holds several documents, which don't see each other.
+    pub packed: bool,
+    /// What is minimised.
+    pub objective: Objective,
     /// What the plan must stay under.
     pub budget: Bytes,
     /// The device.
@@ -99,10 +107,40 @@ const MOST_SAMPLES: u128 = 1 << 28;
 const MOST_ELEMENTS: u128 = 1 << 52;
 
 impl Request {
+    /// One sample as long as the model can take, but for what has no end, on a machine without limits.
+    pub fn new(model: ModelConfig, target: Target, machine: Machine) -> Self {
+        /// Tokens of a sample where the model's positions have no end, or a far one.
+        const USUAL: usize = 1024;
+        let seq_len = model.max_positions().min(USUAL);
+        let target_len = model.decoder_start().map(|_| seq_len);
+        Self {
+            model,
+            optimizer: Optimizer::default(),
+            global_batch: 1,
+            micro_batch: None,
+            seq_len,
+            target_len,
+            buckets: vec![],
+            packed: false,
+            objective: Objective::default(),
+            budget: Bytes(u64::MAX),
+            target,
+            machine,
+            host_budget: Bytes(u64::MAX),
+            levers: LeverRequest::default(),
+            evaluates: false,
+            sample_prefill: None,
+        }
+    }
+
     /// Errors: zero sizes, a micro-batch that does not divide, sizes beyond counting, an impossible model.
     pub fn check(&self) -> Result<(), PlanError> {
         self.model.validate()?;
-        for (what, value) in [("the global batch", self.global_batch), ("the sequence length", self.seq_len)] {
+        for (what, value) in [
+            ("the global batch", self.global_batch),
+            ("the sequence length", self.seq_len),
+            ("the target's length", self.target_len.unwrap_or(1)),
+        ] {
             if value == 0 {
                 return Err(PlanError::Zero { what });
             }
@@ -115,7 +153,8 @@ impl Request {
             }
             _ => {}
         }
-        let activations = self.model.elements_per_token() * self.global_batch as u128 * self.seq_len as u128;
+        let tokens = self.seq_len as u128 + self.target_len.unwrap_or(0) as u128;
+        let activations = self.model.elements_per_token() * self.global_batch as u128 * tokens;
         for (what, value, most) in [
             ("the global batch", self.global_batch as u128, MOST_SAMPLES),
             ("the number of activations in a batch", activations, MOST_ELEMENTS),

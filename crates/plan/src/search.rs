@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{Graph, GraphError, Target, TrainShape, build_sampling, build_training};
+use graph::{Graph, GraphError, SampleShape, Target, TrainShape, build_sampling, build_training};
 use units::{Bytes, Seconds};
 
 pub use crate::levers::divisors;
@@ -55,7 +55,7 @@ pub struct Found {
 impl Found {
     /// Predicted tokens trained on in a second.
     pub fn tokens_per_s(&self) -> f64 {
-        (self.plan.global_batch * self.plan.seq_len) as f64 / self.step.0
+        self.plan.tokens_per_step() as f64 / self.step.0
     }
 }
 
@@ -228,7 +228,9 @@ fn settings(request: &Request, micro_batch: usize, optimizer_offload: f64) -> Ve
     };
     let chunks = match asked.head_chunk {
         Some(rows) => [rows; 3],
-        None => head_chunk_choices(micro_batch * request.seq_len, request.model.vocab_size()),
+        None => {
+            head_chunk_choices(micro_batch * request.target_len.unwrap_or(request.seq_len), request.model.vocab_size())
+        }
     };
     let rows = asked.attention_rows.map_or(ATTENTION_ROW_CHOICES, |rows| [rows; 3]);
     let mut scratch = chunks.into_iter().zip(rows).collect::<Vec<_>>();
@@ -267,8 +269,12 @@ pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, Pla
     let shape = TrainShape {
         micro_batch: settings.micro_batch,
         seq_len: request.seq_len,
+        target_len: request.target_len,
+        buckets: request.buckets.clone(),
+        packed: request.packed,
         accumulates: settings.micro_batch < request.global_batch,
         head_chunk: settings.head_chunk,
+        objective: request.objective,
         evaluates: request.evaluates,
         sample_prefill: request.sample_prefill,
     };
@@ -292,6 +298,7 @@ pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
         accumulation: request.global_batch / micro_batch,
         global_batch: request.global_batch,
         seq_len: request.seq_len,
+        target_len: request.target_len,
         ..crate::lay_out(&candidate.graph, &request.target)
     }
 }
@@ -307,16 +314,16 @@ pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Pl
 /// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need.
 pub fn plan_sampling(
     model: &ModelConfig,
-    prefill: usize,
+    shape: &SampleShape,
     target: &Target,
     budget: Bytes,
 ) -> Result<(Graph, Plan), GraphError> {
-    let graph = build_sampling(model, prefill)?;
+    let graph = build_sampling(model, shape)?;
     let plan = Plan {
         micro_batch: 1,
         accumulation: 1,
         global_batch: 1,
-        seq_len: model.max_positions(),
+        seq_len: shape.capacity,
         budget_bytes: budget.0,
         ..crate::lay_out(&graph, target)
     };

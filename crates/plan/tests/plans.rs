@@ -14,13 +14,10 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
     let vocab_size = model.vocab_size();
     Request {
         seq_len: model.max_positions(),
-        model,
         optimizer: Optimizer::default(),
         global_batch,
         micro_batch,
         budget,
-        target: Target { device: DeviceKind::Cpu, threads: 2 },
-        machine: Machine::of_rates(Rates::guess(2)),
         host_budget: Bytes::gib(100),
         levers: LeverRequest {
             recompute: Some(Recompute::all(Level::Cheap)),
@@ -31,6 +28,7 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
         },
         evaluates: true,
         sample_prefill: Some(32),
+        ..Request::new(model, Target { device: DeviceKind::Cpu, threads: 2 }, Machine::of_rates(Rates::guess(2)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Training steps on random tokens: how fast, and in how much memory.
 
-use crate::{Engine, Measured, TrainError};
+use crate::{Engine, Feed, Measured, TrainError};
 use exec::philox;
 use graph::Scalars;
 use serde::Serialize;
@@ -48,7 +48,8 @@ pub fn bench(
         };
         for (micro, (tokens, targets)) in tokens.chunks(elements).zip(targets.chunks(elements)).enumerate() {
             scalars.first_sample = ((step - 1) as usize * accumulation * micro_batch + micro * micro_batch) as u64;
-            engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, tokens, targets, &scalars)?;
+            let program = if micro == 0 { "micro_step" } else { "micro_step_add" };
+            engine.run_fed(program, &Feed { tokens, targets, ..Feed::default() }, &scalars)?;
         }
         engine.run("update", &scalars)?;
         if step > warmup {

@@ -7,11 +7,9 @@ use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
 use graph::{Graph, Optimizer, Target};
 use plan::{
-    Level, LeverRequest, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings,
-    plan_settings,
+    Level, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings, plan_settings,
 };
 use std::collections::BTreeMap;
-use units::Bytes;
 
 /// Why a machine could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -53,18 +51,11 @@ impl TimedRun {
             bias: true,
         });
         let request = Request {
-            model,
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch,
             micro_batch: Some(micro_batch),
             seq_len,
-            budget: Bytes(u64::MAX),
-            target: *target,
-            machine: Machine::of_rates(Rates::guess(target.threads)),
-            host_budget: Bytes(u64::MAX),
-            levers: LeverRequest::default(),
-            evaluates: false,
-            sample_prefill: None,
+            ..Request::new(model, *target, Machine::of_rates(Rates::guess(target.threads)))
         };
         let head_chunk = plan::default_head_chunk(micro_batch * seq_len, vocab_size);
         Self { request, settings: Settings { micro_batch, head_chunk, levers } }

@@ -7,6 +7,23 @@ use plan::{Plan, validate};
 use std::borrow::Cow;
 use telemetry::peak_rss;
 
+/// What the host feeds a program, row after row; see [`graph::Ports`]. What a program has no port for is not looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Feed<'a> {
+    /// Token ids (B, T), or (B, S) of sources.
+    pub tokens: &'a [i32],
+    /// Positions (B, T) of the tokens.
+    pub positions: &'a [i32],
+    /// Segments of the tokens.
+    pub segments: &'a [i32],
+    /// Token ids (B, T) of the decoder.
+    pub decoder_tokens: &'a [i32],
+    /// The segments of the source (B, T) that the decoder's tokens attend to.
+    pub decoder_segments: &'a [i32],
+    /// Target ids (B, T).
+    pub targets: &'a [i32],
+}
+
 /// A device with a plan's arena.
 pub struct Engine {
     device: Box<dyn Device>,
@@ -101,16 +118,17 @@ impl Engine {
         Ok(value[0])
     }
 
-    /// Feeds a batch to a program and runs it. tokens and targets: (B, T) of the program's ports.
-    pub fn run_batch(
-        &mut self,
-        program: &str,
-        tokens: &[i32],
-        targets: &[i32],
-        scalars: &Scalars,
-    ) -> Result<(), TrainError> {
+    /// Feeds a program what its ports take and runs it. Panics if a port's size is another.
+    pub fn run_fed(&mut self, program: &str, feed: &Feed, scalars: &Scalars) -> Result<(), TrainError> {
         let ports = self.ports(program);
-        for (port, ids) in [(ports.tokens, tokens), (ports.targets, targets)] {
+        for (port, ids) in [
+            (ports.tokens, feed.tokens),
+            (ports.positions, feed.positions),
+            (ports.segments, feed.segments),
+            (ports.decoder_tokens, feed.decoder_tokens),
+            (ports.decoder_segments, feed.decoder_segments),
+            (ports.targets, feed.targets),
+        ] {
             if let Some(port) = port {
                 self.write(port, bytemuck::cast_slice(ids))?;
             }

@@ -1,6 +1,6 @@
 //! Held-out loss.
 
-use crate::{Engine, TrainError};
+use crate::{Engine, Feed, TrainError};
 use data::{Batches, PADDING_TARGET};
 use graph::Scalars;
 
@@ -26,7 +26,7 @@ pub fn evaluate(
         batches.fill_held_out(subset, first, rows, &mut tokens, &mut targets);
         let count = targets.iter().filter(|&&t| t != PADDING_TARGET).count() as u64;
         let scalars = Scalars { loss_scale: 1.0 / count as f32, ..Scalars::default() };
-        engine.run_batch(name, &tokens, &targets, &scalars)?;
+        engine.run_fed(name, &Feed { tokens: &tokens, targets: &targets, ..Feed::default() }, &scalars)?;
         total += f64::from(engine.read_one(loss)?) * count as f64;
         predicted += count;
     }

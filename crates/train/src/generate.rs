@@ -1,6 +1,6 @@
 //! Writing text: a prompt is read some tokens at a time, then each next token is drawn from the model's distribution.
 
-use crate::{Engine, TrainError};
+use crate::{Engine, Feed, TrainError};
 use exec::philox;
 use graph::Scalars;
 
@@ -103,7 +103,7 @@ impl<'e> Writer<'e> {
         let mut ids = self.context[position..position + fed].iter().map(|&id| id as i32).collect::<Vec<_>>();
         ids.resize(width, 0);
         let scalars = Scalars { position: position as u32, row: fed as u32 - 1, ..Scalars::default() };
-        self.engine.run_batch(program, &ids, &[], &scalars)?;
+        self.engine.run_fed(program, &Feed { tokens: &ids, ..Feed::default() }, &scalars)?;
         let logits = self.engine.ports(program).logits.expect("sampling programs give logits");
         self.engine.read(logits, &mut self.logits)?;
         Ok(fed)

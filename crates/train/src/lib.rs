@@ -18,7 +18,7 @@ mod trainer;
 
 pub use bench::{BenchResult, bench};
 pub use calibrate::{Agreement, CalibrationError, Comparison, agreement, calibrate, compare_predictions};
-pub use engine::Engine;
+pub use engine::{Engine, Feed};
 pub use error::TrainError;
 pub use evaluate::{EVALUATE, evaluate};
 pub use folder::{FolderError, RunFolder};

@@ -2,8 +2,8 @@
 
 use crate::checkpoint::{self, CheckpointError, State};
 use crate::{
-    EVALUATE, Engine, Evaluation, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder, Schedule,
-    TrainError,
+    EVALUATE, Engine, Evaluation, Feed, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder,
+    Schedule, TrainError,
 };
 use data::Batches;
 use graph::Scalars;
@@ -315,7 +315,8 @@ impl<'a> Trainer<'a> {
             scalars.first_sample = (step - 1) * global_batch as u64 + (micro * micro_batch) as u64;
             self.batches.fill(scalars.first_sample, micro_batch, &mut session.tokens, &mut session.targets);
             let program = if micro == 0 { "micro_step" } else { "micro_step_add" };
-            self.engine.run_batch(program, &session.tokens, &session.targets, &scalars)?;
+            let feed = Feed { tokens: &session.tokens, targets: &session.targets, ..Feed::default() };
+            self.engine.run_fed(program, &feed, &scalars)?;
         }
         self.engine.run("update", &scalars)?;
         let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");

@@ -158,6 +158,7 @@ fn fast(level: Level) -> Fast {
         head_chunk: 7,
         evaluates: true,
         sample_prefill: Some(PREFILL),
+        ..TrainShape::default()
     };
     let levers = Levers { recompute: Recompute::all(level), ..Levers::default() };
     let (graph, plan) = plan_training(&model(), &shape, &Optimizer::default(), &levers, B, 2);

@@ -130,7 +130,7 @@ fn each_lever_saves_what_it_is_for() {
 #[test]
 fn invariant_5_levers_joining_the_update_does_not_change_a_bit() {
     let joined = run_of(shape_of(GLOBAL_BATCH));
-    let apart = Setup { shape: TrainShape { accumulates: true, ..joined.shape }, ..joined.clone() };
+    let apart = Setup { shape: TrainShape { accumulates: true, ..joined.shape.clone() }, ..joined.clone() };
     assert!(joined.plan().1.peak_bytes < apart.plan().1.peak_bytes);
     assert_eq!(bits(&joined.losses()), bits(&apart.losses()));
 }

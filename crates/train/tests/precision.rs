@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
 use telemetry::{Event, Sink};
-use train::{Ending, Engine, LossScale, RunFolder, Start, Trainer};
+use train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
 use units::Bytes;
 
 /// Precisions and formats of moments other than single precision.
@@ -34,7 +34,9 @@ fn step(engine: &mut Engine, number: u64, first: Scalars, second: Scalars) {
     for (program, from, scalars) in [("micro_step", 3, first), ("micro_step_add", 11, second)] {
         if engine.plan().program(program).is_some() {
             let (tokens, targets) = (ids(from).collect::<Vec<_>>(), ids(from + 5).collect::<Vec<_>>());
-            engine.run_batch(program, &tokens, &targets, &scalars).expect("a sound plan");
+            engine
+                .run_fed(program, &Feed { tokens: &tokens, targets: &targets, ..Feed::default() }, &scalars)
+                .expect("a sound plan");
         }
     }
     engine.run("update", &second).expect("a sound plan");
@@ -139,7 +141,7 @@ fn what_is_no_number_is_seen_in_its_step_and_reaches_no_weight() {
             let micro_batch = if in_backward { GLOBAL_BATCH } else { 4 };
             let setup = Setup {
                 levers: Levers { optimizer_offload, update_in_backward: in_backward, ..plain.levers },
-                shape: TrainShape { micro_batch, accumulates: !in_backward, ..plain.shape },
+                shape: TrainShape { micro_batch, accumulates: !in_backward, ..plain.shape.clone() },
                 optimizer: Optimizer {
                     grad_clip: if in_backward { None } else { clip[case % 2] },
                     ..Optimizer::default()
@@ -251,7 +253,7 @@ impl Sink for Silent {
 #[test]
 fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
     let config = graph::models::ModelConfig::preset("nano").expect("a preset");
-    let graph::models::ModelConfig::Gpt2(model) = config;
+    let graph::models::ModelConfig::Gpt2(model) = config else { panic!("nano is a GPT-2") };
     let held_out = |precision: Precision, state: StateFormat| {
         let plain = in_precision(precision, state);
         let shape = TrainShape {
@@ -261,6 +263,7 @@ fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
             head_chunk: 2048,
             evaluates: true,
             sample_prefill: None,
+            ..TrainShape::default()
         };
         let setup =
             Setup { model: model.clone(), shape, global_batch: 32, steps: 300, threads: 2, seed: 1337, ..plain };

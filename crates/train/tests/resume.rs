@@ -96,7 +96,7 @@ fn another_run_is_not_resumed() {
     let folder = parent.path().join("run");
     let setup = Setup::default();
     let start = Start::Resume(last_checkpoint(&setup.run(&folder, &Start::Fresh, stop_after(1))).clone());
-    let shorter = TrainShape { seq_len: 8, ..setup.shape };
+    let shorter = TrainShape { seq_len: 8, ..setup.shape.clone() };
     for (expected, other) in [
         ("data", Setup { text_seed: 2, ..setup.clone() }),
         ("a seed of", Setup { seed: 8, ..setup.clone() }),

@@ -1,13 +1,15 @@
 //! GPT-2: learned positions, pre-norm blocks, tanh-GELU, a head tied to the token embedding.
 //! Source: Radford et al. 2019; names and layouts of parameters are those of Hugging Face's `GPT2LMHeadModel`.
 
-use super::Mode;
+use super::keys::{bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole};
+use super::parts::Dropouts;
+use super::{CacheShapes, Caches, Family, Inputs, Mode};
 use crate::ops::{
-    ATTENTION_ROWS, Add, Attention, CachedAttention, Dropout, DropoutKey, Embedding, Gelu, LayerNorm, Linear,
-    Positions, WeightLayout,
+    ATTENTION_ROWS, Add, Attention, CachedAttention, Embedding, Gelu, LayerNorm, Linear, Positions, WeightLayout,
 };
 use crate::{Graph, GraphError, Init, ProgramBuilder, TensorId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// Sizes and rates, under the keys of Hugging Face's config.json. `bias` is ours: nanoGPT's models have none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,8 +50,8 @@ fn default_bias() -> bool {
 }
 
 /// A named size.
-pub(super) struct Preset {
-    pub(super) name: &'static str,
+struct Preset {
+    name: &'static str,
     layers: usize,
     width: usize,
     heads: usize,
@@ -58,7 +60,7 @@ pub(super) struct Preset {
 }
 
 /// The published sizes, and `nano` for the first run on anybody's machine.
-pub(super) const PRESETS: &[Preset] = &[
+const PRESETS: &[Preset] = &[
     Preset { name: "nano", layers: 4, width: 128, heads: 4, positions: 64, vocab_size: 256 },
     Preset { name: "gpt2", layers: 12, width: 768, heads: 12, positions: 1024, vocab_size: 50257 },
     Preset { name: "gpt2-medium", layers: 24, width: 1024, heads: 16, positions: 1024, vocab_size: 50257 },
@@ -67,7 +69,7 @@ pub(super) const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    pub(super) fn config(&self) -> Gpt2Config {
+    fn config(&self) -> Gpt2Config {
         Gpt2Config {
             vocab_size: self.vocab_size,
             n_positions: self.positions,
@@ -85,85 +87,33 @@ impl Preset {
     }
 }
 
-/// Extents above this are refused: with them, products of a few stay far inside 64 bits.
-const LARGEST_EXTENT: usize = 1 << 24;
-
 impl Gpt2Config {
+    /// Names of the presets.
+    pub(super) fn preset_names() -> impl Iterator<Item = &'static str> {
+        PRESETS.iter().map(|p| p.name)
+    }
+
+    pub(super) fn preset(name: &str) -> Option<Self> {
+        PRESETS.iter().find(|p| p.name == name).map(Preset::config)
+    }
+
     /// Reads the keys; refuses those that ask for a variant that is not built here. Errors: `BadConfig`.
-    pub(super) fn from_value(value: serde_json::Value) -> Result<Self, GraphError> {
-        let bad = |key: &str, problem: String| GraphError::BadConfig { key: key.to_owned(), problem };
-        for (key, only) in [
-            ("activation_function", serde_json::json!("gelu_new")),
-            ("scale_attn_weights", serde_json::json!(true)),
-            ("scale_attn_by_inverse_layer_idx", serde_json::json!(false)),
-            ("add_cross_attention", serde_json::json!(false)),
-            ("tie_word_embeddings", serde_json::json!(true)),
-        ] {
-            if let Some(found) = value.get(key).filter(|found| **found != only) {
-                return Err(bad(key, format!("is {found}; only {only} is built")));
-            }
-        }
-        for key in ["vocab_size", "n_positions", "n_embd", "n_layer", "n_head"] {
-            match value.get(key) {
-                None => return Err(bad(key, "is missing".to_owned())),
-                Some(found) if found.as_u64().is_none() => {
-                    return Err(bad(key, format!("is {found}; a whole number above zero is needed")));
-                }
-                Some(_) => {}
-            }
-        }
-        let config: Self = serde_json::from_value(value).map_err(|e| bad("(file)", e.to_string()))?;
+    pub(super) fn from_value(value: Value) -> Result<Self, GraphError> {
+        refuse_others(
+            &value,
+            &[
+                ("activation_function", &[json!("gelu_new")]),
+                ("scale_attn_weights", &[json!(true)]),
+                ("scale_attn_by_inverse_layer_idx", &[json!(false)]),
+                ("add_cross_attention", &[json!(false)]),
+                ("tie_word_embeddings", &[json!(true)]),
+                ("quantization_config", &[]),
+            ],
+        )?;
+        require_whole(&value, &["vocab_size", "n_positions", "n_embd", "n_layer", "n_head"])?;
+        let config: Self = parse(value)?;
         config.validate()?;
         Ok(config)
-    }
-
-    pub(super) fn to_json(&self) -> String {
-        let mut value = serde_json::to_value(self).expect("a configuration is plain data");
-        let extra = serde_json::json!({
-            "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new",
-            "tie_word_embeddings": true, "n_ctx": self.n_positions, "torch_dtype": "float32",
-        });
-        let map = value.as_object_mut().expect("a struct serialises to an object");
-        map.extend(extra.as_object().expect("an object literal").clone());
-        serde_json::to_string_pretty(&value).expect("JSON values serialise")
-    }
-
-    pub(super) fn validate(&self) -> Result<(), GraphError> {
-        let bad = |key: &str, problem: String| Err(GraphError::BadConfig { key: key.to_owned(), problem });
-        let extents = [
-            ("vocab_size", self.vocab_size),
-            ("n_positions", self.n_positions),
-            ("n_embd", self.n_embd),
-            ("n_layer", self.n_layer),
-            ("n_head", self.n_head),
-            ("n_inner", self.inner()),
-        ];
-        for (key, extent) in extents {
-            if extent == 0 || extent > LARGEST_EXTENT {
-                return bad(key, format!("is {extent}; it must lie between 1 and {LARGEST_EXTENT}"));
-            }
-        }
-        if self.n_layer > 1_000 {
-            return bad("n_layer", format!("is {}; more than 1,000 layers are not supported", self.n_layer));
-        }
-        if !self.n_embd.is_multiple_of(self.n_head) {
-            return bad("n_head", format!("is {}, which does not divide n_embd = {}", self.n_head, self.n_embd));
-        }
-        for (key, rate) in
-            [("attn_pdrop", self.attn_pdrop), ("embd_pdrop", self.embd_pdrop), ("resid_pdrop", self.resid_pdrop)]
-        {
-            if !(0.0..1.0).contains(&rate) {
-                return bad(key, format!("is {rate}; a rate from 0 to below 1 is needed"));
-            }
-        }
-        for (key, value) in
-            [("layer_norm_epsilon", self.layer_norm_epsilon), ("initializer_range", self.initializer_range)]
-        {
-            if !(value.is_finite() && value > 0.0) {
-                return bad(key, format!("is {value}; a number above zero is needed"));
-            }
-        }
-        Ok(())
     }
 
     fn inner(&self) -> usize {
@@ -171,11 +121,146 @@ impl Gpt2Config {
     }
 
     /// The widest row of any activation.
-    pub(super) fn widest(&self) -> u128 {
+    fn widest(&self) -> u128 {
         (3 * self.n_embd).max(self.inner()) as u128
     }
 
-    pub(super) fn declare(&self, graph: &mut Graph) -> Parameters {
+    /// Weight, and bias if there are any.
+    fn declare_norm(&self, graph: &mut Graph, name: &str) -> Vec<TensorId> {
+        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[self.n_embd], Init::Ones, false)];
+        if self.bias {
+            ids.push(graph.parameter(format!("{name}.bias"), &[self.n_embd], Init::Zeros, false));
+        }
+        ids
+    }
+
+    /// Weight (in, out), and bias if there are any.
+    fn declare_linear(&self, graph: &mut Graph, name: &str, from: usize, to: usize, std: f32) -> Vec<TensorId> {
+        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[from, to], Init::Normal(std), true)];
+        if self.bias {
+            ids.push(graph.parameter(format!("{name}.bias"), &[to], Init::Zeros, false));
+        }
+        ids
+    }
+
+    /// qkv: (B, T, 3C) -> what each token's attention gives (B, T, C).
+    fn attend(
+        &self,
+        builder: &mut ProgramBuilder,
+        qkv: TensorId,
+        inputs: &Inputs,
+        cache: Option<[TensorId; 2]>,
+        dropouts: &mut Dropouts,
+    ) -> Result<TensorId, GraphError> {
+        let (heads, scale) = (self.n_head, 1.0 / ((self.n_embd / self.n_head) as f32).sqrt());
+        let dropout = dropouts.key(self.attn_pdrop);
+        if let Some([keys, values]) = cache {
+            let capacity = builder.graph[keys].ty.shape[0];
+            let op = CachedAttention { heads, kv_heads: heads, packed: true, scale, bias: None, capacity };
+            return Ok(builder.push_into(op, &[qkv], &[None, Some(keys), Some(values)])?[0]);
+        }
+        let op = Attention {
+            heads,
+            kv_heads: heads,
+            packed: true,
+            causal: true,
+            scale,
+            bias: None,
+            segmented: inputs.segments.is_some(),
+            dropout,
+            rows: ATTENTION_ROWS,
+        };
+        let segments = inputs.segments.map_or(vec![], |segments| vec![segments, segments]);
+        Ok(builder.push(op, &[&[qkv], segments.as_slice()].concat())?[0])
+    }
+
+    fn norm(&self, builder: &mut ProgramBuilder, x: TensorId, parameters: &[TensorId]) -> Result<TensorId, GraphError> {
+        let op = LayerNorm { eps: self.layer_norm_epsilon, bias: self.bias };
+        Ok(builder.push(op, &[&[x], parameters].concat())?[0])
+    }
+
+    fn linear(
+        &self,
+        builder: &mut ProgramBuilder,
+        x: TensorId,
+        parameters: &[TensorId],
+    ) -> Result<TensorId, GraphError> {
+        builder.apply(Linear { layout: WeightLayout::InOut, bias: self.bias }, &[&[x], parameters].concat())
+    }
+}
+
+impl Family for Gpt2Config {
+    type Parameters = Parameters;
+
+    fn to_json(&self) -> String {
+        let more = json!({
+            "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new",
+            "tie_word_embeddings": true, "n_ctx": self.n_positions, "torch_dtype": "float32",
+        });
+        super::keys::to_json(self, &more)
+    }
+
+    fn validate(&self) -> Result<(), GraphError> {
+        check_extents(&[
+            ("vocab_size", self.vocab_size),
+            ("n_positions", self.n_positions),
+            ("n_embd", self.n_embd),
+            ("n_head", self.n_head),
+            ("n_inner", self.inner()),
+        ])?;
+        check_layers("n_layer", self.n_layer)?;
+        if !self.n_embd.is_multiple_of(self.n_head) {
+            return Err(bad("n_head", format!("is {}, which does not divide n_embd = {}", self.n_head, self.n_embd)));
+        }
+        check_rates(&[
+            ("attn_pdrop", self.attn_pdrop),
+            ("embd_pdrop", self.embd_pdrop),
+            ("resid_pdrop", self.resid_pdrop),
+        ])?;
+        check_positive(&[
+            ("layer_norm_epsilon", self.layer_norm_epsilon),
+            ("initializer_range", self.initializer_range),
+        ])
+    }
+
+    fn blocks(&self) -> usize {
+        self.n_layer
+    }
+
+    fn max_positions(&self) -> usize {
+        self.n_positions
+    }
+
+    fn set_max_positions(&mut self, positions: usize) {
+        self.n_positions = positions;
+    }
+
+    fn has_position_table(&self) -> bool {
+        true
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn set_vocab_size(&mut self, vocab_size: usize) {
+        self.vocab_size = vocab_size;
+    }
+
+    fn set_dropout(&mut self, rate: f32) {
+        (self.attn_pdrop, self.embd_pdrop, self.resid_pdrop) = (rate, rate, rate);
+    }
+
+    fn elements_per_token(&self) -> u128 {
+        self.widest() * self.n_layer as u128
+    }
+
+    fn parameter_bound(&self) -> u128 {
+        let (c, tables) = (self.n_embd as u128, (self.vocab_size + self.n_positions) as u128);
+        c * (tables + 5 * self.widest() * self.n_layer as u128)
+    }
+
+    fn declare(&self, graph: &mut Graph) -> Parameters {
         let (c, std) = (self.n_embd, self.initializer_range);
         // Projections onto the residual stream start smaller, so that its variance does not grow with depth.
         let residual_std = std / (2.0 * self.n_layer as f32).sqrt();
@@ -197,112 +282,53 @@ impl Gpt2Config {
         Parameters { token_table, position_table, blocks, last_norm: self.declare_norm(graph, &name("ln_f")) }
     }
 
-    /// Weight, and bias if there are any.
-    fn declare_norm(&self, graph: &mut Graph, name: &str) -> Vec<TensorId> {
-        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[self.n_embd], Init::Ones, false)];
-        if self.bias {
-            ids.push(graph.parameter(format!("{name}.bias"), &[self.n_embd], Init::Zeros, false));
-        }
-        ids
+    fn head(parameters: &Parameters) -> TensorId {
+        parameters.token_table
     }
 
-    /// Weight (in, out), and bias if there are any.
-    fn declare_linear(&self, graph: &mut Graph, name: &str, from: usize, to: usize, std: f32) -> Vec<TensorId> {
-        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[from, to], Init::Normal(std), true)];
-        if self.bias {
-            ids.push(graph.parameter(format!("{name}.bias"), &[to], Init::Zeros, false));
-        }
-        ids
-    }
-
-    pub(super) fn forward(
+    fn forward(
         &self,
         builder: &mut ProgramBuilder,
         parameters: &Parameters,
-        tokens: TensorId,
+        inputs: &Inputs,
         mode: Mode,
-        caches: &[[TensorId; 2]],
+        caches: &Caches,
     ) -> Result<TensorId, GraphError> {
-        let mut sites = 0..;
-        let scale = 1.0 / ((self.n_embd / self.n_head) as f32).sqrt();
-        let mut site = || sites.next().expect("an endless range");
+        let mut dropouts = Dropouts::new(mode);
         builder.scope("embedding", None);
-        let x = builder.apply(Embedding, &[tokens, parameters.token_table])?;
-        let x = builder.apply(Positions { offset: mode == Mode::Cached }, &[x, parameters.position_table])?;
-        let mut x = dropout(builder, x, self.embd_pdrop, site(), mode)?;
+        let x = builder.apply(Embedding, &[inputs.tokens, parameters.token_table])?;
+        let x = match inputs.positions {
+            None => builder.apply(Positions { offset: mode == Mode::Cached }, &[x, parameters.position_table])?,
+            Some(positions) => {
+                let placed = builder.apply(Embedding, &[positions, parameters.position_table])?;
+                builder.apply(Add, &[x, placed])?
+            }
+        };
+        let mut x = dropouts.apply(builder, x, self.embd_pdrop)?;
         for (layer, block) in parameters.blocks.iter().enumerate() {
             let number = u32::try_from(layer).ok();
             builder.scope(format!("h{layer}/attention"), number);
             let normed = self.norm(builder, x, &block.norm1)?;
             let qkv = self.linear(builder, normed, &block.qkv)?;
-            let site_of_attention = site();
-            let y = match mode {
-                Mode::Cached => {
-                    let [keys, values] = caches[layer];
-                    let capacity = builder.graph[keys].ty.shape[0];
-                    let (heads, bias) = (self.n_head, None);
-                    let op = CachedAttention { heads, kv_heads: heads, packed: true, scale, bias, capacity };
-                    builder.push_into(op, &[qkv], &[None, Some(keys), Some(values)])?[0]
-                }
-                Mode::Train | Mode::Evaluate => {
-                    let rate = self.attn_pdrop;
-                    let dropout =
-                        (mode == Mode::Train && rate > 0.0).then_some(DropoutKey { rate, site: site_of_attention });
-                    let op = Attention {
-                        heads: self.n_head,
-                        kv_heads: self.n_head,
-                        packed: true,
-                        causal: true,
-                        scale,
-                        bias: None,
-                        segmented: false,
-                        dropout,
-                        rows: ATTENTION_ROWS,
-                    };
-                    builder.push(op, &[qkv])?[0]
-                }
-            };
+            let y = self.attend(builder, qkv, inputs, caches.own.get(layer).copied(), &mut dropouts)?;
             let y = self.linear(builder, y, &block.attention_out)?;
-            let y = dropout(builder, y, self.resid_pdrop, site(), mode)?;
+            let y = dropouts.apply(builder, y, self.resid_pdrop)?;
             x = builder.apply(Add, &[x, y])?;
             builder.scope(format!("h{layer}/mlp"), number);
             let normed = self.norm(builder, x, &block.norm2)?;
             let up = self.linear(builder, normed, &block.up)?;
             let activated = builder.apply(Gelu, &[up])?;
             let y = self.linear(builder, activated, &block.down)?;
-            let y = dropout(builder, y, self.resid_pdrop, site(), mode)?;
+            let y = dropouts.apply(builder, y, self.resid_pdrop)?;
             x = builder.apply(Add, &[x, y])?;
         }
         builder.scope("head", None);
         self.norm(builder, x, &parameters.last_norm)
     }
 
-    fn norm(&self, builder: &mut ProgramBuilder, x: TensorId, parameters: &[TensorId]) -> Result<TensorId, GraphError> {
-        let op = LayerNorm { eps: self.layer_norm_epsilon, bias: self.bias };
-        Ok(builder.push(op, &[&[x], parameters].concat())?[0])
-    }
-
-    fn linear(
-        &self,
-        builder: &mut ProgramBuilder,
-        x: TensorId,
-        parameters: &[TensorId],
-    ) -> Result<TensorId, GraphError> {
-        builder.apply(Linear { layout: WeightLayout::InOut, bias: self.bias }, &[&[x], parameters].concat())
-    }
-}
-
-fn dropout(
-    builder: &mut ProgramBuilder,
-    x: TensorId,
-    rate: f32,
-    site: u32,
-    mode: Mode,
-) -> Result<TensorId, GraphError> {
-    if mode == Mode::Train && rate > 0.0 {
-        builder.apply(Dropout { key: DropoutKey { rate, site } }, &[x])
-    } else {
-        Ok(x)
+    fn cache_shapes(&self, positions: usize, _source: usize) -> CacheShapes {
+        let shape = vec![positions, self.n_embd];
+        CacheShapes { own: vec![[shape.clone(), shape]; self.n_layer], source: vec![] }
     }
 }
 
@@ -323,10 +349,4 @@ struct Block {
     norm2: Vec<TensorId>,
     up: Vec<TensorId>,
     down: Vec<TensorId>,
-}
-
-impl Parameters {
-    pub(super) fn head(&self) -> TensorId {
-        self.token_table
-    }
 }

@@ -1,52 +1,232 @@
 //! The model families. One file each: its configuration, its parameters and its forward pass, written once for
 //! training, evaluation and sampling. Presets are data.
 //!
-//! To add a family: its file, and an arm in [`ModelConfig`].
+//! To add a family: its file with a [`Family`], and its line in `families!` below.
 
 mod gpt2;
+mod keys;
+mod llama;
+mod parts;
+mod t5;
 
 pub use gpt2::Gpt2Config;
+pub use llama::{LlamaConfig, Variant};
+pub use t5::{FeedForward, T5Config};
 
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
-use serde::{Deserialize, Serialize};
 
 /// What the forward pass is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// With dropout.
-    Train,
+    /// With dropout; each draw drops others.
+    Train {
+        /// Number of the draw.
+        draw: u32,
+    },
     /// Without dropout.
     Evaluate,
     /// A few tokens after earlier ones, whose keys and values are kept.
     Cached,
 }
 
-/// A model of any family.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "model_type", rename_all = "snake_case")]
-pub enum ModelConfig {
-    /// GPT-2 and what is built like it.
-    Gpt2(Gpt2Config),
+/// What a forward pass reads beside the parameters; all integers.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs {
+    /// Token ids: (B, T); the source's, (B, S), where there is a decoder.
+    pub tokens: TensorId,
+    /// Positions of the tokens (B, T), where they don't count from the row's first: rows of several documents.
+    pub positions: Option<TensorId>,
+    /// Segments of the tokens: a token attends to its own segment only. Sources have 1 for tokens and 0 for padding.
+    pub segments: Option<TensorId>,
+    /// Token ids (B, T) of the decoder, and the segments of the source that they attend to.
+    pub decoder: Option<[TensorId; 2]>,
 }
 
-/// A model's parameters in a graph, as its forward pass needs them.
-#[derive(Debug, Clone)]
-pub enum Declared {
-    /// GPT-2's.
-    Gpt2(gpt2::Parameters),
+/// Keys and values that sampling keeps, a pair for each block that attends.
+#[derive(Debug, Clone, Default)]
+pub struct Caches {
+    /// Of the tokens written so far: (P, K·D) each.
+    pub own: Vec<[TensorId; 2]>,
+    /// Of the source: (1, S, K·D) each.
+    pub source: Vec<[TensorId; 2]>,
+}
+
+/// The shapes of [`Caches`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheShapes {
+    /// Of the tokens written so far.
+    pub own: Vec<[Vec<usize>; 2]>,
+    /// Of the source.
+    pub source: Vec<[Vec<usize>; 2]>,
+}
+
+/// What every family is asked.
+trait Family {
+    /// The parameters in a graph, as the forward pass needs them.
+    type Parameters;
+
+    /// The config.json that `transformers` reads.
+    fn to_json(&self) -> String;
+
+    /// Errors: `BadConfig` naming the key whose value is impossible.
+    fn validate(&self) -> Result<(), GraphError>;
+
+    /// Number of blocks (layers), of an encoder and a decoder together.
+    fn blocks(&self) -> usize;
+
+    /// The longest sequence that the model has positions for.
+    fn max_positions(&self) -> usize;
+
+    /// Changes the number of positions; for models that start from scratch.
+    fn set_max_positions(&mut self, positions: usize);
+
+    /// Whether positions have parameters, so that tokens must be told theirs.
+    fn has_position_table(&self) -> bool {
+        false
+    }
+
+    /// Number of token ids.
+    fn vocab_size(&self) -> usize;
+
+    /// Changes the vocabulary; for models that start from scratch.
+    fn set_vocab_size(&mut self, vocab_size: usize);
+
+    /// Sets every dropout rate of the model. Rates must lie in [0, 1).
+    fn set_dropout(&mut self, rate: f32);
+
+    /// The id that a decoder begins with; none if the family has no decoder beside an encoder.
+    fn decoder_start(&self) -> Option<u32> {
+        None
+    }
+
+    /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
+    /// that can't be counted, and for nothing else.
+    fn elements_per_token(&self) -> u128;
+
+    /// At least as many parameters as there are; for refusing sizes that can't be counted and for ordering models.
+    fn parameter_bound(&self) -> u128;
+
+    /// Declares the parameters.
+    fn declare(&self, graph: &mut Graph) -> Self::Parameters;
+
+    /// The head's weight (V, C).
+    fn head(parameters: &Self::Parameters) -> TensorId;
+
+    /// Appends the forward pass, up to what the head multiplies: (B, T, C). The caches are empty but in
+    /// [`Mode::Cached`].
+    fn forward(
+        &self,
+        builder: &mut ProgramBuilder,
+        parameters: &Self::Parameters,
+        inputs: &Inputs,
+        mode: Mode,
+        caches: &Caches,
+    ) -> Result<TensorId, GraphError>;
+
+    /// Appends the encoder, which fills the caches of the source. Only where there is a decoder.
+    fn cache_source(
+        &self,
+        _builder: &mut ProgramBuilder,
+        _parameters: &Self::Parameters,
+        _inputs: &Inputs,
+        _caches: &Caches,
+    ) -> Result<(), GraphError> {
+        Ok(())
+    }
+
+    /// Shapes of the caches for `positions` tokens, and `source` tokens of a source.
+    fn cache_shapes(&self, positions: usize, source: usize) -> CacheShapes;
+}
+
+macro_rules! families {
+    ($($name:ident($config:ty, $module:ident): $doc:literal, [$($model_type:literal),+]);+ $(;)?) => {
+        /// A model of any family.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum ModelConfig {
+            $(#[doc = $doc] $name($config)),+
+        }
+
+        /// A model's parameters in a graph, as its forward pass needs them.
+        #[derive(Debug, Clone)]
+        pub enum Declared {
+            $(#[doc = $doc] $name($module::Parameters)),+
+        }
+
+        /// Does the same with the configuration of any family.
+        macro_rules! with_config {
+            ($model:expr, $it:ident => $value:expr) => {
+                match $model {
+                    $(ModelConfig::$name($it) => $value),+
+                }
+            };
+        }
+
+        /// Does the same with the configuration and the parameters of any family.
+        macro_rules! with_declared {
+            ($model:expr, $declared:expr, ($it:ident, $parameters:ident) => $value:expr) => {
+                match ($model, $declared) {
+                    $((ModelConfig::$name($it), Declared::$name($parameters)) => $value,)+
+                    (model, _) => panic!("parameters of another family than {model:?}"),
+                }
+            };
+        }
+
+        impl ModelConfig {
+            /// Names of all presets, family by family, the smaller first.
+            pub fn preset_names() -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $(names.extend(<$config>::preset_names());)+
+                names
+            }
+
+            fn find_preset(name: &str) -> Option<Self> {
+                $(if let Some(config) = <$config>::preset(name) {
+                    return Some(Self::$name(config));
+                })+
+                None
+            }
+
+            /// The `model_type`s that are read.
+            const MODEL_TYPES: &[&str] = &[$($($model_type),+),+];
+
+            fn of_type(model_type: &str, value: serde_json::Value) -> Option<Result<Self, GraphError>> {
+                match model_type {
+                    $($($model_type)|+ => Some(<$config>::from_value(value).map(Self::$name)),)+
+                    _ => None,
+                }
+            }
+
+            /// Declares the parameters.
+            pub fn declare(&self, graph: &mut Graph) -> Declared {
+                match self {
+                    $(Self::$name(config) => Declared::$name(config.declare(graph))),+
+                }
+            }
+        }
+
+        impl Declared {
+            /// The head's weight (V, C).
+            pub fn head(&self) -> TensorId {
+                match self {
+                    $(Self::$name(parameters) => <$config>::head(parameters)),+
+                }
+            }
+        }
+    };
+}
+
+families! {
+    Gpt2(Gpt2Config, gpt2): "GPT-2 and what is built like it.", ["gpt2"];
+    Llama(LlamaConfig, llama): "Llama, Mistral, Qwen2.", ["llama", "mistral", "qwen2"];
+    T5(T5Config, t5): "T5, v1.1 and FLAN too.", ["t5"];
 }
 
 impl ModelConfig {
-    /// Names of all presets.
-    pub fn preset_names() -> Vec<&'static str> {
-        gpt2::PRESETS.iter().map(|p| p.name).collect()
-    }
-
     /// The preset of this name; hyphens and underscores are the same. Errors: `UnknownModel` with a suggestion.
     pub fn preset(name: &str) -> Result<Self, GraphError> {
         let wanted = name.to_ascii_lowercase().replace('_', "-");
-        if let Some(preset) = gpt2::PRESETS.iter().find(|p| p.name == wanted) {
-            return Ok(Self::Gpt2(preset.config()));
+        if let Some(config) = Self::find_preset(&wanted) {
+            return Ok(config);
         }
         let near = Self::preset_names()
             .into_iter()
@@ -59,111 +239,103 @@ impl ModelConfig {
     /// Reads a Hugging Face config.json. Keys that change nothing here are passed over; a key that asks for what we
     /// lack is refused by name. Errors: `BadConfig`.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
-        let bad = |key: &str, problem: String| GraphError::BadConfig { key: key.to_owned(), problem };
         let value: serde_json::Value =
-            serde_json::from_str(text).map_err(|e| bad("(file)", format!("is not valid JSON: {e}")))?;
-        match value.get("model_type").and_then(|v| v.as_str()) {
-            Some("gpt2") => {}
-            Some(other) => return Err(bad("model_type", format!("is `{other}`; known here: gpt2"))),
-            None => return Err(bad("model_type", "is missing; known here: gpt2".to_owned())),
-        }
-        let config = Gpt2Config::from_value(value)?;
-        Ok(Self::Gpt2(config))
+            serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
+        let known = Self::MODEL_TYPES.join(", ");
+        let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
+            return Err(keys::bad("model_type", format!("is missing; known here: {known}")));
+        };
+        Self::of_type(&model_type, value)
+            .unwrap_or_else(|| Err(keys::bad("model_type", format!("is `{model_type}`; known here: {known}"))))
     }
 
     /// The config.json that `transformers` reads.
     pub fn to_json(&self) -> String {
-        let Self::Gpt2(config) = self;
-        config.to_json()
+        with_config!(self, config => config.to_json())
     }
 
     /// Errors: `BadConfig` naming the key whose value is impossible.
     pub fn validate(&self) -> Result<(), GraphError> {
-        let Self::Gpt2(config) = self;
-        config.validate()
+        with_config!(self, config => config.validate())
     }
 
-    /// Number of blocks (layers).
+    /// Number of blocks (layers), of an encoder and a decoder together.
     pub fn blocks(&self) -> usize {
-        let Self::Gpt2(config) = self;
-        config.n_layer
+        with_config!(self, config => config.blocks())
     }
 
     /// The longest sequence that the model has positions for.
     pub fn max_positions(&self) -> usize {
-        let Self::Gpt2(config) = self;
-        config.n_positions
+        with_config!(self, config => config.max_positions())
     }
 
     /// Changes the number of positions; for models that start from scratch.
     pub fn set_max_positions(&mut self, positions: usize) {
-        let Self::Gpt2(config) = self;
-        config.n_positions = positions;
+        with_config!(self, config => config.set_max_positions(positions));
+    }
+
+    /// Whether positions have parameters, so that tokens must be told theirs.
+    pub fn has_position_table(&self) -> bool {
+        with_config!(self, config => config.has_position_table())
     }
 
     /// Number of token ids.
     pub fn vocab_size(&self) -> usize {
-        let Self::Gpt2(config) = self;
-        config.vocab_size
+        with_config!(self, config => config.vocab_size())
     }
 
     /// Changes the vocabulary; for models that start from scratch.
     pub fn set_vocab_size(&mut self, vocab_size: usize) {
-        let Self::Gpt2(config) = self;
-        config.vocab_size = vocab_size;
+        with_config!(self, config => config.set_vocab_size(vocab_size));
     }
 
     /// Sets every dropout rate of the model. Rates must lie in [0, 1).
     pub fn set_dropout(&mut self, rate: f32) {
-        let Self::Gpt2(config) = self;
-        (config.attn_pdrop, config.embd_pdrop, config.resid_pdrop) = (rate, rate, rate);
+        with_config!(self, config => config.set_dropout(rate));
+    }
+
+    /// The id that a decoder begins with; none if the family has no decoder beside an encoder.
+    pub fn decoder_start(&self) -> Option<u32> {
+        with_config!(self, config => config.decoder_start())
     }
 
     /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
     /// that can't be counted, and for nothing else.
     pub fn elements_per_token(&self) -> u128 {
-        let Self::Gpt2(config) = self;
-        config.widest() * config.n_layer as u128
+        with_config!(self, config => config.elements_per_token())
     }
 
     /// At least as many parameters as there are; for refusing sizes that can't be counted and for ordering models.
     pub fn parameter_bound(&self) -> u128 {
-        let Self::Gpt2(config) = self;
-        let (c, tables) = (config.n_embd as u128, (config.vocab_size + config.n_positions) as u128);
-        c * (tables + 5 * config.widest() * config.n_layer as u128)
+        with_config!(self, config => config.parameter_bound())
     }
 
-    /// Declares the parameters.
-    pub fn declare(&self, graph: &mut Graph) -> Declared {
-        let Self::Gpt2(config) = self;
-        Declared::Gpt2(config.declare(graph))
-    }
-
-    /// Appends the forward pass. tokens: (B, T) integers -> the last hidden states (B, T, C).
-    /// `caches` are the key and value caches of each block, in [`Mode::Cached`].
+    /// Appends the forward pass, up to what the head multiplies: (B, T, C). The caches are empty but in
+    /// [`Mode::Cached`].
     pub fn forward(
         &self,
         builder: &mut ProgramBuilder,
-        parameters: &Declared,
-        tokens: TensorId,
+        declared: &Declared,
+        inputs: &Inputs,
         mode: Mode,
-        caches: &[[TensorId; 2]],
+        caches: &Caches,
     ) -> Result<TensorId, GraphError> {
-        let (Self::Gpt2(config), Declared::Gpt2(parameters)) = (self, parameters);
-        config.forward(builder, parameters, tokens, mode, caches)
+        with_declared!(self, declared, (config, parameters) => config.forward(builder, parameters, inputs, mode, caches))
     }
 
-    /// Shape of each block's key cache, and of its value cache, for `positions` tokens.
-    pub fn cache_shapes(&self, positions: usize) -> Vec<[Vec<usize>; 2]> {
-        let Self::Gpt2(config) = self;
-        vec![[vec![positions, config.n_embd], vec![positions, config.n_embd]]; config.n_layer]
+    /// Appends the encoder, which fills the caches of the source. Only where there is a decoder.
+    pub fn cache_source(
+        &self,
+        builder: &mut ProgramBuilder,
+        declared: &Declared,
+        inputs: &Inputs,
+        caches: &Caches,
+    ) -> Result<(), GraphError> {
+        with_declared!(self, declared, (config, parameters) => config.cache_source(builder, parameters, inputs, caches))
     }
-}
 
-impl Declared {
-    /// The head's weight (V, C).
-    pub fn head(&self) -> TensorId {
-        let Self::Gpt2(parameters) = self;
-        parameters.head()
+    /// Shapes of the caches for `positions` tokens, and `source` tokens of a source.
+    pub fn cache_shapes(&self, positions: usize, source: usize) -> CacheShapes {
+        with_config!(self, config => config.cache_shapes(positions, source))
     }
 }

@@ -45,7 +45,8 @@ pub fn average(graph: &mut Graph, wanted: Average) {
             program.nodes.extend(follows);
         }
     }
-    if let Some(evaluate) = graph.program("evaluate").cloned() {
+    let evaluations = graph.programs.iter().filter(|p| p.base_name() == "evaluate").cloned().collect::<Vec<_>>();
+    for evaluate in evaluations {
         let program = evaluate_averages(graph, evaluate, &averages);
         graph.programs.push(program);
     }
@@ -82,8 +83,8 @@ fn evaluate_averages(graph: &mut Graph, evaluate: Program, averages: &HashMap<Te
         nodes.push(node);
     }
     let mut ports = evaluate.ports;
-    for port in [&mut ports.tokens, &mut ports.targets, &mut ports.loss].into_iter().flatten() {
+    for port in ports.each_mut() {
         *port = copy(graph, *port);
     }
-    Program { name: EVALUATE_AVERAGE.to_owned(), nodes, ports }
+    Program { name: evaluate.name.replacen("evaluate", EVALUATE_AVERAGE, 1), nodes, ports }
 }

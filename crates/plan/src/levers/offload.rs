@@ -8,7 +8,7 @@
 //! ```
 
 use graph::ops::Transfer;
-use graph::{Graph, Node, Op, Role, Space, Storage, TensorId};
+use graph::{Graph, Node, Op, Role, Space, Storage, TensorId, Training};
 use std::collections::HashMap;
 
 /// Moves the optimizer of the first parameters, so many that they hold at least `fraction` of all elements, to the
@@ -31,7 +31,8 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
             masters.insert(weight, master);
             master
         });
-        for id in [training.gradient, master].into_iter().chain(training.state.iter().copied()) {
+        let gradients = gradients_of(graph, weight, &training);
+        for id in gradients.into_iter().chain([master]).chain(training.state.iter().copied()) {
             graph[id].space = Space::Host;
         }
         graph.parameters[index].training = Some(training);
@@ -43,6 +44,14 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
         }
         program.nodes = nodes;
     }
+}
+
+/// A parameter's gradient, and those that stand for it in programs of their own.
+fn gradients_of(graph: &Graph, weight: TensorId, training: &Training) -> Vec<TensorId> {
+    let written = [Some(weight), training.master];
+    let updates = graph.programs.iter().flat_map(|p| &p.nodes).filter(|n| matches!(n.op, Op::AdamW(_)));
+    let of_it = updates.filter(|n| written.contains(&n.outputs.first().copied())).map(|n| n.inputs[0]);
+    of_it.chain([training.gradient]).collect()
 }
 
 /// The optimizer's nodes work on the master, and the weights follow it.

@@ -10,7 +10,7 @@
 use super::{Excluded, Precision};
 use graph::ops::{GradClip, GradNorm};
 use graph::{Graph, Node, Op, Role, Storage, TensorId, TensorType};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.
 pub fn update_in_backward_excluded(graph: &Graph, precision: Precision) -> Option<Excluded> {
@@ -42,21 +42,59 @@ pub fn join_update(graph: &mut Graph) {
     if accumulates(graph) {
         return;
     }
+    let mut gradients = HashSet::new();
     for parameter in graph.parameters.clone() {
         if let Some(training) = parameter.training {
             graph[training.gradient].storage = Storage::Transient;
+            gradients.insert(training.gradient);
         }
     }
-    let (step, update) = (position(graph, "micro_step"), position(graph, "update"));
-    let nodes = std::mem::take(&mut graph.programs[update].nodes);
-    graph.programs[step].nodes.extend(nodes);
+    let update = position(graph, "update");
+    let update = std::mem::take(&mut graph.programs[update].nodes);
+    for (number, step) in micro_steps(graph).into_iter().enumerate() {
+        let mut nodes = std::mem::take(&mut graph.programs[step].nodes);
+        let joined = nodes.len();
+        nodes.extend(update.iter().cloned());
+        if number > 0 {
+            separate(graph, &mut nodes, joined, &gradients);
+        }
+        graph.programs[step].nodes = nodes;
+    }
+}
+
+/// The micro-steps for sequences of all lengths.
+fn micro_steps(graph: &Graph) -> Vec<usize> {
+    let programs = graph.programs.iter().enumerate();
+    programs.filter(|(_, p)| p.base_name() == "micro_step").map(|(index, _)| index).collect()
+}
+
+/// Gives a program transients of its own in place of the gradients and of those of the update, which begins at node
+/// `joined`: a transient tensor belongs to one program.
+fn separate(graph: &mut Graph, nodes: &mut [Node], joined: usize, gradients: &HashSet<TensorId>) {
+    let mut copies = HashMap::new();
+    for (index, node) in nodes.iter_mut().enumerate() {
+        for id in node.inputs.iter_mut().chain(&mut node.outputs) {
+            let shared = gradients.contains(id) || index >= joined && graph[*id].storage == Storage::Transient;
+            if shared {
+                *id = *copies.entry(*id).or_insert_with(|| {
+                    let tensor = graph[*id].clone();
+                    graph.tensor(tensor.name, tensor.ty, tensor.role, tensor.storage)
+                });
+            }
+        }
+    }
 }
 
 /// Moves each parameter's update, in a graph whose update is joined, behind the last node that writes its gradient or
 /// reads its weight. Panics if it is excluded.
 pub fn update_in_backward(graph: &mut Graph) {
-    let step = position(graph, "micro_step");
-    let nodes = std::mem::take(&mut graph.programs[step].nodes);
+    for step in micro_steps(graph) {
+        let nodes = std::mem::take(&mut graph.programs[step].nodes);
+        graph.programs[step].nodes = with_updates_early(graph, nodes);
+    }
+}
+
+fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
     let first_of_update = nodes.iter().position(|n| matches!(n.op, Op::GradNorm(_))).expect("an update has a norm");
     let mut groups = nodes.into_iter().map(|node| vec![node]).collect::<Vec<_>>();
     let of_update = groups.split_off(first_of_update).into_iter().flatten().collect::<Vec<_>>();
@@ -67,11 +105,14 @@ pub fn update_in_backward(graph: &mut Graph) {
             last_touch.insert(id, index);
         }
     }
+    let updates = of_update.iter().filter(|n| matches!(n.op, Op::AdamW(_)));
+    let gradients = updates.map(|n| (n.outputs[0], n.inputs[0])).collect::<HashMap<_, _>>();
     let mut owners = HashMap::new();
     let mut norms = HashMap::new();
     for parameter in graph.parameters.clone() {
         let Some(training) = &parameter.training else { continue };
-        let (weight, gradient) = (parameter.tensor, training.gradient);
+        let weight = parameter.tensor;
+        let gradient = gradients[&training.master.filter(|m| gradients.contains_key(m)).unwrap_or(weight)];
         let place = last_touch[&weight].max(last_touch[&gradient]);
         let name = |what: &str| format!("{}.{what}", graph[gradient].name);
         let (norm_name, factor_name) = (name("norm"), name("factor"));
@@ -111,5 +152,5 @@ pub fn update_in_backward(graph: &mut Graph) {
             }
         }
     }
-    graph.programs[step].nodes = groups.into_iter().flatten().chain(rest).collect();
+    groups.into_iter().flatten().chain(rest).collect()
 }

@@ -77,11 +77,21 @@ pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
 }
 
 impl BenchArgs {
-    fn bench(&self, threads: usize) -> Result<u8, Failure> {
-        let budget = self.budget.budget()?;
-        let mut chosen = model::open(&self.model)?;
-        chosen.fit(None, self.seq_len);
-        let ModelConfig::Gpt2(config) = &mut chosen.config;
+    /// A model of one's own sizes. Errors: the family has no such sizes.
+    fn resize(&self, model: &mut ModelConfig) -> Result<(), Failure> {
+        let sizes = [self.layers, self.hidden, self.heads];
+        if let Some(vocab_size) = self.vocab_size {
+            model.set_vocab_size(vocab_size);
+        }
+        let ModelConfig::Gpt2(config) = model else {
+            let asked = sizes.iter().any(Option::is_some) || self.bias.is_some();
+            let message = "`--layers`, `--hidden`, `--heads` and `--bias` are for GPT-2 only";
+            return if asked {
+                Err(Failure::bad_input(message).hint("other families' sizes come from a config.json: `--model FILE`"))
+            } else {
+                Ok(())
+            };
+        };
         if self.layers.or(self.hidden).is_some() {
             // A model of one's own sizes has no published number of positions.
             config.n_positions = self.seq_len;
@@ -89,23 +99,26 @@ impl BenchArgs {
         config.n_layer = self.layers.unwrap_or(config.n_layer);
         config.n_embd = self.hidden.unwrap_or(config.n_embd);
         config.n_head = self.heads.unwrap_or(config.n_head);
-        config.vocab_size = self.vocab_size.unwrap_or(config.vocab_size);
         config.bias = self.bias.unwrap_or(config.bias);
+        Ok(())
+    }
+
+    fn bench(&self, threads: usize) -> Result<u8, Failure> {
+        let budget = self.budget.budget()?;
+        let mut chosen = model::open(&self.model)?;
+        chosen.fit(None, self.seq_len);
+        self.resize(&mut chosen.config)?;
         chosen.config.set_dropout(self.dropout);
         let request = Request {
-            model: chosen.config.clone(),
             // The peer that we are compared with does not clip.
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch: self.global_batch.or(self.micro_batch.given()).unwrap_or(4),
             micro_batch: self.micro_batch.given(),
             seq_len: self.seq_len,
             budget: budget.bytes,
-            target: Target { device: DeviceKind::Cpu, threads },
-            machine: known(threads, None)?.0,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(Precision::Fp32),
-            evaluates: false,
-            sample_prefill: None,
+            ..Request::new(chosen.config.clone(), Target { device: DeviceKind::Cpu, threads }, known(threads, None)?.0)
         };
         let found = match search(&request).map_err(|e| {
             Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")

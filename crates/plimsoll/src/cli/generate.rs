@@ -14,7 +14,7 @@ use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
 use exec::CpuDevice;
-use graph::{DeviceKind, Target};
+use graph::{DeviceKind, SampleShape, Target};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,9 @@ impl GenerateArgs {
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let target = Target { device: DeviceKind::Cpu, threads };
         let budget = self.budget.budget()?.bytes;
-        let (graph, plan) = plan_sampling(&chosen.config, PREFILL, &target, budget)?;
+        let capacity = chosen.config.max_positions();
+        let shape = SampleShape { prefill: PREFILL, capacity, source: capacity };
+        let (graph, plan) = plan_sampling(&chosen.config, &shape, &target, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());

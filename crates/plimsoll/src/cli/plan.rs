@@ -246,7 +246,6 @@ impl PlanArgs {
         }
         let default_batch = if chosen.name == "nano" { 32 } else { 4 };
         let mut request = Request {
-            model: chosen.config.clone(),
             optimizer: Optimizer {
                 grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
                 ..Optimizer::default()
@@ -255,12 +254,11 @@ impl PlanArgs {
             micro_batch: self.micro_batch.given(),
             seq_len,
             budget: device.budget.bytes,
-            target: device.target,
-            machine: device.machine.clone(),
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(device.precision),
             evaluates: true,
             sample_prefill: Some(PREFILL),
+            ..Request::new(chosen.config.clone(), device.target, device.machine.clone())
         };
         let mut answers = Vec::new();
         if let Some(workers) = self.workers {

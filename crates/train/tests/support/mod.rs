@@ -97,6 +97,7 @@ impl Default for Setup {
             head_chunk: 64,
             evaluates: true,
             sample_prefill: Some(8),
+            ..TrainShape::default()
         };
         Self {
             model: tiny_model(),

@@ -190,24 +190,23 @@ impl TrainArgs {
             (None, None, None) => self.default_global_batch(chosen),
         };
         Ok(Request {
-            model: chosen.config.clone(),
             optimizer: Optimizer {
                 beta1: self.beta1,
                 beta2: self.beta2,
                 eps: self.adam_eps as f32,
                 weight_decay: self.weight_decay as f32,
                 grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
+                layer_decay: 1.0,
             },
             global_batch,
             micro_batch,
             seq_len,
             budget: budget.bytes,
-            target: Target { device: DeviceKind::Cpu, threads },
-            machine,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(Precision::Fp32),
             evaluates: true,
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
+            ..Request::new(chosen.config.clone(), Target { device: DeviceKind::Cpu, threads }, machine)
         })
     }
 

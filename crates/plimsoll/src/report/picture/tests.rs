@@ -25,17 +25,15 @@ fn plan_of(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Plan {
     let model = ModelConfig::preset("nano").expect("a preset");
     let request = Request {
         seq_len: model.max_positions(),
-        model,
         optimizer: Optimizer::default(),
         global_batch: 32,
         micro_batch: Some(micro_batch),
         budget,
-        target: Target { device: DeviceKind::Cpu, threads: 2 },
-        machine: Machine::of_rates(Rates::guess(2)),
         host_budget: Bytes::gib(1),
         levers,
         evaluates: true,
         sample_prefill: Some(8),
+        ..Request::new(model, Target { device: DeviceKind::Cpu, threads: 2 }, Machine::of_rates(Rates::guess(2)))
     };
     match search(&request).expect("a sensible request") {
         Ok(found) => found.plan,

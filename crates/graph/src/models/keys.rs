@@ -1,0 +1,88 @@
+//! The keys of a config.json: those that must be there, those that ask for a variant which is not built, and what
+//! values make sense. Every error names its key.
+
+use crate::GraphError;
+use serde_json::Value;
+
+/// Extents above this are refused: with them, products of a few stay far inside 64 bits.
+pub(super) const LARGEST_EXTENT: usize = 1 << 24;
+
+/// More layers than this are refused.
+const MOST_LAYERS: usize = 1_000;
+
+pub(super) fn bad(key: &str, problem: impl Into<String>) -> GraphError {
+    GraphError::BadConfig { key: key.to_owned(), problem: problem.into() }
+}
+
+/// Errors: a key is missing or is not a whole number.
+pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphError> {
+    for key in keys {
+        match value.get(key) {
+            None => return Err(bad(key, "is missing")),
+            Some(found) if found.as_u64().is_none() => {
+                return Err(bad(key, format!("is {found}; a whole number above zero is needed")));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Errors: a key is there with a value that is none of those built. Null stands for the key's absence.
+pub(super) fn refuse_others(value: &Value, built: &[(&str, &[Value])]) -> Result<(), GraphError> {
+    for (key, accepted) in built {
+        if let Some(found) = value.get(key).filter(|found| !found.is_null() && !accepted.contains(found)) {
+            let accepted = accepted.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
+            return Err(bad(key, format!("is {found}; only {accepted} is built")));
+        }
+    }
+    Ok(())
+}
+
+/// Errors: an extent is zero or beyond counting.
+pub(super) fn check_extents(extents: &[(&str, usize)]) -> Result<(), GraphError> {
+    for &(key, extent) in extents {
+        if extent == 0 || extent > LARGEST_EXTENT {
+            return Err(bad(key, format!("is {extent}; it must lie between 1 and {LARGEST_EXTENT}")));
+        }
+    }
+    Ok(())
+}
+
+/// Errors: there are no layers, or too many.
+pub(super) fn check_layers(key: &str, layers: usize) -> Result<(), GraphError> {
+    check_extents(&[(key, layers)])?;
+    if layers > MOST_LAYERS {
+        return Err(bad(key, format!("is {layers}; more than 1,000 layers are not supported")));
+    }
+    Ok(())
+}
+
+/// Errors: a rate is not from 0 to below 1.
+pub(super) fn check_rates(rates: &[(&str, f32)]) -> Result<(), GraphError> {
+    match rates.iter().find(|(_, rate)| !(0.0..1.0).contains(rate)) {
+        Some((key, rate)) => Err(bad(key, format!("is {rate}; a rate from 0 to below 1 is needed"))),
+        None => Ok(()),
+    }
+}
+
+/// Errors: a number is not above zero.
+pub(super) fn check_positive(numbers: &[(&str, f32)]) -> Result<(), GraphError> {
+    match numbers.iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
+        Some((key, x)) => Err(bad(key, format!("is {x}; a number above zero is needed"))),
+        None => Ok(()),
+    }
+}
+
+/// A configuration from its keys. Errors: `BadConfig`.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, GraphError> {
+    serde_json::from_value(value).map_err(|e| bad("(file)", e.to_string()))
+}
+
+/// The text of a config.json: a configuration's own keys and some more.
+pub(super) fn to_json(config: &impl serde::Serialize, more: &Value) -> String {
+    let mut value = serde_json::to_value(config).expect("a configuration is plain data");
+    let map = value.as_object_mut().expect("a struct serialises to an object");
+    map.extend(more.as_object().expect("an object literal").clone());
+    serde_json::to_string_pretty(&value).expect("JSON values serialise")
+}
