@@ -186,14 +186,29 @@ impl From<CheckpointError> for Failure {
             }
             CheckpointError::OtherRun { .. } => failure
                 .hint("give the flags that the run was started with, or start another with `--init` and `--name`"),
+            CheckpointError::OtherFamily { .. } => failure.hint(
+                "`--model` must be of the weights' family; without it, the config.json beside the weights is taken",
+            ),
+            CheckpointError::UnsupportedDtype { .. } => {
+                failure.hint("quantised weights can't be trained; take the model's release in float32 or bfloat16")
+            }
+            CheckpointError::BadIndex { .. } => {
+                failure.hint("fetch the index anew; it lists each tensor's file under `weight_map`")
+            }
+            CheckpointError::ShardOutside { .. } => {
+                failure.hint("put all shards beside the index and name them in it without a path")
+            }
+            CheckpointError::MissingShard { .. } => {
+                failure.hint("fetch it from where the other shards came from, and put it beside them")
+            }
             CheckpointError::MissingTensor { .. }
             | CheckpointError::ForeignTensor { .. }
             | CheckpointError::WrongTensor { .. } => {
                 failure.hint("the weights belong to another model; `--model` must name the config.json beside them")
             }
-            CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                failure.hint("a checkpoint is a folder that holds the weights as `model.safetensors`")
-            }
+            CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => failure.hint(
+                "a checkpoint is a folder with `model.safetensors`, or with shards and `model.safetensors.index.json`",
+            ),
             CheckpointError::Io { .. } => failure,
             CheckpointError::None { .. } => failure.hint("another `--name` starts a new run"),
         }

@@ -31,15 +31,30 @@ pub enum CheckpointError {
         /// The tensor.
         tensor: String,
     },
-    /// A safetensors file has a tensor that the model lacks.
-    #[error("{path} has a tensor `{tensor}` that the model lacks")]
+    /// A safetensors file has tensors that the model lacks.
+    #[error("{path} has a tensor `{tensor}`{} that the model lacks", and_more(*.others))]
     ForeignTensor {
         /// The file.
         path: PathBuf,
-        /// The tensor.
+        /// The first of them.
         tensor: String,
+        /// How many more there are.
+        others: usize,
     },
-    /// A tensor has another shape or dtype than the model's.
+    /// Hardly a name is the model's.
+    #[error(
+        "{path} holds another kind of model: its tensors have names {}, the model's such as `{expected}`",
+        such_as(.found.as_deref())
+    )]
+    OtherFamily {
+        /// The file, or the index of its shards.
+        path: PathBuf,
+        /// The first name in it, if there is any.
+        found: Option<String>,
+        /// The model's first name.
+        expected: String,
+    },
+    /// A tensor has another shape than the model's; in our own files, or another dtype.
     #[error("{path}: `{tensor}` is {found}, the model needs {expected}")]
     WrongTensor {
         /// The file.
@@ -50,6 +65,42 @@ pub enum CheckpointError {
         expected: String,
         /// Shape and dtype found.
         found: String,
+    },
+    /// Weights in a precision that is not read.
+    #[error("{path}: `{tensor}` is {found}; weights are read in F32, F16 and BF16")]
+    UnsupportedDtype {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Shape and dtype found.
+        found: String,
+    },
+    /// An index of shards can't be understood.
+    #[error("{path} is no index of shards: {problem}")]
+    BadIndex {
+        /// The index.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// An index names a file that does not lie beside it.
+    #[error("{path} says that `{tensor}` lies in `{file}`, which is outside its folder")]
+    ShardOutside {
+        /// The index.
+        path: PathBuf,
+        /// The file that it names.
+        file: String,
+        /// A tensor that should be in it.
+        tensor: String,
+    },
+    /// An index names a file that is not there.
+    #[error("{path} is missing, which holds `{}`{}", .tensors[0], and_more(.tensors.len() - 1))]
+    MissingShard {
+        /// The file.
+        path: PathBuf,
+        /// The tensors in it, at least one.
+        tensors: Vec<String>,
     },
     /// The checkpoint belongs to a run with other data or sizes, so that going on would not be the same run.
     #[error("{path} was made with {what} {found}, this run has {expected}")]
@@ -69,4 +120,12 @@ pub enum CheckpointError {
         /// Where it was looked for.
         path: PathBuf,
     },
+}
+
+fn and_more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" and {others} more") }
+}
+
+fn such_as(name: Option<&str>) -> String {
+    name.map_or("of no kind".to_owned(), |name| format!("such as `{name}`"))
 }

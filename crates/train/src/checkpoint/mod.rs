@@ -5,8 +5,10 @@
 //!   step-000200/  model.safetensors  optimizer.safetensors  (average.safetensors)  config.json  state.json
 //! ```
 
+mod archive;
 mod contents;
 mod error;
+mod names;
 mod read;
 mod state;
 mod write;
@@ -18,6 +20,8 @@ pub use write::{Saved, save};
 
 /// Weights, under their family's names.
 pub const MODEL_FILE: &str = "model.safetensors";
+/// Which shard holds which weights, where others split them. We save one file.
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
 /// Moments, under the weights' names and `.exp_avg` or `.exp_avg_sq`.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
 /// Averaged weights, under the weights' names, where a run keeps them.

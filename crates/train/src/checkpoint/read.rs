@@ -1,16 +1,16 @@
 //! Reading checkpoints, our own and others': nothing is believed before it is checked.
 
+use super::archive::Archive;
 use super::contents::contents;
+use super::names::{candidates, is_buffer, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
 use crate::Engine;
 use crate::TrainError;
 use exec::converted;
 use graph::DType;
-use memmap2::Mmap;
-use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A damaged checkpoint that was passed over.
@@ -96,11 +96,12 @@ fn damaged(path: &Path, problem: String) -> CheckpointError {
 pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
     for (file, tensors) in contents(engine) {
         let path = path.join(file);
+        let archive = Archive::file(&path)?;
         match file {
-            MODEL_FILE => fill_weights(engine, &path, false)?,
+            MODEL_FILE => fill_weights(engine, &archive, false)?,
             _ => {
                 let names = tensors.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-                read_tensors(&path, &names, false, |index, view| {
+                hand_out(&archive, &names, false, |index, _, view| {
                     let (name, tensor) = &tensors[index];
                     let (dtype, shape) = (engine.plan()[*tensor].dtype(), engine.plan()[*tensor].ty.shape.clone());
                     if dtype_of(view) != Some(dtype) || view.shape() != shape {
@@ -114,32 +115,36 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Fills the weights from a folder that holds `model.safetensors`, ours or one saved by `transformers`, with or without
-/// the family's prefix in the names; ours must match their checksum. Streams tensor by tensor out of the mapped file;
-/// weights in another precision are converted on the way, one tensor at a time.
+/// Fills the weights from a folder: ours, or one saved by `transformers`. They lie in `model.safetensors` or in shards
+/// beside `model.safetensors.index.json`, under the family's names with or without its prefix; ours must match their
+/// checksum. Streams tensor by tensor out of the mapped files; weights in another precision are converted on the way,
+/// one tensor at a time.
+/// Errors: all of [`CheckpointError`] but `OtherRun` and `None`. Names are matched before the first tensor is copied.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
-    load_weights_from(engine, folder, MODEL_FILE)
+    verify_weights(folder, MODEL_FILE)?;
+    fill_weights(engine, &Archive::file_or_shards(folder, MODEL_FILE)?, true)
 }
 
 /// Like [`load_weights`], from a run's averaged weights.
 pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
-    load_weights_from(engine, folder, AVERAGE_FILE)
-}
-
-fn load_weights_from(engine: &mut Engine, folder: &Path, file: &str) -> Result<(), TrainError> {
-    verify_weights(folder, file)?;
-    fill_weights(engine, &folder.join(file), true)
+    verify_weights(folder, AVERAGE_FILE)?;
+    fill_weights(engine, &Archive::file(&folder.join(AVERAGE_FILE))?, true)
 }
 
 /// Fills parameters and their masters; averages start from the same weights.
-fn fill_weights(engine: &mut Engine, path: &Path, foreign: bool) -> Result<(), TrainError> {
+fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
     let parameters = engine.parameters().to_vec();
     let names = parameters.iter().map(|p| engine.name(p.tensor).to_owned()).collect::<Vec<_>>();
-    read_tensors(path, &names, foreign, |index, view| {
+    hand_out(archive, &names, foreign, |index, stored, view| {
+        let path = archive.file_of(stored);
         let shape = engine.plan()[parameters[index].tensor].ty.shape.clone();
-        let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype) && view.shape() == shape) else {
-            return Err(wrong(path, &names[index], format!("F32 {shape:?}"), view).into());
+        let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype)) else {
+            let (path, tensor) = (path.to_owned(), stored.to_owned());
+            return Err(CheckpointError::UnsupportedDtype { path, tensor, found: describe(view) }.into());
         };
+        if view.shape() != shape {
+            return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
+        }
         engine.fill_parameter(&parameters[index], dtype, view.data())?;
         match parameters[index].training.as_ref().and_then(|t| t.average) {
             Some(average) => engine.write(average, &converted(view.data(), dtype, DType::F32)),
@@ -163,51 +168,71 @@ fn dtype_of(view: &TensorView) -> Option<DType> {
 }
 
 fn wrong(path: &Path, tensor: &str, expected: String, view: &TensorView) -> CheckpointError {
-    let found = format!("{:?} {:?}", view.dtype(), view.shape());
-    CheckpointError::WrongTensor { path: path.to_owned(), tensor: tensor.to_owned(), expected, found }
+    let (path, tensor) = (path.to_owned(), tensor.to_owned());
+    CheckpointError::WrongTensor { path, tensor, expected, found: describe(view) }
 }
 
-/// Hands out the tensors of a file by name, each as a view of the mapped file. If `foreign`, names may lack the prefix
-/// `transformer.`, and tensors that hold no parameters (masks, the tied head) are passed over.
-fn read_tensors(
-    path: &Path,
+fn describe(view: &TensorView) -> String {
+    format!("{:?} {:?}", view.dtype(), view.shape())
+}
+
+/// Hands out the tensors of these names, each as (its place among them, the name it is stored under, its view in the
+/// mapped file). If `foreign`, a name may be one that others use, and what holds no parameters is passed over.
+fn hand_out(
+    archive: &Archive,
     names: &[String],
     foreign: bool,
-    mut take: impl FnMut(usize, &TensorView) -> Result<(), TrainError>,
+    mut take: impl FnMut(usize, &str, &TensorView) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let io = |source| CheckpointError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    // SAFETY: the mapping is only read. Another process that shortens the file meanwhile could end this one, as with
-    // every mapped file; it could not make wrong bytes look right, since lengths were checked against the header.
-    let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
-    let archive = SafeTensors::deserialize(&bytes).map_err(|e| damaged(path, e.to_string()))?;
-    let mut used = HashSet::new();
+    let of_model = names.iter().map(String::as_str).collect::<HashSet<_>>();
+    let stored = |name| match foreign {
+        true => candidates(name, &of_model).find(|candidate| archive.has(candidate)),
+        false => Some(name).filter(|name| archive.has(name)),
+    };
+    let stored_as = of_model.iter().filter_map(|&name| Some((name, stored(name)?))).collect::<HashMap<_, _>>();
+    if foreign && is_other_family(names, &stored_as) {
+        return Err(other_family(archive, names).into());
+    }
+    if let Some(missing) = names.iter().find(|name| !stored_as.contains_key(name.as_str())) {
+        return Err(missing_tensor(archive, missing).into());
+    }
+    let used = stored_as.values().copied().collect::<HashSet<_>>();
+    let is_expected = |name: &str| foreign && (is_buffer(name) || is_duplicate(archive, &stored_as, name));
+    let mut unknown = archive.names().filter(|name| !used.contains(name)).filter(|name| !is_expected(name));
+    if let Some(tensor) = unknown.next() {
+        let (path, tensor) = (archive.file_of(tensor).to_owned(), tensor.to_owned());
+        return Err(CheckpointError::ForeignTensor { path, tensor, others: unknown.count() }.into());
+    }
     for (index, name) in names.iter().enumerate() {
-        let bare = name.strip_prefix("transformer.").filter(|_| foreign);
-        let found = archive.tensor(name).map(|view| (name.clone(), view)).or_else(|error| match bare {
-            Some(bare) => archive.tensor(bare).map(|view| (bare.to_owned(), view)),
-            None => Err(error),
-        });
-        let missing = || CheckpointError::MissingTensor { path: path.to_owned(), tensor: name.clone() };
-        let (stored_name, view) = found.map_err(|_| missing())?;
-        take(index, &view)?;
-        used.insert(stored_name);
+        let stored = stored_as[name.as_str()];
+        take(index, stored, &archive.view(stored)?)?;
     }
-    let holds_no_parameters =
-        |name: &str| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || is_tied(&archive, name);
-    let unused = archive.names().into_iter().filter(|name| !used.contains(*name));
-    match unused.filter(|name| !(foreign && holds_no_parameters(name))).min() {
-        Some(tensor) => {
-            let tensor = tensor.to_owned();
-            Err(CheckpointError::ForeignTensor { path: path.to_owned(), tensor }.into())
-        }
-        None => Ok(()),
-    }
+    Ok(())
 }
 
-/// Whether this is a head of its own that holds the token embedding once more.
-fn is_tied(archive: &SafeTensors, name: &str) -> bool {
-    let table = archive.tensor("transformer.wte.weight").or_else(|_| archive.tensor("wte.weight"));
-    let head = archive.tensor(name).ok().filter(|_| name == "lm_head.weight");
-    matches!((head, table), (Some(head), Ok(table)) if head.data() == table.data())
+/// Whether so little of the model is there that this is another model: families share the name of the head at most.
+fn is_other_family(names: &[String], stored_as: &HashMap<&str, &str>) -> bool {
+    stored_as.len() <= 1 && names.len() > 2
+}
+
+fn other_family(archive: &Archive, names: &[String]) -> CheckpointError {
+    let found = archive.names().next().map(str::to_owned);
+    CheckpointError::OtherFamily { path: archive.path().to_owned(), found, expected: names[0].clone() }
+}
+
+/// What to say of a tensor that is not there: it may be there in a form that can't be read.
+fn missing_tensor(archive: &Archive, name: &str) -> CheckpointError {
+    if let Some(tensor) = packed(name).find(|packed| archive.has(packed)) {
+        let found = archive.view(&tensor).map_or("integers".to_owned(), |view| describe(&view));
+        let path = archive.file_of(&tensor).to_owned();
+        return CheckpointError::UnsupportedDtype { path, tensor, found: format!("{found} of packed integers") };
+    }
+    CheckpointError::MissingTensor { path: archive.path().to_owned(), tensor: name.to_owned() }
+}
+
+/// Whether a tensor holds once more, to the bit, what one of the model's does. One that differs would be lost silently.
+fn is_duplicate(archive: &Archive, stored_as: &HashMap<&str, &str>, name: &str) -> bool {
+    let Ok(view) = archive.view(name) else { return false };
+    let stored = originals(name).filter_map(|original| stored_as.get(original));
+    stored.filter_map(|stored| archive.view(stored).ok()).any(|original| original == view)
 }

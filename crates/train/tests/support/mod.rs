@@ -1,6 +1,8 @@
 //! What the tests of training share: a tiny model, made-up text, and runs of both.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod weights;
+
 use data::{Batches, TokenStore};
 use exec::{CpuDevice, philox};
 use graph::models::{Gpt2Config, ModelConfig};

@@ -10,7 +10,7 @@ use crate::cli::options::{
 };
 use crate::cli::train::PREFILL;
 use ::plan::{Found, Machine, Precision, Request};
-use ::train::checkpoint::{CONFIG_FILE, MODEL_FILE};
+use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Batches, Tokenizer};
@@ -165,7 +165,7 @@ impl TrainArgs {
     /// Weights to start from, or none. Errors: there are none where they should be.
     pub(super) fn fresh(&self) -> Result<Start, Failure> {
         let Some(folder) = &self.init else { return Ok(Start::Fresh) };
-        if !folder.join(MODEL_FILE).is_file() {
+        if ![MODEL_FILE, INDEX_FILE].iter().any(|file| folder.join(file).is_file()) {
             let message = format!("{} holds no {MODEL_FILE}", folder.display());
             return Err(Failure::bad_input(message).hint(
                 "`--init` takes a checkpoint, runs/NAME/checkpoints/step-N, or a folder saved by `transformers`",

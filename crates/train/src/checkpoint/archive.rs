@@ -1,0 +1,152 @@
+//! The safetensors files of a folder, mapped: one file, or shards and the index that says which tensor lies in which.
+//! Only headers are read here; a tensor's bytes come out of the mapped file when they are asked for.
+//!
+//! Not here: which tensors a model needs and by which names it knows them (`read.rs`, `names.rs`).
+
+use super::{CheckpointError, INDEX_FILE};
+use memmap2::Mmap;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorView};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+/// Tensors by name, wherever they lie.
+pub(super) struct Archive {
+    path: PathBuf,
+    shards: Vec<Shard>,
+    /// Tensor -> the shard that holds it.
+    places: BTreeMap<String, usize>,
+}
+
+/// A mapped file.
+struct Shard {
+    path: PathBuf,
+    bytes: Mmap,
+    metadata: Metadata,
+    /// Where the tensors begin, behind the header.
+    start: usize,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    /// Tensor -> file.
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Archive {
+    /// Opens `file` in a folder or, where it is not there, the shards of the folder's index.
+    /// Errors: those of [`Archive::file`] and [`Archive::sharded`].
+    pub(super) fn file_or_shards(folder: &Path, file: &str) -> Result<Self, CheckpointError> {
+        let (file, index) = (folder.join(file), folder.join(INDEX_FILE));
+        if !file.exists() && index.exists() { Self::sharded(&index) } else { Self::file(&file) }
+    }
+
+    /// Opens one file. Errors: `Io`, `Damaged`, `UnsupportedDtype`.
+    pub(super) fn file(path: &Path) -> Result<Self, CheckpointError> {
+        let shard = Shard::open(path)?;
+        let places = shard.metadata.tensors().into_keys().map(|name| (name, 0)).collect();
+        Ok(Self { path: path.to_owned(), shards: vec![shard], places })
+    }
+
+    /// Opens the shards that an index names.
+    /// Errors: `BadIndex`, `ShardOutside`, `MissingShard`, and for each shard those of [`Archive::file`].
+    fn sharded(path: &Path) -> Result<Self, CheckpointError> {
+        let text = fs::read(path).map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
+        let index = serde_json::from_slice::<Index>(&text)
+            .map_err(|error| CheckpointError::BadIndex { path: path.to_owned(), problem: error.to_string() })?;
+        let files = index.weight_map.values().map(String::as_str).collect::<BTreeSet<_>>();
+        let files = files.into_iter().collect::<Vec<_>>();
+        let shards = files.iter().map(|file| open_named(path, file, &index)).collect::<Result<_, _>>()?;
+        let place = |file: &str| files.binary_search(&file).expect("every file is among the files");
+        let places = index.weight_map.iter().map(|(name, file)| (name.clone(), place(file))).collect();
+        Ok(Self { path: path.to_owned(), shards, places })
+    }
+
+    /// The file, or the index of the shards.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
+    /// All names in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// The file that holds a tensor, or the index if it is in none.
+    pub(super) fn file_of(&self, name: &str) -> &Path {
+        self.places.get(name).map_or(&self.path, |&place| &self.shards[place].path)
+    }
+
+    /// A tensor in its mapped file. Errors: `MissingTensor`, also where an index promises what its shard lacks.
+    pub(super) fn view(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
+        let found = self.places.get(name).and_then(|&place| self.shards[place].view(name));
+        let missing =
+            || CheckpointError::MissingTensor { path: self.file_of(name).to_owned(), tensor: name.to_owned() };
+        found.ok_or_else(missing)
+    }
+}
+
+fn open_named(index_path: &Path, file: &str, index: &Index) -> Result<Shard, CheckpointError> {
+    let tensors = || index.weight_map.iter().filter(|(_, f)| *f == file).map(|(name, _)| name.clone());
+    let inside = !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    if !inside {
+        let tensor = tensors().next().expect("a file is named by a tensor");
+        return Err(CheckpointError::ShardOutside { path: index_path.to_owned(), file: file.to_owned(), tensor });
+    }
+    let path = index_path.parent().expect("an index lies in a folder").join(file);
+    Shard::open(&path).map_err(|error| match error {
+        CheckpointError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+            CheckpointError::MissingShard { path, tensors: tensors().collect() }
+        }
+        other => other,
+    })
+}
+
+impl Shard {
+    fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let io = |source| CheckpointError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the mapping is only read. Another process that shortens the file meanwhile could end this one, as
+        // with every mapped file; it could not make wrong bytes look right, since lengths were checked against the
+        // header.
+        let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let (length, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| refusal(path, &bytes, &error))?;
+        Ok(Self { path: path.to_owned(), bytes, metadata, start: size_of::<u64>() + length })
+    }
+
+    fn view(&self, name: &str) -> Option<TensorView<'_>> {
+        let info = self.metadata.info(name)?;
+        let (from, to) = info.data_offsets;
+        let data = &self.bytes[self.start..][from..to];
+        Some(TensorView::new(info.dtype, info.shape.clone(), data).expect("the header was checked against the file"))
+    }
+}
+
+/// Why a header can't be read. A dtype that nobody here knows is no damage.
+fn refusal(path: &Path, bytes: &[u8], error: &SafeTensorError) -> CheckpointError {
+    let path = path.to_owned();
+    match unknown_dtype(bytes).filter(|_| matches!(error, SafeTensorError::InvalidHeaderDeserialization(_))) {
+        Some((tensor, found)) => CheckpointError::UnsupportedDtype { path, tensor, found },
+        None => CheckpointError::Damaged { path, problem: error.to_string() },
+    }
+}
+
+/// The first tensor whose dtype is not one of the format's, with that dtype and its shape.
+fn unknown_dtype(bytes: &[u8]) -> Option<(String, String)> {
+    let length = usize::try_from(u64::from_le_bytes(*bytes.first_chunk()?)).ok()?;
+    let header = serde_json::from_slice::<Map<String, Value>>(bytes.get(size_of::<u64>()..)?.get(..length)?).ok()?;
+    header.into_iter().filter(|(name, _)| name != "__metadata__").find_map(|(name, info)| {
+        let dtype = info.get("dtype")?;
+        let is_known = serde_json::from_value::<Dtype>(dtype.clone()).is_ok();
+        let found = format!("{} {}", dtype.as_str()?, info.get("shape")?);
+        (!is_known).then_some((name, found))
+    })
+}

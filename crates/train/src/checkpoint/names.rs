@@ -1,0 +1,83 @@
+//! Under which names others keep the tensors of a model, and what they keep beside them. Data, the same for every
+//! family: a model's own names are those that `save_pretrained` writes.
+
+use std::collections::HashSet;
+use std::iter;
+
+/// What a model with a head puts before the names of the model without one; files of the latter lack it.
+const PREFIXES: &[&str] = &["transformer.", "model."];
+
+/// One tensor under several names. The first is the model's; a file may have any of them, or several.
+const SAME: &[&[&str]] = &[
+    &["transformer.wte.weight", "lm_head.weight"],
+    &["model.embed_tokens.weight", "lm_head.weight"],
+    &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"],
+];
+
+/// Endings of what is no parameter: masks, and the frequencies of rotary positions.
+const BUFFERS: &[&str] = &["attn.bias", "attn.masked_bias", "rotary_emb.inv_freq"];
+
+/// What quantised models keep in the place of a `weight`: integers, several to a word.
+const PACKED: &[&str] = &["qweight", "weight_packed"];
+
+/// The names under which a file may keep the model's tensor `name`, the likeliest first. What is the name of another
+/// tensor of the model, such as a head that is not tied, stands for that one only.
+pub(super) fn candidates<'a>(name: &'a str, of_model: &'a HashSet<&str>) -> impl Iterator<Item = &'a str> {
+    let same = SAME.iter().filter(move |names| names[0] == name).flat_map(|names| &names[1..]);
+    let same = same.copied().filter(|other| !of_model.contains(other));
+    iter::once(name).chain(same).flat_map(with_and_without_prefix)
+}
+
+/// The model's names for a tensor that a file keeps as a duplicate.
+pub(super) fn originals(duplicate: &str) -> impl Iterator<Item = &'static str> {
+    SAME.iter().filter(move |names| names[1..].contains(&duplicate)).map(|names| names[0])
+}
+
+/// Whether this is no parameter.
+pub(super) fn is_buffer(name: &str) -> bool {
+    BUFFERS.iter().any(|ending| name.strip_suffix(ending).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+/// The names under which a quantised file may keep a weight.
+pub(super) fn packed(name: &str) -> impl Iterator<Item = String> {
+    let stems = name.strip_suffix("weight").into_iter().flat_map(with_and_without_prefix);
+    stems.flat_map(|stem| PACKED.iter().map(move |ending| format!("{stem}{ending}")))
+}
+
+fn with_and_without_prefix(name: &str) -> impl Iterator<Item = &str> {
+    iter::once(name).chain(PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_is_found_under_its_names() {
+        let check = |name: &str, of_model: &[&str], expected: &[&str]| {
+            let of_model = of_model.iter().copied().collect();
+            assert_eq!(candidates(name, &of_model).collect::<Vec<_>>(), expected, "{name}");
+        };
+        check("transformer.h.0.ln_1.weight", &[], &["transformer.h.0.ln_1.weight", "h.0.ln_1.weight"]);
+        check("transformer.wte.weight", &[], &["transformer.wte.weight", "wte.weight", "lm_head.weight"]);
+        check("model.norm.weight", &[], &["model.norm.weight", "norm.weight"]);
+        let bare = ["model.embed_tokens.weight", "embed_tokens.weight"];
+        check("model.embed_tokens.weight", &[], &[&bare[..], &["lm_head.weight"]].concat());
+        // A head of its own is not the embedding.
+        check("model.embed_tokens.weight", &["lm_head.weight"], &bare);
+        check("lm_head.weight", &["lm_head.weight"], &["lm_head.weight"]);
+        let shared = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
+        check("shared.weight", &["lm_head.weight"], &shared);
+        check("shared.weight", &[], &[&shared[..], &["lm_head.weight"]].concat());
+    }
+
+    #[test]
+    fn buffers_are_told_from_parameters() {
+        for name in ["h.0.attn.bias", "attn.masked_bias", "model.layers.3.self_attn.rotary_emb.inv_freq"] {
+            assert!(is_buffer(name), "{name}");
+        }
+        for name in ["h.0.attn.c_attn.bias", "model.layers.0.self_attn.q_proj.bias", "h.0.crossattn.bias"] {
+            assert!(!is_buffer(name), "{name}");
+        }
+    }
+}
