@@ -1,0 +1,157 @@
+"""What the golden_*.py scripts share: a random model, AdamW on one fixed batch, and the file that tests read.
+
+Every file holds, beside the batch:
+
+    weight.NAME  float32            every parameter before the first step, under the name that save_pretrained writes;
+                                    what is tied is there once
+    grad.NAME    float32            its gradient of the mean cross-entropy at those weights, before clipping
+    logits       (B, T, V) float32  at those weights
+    losses       (STEPS,) float32   of AdamW steps on that same batch, each taken before its update
+    grad_norms   (STEPS,) float32   the global norm of each step's gradient before clipping
+
+The mean is over the targets that count: those that are not -1.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import save
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+GOLDEN = REPOSITORY / "crates/train/tests/golden"
+
+SEED = 1337
+STEPS = 10
+LEARNING_RATE = 1e-2
+BETAS = (0.9, 0.95)
+EPS = 1e-8
+WEIGHT_DECAY = 0.1
+MAX_GRAD_NORM = 1.0
+# Large enough that no gradient is tiny, so that a wrong factor shows above the rounding.
+INIT_STD = 0.2
+GREEDY_TOKENS = 10
+
+Tensors = dict[str, torch.Tensor]
+
+
+def one_thread() -> None:
+    """Makes torch repeat itself bit for bit."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+
+
+def randomise(model, seed: int, std: float = INIT_STD) -> None:
+    """Makes every parameter random, biases and norms included; the weights of norms lie around 1. With too large a
+    deviation ten steps differ by more than rounding between float32 and float64, and prove nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(0.0, std, generator=generator)
+            if parameter.dim() == 1 and name.endswith(".weight"):
+                parameter.add_(1.0)
+
+
+def random_batch(vocab_size: int, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets, (B, T) each; targets are not the tokens shifted, but as random as they."""
+    generator = torch.Generator().manual_seed(SEED + 1)
+    tokens = torch.randint(0, vocab_size, shape, generator=generator)
+    targets = torch.randint(0, vocab_size, shape, generator=generator)
+    return tokens, targets
+
+
+def adamw(model) -> torch.optim.AdamW:
+    """AdamW that decays matrices and embeddings, and neither biases nor norms."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, eps=EPS)
+
+
+def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
+    """inputs: what the model is called with. Trains the model, which is not what it was afterwards."""
+
+    def logits_and_loss():
+        logits = model(**inputs, use_cache=False).logits
+        return logits, F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-1)
+
+    model.train()
+    logits, loss = logits_and_loss()
+    loss.backward()
+    tensors = {"logits": logits.detach().clone()}
+    # named_parameters yields a tied parameter once, under its first name, which is the one that save_pretrained keeps.
+    for name, parameter in model.named_parameters():
+        tensors[f"weight.{name}"] = parameter.detach().clone()
+        tensors[f"grad.{name}"] = parameter.grad.clone()
+
+    optimizer = adamw(model)
+    losses, grad_norms = [], []
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        _, loss = logits_and_loss()
+        loss.backward()
+        losses.append(loss.detach())
+        grad_norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM))
+        optimizer.step()
+    tensors["losses"] = torch.stack(losses)
+    tensors["grad_norms"] = torch.stack(grad_norms)
+    return tensors
+
+
+def greedy(model, tokens: torch.Tensor) -> torch.Tensor:
+    """tokens: (T,) of one sample, a prompt or a source -> the GREEDY_TOKENS likeliest ids that follow, int32."""
+    model.eval()
+    model.generation_config.eos_token_id = None
+    with torch.no_grad():
+        written = model.generate(
+            tokens[None], attention_mask=torch.ones_like(tokens[None]), max_new_tokens=GREEDY_TOKENS, do_sample=False
+        )
+    return written[0, -GREEDY_TOKENS:].to(torch.int32)
+
+
+def config_json(model) -> str:
+    """The config.json that save_pretrained writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return (Path(folder) / "config.json").read_text()
+
+
+def made_with(script: str) -> str:
+    return f"scripts/{Path(script).name}, torch {torch.__version__}, transformers {transformers.__version__}"
+
+
+def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
+    """Writes a safetensors file, the same each time: the library does not promise an order for the metadata's keys."""
+    data = save(tensors, metadata=metadata)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+
+    weights = sum(name.startswith("weight.") for name in tensors)
+    print(f"{path.name}: {weights} weights, {path.stat().st_size} bytes")
+    print("losses:    ", " ".join(f"{x:.6f}" for x in tensors["losses"].tolist()))
+    print("grad norms:", " ".join(f"{x:.6f}" for x in tensors["grad_norms"].tolist()))
+
+
+def write_models(script: str, makers: dict[str, Callable[[], tuple[Tensors, str]]]) -> None:
+    """The main function of a script that makes several files. makers: file name -> (tensors, config.json)."""
+    parser = argparse.ArgumentParser(description="Makes golden values.")
+    parser.add_argument("out", nargs="?", type=Path, default=GOLDEN, help="the folder to write to")
+    arguments = parser.parse_args()
+
+    one_thread()
+    transformers.utils.logging.disable_progress_bar()
+    for name, make in makers.items():
+        tensors, config = make()
+        write(tensors, arguments.out / f"{name}.safetensors", {"config": config, "made_with": made_with(script)})

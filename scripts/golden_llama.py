@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Makes the golden values that the Llama and Qwen2 models of Plimsoll are tested against.
+
+Tiny models of transformers, on one fixed batch, on the CPU in float32 with one thread. The files,
+crates/train/tests/golden/llama.safetensors and qwen2.safetensors, hold what golden.py says, and:
+
+    tokens       (B, T) int32       the input
+    targets      (B, T) int32       what each position should predict; nothing is shifted
+    greedy       (10,) int32        the likeliest tokens after the first sample, one after the other
+
+and in their metadata, as `config`, the config.json that transformers writes.
+
+Llama has a head of its own, grouped keys and values, and frequencies scaled as in Llama 3: of its four one is kept,
+one is blended and two are divided. Qwen2 has biases of queries, keys and values, a tied head, which is not stored, and
+heads whose size is not hidden_size / num_attention_heads.
+The gradient of k_proj.bias is no longer 0 in exact arithmetic, since positions turn it before the softmax sees it.
+
+usage:  python scripts/golden_llama.py [OUT_DIR]
+needs:  pip install torch transformers safetensors
+The committed values were made with torch 2.15.0 and transformers 5.23.0; the files' metadata names the versions too.
+"""
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+import golden
+
+B, T = 3, 14
+# A head of its own makes steps larger.
+LLAMA_STD = 0.15
+
+
+def tiny_llama(seed: int = golden.SEED) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=37,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            # Wavelengths are 6, 63, 628 and 6283 positions: up to 64 / 4 are kept, from 64 on divided.
+            "original_max_position_embeddings": 64,
+        },
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=1,
+        # The plain formula; the fused kernels may sum in another order.
+        attn_implementation="eager",
+    )
+    model = LlamaForCausalLM(config)
+    golden.randomise(model, seed, LLAMA_STD)
+    return model
+
+
+def tiny_qwen2(seed: int = golden.SEED) -> Qwen2ForCausalLM:
+    config = Qwen2Config(
+        vocab_size=37,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=6,
+        max_position_embeddings=64,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=1,
+        attn_implementation="eager",
+    )
+    model = Qwen2ForCausalLM(config)
+    golden.randomise(model, seed)
+    return model
+
+
+def golden_values(model) -> tuple[golden.Tensors, str]:
+    config = golden.config_json(model)
+    tokens, targets = golden.random_batch(model.config.vocab_size, (B, T))
+    tensors = {
+        "tokens": tokens.to(torch.int32),
+        "targets": targets.to(torch.int32),
+        "greedy": golden.greedy(model, tokens[0]),
+    }
+    return tensors | golden.training_tensors(model, {"input_ids": tokens}, targets), config
+
+
+if __name__ == "__main__":
+    makers = {"llama": lambda: golden_values(tiny_llama()), "qwen2": lambda: golden_values(tiny_qwen2())}
+    golden.write_models(__file__, makers)
