@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
-"""Checks that transformers opens a GPT-2 checkpoint of Plimsoll and computes the same logits.
+"""Checks that transformers and Plimsoll open each other's checkpoints and compute the same logits.
 
 usage:  python scripts/check_transformers.py CHECKPOINT_DIR LOGITS.json
-        python scripts/check_transformers.py --make DIR
+        python scripts/check_transformers.py --plimsoll PROGRAM [--family gpt2|t5|llama|qwen2]...
+        python scripts/check_transformers.py --make DIR [--family NAME]
 
-The first form opens CHECKPOINT_DIR (model.safetensors and config.json) as GPT2LMHeadModel, insists that no key is
-missing, unexpected or of another shape, and compares logits. LOGITS.json holds one sequence:
+The first form opens CHECKPOINT_DIR (weights and config.json) as the model that its config.json names, insists that no
+key is missing, unexpected or of another shape, and compares logits with those that
+`plimsoll generate --checkpoint CHECKPOINT_DIR --prompt TEXT --logits LOGITS.json` wrote of one sequence:
 
     {"tokens": [t0, t1, ...], "logits": [[V floats], [V floats], ...]}     one row of logits per token
+    {"source": [s0, ...], "tokens": [0], "logits": [[V floats]]}           T5: the prompt is the source, and tokens are
+                                                                           the decoder's, the first being its start id
 
-The second form is for the way back: it writes a tiny random GPT-2 by save_pretrained into DIR, and its logits into
-DIR/logits.json in the same format, so that Plimsoll can open the folder and compare.
+The second form is both ways at once. It makes tiny random models of each family, has transformers save them in one
+file, in shards, in bfloat16 and, where the head is tied, without head and prefix, has PROGRAM compute logits of each
+folder, and compares. Then PROGRAM trains each model for one step (not T5, which needs pairs) and saves it, and the
+first form checks what was saved.
+
+The third form writes one such model into DIR, and the logits of transformers into DIR/logits.json.
 
 exit:   0 the logits agree, 1 they do not or the keys do not fit, 2 usage
 needs:  pip install torch transformers safetensors
@@ -18,35 +26,50 @@ needs:  pip install torch transformers safetensors
 
 import argparse
 import json
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import transformers
-from transformers import GPT2LMHeadModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from golden_gpt2 import one_thread, random_batch, tiny_gpt2
+import golden
+from golden_gpt2 import tiny_gpt2
+from golden_llama import tiny_llama, tiny_qwen2
+from golden_t5 import tiny_t5
 
 TOLERANCE = 1e-4
 # Not the seed of the golden values, so that a checkpoint cannot pass by holding those.
 MAKE_SEED = 2024
+# Bytes are tokens, so that models need no tokenizer of their own.
+MAKE_VOCAB_SIZE = 256
+PROMPT = "Load line, 1876"
+TEXT = "A ship that is loaded below her line does not leave the harbour.\n" * 200
+TRAIN_SEQ_LEN = 16
+
+# Name of a model -> how it is made.
+FAMILIES: dict[str, dict[str, Callable]] = {
+    "gpt2": {"gpt2": tiny_gpt2},
+    "t5": {
+        "t5_v1_0": lambda *sizes: tiny_t5(False, *sizes),
+        "t5_v1_1": lambda *sizes: tiny_t5(True, *sizes),
+    },
+    "llama": {"llama": tiny_llama},
+    "qwen2": {"qwen2": tiny_qwen2},
+}
 
 
-def logits_of(model, tokens: list[int]) -> torch.Tensor:
-    """tokens: T of them -> logits (T, V)."""
-    model.eval()
-    with torch.no_grad():
-        return model(input_ids=torch.tensor([tokens])).logits[0]
-
-
-def open_checkpoint(folder: Path) -> GPT2LMHeadModel:
+def open_checkpoint(folder: Path):
     if not folder.is_dir():
         # from_pretrained would take the name for one on the hub.
         sys.exit(f"error: {folder} is not a folder")
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    opener = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without a dtype, transformers takes the one that config.json names.
-    model, info = GPT2LMHeadModel.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
-    )
+    model, info = opener.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True)
     problems = {kind: sorted(map(str, keys)) for kind, keys in info.items() if keys}
     if problems:
         for kind, keys in problems.items():
@@ -55,43 +78,118 @@ def open_checkpoint(folder: Path) -> GPT2LMHeadModel:
     return model
 
 
-def check(folder: Path, logits_json: Path) -> None:
+def logits_of(model, sequence: dict) -> torch.Tensor:
+    """sequence: T tokens, and the source if the model has an encoder -> logits (T, V)."""
+    tokens = torch.tensor([sequence["tokens"]])
+    if model.config.is_encoder_decoder:
+        inputs = {"input_ids": torch.tensor([sequence["source"]]), "decoder_input_ids": tokens}
+    else:
+        inputs = {"input_ids": tokens}
+    model.eval()
+    with torch.no_grad():
+        return model(**inputs).logits[0]
+
+
+def check(folder: Path, logits_json: Path, what: str = "") -> None:
     expected = json.loads(logits_json.read_text())
     theirs = torch.tensor(expected["logits"], dtype=torch.float32)
-    ours = logits_of(open_checkpoint(folder), expected["tokens"])
+    ours = logits_of(open_checkpoint(folder), expected)
     if theirs.shape != ours.shape:
-        sys.exit(f"error: the file has logits {tuple(theirs.shape)}, transformers computes {tuple(ours.shape)}")
+        sys.exit(f"error: {what}the file has logits {tuple(theirs.shape)}, transformers computes {tuple(ours.shape)}")
     difference = (theirs - ours).abs().max().item()
-    print(f"max abs difference: {difference:.3e} over {ours.shape[0]} positions, {ours.shape[1]} logits each")
+    print(f"{what}max abs difference: {difference:.3e} over {ours.shape[0]} positions, {ours.shape[1]} logits each")
     # Written this way round so that a NaN fails.
     if not difference <= TOLERANCE:
-        sys.exit(f"error: more than {TOLERANCE:.0e}")
+        sys.exit(f"error: {what}more than {TOLERANCE:.0e}")
 
 
-def make(folder: Path) -> None:
-    model = tiny_gpt2(MAKE_SEED)
+def save_variants(model, folder: Path) -> list[Path]:
+    """Saves a model in every way that checkpoints are published in."""
+    variants = {
+        "float32": lambda path: model.save_pretrained(path),
+        "shards": lambda path: model.save_pretrained(path, max_shard_size="8KB"),
+    }
+    # Without the head, the names lack its prefix; a head of its own would be lost.
+    if model.base_model is not model and model.config.tie_word_embeddings:
+        variants["bare"] = lambda path: model.base_model.save_pretrained(path)
+    # The last, since it leaves the model in half precision.
+    variants["bfloat16"] = lambda path: model.to(torch.bfloat16).save_pretrained(path)
+    variants["bfloat16_shards"] = lambda path: model.save_pretrained(path, max_shard_size="8KB")
+    for name, save in variants.items():
+        save(folder / name)
+        assert (folder / name / "model.safetensors.index.json").exists() == name.endswith("shards"), name
+    return [folder / name for name in variants]
+
+
+def run(program: Path, *arguments) -> None:
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"error: {program.name} {' '.join(map(str, arguments))}\n{done.stderr}")
+
+
+def generate(program: Path, checkpoint: Path, logits_json: Path) -> None:
+    run(
+        program, "generate", "--checkpoint", checkpoint, "--tokenizer", "bytes", "--prompt", PROMPT,
+        "--logits", logits_json,
+    )  # fmt: skip
+
+
+def check_both_ways(program: Path, name: str, make: Callable) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        logits_json, text = folder / "logits.json", folder / "text.txt"
+        text.write_text(TEXT)
+        model = make(MAKE_SEED, MAKE_VOCAB_SIZE)
+        for saved in save_variants(model, folder):
+            generate(program, saved, logits_json)
+            check(saved, logits_json, f"{name}, {saved.name}: ")
+        if model.config.is_encoder_decoder:
+            return
+        run(
+            program, "train", "--init", folder / "shards", "--data", text, "--tokenizer", "bytes",
+            "--seq-len", TRAIN_SEQ_LEN, "--global-batch", 4, "--max-steps", 1, "--sample-tokens", 0,
+            "--runs-dir", folder / "runs", "--name", name,
+        )  # fmt: skip
+        checkpoint = folder / "runs" / name / "checkpoints" / "step-000001"
+        generate(program, checkpoint, logits_json)
+        check(checkpoint, logits_json, f"{name}, trained by Plimsoll: ")
+
+
+def make(folder: Path, name: str, maker: Callable) -> None:
+    model = maker(MAKE_SEED, MAKE_VOCAB_SIZE)
     model.save_pretrained(folder)
-    tokens = random_batch(model.config.vocab_size)[0][0].tolist()
-    answer = {"tokens": tokens, "logits": logits_of(model, tokens).tolist()}
+    prompt = list(PROMPT.encode())
+    sequence = {"source": prompt, "tokens": [0]} if model.config.is_encoder_decoder else {"tokens": prompt}
+    answer = sequence | {"logits": logits_of(model, sequence).tolist()}
     (folder / "logits.json").write_text(json.dumps(answer) + "\n")
-    print(f"wrote {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    print(f"{name}: wrote {', '.join(sorted(path.name for path in folder.iterdir()))}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compares a checkpoint's logits with those of transformers.")
-    parser.add_argument("--make", metavar="DIR", type=Path, help="write a tiny GPT-2 and its logits into DIR")
+    parser = argparse.ArgumentParser(description="Compares logits with those of transformers, both ways.")
+    parser.add_argument("--plimsoll", metavar="PROGRAM", type=Path, help="check models of transformers with PROGRAM")
+    parser.add_argument("--make", metavar="DIR", type=Path, help="write a tiny model and its logits into DIR")
+    parser.add_argument("--family", action="append", choices=FAMILIES, help="of these families only [default: all]")
     parser.add_argument("checkpoint", metavar="CHECKPOINT_DIR", nargs="?", type=Path)
     parser.add_argument("logits", metavar="LOGITS.json", nargs="?", type=Path)
     arguments = parser.parse_args()
 
-    one_thread()
+    golden.one_thread()
     transformers.utils.logging.disable_progress_bar()
-    if arguments.make and not arguments.checkpoint:
-        make(arguments.make)
-    elif arguments.checkpoint and arguments.logits and not arguments.make:
+    if arguments.plimsoll and not arguments.make and not arguments.checkpoint:
+        for family in arguments.family or FAMILIES:
+            for name, maker in FAMILIES[family].items():
+                check_both_ways(arguments.plimsoll.resolve(), name, maker)
+    elif arguments.make and not arguments.plimsoll and not arguments.checkpoint:
+        [family, *others] = arguments.family or ["gpt2"]
+        if others:
+            parser.error("--make takes one --family")
+        name, maker = next(iter(FAMILIES[family].items()))
+        make(arguments.make, name, maker)
+    elif arguments.logits and not arguments.make and not arguments.plimsoll and not arguments.family:
         check(arguments.checkpoint, arguments.logits)
     else:
-        parser.error("give either CHECKPOINT_DIR and LOGITS.json, or --make DIR")
+        parser.error("give CHECKPOINT_DIR and LOGITS.json, or --plimsoll PROGRAM, or --make DIR")
 
 
 if __name__ == "__main__":

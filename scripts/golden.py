@@ -27,6 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 GOLDEN = REPOSITORY / "crates/train/tests/golden"
 
 SEED = 1337
+VOCAB_SIZE = 37
 STEPS = 10
 LEARNING_RATE = 1e-2
 BETAS = (0.9, 0.95)

@@ -30,14 +30,14 @@ DEFAULT_OUT = golden.GOLDEN / "gpt2.safetensors"
 B, T = 3, 10
 
 
-def tiny_gpt2(seed: int = golden.SEED) -> GPT2LMHeadModel:
+def tiny_gpt2(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> GPT2LMHeadModel:
     """A GPT-2 of two layers whose every parameter is random, biases and LayerNorms included."""
     config = GPT2Config(
         n_layer=2,
         n_embd=16,
         n_head=2,
         n_positions=16,
-        vocab_size=37,
+        vocab_size=vocab_size,
         activation_function="gelu_new",
         layer_norm_epsilon=1e-5,
         resid_pdrop=0.0,

@@ -30,9 +30,9 @@ B, T = 3, 14
 LLAMA_STD = 0.15
 
 
-def tiny_llama(seed: int = golden.SEED) -> LlamaForCausalLM:
+def tiny_llama(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> LlamaForCausalLM:
     config = LlamaConfig(
-        vocab_size=37,
+        vocab_size=vocab_size,
         hidden_size=32,
         intermediate_size=40,
         num_hidden_layers=2,
@@ -60,9 +60,9 @@ def tiny_llama(seed: int = golden.SEED) -> LlamaForCausalLM:
     return model
 
 
-def tiny_qwen2(seed: int = golden.SEED) -> Qwen2ForCausalLM:
+def tiny_qwen2(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> Qwen2ForCausalLM:
     config = Qwen2Config(
-        vocab_size=37,
+        vocab_size=vocab_size,
         hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=2,

@@ -37,9 +37,9 @@ TARGET_LENGTHS = (24, 5, 14)
 FIRST_ID = 2
 
 
-def tiny_t5(v1_1: bool, seed: int = golden.SEED) -> T5ForConditionalGeneration:
+def tiny_t5(v1_1: bool, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> T5ForConditionalGeneration:
     config = T5Config(
-        vocab_size=37,
+        vocab_size=vocab_size,
         d_model=16,
         d_kv=6,
         d_ff=24,
