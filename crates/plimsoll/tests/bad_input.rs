@@ -2,7 +2,7 @@
 
 mod support;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use support::{Said, Sandbox, tiny_config};
 
 const USAGE: i32 = 2;
@@ -493,6 +493,92 @@ fn weights() {
             ("generate --checkpoint tiny", BAD_INPUT, &["tiny/model.safetensors: "]),
         ],
     );
+}
+
+/// Weights in shards, and weights that others made for something else: each has its own message and hint.
+#[test]
+fn weights_of_others() {
+    let sandbox = sandbox();
+    let weights = sandbox.read("runs/kept/checkpoints/step-000020/model.safetensors");
+    let name = "transformer.h.0.mlp.c_fc.bias";
+    let shard = "model-00001-of-00001.safetensors";
+    let index_of = |file: &str| {
+        let mut map = Map::new();
+        with_header(&weights, |header| {
+            let names =
+                header.as_object().expect("a header is an object").keys().filter(|name| *name != "__metadata__");
+            map.extend(names.map(|name| (name.clone(), json!(file))));
+        });
+        json!({ "weight_map": map })
+    };
+    for (what, file, expected) in [
+        (
+            "eight bits",
+            with_header(&weights, |h| {
+                h[name] = json!({"dtype": "F8_E4M3", "shape": [256], "data_offsets": h[name]["data_offsets"]})
+            }),
+            &[name, "is F8_E4M3 [256]; weights are read in F32, F16 and BF16", "float32 or bfloat16"][..],
+        ),
+        (
+            "another family",
+            with_header(&weights, |h| {
+                let header = std::mem::take(h.as_object_mut().expect("a header is an object"));
+                let renamed = header.into_iter().map(|(name, info)| (name.replace("transformer.", "bert."), info));
+                *h = Value::Object(renamed.collect());
+            }),
+            &["holds another kind of model", "such as `bert.", "such as `transformer.wte.weight`", "family"],
+        ),
+        (
+            "tensors too many",
+            with_header(&weights, |h| {
+                for layer in 7..9 {
+                    let empty = json!({"dtype": "F32", "shape": [0], "data_offsets": [0, 0]});
+                    h[format!("transformer.h.{layer}.ln_1.weight")] = empty;
+                }
+            }),
+            &["`transformer.h.7.ln_1.weight` and 1 more that the model lacks", "belong to another model"],
+        ),
+    ] {
+        sandbox.write("other/config.json", tiny_config(&json!({})));
+        sandbox.write("other/model.safetensors", &file);
+        assert_refused(&sandbox, what, || sandbox.train("--init other --name new"), BAD_INPUT, expected);
+        assert_refused(&sandbox, what, || sandbox.run("generate --checkpoint other"), BAD_INPUT, expected);
+    }
+    sandbox.write("shards/config.json", tiny_config(&json!({})));
+    for (what, index, file, expected) in [
+        (
+            "an index that is no JSON",
+            "{\"weight_map\"".to_owned(),
+            &weights[..],
+            &["is no index of shards: ", "`weight_map`"][..],
+        ),
+        ("an index of nothing", "{}".to_owned(), &weights, &["is no index of shards: missing field `weight_map`"]),
+        (
+            "a shard elsewhere",
+            index_of("../elsewhere.safetensors").to_string(),
+            &weights,
+            &["lies in `../elsewhere.safetensors`, which is outside its folder", "without a path"],
+        ),
+        (
+            "a shard that is not there",
+            index_of("model-00002-of-00002.safetensors").to_string(),
+            &weights,
+            &["model-00002-of-00002.safetensors is missing, which holds `", " more", "put it beside them"],
+        ),
+        (
+            "half a shard",
+            index_of(shard).to_string(),
+            &weights[..weights.len() / 2],
+            &["model-00001-of-00001.safetensors is damaged: ", "copy it anew"],
+        ),
+    ] {
+        sandbox.write("shards/model.safetensors.index.json", index);
+        sandbox.write(&format!("shards/{shard}"), file);
+        assert_refused(&sandbox, what, || sandbox.train("--init shards --name new"), BAD_INPUT, expected);
+        assert_refused(&sandbox, what, || sandbox.run("generate --checkpoint shards"), BAD_INPUT, expected);
+    }
+    sandbox.write(&format!("shards/{shard}"), &weights);
+    sandbox.must_train("--init shards --name new --max-steps 1");
 }
 
 #[test]
