@@ -1,10 +1,11 @@
-//! GPT-2 against PyTorch: logits, every gradient, and ten steps of AdamW, on the values that `scripts/golden_gpt2.py`
-//! stored. Both the fast kernels in their arena and the reference kernels in double precision must agree with it.
+//! Every family against PyTorch: logits, every gradient, and ten steps of AdamW, on the values that the repository's
+//! `scripts/golden_*.py` stored. Both the fast kernels in their arena and the reference kernels in double precision must
+//! agree with it.
 
 mod support;
 
 use exec::reference::{Value, interpret};
-use graph::models::Gpt2Config;
+use graph::models::{Gpt2Config, ModelConfig};
 use graph::{DType, Graph, Optimizer, Role, Scalars, Storage, TensorId, TrainShape};
 use plan::{Level, Levers, Recompute};
 use safetensors::SafeTensors;
@@ -12,10 +13,6 @@ use std::collections::HashMap;
 use support::{assert_close, plan_training};
 use train::{Engine, Writer};
 
-const B: usize = 3;
-const T: usize = 10;
-const VOCAB_SIZE: usize = 37;
-const STEPS: usize = 10;
 /// Tokens that a prompt is read at a time.
 const PREFILL: usize = 4;
 
@@ -26,9 +23,10 @@ const GRADIENTS: f64 = 1e-4;
 /// The same after several steps, as a part of the value.
 const LATER_STEPS: f64 = 2e-4;
 
-fn model() -> Gpt2Config {
-    Gpt2Config {
-        vocab_size: VOCAB_SIZE,
+/// The configuration of the stored GPT-2, whose file does not say it.
+fn gpt2() -> ModelConfig {
+    ModelConfig::Gpt2(Gpt2Config {
+        vocab_size: 37,
         n_positions: 16,
         n_embd: 16,
         n_layer: 2,
@@ -40,22 +38,51 @@ fn model() -> Gpt2Config {
         layer_norm_epsilon: 1e-5,
         initializer_range: 0.02,
         bias: true,
-    }
+    })
 }
 
 /// What PyTorch computed.
 struct Golden {
+    family: &'static str,
     archive: SafeTensors<'static>,
+    model: ModelConfig,
+    /// Samples, and tokens of each.
+    tokens: [usize; 2],
+    /// Targets of each sample.
+    targets: usize,
 }
 
 impl Golden {
-    fn read() -> Self {
-        let bytes = include_bytes!("golden/gpt2.safetensors");
-        Self { archive: SafeTensors::deserialize(bytes).expect("the file in the repository is whole") }
+    /// What is stored of every family.
+    fn all() -> Vec<Self> {
+        let files: [(_, &'static [u8]); 5] = [
+            ("gpt2", include_bytes!("golden/gpt2.safetensors")),
+            ("llama", include_bytes!("golden/llama.safetensors")),
+            ("qwen2", include_bytes!("golden/qwen2.safetensors")),
+            ("t5 v1.0", include_bytes!("golden/t5_v1_0.safetensors")),
+            ("t5 v1.1", include_bytes!("golden/t5_v1_1.safetensors")),
+        ];
+        files.into_iter().map(|(family, bytes)| Self::read(family, bytes)).collect()
+    }
+
+    fn read(family: &'static str, bytes: &'static [u8]) -> Self {
+        let archive = SafeTensors::deserialize(bytes).expect("the file in the repository is whole");
+        let (_, metadata) = SafeTensors::read_metadata(bytes).expect("the file in the repository is whole");
+        let config = metadata.metadata().as_ref().and_then(|m| m.get("config"));
+        let model = match config {
+            Some(text) => ModelConfig::from_json(text).unwrap_or_else(|error| panic!("{family}: {error}")),
+            None => gpt2(),
+        };
+        let extents = |name: &str| {
+            let shape = archive.tensor(name).expect("every family has these").shape().to_vec();
+            [shape[0], shape[1]]
+        };
+        let (tokens, [_, targets]) = (extents("tokens"), extents("targets"));
+        Self { family, archive, model, tokens, targets }
     }
 
     fn words(&self, name: &str) -> Vec<[u8; 4]> {
-        let view = self.archive.tensor(name).unwrap_or_else(|error| panic!("`{name}`: {error}"));
+        let view = self.archive.tensor(name).unwrap_or_else(|error| panic!("{}: `{name}`: {error}", self.family));
         view.data().as_chunks().0.to_vec()
     }
 
@@ -71,9 +98,31 @@ impl Golden {
         self.words(name).into_iter().map(i32::from_le_bytes).collect()
     }
 
-    /// What PyTorch says comes after the first `count` tokens of a sample.
+    /// A sample's part of what is stored for each.
+    fn of_sample(&self, name: &str, sample: usize) -> Vec<i32> {
+        let all = self.ints(name);
+        let each = all.len() / self.tokens[0];
+        all[sample * each..][..each].to_vec()
+    }
+
+    fn has_decoder(&self) -> bool {
+        self.model.decoder_start().is_some()
+    }
+
+    /// The tokens that a prediction comes after: the decoder's, where there is one.
+    fn fed(&self, sample: usize) -> Vec<i32> {
+        self.of_sample(if self.has_decoder() { "decoder_tokens" } else { "tokens" }, sample)
+    }
+
+    /// What PyTorch says comes after the first `count` of them.
     fn logits_after(&self, sample: usize, count: usize) -> Vec<f64> {
-        self.doubles("logits")[(sample * T + count - 1) * VOCAB_SIZE..][..VOCAB_SIZE].to_vec()
+        let vocab_size = self.model.vocab_size();
+        self.doubles("logits")[(sample * self.targets + count - 1) * vocab_size..][..vocab_size].to_vec()
+    }
+
+    /// Number of targets that count.
+    fn counted(&self) -> usize {
+        self.ints("targets").iter().filter(|&&target| target >= 0).count()
     }
 
     fn weight_count(&self) -> usize {
@@ -149,10 +198,12 @@ impl Machine for Reference {
     }
 }
 
-fn fast(level: Level) -> Fast {
+fn fast(golden: &Golden, level: Level) -> Fast {
+    let [samples, tokens] = golden.tokens;
     let shape = TrainShape {
-        micro_batch: B,
-        seq_len: T,
+        micro_batch: samples,
+        seq_len: tokens,
+        target_len: golden.has_decoder().then_some(golden.targets),
         // Gradients stay until the update, where they can be read.
         accumulates: true,
         head_chunk: 7,
@@ -161,21 +212,21 @@ fn fast(level: Level) -> Fast {
         ..TrainShape::default()
     };
     let levers = Levers { recompute: Recompute::all(level), ..Levers::default() };
-    let (graph, plan) = plan_training(&model(), &shape, &Optimizer::default(), &levers, B, 2);
+    let (graph, plan) = plan_training(&golden.model, &shape, &Optimizer::default(), &levers, samples, 2);
     let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
     Fast { graph, engine }
 }
 
 /// Every machine, with PyTorch's weights and with zeros for everything else that stays.
-fn machines(golden: &Golden) -> Vec<(&'static str, Box<dyn Machine>)> {
-    let (kept, again) = (fast(Level::None), fast(Level::Block));
+fn machines(golden: &Golden) -> Vec<(String, Box<dyn Machine>)> {
+    let (kept, again) = (fast(golden, Level::None), fast(golden, Level::Block));
     let reference = Reference { graph: again.graph.clone(), values: HashMap::new() };
     let mut machines: Vec<(_, Box<dyn Machine>)> =
         vec![("fast", Box::new(kept)), ("fast, recomputing", Box::new(again)), ("reference", Box::new(reference))];
     for (_, machine) in &mut machines {
         fill(machine.as_mut(), golden);
     }
-    machines
+    machines.into_iter().map(|(name, machine)| (format!("{}, {name}", golden.family), machine)).collect()
 }
 
 fn fill(machine: &mut dyn Machine, golden: &Golden) {
@@ -195,18 +246,38 @@ fn loss_of_batch(machine: &mut dyn Machine, golden: &Golden, program: &str) -> f
     let ports = machine.graph().program(program).expect("a program with a batch").ports.clone();
     machine.write_ints(ports.tokens.expect("tokens are fed"), &golden.ints("tokens"));
     machine.write_ints(ports.targets.expect("targets are fed"), &golden.ints("targets"));
-    machine.run(program, &Scalars { loss_scale: 1.0 / (B * T) as f32, ..Scalars::default() });
+    if let (Some(segments), Some(tokens), Some(of_decoder)) =
+        (ports.segments, ports.decoder_tokens, ports.decoder_segments)
+    {
+        machine.write_ints(segments, &golden.ints("segments"));
+        machine.write_ints(tokens, &golden.ints("decoder_tokens"));
+        machine.write_ints(of_decoder, &vec![1; golden.tokens[0] * golden.targets]);
+    }
+    machine.run(program, &Scalars { loss_scale: 1.0 / golden.counted() as f32, ..Scalars::default() });
     machine.read(ports.loss.expect("a loss is given"))[0]
 }
 
+/// Reads a sample's source, where there is a decoder.
+fn encode(machine: &mut dyn Machine, golden: &Golden, sample: usize) {
+    let Some(ports) = machine.graph().program("encode").map(|p| p.ports.clone()) else { return };
+    machine.write_ints(ports.tokens.expect("tokens are fed"), &golden.of_sample("tokens", sample));
+    machine.write_ints(ports.segments.expect("segments are fed"), &golden.of_sample("segments", sample));
+    machine.run("encode", &Scalars::default());
+}
+
 /// The logits after the last of `tokens`: `prefill` as often as it can be filled, then `sample`.
-fn logits_after(machine: &mut dyn Machine, tokens: &[i32]) -> Vec<f64> {
-    let (wide, rest) = tokens.as_chunks::<PREFILL>();
+fn logits_after(machine: &mut dyn Machine, golden: &Golden, sample: usize, tokens: &[i32]) -> Vec<f64> {
+    encode(machine, golden, sample);
+    let (wide, rest) = if golden.has_decoder() { (&[][..], tokens) } else { tokens.as_chunks::<PREFILL>() };
     let wide = wide.iter().map(|chunk| ("prefill", &chunk[..]));
     let (mut position, mut logits) = (0, vec![]);
     for (program, chunk) in wide.chain(rest.chunks(1).map(|token| ("sample", token))) {
         let ports = machine.graph().program(program).expect("a program that samples").ports.clone();
         machine.write_ints(ports.tokens.expect("tokens are fed"), chunk);
+        if let (Some(segments), Some(of_decoder)) = (ports.segments, ports.decoder_segments) {
+            machine.write_ints(segments, &golden.of_sample("segments", sample));
+            machine.write_ints(of_decoder, &[1]);
+        }
         machine.run(program, &Scalars { position, row: chunk.len() as u32 - 1, ..Scalars::default() });
         logits = machine.read(ports.logits.expect("logits are given"));
         position += chunk.len() as u32;
@@ -216,13 +287,15 @@ fn logits_after(machine: &mut dyn Machine, tokens: &[i32]) -> Vec<f64> {
 
 #[test]
 fn logits_at_every_position_are_pytorchs() {
-    let golden = Golden::read();
-    for (name, mut machine) in machines(&golden) {
-        for (sample, tokens) in golden.ints("tokens").chunks(T).enumerate() {
-            for count in 1..=T {
-                let found = logits_after(machine.as_mut(), &tokens[..count]);
-                let what = format!("{name}, logits of sample {sample} after {count} tokens");
-                assert_close(&what, &found, &golden.logits_after(sample, count), LOGITS);
+    for golden in Golden::all() {
+        for (name, mut machine) in machines(&golden) {
+            for sample in 0..golden.tokens[0] {
+                let tokens = golden.fed(sample);
+                for count in (1..=tokens.len()).filter(|count| count % 3 == 1 || *count == tokens.len()) {
+                    let found = logits_after(machine.as_mut(), &golden, sample, &tokens[..count]);
+                    let what = format!("{name}, logits of sample {sample} after {count} tokens");
+                    assert_close(&what, &found, &golden.logits_after(sample, count), LOGITS);
+                }
             }
         }
     }
@@ -231,58 +304,63 @@ fn logits_at_every_position_are_pytorchs() {
 /// The writer chooses between the programs by itself, and pads what does not fill one.
 #[test]
 fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
-    let golden = Golden::read();
-    let tokens = golden.ints("tokens")[..T].iter().map(|&id| id as u32).collect::<Vec<_>>();
-    for cuts in [vec![], vec![1], vec![2, 3], vec![5], vec![6, 8], (1..T).collect()] {
-        let mut fast = fast(Level::Cheap);
-        fill(&mut fast, &golden);
-        let mut writer = Writer::new(&mut fast.engine);
-        let mut done = 0;
-        for cut in cuts.iter().copied().chain([T]) {
-            let logits = writer.feed(&tokens[done..cut]).expect("tokens of the vocabulary");
-            let found = logits.iter().copied().map(f64::from).collect::<Vec<_>>();
-            assert_close(&format!("cut at {cuts:?}, {cut} tokens"), &found, &golden.logits_after(0, cut), LOGITS);
-            done = cut;
+    for golden in Golden::all().into_iter().filter(|g| !g.has_decoder()) {
+        let tokens = golden.fed(0).into_iter().map(|id| id as u32).collect::<Vec<_>>();
+        for cuts in [vec![], vec![1], vec![2, 3], vec![5], vec![6, 8], (1..tokens.len()).collect()] {
+            let mut fast = fast(&golden, Level::Cheap);
+            fill(&mut fast, &golden);
+            let mut writer = Writer::new(&mut fast.engine);
+            let mut done = 0;
+            for cut in cuts.iter().copied().chain([tokens.len()]) {
+                let logits = writer.feed(&tokens[done..cut]).expect("tokens of the vocabulary");
+                let found = logits.iter().copied().map(f64::from).collect::<Vec<_>>();
+                let what = format!("{}, cut at {cuts:?}, {cut} tokens", golden.family);
+                assert_close(&what, &found, &golden.logits_after(0, cut), LOGITS);
+                done = cut;
+            }
         }
     }
 }
 
 #[test]
 fn every_gradient_is_pytorchs() {
-    let golden = Golden::read();
-    for (name, mut machine) in machines(&golden) {
-        let loss = loss_of_batch(machine.as_mut(), &golden, "micro_step");
-        assert_close(&format!("{name}, loss"), &[loss], &golden.doubles("losses")[..1], LATER_STEPS);
-        let graph = machine.graph().clone();
-        assert_eq!(graph.parameters.len(), golden.weight_count());
-        for parameter in &graph.parameters {
-            let weight = &graph[parameter.tensor].name;
-            let expected = golden.doubles(&format!("grad.{weight}"));
-            let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-            let gradient = parameter.training.as_ref().expect("every parameter is trained").gradient;
-            assert_close(&format!("{name}, {weight}"), &machine.read(gradient), &expected, GRADIENTS * largest);
+    for golden in Golden::all() {
+        for (name, mut machine) in machines(&golden) {
+            let loss = loss_of_batch(machine.as_mut(), &golden, "micro_step");
+            assert_close(&format!("{name}, loss"), &[loss], &golden.doubles("losses")[..1], LATER_STEPS);
+            let graph = machine.graph().clone();
+            assert_eq!(graph.parameters.len(), golden.weight_count(), "{name}");
+            for parameter in &graph.parameters {
+                let weight = &graph[parameter.tensor].name;
+                let expected = golden.doubles(&format!("grad.{weight}"));
+                let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
+                let gradient = parameter.training.as_ref().expect("every parameter is trained").gradient;
+                let found = machine.read(gradient);
+                assert_close(&format!("{name}, {weight}"), &found, &expected, GRADIENTS * largest);
+            }
         }
     }
 }
 
 #[test]
 fn ten_steps_of_adamw_are_pytorchs() {
-    let golden = Golden::read();
-    let (losses, norms) = (golden.doubles("losses"), golden.doubles("grad_norms"));
-    assert!(norms.iter().any(|&n| n > 1.0), "clipping is not put to the test: {norms:?}");
-    for (name, mut machine) in machines(&golden) {
-        for step in 0..STEPS {
-            let evaluated = loss_of_batch(machine.as_mut(), &golden, "evaluate");
-            let trained = loss_of_batch(machine.as_mut(), &golden, "micro_step");
-            machine.run("update", &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() });
-            let norm = machine.graph().program("update").and_then(|p| p.ports.grad_norm).expect("a norm is given");
-            let norm = machine.read(norm)[0];
-            let relative = |what, found: f64, expected: f64| {
-                assert_close(&format!("{name}, step {step}, {what}"), &[found / expected], &[1.0], LATER_STEPS);
-            };
-            relative("loss", trained, losses[step]);
-            relative("held-out loss", evaluated, losses[step]);
-            relative("gradient norm", norm, norms[step]);
+    for golden in Golden::all() {
+        let (losses, norms) = (golden.doubles("losses"), golden.doubles("grad_norms"));
+        assert!(norms.iter().any(|&n| n > 1.0), "clipping is not put to the test: {norms:?}");
+        for (name, mut machine) in machines(&golden) {
+            for step in 0..losses.len() {
+                let evaluated = loss_of_batch(machine.as_mut(), &golden, "evaluate");
+                let trained = loss_of_batch(machine.as_mut(), &golden, "micro_step");
+                machine.run("update", &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() });
+                let norm = machine.graph().program("update").and_then(|p| p.ports.grad_norm).expect("a norm is given");
+                let norm = machine.read(norm)[0];
+                let relative = |what, found: f64, expected: f64| {
+                    assert_close(&format!("{name}, step {step}, {what}"), &[found / expected], &[1.0], LATER_STEPS);
+                };
+                relative("loss", trained, losses[step]);
+                relative("held-out loss", evaluated, losses[step]);
+                relative("gradient norm", norm, norms[step]);
+            }
         }
     }
 }

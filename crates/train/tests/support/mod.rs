@@ -22,8 +22,8 @@ pub const VOCAB_SIZE: usize = 61;
 pub const GLOBAL_BATCH: usize = 8;
 
 /// A model that trains in no time, with dropout everywhere.
-pub fn tiny_model() -> Gpt2Config {
-    Gpt2Config {
+pub fn tiny_model() -> ModelConfig {
+    ModelConfig::Gpt2(Gpt2Config {
         vocab_size: VOCAB_SIZE,
         n_positions: 16,
         n_embd: 24,
@@ -36,26 +36,26 @@ pub fn tiny_model() -> Gpt2Config {
         layer_norm_epsilon: 1e-5,
         initializer_range: 0.1,
         bias: true,
-    }
+    })
 }
 
 /// The graph and the plan of a model's training run on the processor.
 pub fn plan_training(
-    model: &Gpt2Config,
+    model: &ModelConfig,
     shape: &TrainShape,
     optimizer: &Optimizer,
     levers: &Levers,
     global_batch: usize,
     threads: usize,
 ) -> (Graph, Plan) {
-    let model = ModelConfig::Gpt2(model.clone());
-    let mut graph = build_training(&model, optimizer, shape).expect("a sensible model");
+    let mut graph = build_training(model, optimizer, shape).expect("a sensible model");
     levers.pull(&mut graph).expect("levers that don't exclude each other");
     let plan = Plan {
         micro_batch: shape.micro_batch,
         accumulation: global_batch / shape.micro_batch,
         global_batch,
         seq_len: shape.seq_len,
+        target_len: shape.target_len,
         ..lay_out(&graph, &Target { device: DeviceKind::Cpu, threads })
     };
     (graph, plan)
@@ -75,7 +75,7 @@ fn text(seed: u64) -> TokenStore {
 /// Everything that tells one run from another.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    pub model: Gpt2Config,
+    pub model: ModelConfig,
     pub shape: TrainShape,
     pub optimizer: Optimizer,
     pub levers: Levers,
@@ -190,7 +190,7 @@ impl Setup {
         TrainerConfig {
             name: "test".into(),
             model_name: "tiny".into(),
-            model: ModelConfig::Gpt2(self.model.clone()),
+            model: self.model.clone(),
             length: Length::MaxSteps(self.steps),
             schedule: Schedule { learning_rate: 1e-2, warmup_steps: 3, final_part: 0.1 },
             seed: self.seed,
