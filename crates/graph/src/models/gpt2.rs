@@ -117,7 +117,7 @@ impl Gpt2Config {
     }
 
     fn inner(&self) -> usize {
-        self.n_inner.unwrap_or(4 * self.n_embd)
+        self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
     }
 
     /// The widest row of any activation.

@@ -1,0 +1,132 @@
+//! The families' sizes and configurations: published parameter counts, and every key that asks for what is not built.
+
+use graph::Graph;
+use graph::models::ModelConfig;
+use serde_json::{Value, json};
+
+fn parameters(model: &ModelConfig) -> u64 {
+    let mut graph = Graph::default();
+    model.declare(&mut graph);
+    graph.parameter_count()
+}
+
+/// Source: the sum of the tensors' sizes in each model's safetensors on the Hugging Face hub.
+#[test]
+fn parameter_counts_are_the_published_ones() {
+    for (name, published) in [
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+        ("smollm2-135m", 134_515_008),
+        ("smollm2-360m", 361_821_120),
+        ("smollm2-1.7b", 1_711_376_384),
+        ("tinyllama-1.1b", 1_100_048_384),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.2-3b", 3_212_749_824),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("mistral-7b", 7_241_732_096),
+        ("mistral-7b-v0.3", 7_248_023_552),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2.5-3b", 3_085_938_688),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("t5-small", 60_506_624),
+        ("t5-base", 222_903_552),
+        ("t5-large", 737_668_096),
+        ("t5-xl", 2_851_598_336),
+        ("flan-t5-small", 76_961_152),
+        ("flan-t5-base", 247_577_856),
+        ("flan-t5-large", 783_150_080),
+        ("flan-t5-xl", 2_849_757_184),
+        ("flan-t5-xxl", 11_135_332_352),
+    ] {
+        let model = ModelConfig::preset(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(parameters(&model), published, "{name}");
+        assert!(model.parameter_bound() >= u128::from(published), "{name}");
+    }
+}
+
+#[test]
+fn every_preset_survives_its_config_json() {
+    for name in ModelConfig::preset_names() {
+        let model = ModelConfig::preset(name).expect("a name of the list");
+        model.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(ModelConfig::from_json(&model.to_json()).expect("our own file"), model, "{name}");
+    }
+}
+
+fn changed(preset: &str, change: &Value) -> Result<ModelConfig, graph::GraphError> {
+    let model = ModelConfig::preset(preset).expect("a preset");
+    let mut config: Value = serde_json::from_str(&model.to_json()).expect("our own file");
+    let map = config.as_object_mut().expect("an object");
+    for (key, value) in change.as_object().expect("an object literal") {
+        if value.is_null() { map.remove(key) } else { map.insert(key.clone(), value.clone()) };
+    }
+    ModelConfig::from_json(&config.to_string())
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_its_key() {
+    for (preset, change, key) in [
+        ("gpt2", json!({"activation_function": "relu"}), "activation_function"),
+        ("gpt2", json!({"n_embd": null}), "n_embd"),
+        ("gpt2", json!({"n_head": 7}), "n_head"),
+        ("llama-3.2-1b", json!({"hidden_act": "gelu"}), "hidden_act"),
+        ("llama-3.2-1b", json!({"hidden_size": null}), "hidden_size"),
+        ("llama-3.2-1b", json!({"num_key_value_heads": 5}), "num_key_value_heads"),
+        ("llama-3.2-1b", json!({"head_dim": 63}), "head_dim"),
+        ("llama-3.2-1b", json!({"num_attention_heads": 31, "head_dim": null}), "num_attention_heads"),
+        ("llama-3.2-1b", json!({"rope_scaling": {"rope_type": "longrope"}}), "rope_scaling"),
+        ("llama-3.2-1b", json!({"rope_scaling": {"rope_type": "linear"}}), "rope_scaling"),
+        ("llama-3.2-1b", json!({"rope_parameters": {"rope_type": "yarn", "factor": -1}}), "rope_parameters"),
+        ("llama-3.2-1b", json!({"quantization_config": {"bits": 4}}), "quantization_config"),
+        ("llama-3.2-1b", json!({"pretraining_tp": 2}), "pretraining_tp"),
+        ("llama-3.2-1b", json!({"attention_bias": "yes"}), "attention_bias"),
+        ("llama-3.2-1b", json!({"model_type": "gemma3"}), "model_type"),
+        ("flan-t5-small", json!({"feed_forward_proj": "gated-silu"}), "feed_forward_proj"),
+        ("flan-t5-small", json!({"d_kv": null}), "d_kv"),
+        ("flan-t5-small", json!({"d_kv": 1u64 << 40}), "d_kv"),
+        ("flan-t5-small", json!({"num_layers": 0}), "num_layers"),
+        ("flan-t5-small", json!({"dropout_rate": 1.0}), "dropout_rate"),
+        ("flan-t5-small", json!({"is_encoder_decoder": false}), "is_encoder_decoder"),
+        ("flan-t5-small", json!({"relative_attention_num_buckets": 6}), "relative_attention_num_buckets"),
+        ("flan-t5-small", json!({"relative_attention_max_distance": 16}), "relative_attention_max_distance"),
+        ("flan-t5-small", json!({"eos_token_id": 40_000}), "eos_token_id"),
+    ] {
+        let error = changed(preset, &change).expect_err("a variant that is not built");
+        assert!(error.to_string().contains(&format!("`{key}`")), "{preset} with {change}: {error}");
+    }
+}
+
+#[test]
+fn keys_of_older_and_newer_files_mean_the_same() {
+    let older = json!({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}});
+    let newer = json!({
+        "rope_theta": null, "rope_scaling": null,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 5e5, "factor": 2.0},
+    });
+    let read = |change: &Value| changed("tinyllama-1.1b", change).expect("both are read");
+    assert_eq!(read(&older), read(&newer));
+    assert_ne!(read(&older), read(&json!({})));
+
+    // A window as wide as the positions hides nothing; a narrower one is as far as sequences may reach.
+    assert_eq!(read(&json!({})).max_positions(), 2048);
+    let windowed = changed("mistral-7b", &json!({"sliding_window": 1000})).expect("a window is read");
+    assert_eq!(windowed.max_positions(), 1000);
+
+    let untied = changed("t5-small", &json!({"scale_decoder_outputs": false})).expect("both keys are read");
+    assert_eq!(parameters(&untied), 60_506_624 + 32_128 * 512);
+}
+
+/// Numbers that overflow products are refused before anything is built of them.
+#[test]
+fn sizes_beyond_counting_are_refused() {
+    for (preset, key) in [("gpt2", "n_embd"), ("llama-3.2-1b", "intermediate_size"), ("t5-small", "d_ff")] {
+        for huge in [json!(u64::MAX), json!(1u64 << 25), json!(0), json!(-3), json!(1.5)] {
+            let error = changed(preset, &json!({key: huge})).expect_err("an absurd size");
+            assert!(error.to_string().contains(key), "{preset}, {key} = {huge}: {error}");
+        }
+    }
+}
