@@ -129,17 +129,20 @@ impl Device for NullDevice {
         Ok(Cow::Owned(vec![0; plan[tensor].region().bytes as usize]))
     }
 
-    /// A carried tensor may be used without having been written by the first program after one that carries nothing:
-    /// its op keeps track of what is in it. The next ones must find it as the last one left it.
+    /// A carried tensor that ops update in place may be used without having been written after a program that carries
+    /// nothing: its op keeps track of what is in it. The next programs must find it as the last one left it.
     fn begin(&mut self, plan: &Plan, program: usize) {
-        let outputs = plan.programs[program].steps.iter().flat_map(|s| &s.outputs).copied();
-        let carried = outputs.filter(|&id| plan[id].storage == Storage::Carried).collect::<Vec<_>>();
-        let carried_before = std::mem::replace(&mut self.carries, !carried.is_empty());
-        if carried_before {
+        let is_carried = |id: &TensorId| plan[*id].storage == Storage::Carried;
+        let mut used = plan.programs[program].steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
+        let carried_before = std::mem::replace(&mut self.carries, used.any(is_carried));
+        if carried_before || !self.carries {
             return;
         }
-        for id in carried {
-            self.overwrite(plan[id].space, plan[id].region(), Owner::Tensor(id));
+        for step in plan.programs.iter().flat_map(|p| &p.steps) {
+            let updated = step.outputs.iter().enumerate().filter(|(i, _)| step.op.access(*i) == Access::ReadWrite);
+            for (_, &id) in updated.filter(|(_, id)| is_carried(id)) {
+                self.overwrite(plan[id].space, plan[id].region(), Owner::Tensor(id));
+            }
         }
     }
 

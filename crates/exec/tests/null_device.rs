@@ -4,21 +4,24 @@
 mod support;
 
 use exec::{Device, DeviceError, MemoryReport, NullDevice, run_program};
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::ops::StateFormat;
-use graph::{DeviceKind, Optimizer, Scalars, Space, Storage, Target, TensorId, TrainShape, build_training};
+use graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
+use graph::ops::{RopeScaling, StateFormat};
+use graph::{
+    DeviceKind, Lengths, Objective, Optimizer, Scalars, Space, Storage, Target, TensorId, TrainShape, build_training,
+};
 use plan::{
     Average, Level, LeverRequest, Levers, Machine, Plan, Precision, Rates, Recompute, Region, Request, divisors,
     lay_out, search, validate,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::collections::HashSet;
 use support::Noise;
 use units::Bytes;
 
 /// A run as somebody might ask for it.
 #[derive(Debug, Clone)]
 struct Case {
-    model: Gpt2Config,
+    model: ModelConfig,
     optimizer: Optimizer,
     shape: TrainShape,
     accumulation: usize,
@@ -57,29 +60,97 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
     }
 }
 
+fn random_gpt2(noise: &mut Noise, positions: usize) -> ModelConfig {
+    let n_head = between(noise, 1, 4);
+    let head_size = between(noise, 4usize.div_ceil(n_head), 64 / n_head);
+    let mut rate = || perhaps(noise, 0.1).unwrap_or(0.0);
+    let [attn_pdrop, embd_pdrop, resid_pdrop] = [rate(), rate(), rate()];
+    let inner = between(noise, 1, 200);
+    ModelConfig::Gpt2(Gpt2Config {
+        vocab_size: between(noise, 2, 300),
+        n_positions: positions,
+        n_embd: n_head * head_size,
+        n_layer: between(noise, 1, 4),
+        n_head,
+        n_inner: perhaps(noise, inner),
+        attn_pdrop,
+        embd_pdrop,
+        resid_pdrop,
+        layer_norm_epsilon: 1e-5,
+        initializer_range: 0.02,
+        bias: noise.unit() < 0.5,
+    })
+}
+
+fn random_llama(noise: &mut Noise, positions: usize) -> ModelConfig {
+    let num_key_value_heads = between(noise, 1, 2);
+    ModelConfig::Llama(LlamaConfig {
+        vocab_size: between(noise, 2, 300),
+        hidden_size: between(noise, 4, 64),
+        intermediate_size: between(noise, 1, 150),
+        num_hidden_layers: between(noise, 1, 4),
+        num_attention_heads: num_key_value_heads * between(noise, 1, 3),
+        num_key_value_heads,
+        head_dim: 2 * between(noise, 1, 12),
+        max_position_embeddings: positions,
+        rms_norm_eps: 1e-6,
+        rope_theta: 1e4,
+        tie_word_embeddings: noise.unit() < 0.5,
+        attention_dropout: perhaps(noise, 0.1).unwrap_or(0.0),
+        initializer_range: 0.02,
+        sliding_window: None,
+        variant: Variant::Llama,
+        qkv_bias: noise.unit() < 0.5,
+        output_bias: noise.unit() < 0.5,
+        mlp_bias: noise.unit() < 0.5,
+        scaling: RopeScaling::None,
+    })
+}
+
+fn random_t5(noise: &mut Noise) -> ModelConfig {
+    ModelConfig::T5(T5Config {
+        vocab_size: between(noise, 2, 300),
+        d_model: between(noise, 4, 64),
+        d_kv: between(noise, 1, 20),
+        d_ff: between(noise, 1, 100),
+        num_layers: between(noise, 1, 2),
+        num_decoder_layers: between(noise, 1, 2),
+        num_heads: between(noise, 1, 4),
+        relative_attention_num_buckets: 8,
+        relative_attention_max_distance: 20,
+        dropout_rate: perhaps(noise, 0.1).unwrap_or(0.0),
+        layer_norm_epsilon: 1e-6,
+        initializer_factor: 1.0,
+        feed_forward_proj: [FeedForward::Relu, FeedForward::GatedGelu][noise.below(2)],
+        tie_word_embeddings: noise.unit() < 0.5,
+        pad_token_id: 0,
+        eos_token_id: 1,
+        decoder_start_token_id: 0,
+    })
+}
+
+/// Lengths that are shorter than these.
+fn random_buckets(noise: &mut Noise, longest: Lengths) -> Vec<Lengths> {
+    let shorter = |_| Lengths {
+        tokens: between(noise, 1, longest.tokens),
+        target: longest.target.map(|target| between(noise, 1, target)),
+    };
+    let mut buckets = (0..2).map(shorter).filter(|b| *b != longest).collect::<Vec<_>>();
+    buckets.dedup();
+    buckets
+}
+
 impl Case {
     fn random(noise: &mut Noise) -> Self {
-        let n_head = between(noise, 1, 4);
-        let head_size = between(noise, 4usize.div_ceil(n_head), 64 / n_head);
         let n_positions = between(noise, 1, 48);
-        let mut rate = || perhaps(noise, 0.1).unwrap_or(0.0);
-        let [attn_pdrop, embd_pdrop, resid_pdrop] = [rate(), rate(), rate()];
-        let inner = between(noise, 1, 200);
-        let model = Gpt2Config {
-            vocab_size: between(noise, 2, 300),
-            n_positions,
-            n_embd: n_head * head_size,
-            n_layer: between(noise, 1, 4),
-            n_head,
-            n_inner: perhaps(noise, inner),
-            attn_pdrop,
-            embd_pdrop,
-            resid_pdrop,
-            layer_norm_epsilon: 1e-5,
-            initializer_range: 0.02,
-            bias: noise.unit() < 0.5,
+        let model = match noise.below(4) {
+            0 => random_llama(noise, n_positions),
+            1 => random_t5(noise),
+            _ => random_gpt2(noise, n_positions),
         };
         let (micro_batch, seq_len) = (between(noise, 1, 5), between(noise, 1, n_positions));
+        let target_len = model.decoder_start().map(|_| between(noise, 1, 30));
+        let longest = Lengths { tokens: seq_len, target: target_len };
         let (accumulation, prefill) = (between(noise, 1, 3), between(noise, 1, n_positions + 8));
         let shape = TrainShape {
             micro_batch,
@@ -88,7 +159,13 @@ impl Case {
             head_chunk: between(noise, 1, micro_batch * seq_len + 3),
             evaluates: noise.unit() < 0.5,
             sample_prefill: perhaps(noise, prefill),
-            ..TrainShape::default()
+            target_len,
+            buckets: if noise.unit() < 0.3 { random_buckets(noise, longest) } else { vec![] },
+            packed: noise.unit() < 0.3,
+            objective: Objective {
+                label_smoothing: perhaps(noise, 0.1).unwrap_or(0.0),
+                r_drop: (noise.unit() < 0.2).then_some(1.0),
+            },
         };
         let mut optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
         let levers = random_levers(noise, accumulation == 1, &mut optimizer);
@@ -96,12 +173,8 @@ impl Case {
         Self { model, optimizer, shape, accumulation, levers, target }
     }
 
-    fn model(&self) -> ModelConfig {
-        ModelConfig::Gpt2(self.model.clone())
-    }
-
     fn plan(&self) -> Plan {
-        let mut graph = build_training(&self.model(), &self.optimizer, &self.shape).expect("a sensible model");
+        let mut graph = build_training(&self.model, &self.optimizer, &self.shape).expect("a sensible model");
         self.levers.pull(&mut graph).expect("levers that don't exclude each other");
         let global_batch = self.shape.micro_batch * self.accumulation;
         Plan {
@@ -109,6 +182,7 @@ impl Case {
             accumulation: self.accumulation,
             global_batch,
             seq_len: self.shape.seq_len,
+            target_len: self.shape.target_len,
             ..lay_out(&graph, &self.target)
         }
     }
@@ -134,7 +208,11 @@ impl Case {
             },
             evaluates: self.shape.evaluates,
             sample_prefill: self.shape.sample_prefill,
-            ..Request::new(self.model(), self.target, Machine::of_rates(Rates::guess(self.target.threads)))
+            target_len: self.shape.target_len,
+            buckets: self.shape.buckets.clone(),
+            packed: self.shape.packed,
+            objective: self.shape.objective,
+            ..Request::new(self.model.clone(), self.target, Machine::of_rates(Rates::guess(self.target.threads)))
         }
     }
 }
@@ -147,10 +225,14 @@ fn rehearse(plan: &Plan) -> Result<MemoryReport, DeviceError> {
         device.write(plan, id, &[])?;
     }
     let step: &[_] = &[("micro_step", 1), ("micro_step_add", plan.accumulation - 1), ("update", 1)];
-    let between_steps: &[_] = &[("evaluate", 1), ("evaluate_average", 1), ("prefill", 1), ("sample", 3)];
+    let between_steps: &[_] = &[("evaluate", 1), ("evaluate_average", 1), ("encode", 1), ("prefill", 1), ("sample", 3)];
     for phase in [step, between_steps, step] {
-        for &(program, times) in phase.iter().filter(|(program, _)| plan.program(program).is_some()) {
-            (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;
+        for &(base, times) in phase {
+            // Those for shorter sequences too, in turn.
+            let of_it = plan.programs.iter().filter(|p| p.name.split('@').next() == Some(base));
+            for program in of_it.map(|p| &p.name) {
+                (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;
+            }
         }
         tensors(plan, Storage::Persistent).try_for_each(|id| device.read(plan, id, &mut []))?;
     }
@@ -162,8 +244,9 @@ fn feed_run_fetch(device: &mut NullDevice, plan: &Plan, program: &str) -> Result
     let planned = plan.program(program).expect("a program of the plan");
     planned.ports.fed().try_for_each(|id| device.write(plan, id, &[]))?;
     run_program(device, plan, program, &Scalars::default())?;
-    let writes_text = planned.ports.logits.is_some();
-    let caches = tensors(plan, Storage::Carried).filter(|_| writes_text);
+    // Those of the tokens written so far, not those of a source that is only read.
+    let written = planned.steps.iter().flat_map(|s| &s.outputs).copied().collect::<HashSet<_>>();
+    let caches = tensors(plan, Storage::Carried).filter(|id| written.contains(id));
     planned.ports.fetched().chain(caches).try_for_each(|id| device.read(plan, id, &mut []))
 }
 
@@ -237,9 +320,24 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
 /// A plan that has everything: accumulation, evaluation, sampling, dropout, and a part of the optimizer on the host.
 fn whole_plan(offload: f64) -> Plan {
     let mut case = Case::random(&mut Noise::new(0));
-    case.model = Gpt2Config { n_layer: 2, n_embd: 32, n_head: 2, vocab_size: 50, n_positions: 16, ..case.model };
-    case.shape =
-        TrainShape { seq_len: 16, micro_batch: 2, evaluates: true, sample_prefill: Some(8), ..case.shape.clone() };
+    let ModelConfig::Gpt2(model) = random_gpt2(&mut Noise::new(0), 16) else { unreachable!("a GPT-2") };
+    case.model = ModelConfig::Gpt2(Gpt2Config {
+        n_layer: 2,
+        n_embd: 32,
+        n_head: 2,
+        vocab_size: 50,
+        n_positions: 16,
+        bias: true,
+        ..model
+    });
+    case.shape = TrainShape {
+        seq_len: 16,
+        micro_batch: 2,
+        head_chunk: 16,
+        evaluates: true,
+        sample_prefill: Some(8),
+        ..TrainShape::default()
+    };
     (case.shape.accumulates, case.accumulation) = (true, 2);
     case.levers = Levers { optimizer_offload: offload, ..Levers::default() };
     case.plan()

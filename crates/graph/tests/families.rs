@@ -62,7 +62,11 @@ fn changed(preset: &str, change: &Value) -> Result<ModelConfig, graph::GraphErro
     let mut config: Value = serde_json::from_str(&model.to_json()).expect("our own file");
     let map = config.as_object_mut().expect("an object");
     for (key, value) in change.as_object().expect("an object literal") {
-        if value.is_null() { map.remove(key) } else { map.insert(key.clone(), value.clone()) };
+        if value.is_null() {
+            map.remove(key)
+        } else {
+            map.insert(key.clone(), value.clone())
+        };
     }
     ModelConfig::from_json(&config.to_string())
 }

@@ -180,8 +180,8 @@ fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, Pla
             }
         }
     }
-    let uses_carried =
-        program.steps.iter().flat_map(|s| s.outputs.iter()).any(|&id| plan[id].storage == Storage::Carried);
+    let mut used = program.steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
+    let uses_carried = used.any(|&id| plan[id].storage == Storage::Carried);
     let name = |id: TensorId| format!("`{}` at {}", plan[id].name, plan[id].offset);
     let mut result = Vec::new();
     for (index, tensor) in plan.tensors.iter().enumerate() {
