@@ -77,10 +77,23 @@ pub fn cards() -> &'static [Card] {
 ///
 /// Errors: `UnknownCard` if no card fits, with names that nearly do.
 pub fn card(text: &str) -> Result<&'static Card, UnknownCard> {
+    meant(text, |_| 0)
+}
+
+/// The card of a name that the driver gave to several, such as `NVIDIA GeForce RTX 3060`: the one whose memory is
+/// nearest to what the driver reports.
+///
+/// Errors: `UnknownCard` like [`card`].
+pub fn card_with_memory(text: &str, reported: Bytes) -> Result<&'static Card, UnknownCard> {
+    meant(text, |card| card.memory.0.abs_diff(reported.0))
+}
+
+/// The card that a text names, with the least unsaid; of several, the one that is the least apart.
+fn meant(text: &str, apart: impl Fn(&Card) -> u64) -> Result<&'static Card, UnknownCard> {
     let asked = Name::read(text);
     let fitting = cards().iter().filter(|card| asked.fits_memory(card.memory));
-    let counted = fitting.filter_map(|card| Some((asked.words_unsaid(&Name::read(card.name))?, card)));
-    let meant = counted.min_by_key(|(unsaid, _)| *unsaid).map(|(_, card)| card);
+    let counted = fitting.filter_map(|card| Some(((asked.words_unsaid(&Name::read(card.name))?, apart(card)), card)));
+    let meant = counted.min_by_key(|(distance, _)| *distance).map(|(_, card)| card);
     meant.ok_or_else(|| UnknownCard { asked: text.to_owned(), suggestions: near(&asked) })
 }
 
@@ -245,6 +258,23 @@ mod tests {
             ("NVIDIA H200", "H200"),
         ] {
             assert_eq!(card(text).map(|found| found.name), Ok(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_tells_cards_of_one_name_apart() {
+        for (text, mib, name) in [
+            ("NVIDIA GeForce RTX 3060", 12_288, "RTX 3060 12GB"),
+            ("NVIDIA GeForce RTX 3060", 8_192, "RTX 3060 8GB"),
+            ("NVIDIA GeForce RTX 3060", 8_043, "RTX 3060 8GB"),
+            ("NVIDIA GeForce RTX 4060 Ti", 16_380, "RTX 4060 Ti 16GB"),
+            ("NVIDIA GeForce RTX 4060 Ti", 8_188, "RTX 4060 Ti 8GB"),
+            ("NVIDIA GeForce RTX 3080", 10_240, "RTX 3080 10GB"),
+            ("NVIDIA GeForce RTX 3080", 12_288, "RTX 3080 12GB"),
+            ("NVIDIA GeForce RTX 4090", 49_140, "RTX 4090"),
+        ] {
+            let found = card_with_memory(text, Bytes::mib(mib));
+            assert_eq!(found.map(|found| found.name), Ok(name), "{text} with {mib} MiB");
         }
     }
 

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::cards::Card;
+use graph::ops::GradClip;
 use graph::{DType, DeviceKind, Graph, Io, Node, Op, Space, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -156,6 +157,14 @@ impl Machine {
     }
 
     fn program(&self, graph: &Graph, nodes: &[Node], target: &Target) -> f64 {
+        // Clipping waits for the norm of all gradients, and all updates wait for it: nothing before it overlaps with
+        // anything after.
+        let clips = |node: &Node| matches!(node.op, Op::GradClip(GradClip { max_norm: Some(_) }));
+        nodes.split_inclusive(clips).map(|phase| self.phase(graph, phase, target)).sum()
+    }
+
+    /// Nodes of which those on the host and those that move bytes may run beside the others.
+    fn phase(&self, graph: &Graph, nodes: &[Node], target: &Target) -> f64 {
         let (mut computing, mut passing, mut on_host) = (0.0, 0.0, 0.0);
         for node in nodes {
             let io = graph.io(&node.inputs, &node.outputs);

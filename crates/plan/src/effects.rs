@@ -1,8 +1,9 @@
 //! What each lever buys and costs in a plan: the plan, beside the same with that one lever off.
 
+use crate::candidates::{Settings, built, plan_candidate, pulled};
 use crate::levers::{Level, Levers, Recompute, update_in_backward_excluded};
 use crate::request::{PlanError, Request};
-use crate::search::{Found, Settings, built, plan_candidate, pulled};
+use crate::search::Found;
 use graph::Space;
 use graph::ops::StateFormat;
 use serde::Serialize;

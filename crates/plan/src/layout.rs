@@ -92,6 +92,49 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
     }
 }
 
+/// The fewest bytes that the device's and the host's arena can have, however well they are packed.
+pub(crate) fn at_least(graph: &Graph, target: &Target) -> [u64; 2] {
+    let mut least = [0; 2];
+    for program in &graph.programs {
+        let lifetimes = lifetimes_of(graph, program, target);
+        for space in SPACES {
+            let (_, problem) = problem_of(&lifetimes, space);
+            let bytes = staying_in(graph, program, space) + tight(lower_bound(&problem).bytes);
+            least[space as usize] = bytes.max(least[space as usize]);
+        }
+    }
+    least
+}
+
+/// The part of it that is there whatever a program computes: what stays from one program to the next.
+pub(crate) fn staying(graph: &Graph) -> [u64; 2] {
+    let in_space = |space| graph.programs.iter().map(|program| staying_in(graph, program, space)).max().unwrap_or(0);
+    SPACES.map(in_space)
+}
+
+fn staying_in(graph: &Graph, program: &Program, space: Space) -> u64 {
+    let carries = carries(graph, program);
+    let stays = |storage| storage == Storage::Persistent || (carries && storage == Storage::Carried);
+    let staying = graph.tensors.iter().filter(|t| t.space == space && stays(t.storage));
+    staying.map(|t| t.ty.bytes().align_up(ALIGNMENT).0).sum()
+}
+
+/// Whether a program writes what is carried from one program to the next.
+fn carries(graph: &Graph, program: &Program) -> bool {
+    program
+        .nodes
+        .iter()
+        .flat_map(|n| n.inputs.iter().chain(&n.outputs))
+        .any(|id| graph[*id].storage == Storage::Carried)
+}
+
+fn lifetimes_of(graph: &Graph, program: &Program, target: &Target) -> Lifetimes {
+    lifetimes(graph, program, |index| {
+        let node = &program.nodes[index];
+        node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), target).0
+    })
+}
+
 /// Lays persistent and carried tensors one after the other.
 fn lay_bottom(tensors: &mut [PlannedTensor], space: Space) -> Bottom {
     let mut bottom = Bottom::default();
@@ -110,15 +153,8 @@ fn lay_bottom(tensors: &mut [PlannedTensor], space: Space) -> Bottom {
 }
 
 fn pack_program(graph: &Graph, program: &Program, target: &Target, bottoms: &[Bottom; 2]) -> Packed {
-    let lifetimes = lifetimes(graph, program, |index| {
-        let node = &program.nodes[index];
-        node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), target).0
-    });
-    let carries = program
-        .nodes
-        .iter()
-        .flat_map(|n| n.inputs.iter().chain(&n.outputs))
-        .any(|id| graph[*id].storage == Storage::Carried);
+    let lifetimes = lifetimes_of(graph, program, target);
+    let carries = carries(graph, program);
     let mut offsets = vec![0; lifetimes.blocks.len()];
     let arenas = SPACES.map(|space| {
         let bottom = &bottoms[space as usize];
@@ -128,26 +164,31 @@ fn pack_program(graph: &Graph, program: &Program, target: &Target, bottoms: &[Bo
     Packed { lifetimes, offsets, arenas }
 }
 
-/// Packs the blocks of one memory above `base`.
-fn pack_space(lifetimes: &Lifetimes, space: Space, base: u64, offsets: &mut [u64]) -> Packing {
-    let (indices, buffers): (Vec<_>, Vec<_>) = lifetimes
-        .blocks
-        .iter()
-        .enumerate()
-        .filter(|(_, block)| block.space == space)
+/// The blocks of one memory as a problem of packing, and the index of each.
+fn problem_of(lifetimes: &Lifetimes, space: Space) -> (Vec<usize>, Problem) {
+    let blocks = lifetimes.blocks.iter().enumerate().filter(|(_, block)| block.space == space);
+    let (indices, buffers) = blocks
         .map(|(i, b)| (i, Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes }))
         .unzip();
-    let problem = Problem { buffers, alignment: ALIGNMENT };
+    (indices, Problem { buffers, alignment: ALIGNMENT })
+}
+
+/// A bound to the byte: what rounds up the topmost buffer's size is never touched, so it is neither in the peak nor,
+/// since any buffer may come to lie on top, in the bound.
+fn tight(bound: u64) -> u64 {
+    bound.saturating_sub(ALIGNMENT - 1)
+}
+
+/// Packs the blocks of one memory above `base`.
+fn pack_space(lifetimes: &Lifetimes, space: Space, base: u64, offsets: &mut [u64]) -> Packing {
+    let (indices, problem) = problem_of(lifetimes, space);
     let bound = lower_bound(&problem);
-    // To the byte: what rounds up the topmost buffer's size is never touched, so it is neither in the peak nor, since
-    // any buffer may come to lie on top, in the bound.
     let mut top = 0;
     for ((index, buffer), offset) in indices.into_iter().zip(&problem.buffers).zip(pack(&problem).offsets) {
         offsets[index] = base + offset;
         top = top.max(offset + buffer.size);
     }
-    let lower_bound = base + bound.bytes.saturating_sub(ALIGNMENT - 1);
-    Packing { base, peak: base + top, lower_bound, fullest_moment: bound.at }
+    Packing { base, peak: base + top, lower_bound: base + tight(bound.bytes), fullest_moment: bound.at }
 }
 
 fn step(graph: &Graph, node: &Node, index: usize, packed: &Packed) -> Step {

@@ -2,9 +2,10 @@
 //!
 //! Pure: the same input gives the same Plan, byte for byte; no clock, no files, no threads. Running a plan is the
 //! business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search.rs` (how a
-//! configuration is chosen), `validate.rs` (why it is believed), `arena/` (packing).
+//! configuration of those in `candidates.rs` is chosen), `validate.rs` (why it is believed), `arena/` (packing).
 
 pub mod arena;
+mod candidates;
 mod cards;
 mod cost;
 mod effects;
@@ -13,12 +14,14 @@ mod find;
 mod layout;
 mod levers;
 mod lifetimes;
+mod nearest;
 mod plan;
 mod request;
 mod search;
 mod validate;
 
-pub use cards::{Card, UnknownCard, card, cards};
+pub use candidates::{Settings, plan_sampling, plan_settings};
+pub use cards::{Card, UnknownCard, card, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};
@@ -26,8 +29,11 @@ pub use find::{
     RuleOfThumb, largest_micro_batch, largest_model, longest_sequence, most_workers, rule_of_thumb, shared,
 };
 pub use layout::{ALIGNMENT, lay_out};
-pub use levers::{Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk};
+pub use levers::{
+    Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk, divisors,
+};
+pub use nearest::Nearest;
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use request::{LeverRequest, PlanError, Request};
-pub use search::{Found, Misfit, Nearest, Settings, divisors, plan_sampling, plan_settings, search};
+pub use search::{Bound, Found, Misfit, search};
 pub use validate::{PlanViolation, validate};

@@ -103,6 +103,9 @@ pub enum PlanError {
 /// Larger global batches are a slip of the finger.
 const MOST_SAMPLES: u128 = 1 << 28;
 
+/// Longer sequences too: models have no more positions.
+const MOST_TOKENS: usize = 1 << 24;
+
 /// Tensors beyond this many elements are refused, so that sums of their bytes stay far inside 64 bits.
 const MOST_ELEMENTS: u128 = 1 << 52;
 
@@ -135,6 +138,10 @@ impl Request {
 
     /// Errors: zero sizes, a micro-batch that does not divide, sizes beyond counting, an impossible model.
     pub fn check(&self) -> Result<(), PlanError> {
+        // Before the model, which may have been given as many positions.
+        if self.seq_len > MOST_TOKENS {
+            return Err(PlanError::Absurd { what: "the sequence length", value: self.seq_len as u128 });
+        }
         self.model.validate()?;
         for (what, value) in [
             ("the global batch", self.global_batch),

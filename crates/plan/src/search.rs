@@ -1,39 +1,28 @@
 //! Choosing a configuration: the one with the shortest predicted step whose plan fits. Each candidate's real graph is
-//! built and its real arena packed; no formula decides what fits.
+//! built and its real arena packed before it is accepted; no formula decides what fits.
 //!
 //! ```text
-//!   micro-batch × recompute level × sizes of scratch      built, and their steps predicted
-//!        │ from the shortest step on
-//!        ▼
-//!   arena packed ── fits ──► the plan
-//!        │ none fits
-//!        ▼
-//!   the same with a larger part of the optimizer on the host
+//!   chains, by the step of their first rung ──►      the first rung fits: nothing in this chain is faster
+//!     │                                              it does not, but the last does: bisected for the first that fits
+//!     ▼                                              the last does not either: nor do larger micro-batches' chains
+//!   until the next chain's first rung is slower than the best so far
 //! ```
+//!
+//! More budget never gives a slower plan: the chains don't depend on budgets, what fits in less fits in more, so each
+//! chain's answer only moves towards its first rung, which is its fastest; and the best answer of all is taken.
 
-use crate::levers::{
-    ATTENTION_ROW_CHOICES, Level, Levers, Precision, Recompute, divisors as all_divisors, head_chunk_choices,
-    update_in_backward_excluded,
+use crate::candidates::{
+    Candidate, Settings, candidate, lacking, least, micro_batches, offloads, plan_candidate, plan_if_fits, rungs,
+    scratches, settings,
 };
+use crate::layout::staying;
+use crate::levers::{Recompute, divisors};
+use crate::nearest::{Nearest, nearest_that_fit};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
-use graph::models::ModelConfig;
-use graph::ops::StateFormat;
-use graph::{Graph, GraphError, SampleShape, Target, TrainShape, build_sampling, build_training};
+use graph::Graph;
+use serde::Serialize;
 use units::{Bytes, Seconds};
-
-pub use crate::levers::divisors;
-
-/// A configuration: the micro-batch, and where all levers stand.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// Samples that pass through the model at a time.
-    pub micro_batch: usize,
-    /// Rows of logits at a time.
-    pub head_chunk: usize,
-    /// The levers that are rewrites.
-    pub levers: Levers,
-}
 
 /// A plan that fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +35,11 @@ pub struct Found {
     pub settings: Settings,
     /// Predicted time of a step.
     pub step: Seconds,
+    /// What kept faster configurations out.
+    pub bound: Bound,
     /// The next larger micro-batch and the bytes that it would need, unless this one is the whole global batch.
     pub next_larger: Option<(usize, Bytes)>,
-    /// How many plans were made.
+    /// How many configurations were built.
     pub candidates: usize,
 }
 
@@ -59,13 +50,18 @@ impl Found {
     }
 }
 
-/// A change that makes a run fit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nearest {
-    /// The flags that ask for it.
-    pub flags: String,
-    /// What its plan takes.
-    pub peak: Bytes,
+/// The constraint that a plan is bound by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// None: nothing that was left open is faster, whatever the budget.
+    Nothing,
+    /// The budget of the device.
+    Device,
+    /// The budget of the host.
+    Host,
+    /// Both: some of what is faster lacks one, some the other.
+    DeviceAndHost,
 }
 
 /// The run does not fit: a value, not a failure.
@@ -77,333 +73,194 @@ pub struct Misfit {
     pub short: Bytes,
     /// What the host's budget lacks.
     pub host_short: Bytes,
-    /// Changes that make it fit, the smallest first.
+    /// Changes that make it fit: those that keep the result first, of these the one that costs the least time.
     pub nearest: Vec<Nearest>,
-    /// How many plans were made.
+    /// How many configurations were built.
     pub candidates: usize,
 }
-
-/// A configuration whose graph is built and whose arena is not packed yet.
-pub(crate) struct Candidate {
-    pub(crate) settings: Settings,
-    pub(crate) graph: Graph,
-    pub(crate) step: Seconds,
-}
-
-/// Parts of the optimizer that may be moved to the host.
-const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
-
-/// Micro-batches that are tried at most.
-const MOST_MICRO_BATCHES: usize = 10;
 
 /// Finds a plan under the request's budgets. The outer error is for requests that make no sense; a run that does not
 /// fit is `Ok(Err(misfit))`.
 pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
     request.check()?;
-    let mut tried = 0;
+    let mut search = fastest(request)?;
+    if let Some(best) = search.best.take() {
+        return search.found(best).map(Ok);
+    }
     let mut smallest: Option<Plan> = None;
-    let offloads = match request.levers.optimizer_offload {
-        Some(fraction) => vec![fraction],
-        None => OFFLOADS.to_vec(),
-    };
-    for offload in offloads {
-        let mut candidates = Vec::new();
-        let mut too_large = false;
-        for micro_batch in micro_batches(request) {
-            // A whole batch at once is another matter, since it keeps no gradients from one micro-batch to the next.
-            if too_large && micro_batch < request.global_batch {
-                continue;
-            }
-            let mut settings = settings(request, micro_batch, offload);
-            // The last of them takes the least. If even that does not fit, nor will a larger micro-batch.
-            let least = candidate(request, settings.pop().expect("a request has at least one configuration"))?;
-            tried += 1;
-            let plan = plan_candidate(request, &least);
-            if !fits(request, &plan) {
-                keep_smaller(request, &mut smallest, plan);
-                too_large = true;
-                continue;
-            }
-            candidates.push(least);
-            for settings in settings {
-                candidates.push(candidate(request, settings)?);
-            }
-        }
-        candidates.sort_by(|a, b| a.step.0.total_cmp(&b.step.0));
-        for candidate in candidates {
-            tried += 1;
-            let plan = plan_candidate(request, &candidate);
-            if fits(request, &plan) {
-                return found(request, candidate, plan, tried).map(Ok);
-            }
+    let over = |plan: &Plan| lacking(request, [plan.peak_bytes, plan.host_bytes]).into_iter().sum::<Bytes>();
+    for settings in least(request) {
+        let plan = plan_candidate(request, &search.built(settings)?);
+        if smallest.as_ref().is_none_or(|s| (over(&plan), plan.host_bytes) < (over(s), s.host_bytes)) {
+            smallest = Some(plan);
         }
     }
     let plan = smallest.expect("a request has at least one configuration");
-    let short = Bytes(plan.peak_bytes.saturating_sub(request.budget.0));
-    let host_short = Bytes(plan.host_bytes.saturating_sub(request.host_budget.0));
-    let (nearest, more) = nearest_that_fit(request)?;
-    Ok(Err(Box::new(Misfit { plan, short, host_short, nearest, candidates: tried + more })))
+    let [short, host_short] = lacking(request, [plan.peak_bytes, plan.host_bytes]);
+    let nearest = nearest_that_fit(request)?;
+    Ok(Err(Box::new(Misfit { plan, short, host_short, nearest, candidates: search.tried })))
+}
+
+/// The predicted step and the settings of the fastest plan that fits, and what it takes.
+pub(crate) fn fastest_that_fits(request: &Request) -> Result<Option<(Settings, Seconds, Plan)>, PlanError> {
+    request.check()?;
+    let best = fastest(request)?.best;
+    Ok(best.map(|(candidate, plan)| (candidate.settings, candidate.step, plan)))
 }
 
 /// Whether anything that the request leaves open makes it fit. Tries only what takes the least.
 pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
     request.check()?;
-    let micro_batches = micro_batches(request);
-    let offload = request.levers.optimizer_offload.unwrap_or(1.0);
-    let at_the_ends = [micro_batches.first(), micro_batches.last()].into_iter().flatten();
-    for &micro_batch in at_the_ends {
-        let least = settings(request, micro_batch, offload).pop().expect("a request has at least one configuration");
-        let candidate = candidate(request, least)?;
-        if fits(request, &plan_candidate(request, &candidate)) {
+    for settings in least(request) {
+        if plan_if_fits(request, &candidate(request, settings)?).is_ok() {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn fits(request: &Request, plan: &Plan) -> bool {
-    plan.peak_bytes <= request.budget.0 && plan.host_bytes <= request.host_budget.0
+/// Configurations that differ only in what is computed anew.
+struct Chain {
+    micro_batch: usize,
+    offload: f64,
+    /// Index of the scratch, and its sizes.
+    scratch: (usize, (usize, usize)),
+    /// Predicted step of the first rung, the fastest.
+    step: Seconds,
 }
 
-fn found(request: &Request, candidate: Candidate, plan: Plan, mut tried: usize) -> Result<Found, PlanError> {
-    let Candidate { mut settings, mut graph, mut step } = candidate;
-    let mut plan = plan;
-    // Not all blocks need to be at the deepest level: as few as it takes.
-    let blocks = request.model.blocks();
-    if request.levers.recompute.is_none() && settings.levers.recompute == Recompute::all(Level::Block) {
-        let (mut enough, mut too_few) = (blocks, 0);
-        while enough - too_few > 1 {
-            let middle = too_few + (enough - too_few) / 2;
-            let recompute = Recompute { blocks: middle, first: Level::Block, rest: Level::Cheap };
-            let levers = Levers { recompute, ..settings.levers };
-            let fewer = self::candidate(request, Settings { levers, ..settings })?;
-            tried += 1;
-            let fewer_plan = plan_candidate(request, &fewer);
-            if fits(request, &fewer_plan) {
-                (settings, graph, step, plan) = (fewer.settings, fewer.graph, fewer.step, fewer_plan);
-                enough = middle;
-            } else {
-                too_few = middle;
+struct Search<'r> {
+    request: &'r Request,
+    rungs: Vec<Recompute>,
+    best: Option<(Candidate, Plan)>,
+    /// Whether the budget of the device, of the host, kept a faster configuration out.
+    kept_out: [bool; 2],
+    tried: usize,
+}
+
+fn fastest(request: &Request) -> Result<Search<'_>, PlanError> {
+    let mut search = Search { request, rungs: rungs(request), best: None, kept_out: [false; 2], tried: 0 };
+    let chains = search.chains()?;
+    // Indices of chains of which nothing fits.
+    let mut hopeless = Vec::<&Chain>::new();
+    for chain in &chains {
+        if search.best.as_ref().is_some_and(|(best, _)| best.step <= chain.step) {
+            break;
+        }
+        if !hopeless.iter().any(|smaller| search.takes_more(chain, smaller)) && !search.climb(chain)? {
+            hopeless.push(chain);
+        }
+    }
+    Ok(search)
+}
+
+impl Search<'_> {
+    /// All chains, by the step of their first rung; but those whose weights, gradients and moments alone don't fit.
+    fn chains(&mut self) -> Result<Vec<Chain>, PlanError> {
+        let request = self.request;
+        let mut chains = Vec::new();
+        for offload in offloads(request) {
+            // What stays is the same for all micro-batches that accumulate gradients.
+            let mut too_large = false;
+            for micro_batch in micro_batches(request) {
+                if too_large && micro_batch < request.global_batch {
+                    continue;
+                }
+                for scratch in scratches(request, micro_batch).into_iter().enumerate() {
+                    let first = self.built(settings(request, micro_batch, offload, scratch.1, self.rungs[0]))?;
+                    let lacks = lacking(request, staying(&first.graph));
+                    if lacks != [Bytes::ZERO; 2] {
+                        self.keep_out(lacks);
+                        too_large = true;
+                        break;
+                    }
+                    chains.push(Chain { micro_batch, offload, scratch, step: first.step });
+                }
             }
         }
+        chains.sort_by(|a, b| a.step.0.total_cmp(&b.step.0));
+        Ok(chains)
     }
-    let larger = all_divisors(request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
-    let next_larger = match larger {
-        Some(micro_batch) => {
-            tried += 1;
-            let larger = Settings { micro_batch, ..settings };
-            Some((micro_batch, plan_candidate(request, &self::candidate(request, larger)?).peak()))
-        }
-        None => None,
-    };
-    Ok(Found { graph, plan, settings, step, next_larger, candidates: tried })
-}
 
-/// The divisors of the global batch, thinned out where there are many.
-fn micro_batches(request: &Request) -> Vec<usize> {
-    if let Some(micro_batch) = request.micro_batch {
-        return vec![micro_batch];
-    }
-    let all = all_divisors(request.global_batch);
-    let stride = all.len().div_ceil(MOST_MICRO_BATCHES);
-    // From the smallest on, and the largest too.
-    let last = all.len() - 1;
-    all.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, d)| d).collect()
-}
-
-/// Keeps the smaller of two plans that don't fit.
-fn keep_smaller(request: &Request, smallest: &mut Option<Plan>, plan: Plan) {
-    let over = |plan: &Plan| (plan.peak_bytes.saturating_sub(request.budget.0), plan.host_bytes);
-    if smallest.as_ref().is_none_or(|s| over(&plan) < over(s)) {
-        *smallest = Some(plan);
-    }
-}
-
-/// What a request leaves open for a micro-batch: levels of recomputation, and sizes of scratch.
-fn settings(request: &Request, micro_batch: usize, optimizer_offload: f64) -> Vec<Settings> {
-    let asked = &request.levers;
-    let levels = match asked.recompute {
-        Some(recompute) => vec![recompute],
-        None => [Level::None, Level::Cheap, Level::Attention, Level::Block].map(Recompute::all).to_vec(),
-    };
-    let chunks = match asked.head_chunk {
-        Some(rows) => [rows; 3],
-        None => {
-            head_chunk_choices(micro_batch * request.target_len.unwrap_or(request.seq_len), request.model.vocab_size())
-        }
-    };
-    let rows = asked.attention_rows.map_or(ATTENTION_ROW_CHOICES, |rows| [rows; 3]);
-    let mut scratch = chunks.into_iter().zip(rows).collect::<Vec<_>>();
-    scratch.dedup();
-    let mut all = Vec::with_capacity(levels.len() * scratch.len());
-    for recompute in levels {
-        for &(head_chunk, attention_rows) in &scratch {
-            let levers = Levers {
-                attention_rows,
-                precision: asked.precision,
-                optimizer_state: asked.optimizer_state.unwrap_or(StateFormat::F32),
-                average: asked.average,
-                recompute,
-                update_in_backward: asked.update_in_backward.unwrap_or(false),
-                optimizer_offload,
-            };
-            all.push(Settings { micro_batch, head_chunk, levers });
-        }
-    }
-    all
-}
-
-/// Builds a configuration's graph. Where updating in the backward pass is left open, it is done if nothing excludes
-/// it, for it costs nothing.
-fn candidate(request: &Request, mut settings: Settings) -> Result<Candidate, PlanError> {
-    let graph = built(request, &settings)?;
-    if request.levers.update_in_backward.is_none() {
-        let excluded = update_in_backward_excluded(&graph, settings.levers.precision);
-        settings.levers.update_in_backward = excluded.is_none();
-    }
-    pulled(request, settings, graph)
-}
-
-/// The graph before any lever is pulled.
-pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, PlanError> {
-    let shape = TrainShape {
-        micro_batch: settings.micro_batch,
-        seq_len: request.seq_len,
-        target_len: request.target_len,
-        buckets: request.buckets.clone(),
-        packed: request.packed,
-        accumulates: settings.micro_batch < request.global_batch,
-        head_chunk: settings.head_chunk,
-        objective: request.objective,
-        evaluates: request.evaluates,
-        sample_prefill: request.sample_prefill,
-    };
-    Ok(build_training(&request.model, &request.optimizer, &shape)?)
-}
-
-/// Pulls the levers as they stand.
-pub(crate) fn pulled(request: &Request, settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
-    settings.levers.pull(&mut graph)?;
-    let accumulation = request.global_batch / settings.micro_batch;
-    let step = request.machine.step(&graph, accumulation, &request.target);
-    Ok(Candidate { settings, graph, step })
-}
-
-pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
-    let micro_batch = candidate.settings.micro_batch;
-    Plan {
-        budget_bytes: request.budget.0,
-        host_budget_bytes: request.host_budget.0,
-        micro_batch,
-        accumulation: request.global_batch / micro_batch,
-        global_batch: request.global_batch,
-        seq_len: request.seq_len,
-        target_len: request.target_len,
-        ..crate::lay_out(&candidate.graph, &request.target)
-    }
-}
-
-/// The graph and the plan of a configuration, whether it fits or not. Errors: levers that exclude each other.
-pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Plan), PlanError> {
-    request.check()?;
-    let candidate = pulled(request, settings, built(request, &settings)?)?;
-    let plan = plan_candidate(request, &candidate);
-    Ok((candidate.graph, plan))
-}
-
-/// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need.
-pub fn plan_sampling(
-    model: &ModelConfig,
-    shape: &SampleShape,
-    target: &Target,
-    budget: Bytes,
-) -> Result<(Graph, Plan), GraphError> {
-    let graph = build_sampling(model, shape)?;
-    let plan = Plan {
-        micro_batch: 1,
-        accumulation: 1,
-        global_batch: 1,
-        seq_len: shape.capacity,
-        budget_bytes: budget.0,
-        ..crate::lay_out(&graph, target)
-    };
-    Ok((graph, plan))
-}
-
-/// Up to three changes that fit, the smallest first: deeper levers, a smaller micro-batch, shorter sequences, levers
-/// that change the result, smaller models.
-fn nearest_that_fit(request: &Request) -> Result<(Vec<Nearest>, usize), PlanError> {
-    const WANTED: usize = 3;
-    let mut nearest = Vec::new();
-    let mut tried = 0;
-    let smallest = *all_divisors(request.global_batch).first().expect("one divides everything");
-    let mut consider = |request: &Request, flags: String, nearest: &mut Vec<Nearest>| {
-        let asked = &request.levers;
-        let recompute = asked.recompute.unwrap_or(Recompute::all(Level::Block));
-        let micro_batch = request.micro_batch.unwrap_or(smallest);
-        let offload = asked.optimizer_offload.unwrap_or(1.0);
-        let open = Request { levers: crate::LeverRequest { recompute: Some(recompute), ..*asked }, ..request.clone() };
-        for settings in settings(&open, micro_batch, offload).into_iter().rev().take(1) {
-            tried += 1;
-            let plan = plan_candidate(request, &candidate(request, settings)?);
-            if fits(request, &plan) {
-                nearest.push(Nearest { flags, peak: plan.peak() });
+    /// Takes a chain's first rung that fits, if it is faster than the best so far. Whether any may fit.
+    fn climb(&mut self, chain: &Chain) -> Result<bool, PlanError> {
+        let first = self.rung(chain, 0)?;
+        match plan_if_fits(self.request, &first) {
+            Ok(plan) => {
+                self.offer(first, plan);
                 return Ok(true);
             }
+            Err(lacks) => self.keep_out(lacks),
         }
-        Ok::<_, PlanError>(false)
-    };
-    let with = |change: &dyn Fn(&mut crate::LeverRequest)| {
-        let mut changed = request.clone();
-        change(&mut changed.levers);
-        changed
-    };
-    if request.micro_batch.is_some_and(|asked| asked > smallest) {
-        let asked = request.micro_batch.expect("just seen");
-        for micro_batch in all_divisors(request.global_batch).into_iter().rev().filter(|&d| d < asked) {
-            let smaller = Request { micro_batch: Some(micro_batch), ..request.clone() };
-            if consider(&smaller, format!("--micro-batch {micro_batch}"), &mut nearest)? {
-                break;
+        let (mut too_few, mut enough) = (0, self.rungs.len() - 1);
+        if enough == 0 {
+            return Ok(false);
+        }
+        let last = self.rung(chain, enough)?;
+        let Ok(plan) = plan_if_fits(self.request, &last) else { return Ok(false) };
+        let mut found = (last, plan);
+        while enough - too_few > 1 {
+            let middle = too_few + (enough - too_few) / 2;
+            let rung = self.rung(chain, middle)?;
+            match plan_if_fits(self.request, &rung) {
+                Ok(plan) => (enough, found) = (middle, (rung, plan)),
+                // What does fit is further on, and slower still.
+                Err(_) if self.best.as_ref().is_some_and(|(best, _)| best.step <= rung.step) => return Ok(true),
+                Err(_) => too_few = middle,
             }
         }
+        self.offer(found.0, found.1);
+        Ok(true)
     }
-    if request.levers.recompute.is_some_and(|r| r != Recompute::all(Level::Block)) {
-        let deeper = with(&|levers| levers.recompute = Some(Recompute::all(Level::Block)));
-        consider(&deeper, "--recompute blocks".to_owned(), &mut nearest)?;
+
+    /// Whether a chain takes more at the least than another, which differs in nothing else.
+    fn takes_more(&self, chain: &Chain, smaller: &Chain) -> bool {
+        let accumulates = |chain: &Chain| chain.micro_batch < self.request.global_batch;
+        chain.offload == smaller.offload
+            && accumulates(chain)
+            && accumulates(smaller)
+            && chain.micro_batch >= smaller.micro_batch
+            && chain.scratch.0 <= smaller.scratch.0
     }
-    if request.levers.optimizer_offload.is_some_and(|fraction| fraction < 1.0) {
-        let farther = with(&|levers| levers.optimizer_offload = Some(1.0));
-        consider(&farther, "--optimizer-offload 1".to_owned(), &mut nearest)?;
+
+    fn rung(&mut self, chain: &Chain, rung: usize) -> Result<Candidate, PlanError> {
+        let Chain { micro_batch, offload, scratch, .. } = *chain;
+        self.built(settings(self.request, micro_batch, offload, scratch.1, self.rungs[rung]))
     }
-    let mut seq_len = request.seq_len / 2;
-    while seq_len >= 16 && nearest.len() < WANTED {
-        let shorter = Request { seq_len, ..request.clone() };
-        if consider(&shorter, format!("--seq-len {seq_len}"), &mut nearest)? {
-            break;
-        }
-        seq_len /= 2;
+
+    fn built(&mut self, settings: Settings) -> Result<Candidate, PlanError> {
+        self.tried += 1;
+        candidate(self.request, settings)
     }
-    if request.levers.precision == Precision::Fp32 && nearest.len() < WANTED {
-        let half = with(&|levers| levers.precision = Precision::Bf16);
-        consider(&half, "--precision bf16".to_owned(), &mut nearest)?;
-    }
-    if request.levers.optimizer_state.is_none() && nearest.len() < WANTED {
-        let coarse = with(&|levers| levers.optimizer_state = Some(StateFormat::Blockwise8));
-        consider(&coarse, "--optimizer-state 8bit".to_owned(), &mut nearest)?;
-    }
-    for name in ModelConfig::preset_names().into_iter().rev() {
-        if nearest.len() >= WANTED {
-            break;
-        }
-        let mut model = ModelConfig::preset(name)?;
-        model.set_vocab_size(request.model.vocab_size());
-        let smaller = model.parameter_bound() < request.model.parameter_bound();
-        model.set_max_positions(model.max_positions().max(request.seq_len));
-        let candidate = Request { model, ..request.clone() };
-        if smaller && consider(&candidate, format!("--model {name}"), &mut nearest)? {
-            break;
+
+    fn offer(&mut self, candidate: Candidate, plan: Plan) {
+        if self.best.as_ref().is_none_or(|(best, _)| candidate.step < best.step) {
+            self.best = Some((candidate, plan));
         }
     }
-    nearest.truncate(WANTED);
-    Ok((nearest, tried))
+
+    fn keep_out(&mut self, lacks: [Bytes; 2]) {
+        for (kept_out, lacks) in self.kept_out.iter_mut().zip(lacks) {
+            *kept_out |= lacks > Bytes::ZERO;
+        }
+    }
+
+    fn found(mut self, (best, plan): (Candidate, Plan)) -> Result<Found, PlanError> {
+        let Candidate { settings, graph, step } = best;
+        let larger = divisors(self.request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
+        let next_larger = match larger {
+            Some(micro_batch) => {
+                let larger = self.built(Settings { micro_batch, ..settings })?;
+                Some((micro_batch, plan_candidate(self.request, &larger).peak()))
+            }
+            None => None,
+        };
+        let bound = match self.kept_out {
+            [false, false] => Bound::Nothing,
+            [true, false] => Bound::Device,
+            [false, true] => Bound::Host,
+            [true, true] => Bound::DeviceAndHost,
+        };
+        Ok(Found { graph, plan, settings, step, bound, next_larger, candidates: self.tried })
+    }
 }

@@ -143,7 +143,7 @@ fn budgets() {
             (
                 "--vram 180KiB --micro-batch 4 --recompute cheap --optimizer-offload 0",
                 DOES_NOT_FIT,
-                &["micro-batch of 4", "`--micro-batch 2` fits in", "` would do"],
+                &["micro-batch of 4", "` fits in", "` would do"],
             ),
             ("--vram 0", USAGE, &["a budget of 0 B holds nothing"]),
             ("--vram=-3", USAGE, &["`-3` is not a size"]),
@@ -160,7 +160,17 @@ fn budgets() {
     check(
         &sandbox,
         &[
-            ("plan --model gpt2 --vram 0.5", DOES_NOT_FIT, &["gpt2 needs", "(short ", "`--model nano", "` would do"]),
+            ("plan --model gpt2 --vram 0.5", DOES_NOT_FIT, &["gpt2 needs", "(short ", "` fits in", "` would do"]),
+            (
+                "plan --model gpt2 --vram 0.1",
+                DOES_NOT_FIT,
+                &["the weights alone are 475 MiB", "`--model nano` fits in", "times as fast", "MiB` would do"],
+            ),
+            ("plan --seq-len 268435456", USAGE, &["the sequence length is absurdly large: 268435456"]),
+            ("plan --global-batch 99999999999", USAGE, &["the global batch is absurdly large: 99999999999"]),
+            ("plan --seq-len 0", USAGE, &["must be at least 1"]),
+            ("plan --gpu 3060 --vram-margin 12gb", USAGE, &["a margin of 12.0 GiB leaves nothing of 12.0 GiB"]),
+            ("plan --gpu 3606", USAGE, &["no card is known as `3606`", "did you mean `RTX 3060"]),
             ("bench --model gpt2 --vram 0.4", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
             ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
         ],

@@ -75,6 +75,56 @@ fn cards_of_this_machine_are_planned_each_for_itself() {
     assert!(said.stdout_text().contains("2 cards, 36.0 GiB together"), "{}", said.stdout_text());
 }
 
+/// Their driver calls them the same; they differ in memory, and in speed.
+#[test]
+fn cards_of_one_name_are_told_apart_by_their_memory() {
+    let sandbox = Sandbox::new();
+    let cards = "NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,0;NVIDIA GeForce RTX 3060,GPU-bbbb,8192,300,0";
+    let value = json(&sandbox.run_with_cards(cards, "plan --model gpt2 --gpu auto --json --host-ram 16"));
+    let speeds = value["plans"].as_array().expect("plans").iter().map(|p| p["predicted"]["tokens_per_s"].as_f64());
+    let by_name = ["3060-12gb", "3060-8gb"].map(|name| {
+        let value = json(&sandbox.run(&format!("plan --model gpt2 --gpu {name} --json --host-ram 16")));
+        value["predicted"]["tokens_per_s"].as_f64()
+    });
+    assert_eq!(speeds.collect::<Vec<_>>(), by_name);
+    assert!(by_name[0] > by_name[1], "the one with less memory has a slower one too: {by_name:?}");
+}
+
+#[test]
+fn each_card_gets_a_picture_of_its_own() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run_with_cards(TWO_CARDS, "plan --gpu auto --host-ram 1 --html map.html --svg map");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    for (file, card) in [("map-1.html", "RTX 3060"), ("map-2.html", "RTX 4090"), ("map-1", "RTX 3060")] {
+        assert!(!sandbox.read(file).is_empty());
+        assert!(said.stderr.contains(&format!("{card} is drawn in {file}")), "{}", said.stderr);
+    }
+    assert!(!sandbox.path("map.html").exists());
+}
+
+/// The hints of a misfit can be pasted: they fit, with the margin of the device taken off.
+#[test]
+fn hints_of_a_misfit_fit() {
+    let sandbox = Sandbox::new();
+    let command = "plan --model gpt2 --gpu 3090 --vram 1.2 --host-ram 0 --global-batch 2 --recompute none";
+    let said = sandbox.run(command);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    let hints = said.stderr.lines().filter_map(|line| line.strip_prefix("hint: `")?.split('`').next());
+    let hints = hints.map(str::to_owned).collect::<Vec<_>>();
+    assert!(hints.len() > 1, "{}", said.stderr);
+    for hint in hints {
+        let flag = hint.split(' ').next().expect("a flag");
+        // In place of what the command says, where it says it.
+        let words = command.split(' ').collect::<Vec<_>>();
+        let kept = match words.iter().position(|word| *word == flag) {
+            Some(at) => [&words[..at], &words[at + 2..]].concat(),
+            None => words,
+        };
+        let said = sandbox.run(&format!("{} {hint}", kept.join(" ")));
+        assert_eq!(said.code, Some(0), "{hint}: {}", said.stderr);
+    }
+}
+
 #[test]
 fn cards_are_compared_side_by_side() {
     let sandbox = Sandbox::new();

@@ -3,12 +3,12 @@
 
 mod support;
 
-use graph::models::Gpt2Config;
+use graph::models::{Gpt2Config, ModelConfig};
 use peak_alloc::PeakAlloc;
 use plan::{Levers, Precision};
 use std::fs;
 use support::weights::{deserialize, write_shards};
-use support::{Setup, tiny_model};
+use support::{Setup, tiny_gpt2};
 use train::checkpoint::{MODEL_FILE, load_weights};
 use train::{Ending, Start};
 
@@ -21,7 +21,7 @@ const SMALL: usize = 64 << 10;
 const WANTED: [Precision; 4] = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure];
 
 fn setup(precision: Precision) -> Setup {
-    let model = Gpt2Config { n_embd: 256, vocab_size: 2_000, ..tiny_model() };
+    let model = ModelConfig::Gpt2(Gpt2Config { n_embd: 256, vocab_size: 2_000, ..tiny_gpt2() });
     Setup { model, levers: Levers { precision, ..Levers::default() }, steps: 1, ..Setup::default() }
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use data::{Batches, TokenStore};
+use graph::models::ModelConfig;
 use graph::ops::StateFormat;
 use graph::{Optimizer, Scalars, Space, TensorId, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
@@ -265,8 +266,15 @@ fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
             sample_prefill: None,
             ..TrainShape::default()
         };
-        let setup =
-            Setup { model: model.clone(), shape, global_batch: 32, steps: 300, threads: 2, seed: 1337, ..plain };
+        let setup = Setup {
+            model: ModelConfig::Gpt2(model.clone()),
+            shape,
+            global_batch: 32,
+            steps: 300,
+            threads: 2,
+            seed: 1337,
+            ..plain
+        };
         let folder = tempfile::tempdir().expect("a temporary folder");
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
         let loss = pool.install(|| {

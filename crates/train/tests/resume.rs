@@ -2,14 +2,14 @@
 
 mod support;
 
-use graph::models::Gpt2Config;
+use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
 use graph::{Space, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Outcome, Setup, View, all_losses, bits};
+use support::{Outcome, Setup, View, all_losses, bits, tiny_gpt2};
 use telemetry::{Event, read_journal};
 use train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
 use train::{Ending, LossScale, Start, TrainError};
@@ -57,7 +57,7 @@ fn last_checkpoint(outcome: &Outcome) -> &PathBuf {
 fn invariant_7_a_resumed_run_is_the_run() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let setup = Setup::default();
-    assert!(setup.model.attn_pdrop > 0.0 && setup.eval_every == Some(4));
+    assert!(tiny_gpt2().attn_pdrop > 0.0 && setup.eval_every == Some(4));
     let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);
     assert_eq!(whole.1.eval.iter().map(|e| e.step).collect::<Vec<_>>(), [4, 8, 12]);
     for stops in [&[5][..], &[1], &[4], &[11], &[2, 3, 9]] {
@@ -145,7 +145,7 @@ fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
             levers: Levers { precision, optimizer_state, average, ..plain.levers },
             loss_scale,
             // Wide enough that some moments are quantised.
-            model: Gpt2Config { n_embd: 48, ..plain.model.clone() },
+            model: ModelConfig::Gpt2(Gpt2Config { n_embd: 48, ..tiny_gpt2() }),
             ..plain
         };
         let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);

@@ -19,7 +19,7 @@ pub use micro_batch::divisors;
 pub use offload::offload;
 pub use optimizer_state::optimizer_state;
 pub use precision::{Precision, precision};
-pub use recompute::{Level, Recompute, recompute};
+pub use recompute::{Level, Recompute, recompute, recompute_ladder};
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 

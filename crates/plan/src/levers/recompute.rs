@@ -52,6 +52,19 @@ impl Recompute {
     }
 }
 
+/// From nothing to everything in so many blocks, a block at a time. Each makes again what the one before it does, and
+/// more.
+pub fn recompute_ladder(blocks: usize) -> Vec<Recompute> {
+    let mut ladder = vec![Recompute::all(Level::None)];
+    for (first, rest) in
+        [(Level::Cheap, Level::None), (Level::Attention, Level::Cheap), (Level::Block, Level::Attention)]
+    {
+        ladder.extend((1..blocks).map(|blocks| Recompute { blocks, first, rest }));
+        ladder.push(Recompute::all(first));
+    }
+    ladder
+}
+
 /// Rewrites every program that has a backward pass.
 pub fn recompute(graph: &mut Graph, levels: Recompute) {
     for index in 0..graph.programs.len() {

@@ -1,12 +1,12 @@
 //! `plimsoll bench`: training steps on random tokens, timed.
 
-use super::budget::BudgetArgs;
+use super::budget::{BudgetArgs, misfit_of};
 use super::failure::exit_code;
 use super::levers::LeverArgs;
 use super::machine::known;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
-use crate::report::{misfit_failure, profile_table};
+use crate::report::profile_table;
 use crate::streams::write_data;
 use ::plan::{Precision, Request, search};
 use ::train::{Engine, PlanSummary};
@@ -124,7 +124,7 @@ impl BenchArgs {
             Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
         })? {
             Ok(found) => found,
-            Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
+            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         self.budget.check_free(&found.plan)?;
         let plan = PlanSummary::from(&found.plan);

@@ -3,7 +3,8 @@
 use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
-use ::plan::Plan;
+use crate::report::misfit_failure;
+use ::plan::{Misfit, Plan};
 use clap::Args;
 use telemetry::available_memory;
 use units::Bytes;
@@ -113,6 +114,11 @@ impl BudgetArgs {
     }
 }
 
+/// What is said of a run that takes the whole budget and does not fit.
+pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
+    misfit_failure(model, misfit, budget.vram_for(misfit.plan.peak()), Bytes(misfit.plan.host_bytes))
+}
+
 /// So many threads, or one for each core. Errors: more than can make sense.
 pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -128,6 +134,13 @@ impl Budget {
     /// The memory that it is taken of.
     pub(super) fn total(&self) -> Bytes {
         self.total
+    }
+
+    /// What `--vram` must say, in whole MiB, for so many bytes to be left for a plan.
+    pub(super) fn vram_for(&self, bytes: Bytes) -> Bytes {
+        let usable = (bytes + self.margin + self.others).as_f64();
+        let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1);
+        total.align_up(Bytes::mib(1).0)
     }
 
     /// The subtraction, for people, a line for each thing that is taken off.
@@ -147,5 +160,30 @@ impl Budget {
         }
         lines.push(format!("{:>10}  for the plan", format!("= {bytes}")));
         format!("\n{}", lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_vram_for_asks_for_is_enough() {
+        for (fraction, margin, others) in [(1.0, 0, 0), (0.9, 500, 0), (0.33, 1024, 3000)] {
+            let (margin, others) = (Bytes::mib(margin), Bytes::mib(others));
+            let args = BudgetArgs {
+                vram: None,
+                vram_auto: None,
+                memory_fraction: fraction,
+                vram_margin: Some(margin),
+                threads: None,
+            };
+            let memory = |total| Memory { source: String::new(), total, others, margin: Bytes::ZERO };
+            let some = args.budget_of(memory(Bytes::gib(100))).expect("enough");
+            for needed in [1, 4095, 123_456_789, 7 << 30].map(Bytes) {
+                let enough = args.budget_of(memory(some.vram_for(needed))).expect("enough");
+                assert!(enough.bytes >= needed && enough.bytes.0 < needed.0 + (4 << 20), "{needed} of {enough:?}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, Memory};
 use super::machine::known;
-use ::plan::{Card, Machine, Precision, Rates, card};
+use ::plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use graph::{DeviceKind, Target};
 use std::path::Path;
 use telemetry::{Gpu, gpus};
@@ -62,7 +62,7 @@ impl Device {
 
     /// A card that is here: its memory is the driver's word, its speed that of its namesake on paper.
     fn present(gpu: &Gpu, budget: &BudgetArgs) -> Result<Self, Failure> {
-        let card = card(&gpu.name)?;
+        let card = card_with_memory(&gpu.name, gpu.total)?;
         let total = budget.vram.unwrap_or(gpu.total);
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
         let memory = Memory { source: gpu.name.clone(), total, others, margin: GPU_MARGIN };

@@ -11,7 +11,7 @@ use crate::report::{
     ComparedPlan, PlanReport, compare_table, levers_table, misfit_failure, moment_text, plan_html, plan_json, plan_svg,
     plan_table,
 };
-use crate::streams::write_data;
+use crate::streams::{talk, write_data};
 use ::plan::{
     Found, Level, LeverEffect, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, largest_micro_batch,
     largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb, search, shared,
@@ -80,10 +80,10 @@ pub(super) struct PlanArgs {
     /// What `plimsoll calibrate --out` measured [default: what it left in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// Write a page that shows the arena as a map: what lies where, and when
+    /// Write a page that shows the arena as a map: what lies where, and when. For several cards one each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     html: Option<PathBuf>,
-    /// Write the map of the program with the peak as a picture
+    /// Write the map of the program with the peak as a picture. For several cards one each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     svg: Option<PathBuf>,
     /// Print JSON
@@ -108,10 +108,7 @@ const EXPLAINED: usize = 10;
 pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
     let devices = args.devices()?;
     let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;
-    // Of several cards, the first one's.
-    if let Some(first) = made.first() {
-        args.draw(first)?;
-    }
+    args.draw(&made)?;
     let all_fit = made.iter().all(|made| made.result.is_ok());
     let code = if all_fit { exit_code::DONE } else { exit_code::DOES_NOT_FIT };
     if args.json {
@@ -151,8 +148,8 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
             made.len()
         ))?;
     }
-    match made.into_iter().find_map(|made| Some((made.result.err()?, made.model))) {
-        Some((misfit, model)) => Err(misfit_failure(&model, &misfit)),
+    match made.iter().find_map(Made::failure) {
+        Some(failure) => Err(failure),
         None => Ok(exit_code::DONE),
     }
 }
@@ -164,6 +161,8 @@ struct Made {
     result: Result<Found, Box<Misfit>>,
     effects: Vec<LeverEffect>,
     milliseconds: f64,
+    /// Runs that share the device.
+    workers: usize,
     /// Answers to what was asked beside the plan: the question's name, its answer as data, and in words.
     answers: Vec<Answer>,
 }
@@ -182,6 +181,14 @@ impl Made {
             Ok(found) => &found.plan,
             Err(misfit) => &misfit.plan,
         }
+    }
+
+    /// Why it does not fit, if it does not.
+    fn failure(&self) -> Option<Failure> {
+        let misfit = self.result.as_ref().err()?;
+        let workers = self.workers as u64;
+        let vram = self.device.budget.vram_for(Bytes(misfit.plan.peak_bytes * workers));
+        Some(misfit_failure(&self.model, misfit, vram, Bytes(misfit.plan.host_bytes * workers)))
     }
 
     fn moment(&self, explain: bool) -> Option<Moment> {
@@ -222,13 +229,18 @@ impl PlanArgs {
         }
     }
 
-    /// Writes the pictures that were asked for.
-    fn draw(&self, made: &Made) -> Result<(), Failure> {
-        if let Some(path) = &self.html {
-            write_picture(path, &plan_html(&made.model, made.laid_out(), &made.device.budget.describe()))?;
-        }
-        if let Some(path) = &self.svg {
-            write_picture(path, &plan_svg(&made.model, made.laid_out()))?;
+    /// Writes the pictures that were asked for: of several cards one each, whose numbers are behind the names.
+    fn draw(&self, made: &[Made]) -> Result<(), Failure> {
+        let several = made.len() > 1;
+        for (index, made) in made.iter().enumerate() {
+            let number = several.then_some(index + 1);
+            if let Some(path) = &self.html {
+                let page = plan_html(&made.model, made.laid_out(), &made.device.budget.describe());
+                write_picture(path, number, &made.device, &page)?;
+            }
+            if let Some(path) = &self.svg {
+                write_picture(path, number, &made.device, &plan_svg(&made.model, made.laid_out()))?;
+            }
         }
         Ok(())
     }
@@ -261,8 +273,10 @@ impl PlanArgs {
             ..Request::new(chosen.config.clone(), device.target, device.machine.clone())
         };
         let mut answers = Vec::new();
-        if let Some(workers) = self.workers {
-            answers.push(share(&mut request, workers)?);
+        let mut workers = 1;
+        if let Some(asked) = self.workers {
+            workers = count(&request, asked)?;
+            answers.push(share(&mut request, workers));
         }
         let start = Instant::now();
         let result = search(&request)?;
@@ -277,20 +291,36 @@ impl PlanArgs {
         if self.rules {
             answers.push(compare_rule(&request, &device, &result)?);
         }
-        Ok(Made { device, model: chosen.name, result, effects, milliseconds, answers })
+        Ok(Made { device, model: chosen.name, result, effects, milliseconds, workers, answers })
     }
 }
 
-fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
-    std::fs::write(path, picture).map_err(io_failure(path.display()))
+/// Writes a picture. One of several, with its number, goes to `plan-2.html` for `plan.html`, and that is said.
+fn write_picture(path: &Path, number: Option<usize>, device: &Device, picture: &str) -> Result<(), Failure> {
+    let path = number.map_or(path.to_owned(), |number| numbered(path, number));
+    std::fs::write(&path, picture).map_err(io_failure(path.display()))?;
+    if number.is_some() {
+        talk(format_args!("the arena on {} is drawn in {}", device.name, path.display()));
+    }
+    Ok(())
+}
+
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map_or(String::new(), |extension| format!(".{}", extension.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{number}{extension}"))
+}
+
+/// How many workers there are to be.
+fn count(request: &Request, workers: AutoOr<usize>) -> Result<usize, Failure> {
+    match workers {
+        AutoOr::Given(workers) => Ok(workers),
+        AutoOr::Auto => Ok(most_workers(request)?.unwrap_or(1)),
+    }
 }
 
 /// Shares the device among workers; the request becomes that of one of them.
-fn share(request: &mut Request, workers: AutoOr<usize>) -> Result<Answer, Failure> {
-    let workers = match workers {
-        AutoOr::Given(workers) => workers,
-        AutoOr::Auto => most_workers(request)?.unwrap_or(1),
-    };
+fn share(request: &mut Request, workers: usize) -> Answer {
     *request = shared(request, workers);
     let words = format!(
         "{workers} runs share the device, each with {} and {} of the host",
@@ -299,7 +329,7 @@ fn share(request: &mut Request, workers: AutoOr<usize>) -> Result<Answer, Failur
     let value = json!({
         "count": workers, "budget_bytes": request.budget.0, "host_budget_bytes": request.host_budget.0,
     });
-    Ok(Answer { key: "workers", value, words })
+    Answer { key: "workers", value, words }
 }
 
 fn find(request: &Request, what: Find) -> Result<Answer, Failure> {

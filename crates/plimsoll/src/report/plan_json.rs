@@ -1,6 +1,6 @@
 //! `plan --json`.
 
-use plan::{Found, LeverEffect, Misfit, Moment, Plan};
+use plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan};
 use serde_json::{Value, json};
 use train::PlanSummary;
 
@@ -31,8 +31,9 @@ pub fn plan_json(report: &PlanReport) -> Value {
     };
     let nearest = match result {
         Ok(_) => vec![],
-        Err(misfit) => misfit.nearest.iter().map(|n| json!({ "flags": n.flags, "peak_bytes": n.peak.0 })).collect(),
+        Err(misfit) => misfit.nearest.iter().map(nearest_json).collect(),
     };
+    let bound = result.as_ref().ok().map(|found| found.bound);
     let next_larger = match result {
         Ok(found) => found.next_larger.map(|(n, bytes)| json!({ "micro_batch": n, "peak_bytes": bytes.0 })),
         Err(_) => None,
@@ -50,6 +51,7 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "fits": fits,
         "short_by_bytes": short_by_bytes,
         "host_short_by_bytes": host_short_by_bytes,
+        "bound": bound,
         "breakdown": plan.breakdown,
         "next_larger": next_larger,
         "nearest": nearest,
@@ -60,4 +62,9 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "search": { "candidates": candidates, "milliseconds": milliseconds },
         "milliseconds": milliseconds,
     })
+}
+
+fn nearest_json(nearest: &Nearest) -> Value {
+    let Nearest { flags, peak, step, added_time } = nearest;
+    json!({ "flags": flags, "peak_bytes": peak.0, "step_ms": step.0 * 1e3, "added_time": added_time })
 }

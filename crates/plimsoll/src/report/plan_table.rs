@@ -2,7 +2,7 @@
 
 use crate::cli::{Failure, exit_code};
 use comfy_table::{CellAlignment, Table, presets};
-use plan::{Breakdown, Found, LeverEffect, Misfit, Moment, Plan};
+use plan::{Bound, Breakdown, Found, LeverEffect, Misfit, Moment, Nearest, Plan};
 use units::Bytes;
 
 /// The plan's table, some lines under 100 columns.
@@ -18,6 +18,7 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
         }
         None => "the whole global batch fits at once".to_owned(),
     });
+    lines.push(bound_words(found.bound).to_owned());
     lines.push(format!(
         "predicted: {:.0} ms a step, {} tokens/s\n{times}",
         found.step.0 * 1e3,
@@ -28,6 +29,16 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
 
 fn headline(model: &str, plan: &Plan) -> String {
     format!("{model}: {}", shape_line(plan))
+}
+
+/// What to have more of for a faster plan.
+fn bound_words(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Nothing => "bound by no budget: these are the fastest settings",
+        Bound::Device => "bound by the budget of the device: faster settings need more",
+        Bound::Host => "bound by the budget of the host: faster settings need more",
+        Bound::DeviceAndHost => "bound by the budgets of the device and of the host: faster settings need more",
+    }
 }
 
 /// What is planned for.
@@ -138,8 +149,9 @@ pub fn moment_text(moment: &Moment) -> String {
     format!("the peak is at step {step} of `{program}`, {op}, which makes {makes}\n{table}")
 }
 
-/// What is short, and the nearest configurations that do fit.
-pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
+/// What is short, and the nearest configurations that do fit. `vram` and `host_ram` are what the flags of these names
+/// must say for the smallest plan.
+pub fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram: Bytes) -> Failure {
     let plan = &misfit.plan;
     let short = |budget: u64, short: Bytes| match short {
         Bytes::ZERO => String::new(),
@@ -152,24 +164,56 @@ pub fn misfit_failure(model: &str, misfit: &Misfit) -> Failure {
         plan.seq_len,
         short(plan.budget_bytes, misfit.short)
     );
-    // What would do, in hundredths of a GiB.
-    let enough = |bytes: u64| (bytes as f64 / (1u64 << 30) as f64 * 100.0).ceil() / 100.0;
-    let mut flags = format!("--vram {:.2}", enough(plan.peak_bytes));
+    let weights = plan.breakdown.weights_bytes;
+    if weights > plan.budget_bytes {
+        message += &format!("; the weights alone are {}", Bytes(weights));
+    }
+    let mut flags = format!("--vram {}", whole_mib(vram));
     if misfit.host_short > Bytes::ZERO {
         let budget = short(plan.host_budget_bytes, misfit.host_short);
         message += &format!("; and {} of host memory{budget}", Bytes(plan.host_bytes));
-        flags += &format!(" --host-ram {:.2}", enough(plan.host_bytes));
+        flags += &format!(" --host-ram {}", whole_mib(host_ram));
     }
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     let nearest = misfit.nearest.iter();
-    let failure =
-        nearest.fold(failure, |failure, nearest| failure.hint(format!("`{}` fits in {}", nearest.flags, nearest.peak)));
+    let failure = nearest.fold(failure, |failure, nearest| {
+        let Nearest { flags, peak, added_time, .. } = nearest;
+        failure.hint(format!("`{flags}` fits in {peak}{}", speed_words(*added_time)))
+    });
     failure.hint(format!("`{flags}` would do"))
+}
+
+/// Bytes as flags take them, rounded up.
+fn whole_mib(bytes: Bytes) -> String {
+    format!("{}MiB", bytes.0.div_ceil(1 << 20))
+}
+
+/// Time that is added for each token, in words; nothing where it makes no difference.
+fn speed_words(added_time: f64) -> String {
+    let percent = (100.0 * added_time).round();
+    match percent {
+        _ if percent >= 1.0 => format!(", about {percent:.0} % slower"),
+        _ if percent <= -75.0 => format!(", about {:.0} times as fast", 1.0 / (1.0 + added_time)),
+        _ if percent <= -1.0 => format!(", about {:.0} % less time a token", -percent),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn speed_is_told_where_it_differs() {
+        for (added_time, words) in [
+            (0.237, ", about 24 % slower"),
+            (0.004, ""),
+            (-0.3, ", about 30 % less time a token"),
+            (-0.9, ", about 10 times as fast"),
+        ] {
+            assert_eq!(speed_words(added_time), words);
+        }
+    }
 
     #[test]
     fn thousands_are_set_apart() {

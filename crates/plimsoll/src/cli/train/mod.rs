@@ -8,12 +8,12 @@ pub(super) use args::TrainArgs;
 pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
-use super::budget::Budget;
+use super::budget::{Budget, misfit_of};
 use super::failure::{exit_code, io_failure};
 use super::machine::known;
 use super::model::Chosen;
 use super::{Failure, in_pool};
-use crate::report::{Live, misfit_failure, plan_table, sample_text, summary};
+use crate::report::{Live, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
@@ -66,7 +66,7 @@ impl Session {
         let request = args.request(&chosen, seq_len, &budget, threads, machine)?;
         let found = match search(&request)? {
             Ok(found) => found,
-            Err(misfit) => return Err(misfit_failure(&chosen.name, &misfit)),
+            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         args.budget.check_free(&found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;

@@ -1,0 +1,210 @@
+//! The configurations that a search chooses from. They depend on what is asked, never on a budget.
+//!
+//! ```text
+//!   offload × micro-batch × scratch      chains of
+//!   recompute, block by block            rungs: each computes more anew than the one before, so it is slower
+//! ```
+
+use crate::layout::at_least;
+use crate::levers::{
+    ATTENTION_ROW_CHOICES, Levers, Recompute, divisors, head_chunk_choices, recompute_ladder,
+    update_in_backward_excluded,
+};
+use crate::plan::Plan;
+use crate::request::{PlanError, Request};
+use graph::models::ModelConfig;
+use graph::ops::StateFormat;
+use graph::{Graph, GraphError, SampleShape, Target, TrainShape, build_sampling, build_training};
+use units::{Bytes, Seconds};
+
+/// A configuration: the micro-batch, and where all levers stand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Samples that pass through the model at a time.
+    pub micro_batch: usize,
+    /// Rows of logits at a time.
+    pub head_chunk: usize,
+    /// The levers that are rewrites.
+    pub levers: Levers,
+}
+
+/// A configuration whose graph is built and whose arena is not packed yet.
+pub(crate) struct Candidate {
+    pub(crate) settings: Settings,
+    pub(crate) graph: Graph,
+    pub(crate) step: Seconds,
+}
+
+/// Parts of the optimizer that may be moved to the host.
+pub(crate) const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
+/// Micro-batches that are tried at most.
+const MOST_MICRO_BATCHES: usize = 10;
+
+/// The parts of the optimizer that a request leaves open to move, ascending.
+pub(crate) fn offloads(request: &Request) -> Vec<f64> {
+    request.levers.optimizer_offload.map_or(OFFLOADS.to_vec(), |fraction| vec![fraction])
+}
+
+/// The divisors of the global batch, thinned out where there are many.
+pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
+    if let Some(micro_batch) = request.micro_batch {
+        return vec![micro_batch];
+    }
+    let all = divisors(request.global_batch);
+    let stride = all.len().div_ceil(MOST_MICRO_BATCHES);
+    // From the smallest on, and the largest too.
+    let last = all.len() - 1;
+    all.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, d)| d).collect()
+}
+
+/// What may be computed anew, ever more of it.
+pub(crate) fn rungs(request: &Request) -> Vec<Recompute> {
+    request.levers.recompute.map_or_else(|| recompute_ladder(request.model.blocks()), |asked| vec![asked])
+}
+
+/// Rows of logits and of scores at a time, ever fewer.
+pub(crate) fn scratches(request: &Request, micro_batch: usize) -> Vec<(usize, usize)> {
+    let asked = &request.levers;
+    let chunks = match asked.head_chunk {
+        Some(rows) => [rows; 3],
+        None => {
+            head_chunk_choices(micro_batch * request.target_len.unwrap_or(request.seq_len), request.model.vocab_size())
+        }
+    };
+    let rows = asked.attention_rows.map_or(ATTENTION_ROW_CHOICES, |rows| [rows; 3]);
+    let mut scratches = chunks.into_iter().zip(rows).collect::<Vec<_>>();
+    scratches.dedup();
+    scratches
+}
+
+/// The configurations that take the least: one for the smallest and one for the largest micro-batch (for a whole batch
+/// at once keeps no gradients from one micro-batch to the next), for each part of the optimizer that may be moved.
+pub(crate) fn least(request: &Request) -> impl Iterator<Item = Settings> {
+    let micro_batches = micro_batches(request);
+    let mut ends = vec![micro_batches[0], micro_batches[micro_batches.len() - 1]];
+    ends.dedup();
+    let recompute = *rungs(request).last().expect("a ladder has a rung");
+    offloads(request).into_iter().rev().flat_map(move |offload| {
+        let ends = ends.clone();
+        ends.into_iter().map(move |micro_batch| {
+            let scratch = *scratches(request, micro_batch).last().expect("there is always some");
+            settings(request, micro_batch, offload, scratch, recompute)
+        })
+    })
+}
+
+/// One configuration of those that a request leaves open.
+pub(crate) fn settings(
+    request: &Request,
+    micro_batch: usize,
+    optimizer_offload: f64,
+    (head_chunk, attention_rows): (usize, usize),
+    recompute: Recompute,
+) -> Settings {
+    let asked = &request.levers;
+    let levers = Levers {
+        attention_rows,
+        precision: asked.precision,
+        optimizer_state: asked.optimizer_state.unwrap_or(StateFormat::F32),
+        average: asked.average,
+        recompute,
+        update_in_backward: asked.update_in_backward.unwrap_or(false),
+        optimizer_offload,
+    };
+    Settings { micro_batch, head_chunk, levers }
+}
+
+/// Builds a configuration's graph. Where updating in the backward pass is left open, it is done if nothing excludes
+/// it, for it costs nothing.
+pub(crate) fn candidate(request: &Request, mut settings: Settings) -> Result<Candidate, PlanError> {
+    let graph = built(request, &settings)?;
+    if request.levers.update_in_backward.is_none() {
+        let excluded = update_in_backward_excluded(&graph, settings.levers.precision);
+        settings.levers.update_in_backward = excluded.is_none();
+    }
+    pulled(request, settings, graph)
+}
+
+/// The graph before any lever is pulled.
+pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, PlanError> {
+    let shape = TrainShape {
+        micro_batch: settings.micro_batch,
+        seq_len: request.seq_len,
+        target_len: request.target_len,
+        buckets: request.buckets.clone(),
+        packed: request.packed,
+        objective: request.objective,
+        accumulates: settings.micro_batch < request.global_batch,
+        head_chunk: settings.head_chunk,
+        evaluates: request.evaluates,
+        sample_prefill: request.sample_prefill,
+    };
+    Ok(build_training(&request.model, &request.optimizer, &shape)?)
+}
+
+/// Pulls the levers as they stand.
+pub(crate) fn pulled(request: &Request, settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
+    settings.levers.pull(&mut graph)?;
+    let accumulation = request.global_batch / settings.micro_batch;
+    let step = request.machine.step(&graph, accumulation, &request.target);
+    Ok(Candidate { settings, graph, step })
+}
+
+pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
+    let micro_batch = candidate.settings.micro_batch;
+    Plan {
+        budget_bytes: request.budget.0,
+        host_budget_bytes: request.host_budget.0,
+        micro_batch,
+        accumulation: request.global_batch / micro_batch,
+        global_batch: request.global_batch,
+        seq_len: request.seq_len,
+        target_len: request.target_len,
+        ..crate::lay_out(&candidate.graph, &request.target)
+    }
+}
+
+/// The graph and the plan of a configuration, whether it fits or not. Errors: levers that exclude each other.
+pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Plan), PlanError> {
+    request.check()?;
+    let candidate = pulled(request, settings, built(request, &settings)?)?;
+    let plan = plan_candidate(request, &candidate);
+    Ok((candidate.graph, plan))
+}
+
+/// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need.
+pub fn plan_sampling(
+    model: &ModelConfig,
+    shape: &SampleShape,
+    target: &Target,
+    budget: Bytes,
+) -> Result<(Graph, Plan), GraphError> {
+    let graph = build_sampling(model, shape)?;
+    let plan = Plan {
+        micro_batch: 1,
+        accumulation: 1,
+        global_batch: 1,
+        seq_len: shape.capacity,
+        budget_bytes: budget.0,
+        ..crate::lay_out(&graph, target)
+    };
+    Ok((graph, plan))
+}
+
+/// What a request's budgets lack for so many bytes on the device and on the host.
+pub(crate) fn lacking(request: &Request, [device, host]: [u64; 2]) -> [Bytes; 2] {
+    [Bytes(device.saturating_sub(request.budget.0)), Bytes(host.saturating_sub(request.host_budget.0))]
+}
+
+/// A candidate's plan if it fits. What does not is mostly known before packing, from what lives at once.
+pub(crate) fn plan_if_fits(request: &Request, candidate: &Candidate) -> Result<Plan, [Bytes; 2]> {
+    let fits = [Bytes::ZERO; 2];
+    let bound = lacking(request, at_least(&candidate.graph, &request.target));
+    if bound != fits {
+        return Err(bound);
+    }
+    let plan = plan_candidate(request, candidate);
+    let lacking = lacking(request, [plan.peak_bytes, plan.host_bytes]);
+    if lacking == fits { Ok(plan) } else { Err(lacking) }
+}

@@ -1,0 +1,161 @@
+//! Changes that make a run fit which does not.
+
+use crate::candidates::OFFLOADS;
+use crate::levers::{Level, Precision, Recompute};
+use crate::request::{LeverRequest, PlanError, Request};
+use crate::search::{can_fit, fastest_that_fits};
+use graph::models::ModelConfig;
+use graph::ops::StateFormat;
+use units::{Bytes, Seconds};
+
+/// A change that makes a run fit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nearest {
+    /// The flags that ask for it.
+    pub flags: String,
+    /// What its plan takes.
+    pub peak: Bytes,
+    /// Predicted time of a step of it.
+    pub step: Seconds,
+    /// Predicted time that it adds for each token, as a part of that of the run with all the memory that it asks for;
+    /// below zero where it saves some.
+    pub added_time: f64,
+}
+
+/// Changes that are told.
+const WANTED: usize = 3;
+
+/// Shorter sequences are not suggested.
+const SHORTEST: usize = 16;
+
+/// A changed request, and the flags that ask for it.
+type Change = (String, Request);
+
+/// Up to three changes that fit: first those that keep the result, then those that round it otherwise, then those that
+/// train something else. Among each, the one that costs the least time comes first.
+pub(crate) fn nearest_that_fit(request: &Request) -> Result<Vec<Nearest>, PlanError> {
+    let unlimited = Request { budget: Bytes(u64::MAX), host_budget: Bytes(u64::MAX), ..request.clone() };
+    let Some((_, asked, _)) = fastest_that_fits(&unlimited)? else { return Ok(Vec::new()) };
+    let per_token =
+        |step: Seconds, of: &Request| step.0 / (of.global_batch * (of.seq_len + of.target_len.unwrap_or(0))) as f64;
+    let mut nearest = Vec::new();
+    for (index, kind) in
+        [keeping(request), together(request), rounding(request), training_less(request)?].into_iter().enumerate()
+    {
+        // Several levers at once are no help where one is enough.
+        if index == 1 && !nearest.is_empty() {
+            continue;
+        }
+        let mut of_kind = Vec::new();
+        for alternatives in kind {
+            for (flags, changed) in alternatives {
+                if !can_fit(&changed)? {
+                    continue;
+                }
+                let Some((settings, step, plan)) = fastest_that_fits(&changed)? else { continue };
+                let flags = flags.replace("{micro-batch}", &settings.micro_batch.to_string());
+                let added_time = per_token(step, &changed) / per_token(asked, request) - 1.0;
+                of_kind.push(Nearest { flags, peak: plan.peak(), step, added_time });
+                break;
+            }
+        }
+        of_kind.sort_by(|a, b| a.added_time.total_cmp(&b.added_time));
+        nearest.extend(of_kind);
+        if nearest.len() >= WANTED {
+            break;
+        }
+    }
+    nearest.truncate(WANTED);
+    Ok(nearest)
+}
+
+fn with_levers(request: &Request, change: impl Fn(&mut LeverRequest)) -> Request {
+    let mut changed = request.clone();
+    change(&mut changed.levers);
+    changed
+}
+
+/// Levers that were fixed, turned as far as it takes or left to the search; alternatives from the smallest change on.
+fn keeping(request: &Request) -> Vec<Vec<Change>> {
+    let asked = &request.levers;
+    let mut changes = Vec::new();
+    if request.micro_batch.is_some() {
+        changes
+            .push(vec![("--micro-batch {micro-batch}".to_owned(), Request { micro_batch: None, ..request.clone() })]);
+    }
+    if let Some(recompute) = asked.recompute {
+        let levels = [(Level::Cheap, "cheap"), (Level::Attention, "attention"), (Level::Block, "blocks")];
+        let deeper = levels.into_iter().filter(|(level, _)| *level > recompute.rest);
+        let change = |(level, name): (Level, &str)| {
+            let changed = with_levers(request, |levers| levers.recompute = Some(Recompute::all(level)));
+            (format!("--recompute {name}"), changed)
+        };
+        changes.push(deeper.map(change).collect());
+    }
+    if let Some(offload) = asked.optimizer_offload {
+        let change = |part: f64| {
+            let changed = with_levers(request, |levers| levers.optimizer_offload = Some(part));
+            (format!("--optimizer-offload {part}"), changed)
+        };
+        changes.push(OFFLOADS.into_iter().filter(|&part| part > offload).map(change).collect());
+    }
+    changes
+}
+
+/// All levers that were fixed and keep the result, left to the search at once.
+fn together(request: &Request) -> Vec<Vec<Change>> {
+    let asked = &request.levers;
+    let fixed = [
+        ("--micro-batch auto", request.micro_batch.is_some()),
+        ("--recompute auto", asked.recompute.is_some()),
+        ("--optimizer-offload auto", asked.optimizer_offload.is_some()),
+        ("--head-chunk auto", asked.head_chunk.is_some()),
+        ("--attention-rows auto", asked.attention_rows.is_some()),
+    ];
+    let flags = fixed.into_iter().filter(|(_, is_fixed)| *is_fixed).map(|(flag, _)| flag).collect::<Vec<_>>();
+    if flags.is_empty() {
+        return Vec::new();
+    }
+    let open = with_levers(request, |levers| {
+        (levers.recompute, levers.optimizer_offload) = (None, None);
+        (levers.head_chunk, levers.attention_rows) = (None, None);
+    });
+    vec![vec![(flags.join(" "), Request { micro_batch: None, ..open })]]
+}
+
+/// Fewer bits of weights and moments.
+fn rounding(request: &Request) -> Vec<Vec<Change>> {
+    let asked = &request.levers;
+    let half = |levers: &mut LeverRequest| levers.precision = Precision::Bf16;
+    let pure = |levers: &mut LeverRequest| levers.precision = Precision::Bf16Pure;
+    let coarse = |levers: &mut LeverRequest| levers.optimizer_state = Some(StateFormat::Blockwise8);
+    let mut changes = Vec::new();
+    let mut change = |flags: &str, changed: Request| changes.push(vec![(flags.to_owned(), changed)]);
+    if asked.precision == Precision::Fp32 {
+        change("--precision bf16", with_levers(request, half));
+    }
+    if asked.precision != Precision::Bf16Pure {
+        change("--precision bf16-pure", with_levers(request, pure));
+    }
+    if asked.optimizer_state.is_none() {
+        change("--optimizer-state 8bit", with_levers(request, coarse));
+    }
+    changes
+}
+
+/// Shorter sequences, smaller models.
+fn training_less(request: &Request) -> Result<Vec<Vec<Change>>, PlanError> {
+    let halves = std::iter::successors(Some(request.seq_len / 2), |seq_len| Some(seq_len / 2));
+    let shorter = halves.take_while(|&seq_len| seq_len >= SHORTEST);
+    let shorter = shorter.map(|seq_len| (format!("--seq-len {seq_len}"), Request { seq_len, ..request.clone() }));
+    let mut smaller = Vec::new();
+    for name in ModelConfig::preset_names().into_iter().rev() {
+        let mut model = ModelConfig::preset(name)?;
+        model.set_vocab_size(request.model.vocab_size());
+        model.set_max_positions(model.max_positions().max(request.seq_len));
+        if model.parameter_bound() < request.model.parameter_bound() {
+            smaller.push((format!("--model {name}"), Request { model, ..request.clone() }));
+        }
+    }
+    Ok(vec![shorter.collect(), smaller])
+}
