@@ -1,6 +1,7 @@
 //! Fills batches of token ids: rows in training order, or held-out rows in stream order.
 //! Not here: which windows there are (`split.rs`) and in which order (`order.rs`).
 
+use crate::dataset::{Batch, StepBatches};
 use crate::{DataError, Order, TokenStore, Windows};
 
 /// The input of padding. Any valid id would do, since its target is ignored.
@@ -27,6 +28,11 @@ pub struct HeldOutSubset {
 }
 
 impl HeldOutSubset {
+    /// At most `max` of so many samples.
+    pub(crate) fn new(windows: u64, max: u64) -> Self {
+        Self { windows, taken: windows.min(max) }
+    }
+
     /// How many windows it has.
     pub fn len(&self) -> u64 {
         self.taken
@@ -63,10 +69,29 @@ impl Batches {
         }
     }
 
+    pub(crate) fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+        for (index, batch) in out.micro.iter_mut().enumerate() {
+            let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
+            batch.clear(micro_batch, self.windows.seq_len(), None, first_sample);
+            batch.segments = None;
+            self.fill(first_sample, micro_batch, &mut batch.tokens, &mut batch.targets);
+        }
+    }
+
+    pub(crate) fn held_out_batches(&self, samples_max: u64, rows: usize) -> impl Iterator<Item = Batch> + '_ {
+        let subset = self.held_out_subset(samples_max);
+        (0..subset.len()).step_by(rows).map(move |first| {
+            let mut batch = Batch::default();
+            batch.clear(rows, self.windows.seq_len(), None, first);
+            let filled = self.fill_held_out(subset, first, rows, &mut batch.tokens, &mut batch.targets);
+            batch.padding = ((rows - filled) * self.windows.seq_len()) as u64;
+            batch
+        })
+    }
+
     /// Held-out windows for an evaluation, at most `max` of them, always the same, spread evenly over the stream.
     pub fn held_out_subset(&self, max: u64) -> HeldOutSubset {
-        let windows = self.windows.held_out();
-        HeldOutSubset { windows, taken: windows.min(max) }
+        HeldOutSubset::new(self.windows.held_out(), max)
     }
 
     /// Fills `rows` rows from a subset of the held-out windows: row r is its window `first + r`. Rows past its end are

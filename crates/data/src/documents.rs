@@ -3,9 +3,9 @@
 //! Not here: where pieces end (`pieces.rs`) and what becomes of them (`shards.rs`).
 
 use crate::decompress;
-use crate::jsonl::{LineError, text_of_line};
+use crate::jsonl::text_of_line;
 use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, first_piece_len, pieces};
-use crate::{DataError, Format, Packing, Source, Sources};
+use crate::{DataError, Format, Source, Sources};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl<'a> PieceReader<'a> {
             let index = self.next_source - 1;
             let source = &self.sources.files[index];
             let piece = match &mut self.open {
-                Some(OpenSource::Text(file)) => file.next_piece(index).map_err(|e| read_error(source, e))?,
+                Some(OpenSource::Text(file)) => file.next_piece(index).map_err(|e| source.read_error(e))?,
                 Some(OpenSource::Lines(file)) => file.next_piece(index, source, &self.sources.text_field)?,
                 None => None,
             };
@@ -81,21 +81,13 @@ impl<'a> PieceReader<'a> {
 
     fn open_next(&mut self) -> Result<bool, DataError> {
         let Some(source) = self.sources.files.get(self.next_source) else { return Ok(false) };
-        let reader = decompress::open(source, Arc::clone(&self.raw_bytes)).map_err(|e| read_error(source, e))?;
+        let reader = decompress::open(source, Arc::clone(&self.raw_bytes)).map_err(|e| source.read_error(e))?;
         self.open = Some(match source.format {
             Format::Text => OpenSource::Text(TextFile { reader, buffer: Vec::new(), offset: 0 }),
             Format::JsonLines => OpenSource::Lines(LinesFile::new(reader)),
         });
         self.next_source += 1;
         Ok(true)
-    }
-}
-
-fn read_error(source: &Source, error: io::Error) -> DataError {
-    let path = source.path.clone();
-    match source.packing {
-        Packing::Plain => DataError::Unreadable { path, source: error },
-        Packing::Gzip | Packing::Zstd => DataError::BadCompression { path, source: error },
     }
 }
 
@@ -135,7 +127,7 @@ impl LinesFile {
     fn next_piece(&mut self, index: usize, source: &Source, field: &str) -> Result<Option<Piece>, DataError> {
         while self.queue.is_empty() {
             let mut line = Vec::new();
-            let bytes = self.reader.read_until(b'\n', &mut line).map_err(|e| read_error(source, e))?;
+            let bytes = self.reader.read_until(b'\n', &mut line).map_err(|e| source.read_error(e))?;
             if bytes == 0 {
                 return Ok(None);
             }
@@ -160,15 +152,8 @@ impl LinesFile {
         let line = str::from_utf8(line)
             .map_err(|e| DataError::NotUtf8 { path: path(), offset: self.offset + e.valid_up_to() as u64 })?;
         let line = if self.line == 1 { line.trim_start_matches('\u{feff}') } else { line };
-        text_of_line(line, field).map(Option::unwrap_or_default).map_err(|error| match error {
-            LineError::NotAnObject(message) => DataError::BadJsonLine { path: path(), line: self.line, message },
-            LineError::NoField(present) => {
-                DataError::NoTextField { path: path(), line: self.line, field: field.to_owned(), present }
-            }
-            LineError::NotText(found) => {
-                DataError::FieldIsNotText { path: path(), line: self.line, field: field.to_owned(), found }
-            }
-        })
+        let text = text_of_line(line, field).map_err(|error| error.in_file(path(), self.line, field))?;
+        Ok(text.unwrap_or_default())
     }
 }
 

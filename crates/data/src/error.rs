@@ -1,7 +1,7 @@
 //! What can go wrong between text and batches, with the numbers, and what to do about it.
 //! Not here: how a message is shown; `hint` is the line that the binary prints below it.
 
-use crate::Damage;
+use crate::{Damage, Sources};
 use std::io;
 use std::path::PathBuf;
 
@@ -194,6 +194,88 @@ pub enum DataError {
         /// What is wrong with it.
         damage: Damage,
     },
+    /// A column that is neither a number from 1 nor a name.
+    #[error("`{text}` names no column")]
+    BadColumn {
+        /// As it was given.
+        text: String,
+    },
+    /// A file whose extension does not say how its rows hold pairs.
+    #[error("{} is neither a .tsv, a .csv nor a .jsonl, so its pairs cannot be told", path.display())]
+    NotPairs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A table whose header lacks a column.
+    #[error("{} has no column `{name}`; its header has {}", path.display(), listed(present))]
+    NoSuchColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column that was asked for.
+        name: String,
+        /// What the first row holds.
+        present: Vec<String>,
+    },
+    /// A row that ends before the column.
+    #[error("{} line {line} has {columns} column{}, not {column}", path.display(), if *columns == 1 { "" } else { "s" })]
+    RowTooShort {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// Columns of that row.
+        columns: usize,
+        /// The column that was asked for, counted from 1.
+        column: usize,
+    },
+    /// A row without a source or a target.
+    #[error("{} line {line}: the {side} is empty", path.display())]
+    EmptySide {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// `source` or `target`.
+        side: &'static str,
+    },
+    /// A row that cannot be read.
+    #[error("{} line {line} cannot be read: {message}", path.display())]
+    BadRow {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Documents are to be packed, but nothing separates their tokens.
+    #[error("the tokenizer `{tokenizer}` puts nothing between documents, so they cannot be packed")]
+    NoSeparator {
+        /// The tokenizer.
+        tokenizer: String,
+    },
+    /// A tokenizer that could not be trained.
+    #[error("no tokenizer of {vocab_size} tokens came of this text: {message}")]
+    TrainingFailed {
+        /// The vocabulary that was asked for.
+        vocab_size: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A tokenizer that was trained but cannot be kept.
+    #[error("cannot write the tokenizer {}: {source}", path.display())]
+    TokenizerUnwritable {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The thread that makes batches is gone.
+    #[error("the thread that makes batches failed: {message}")]
+    LoaderFailed {
+        /// What it said last.
+        message: String,
+    },
     /// Fewer tokens than one sample needs.
     #[error("the data has {tokens} tokens, one sample needs {needed}")]
     TooShort {
@@ -205,6 +287,10 @@ pub enum DataError {
 }
 
 impl DataError {
+    pub(crate) fn empty(sources: &Sources) -> Self {
+        Self::Empty { files: sources.files.len(), first: sources.files[0].path.clone() }
+    }
+
     /// What to do about it, in one line, where there is something to say beyond the message.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -242,6 +328,23 @@ impl DataError {
             Self::TokenizerFailed { .. } => "leave the file out, or use `--tokenizer bytes`".to_owned(),
             Self::CacheUnwritable { .. } => "free some space, or name another folder for the cache".to_owned(),
             Self::CacheDamaged { .. } => "the disk may be failing; name another folder for the cache".to_owned(),
+            Self::BadColumn { .. } => "columns are counted from 1, or named as in the table's header".to_owned(),
+            Self::NotPairs { .. } => "save it as .tsv, .csv or .jsonl; each may be packed as .gz or .zst".to_owned(),
+            Self::NoSuchColumn { .. } => {
+                "a table with named columns starts with a header; without one, give numbers: `--source-column 1`"
+                    .to_owned()
+            }
+            Self::RowTooShort { .. } => {
+                "check the row; `--source-column` and `--target-column` say where the pairs are".to_owned()
+            }
+            Self::EmptySide { .. } => "fill it in or drop that row".to_owned(),
+            Self::BadRow { .. } => "mend or drop that row; text must be UTF-8".to_owned(),
+            Self::NoSeparator { .. } => {
+                "use a tokenizer with `<|endoftext|>` or `</s>`, such as `gpt2`, or leave out `--packing`".to_owned()
+            }
+            Self::TrainingFailed { .. } => "give more text, or another `--vocab-size`".to_owned(),
+            Self::TokenizerUnwritable { .. } => "free some space, or name another file with `--output`".to_owned(),
+            Self::LoaderFailed { .. } => "this is a bug of plimsoll; please report it".to_owned(),
             Self::TooShort { tokens, .. } if *tokens < 2 => "add data".to_owned(),
             Self::TooShort { tokens, .. } => {
                 format!("add data, or make the sequence length at most {}", tokens - 1)

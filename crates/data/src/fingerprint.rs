@@ -24,10 +24,12 @@ pub(crate) struct Fingerprint {
 /// Length and time of the last change.
 type Stamp = (u64, Option<SystemTime>);
 
-/// Hashes all files as they lie on disk, several at a time.
+/// Hashes all files as they lie on disk, several at a time. `reading` says how they are read, where that is not as
+/// documents.
 pub(crate) fn fingerprint(
     sources: &Sources,
     tokenizer: &Tokenizer,
+    reading: &[u8],
     progress: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<Fingerprint, DataError> {
     let stamps = sources.files.iter().map(stamp).collect::<Result<Vec<_>, _>>()?;
@@ -49,6 +51,9 @@ pub(crate) fn fingerprint(
         key.update(&[format_code(file.format), packing_code(file.packing)]);
         key.update(&length.to_le_bytes());
         key.update(hash?.as_bytes());
+    }
+    if !reading.is_empty() {
+        update_framed(&mut key, reading);
     }
     Ok(Fingerprint { key: key.finalize(), raw_bytes: total, stamps })
 }
@@ -127,7 +132,7 @@ mod tests {
         };
         let arguments: Vec<String> = files.iter().map(write).collect();
         let sources = resolve(&arguments, field).unwrap();
-        fingerprint(&sources, &Tokenizer::open(spec).unwrap(), &|_| {}).unwrap().key
+        fingerprint(&sources, &Tokenizer::open(spec).unwrap(), &[], &|_| {}).unwrap().key
     }
 
     #[test]
@@ -157,7 +162,7 @@ mod tests {
         fs::write(&path, "before").unwrap();
         let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).unwrap();
-        let print = fingerprint(&sources, &tokenizer, &|_| {}).unwrap();
+        let print = fingerprint(&sources, &tokenizer, &[], &|_| {}).unwrap();
         print.check_unchanged(&sources).unwrap();
         fs::write(&path, "before and after").unwrap();
         assert!(matches!(print.check_unchanged(&sources), Err(DataError::ChangedWhileRead { .. })));

@@ -1,23 +1,50 @@
 //! The header of a token cache: 128 bytes that say what follows and prove that it is whole.
 //!
 //! ```text
-//!   0  magic "PLIMTOKS"        32  bytes of text the tokens stand for, u64
+//!   0  magic: the kind         32  bytes of text the tokens stand for, u64
 //!   8  format version, u32     40  blake3 of the tokens, 32 bytes
 //!  12  bytes per token, u32    72  key: blake3 of data and tokenizer, 32 bytes
 //!  16  vocabulary size, u64   104  first 24 bytes of the blake3 of bytes 0..104
 //!  24  count of tokens, u64   128  the tokens, u16 or u32; all numbers little endian
 //! ```
+//!
+//! Behind the tokens of pairs (`PLIMPAIR`) come two u64 a pair: the positions where its source and its target end.
+//! A source starts where the pair before it ends. What is hashed as the tokens is all that follows the header.
 
 use crate::Damage;
 
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Changes whenever the same data would give other tokens or another layout: pieces, separators, this header.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-const MAGIC: &[u8; 8] = b"PLIMTOKS";
+/// What a pair has behind the tokens.
+pub(crate) const PAIR_BYTES: usize = 16;
+
+/// What a cache holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One stream of tokens.
+    Tokens,
+    /// Pairs of sources and targets.
+    Pairs,
+}
+
+impl Kind {
+    fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Self::Tokens => b"PLIMTOKS",
+            Self::Pairs => b"PLIMPAIR",
+        }
+    }
+
+    fn of_magic(magic: &[u8]) -> Option<Self> {
+        [Self::Tokens, Self::Pairs].into_iter().find(|kind| kind.magic() == magic)
+    }
+}
 
 /// What a token cache says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
+    pub kind: Kind,
     pub token_bytes: usize,
     pub vocab_size: u64,
     pub tokens: u64,
@@ -29,7 +56,7 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(MAGIC);
+        bytes[..8].copy_from_slice(self.kind.magic());
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&(self.token_bytes as u32).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.vocab_size.to_le_bytes());
@@ -47,9 +74,7 @@ impl Header {
         let Some((bytes, tokens)) = file.split_at_checked(HEADER_BYTES) else {
             return Err(Damage::NoHeader { found_bytes: file.len() as u64 });
         };
-        if &bytes[..8] != MAGIC {
-            return Err(Damage::WrongMagic);
-        }
+        let kind = Kind::of_magic(&bytes[..8]).ok_or(Damage::WrongMagic)?;
         let version = u32::from_le_bytes(array(&bytes[8..12]));
         if version != FORMAT_VERSION {
             return Err(Damage::WrongVersion { found: version, expected: FORMAT_VERSION });
@@ -58,6 +83,7 @@ impl Header {
             return Err(Damage::BadHeader);
         }
         let header = Self {
+            kind,
             token_bytes: u32::from_le_bytes(array(&bytes[12..16])) as usize,
             vocab_size: u64::from_le_bytes(array(&bytes[16..24])),
             tokens: u64::from_le_bytes(array(&bytes[24..32])),
@@ -74,7 +100,13 @@ impl Header {
             return Err(Damage::BadHeader);
         }
         let expected_bytes = self.tokens.checked_mul(self.token_bytes as u64).ok_or(Damage::BadHeader)?;
-        if expected_bytes != found_bytes {
+        let fits = match self.kind {
+            Kind::Tokens => found_bytes == expected_bytes,
+            Kind::Pairs => {
+                found_bytes >= expected_bytes && (found_bytes - expected_bytes).is_multiple_of(PAIR_BYTES as u64)
+            }
+        };
+        if !fits {
             return Err(Damage::WrongLength { expected_bytes, found_bytes });
         }
         Ok(())
@@ -97,7 +129,8 @@ mod tests {
 
     fn header(tokens: u64, vocab_size: u64) -> Header {
         let token_bytes = token_bytes_for(vocab_size);
-        Header { token_bytes, vocab_size, tokens, text_bytes: 4 * tokens, tokens_hash: [7; 32], key: [9; 32] }
+        let kind = Kind::Tokens;
+        Header { kind, token_bytes, vocab_size, tokens, text_bytes: 4 * tokens, tokens_hash: [7; 32], key: [9; 32] }
     }
 
     fn file(header: &Header) -> Vec<u8> {
@@ -123,6 +156,15 @@ mod tests {
         assert_eq!(Header::of_file(&newer), Err(Damage::WrongVersion { found: expected + 1, expected }));
     }
 
+    #[test]
+    fn pairs_have_whole_entries_behind_their_tokens() {
+        let header = Header { kind: Kind::Pairs, ..header(3, 256) };
+        let with_entries = |bytes: usize| Header::of_file(&[file(&header), vec![0; bytes]].concat());
+        assert_eq!(with_entries(2 * PAIR_BYTES), Ok(header.clone()));
+        assert!(matches!(with_entries(PAIR_BYTES - 1), Err(Damage::WrongLength { .. })));
+        assert!(matches!(Header::of_file(&header.to_bytes()), Err(Damage::WrongLength { .. })));
+    }
+
     proptest! {
         #[test]
         fn headers_survive(tokens in 0u64..50, vocab_size in 1u64..200_000) {
@@ -139,7 +181,7 @@ mod tests {
 
         #[test]
         fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), with_magic: bool) {
-            let start = if with_magic { [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat() } else { Vec::new() };
+            let start = if with_magic { [&Kind::Tokens.magic()[..], &FORMAT_VERSION.to_le_bytes()].concat() } else { Vec::new() };
             prop_assert!(Header::of_file(&[start, bytes].concat()).is_err());
         }
     }

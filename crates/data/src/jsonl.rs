@@ -1,6 +1,8 @@
-//! One line of a .jsonl file: the text that its field holds.
+//! One line of a .jsonl file: the texts that its fields hold.
 
+use crate::DataError;
 use serde_json::{Map, Value};
+use std::path::PathBuf;
 
 /// Why a line gives no text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,18 +15,43 @@ pub(crate) enum LineError {
     NotText(&'static str),
 }
 
+impl LineError {
+    /// The error of a file's line, counted from 1, about `field`.
+    pub(crate) fn in_file(self, path: PathBuf, line: u64, field: &str) -> DataError {
+        let field = field.to_owned();
+        match self {
+            Self::NotAnObject(message) => DataError::BadJsonLine { path, line, message },
+            Self::NoField(present) => DataError::NoTextField { path, line, field, present },
+            Self::NotText(found) => DataError::FieldIsNotText { path, line, field, found },
+        }
+    }
+}
+
 /// The text in `field` of a line; `None` for a blank line.
 pub(crate) fn text_of_line(line: &str, field: &str) -> Result<Option<String>, LineError> {
+    let texts = texts_of_line(line, [field]).map_err(|(_, error)| error)?;
+    Ok(texts.map(|[text]| text))
+}
+
+/// The texts in `fields` of a line; `None` for a blank line. An error says which of the fields it is about.
+pub(crate) fn texts_of_line<const N: usize>(
+    line: &str,
+    fields: [&str; N],
+) -> Result<Option<[String; N]>, (usize, LineError)> {
     if line.trim().is_empty() {
         return Ok(None);
     }
-    let mut object: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| LineError::NotAnObject(error.to_string()))?;
-    match object.remove(field) {
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(LineError::NotText(kind_of(&other))),
-        None => Err(LineError::NoField(text_fields(object))),
+    let object: Map<String, Value> =
+        serde_json::from_str(line).map_err(|error| (0, LineError::NotAnObject(error.to_string())))?;
+    let mut texts = [const { String::new() }; N];
+    for (index, field) in fields.into_iter().enumerate() {
+        texts[index] = match object.get(field) {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => return Err((index, LineError::NotText(kind_of(other)))),
+            None => return Err((index, LineError::NoField(text_fields(object)))),
+        };
     }
+    Ok(Some(texts))
 }
 
 fn text_fields(object: Map<String, Value>) -> Vec<String> {

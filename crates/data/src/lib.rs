@@ -1,19 +1,24 @@
-//! Text in, integer batches out: sources → tokenizer → token store → windows → order → batches.
+//! Text in, padded integer batches out: sources → tokenizer → token store → samples → order → batches.
 //! Not here: what a batch is used for, and any terminal output; progress is told through callbacks.
-//! Read next: `sources.rs` for what is read, `shards.rs` for the cache, `batch.rs` for what training asks.
+//! Read next: `sources.rs` for what is read, `shards.rs` for the cache, `dataset.rs` for what training asks.
 //!
-//! Sequence-to-sequence pairs and length buckets would enter beside `split.rs` and `batch.rs`: another kind of sample
-//! over the same store, with the padding (`PADDING_INPUT`, `PADDING_TARGET`) that held-out batches use already.
+//! Samples are of three kinds: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`), and pairs
+//! for sequence-to-sequence models (`pairs/`).
 
 mod batch;
+mod cache;
 mod damage;
+mod dataset;
 mod decompress;
 mod documents;
 mod error;
 mod fingerprint;
 mod header;
 mod jsonl;
+mod loader;
 mod order;
+mod packed;
+mod pairs;
 mod pieces;
 mod progress;
 mod registry;
@@ -25,12 +30,16 @@ mod tokenizer;
 
 pub use batch::{Batches, HeldOutSubset, PADDING_INPUT, PADDING_TARGET};
 pub use damage::Damage;
+pub use dataset::{Batch, Dataset, StepBatches};
 pub use error::DataError;
+pub use loader::Loader;
 pub use order::Order;
+pub use packed::Packed;
+pub use pairs::{Column, PairColumns, PairSettings, PairStore, Pairs, Shape, prepare_pairs, tokenize_pairs};
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;
-pub use shards::prepare;
+pub use shards::{count_tokens, prepare};
 pub use sources::{DEFAULT_TEXT_FIELD, Format, Packing, Source, Sources, resolve};
 pub use split::Windows;
 pub use store::TokenStore;
-pub use tokenizer::{EncodeError, Tokenizer, TokenizerSpec};
+pub use tokenizer::{EncodeError, Tokenizer, TokenizerKind, TokenizerSpec, train_tokenizer};

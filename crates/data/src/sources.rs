@@ -4,6 +4,7 @@
 use crate::DataError;
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use units::Bytes;
 
@@ -76,6 +77,17 @@ pub struct Source {
     pub limit: Option<Bytes>,
 }
 
+impl Source {
+    /// What it means that reading the file failed.
+    pub(crate) fn read_error(&self, error: io::Error) -> DataError {
+        let path = self.path.clone();
+        match self.packing {
+            Packing::Plain => DataError::Unreadable { path, source: error },
+            Packing::Gzip | Packing::Zstd => DataError::BadCompression { path, source: error },
+        }
+    }
+}
+
 /// The files of the data in the order in which they are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
@@ -101,7 +113,7 @@ pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sourc
             Ok(metadata) if metadata.is_file() => files.push(named_file(path)?),
             Ok(_) => return Err(DataError::NotAFile { path: path.to_owned() }),
             Err(_) if argument.contains(['*', '?', '[']) => files.extend(by_pattern(argument)?),
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(DataError::NotFound { path: path.to_owned(), nearest: nearest_entry(path) });
             }
             Err(source) => return Err(DataError::Unreadable { path: path.to_owned(), source }),

@@ -1,4 +1,5 @@
 //! Which tokens are trained on and which are held out, and where each sample starts. Pure arithmetic: no list.
+//! Documents and pairs, at the end, are split by their numbers.
 //! Not here: the order of samples (`order.rs`) and reading them (`batch.rs`).
 //!
 //! ```text
@@ -99,6 +100,38 @@ impl Windows {
     }
 }
 
+/// A split of samples that have no neighbours to leak from: the last of every so many is held out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EveryNth {
+    samples: u64,
+    period: u64,
+}
+
+impl EveryNth {
+    /// Of fewer samples than a period, the last one is held out; a single one is trained on.
+    pub(crate) fn new(samples: u64, period: u64) -> Self {
+        assert!(samples > 0 && period > 1, "one of {period} of {samples}");
+        let period = if samples == 1 { 2 } else { period.min(samples) };
+        Self { samples, period }
+    }
+
+    pub(crate) fn training(&self) -> u64 {
+        self.samples - self.held_out()
+    }
+
+    pub(crate) fn held_out(&self) -> u64 {
+        self.samples / self.period
+    }
+
+    pub(crate) fn training_at(&self, index: u64) -> u64 {
+        index / (self.period - 1) * self.period + index % (self.period - 1)
+    }
+
+    pub(crate) fn held_out_at(&self, index: u64) -> u64 {
+        index * self.period + self.period - 1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +165,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_sample_is_on_one_side(samples in 1u64..500, period in 2u64..120) {
+            let split = EveryNth::new(samples, period);
+            let training = (0..split.training()).map(|index| split.training_at(index));
+            let mut all: Vec<u64> = training.chain((0..split.held_out()).map(|index| split.held_out_at(index))).collect();
+            all.sort_unstable();
+            prop_assert!(all.into_iter().eq(0..samples));
+            prop_assert!(samples == 1 || (split.training() > 0 && split.held_out() > 0));
+        }
+
         /// Against the blocks counted one by one.
         #[test]
         fn windows_never_leave_their_side(tokens in 2u64..400_000, seq_len in 1usize..6000) {

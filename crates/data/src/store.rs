@@ -1,8 +1,8 @@
 //! The tokens of the data, memory-mapped from a cache or held in memory, read by position.
-//! Not here: making the cache (`shards.rs`) and its header (`header.rs`).
+//! Not here: making the cache (`shards.rs`), its header (`header.rs`), and pairs (`pairs/store.rs`).
 
 use crate::Damage;
-use crate::header::{HEADER_BYTES, Header, token_bytes_for};
+use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
 use memmap2::Mmap;
 use std::fmt;
 use std::fs::File;
@@ -18,7 +18,8 @@ pub struct TokenStore {
     fingerprint: String,
 }
 
-enum Storage {
+/// A whole cache file, header included.
+pub(crate) enum Storage {
     Mapped(Mmap),
     Owned(Vec<u8>),
 }
@@ -40,6 +41,7 @@ impl TokenStore {
         append_tokens(tokens, vocab_size, token_bytes, &mut file);
         let hash = *blake3::hash(&file[HEADER_BYTES..]).as_bytes();
         let header = Header {
+            kind: Kind::Tokens,
             token_bytes,
             vocab_size: vocab_size as u64,
             tokens: tokens.len() as u64,
@@ -52,25 +54,8 @@ impl TokenStore {
 
     /// Maps a cache and checks all of it, tokens included.
     pub(crate) fn open(path: &Path, key: &blake3::Hash) -> Result<Self, OpenError> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Err(OpenError::Absent);
-            }
-            Err(error) => return Err(OpenError::Unreadable(error)),
-        };
-        // SAFETY: nobody writes to the file while it is mapped. `shards::build` writes it under a name of its own and
-        // renames it into place when it is whole; a later build replaces the name, never the bytes of this file.
-        let file = unsafe { Mmap::map(&file) }.map_err(OpenError::Unreadable)?;
-        let header = Header::of_file(&file).map_err(OpenError::Damaged)?;
-        if header.key != *key.as_bytes() {
-            return Err(OpenError::Damaged(Damage::WrongKey));
-        }
-        let hash = blake3::Hasher::new().update_rayon(&file[HEADER_BYTES..]).finalize();
-        if hash != header.tokens_hash {
-            return Err(OpenError::Damaged(Damage::BadTokens));
-        }
-        Ok(Self { file: Storage::Mapped(file), fingerprint: hex(&header.key), header })
+        let (file, header) = map_verified(path, key, Kind::Tokens)?;
+        Ok(Self { file, fingerprint: hex(&header.key), header })
     }
 
     /// How many tokens there are, separators included.
@@ -103,21 +88,25 @@ impl TokenStore {
     pub fn read(&self, start: u64, out: &mut [i32]) {
         let end = start.checked_add(out.len() as u64);
         assert!(end.is_some_and(|end| end <= self.len()), "tokens {start}+{} of {}", out.len(), self.len());
-        let width = self.header.token_bytes;
-        let first = HEADER_BYTES + start as usize * width;
-        let bytes = &self.file.bytes()[first..first + out.len() * width];
-        match width {
-            2 => copy(bytes, out, |pair: [u8; 2]| u16::from_le_bytes(pair).into()),
-            _ => copy(bytes, out, i32::from_le_bytes),
-        }
+        self.file.read_tokens(self.header.token_bytes, start, out);
     }
 }
 
 impl Storage {
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Mapped(map) => map,
             Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Copies the tokens from `start` on, each `width` bytes wide, into all of `out`.
+    pub(crate) fn read_tokens(&self, width: usize, start: u64, out: &mut [i32]) {
+        let first = HEADER_BYTES + start as usize * width;
+        let bytes = &self.bytes()[first..first + out.len() * width];
+        match width {
+            2 => copy(bytes, out, |pair: [u8; 2]| u16::from_le_bytes(pair).into()),
+            _ => copy(bytes, out, i32::from_le_bytes),
         }
     }
 }
@@ -126,6 +115,32 @@ impl fmt::Debug for TokenStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenStore").field("header", &self.header).finish_non_exhaustive()
     }
+}
+
+/// Maps a cache and checks all of it, tokens included.
+pub(crate) fn map_verified(path: &Path, key: &blake3::Hash, kind: Kind) -> Result<(Storage, Header), OpenError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(OpenError::Absent);
+        }
+        Err(error) => return Err(OpenError::Unreadable(error)),
+    };
+    // SAFETY: nobody writes to the file while it is mapped. `Cache::install` has it written under a name of its own
+    // and renames it into place when it is whole; a later build replaces the name, never the bytes of this file.
+    let file = unsafe { Mmap::map(&file) }.map_err(OpenError::Unreadable)?;
+    let header = Header::of_file(&file).map_err(OpenError::Damaged)?;
+    if header.kind != kind {
+        return Err(OpenError::Damaged(Damage::WrongMagic));
+    }
+    if header.key != *key.as_bytes() {
+        return Err(OpenError::Damaged(Damage::WrongKey));
+    }
+    let hash = blake3::Hasher::new().update_rayon(&file[HEADER_BYTES..]).finalize();
+    if hash != header.tokens_hash {
+        return Err(OpenError::Damaged(Damage::BadTokens));
+    }
+    Ok((Storage::Mapped(file), header))
 }
 
 fn copy<const N: usize>(bytes: &[u8], out: &mut [i32], token: impl Fn([u8; N]) -> i32) {
@@ -143,7 +158,7 @@ pub(crate) fn append_tokens(tokens: &[u32], vocab_size: usize, token_bytes: usiz
     }
 }
 
-fn hex(hash: &[u8; 32]) -> String {
+pub(crate) fn hex(hash: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 

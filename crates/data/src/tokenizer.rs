@@ -5,8 +5,10 @@ mod bytes;
 mod file;
 mod gpt2;
 mod spec;
+mod train;
 
 pub use spec::TokenizerSpec;
+pub use train::{TokenizerKind, train_tokenizer};
 
 use crate::DataError;
 use crate::pieces::pieces;
@@ -85,6 +87,19 @@ impl Tokenizer {
             Kind::Bytes => Some(bytes::SEPARATOR),
             Kind::Gpt2 => Some(gpt2::SEPARATOR),
             Kind::File(file) => file.separator(),
+        }
+    }
+
+    /// The id that ends a source or a target: the same that ends a document.
+    pub fn end_token(&self) -> Option<u32> {
+        self.separator()
+    }
+
+    /// The id of padding, where the tokenizer names one.
+    pub fn pad_token(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => None,
+            Kind::File(file) => file.pad(),
         }
     }
 

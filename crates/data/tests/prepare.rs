@@ -66,7 +66,7 @@ fn tokens(store: &TokenStore) -> Vec<i32> {
 /// A megabyte of text that is not the same everywhere, with a word longer than a piece inside.
 fn long_text() -> String {
     let sources =
-        [include_str!("../src/sources.rs"), include_str!("../src/shards.rs"), include_str!("../src/error.rs")];
+        [include_str!("../src/sources.rs"), include_str!("../src/documents.rs"), include_str!("../src/error.rs")];
     let line = |n: usize| format!("{n} {}\n", sources[n % 3].lines().nth(n / 3 % 150).unwrap());
     (0..15_000).map(line).collect::<String>() + &"漢字".repeat(60_000) + " the end.\n"
 }

@@ -13,11 +13,15 @@ const FILE_NAME: &str = "tokenizer.json";
 const SEPARATORS: [&str; 8] =
     ["<|endoftext|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<eos>", "<|eos|>", "[EOS]", "[SEP]"];
 
+/// Tokens that stand for nothing, by the names of the families that use them.
+const PADDINGS: [&str; 4] = ["<pad>", "[PAD]", "<|pad|>", "<PAD>"];
+
 pub(super) struct FileTokenizer {
     inner: Inner,
     hash: blake3::Hash,
     vocab_size: usize,
     separator: Option<u32>,
+    pad: Option<u32>,
 }
 
 impl FileTokenizer {
@@ -39,7 +43,8 @@ impl FileTokenizer {
             return Err(bad(format!("its largest id is {largest_id}, ids end at {}", i32::MAX)));
         }
         let separator = SEPARATORS.iter().find_map(|name| inner.token_to_id(name));
-        Ok(Self { inner, hash, vocab_size: largest_id as usize + 1, separator })
+        let pad = PADDINGS.iter().find_map(|name| inner.token_to_id(name));
+        Ok(Self { inner, hash, vocab_size: largest_id as usize + 1, separator, pad })
     }
 
     pub(super) fn hash(&self) -> blake3::Hash {
@@ -52,6 +57,10 @@ impl FileTokenizer {
 
     pub(super) fn separator(&self) -> Option<u32> {
         self.separator
+    }
+
+    pub(super) fn pad(&self) -> Option<u32> {
+        self.pad
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {

@@ -1,5 +1,7 @@
 //! `plimsoll bench`: training steps on random tokens, timed.
+//! Not here: how fast data comes (`bench_data.rs`).
 
+use super::bench_data::DataBenchArgs;
 use super::budget::{BudgetArgs, misfit_of};
 use super::failure::exit_code;
 use super::levers::LeverArgs;
@@ -16,6 +18,9 @@ use graph::models::ModelConfig;
 use graph::{DeviceKind, Optimizer, Target};
 use serde_json::json;
 use units::Bytes;
+
+/// Pairs of a step, unless told otherwise, where only data is timed.
+const DATA_GLOBAL_BATCH: usize = 64;
 
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
@@ -46,7 +51,7 @@ pub(super) struct BenchArgs {
     /// Samples at a time
     #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
     micro_batch: AutoOr<usize>,
-    /// Samples of a step [default: the micro-batch, or 4]
+    /// Samples of a step [default: the micro-batch, or 4; 64 with --data-only]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     global_batch: Option<usize>,
     /// Dropout rate
@@ -69,10 +74,16 @@ pub(super) struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    data: DataBenchArgs,
 }
 
 pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
+    if args.data.is_asked_for() {
+        let global_batch = args.global_batch.unwrap_or(DATA_GLOBAL_BATCH);
+        return in_pool(threads, || args.data.run(global_batch, threads, args.seed, args.json));
+    }
     in_pool(threads, || args.bench(threads))
 }
 

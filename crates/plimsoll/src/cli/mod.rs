@@ -2,6 +2,7 @@
 
 mod arena;
 mod bench;
+mod bench_data;
 mod budget;
 mod calibrate;
 mod device;
@@ -12,8 +13,10 @@ mod levers;
 mod machine;
 mod model;
 mod options;
+mod pairs;
 mod plan;
 mod settings;
+mod tokenizer;
 mod train;
 
 pub use failure::{Failure, exit_code};
@@ -38,7 +41,9 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Write text with a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
-    /// Time training steps on random tokens
+    /// Make tokenizers
+    Tokenizer(tokenizer::TokenizerArgs),
+    /// Time training steps on random tokens, or how fast data comes
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
@@ -54,6 +59,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => plan::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Calibrate(args) => calibrate::run(args),

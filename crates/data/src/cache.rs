@@ -1,0 +1,155 @@
+//! Cache files: found by their key, made where they are absent, and put into place whole.
+//! Not here: what they hold (`shards.rs`, `pairs/prepare.rs`), and their layout (`header.rs`).
+//!
+//! A cache is written under a name of its own, synced, and renamed into place, so that neither a crash nor a second
+//! process ever shows a broken one; of two processes that build the same, the last rename wins, and both files are the
+//! same.
+
+use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
+use crate::store::{OpenError, append_tokens};
+use crate::{Damage, DataError, Progress};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a build that died leaves behind is removed when it is this old. A build that lives writes all the time.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+const UNFINISHED: &str = "unfinished";
+
+/// The file `FOLDER/KEY.EXTENSION`.
+pub(crate) struct Cache<'a> {
+    pub folder: &'a Path,
+    pub key: &'a blake3::Hash,
+    pub extension: &'static str,
+}
+
+impl Cache<'_> {
+    /// What `open` makes of the file, after `build` wrote it if it was absent or damaged. `build` returns how many
+    /// tokens it wrote and has synced them.
+    /// Errors: those of `build`; `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
+    pub(crate) fn open_or_build<T>(
+        &self,
+        open: impl Fn(&Path, &blake3::Hash) -> Result<T, OpenError>,
+        build: impl FnOnce(File) -> Result<u64, DataError>,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<T, DataError> {
+        let path = self.folder.join(format!("{}.{}", self.key.to_hex(), self.extension));
+        match open(&path, self.key) {
+            Ok(opened) => {
+                progress(Progress::CacheHit { path: &path });
+                return Ok(opened);
+            }
+            Err(OpenError::Absent) => {}
+            Err(OpenError::Damaged(damage)) => progress(Progress::CacheDamaged { path: &path, damage: &damage }),
+            Err(OpenError::Unreadable(source)) => return Err(DataError::CacheUnreadable { path, source }),
+        }
+        let tokens = self.install(&path, build)?;
+        let opened = open(&path, self.key).map_err(|error| match error {
+            OpenError::Damaged(damage) => DataError::CacheDamaged { path: path.clone(), damage },
+            OpenError::Absent => {
+                DataError::CacheDamaged { path: path.clone(), damage: Damage::NoHeader { found_bytes: 0 } }
+            }
+            OpenError::Unreadable(source) => DataError::CacheUnreadable { path: path.clone(), source },
+        })?;
+        progress(Progress::Written { path: &path, tokens });
+        Ok(opened)
+    }
+
+    fn install(&self, path: &Path, build: impl FnOnce(File) -> Result<u64, DataError>) -> Result<u64, DataError> {
+        fs::create_dir_all(self.folder).map_err(|error| self.unwritable(error))?;
+        remove_abandoned(self.folder);
+        let unfinished = Unfinished::beside(path);
+        let tokens = build(File::create_new(&unfinished.0).map_err(|error| self.unwritable(error))?)?;
+        fs::rename(&unfinished.0, path)
+            .and_then(|()| sync_folder(self.folder))
+            .map_err(|error| self.unwritable(error))?;
+        Ok(tokens)
+    }
+
+    pub(crate) fn unwritable(&self, source: io::Error) -> DataError {
+        DataError::CacheUnwritable { folder: self.folder.to_owned(), source }
+    }
+}
+
+/// Writes tokens, and what follows them, behind a header that is filled in last.
+pub(crate) struct CacheWriter<W: Write + Seek> {
+    file: BufWriter<W>,
+    hasher: blake3::Hasher,
+    header: Header,
+    /// How many bytes of text the tokens stand for; kept by the caller.
+    pub text_bytes: u64,
+}
+
+impl<W: Write + Seek> CacheWriter<W> {
+    pub(crate) fn create(file: W, kind: Kind, vocab_size: usize) -> io::Result<Self> {
+        let mut file = BufWriter::new(file);
+        file.write_all(&[0; HEADER_BYTES])?;
+        let vocab_size = vocab_size as u64;
+        let token_bytes = token_bytes_for(vocab_size);
+        let header =
+            Header { kind, token_bytes, vocab_size, tokens: 0, text_bytes: 0, tokens_hash: [0; 32], key: [0; 32] };
+        Ok(Self { file, hasher: blake3::Hasher::new(), header, text_bytes: 0 })
+    }
+
+    /// How many tokens were written.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.header.tokens
+    }
+
+    pub(crate) fn write_tokens(&mut self, ids: &[u32]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        append_tokens(ids, self.header.vocab_size as usize, self.header.token_bytes, &mut bytes);
+        self.header.tokens += ids.len() as u64;
+        self.write_bytes(&bytes)
+    }
+
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes)
+    }
+
+    /// Fills in the header. The file is flushed, not synced.
+    pub(crate) fn finish(mut self, key: &blake3::Hash) -> io::Result<W> {
+        self.header.text_bytes = self.text_bytes;
+        self.header.tokens_hash = *self.hasher.finalize().as_bytes();
+        self.header.key = *key.as_bytes();
+        self.file.rewind()?;
+        self.file.write_all(&self.header.to_bytes())?;
+        self.file.into_inner().map_err(io::IntoInnerError::into_error)
+    }
+}
+
+/// The name under which a cache is written; removed when dropped, which does nothing once it is renamed.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn beside(path: &Path) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(path.with_extension(format!("{}-{count}.{UNFINISHED}", std::process::id())))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Removes what builds left behind that were killed. Best effort: nothing depends on it.
+fn remove_abandoned(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == UNFINISHED)) {
+        let age = path.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
+        if age.is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Makes a rename outlive a power cut. Only Unix can sync a folder.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}

@@ -1,0 +1,283 @@
+//! Whole documents packed into rows, for causal models and data of many short documents.
+//! Not here: where documents end in the store (their separators, put there by `shards.rs`).
+//!
+//! ```text
+//!   tokens    a₀ a₁ a₂ ␄  b₀ ␄  0  0      ␄ the separator, which ends a document
+//!   segments   1  1  1  1  2  2  0  0
+//!   targets   a₁ a₂ ␄  -1 ␄  -1 -1 -1
+//! ```
+//!
+//! Documents longer than a row are cut. The parts are packed long ones first, each into the first row that has room
+//! (first-fit decreasing), the same for every seed; the seed orders the rows. One document in twenty is held out; of
+//! fewer than twenty, none.
+//! Source: Johnson 1973, "Near-optimal bin packing algorithms".
+
+use crate::batch::HeldOutSubset;
+use crate::dataset::{Batch, StepBatches};
+use crate::split::EveryNth;
+use crate::{DataError, Order, TokenStore, Tokenizer};
+
+const DOCUMENTS_PER_HELD_OUT: u64 = 20;
+/// Tokens that are looked at together when documents are told apart.
+const SCAN_TOKENS: usize = 1 << 16;
+
+/// Packed rows of a token store.
+#[derive(Debug)]
+pub struct Packed {
+    /// The tokens.
+    pub store: TokenStore,
+    seq_len: usize,
+    order: Order,
+    training: Rows,
+    held_out: Rows,
+}
+
+/// A document, or a part of one that is longer than a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    start: u64,
+    len: u32,
+    /// Whether the document ends here; else the token behind the part is its last target.
+    ends_document: bool,
+}
+
+/// Parts in the order of their rows.
+#[derive(Debug, Default)]
+struct Rows {
+    parts: Vec<Part>,
+    /// Where each row's parts end.
+    ends: Vec<usize>,
+}
+
+impl Packed {
+    /// Packs the documents of a store that `prepare` made with this tokenizer into rows of `seq_len`.
+    /// Errors: `NoSeparator` if the tokenizer puts nothing between documents; `TooShort` if there is no document.
+    pub fn new(store: TokenStore, tokenizer: &Tokenizer, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+        let no_separator = || DataError::NoSeparator { tokenizer: tokenizer.spec().to_string() };
+        let separator = tokenizer.separator().ok_or_else(no_separator)?;
+        Self::of_documents(store, separator, seq_len, seed)
+    }
+
+    fn of_documents(store: TokenStore, separator: u32, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+        assert!(seq_len > 0 && u32::try_from(seq_len).is_ok(), "rows of {seq_len} tokens");
+        let ends = document_ends(&store, separator);
+        if ends.is_empty() {
+            return Err(DataError::TooShort { tokens: store.len(), needed: 1 });
+        }
+        let start_of = |document: usize| document.checked_sub(1).map_or(0, |before| ends[before]);
+        let parts = |document: u64| {
+            let document = document as usize;
+            parts_of(start_of(document), ends[document], seq_len as u64)
+        };
+        let documents = ends.len() as u64;
+        let (training, held_out) = if documents < DOCUMENTS_PER_HELD_OUT {
+            (Rows::pack((0..documents).flat_map(parts).collect(), seq_len), Rows::default())
+        } else {
+            let split = EveryNth::new(documents, DOCUMENTS_PER_HELD_OUT);
+            let training = (0..split.training()).flat_map(|index| parts(split.training_at(index)));
+            let held_out = (0..split.held_out()).flat_map(|index| parts(split.held_out_at(index)));
+            (Rows::pack(training.collect(), seq_len), Rows::pack(held_out.collect(), seq_len))
+        };
+        let order = Order::new(seed, training.len());
+        Ok(Self { store, seq_len, order, training, held_out })
+    }
+
+    /// Rows to train on. At least one.
+    pub fn training(&self) -> u64 {
+        self.training.len()
+    }
+
+    /// Rows that are held out.
+    pub fn held_out(&self) -> u64 {
+        self.held_out.len()
+    }
+
+    /// Tokens of a row.
+    pub fn seq_len(&self) -> usize {
+        self.seq_len
+    }
+
+    pub(crate) fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+        for (index, batch) in out.micro.iter_mut().enumerate() {
+            let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
+            let rows = (first_sample..first_sample + micro_batch as u64).map(|p| self.training.row(self.order.at(p)));
+            self.fill(rows, micro_batch, first_sample, batch);
+        }
+    }
+
+    /// Held-out batches of `rows` rows; rows past the end are padding.
+    pub(crate) fn held_out_batches(&self, samples_max: u64, rows: usize) -> impl Iterator<Item = Batch> + '_ {
+        let subset = HeldOutSubset::new(self.held_out(), samples_max);
+        (0..subset.len()).step_by(rows).map(move |first| {
+            let mut batch = Batch::default();
+            let last = subset.len().min(first + rows as u64);
+            self.fill((first..last).map(|i| self.held_out.row(subset.window(i))), rows, first, &mut batch);
+            batch
+        })
+    }
+
+    fn fill<'a>(&self, filled: impl Iterator<Item = &'a [Part]>, rows: usize, first_sample: u64, batch: &mut Batch) {
+        batch.clear(rows, self.seq_len, None, first_sample);
+        let mut segments = batch.segments.take().unwrap_or_default();
+        segments.clear();
+        segments.resize(rows * self.seq_len, 0);
+        let mut real = 0;
+        for (row, parts) in filled.enumerate() {
+            let mut at = row * self.seq_len;
+            for (part, segment) in parts.iter().zip(1..) {
+                let len = part.len as usize;
+                self.store.read(part.start, &mut batch.tokens[at..at + len]);
+                let targets = if part.ends_document { len - 1 } else { len };
+                self.store.read(part.start + 1, &mut batch.targets[at..at + targets]);
+                segments[at..at + len].fill(segment);
+                at += len;
+                real += len;
+            }
+        }
+        batch.padding = (rows * self.seq_len - real) as u64;
+        batch.segments = Some(segments);
+    }
+}
+
+/// Where documents end, separators included. Tokens behind the last separator are a document too.
+fn document_ends(store: &TokenStore, separator: u32) -> Vec<u64> {
+    let mut ends = Vec::new();
+    let mut buffer = vec![0; SCAN_TOKENS];
+    for start in (0..store.len()).step_by(SCAN_TOKENS) {
+        let tokens = &mut buffer[..(store.len() - start).min(SCAN_TOKENS as u64) as usize];
+        store.read(start, tokens);
+        let separators = (start + 1..).zip(tokens.iter()).filter(|(_, token)| **token == separator as i32);
+        ends.extend(separators.map(|(end, _)| end));
+    }
+    if ends.last().copied().unwrap_or(0) < store.len() {
+        ends.push(store.len());
+    }
+    ends
+}
+
+fn parts_of(start: u64, end: u64, seq_len: u64) -> impl Iterator<Item = Part> {
+    (start..end).step_by(seq_len as usize).map(move |start| {
+        let len = (end - start).min(seq_len);
+        Part { start, len: len as u32, ends_document: start + len == end }
+    })
+}
+
+impl Rows {
+    /// First-fit decreasing. A tree over the rows, whose nodes hold the most room below them, finds the first row that
+    /// has enough.
+    fn pack(mut parts: Vec<Part>, seq_len: usize) -> Self {
+        parts.sort_by_key(|part| (std::cmp::Reverse(part.len), part.start));
+        let leaves = parts.len().next_power_of_two();
+        let mut room = vec![seq_len as u32; 2 * leaves];
+        let mut placed: Vec<(usize, Part)> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let mut node = 1;
+            while node < leaves {
+                node = 2 * node + usize::from(room[2 * node] < part.len);
+            }
+            placed.push((node - leaves, part));
+            room[node] -= part.len;
+            while node > 1 {
+                node /= 2;
+                room[node] = room[2 * node].max(room[2 * node + 1]);
+            }
+        }
+        placed.sort_by_key(|(row, part)| (*row, part.start));
+        let rows = placed.last().map_or(0, |(row, _)| row + 1);
+        let ends = (0..rows).map(|row| placed.partition_point(|(at, _)| *at <= row)).collect();
+        Self { parts: placed.into_iter().map(|(_, part)| part).collect(), ends }
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    fn row(&self, row: u64) -> &[Part] {
+        let row = row as usize;
+        &self.parts[row.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[row]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use units::Bytes;
+
+    const SEPARATOR: u32 = 0;
+
+    /// Documents of the given lengths, separators included, whose other tokens count up over all of them from 1.
+    fn packed(lengths: &[usize], seq_len: usize) -> Packed {
+        let mut tokens: Vec<u32> = (1..=lengths.iter().sum::<usize>() as u32).collect();
+        let mut end = 0;
+        for length in lengths {
+            end += length;
+            tokens[end - 1] = SEPARATOR;
+        }
+        let store = TokenStore::in_memory(&tokens, tokens.len() + 1, Bytes(1));
+        Packed::of_documents(store, SEPARATOR, seq_len, 5).unwrap()
+    }
+
+    fn batch(packed: &Packed, rows: usize) -> Batch {
+        let mut out = StepBatches { micro: vec![Batch::default()], ..StepBatches::default() };
+        packed.fill_step(0, rows, rows, &mut out);
+        out.micro.remove(0)
+    }
+
+    #[test]
+    fn a_row_tells_its_documents_apart() {
+        let packed = packed(&[2, 4], 8);
+        let batch = batch(&packed, 1);
+        assert_eq!(batch.tokens, [1, 0, 3, 4, 5, 0, 0, 0]);
+        assert_eq!(batch.segments.as_deref(), Some(&[1, 1, 2, 2, 2, 2, 0, 0][..]));
+        assert_eq!(batch.targets, [0, -1, 4, 5, 0, -1, -1, -1]);
+        assert_eq!((batch.padding, packed.held_out()), (2, 0));
+    }
+
+    #[test]
+    fn a_long_document_is_cut_but_keeps_its_targets() {
+        let packed = packed(&[7], 3);
+        let batch = batch(&packed, 3);
+        let mut rows: Vec<_> = batch.tokens.chunks(3).zip(batch.targets.chunks(3)).collect();
+        rows.sort_by_key(|(tokens, _)| if tokens[0] == 0 { 9 } else { tokens[0] });
+        assert_eq!(rows, [(&[1, 2, 3][..], &[2, 3, 4][..]), (&[4, 5, 6], &[5, 6, 0]), (&[0, 0, 0], &[-1, -1, -1])]);
+    }
+
+    #[test]
+    fn held_out_rows_past_the_end_are_padding() {
+        let packed = packed(&[5; 40], 10);
+        assert_eq!((packed.training(), packed.held_out()), (19, 1));
+        let batches: Vec<Batch> = packed.held_out_batches(9, 2).collect();
+        assert_eq!((batches.len(), batches[0].padding, batches[0].rows), (1, 10, 2));
+        assert_eq!(batches[0].tokens[..5], [96, 97, 98, 99, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_training_token_is_in_one_row_once(
+            lengths in proptest::collection::vec(1usize..30, 1..80), seq_len in 1usize..24,
+        ) {
+            let packed = packed(&lengths, seq_len);
+            let batch = batch(&packed, packed.training() as usize);
+            let segments = batch.segments.unwrap();
+            let mut found: Vec<i32> =
+                batch.tokens.iter().zip(&segments).filter(|(t, s)| **s > 0 && **t > 0).map(|(t, _)| *t).collect();
+            found.sort_unstable();
+            let held_out = |document: usize| lengths.len() >= 20 && document % 20 == 19;
+            let mut expected = Vec::new();
+            let mut first = 1;
+            for (document, length) in lengths.iter().enumerate() {
+                if !held_out(document) {
+                    expected.extend(first..first + *length as i32 - 1);
+                }
+                first += *length as i32;
+            }
+            prop_assert_eq!(found, expected);
+            let real = segments.iter().filter(|&&segment| segment > 0).count();
+            prop_assert_eq!(batch.padding as usize, batch.tokens.len() - real);
+            // First-fit leaves no two rows that would fit into one.
+            let filled: Vec<usize> = segments.chunks(seq_len).map(|row| row.iter().filter(|s| **s > 0).count()).collect();
+            prop_assert!(filled.iter().filter(|&&tokens| 2 * tokens <= seq_len).count() <= 1);
+        }
+    }
+}

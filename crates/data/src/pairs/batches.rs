@@ -1,0 +1,179 @@
+//! Fills batches of pairs for an encoder and a decoder.
+//! Not here: which pairs a step has (`grouping.rs`), what they are padded to (`buckets.rs`).
+//!
+//! ```text
+//!   tokens          s₀ s₁ s₂ </s>  0  0      as long as the longest source of the batch, rounded up
+//!   segments         1  1  1   1   0  0
+//!   decoder_tokens  ▸  t₀ t₁  0              ▸ the decoder's start token
+//!   targets         t₀ t₁ </s> -1
+//! ```
+
+use super::buckets::Buckets;
+use super::grouping::Grouping;
+use super::{PairStore, Shape};
+use crate::batch::HeldOutSubset;
+use crate::dataset::{Batch, StepBatches};
+use crate::split::EveryNth;
+use crate::{DataError, PADDING_INPUT, PADDING_TARGET};
+use std::collections::BTreeSet;
+
+/// One pair in so many is held out.
+const PAIRS_PER_HELD_OUT: u64 = 100;
+
+/// How pairs become rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairSettings {
+    /// Tokens of a source at most, its end token included; at least 1.
+    pub source_len_max: usize,
+    /// Tokens of a target at most, its end token included; at least 1.
+    pub target_len_max: usize,
+    /// Lengths are rounded up to multiples of this; 64 suits most.
+    pub bucket: usize,
+    /// Ends each source and target, cut ones too, where the tokenizer has such a token.
+    pub end_token: Option<u32>,
+    /// The first token that the decoder is given.
+    pub decoder_start: u32,
+    /// The seed of the order.
+    pub seed: u64,
+}
+
+impl PairSettings {
+    fn most(&self) -> [usize; 2] {
+        [self.source_len_max, self.target_len_max]
+    }
+
+    /// Lengths of the rows that tokens of these lengths become, and whether any were cut.
+    fn row_lengths(&self, tokens: [usize; 2]) -> ([usize; 2], bool) {
+        let whole = tokens.map(|length| length + usize::from(self.end_token.is_some()));
+        let most = self.most();
+        ([0, 1].map(|side| whole[side].min(most[side])), whole[0] > most[0] || whole[1] > most[1])
+    }
+}
+
+/// Batches of pairs: one in a hundred is held out, of fewer than a hundred the last.
+#[derive(Debug)]
+pub struct Pairs {
+    /// The tokens.
+    pub store: PairStore,
+    /// How they become rows.
+    pub settings: PairSettings,
+    split: EveryNth,
+    grouping: Grouping,
+    buckets: Buckets,
+    shapes: Vec<Shape>,
+}
+
+impl Pairs {
+    /// Splits and orders the pairs of a store.
+    /// Errors: none for a store that `prepare_pairs` made, which has a pair; `TooShort` for an empty one.
+    pub fn new(store: PairStore, settings: PairSettings) -> Result<Self, DataError> {
+        if store.is_empty() {
+            return Err(DataError::TooShort { tokens: 0, needed: 1 });
+        }
+        assert!(settings.bucket > 0 && settings.source_len_max > 0 && settings.target_len_max > 0, "{settings:?}");
+        let split = EveryNth::new(store.len(), PAIRS_PER_HELD_OUT);
+        let lengths: BTreeSet<[usize; 2]> =
+            (0..store.len()).map(|pair| settings.row_lengths(store.lengths(pair)).0).collect();
+        let (buckets, shapes) = Buckets::choose(settings.bucket, settings.most(), &lengths);
+        let shapes = shapes.into_iter().map(|[source_len, t]| Shape { source_len, target_len: Some(t) }).collect();
+        Ok(Self { split, grouping: Grouping::new(settings.seed, split.training()), buckets, shapes, store, settings })
+    }
+
+    /// Pairs to train on. At least one.
+    pub fn training(&self) -> u64 {
+        self.split.training()
+    }
+
+    /// Pairs that are held out.
+    pub fn held_out(&self) -> u64 {
+        self.split.held_out()
+    }
+
+    /// All shapes that a batch can have, sorted; at most sixteen.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// How many pairs are cut to the greatest lengths.
+    pub fn truncated(&self) -> u64 {
+        let cut = |pair: &u64| self.settings.row_lengths(self.store.lengths(*pair)).1;
+        (0..self.store.len()).filter(cut).count() as u64
+    }
+
+    pub(crate) fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+        let mut pairs = Vec::with_capacity(global_batch);
+        let shape = |index| self.padded(self.split.training_at(index));
+        self.grouping.batch(step, global_batch as u64, shape, &mut pairs);
+        for (index, micro) in pairs.chunks(micro_batch).enumerate() {
+            let micro: Vec<u64> = micro.iter().map(|&index| self.split.training_at(index)).collect();
+            let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
+            self.fill(&micro, micro_batch, first_sample, &mut out.micro[index]);
+        }
+    }
+
+    /// Held-out batches of `rows` rows, short pairs first; rows past the end are padding.
+    pub(crate) fn held_out_batches(&self, samples_max: u64, rows: usize) -> impl Iterator<Item = Batch> + '_ {
+        let subset = HeldOutSubset::new(self.held_out(), samples_max);
+        let mut pairs: Vec<u64> = (0..subset.len()).map(|i| self.split.held_out_at(subset.window(i))).collect();
+        pairs.sort_by_key(|&pair| self.padded(pair));
+        (0..pairs.len()).step_by(rows).map(move |first| {
+            let mut batch = Batch::default();
+            self.fill(&pairs[first..pairs.len().min(first + rows)], rows, first as u64, &mut batch);
+            batch
+        })
+    }
+
+    fn padded(&self, pair: u64) -> [usize; 2] {
+        self.buckets.round(self.settings.row_lengths(self.store.lengths(pair)).0)
+    }
+
+    fn fill(&self, pairs: &[u64], rows: usize, first_sample: u64, batch: &mut Batch) {
+        let shapes = pairs.iter().map(|&pair| self.padded(pair));
+        let [source_len, target_len] = shapes.fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
+        batch.clear(rows, source_len, Some(target_len), first_sample);
+        batch.decoder_tokens.resize(rows * target_len, PADDING_INPUT);
+        let mut segments = batch.segments.take().unwrap_or_default();
+        segments.clear();
+        segments.resize(rows * source_len, 0);
+        let mut real = 0;
+        for (row, &pair) in pairs.iter().enumerate() {
+            let ([source, target], cut) = self.settings.row_lengths(self.store.lengths(pair));
+            let at = row * source_len..row * source_len + source;
+            self.read(
+                &mut batch.tokens[at.clone()],
+                |out| self.store.read_source(pair, out),
+                self.store.lengths(pair)[0],
+            );
+            segments[at].fill(1);
+            let at = row * target_len..row * target_len + target;
+            self.read(
+                &mut batch.targets[at.clone()],
+                |out| self.store.read_target(pair, out),
+                self.store.lengths(pair)[1],
+            );
+            shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
+            real += source + target;
+            batch.truncated += u64::from(cut);
+        }
+        batch.padding = (rows * (source_len + target_len) - real) as u64;
+        batch.segments = Some(segments);
+    }
+
+    /// Fills a row with the first of `tokens` tokens, and the end token where there is one.
+    fn read(&self, row: &mut [i32], read: impl Fn(&mut [i32]), tokens: usize) {
+        let room = row.len() - usize::from(self.settings.end_token.is_some());
+        let (text, end) = row.split_at_mut(room.min(tokens));
+        read(text);
+        for (slot, token) in end.iter_mut().zip(self.settings.end_token) {
+            *slot = token as i32;
+        }
+    }
+}
+
+fn shift_right(targets: &[i32], start: u32, out: &mut [i32]) {
+    debug_assert!(!targets.contains(&PADDING_TARGET), "only real targets are shifted");
+    if let Some((_, before_last)) = targets.split_last() {
+        out[0] = start as i32;
+        out[1..].copy_from_slice(before_last);
+    }
+}

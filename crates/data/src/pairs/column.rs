@@ -1,0 +1,85 @@
+//! Which columns of a table, or which fields of JSON lines, hold the pairs.
+//!
+//! A .csv or .tsv has a header if one of the two columns is given by name; with numbers alone (1 and 2 unless told
+//! otherwise) the first row is a pair like any other. Lines of JSON have names only: `source` and `target`, or the
+//! text of what was given.
+
+use crate::DataError;
+use std::fmt;
+use std::str::FromStr;
+
+/// A column by its number, counted from 1, or by its name in the header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Column {
+    /// Counted from 1.
+    Number(usize),
+    /// As the header has it; of JSON lines, the field.
+    Name(String),
+}
+
+/// Digits are a number, anything else a name. Errors: `BadColumn` for 0, for a number beyond all tables, for nothing.
+impl FromStr for Column {
+    type Err = DataError;
+
+    fn from_str(text: &str) -> Result<Self, DataError> {
+        let bad = || DataError::BadColumn { text: text.to_owned() };
+        if text.is_empty() {
+            return Err(bad());
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Self::Name(text.to_owned()));
+        }
+        text.parse().ok().filter(|&number| number > 0).map(Self::Number).ok_or_else(bad)
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => f.pad(name),
+        }
+    }
+}
+
+/// Where the pairs are in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PairColumns {
+    /// The source; none: the first column, or the field `source`.
+    pub source: Option<Column>,
+    /// The target; none: the second column, or the field `target`.
+    pub target: Option<Column>,
+    /// Put before each source, as it is: "summarize: ".
+    pub prefix: String,
+}
+
+impl PairColumns {
+    pub(super) fn in_table(&self) -> [Column; 2] {
+        let or = |column: &Option<Column>, number| column.clone().unwrap_or(Column::Number(number));
+        [or(&self.source, 1), or(&self.target, 2)]
+    }
+
+    pub(super) fn in_json(&self) -> [String; 2] {
+        let or = |column: &Option<Column>, name: &str| column.as_ref().map_or(name.to_owned(), Column::to_string);
+        [or(&self.source, "source"), or(&self.target, "target")]
+    }
+
+    /// What makes the rows of the same file other pairs, for the name of their cache.
+    pub(super) fn identity(&self) -> String {
+        format!("pairs {:?} {:?} {:?}", self.in_table(), self.in_json(), self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_numbers_from_one() {
+        assert_eq!("12".parse::<Column>().unwrap(), Column::Number(12));
+        assert_eq!("text2".parse::<Column>().unwrap(), Column::Name("text2".into()));
+        for bad in ["", "0", "99999999999999999999999"] {
+            assert!(matches!(bad.parse::<Column>(), Err(DataError::BadColumn { .. })), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which pairs make up the global batch of a step, so that pairs of like length come together and training still meets
+//! them in random order. A function of seed and step; the micro-batch has no part in it.
+//!
+//! ```text
+//!   shuffled epoch   ├──────── a group: 32 global batches ────────┤├──────── …
+//!   sorted by shape  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂▂▂▂▂▂▂▂▂▃▃▃▃▃▃▃▃▃▃▅▅▅▅▅▇▇▇▇
+//!   cut, reshuffled  ▂▂▂▂│▁▁▁▁│▅▇▇▇│▁▁▁▁│…
+//! ```
+//!
+//! A group is no longer than an epoch, where an epoch has a whole batch, so that a batch has no pair twice unless it
+//! must.
+
+use crate::Order;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const BATCHES_PER_GROUP: u64 = 32;
+
+/// The order of training pairs, sorted by shape within groups.
+#[derive(Debug)]
+pub(super) struct Grouping {
+    seed: u64,
+    order: Order,
+    /// The group that was asked for last: sorting it takes longer than a step needs.
+    last: Mutex<Option<Arc<Group>>>,
+}
+
+#[derive(Debug)]
+struct Group {
+    global_batch: u64,
+    index: u64,
+    /// Training pairs, batch after batch.
+    pairs: Vec<u64>,
+}
+
+impl Grouping {
+    /// The order of `training` pairs. Panics if there are none.
+    pub(super) fn new(seed: u64, training: u64) -> Self {
+        Self { seed, order: Order::new(seed, training), last: Mutex::new(None) }
+    }
+
+    /// Appends the training pairs of a step's global batch, short ones first. `shape` tells the shape of one.
+    pub(super) fn batch(&self, step: u64, global_batch: u64, shape: impl Fn(u64) -> [usize; 2], out: &mut Vec<u64>) {
+        let epoch_batches = self.order.samples_per_epoch() / global_batch;
+        let batches = epoch_batches.clamp(1, BATCHES_PER_GROUP);
+        let group = self.group(step / batches, batches, global_batch, shape);
+        let within = Order::new(self.seed ^ !(step / batches), batches).at(step % batches);
+        let start = (within * global_batch) as usize;
+        out.extend_from_slice(&group.pairs[start..start + global_batch as usize]);
+    }
+
+    fn group(&self, index: u64, batches: u64, global_batch: u64, shape: impl Fn(u64) -> [usize; 2]) -> Arc<Group> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = last.as_ref().filter(|group| (group.index, group.global_batch) == (index, global_batch)) {
+            return Arc::clone(group);
+        }
+        let first = index * batches * global_batch;
+        let mut keyed: Vec<([usize; 2], u64)> = (first..first + batches * global_batch)
+            .map(|position| self.order.at(position))
+            .map(|pair| (shape(pair), pair))
+            .collect();
+        // Stable, so that pairs of one shape stay in their random order.
+        keyed.sort_by_key(|(shape, _)| *shape);
+        let group = Arc::new(Group { global_batch, index, pairs: keyed.into_iter().map(|(_, pair)| pair).collect() });
+        *last = Some(Arc::clone(&group));
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(grouping: &Grouping, step: u64, global_batch: u64) -> Vec<u64> {
+        let mut out = Vec::new();
+        grouping.batch(step, global_batch, |pair| [pair as usize % 5, 0], &mut out);
+        out
+    }
+
+    #[test]
+    fn a_group_has_each_of_its_pairs_once_and_batches_of_like_shape() {
+        let grouping = Grouping::new(3, 320);
+        let steps: Vec<Vec<u64>> = (0..32).map(|step| batch(&grouping, step, 10)).collect();
+        let mut all = steps.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..320), "32 batches of 10 are the epoch");
+        let shapes_of = |batch: &Vec<u64>| batch.iter().map(|pair| pair % 5).collect::<std::collections::BTreeSet<_>>();
+        assert!(steps.iter().filter(|batch| shapes_of(batch).len() > 1).count() <= 4);
+        assert!(!steps.is_sorted_by_key(|batch| batch[0] % 5), "batches come in random order");
+        assert!(steps.iter().all(|batch| batch.is_sorted_by_key(|pair| pair % 5)));
+    }
+
+    #[test]
+    fn steps_may_be_asked_for_in_any_order() {
+        let (forward, backward) = (Grouping::new(9, 100), Grouping::new(9, 100));
+        let a: Vec<_> = (0..100).map(|step| batch(&forward, step, 7)).collect();
+        let mut b: Vec<_> = (0..100).rev().map(|step| batch(&backward, step, 7)).collect();
+        b.reverse();
+        assert_eq!(a, b);
+        assert_ne!(batch(&Grouping::new(8, 100), 0, 7), a[0]);
+    }
+
+    #[test]
+    fn fewer_pairs_than_a_batch_repeat() {
+        let grouping = Grouping::new(1, 3);
+        let mut six = batch(&grouping, 5, 6);
+        six.sort_unstable();
+        assert_eq!(six, [0, 0, 1, 1, 2, 2]);
+    }
+}

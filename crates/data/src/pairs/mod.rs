@@ -1,0 +1,16 @@
+//! Pairs of a source and a target text for sequence-to-sequence models: rows of a table → tokens → buckets → batches.
+//! Read next: `rows.rs` for what is read, `prepare.rs` for the cache, `batches.rs` for what training asks.
+
+mod batches;
+mod buckets;
+mod column;
+mod grouping;
+mod prepare;
+mod rows;
+mod store;
+
+pub use batches::{PairSettings, Pairs};
+pub use buckets::Shape;
+pub use column::{Column, PairColumns};
+pub use prepare::{prepare_pairs, tokenize_pairs};
+pub use store::PairStore;

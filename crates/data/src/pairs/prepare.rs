@@ -1,0 +1,118 @@
+//! Tokenizes pairs on all cores and keeps them: `CACHE/KEY.pairs`.
+//! Not here: reading rows (`rows.rs`), how a cache is put into place (`../cache.rs`).
+
+use super::rows::{Row, RowReader, tables_identity};
+use super::{PairColumns, PairStore};
+use crate::cache::{Cache, CacheWriter};
+use crate::fingerprint::{Fingerprint, fingerprint};
+use crate::header::Kind;
+use crate::shards::group_bytes;
+use crate::{DataError, EncodeError, Progress, Sources, Tokenizer};
+use rayon::prelude::*;
+use std::io::{Cursor, Seek, Write};
+use std::path::Path;
+
+/// The pairs of the data: from the cache where they are there and whole, else tokenized on all cores of the current
+/// rayon pool. They do not depend on the number of threads. No token ends a source or target here.
+/// Errors: what reading and tokenizing can meet (`NotPairs`, `NoSuchColumn`, `RowTooShort`, `EmptySide`, `BadRow`…),
+/// `Empty`, `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
+pub fn prepare_pairs(
+    sources: &Sources,
+    columns: &PairColumns,
+    tokenizer: &Tokenizer,
+    cache_folder: &Path,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<PairStore, DataError> {
+    let job = Job::new(sources, columns, tokenizer, progress)?;
+    let cache = Cache { folder: cache_folder, key: &job.print.key, extension: "pairs" };
+    let build = |file: std::fs::File| {
+        let (file, tokens) = job.write(file, &|error| cache.unwritable(error))?;
+        file.sync_all().map_err(|error| cache.unwritable(error))?;
+        Ok(tokens)
+    };
+    cache.open_or_build(PairStore::open, build, progress)
+}
+
+/// The pairs of the data, tokenized afresh and held in memory.
+/// Errors: as [`prepare_pairs`], without those of the cache.
+pub fn tokenize_pairs(
+    sources: &Sources,
+    columns: &PairColumns,
+    tokenizer: &Tokenizer,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<PairStore, DataError> {
+    let job = Job::new(sources, columns, tokenizer, progress)?;
+    let unwritable = |source| DataError::CacheUnwritable { folder: "memory".into(), source };
+    let (file, _) = job.write(Cursor::new(Vec::new()), &unwritable)?;
+    Ok(PairStore::of_bytes(file.into_inner()).expect("what was just written is whole"))
+}
+
+struct Job<'a> {
+    sources: &'a Sources,
+    columns: &'a PairColumns,
+    tokenizer: &'a Tokenizer,
+    print: Fingerprint,
+    progress: &'a (dyn Fn(Progress<'_>) + Sync),
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        sources: &'a Sources,
+        columns: &'a PairColumns,
+        tokenizer: &'a Tokenizer,
+        progress: &'a (dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Self, DataError> {
+        let reading = columns.identity() + &tables_identity(sources)?;
+        let print = fingerprint(sources, tokenizer, reading.as_bytes(), progress)?;
+        Ok(Self { sources, columns, tokenizer, print, progress })
+    }
+
+    /// Writes all pairs to `file`; gives it back with the number of tokens.
+    fn write<W: Write + Seek>(
+        &self,
+        file: W,
+        unwritable: &dyn Fn(std::io::Error) -> DataError,
+    ) -> Result<(W, u64), DataError> {
+        let mut writer = CacheWriter::create(file, Kind::Pairs, self.tokenizer.vocab_size()).map_err(unwritable)?;
+        let mut reader = RowReader::new(self.sources, self.columns);
+        let mut ends = Vec::new();
+        loop {
+            let group = reader.next_group(group_bytes())?;
+            if group.is_empty() {
+                break;
+            }
+            let encoded: Vec<_> = group.par_iter().map(|row| self.encode(row)).collect();
+            for (row, sides) in group.iter().zip(encoded) {
+                for ids in sides? {
+                    writer.write_tokens(&ids).map_err(unwritable)?;
+                    ends.extend(writer.tokens().to_le_bytes());
+                }
+                writer.text_bytes += (row.source.len() + row.target.len()) as u64;
+            }
+            let (done, tokens) = (reader.raw_bytes(), writer.tokens());
+            (self.progress)(Progress::Tokenizing { done, total: self.print.raw_bytes, tokens });
+        }
+        self.print.check_unchanged(self.sources)?;
+        if ends.is_empty() {
+            return Err(DataError::empty(self.sources));
+        }
+        writer.write_bytes(&ends).map_err(unwritable)?;
+        let tokens = writer.tokens();
+        Ok((writer.finish(&self.print.key).map_err(unwritable)?, tokens))
+    }
+
+    fn encode(&self, row: &Row) -> Result<[Vec<u32>; 2], DataError> {
+        let encode = |text: &[u8]| {
+            self.tokenizer.encode(text).map_err(|error| {
+                let path = self.sources.files[row.file].path.clone();
+                match error {
+                    EncodeError::NotUtf8 { .. } => {
+                        DataError::BadRow { path, line: row.line, message: "it is not UTF-8".to_owned() }
+                    }
+                    EncodeError::Failed { message } => DataError::TokenizerFailed { path, message },
+                }
+            })
+        };
+        Ok([encode(&row.source)?, encode(&row.target)?])
+    }
+}

@@ -1,0 +1,340 @@
+//! Reads pairs of texts from .tsv, .csv and .jsonl files, row by row in the order of the files.
+//! Not here: which columns (`column.rs`), and what becomes of the texts (`prepare.rs`).
+//!
+//! A .csv may quote fields, over several lines too; in a .tsv quotes are text, and a row is a line. Empty lines are no
+//! rows. Where a header names the columns, every file has one.
+
+use super::{Column, PairColumns};
+use crate::jsonl::texts_of_line;
+use crate::{DataError, Format, Source, Sources, decompress};
+use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::Bytes;
+
+/// A pair as it was read, the prefix before its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    /// Which of the files it is from.
+    pub file: usize,
+    /// Its line there, counted from 1.
+    pub line: u64,
+    pub source: Vec<u8>,
+    pub target: Vec<u8>,
+}
+
+/// How the rows of a file are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Tabs,
+    Commas,
+    JsonLines,
+}
+
+/// Reads the rows of all files in order.
+pub(super) struct RowReader<'a> {
+    sources: &'a Sources,
+    columns: &'a PairColumns,
+    next_file: usize,
+    open: Option<OpenTable>,
+    raw_bytes: Arc<AtomicU64>,
+}
+
+enum OpenTable {
+    Cells(Cells),
+    Lines { reader: BufReader<Box<dyn Read>>, line: u64, fields: [String; 2] },
+}
+
+impl<'a> RowReader<'a> {
+    pub(super) fn new(sources: &'a Sources, columns: &'a PairColumns) -> Self {
+        Self { sources, columns, next_file: 0, open: None, raw_bytes: Arc::default() }
+    }
+
+    /// Bytes read from disk so far.
+    pub(super) fn raw_bytes(&self) -> Bytes {
+        Bytes(self.raw_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Rows with about `group_bytes` of text (one row more at most). Empty at the end of the data.
+    pub(super) fn next_group(&mut self, group_bytes: usize) -> Result<Vec<Row>, DataError> {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while bytes < group_bytes {
+            let Some(row) = self.next_row()? else { break };
+            bytes += row.source.len() + row.target.len();
+            group.push(row);
+        }
+        Ok(group)
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>, DataError> {
+        loop {
+            if self.open.is_none() && !self.open_next()? {
+                return Ok(None);
+            }
+            let file = self.next_file - 1;
+            let source = &self.sources.files[file];
+            let read = match &mut self.open {
+                Some(OpenTable::Cells(cells)) => cells.next(source)?,
+                Some(OpenTable::Lines { reader, line, fields }) => next_of_lines(reader, line, fields, source)?,
+                None => None,
+            };
+            let Some((line, [mut text, target])) = read else {
+                self.open = None;
+                continue;
+            };
+            for (side, text) in [("source", &text), ("target", &target)] {
+                if text.trim_ascii().is_empty() {
+                    return Err(DataError::EmptySide { path: source.path.clone(), line, side });
+                }
+            }
+            if !self.columns.prefix.is_empty() {
+                text.splice(0..0, self.columns.prefix.bytes());
+            }
+            return Ok(Some(Row { file, line, source: text, target }));
+        }
+    }
+
+    fn open_next(&mut self) -> Result<bool, DataError> {
+        let Some(source) = self.sources.files.get(self.next_file) else { return Ok(false) };
+        let table = table_of(source)?;
+        let reader = decompress::open(source, Arc::clone(&self.raw_bytes)).map_err(|e| source.read_error(e))?;
+        self.open = Some(match table {
+            Table::JsonLines => {
+                OpenTable::Lines { reader: BufReader::new(reader), line: 0, fields: self.columns.in_json() }
+            }
+            Table::Tabs => OpenTable::Cells(Cells::open(reader, b'\t', self.columns.in_table(), source)?),
+            Table::Commas => OpenTable::Cells(Cells::open(reader, b',', self.columns.in_table(), source)?),
+        });
+        self.next_file += 1;
+        Ok(true)
+    }
+}
+
+/// Says how the rows of each file are written, for the name of the cache. Errors: `NotPairs`.
+pub(super) fn tables_identity(sources: &Sources) -> Result<String, DataError> {
+    let tables = sources.files.iter().map(table_of).collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("{tables:?}"))
+}
+
+fn table_of(source: &Source) -> Result<Table, DataError> {
+    let extension = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    let inner = match extension(&source.path).as_deref() {
+        Some("gz" | "zst" | "zstd") => source.path.file_stem().map(Path::new).and_then(extension),
+        plain => plain.map(str::to_owned),
+    };
+    match (source.format, inner.as_deref()) {
+        (Format::JsonLines, _) => Ok(Table::JsonLines),
+        (Format::Text, Some("tsv" | "tab")) => Ok(Table::Tabs),
+        (Format::Text, Some("csv")) => Ok(Table::Commas),
+        (Format::Text, _) => Err(DataError::NotPairs { path: source.path.clone() }),
+    }
+}
+
+/// A .csv or .tsv.
+struct Cells {
+    reader: Reader<Box<dyn Read>>,
+    record: ByteRecord,
+    /// The two columns, counted from 0.
+    at: [usize; 2],
+    /// The line of the row before.
+    line: u64,
+    /// Whether that was the last row.
+    ended: bool,
+}
+
+/// The line of a row, its source and its target.
+type Texts = (u64, [Vec<u8>; 2]);
+
+impl Cells {
+    fn open(reader: Box<dyn Read>, delimiter: u8, columns: [Column; 2], source: &Source) -> Result<Self, DataError> {
+        // Rows end at line feeds alone, the last one too, so that they can be counted.
+        let reader: Box<dyn Read> = Box::new(reader.chain(LAST_ROW));
+        let mut reader = ReaderBuilder::new()
+            .delimiter(delimiter)
+            .terminator(Terminator::Any(b'\n'))
+            .quoting(delimiter == b',')
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(reader);
+        let mut record = ByteRecord::new();
+        let named = columns.iter().any(|column| matches!(column, Column::Name(_)));
+        if named {
+            reader.read_byte_record(&mut record).map_err(|error| bad_row(source, error))?;
+        }
+        let [first, second] = columns.map(|column| match column {
+            Column::Number(number) => Ok(number - 1),
+            Column::Name(name) => {
+                let at = record.iter().position(|cell| cell.trim_ascii() == name.trim().as_bytes());
+                let present = || record.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect();
+                at.ok_or_else(|| DataError::NoSuchColumn { path: source.path.clone(), name, present: present() })
+            }
+        });
+        Ok(Self { reader, at: [first?, second?], record, line: 1, ended: false })
+    }
+
+    fn next(&mut self, source: &Source) -> Result<Option<Texts>, DataError> {
+        let line = loop {
+            let line_before = self.reader.position().line();
+            if !self.reader.read_byte_record(&mut self.record).map_err(|error| bad_row(source, error))? {
+                return if self.ended { Ok(None) } else { Err(self.endless(source)) };
+            }
+            let cells = self.record.as_slice();
+            let line_feeds = cells.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            let line = self.reader.position().line().saturating_sub(1 + line_feeds).max(line_before);
+            self.ended = self.record.len() == 1 && cells == b"\x04";
+            if !self.ended && (self.record.len() > 1 || !cells.trim_ascii().is_empty()) {
+                break line;
+            }
+        };
+        self.line = line;
+        let cell = |at: usize| {
+            let is_last = at + 1 == self.record.len();
+            let text = |cell: &[u8]| cell.strip_suffix(b"\r").filter(|_| is_last).unwrap_or(cell).to_vec();
+            self.record.get(at).map(text).ok_or_else(|| DataError::RowTooShort {
+                path: source.path.clone(),
+                line,
+                columns: self.record.len(),
+                column: at + 1,
+            })
+        };
+        Ok(Some((line, [cell(self.at[0])?, cell(self.at[1])?])))
+    }
+
+    fn endless(&self, source: &Source) -> DataError {
+        let message = "a quoted field has no end".to_owned();
+        DataError::BadRow { path: source.path.clone(), line: self.line, message }
+    }
+}
+
+/// Put behind each table. If the last row that is read is another one, a quoted field has swallowed it.
+const LAST_ROW: &[u8] = b"\n\x04\n";
+
+fn bad_row(source: &Source, error: csv::Error) -> DataError {
+    let (message, line) = (error.to_string(), error.position().map_or(0, csv::Position::line));
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => source.read_error(error),
+        _ => DataError::BadRow { path: source.path.clone(), line, message },
+    }
+}
+
+fn next_of_lines(
+    reader: &mut BufReader<Box<dyn Read>>,
+    line: &mut u64,
+    fields: &[String; 2],
+    source: &Source,
+) -> Result<Option<Texts>, DataError> {
+    let path = || source.path.clone();
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        if reader.read_until(b'\n', &mut bytes).map_err(|e| source.read_error(e))? == 0 {
+            return Ok(None);
+        }
+        *line += 1;
+        let text = str::from_utf8(&bytes).map_err(|error| DataError::BadRow {
+            path: path(),
+            line: *line,
+            message: error.to_string(),
+        })?;
+        let text = if *line == 1 { text.trim_start_matches('\u{feff}') } else { text };
+        let names = [fields[0].as_str(), fields[1].as_str()];
+        match texts_of_line(text, names) {
+            Ok(Some(texts)) => return Ok(Some((*line, texts.map(String::into_bytes)))),
+            Ok(None) => {}
+            Err((field, error)) => return Err(error.in_file(path(), *line, names[field])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decompress::tests::{gzip, zstd};
+    use crate::resolve;
+    use proptest::prelude::*;
+
+    fn columns(source: Option<&str>, target: Option<&str>, prefix: &str) -> PairColumns {
+        let column = |text: &str| text.parse().unwrap();
+        PairColumns { source: source.map(column), target: target.map(column), prefix: prefix.to_owned() }
+    }
+
+    /// `line source=target` of each row.
+    fn rows(name: &str, bytes: &[u8], columns: &PairColumns) -> Result<Vec<String>, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
+        let mut reader = RowReader::new(&sources, columns);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut found = Vec::new();
+        loop {
+            let group = reader.next_group(1)?;
+            if group.is_empty() {
+                return Ok(found);
+            }
+            found.extend(group.iter().map(|row| format!("{} {}={}", row.line, text(&row.source), text(&row.target))));
+        }
+    }
+
+    #[test]
+    fn rows_of_all_kinds_are_read() {
+        let plain = PairColumns::default();
+        let tsv = b"a \"b\tc\n\nd\te\tmore\r\n";
+        for (name, bytes) in [("a.tsv", tsv.to_vec()), ("a.tsv.gz", gzip(tsv)), ("A.TSV.zst", zstd(tsv))] {
+            assert_eq!(rows(name, &bytes, &plain).unwrap(), ["1 a \"b=c", "3 d=e"], "{name}");
+        }
+        let csv = b"\xef\xbb\xbfin,out\n\"a, \"\"b\"\"\nc\",d\r\n\r\ne,\"f\"\r\n";
+        assert_eq!(rows("a.csv", csv, &plain).unwrap(), ["1 in=out", "2 a, \"b\"\nc=d", "5 e=f"]);
+        assert_eq!(
+            rows("a.csv", csv, &columns(Some("out"), Some("1"), "to: ")).unwrap(),
+            ["2 to: d=a, \"b\"\nc", "5 to: f=e"]
+        );
+        let jsonl = b"{\"source\":\"a\",\"target\":\"b\",\"en\":\"c\"}\n\n{\"target\":\"e\",\"source\":\"d\"}";
+        assert_eq!(rows("a.jsonl", jsonl, &plain).unwrap(), ["1 a=b", "3 d=e"]);
+        assert_eq!(rows("a.jsonl", &jsonl[..36], &columns(Some("en"), Some("en"), "")).unwrap(), ["1 c=c"]);
+    }
+
+    #[test]
+    fn what_is_no_pair_is_named_by_file_and_line() {
+        let message = |name: &str, bytes: &[u8], columns: &PairColumns| rows(name, bytes, columns).unwrap_err();
+        let plain = PairColumns::default();
+        let short = message("a.tsv", b"a\tb\nonly\n", &plain).to_string();
+        assert!(short.ends_with("a.tsv line 2 has 1 column, not 2"), "{short}");
+        let empty = message("a.csv", b"a,b\nc, \n", &plain).to_string();
+        assert!(empty.ends_with("a.csv line 2: the target is empty"), "{empty}");
+        let named = message("a.csv", b"in,out\na,b\n", &columns(Some("input"), Some("out"), ""));
+        assert!(named.to_string().contains("has no column `input`; its header has `in`, `out`"), "{named}");
+        let field = message("a.jsonl", b"{\"source\":\"a\"}", &plain).to_string();
+        assert!(field.contains("line 1 has no field `target`; it has `source`"), "{field}");
+        assert!(matches!(message("a.jsonl", b"{\"source\":1}", &plain), DataError::FieldIsNotText { .. }));
+        let quote = message("a.csv", b"a,b\nc,\"d\ne,f\n", &plain).to_string();
+        assert!(quote.contains("line 2 cannot be read: a quoted field has no end"), "{quote}");
+        assert!(matches!(message("a.jsonl", b"\xff", &plain), DataError::BadRow { line: 1, .. }));
+        assert!(matches!(message("a.txt", b"a\tb", &plain), DataError::NotPairs { .. }));
+        assert!(matches!(message("a.tsv.gz", b"a\tb", &plain), DataError::BadCompression { .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\t'), Just(b','), Just(b'\n'), Just(b'"')], 0..60),
+            named: bool,
+        ) {
+            let columns = if named { columns(Some("a"), Some("2"), "p") } else { PairColumns::default() };
+            for name in ["a.tsv", "a.csv", "a.jsonl", "a.csv.gz"] {
+                let _ = rows(name, &bytes, &columns);
+            }
+        }
+
+        #[test]
+        fn pairs_without_tabs_survive(pairs in proptest::collection::vec(("[^\t\r\n]{0,9}x", "y[^\t\r\n]{0,9}"), 1..5)) {
+            prop_assume!(!pairs[0].0.starts_with('\u{feff}'));
+            let text: String = pairs.iter().map(|(a, b)| format!("{a}\t{b}\n")).collect();
+            let expected: Vec<String> = pairs.iter().zip(1..).map(|((a, b), line)| format!("{line} {a}={b}")).collect();
+            prop_assert_eq!(rows("a.tsv", text.as_bytes(), &PairColumns::default()).unwrap(), expected);
+        }
+    }
+}

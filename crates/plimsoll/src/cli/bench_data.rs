@@ -1,0 +1,145 @@
+//! `plimsoll bench --data-only`: how fast pairs come, from cached tokens and from raw text.
+//!
+//! Both times end with padded batches of one epoch in the caller's hands. Cached tokens are mapped and checked before
+//! the clock starts; raw text is read, parsed and tokenized on all threads with the clock running.
+
+use super::Failure;
+use super::failure::exit_code;
+use super::pairs::PairArgs;
+use crate::report::DataProgress;
+use crate::streams::write_data;
+use clap::Args;
+use data::{Dataset, Loader, PairStore, Pairs, Sources, Tokenizer, TokenizerSpec};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Steps that the loader may be ahead.
+const AHEAD: usize = 4;
+
+#[derive(Debug, Args)]
+pub(super) struct DataBenchArgs {
+    /// Time no steps, but how fast pairs of texts become batches
+    #[arg(long, requires_all = ["data", "tokenizer"])]
+    data_only: bool,
+    /// With --data-only: a .tsv, .csv or .jsonl of pairs
+    #[arg(long, value_name = "PATH", requires = "data_only", num_args = 1..)]
+    data: Vec<String>,
+    /// With --data-only: the tokenizer
+    #[arg(long, value_name = "NAME|PATH", requires = "data_only")]
+    tokenizer: Option<String>,
+    /// With --data-only: where token caches are kept [default: one in the user's cache folder]
+    #[arg(long, value_name = "FOLDER", requires = "data_only")]
+    cache_dir: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Pairs, with --data-only")]
+    pairs: PairArgs,
+}
+
+/// What one epoch gave.
+struct Epoch {
+    samples: u64,
+    tokens: u64,
+    padding: u64,
+    seconds: f64,
+}
+
+impl DataBenchArgs {
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.data_only
+    }
+
+    pub(super) fn run(&self, global_batch: usize, threads: usize, seed: u64, json: bool) -> Result<u8, Failure> {
+        let spec = self.tokenizer.as_deref().unwrap_or("gpt2");
+        let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        let sources = data::resolve(&self.data, data::DEFAULT_TEXT_FIELD)?;
+        let cached = self.from_cache(&sources, &tokenizer, global_batch, seed)?;
+        let raw = self.from_text(&sources, &tokenizer, global_batch, seed)?;
+        if json {
+            let value = json!({
+                "cached": cached.json(),
+                "raw": raw.json(),
+                "global_batch": global_batch,
+                "vocab_size": tokenizer.vocab_size(),
+                "threads": threads,
+            });
+            write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
+        } else {
+            write_data(format_args!("cached tokens: {}\nraw text:      {}", cached.line(), raw.line()))?;
+        }
+        Ok(exit_code::DONE)
+    }
+
+    fn from_cache(
+        &self,
+        sources: &Sources,
+        tokenizer: &Tokenizer,
+        global_batch: usize,
+        seed: u64,
+    ) -> Result<Epoch, Failure> {
+        let cache = match &self.cache_dir {
+            Some(path) => path.clone(),
+            None => super::train::default_cache_dir()?,
+        };
+        let bar = DataProgress::new();
+        let columns = self.pairs.columns();
+        let store = data::prepare_pairs(sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
+        bar.finish();
+        let start = Instant::now();
+        self.epoch(store, tokenizer, global_batch, seed, start)
+    }
+
+    fn from_text(
+        &self,
+        sources: &Sources,
+        tokenizer: &Tokenizer,
+        global_batch: usize,
+        seed: u64,
+    ) -> Result<Epoch, Failure> {
+        let start = Instant::now();
+        let store = data::tokenize_pairs(sources, &self.pairs.columns(), tokenizer, &|_| {})?;
+        self.epoch(store, tokenizer, global_batch, seed, start)
+    }
+
+    /// Takes the batches of an epoch from a loader, at least one.
+    fn epoch(
+        &self,
+        store: PairStore,
+        tokenizer: &Tokenizer,
+        global_batch: usize,
+        seed: u64,
+        start: Instant,
+    ) -> Result<Epoch, Failure> {
+        let dataset = Arc::new(Dataset::Pairs(Pairs::new(store, self.pairs.settings(tokenizer, seed))?));
+        let steps = (dataset.training() / global_batch as u64).max(1);
+        let loader = Loader::start(dataset, 0, global_batch, global_batch, AHEAD)?;
+        let mut epoch = Epoch { samples: steps * global_batch as u64, tokens: 0, padding: 0, seconds: 0.0 };
+        for _ in 0..steps {
+            let batches = loader.next_step()?;
+            epoch.tokens += batches.tokens;
+            epoch.padding += batches.padding;
+            loader.give_back(batches);
+        }
+        epoch.seconds = start.elapsed().as_secs_f64();
+        Ok(epoch)
+    }
+}
+
+impl Epoch {
+    fn json(&self) -> Value {
+        json!({
+            "samples": self.samples,
+            "tokens": self.tokens,
+            "padding": self.padding,
+            "seconds": self.seconds,
+            "samples_per_s": self.samples as f64 / self.seconds,
+            "tokens_per_s": self.tokens as f64 / self.seconds,
+        })
+    }
+
+    fn line(&self) -> String {
+        let (samples, tokens) = (self.samples as f64 / self.seconds, self.tokens as f64 / self.seconds);
+        let padding = self.padding as f64 / (self.tokens + self.padding) as f64;
+        format!("{samples:.0} samples/s, {tokens:.0} tokens/s, {:.0} % padding", 100.0 * padding)
+    }
+}

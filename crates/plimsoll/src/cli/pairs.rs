@@ -1,0 +1,54 @@
+//! The flags that say where pairs of texts are, and how they become rows.
+
+use super::options::positive_size;
+use clap::Args;
+use data::{Column, PairColumns, PairSettings, Tokenizer};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct PairArgs {
+    /// Column of the sources in a .tsv or .csv, or their field in a .jsonl; a table has a header only where a column is
+    /// given by name [default: 1, or `source`]
+    #[arg(long, value_name = "N|NAME", value_parser = column)]
+    pub source_column: Option<Column>,
+    /// Column or field of the targets [default: 2, or `target`]
+    #[arg(long, value_name = "N|NAME", value_parser = column)]
+    pub target_column: Option<Column>,
+    /// Put before each source
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    /// Tokens of a source at most
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
+    pub source_len: usize,
+    /// Tokens of a target at most
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
+    pub target_len: usize,
+    /// Lengths are rounded up to multiples of this
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "64")]
+    pub bucket: usize,
+}
+
+fn column(text: &str) -> Result<Column, String> {
+    text.parse().map_err(|error: data::DataError| error.to_string())
+}
+
+impl PairArgs {
+    pub(super) fn columns(&self) -> PairColumns {
+        PairColumns {
+            source: self.source_column.clone(),
+            target: self.target_column.clone(),
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// The decoder starts with padding, as T5's does.
+    pub(super) fn settings(&self, tokenizer: &Tokenizer, seed: u64) -> PairSettings {
+        PairSettings {
+            source_len_max: self.source_len,
+            target_len_max: self.target_len,
+            bucket: self.bucket,
+            end_token: tokenizer.end_token(),
+            decoder_start: tokenizer.pad_token().unwrap_or(0),
+            seed,
+        }
+    }
+}
