@@ -53,8 +53,8 @@ impl DataBenchArgs {
         let spec = self.tokenizer.as_deref().unwrap_or("gpt2");
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let sources = data::resolve(&self.data, data::DEFAULT_TEXT_FIELD)?;
-        let cached = self.from_cache(&sources, &tokenizer, global_batch, seed)?;
-        let raw = self.from_text(&sources, &tokenizer, global_batch, seed)?;
+        let cached = self.cached(&sources, &tokenizer, global_batch, seed)?;
+        let raw = self.raw(&sources, &tokenizer, global_batch, seed)?;
         if json {
             let value = json!({
                 "cached": cached.json(),
@@ -70,7 +70,7 @@ impl DataBenchArgs {
         Ok(exit_code::DONE)
     }
 
-    fn from_cache(
+    fn cached(
         &self,
         sources: &Sources,
         tokenizer: &Tokenizer,
@@ -89,13 +89,7 @@ impl DataBenchArgs {
         self.epoch(store, tokenizer, global_batch, seed, start)
     }
 
-    fn from_text(
-        &self,
-        sources: &Sources,
-        tokenizer: &Tokenizer,
-        global_batch: usize,
-        seed: u64,
-    ) -> Result<Epoch, Failure> {
+    fn raw(&self, sources: &Sources, tokenizer: &Tokenizer, global_batch: usize, seed: u64) -> Result<Epoch, Failure> {
         let start = Instant::now();
         let store = data::tokenize_pairs(sources, &self.pairs.columns(), tokenizer, &|_| {})?;
         self.epoch(store, tokenizer, global_batch, seed, start)
