@@ -1,0 +1,44 @@
+//! Tokenizers and pairs from the command line: what is trained is read again, and bad tables are named.
+
+mod support;
+
+use support::Sandbox;
+
+fn table() -> String {
+    let row = |n: usize| format!("define number {n}\tthe {n}th of the numbers that are counted\n");
+    (0..300).map(row).collect()
+}
+
+#[test]
+fn a_trained_tokenizer_feeds_the_bench_of_data() {
+    let sandbox = Sandbox::new();
+    sandbox.write("pairs.tsv", table());
+    for (kind, pad_token) in [("unigram", Some(0)), ("bpe", None)] {
+        let train =
+            format!("tokenizer train --data pairs.tsv --kind {kind} --vocab-size 300 --output {kind}.json --json");
+        let said = sandbox.run(&train).json();
+        assert!(said["vocab_size"].as_u64().is_some_and(|size| size <= 300), "{said}");
+        assert!(said["bytes_per_token"].as_f64().is_some_and(|bytes| bytes > 1.0), "{said}");
+        assert_eq!(said["pad_token"].as_u64(), pad_token);
+        let columns = "--source-column 1 --target-column 2 --global-batch 8";
+        let bench =
+            format!("bench --data-only --data pairs.tsv --tokenizer {kind}.json {columns} --cache-dir cache --json");
+        let said = sandbox.run(&bench).json();
+        // 297 pairs are trained on, in batches of 8.
+        for part in ["cached", "raw"] {
+            assert_eq!(said[part]["samples"], 296, "{said}");
+            assert!(said[part]["samples_per_s"].as_f64().is_some_and(|speed| speed > 0.0), "{said}");
+        }
+        assert_eq!(said["cached"]["tokens"], said["raw"]["tokens"]);
+    }
+}
+
+#[test]
+fn a_table_without_the_column_is_named_with_its_line() {
+    let sandbox = Sandbox::new();
+    sandbox.write("pairs.tsv", table() + "no target\n");
+    let said = sandbox.run("bench --data-only --data pairs.tsv --tokenizer bytes --cache-dir cache");
+    assert_eq!(said.code, Some(4));
+    assert!(said.stderr.contains("pairs.tsv line 301 has 1 column, not 2"), "{}", said.stderr);
+    assert!(said.stderr.contains("hint: "), "{}", said.stderr);
+}
