@@ -2,7 +2,6 @@
 
 use crate::request::{PlanError, Request};
 use crate::search::can_fit;
-use graph::models::ModelConfig;
 use units::Bytes;
 
 /// Longer sequences and larger batches are not looked for.
@@ -18,7 +17,7 @@ pub fn longest_sequence(request: &Request) -> Result<Option<usize>, PlanError> {
         let seq_len = units * TOKENS;
         let mut model = request.model.clone();
         model.set_max_positions(model.max_positions().max(seq_len));
-        can_fit(&Request { model, seq_len, ..request.clone() })
+        can_fit(&Request { model, seq_len, buckets: vec![], ..request.clone() })
     };
     Ok(largest(MOST / TOKENS, fits)?.map(|units| units * TOKENS))
 }
@@ -29,14 +28,9 @@ pub fn largest_micro_batch(request: &Request) -> Result<Option<usize>, PlanError
     largest(MOST, fits)
 }
 
-/// The largest preset that fits, of those that take the request's sequences or can be made to.
+/// The largest preset of the model's family that fits, of those that take the request's sequences or can be made to.
 pub fn largest_model(request: &Request) -> Result<Option<&'static str>, PlanError> {
-    let mut presets = ModelConfig::preset_names()
-        .into_iter()
-        .map(|name| Ok((name, ModelConfig::preset(name)?)))
-        .collect::<Result<Vec<_>, PlanError>>()?;
-    presets.sort_by_key(|(_, model)| std::cmp::Reverse(model.parameter_bound()));
-    for (name, mut model) in presets {
+    for (name, mut model) in request.model.presets_like() {
         model.set_max_positions(model.max_positions().max(request.seq_len));
         if can_fit(&Request { model, ..request.clone() })? {
             return Ok(Some(name));

@@ -4,7 +4,6 @@ use crate::candidates::OFFLOADS;
 use crate::levers::{Level, Precision, Recompute};
 use crate::request::{LeverRequest, PlanError, Request};
 use crate::search::{can_fit, fastest_that_fits};
-use graph::models::ModelConfig;
 use graph::ops::StateFormat;
 use units::{Bytes, Seconds};
 
@@ -147,10 +146,10 @@ fn rounding(request: &Request) -> Vec<Vec<Change>> {
 fn training_less(request: &Request) -> Result<Vec<Vec<Change>>, PlanError> {
     let halves = std::iter::successors(Some(request.seq_len / 2), |seq_len| Some(seq_len / 2));
     let shorter = halves.take_while(|&seq_len| seq_len >= SHORTEST);
-    let shorter = shorter.map(|seq_len| (format!("--seq-len {seq_len}"), Request { seq_len, ..request.clone() }));
+    let shorter = shorter
+        .map(|seq_len| (format!("--seq-len {seq_len}"), Request { seq_len, buckets: vec![], ..request.clone() }));
     let mut smaller = Vec::new();
-    for name in ModelConfig::preset_names().into_iter().rev() {
-        let mut model = ModelConfig::preset(name)?;
+    for (name, mut model) in request.model.presets_like() {
         model.set_vocab_size(request.model.vocab_size());
         model.set_max_positions(model.max_positions().max(request.seq_len));
         if model.parameter_bound() < request.model.parameter_bound() {

@@ -80,6 +80,12 @@ pub enum PlanError {
         /// Which.
         what: &'static str,
     },
+    /// A decoder has targets, and nothing else has.
+    #[error("{}", if *.has_decoder { "the model has a decoder, whose targets' length is not given" } else { "the model has no decoder, so its targets have no length of their own" })]
+    Target {
+        /// Whether the model has one.
+        has_decoder: bool,
+    },
     /// The micro-batch does not divide the global batch.
     #[error("a micro-batch of {micro_batch} does not divide the global batch of {global_batch}")]
     NotADivisor {
@@ -151,6 +157,10 @@ impl Request {
             if value == 0 {
                 return Err(PlanError::Zero { what });
             }
+        }
+        let has_decoder = self.model.decoder_start().is_some();
+        if has_decoder != self.target_len.is_some() {
+            return Err(PlanError::Target { has_decoder });
         }
         match self.micro_batch {
             Some(0) => return Err(PlanError::Zero { what: "the micro-batch" }),

@@ -216,7 +216,7 @@ fn models() {
     let cases: &[(&str, Value, &[&str])] = &[
         ("a missing size", json!({"n_layer": null}), &["`n_layer` is missing"]),
         ("no family", json!({"model_type": null}), &["`model_type` is missing", "gpt2"]),
-        ("another family", json!({"model_type": "llama"}), &["`model_type` is `llama`"]),
+        ("another family", json!({"model_type": "gemma"}), &["`model_type` is `gemma`", "llama"]),
         ("a zero", json!({"n_layer": 0}), &["`n_layer` is 0"]),
         ("a negative size", json!({"n_head": -2}), &["`n_head` is -2", "whole number above zero"]),
         ("half a channel", json!({"n_embd": 16.5}), &["`n_embd` is 16.5"]),

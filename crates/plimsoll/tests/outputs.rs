@@ -91,6 +91,7 @@ fn plan_as_json() {
             plan.micro_batch: count
             plan.peak_bytes: count
             plan.seq_len: count
+            plan.target_len: null
             predicted.step_ms: number
             predicted.times: text
             predicted.tokens_per_s: number
@@ -144,6 +145,7 @@ fn invariant_3_exact_bench_as_json() {
             plan.micro_batch: count
             plan.peak_bytes: count
             plan.seq_len: count
+            plan.target_len: null
             step_ms[]: number
             threads: count
         "#]],
@@ -189,6 +191,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             measured.step_ms_p50: number
             measured.tokens_per_s: number
             name: text
+            padding_tokens: count
             plan.accumulation: count
             plan.budget_bytes: count
             plan.global_batch: count
@@ -197,9 +200,11 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             plan.micro_batch: count
             plan.peak_bytes: count
             plan.seq_len: count
+            plan.target_len: null
             seconds: number
             status: text
             tokens_seen: count
+            truncated_samples: count
         "#]],
     );
     assert_exact(&report);

@@ -1,8 +1,10 @@
 //! Training steps on random tokens: how fast, and in how much memory.
 
-use crate::{Engine, Feed, Measured, TrainError};
+use crate::{Engine, Measured, TrainError};
+use data::Batch;
 use exec::philox;
 use graph::Scalars;
+use plan::Plan;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -26,30 +28,24 @@ pub fn bench(
     seed: u64,
 ) -> Result<BenchResult, TrainError> {
     engine.initialise(seed)?;
-    let (micro_batch, accumulation, seq_len) =
-        (engine.plan().micro_batch, engine.plan().accumulation, engine.plan().seq_len);
-    let elements = micro_batch * seq_len;
     let loss = engine.ports("micro_step").loss.expect("a micro-step gives a loss");
     let mut step_ms = Vec::new();
+    let tokens_per_step = engine.plan().tokens_per_step() as u64;
     for step in 1..=warmup + steps {
-        let random = |i: usize, stream: u32| {
-            (philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size) as i32
-        };
-        let tokens = (0..elements * accumulation).map(|i| random(i, 0)).collect::<Vec<_>>();
-        let targets = (0..elements * accumulation).map(|i| random(i, 1)).collect::<Vec<_>>();
+        let batches = random_batches(engine.plan(), vocab_size, seed, step);
+        let targets = batches.iter().map(|batch| batch.targets.len()).sum::<usize>();
         let start = Instant::now();
         let mut scalars = Scalars {
             seed,
             step,
             update: step,
             learning_rate: 3e-4,
-            loss_scale: 1.0 / (elements * accumulation) as f32,
+            loss_scale: 1.0 / targets as f32,
             ..Scalars::default()
         };
-        for (micro, (tokens, targets)) in tokens.chunks(elements).zip(targets.chunks(elements)).enumerate() {
-            scalars.first_sample = ((step - 1) as usize * accumulation * micro_batch + micro * micro_batch) as u64;
-            let program = if micro == 0 { "micro_step" } else { "micro_step_add" };
-            engine.run_fed(program, &Feed { tokens, targets, ..Feed::default() }, &scalars)?;
+        for (micro, batch) in batches.iter().enumerate() {
+            scalars.first_sample = batch.first_sample;
+            engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
         }
         engine.run("update", &scalars)?;
         if step > warmup {
@@ -57,6 +53,32 @@ pub fn bench(
         }
         engine.first_step_is_done();
     }
-    let measured = Measured::new(engine.memory(), &step_ms, elements * accumulation);
+    let measured = Measured::new(engine.memory(), &step_ms, &vec![tokens_per_step; step_ms.len()]);
     Ok(BenchResult { measured, step_ms, loss: f64::from(engine.read_one(loss)?) })
+}
+
+/// The micro-batches of a step (from 1), as long as the plan has room for.
+fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<Batch> {
+    let random = |stream: u32, from: usize, count: usize| {
+        let at = |i: usize| philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size;
+        (from..from + count).map(|i| at(i) as i32).collect::<Vec<_>>()
+    };
+    let (rows, source_len, target_len) = (plan.micro_batch, plan.seq_len, plan.target_len);
+    let batch = |micro: usize| {
+        let tokens = random(0, micro * rows * source_len, rows * source_len);
+        let length = target_len.unwrap_or(source_len);
+        let targets = random(1, micro * rows * length, rows * length);
+        Batch {
+            rows,
+            source_len,
+            target_len,
+            segments: target_len.map(|_| vec![1; tokens.len()]),
+            decoder_tokens: target_len.map_or(vec![], |_| random(2, micro * rows * length, rows * length)),
+            tokens,
+            targets,
+            first_sample: (step - 1) * plan.global_batch as u64 + (micro * rows) as u64,
+            ..Batch::default()
+        }
+    };
+    (0..plan.accumulation).map(batch).collect()
 }

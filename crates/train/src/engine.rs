@@ -1,8 +1,9 @@
 //! A plan on a device: loads it once, starts or fills the weights, runs programs.
 
 use crate::{Profile, TrainError};
+use data::Batch;
 use exec::{Device, converted, normal_pair, run_program, run_program_timed};
-use graph::{DType, Graph, Init, Parameter, Scalars, TensorId};
+use graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
 use plan::{Plan, validate};
 use std::borrow::Cow;
 use telemetry::peak_rss;
@@ -136,6 +137,28 @@ impl Engine {
         self.run(program, scalars)
     }
 
+    /// Feeds a batch to the program of this name for sequences of its lengths, and runs it. Returns the program's name.
+    /// Panics if the plan has none: plans are made for all lengths that the data can have.
+    pub fn run_batch(&mut self, base: &str, batch: &Batch, scalars: &Scalars) -> Result<String, TrainError> {
+        let longest = (self.plan.seq_len, self.plan.target_len);
+        let lengths = Lengths { tokens: batch.source_len, target: batch.target_len };
+        let program = if (lengths.tokens, lengths.target) == longest { base.to_owned() } else { lengths.program(base) };
+        let positions = match (self.ports(&program).positions, &batch.segments) {
+            (Some(_), Some(segments)) => positions_in_segments(segments, batch.source_len),
+            _ => vec![],
+        };
+        let feed = Feed {
+            tokens: &batch.tokens,
+            positions: &positions,
+            segments: batch.segments.as_deref().unwrap_or_default(),
+            decoder_tokens: &batch.decoder_tokens,
+            decoder_segments: &vec![1; batch.decoder_tokens.len()],
+            targets: &batch.targets,
+        };
+        self.run_fed(&program, &feed, scalars)?;
+        Ok(program)
+    }
+
     /// Runs a program.
     pub fn run(&mut self, program: &str, scalars: &Scalars) -> Result<(), TrainError> {
         let Some(profile) = &mut self.profile else {
@@ -177,6 +200,17 @@ impl Engine {
             peak_rss_bytes: peak_rss().map(|b| b.0),
         }
     }
+}
+
+/// The position of each token in its segment, of rows of `row` tokens.
+fn positions_in_segments(segments: &[i32], row: usize) -> Vec<i32> {
+    let mut positions = vec![0; segments.len()];
+    for (positions, segments) in positions.chunks_exact_mut(row).zip(segments.chunks_exact(row)) {
+        for t in 1..row {
+            positions[t] = if segments[t] == segments[t - 1] { positions[t - 1] + 1 } else { 0 };
+        }
+    }
+    positions
 }
 
 /// What was measured about memory.

@@ -24,6 +24,9 @@ pub enum TrainError {
     /// The journal can't be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The next batch can't be made.
+    #[error(transparent)]
+    Data(#[from] data::DataError),
     /// Token ids would lie outside the model's table.
     #[error("the tokenizer has {tokenizer} ids, the model's vocabulary has {model}")]
     Vocabulary {

@@ -56,25 +56,55 @@ pub fn choose(logits: &[f32], sampling: &Sampling, draw: u64) -> u32 {
     order[inside - 1]
 }
 
-/// Writes text with the programs `prefill` and `sample` of an engine's plan.
+/// Writes text with the programs `sample` and `prefill` or `encode` of an engine's plan.
 pub struct Writer<'e> {
     engine: &'e mut Engine,
     capacity: usize,
     prefill: usize,
     context: Vec<u32>,
     logits: Vec<f32>,
+    source: Option<Source>,
+}
+
+/// What a decoder attends to.
+struct Source {
+    /// The id that the decoder begins with.
+    start: u32,
+    /// Tokens that fit.
+    capacity: usize,
+    /// 1 for each token of the source that was read, 0 for padding.
+    segments: Vec<i32>,
 }
 
 impl<'e> Writer<'e> {
-    /// A writer with an empty context.
-    pub fn new(engine: &'e mut Engine) -> Self {
+    /// A writer with an empty context. `decoder_start` is the id that a decoder begins with, where there is one.
+    pub fn new(engine: &'e mut Engine, decoder_start: Option<u32>) -> Self {
         let plan = engine.plan();
         let capacity =
             plan.tensors.iter().find(|t| t.storage == graph::Storage::Carried).map_or(0, |cache| cache.ty.shape[0]);
-        let tokens = engine.ports("prefill").tokens.expect("prefill is fed tokens");
+        let elements = |program: &str| {
+            let port = plan.program(program).and_then(|program| program.ports.tokens);
+            port.map(|tokens| plan[tokens].ty.elements())
+        };
+        let source = decoder_start.zip(elements("encode"));
+        let source = source.map(|(start, capacity)| Source { start, capacity, segments: vec![0; capacity] });
         let logits = engine.ports("sample").logits.expect("sample gives logits");
-        let (prefill, vocab) = (plan[tokens].ty.elements(), plan[logits].ty.elements());
-        Self { engine, capacity, prefill, context: Vec::new(), logits: vec![0.0; vocab] }
+        let (prefill, vocab) = (elements("prefill").unwrap_or(1), plan[logits].ty.elements());
+        Self { engine, capacity, prefill, context: Vec::new(), logits: vec![0.0; vocab], source }
+    }
+
+    /// Reads what the decoder answers to, and forgets what was written before; does nothing where there is no decoder.
+    /// Of a source that is too long, the beginning is read.
+    pub fn encode(&mut self, tokens: &[u32]) -> Result<(), TrainError> {
+        let Some(source) = &mut self.source else { return Ok(()) };
+        let read = tokens.len().min(source.capacity);
+        let mut ids = tokens[..read].iter().map(|&id| id as i32).collect::<Vec<_>>();
+        ids.resize(source.capacity, 0);
+        source.segments.fill(0);
+        source.segments[..read].fill(1);
+        self.context.clear();
+        let feed = Feed { tokens: &ids, segments: &source.segments, ..Feed::default() };
+        self.engine.run_fed("encode", &feed, &Scalars::default())
     }
 
     /// Appends tokens to the context and returns the logits (V) of what comes next. `tokens` must not be empty.
@@ -103,13 +133,15 @@ impl<'e> Writer<'e> {
         let mut ids = self.context[position..position + fed].iter().map(|&id| id as i32).collect::<Vec<_>>();
         ids.resize(width, 0);
         let scalars = Scalars { position: position as u32, row: fed as u32 - 1, ..Scalars::default() };
-        self.engine.run_fed(program, &Feed { tokens: &ids, ..Feed::default() }, &scalars)?;
+        let segments = self.source.as_ref().map_or(&[][..], |source| &source.segments);
+        let feed = Feed { tokens: &ids, segments, decoder_segments: &vec![1; width], ..Feed::default() };
+        self.engine.run_fed(program, &feed, &scalars)?;
         let logits = self.engine.ports(program).logits.expect("sampling programs give logits");
         self.engine.read(logits, &mut self.logits)?;
         Ok(fed)
     }
 
-    /// Continues a prompt (not empty) by at most `max_tokens` tokens, or until `stop`. Ids from `vocab` on are never
+    /// Continues a prompt (not empty), or answers to it where there is a decoder, by at most `max_tokens` tokens, or until `stop`. Ids from `vocab` on are never
     /// drawn. `on_token` is told each token; it returns whether to go on.
     pub fn write(
         &mut self,
@@ -120,7 +152,8 @@ impl<'e> Writer<'e> {
         sampling: &Sampling,
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<(), TrainError> {
-        let mut next = prompt.to_vec();
+        self.encode(prompt)?;
+        let mut next = self.source.as_ref().map_or_else(|| prompt.to_vec(), |source| vec![source.start]);
         for draw in 0..max_tokens as u64 {
             let logits = self.feed(&next)?;
             let token = choose(&logits[..vocab.min(logits.len())], sampling, draw);

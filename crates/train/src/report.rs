@@ -21,8 +21,10 @@ pub struct PlanSummary {
     pub accumulation: usize,
     /// Samples of a step.
     pub global_batch: usize,
-    /// Tokens of a sample.
+    /// Tokens of a sample, or of its source.
     pub seq_len: usize,
+    /// Tokens of a target; `null` without a decoder.
+    pub target_len: Option<usize>,
 }
 
 impl From<&Plan> for PlanSummary {
@@ -36,6 +38,7 @@ impl From<&Plan> for PlanSummary {
             accumulation: plan.accumulation,
             global_batch: plan.global_batch,
             seq_len: plan.seq_len,
+            target_len: plan.target_len,
         }
     }
 }
@@ -53,23 +56,24 @@ pub struct Measured {
     pub step_ms_p50: Option<f64>,
     /// Shortest duration of a step.
     pub step_ms_min: Option<f64>,
-    /// Tokens trained on a second, at the median duration.
+    /// Tokens trained on a second, padding not counted; the median over steps.
     pub tokens_per_s: Option<f64>,
     /// The process's peak resident size; `null` where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
 
 impl Measured {
-    /// From a device's memory and the durations of steps.
-    pub fn new(memory: EngineMemory, step_ms: &[f64], tokens_per_step: usize) -> Self {
-        let median = percentile(step_ms, 0.5);
+    /// From a device's memory, and the durations and the tokens of steps.
+    pub fn new(memory: EngineMemory, step_ms: &[f64], step_tokens: &[u64]) -> Self {
+        let speeds = step_tokens.iter().zip(step_ms).map(|(&tokens, ms)| tokens as f64 * 1e3 / ms);
+        let speeds = speeds.collect::<Vec<_>>();
         Self {
             peak_bytes: memory.high_water_bytes,
             host_bytes: memory.host_high_water_bytes,
             device_allocations_after_first_step: memory.allocations_after_first_step,
-            step_ms_p50: median,
+            step_ms_p50: percentile(step_ms, 0.5),
             step_ms_min: percentile(step_ms, 0.0),
-            tokens_per_s: median.map(|ms| tokens_per_step as f64 * 1e3 / ms),
+            tokens_per_s: percentile(&speeds, 0.5),
             peak_rss_bytes: memory.peak_rss_bytes,
         }
     }
@@ -103,6 +107,10 @@ pub struct Report {
     pub eval: Vec<Evaluation>,
     /// Tokens trained on, resumed sessions included.
     pub tokens_seen: u64,
+    /// Tokens of padding beside them.
+    pub padding_tokens: u64,
+    /// Samples whose text was cut to the longest that is allowed.
+    pub truncated_samples: u64,
     /// Time spent training, resumed sessions included.
     pub seconds: f64,
 }

@@ -1,15 +1,16 @@
 //! The loop: steps, evaluation, checkpoints, and how a run ends.
 
-use crate::checkpoint::{self, CheckpointError, State};
+use crate::checkpoint::{self, CheckpointError, Seen, State};
 use crate::{
-    EVALUATE, Engine, Evaluation, Feed, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder,
-    Schedule, TrainError,
+    EVALUATE, Engine, Evaluation, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder, Schedule,
+    TrainError,
 };
-use data::Batches;
+use data::{Dataset, Loader, StepBatches};
 use graph::Scalars;
 use graph::models::ModelConfig;
 use plan::EVALUATE_AVERAGE;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use telemetry::{Event, Journal, Sink, read_journal};
@@ -82,7 +83,7 @@ pub struct Trainer<'a> {
     /// The device with the plan.
     pub engine: &'a mut Engine,
     /// The data.
-    pub batches: &'a Batches,
+    pub dataset: &'a Arc<Dataset>,
     /// The run's folder.
     pub folder: &'a RunFolder,
     /// Everything else.
@@ -106,9 +107,14 @@ struct Session {
     losses: Vec<Option<f64>>,
     eval: Vec<Evaluation>,
     step_ms: Vec<f64>,
-    tokens: Vec<i32>,
-    targets: Vec<i32>,
+    /// Tokens of each of this session's steps.
+    step_tokens: Vec<u64>,
+    /// What has passed through the model so far.
+    seen: Seen,
 }
+
+/// Batches that are made ahead of the step that takes them.
+const STEPS_AHEAD: usize = 4;
 
 impl Session {
     fn seconds(&self) -> f64 {
@@ -139,11 +145,10 @@ impl<'a> Trainer<'a> {
     /// Puts the weights in place, or all of an earlier session's state. A start that is refused leaves the run's folder
     /// as it is. Errors: the start can't be used, there is nothing to train on.
     pub fn start(mut self, start: &Start) -> Result<Started<'a>, TrainError> {
-        let training = self.batches.windows.training();
-        if training == 0 {
-            return Err(TrainError::NothingToTrainOn { tokens: self.batches.store.len() });
+        if self.dataset.training() == 0 {
+            return Err(TrainError::NothingToTrainOn { tokens: self.dataset.tokens() });
         }
-        let (tokenizer, model) = (self.batches.store.vocab_size(), self.config.model.vocab_size());
+        let (tokenizer, model) = (self.dataset.vocab_size(), self.config.model.vocab_size());
         if tokenizer > model {
             return Err(TrainError::Vocabulary { tokenizer, model });
         }
@@ -152,8 +157,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn go_on(mut self, mut session: Session) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
-        let training = self.batches.windows.training();
-        let steps_per_epoch = training as f64 / self.engine.plan().global_batch as f64;
+        let steps_per_epoch = self.dataset.training() as f64 / self.engine.plan().global_batch as f64;
         let last_step = self.config.length.last_step(steps_per_epoch);
         let plan = self.engine.plan();
         let started = Event::RunStarted {
@@ -195,7 +199,6 @@ impl<'a> Trainer<'a> {
     }
 
     fn begin(&mut self, start: &Start) -> Result<Session, TrainError> {
-        let elements = self.engine.plan().micro_batch * self.engine.plan().seq_len;
         let mut session = Session {
             journal: Journal::open(&self.folder.journal())?,
             started: Instant::now(),
@@ -207,8 +210,8 @@ impl<'a> Trainer<'a> {
             losses: Vec::new(),
             eval: Vec::new(),
             step_ms: Vec::new(),
-            tokens: vec![0; elements],
-            targets: vec![0; elements],
+            step_tokens: Vec::new(),
+            seen: Seen::default(),
         };
         match start {
             Start::Fresh => self.engine.initialise(self.config.seed)?,
@@ -221,6 +224,7 @@ impl<'a> Trainer<'a> {
                 session.updates = state.updates;
                 session.loss_scale = state.loss_scale;
                 session.seconds_before = state.seconds;
+                session.seen = state.seen;
                 session.last_checkpoint = Some((state.step, path.clone()));
                 self.recall(&mut session)?;
                 self.emit(&mut session, Event::Resumed { step: state.step, checkpoint: path.clone() });
@@ -232,12 +236,14 @@ impl<'a> Trainer<'a> {
     /// A resumed run is the run only if these are the same.
     fn check_same_run(&self, path: &Path, state: &State) -> Result<(), CheckpointError> {
         let plan = self.engine.plan();
+        let length = |tokens: Option<usize>| tokens.map_or("none".to_owned(), |n| n.to_string());
         for (what, found, expected) in [
-            ("data", state.data_fingerprint.clone(), self.batches.store.fingerprint().to_owned()),
+            ("data", state.data_fingerprint.clone(), self.dataset.fingerprint()),
             ("a precision of", state.precision.clone(), self.config.precision.clone()),
             ("a seed of", state.seed.to_string(), self.config.seed.to_string()),
             ("a global batch of", state.global_batch.to_string(), plan.global_batch.to_string()),
             ("a sequence length of", state.seq_len.to_string(), plan.seq_len.to_string()),
+            ("targets of", length(state.target_len), length(plan.target_len)),
         ] {
             if found != expected {
                 return Err(CheckpointError::OtherRun { path: path.to_owned(), what, found, expected });
@@ -268,6 +274,9 @@ impl<'a> Trainer<'a> {
     }
 
     fn steps(&mut self, session: &mut Session, last_step: Option<u64>) -> Result<Ending, TrainError> {
+        let (micro_batch, global_batch) = (self.engine.plan().micro_batch, self.engine.plan().global_batch);
+        let dataset = Arc::clone(self.dataset);
+        let loader = Loader::start(dataset, session.step, global_batch, micro_batch, STEPS_AHEAD)?;
         loop {
             let part = match self.config.length {
                 Length::Duration(limit) => session.seconds() / limit.0,
@@ -279,9 +288,11 @@ impl<'a> Trainer<'a> {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }
-            if !self.step(session, part, last_step)? {
+            let batches = loader.next_step()?;
+            if !self.step(session, &batches, part, last_step)? {
                 return Ok(Ending::Diverged);
             }
+            loader.give_back(batches);
             let due = |every: Option<u64>| every.is_some_and(|n| session.step.is_multiple_of(n));
             let (evaluate, checkpoint) = (due(self.config.eval_every), due(self.config.checkpoint_every));
             if evaluate {
@@ -295,29 +306,30 @@ impl<'a> Trainer<'a> {
 
     /// Makes a step; false if its loss or gradient is not a number, in which case no weight became one that is not.
     /// Where gradients are scaled, one that overflowed only costs its update, until there is no scale left to lower.
-    fn step(&mut self, session: &mut Session, part: f64, last_step: Option<u64>) -> Result<bool, TrainError> {
+    fn step(
+        &mut self,
+        session: &mut Session,
+        batches: &StepBatches,
+        part: f64,
+        last_step: Option<u64>,
+    ) -> Result<bool, TrainError> {
         let start = Instant::now();
-        let plan = self.engine.plan();
-        let (micro_batch, accumulation, global_batch) = (plan.micro_batch, plan.accumulation, plan.global_batch);
         let step = session.step + 1;
         let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
-        let tokens_per_step = global_batch * plan.seq_len;
         let mut scalars = Scalars {
             seed: self.config.seed,
             step,
             update: session.updates + 1,
             learning_rate: learning_rate as f32,
-            loss_scale: 1.0 / tokens_per_step as f32,
+            loss_scale: 1.0 / batches.targets.max(1) as f32,
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        for micro in 0..accumulation {
-            scalars.first_sample = (step - 1) * global_batch as u64 + (micro * micro_batch) as u64;
-            self.batches.fill(scalars.first_sample, micro_batch, &mut session.tokens, &mut session.targets);
-            let program = if micro == 0 { "micro_step" } else { "micro_step_add" };
-            let feed = Feed { tokens: &session.tokens, targets: &session.targets, ..Feed::default() };
-            self.engine.run_fed(program, &feed, &scalars)?;
+        for (micro, batch) in batches.micro.iter().enumerate() {
+            scalars.first_sample = batch.first_sample;
+            self.engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
         }
+        session.seen.add(batches);
         self.engine.run("update", &scalars)?;
         let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
         let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
@@ -345,13 +357,14 @@ impl<'a> Trainer<'a> {
         }
         session.losses.push(Some(loss));
         session.step_ms.push(step_ms);
+        session.step_tokens.push(batches.tokens);
         let event = Event::Step {
             step,
             loss,
             learning_rate,
             grad_norm,
             step_ms,
-            tokens_per_s: tokens_per_step as f64 * 1e3 / step_ms,
+            tokens_per_s: batches.tokens as f64 * 1e3 / step_ms,
             memory_bytes: self.engine.memory().high_water_bytes,
         };
         self.emit(session, event);
@@ -360,8 +373,8 @@ impl<'a> Trainer<'a> {
 
     fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
         let samples = self.config.eval_samples;
-        if let Some((loss, tokens)) = crate::evaluate(self.engine, EVALUATE, self.batches, samples)? {
-            let average = crate::evaluate(self.engine, EVALUATE_AVERAGE, self.batches, samples)?;
+        if let Some((loss, tokens)) = crate::evaluate(self.engine, EVALUATE, self.dataset, samples)? {
+            let average = crate::evaluate(self.engine, EVALUATE_AVERAGE, self.dataset, samples)?;
             let (step, average_loss) = (session.step, average.map(|(loss, _)| loss));
             session.eval.push(Evaluation { step, loss, average_loss });
             self.emit(session, Event::Evaluated { step, loss, average_loss, tokens });
@@ -373,12 +386,11 @@ impl<'a> Trainer<'a> {
     fn checkpoint(&mut self, session: &mut Session) {
         let start = Instant::now();
         let plan = self.engine.plan();
-        let samples_seen = session.step * plan.global_batch as u64;
         let state = State {
             version: State::VERSION,
             step: session.step,
-            samples_seen,
-            tokens_seen: samples_seen * plan.seq_len as u64,
+            samples_seen: session.step * plan.global_batch as u64,
+            seen: session.seen,
             seconds: session.seconds(),
             updates: session.updates,
             loss_scale: session.loss_scale,
@@ -386,7 +398,8 @@ impl<'a> Trainer<'a> {
             seed: self.config.seed,
             global_batch: plan.global_batch,
             seq_len: plan.seq_len,
-            data_fingerprint: self.batches.store.fingerprint().to_owned(),
+            target_len: plan.target_len,
+            data_fingerprint: self.dataset.fingerprint(),
             tokenizer: self.config.tokenizer.clone(),
             files: vec![],
             checksum: String::new(),
@@ -406,15 +419,16 @@ impl<'a> Trainer<'a> {
 
     fn report(&self, session: &Session, ending: Ending) -> Report {
         let plan = self.engine.plan();
-        let tokens_per_step = plan.global_batch * plan.seq_len;
         Report {
             name: self.config.name.clone(),
             status: ending.status().to_owned(),
             plan: PlanSummary::from(plan),
-            measured: Measured::new(self.engine.memory(), &session.step_ms, tokens_per_step),
+            measured: Measured::new(self.engine.memory(), &session.step_ms, &session.step_tokens),
             losses: session.losses.clone(),
             eval: session.eval.clone(),
-            tokens_seen: session.step * tokens_per_step as u64,
+            tokens_seen: session.seen.tokens,
+            padding_tokens: session.seen.padding,
+            truncated_samples: session.seen.truncated,
             seconds: session.seconds(),
         }
     }

@@ -18,8 +18,8 @@ use support::{Setup, all_losses, bits};
 use telemetry::Event;
 use tempfile::TempDir;
 use train::checkpoint::{
-    CONFIG_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State, list, load_weights, newest_whole,
-    restore, verify,
+    CONFIG_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, Seen, State, list, load_weights,
+    newest_whole, restore, verify,
 };
 use train::{Ending, Engine, Start, TrainError};
 
@@ -258,7 +258,8 @@ proptest! {
             version: State::VERSION,
             step,
             samples_seen: step,
-            tokens_seen: step,
+            seen: Seen { tokens: step, ..Seen::default() },
+            target_len: None,
             seconds,
             seed: step,
             global_batch: 1,

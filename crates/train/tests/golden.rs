@@ -6,12 +6,13 @@ mod support;
 
 use exec::reference::{Value, interpret};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DType, Graph, Optimizer, Role, Scalars, Storage, TensorId, TrainShape};
-use plan::{Level, Levers, Recompute};
+use graph::{DType, DeviceKind, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Target, TensorId, TrainShape};
+use plan::{Level, Levers, Recompute, plan_sampling};
 use safetensors::SafeTensors;
 use std::collections::HashMap;
 use support::{assert_close, plan_training};
-use train::{Engine, Writer};
+use train::{Engine, Sampling, Writer};
+use units::Bytes;
 
 /// Tokens that a prompt is read at a time.
 const PREFILL: usize = 4;
@@ -309,7 +310,7 @@ fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
         for cuts in [vec![], vec![1], vec![2, 3], vec![5], vec![6, 8], (1..tokens.len()).collect()] {
             let mut fast = fast(&golden, Level::Cheap);
             fill(&mut fast, &golden);
-            let mut writer = Writer::new(&mut fast.engine);
+            let mut writer = Writer::new(&mut fast.engine, None);
             let mut done = 0;
             for cut in cuts.iter().copied().chain([tokens.len()]) {
                 let logits = writer.feed(&tokens[done..cut]).expect("tokens of the vocabulary");
@@ -319,6 +320,35 @@ fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
                 done = cut;
             }
         }
+    }
+}
+
+/// Ten tokens, each the most probable, as `transformers` writes them.
+#[test]
+fn greedy_text_is_that_of_transformers() {
+    for golden in Golden::all().into_iter().filter(|g| g.archive.tensor("greedy").is_ok()) {
+        let expected = golden.ints("greedy");
+        let shape =
+            SampleShape { prefill: PREFILL, capacity: golden.tokens[1] + expected.len(), source: golden.tokens[1] };
+        let target = Target { device: DeviceKind::Cpu, threads: 2 };
+        let (graph, plan) = plan_sampling(&golden.model, &shape, &target, Bytes::gib(1)).expect("a sensible model");
+        let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
+        let mut fast = Fast { graph, engine };
+        fill(&mut fast, &golden);
+        let tokens = golden.of_sample("tokens", 0);
+        let segments = if golden.has_decoder() { golden.of_sample("segments", 0) } else { vec![1; tokens.len()] };
+        let real = tokens.iter().zip(&segments).filter(|(_, segment)| **segment > 0);
+        let prompt = real.map(|(&id, _)| id as u32).collect::<Vec<_>>();
+        let greedy = Sampling { temperature: 0.0, top_k: None, top_p: 1.0, seed: 0 };
+        let mut found = vec![];
+        let mut on_token = |id: u32| {
+            found.push(id as i32);
+            true
+        };
+        Writer::new(&mut fast.engine, golden.model.decoder_start())
+            .write(&prompt, expected.len(), golden.model.vocab_size(), None, &greedy, &mut on_token)
+            .expect("tokens of the vocabulary");
+        assert_eq!(found, expected, "{}", golden.family);
     }
 }
 

@@ -2,12 +2,13 @@
 
 mod support;
 
-use data::{Batches, TokenStore};
+use data::{Batches, Dataset, TokenStore};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
 use graph::{Optimizer, Scalars, Space, TensorId, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
 use telemetry::{Event, Sink};
@@ -220,8 +221,8 @@ fn averages_follow_the_weights_and_are_evaluated_and_saved() {
 fn evaluated(setup: &Setup, checkpoint: &Path) -> f64 {
     let mut engine = setup.engine();
     train::checkpoint::load_averages(&mut engine, checkpoint).expect("averages were saved");
-    let batches = setup.batches();
-    let (loss, _) = train::evaluate(&mut engine, train::EVALUATE, &batches, 5).expect("a sound plan").expect("text");
+    let dataset = setup.dataset();
+    let (loss, _) = train::evaluate(&mut engine, train::EVALUATE, &dataset, 5).expect("a sound plan").expect("text");
     loss
 }
 
@@ -279,6 +280,7 @@ fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
         let loss = pool.install(|| {
             let batches = Batches::new(repository_text(), 64, setup.seed).expect("text enough");
+            let dataset = Arc::new(Dataset::Windows(batches));
             let stop = AtomicBool::new(false);
             let mut config = setup.config();
             // Half of nano's default, with which rounding alone moves the loss by half a percent.
@@ -288,7 +290,7 @@ fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
             let folder = RunFolder::open(&folder.path().join("run"), false).expect("a new folder");
             let trainer = Trainer {
                 engine: &mut engine,
-                batches: &batches,
+                dataset: &dataset,
                 folder: &folder,
                 config: &config,
                 view: &mut Silent,

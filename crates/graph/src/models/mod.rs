@@ -99,6 +99,9 @@ trait Family {
         None
     }
 
+    /// Says which ids the tokenizer pads and ends with; for models that start from scratch.
+    fn set_special_tokens(&mut self, _pad: u32, _end: u32) {}
+
     /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
     /// that can't be counted, and for nothing else.
     fn elements_per_token(&self) -> u128;
@@ -249,6 +252,19 @@ impl ModelConfig {
             .unwrap_or_else(|| Err(keys::bad("model_type", format!("is `{model_type}`; known here: {known}"))))
     }
 
+    /// Whether a model is of the same family, so that one may stand for the other.
+    pub fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    /// The presets of this model's family, the largest first.
+    pub fn presets_like(&self) -> Vec<(&'static str, Self)> {
+        let presets = Self::preset_names().into_iter().filter_map(|name| Some((name, Self::find_preset(name)?)));
+        let mut like = presets.filter(|(_, preset)| self.is_like(preset)).collect::<Vec<_>>();
+        like.sort_by_key(|(_, preset)| std::cmp::Reverse(preset.parameter_bound()));
+        like
+    }
+
     /// The config.json that `transformers` reads.
     pub fn to_json(&self) -> String {
         with_config!(self, config => config.to_json())
@@ -297,6 +313,11 @@ impl ModelConfig {
     /// The id that a decoder begins with; none if the family has no decoder beside an encoder.
     pub fn decoder_start(&self) -> Option<u32> {
         with_config!(self, config => config.decoder_start())
+    }
+
+    /// Says which ids the tokenizer pads and ends with; for models that start from scratch.
+    pub fn set_special_tokens(&mut self, pad: u32, end: u32) {
+        with_config!(self, config => config.set_special_tokens(pad, end));
     }
 
     /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes

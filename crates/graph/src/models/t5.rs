@@ -94,7 +94,7 @@ struct Preset {
 /// The published sizes, and `t5-nano` for a first run. Source: Raffel et al. 2020, section 3.7; Chung et al. 2022.
 #[rustfmt::skip]
 const PRESETS: &[Preset] = &[
-    Preset { name: "t5-nano", width: 192, head_size: 32, inner: 512, layers: 4, heads: 6, newer: true },
+    Preset { name: "t5-nano", width: 192, head_size: 32, inner: 384, layers: 3, heads: 6, newer: true },
     Preset { name: "t5-small", width: 512, head_size: 64, inner: 2048, layers: 6, heads: 8, newer: false },
     Preset { name: "t5-base", width: 768, head_size: 64, inner: 3072, layers: 12, heads: 12, newer: false },
     Preset { name: "t5-large", width: 1024, head_size: 64, inner: 4096, layers: 24, heads: 16, newer: false },
@@ -455,6 +455,10 @@ impl Family for T5Config {
 
     fn set_dropout(&mut self, rate: f32) {
         self.dropout_rate = rate;
+    }
+
+    fn set_special_tokens(&mut self, pad: u32, end: u32) {
+        (self.pad_token_id, self.decoder_start_token_id, self.eos_token_id) = (pad, pad, end);
     }
 
     fn decoder_start(&self) -> Option<u32> {

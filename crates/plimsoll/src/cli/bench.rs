@@ -45,7 +45,7 @@ pub(super) struct BenchArgs {
     bias: Option<bool>,
     #[command(flatten)]
     budget: BudgetArgs,
-    /// Tokens of a sample
+    /// Tokens of a sample; of models with a decoder, of the source and of the target
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "256")]
     seq_len: usize,
     /// Samples at a time
@@ -126,6 +126,7 @@ impl BenchArgs {
             global_batch: self.global_batch.or(self.micro_batch.given()).unwrap_or(4),
             micro_batch: self.micro_batch.given(),
             seq_len: self.seq_len,
+            target_len: chosen.has_decoder().then_some(self.seq_len),
             budget: budget.bytes,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(Precision::Fp32),

@@ -131,6 +131,7 @@ impl From<PlanError> for Failure {
                 Self::bad_flag(message).hint("`--update-in-backward auto` does without it where it must")
             }
             PlanError::Absurd { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
+            PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and its like"),
             PlanError::Zero { .. } => Self::bad_flag(message),
         }
     }
@@ -140,6 +141,7 @@ impl From<TrainError> for Failure {
     fn from(error: TrainError) -> Self {
         let message = error.to_string();
         match error {
+            TrainError::Data(error) => error.into(),
             TrainError::Unsound(_) => Self::device(message).hint("this is a bug of plimsoll; please report it"),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),

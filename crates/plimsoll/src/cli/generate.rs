@@ -2,6 +2,7 @@
 
 use super::budget::BudgetArgs;
 use super::failure::{exit_code, io_failure};
+use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::train::PREFILL;
 use super::{Failure, in_pool, model};
@@ -27,9 +28,12 @@ pub(super) struct GenerateArgs {
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Text to go on from [default: the beginning of a document]
+    /// Text to go on from, or to answer to where the model has a decoder [default: the beginning of a document]
     #[arg(long, value_name = "TEXT", default_value = "")]
     prompt: String,
+    /// A prompt a line; what is written to each is a line too
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "logits"])]
+    prompt_file: Option<PathBuf>,
     /// Most tokens to write
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "200")]
     max_tokens: usize,
@@ -51,6 +55,9 @@ pub(super) struct GenerateArgs {
     /// Use the moving average of the weights, of a run that kept one
     #[arg(long)]
     ema: bool,
+    /// Print a line of JSON for each prompt: {"prompt": .., "text": .., "tokens": N}
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     budget: BudgetArgs,
 }
@@ -69,64 +76,126 @@ impl GenerateArgs {
                 .hint("`plimsoll train --ema 0.999` keeps them; without `--ema` the weights themselves are used"));
         }
         let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
-        let spec = match &self.tokenizer {
-            Some(spec) => spec.clone(),
-            None => tokenizer_of(&folder).unwrap_or_else(|| chosen.default_tokenizer().to_owned()),
+        let spec = match self.tokenizer.clone().or_else(|| tokenizer_of(&folder)) {
+            Some(spec) => spec,
+            None => chosen.default_tokenizer()?.to_owned(),
         };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        let prompts = self.prompts()?;
+        let ids = prompts.iter().map(|text| self.encode(text, &tokenizer, &chosen)).collect::<Result<Vec<_>, _>>()?;
+        let mut engine = self.engine(&folder, &chosen, &ids, threads)?;
+        if let Some(path) = &self.logits {
+            return write_logits(&mut engine, &chosen, &ids[0], path);
+        }
+        let result = prompts.iter().zip(&ids).try_for_each(|(text, ids)| {
+            let show = if self.json || self.prompt_file.is_some() { Show::Whole } else { Show::AsWritten };
+            self.answer(&mut engine, &tokenizer, &chosen, text, ids, show)
+        });
+        match result {
+            Ok(()) => Ok(exit_code::DONE),
+            // Whoever reads has seen enough.
+            Err(Stopped::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(exit_code::DONE),
+            Err(Stopped::Output(error)) => Err(io_failure("stdout")(error)),
+            Err(Stopped::Failure(failure)) => Err(failure),
+        }
+    }
+
+    /// What is to be gone on from. Errors: the file can't be read, or is empty.
+    fn prompts(&self) -> Result<Vec<String>, Failure> {
+        let Some(path) = &self.prompt_file else { return Ok(vec![self.prompt.clone()]) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
+        let prompts = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        if prompts.is_empty() {
+            let message = format!("{} holds no prompt", path.display());
+            return Err(Failure::bad_input(message).hint("a prompt is a line that is not empty"));
+        }
+        Ok(prompts)
+    }
+
+    /// The ids of a prompt. A source ends as those do that models with a decoder are trained on.
+    fn encode(&self, text: &str, tokenizer: &Tokenizer, chosen: &Chosen) -> Result<Vec<u32>, Failure> {
+        let mut ids = tokenizer
+            .encode(text.as_bytes())
+            .map_err(|e| Failure::bad_input(format!("the prompt can't be tokenized: {e}")))?;
+        if chosen.has_decoder() {
+            ids.extend(tokenizer.end_token());
+        }
+        if ids.is_empty() {
+            ids.push(tokenizer.separator().unwrap_or(0));
+        }
+        let rows = chosen.config.vocab_size();
+        match ids.iter().find(|&&id| id as usize >= rows) {
+            Some(id) => {
+                Err(Failure::bad_input(format!("token {id} of the prompt lies outside the model's {rows} ids"))
+                    .hint("`--tokenizer` must be the one that the model was trained with"))
+            }
+            None => Ok(ids),
+        }
+    }
+
+    /// An engine with the weights, with room for the longest prompt and what is written to it.
+    fn engine(&self, folder: &Path, chosen: &Chosen, ids: &[Vec<u32>], threads: usize) -> Result<Engine, Failure> {
+        let longest = ids.iter().map(Vec::len).max().unwrap_or(1);
+        let written = if chosen.has_decoder() { self.max_tokens } else { longest.saturating_add(self.max_tokens) };
+        let capacity = written.min(chosen.config.max_positions());
+        let shape = SampleShape { prefill: PREFILL, capacity, source: longest };
         let target = Target { device: DeviceKind::Cpu, threads };
         let budget = self.budget.budget()?.bytes;
-        let capacity = chosen.config.max_positions();
-        let shape = SampleShape { prefill: PREFILL, capacity, source: capacity };
         let (graph, plan) = plan_sampling(&chosen.config, &shape, &target, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
-            return Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint("a larger `--vram`"));
-        }
-        let mut engine = Engine::new(Box::new(CpuDevice::new()), &graph, plan)?;
-        if self.ema {
-            load_averages(&mut engine, &folder)?;
-        } else {
-            load_weights(&mut engine, &folder)?;
-        }
-        let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
-        let mut prompt = tokenizer
-            .encode(self.prompt.as_bytes())
-            .map_err(|e| Failure::bad_input(format!("the prompt can't be tokenized: {e}")))?;
-        if prompt.is_empty() {
-            prompt.push(tokenizer.separator().unwrap_or(0));
-        }
-        if let Some(id) = prompt.iter().find(|&&id| id as usize >= chosen.config.vocab_size()) {
-            let message =
-                format!("token {id} of the prompt lies outside the model's {} ids", chosen.config.vocab_size());
             return Err(
-                Failure::bad_input(message).hint("`--tokenizer` must be the one that the model was trained with")
+                Failure::new(exit_code::DOES_NOT_FIT, message).hint("a larger `--vram`, or fewer `--max-tokens`")
             );
         }
-        if let Some(path) = &self.logits {
-            return write_logits(&mut engine, &prompt, path);
+        self.budget.check_free(&plan)?;
+        let mut engine = Engine::new(Box::new(CpuDevice::new()), &graph, plan)?;
+        if self.ema {
+            load_averages(&mut engine, folder)?;
+        } else {
+            load_weights(&mut engine, folder)?;
         }
+        Ok(engine)
+    }
+
+    /// Writes what the model makes of a prompt to stdout.
+    fn answer(
+        &self,
+        engine: &mut Engine,
+        tokenizer: &Tokenizer,
+        chosen: &Chosen,
+        text: &str,
+        prompt: &[u32],
+        show: Show,
+    ) -> Result<(), Stopped> {
+        let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
         let sampling =
             Sampling { temperature: self.temperature as f32, top_k: self.top_k, top_p: self.top_p, seed: self.seed };
-        let mut out = Stream::new(&tokenizer, self.prompt.as_bytes());
-        let mut result = out.start();
-        Writer::new(&mut engine).write(
-            &prompt,
-            self.max_tokens,
-            vocab,
-            tokenizer.separator(),
-            &sampling,
-            &mut |token| {
-                result = out.push(token);
+        let echoed = if chosen.has_decoder() { "" } else { text };
+        let mut out = Stream::new(tokenizer, echoed.as_bytes());
+        let mut result = if show == Show::AsWritten { out.start() } else { Ok(()) };
+        Writer::new(engine, chosen.config.decoder_start())
+            .write(prompt, self.max_tokens, vocab, tokenizer.separator(), &sampling, &mut |token| {
+                if show == Show::AsWritten {
+                    result = out.push(token);
+                } else {
+                    out.tokens.push(token);
+                }
                 result.is_ok()
-            },
-        )?;
-        match result.and_then(|()| out.end()) {
-            // Whoever reads has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(exit_code::DONE),
-            other => other.map_err(io_failure("stdout")).map(|()| exit_code::DONE),
+            })
+            .map_err(|error| Stopped::Failure(error.into()))?;
+        result.map_err(Stopped::Output)?;
+        if show == Show::AsWritten {
+            return out.end().map_err(Stopped::Output);
         }
+        let written = String::from_utf8_lossy(&tokenizer.decode(&out.tokens)).into_owned();
+        let line = match self.json {
+            true => serde_json::json!({ "prompt": text, "text": written, "tokens": out.tokens.len() }).to_string(),
+            false => written.replace(['\n', '\r'], " "),
+        };
+        put(format!("{line}\n").as_bytes()).map_err(Stopped::Output)
     }
 
     /// The folder with the weights.
@@ -147,12 +216,37 @@ impl GenerateArgs {
     }
 }
 
-/// What the model expects after each token of a prompt, for comparing with other implementations.
-fn write_logits(engine: &mut Engine, prompt: &[u32], path: &Path) -> Result<u8, Failure> {
-    let mut writer = Writer::new(engine);
-    let logits = prompt.iter().map(|&token| Ok(writer.feed(&[token])?.to_vec()));
+/// How what is written is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Show {
+    /// The prompt, and each token as soon as it is there.
+    AsWritten,
+    /// A line when all is there.
+    Whole,
+}
+
+/// Why writing stopped early.
+enum Stopped {
+    /// Nobody takes the text.
+    Output(std::io::Error),
+    /// Something else.
+    Failure(Failure),
+}
+
+/// What the model expects after each token of a prompt, or after the decoder's first where there is one, for comparing
+/// with other implementations.
+fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Path) -> Result<u8, Failure> {
+    let start = chosen.config.decoder_start();
+    let mut writer = Writer::new(engine, start);
+    writer.encode(prompt)?;
+    let fed = start.map_or_else(|| prompt.to_vec(), |start| vec![start]);
+    let logits = fed.iter().map(|&token| Ok(writer.feed(&[token])?.to_vec()));
     let logits = logits.collect::<Result<Vec<_>, ::train::TrainError>>()?;
-    let text = serde_json::json!({ "tokens": prompt, "logits": logits }).to_string();
+    let mut value = serde_json::json!({ "tokens": fed, "logits": logits });
+    if start.is_some() {
+        value["source"] = serde_json::json!(prompt);
+    }
+    let text = value.to_string();
     std::fs::write(path, text).map_err(io_failure(path.display()))?;
     Ok(exit_code::DONE)
 }

@@ -12,6 +12,7 @@ mod gpus;
 mod levers;
 mod machine;
 mod model;
+mod objective;
 mod options;
 mod pairs;
 mod plan;

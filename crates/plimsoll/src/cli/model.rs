@@ -1,6 +1,7 @@
 //! Which model: a preset, a config.json, or a folder of weights.
 
 use super::Failure;
+use data::Tokenizer;
 use graph::models::ModelConfig;
 use std::path::{Path, PathBuf};
 
@@ -49,13 +50,34 @@ impl Chosen {
         }
     }
 
-    /// The sequence length to train with if none was asked for.
-    pub(super) fn default_seq_len(&self) -> usize {
-        self.config.max_positions().min(1024)
+    /// Takes over the ids that a tokenizer pads and ends with, for a model that starts from scratch.
+    pub(super) fn fit_special_tokens(&mut self, tokenizer: &Tokenizer) {
+        if let Some(end) = tokenizer.end_token() {
+            self.config.set_special_tokens(tokenizer.pad_token().unwrap_or(0), end);
+        }
     }
 
-    /// The tokenizer that a preset goes with.
-    pub(super) fn default_tokenizer(&self) -> &'static str {
-        if self.config.vocab_size() == 256 { "bytes" } else { "gpt2" }
+    /// Whether a source is answered with a target.
+    pub(super) fn has_decoder(&self) -> bool {
+        self.config.decoder_start().is_some()
+    }
+
+    /// The sequence length to train with if none was asked for.
+    pub(super) fn default_seq_len(&self) -> usize {
+        self.config.max_positions().min(if self.has_decoder() { USUAL_PAIR } else { 1024 })
+    }
+
+    /// The tokenizer that a model goes with, where its file is not needed.
+    pub(super) fn default_tokenizer(&self) -> Result<&'static str, Failure> {
+        match (&self.config, self.config.vocab_size()) {
+            (_, 256) => Ok("bytes"),
+            (ModelConfig::Gpt2(_), _) => Ok("gpt2"),
+            _ => Err(Failure::bad_flag(format!("{} needs the tokenizer that it was made with", self.name)).hint(
+                "`--tokenizer PATH` takes its tokenizer.json; `plimsoll tokenizer train` makes one for a new model",
+            )),
+        }
     }
 }
+
+/// Tokens of a source and of a target at most, unless asked for otherwise.
+pub(super) const USUAL_PAIR: usize = 512;

@@ -3,6 +3,7 @@
 use super::options::positive_size;
 use clap::Args;
 use data::{Column, PairColumns, PairSettings, Tokenizer};
+use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct PairArgs {
@@ -38,6 +39,19 @@ impl PairArgs {
             target: self.target_column.clone(),
             prefix: self.prefix.clone(),
         }
+    }
+
+    /// These flags as settings, with what `--seq-len` says of the sources.
+    pub(super) fn resolved(&self, seq_len: Option<usize>) -> Map<String, Value> {
+        let mut settings = Map::new();
+        for (key, column) in [("source_column", &self.source_column), ("target_column", &self.target_column)] {
+            settings.extend(column.as_ref().map(|column| (key.to_owned(), json!(column.to_string()))));
+        }
+        settings.insert("prefix".into(), json!(self.prefix));
+        settings.insert("source_len".into(), json!(seq_len.unwrap_or(self.source_len)));
+        settings.insert("target_len".into(), json!(self.target_len));
+        settings.insert("bucket".into(), json!(self.bucket));
+        settings
     }
 
     /// The decoder starts with padding, as T5's does.

@@ -5,6 +5,7 @@ use super::device::Device;
 use super::failure::{exit_code, io_failure};
 use super::levers::LeverArgs;
 use super::model;
+use super::objective::ObjectiveArgs;
 use super::options::{AutoOr, auto_or_size, number_from_zero, positive_count, positive_number, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{
@@ -28,7 +29,7 @@ use units::Bytes;
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct PlanArgs {
-    /// nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or the path of a config.json
+    /// A preset such as nano, gpt2-medium, flan-t5-base or llama-3.2-1b, or the path of a config.json
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "nano")]
     model: String,
     /// Take the vocabulary from this tokenizer: `bytes`, `gpt2`, or the path of a tokenizer.json
@@ -51,6 +52,11 @@ pub(super) struct PlanArgs {
     /// Tokens of a sample [default: the model's positions, at most 1024]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     seq_len: Option<usize>,
+    /// Tokens of a target, for models with a decoder [default: as many as of the source]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    target_len: Option<usize>,
+    #[command(flatten)]
+    objective: ObjectiveArgs,
     /// Samples of an optimizer step [default: 32 for nano, else 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     global_batch: Option<usize>,
@@ -260,11 +266,14 @@ impl PlanArgs {
         let mut request = Request {
             optimizer: Optimizer {
                 grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
+                layer_decay: self.objective.layer_decay,
                 ..Optimizer::default()
             },
             global_batch: self.global_batch.unwrap_or_else(|| self.micro_batch.given().unwrap_or(default_batch)),
             micro_batch: self.micro_batch.given(),
             seq_len,
+            target_len: self.target_len.or(chosen.has_decoder().then_some(seq_len)),
+            objective: self.objective.objective(),
             budget: device.budget.bytes,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(device.precision),

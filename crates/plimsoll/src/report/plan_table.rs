@@ -48,7 +48,8 @@ pub(super) fn shape_line(plan: &Plan) -> String {
         n => format!(" in {n} micro-batches of {}", plan.micro_batch),
     };
     let (parameters, samples, tokens) = (grouped(plan.parameters), plan.global_batch, plan.seq_len);
-    format!("{parameters} parameters; a step is {samples} samples of {tokens} tokens{passes}")
+    let answers = plan.target_len.map_or(String::new(), |target| format!(" and {target}"));
+    format!("{parameters} parameters; a step is {samples} samples of {tokens}{answers} tokens{passes}")
 }
 
 fn table(plan: &Plan) -> Table {

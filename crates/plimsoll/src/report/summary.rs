@@ -21,6 +21,14 @@ pub fn summary(report: &Report, checkpoint: Option<&Path>, folder: &Path) -> Str
     let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |t| format!("{t:.0}"));
     let time = format_duration(Seconds(report.seconds));
     lines.push(format!("{}: {steps} steps, {} tokens in {time}, {speed} tokens/s", report.status, report.tokens_seen));
+    if report.padding_tokens > 0 {
+        let all = report.tokens_seen + report.padding_tokens;
+        let percent = 100.0 * report.padding_tokens as f64 / all as f64;
+        lines.push(format!("{percent:.1} % of what passed through was padding"));
+    }
+    if report.truncated_samples > 0 {
+        lines.push(format!("{} samples were cut to the longest that is allowed", report.truncated_samples));
+    }
     if let (Some(first), Some(last)) = (report.eval.first(), report.eval.last()) {
         let from = if first.step == last.step {
             String::new()

@@ -15,7 +15,7 @@ mod write;
 
 pub use error::CheckpointError;
 pub use read::{Skipped, list, load_averages, load_weights, newest_whole, restore, verify};
-pub use state::{FileSum, State};
+pub use state::{FileSum, Seen, State};
 pub use write::{Saved, save};
 
 /// Weights, under their family's names.

@@ -1,6 +1,7 @@
 //! `state.json`: where a run stands, apart from its tensors.
 
 use crate::LossScale;
+use data::StepBatches;
 use serde::{Deserialize, Serialize};
 
 /// A file of the checkpoint.
@@ -14,6 +15,29 @@ pub struct FileSum {
     pub blake3: String,
 }
 
+/// What has passed through the model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Tokens trained on, sources and targets together.
+    #[serde(rename = "tokens_seen")]
+    pub tokens: u64,
+    /// Tokens of padding beside them.
+    #[serde(rename = "padding_seen")]
+    pub padding: u64,
+    /// Samples whose text was cut.
+    #[serde(rename = "truncated_seen")]
+    pub truncated: u64,
+}
+
+impl Seen {
+    /// Adds a step's.
+    pub(crate) fn add(&mut self, batches: &StepBatches) {
+        self.tokens += batches.tokens;
+        self.padding += batches.padding;
+        self.truncated += batches.truncated;
+    }
+}
+
 /// Where a run stands after a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -23,8 +47,9 @@ pub struct State {
     pub step: u64,
     /// Samples trained on: the position in the seeded order of the data, and the counter of dropout.
     pub samples_seen: u64,
-    /// Tokens trained on.
-    pub tokens_seen: u64,
+    /// What they came to.
+    #[serde(flatten)]
+    pub seen: Seen,
     /// Time spent training.
     pub seconds: f64,
     /// Updates made: steps less those whose update was skipped.
@@ -37,8 +62,10 @@ pub struct State {
     pub seed: u64,
     /// Samples of a step.
     pub global_batch: usize,
-    /// Tokens of a sample.
+    /// Tokens of a sample, or of its source.
     pub seq_len: usize,
+    /// Tokens of a target, where there is a decoder.
+    pub target_len: Option<usize>,
     /// Which data, tokenizer included.
     pub data_fingerprint: String,
     /// The tokenizer, for writing text later.
@@ -51,7 +78,7 @@ pub struct State {
 
 impl State {
     /// Version of the schema that this code writes.
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 
     /// The file's contents, checksum included.
     pub fn to_json(&self) -> String {
@@ -87,7 +114,7 @@ mod tests {
             version: State::VERSION,
             step: 7,
             samples_seen: 224,
-            tokens_seen: 14336,
+            seen: Seen { tokens: 14336, padding: 3, truncated: 1 },
             seconds: 0.1 + 0.2,
             updates: 6,
             precision: "fp16".into(),
@@ -95,6 +122,7 @@ mod tests {
             seed: u64::MAX,
             global_batch: 32,
             seq_len: 64,
+            target_len: None,
             data_fingerprint: "abc".into(),
             tokenizer: "bytes".into(),
             files: vec![FileSum { name: "model.safetensors".into(), bytes: 5, blake3: "00".into() }],

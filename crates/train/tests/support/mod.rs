@@ -3,12 +3,13 @@
 
 pub mod weights;
 
-use data::{Batches, TokenStore};
+use data::{Batches, Dataset, TokenStore};
 use exec::{CpuDevice, philox};
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::{DeviceKind, Graph, Optimizer, Target, TrainShape, build_training};
 use plan::{Level, Levers, Plan, Recompute, lay_out};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use telemetry::{Event, Sink};
 use train::{
@@ -154,10 +155,10 @@ impl Setup {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build().expect("a pool");
         pool.install(|| {
             let stop = AtomicBool::new(false);
-            let batches = self.batches();
+            let dataset = Arc::new(self.dataset());
             let trainer = Trainer {
                 engine: &mut self.engine(),
-                batches: &batches,
+                dataset: &dataset,
                 folder: &RunFolder::open(folder, *start != Start::Fresh)?,
                 config: &self.config(),
                 view: &mut ViewSink { view, stop: &stop },
@@ -181,8 +182,9 @@ impl Setup {
     }
 
     /// The run's data.
-    pub fn batches(&self) -> Batches {
-        Batches::new(text(self.text_seed), self.shape.seq_len, self.seed).expect("text enough")
+    pub fn dataset(&self) -> Dataset {
+        let batches = Batches::new(text(self.text_seed), self.shape.seq_len, self.seed);
+        Dataset::Windows(batches.expect("text enough"))
     }
 
     /// What the run's loop is told.

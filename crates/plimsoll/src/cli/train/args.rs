@@ -4,17 +4,19 @@ use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
 use crate::cli::levers::LeverArgs;
 use crate::cli::model::{self, Chosen};
+use crate::cli::objective::ObjectiveArgs;
 use crate::cli::options::{
     AutoOr, auto_or_size, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
     positive_size, rate, seed,
 };
+use crate::cli::pairs::PairArgs;
 use crate::cli::train::PREFILL;
 use ::plan::{Found, Machine, Precision, Request};
 use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
-use data::{Batches, Tokenizer};
-use graph::{DeviceKind, Optimizer, Target};
+use data::{Dataset, Tokenizer};
+use graph::{DeviceKind, Lengths, Optimizer, Target};
 use std::path::{Path, PathBuf};
 use units::Seconds;
 
@@ -36,15 +38,23 @@ pub(crate) struct TrainArgs {
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the model was made for]
     #[arg(long, value_name = "NAME|PATH")]
     pub(super) tokenizer: Option<String>,
-    /// nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or the path of a config.json [default: nano]
+    /// A preset such as nano, gpt2, t5-small or llama-3.2-1b, or the path of a config.json [default: nano]
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH")]
     pub(super) model: Option<String>,
     /// Start from the weights in this folder: one of our checkpoints, or one saved by `transformers`
     #[arg(long, value_name = "PATH")]
     pub(super) init: Option<PathBuf>,
     #[command(flatten)]
+    pub(super) pairs: PairArgs,
+    /// Pack short documents into rows of `--seq-len` tokens, with attention that does not cross them
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    pub(super) packing: bool,
+    #[command(flatten)]
+    pub(super) objective: ObjectiveArgs,
+    #[command(flatten)]
     pub(super) budget: BudgetArgs,
-    /// Tokens of a sample [default: the model's positions, at most 1024]
+    /// Tokens of a sample [default: the model's positions, at most 1024]; of models with a decoder, as `--source-len`
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) seq_len: Option<usize>,
     /// Samples of an optimizer step [default: 32 for nano, else 4]
@@ -135,6 +145,32 @@ pub(crate) struct TrainArgs {
     pub(super) json: bool,
 }
 
+/// The lengths that a run's data comes in.
+#[derive(Debug, Clone)]
+pub(super) struct Sequences {
+    /// At least as long as any of them.
+    pub(super) longest: Lengths,
+    /// The others.
+    pub(super) buckets: Vec<Lengths>,
+}
+
+impl Sequences {
+    /// Of rows that are all as long.
+    pub(super) fn of_length(tokens: usize) -> Self {
+        Self { longest: Lengths { tokens, target: None }, buckets: vec![] }
+    }
+
+    /// Those that the batches of a dataset can have.
+    pub(super) fn of(dataset: &Dataset) -> Self {
+        let shapes = dataset.shapes();
+        let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
+        let lengths = lengths.collect::<Vec<_>>();
+        let tokens = lengths.iter().map(|l| l.tokens).max().unwrap_or(1);
+        let longest = Lengths { tokens, target: lengths.iter().filter_map(|l| l.target).max() };
+        Self { longest, buckets: lengths.into_iter().filter(|l| *l != longest).collect() }
+    }
+}
+
 /// A power of two from 1 to 2^40.
 fn power_of_two(text: &str) -> Result<f32, String> {
     match positive_count(text)? {
@@ -177,7 +213,7 @@ impl TrainArgs {
     pub(super) fn request(
         &self,
         chosen: &Chosen,
-        seq_len: usize,
+        sequences: Sequences,
         budget: &Budget,
         threads: usize,
         machine: Machine,
@@ -196,11 +232,15 @@ impl TrainArgs {
                 eps: self.adam_eps as f32,
                 weight_decay: self.weight_decay as f32,
                 grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
-                layer_decay: 1.0,
+                layer_decay: self.objective.layer_decay,
             },
             global_batch,
             micro_batch,
-            seq_len,
+            seq_len: sequences.longest.tokens,
+            target_len: sequences.longest.target,
+            buckets: sequences.buckets,
+            packed: self.packing,
+            objective: self.objective.objective(),
             budget: budget.bytes,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(Precision::Fp32),
@@ -219,7 +259,7 @@ impl TrainArgs {
         folder: &RunFolder,
         chosen: &Chosen,
         tokenizer: &Tokenizer,
-        batches: &Batches,
+        dataset: &Dataset,
         found: &Found,
     ) -> TrainerConfig {
         let is_nano = chosen.name == "nano";
@@ -229,7 +269,7 @@ impl TrainArgs {
             (_, _, Some(time)) => Length::Duration(time),
             (None, None, None) => Length::MaxSteps(DEFAULT_STEPS),
         };
-        let steps_per_epoch = batches.windows.training() as f64 / found.plan.global_batch as f64;
+        let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
         let tenth = length.last_step(steps_per_epoch).map_or(100, |last| last / 10);
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
         let every = |n: u64| (n > 0).then_some(n);

@@ -12,12 +12,14 @@ use super::budget::{Budget, misfit_of};
 use super::failure::{exit_code, io_failure};
 use super::machine::known;
 use super::model::Chosen;
+use super::objective::ObjectiveArgs;
 use super::{Failure, in_pool};
 use crate::report::{Live, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
-use data::{Batches, Tokenizer, TokenizerSpec};
+use args::Sequences;
+use data::{Dataset, Tokenizer, TokenizerSpec};
 use exec::CpuDevice;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -37,7 +39,7 @@ struct Session {
     budget: Budget,
     chosen: Chosen,
     tokenizer: Tokenizer,
-    batches: Batches,
+    dataset: Arc<Dataset>,
     found: Found,
     folder: RunFolder,
     start: Start,
@@ -50,10 +52,18 @@ impl Session {
     fn prepare(args: TrainArgs, threads: usize) -> Result<Self, Failure> {
         let budget = args.budget.budget()?;
         let mut chosen = args.choose_model()?;
-        let spec = args.tokenizer.clone().unwrap_or_else(|| chosen.default_tokenizer().to_owned());
+        args.check_kind_of_data(&chosen)?;
+        let spec = match &args.tokenizer {
+            Some(spec) => spec.clone(),
+            None => chosen.default_tokenizer()?.to_owned(),
+        };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
-        let seq_len = args.seq_len.unwrap_or_else(|| chosen.default_seq_len());
+        let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
+        let seq_len = args.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
         chosen.fit(args.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
+        if args.init.is_none() && chosen.is_preset {
+            chosen.fit_special_tokens(&tokenizer);
+        }
         let (ids, rows) = (tokenizer.vocab_size(), chosen.config.vocab_size());
         if ids > rows {
             // Said before the text is tokenized, which may take long.
@@ -63,16 +73,23 @@ impl Session {
             chosen.config.set_dropout(rate);
         }
         let (machine, times) = known(threads, None)?;
-        let request = args.request(&chosen, seq_len, &budget, threads, machine)?;
+        // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
+        let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
+        let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len), Sequences::of);
+        let request = args.request(&chosen, sequences, &budget, threads, machine)?;
         let found = match search(&request)? {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         args.budget.check_free(&found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
-        let batches = args.open_data(&tokenizer, seq_len)?;
-        let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &batches, &found);
-        Ok(Self { args, budget, chosen, tokenizer, batches, found, folder, start, trainer, times })
+        let dataset = match pairs {
+            Some(pairs) => pairs,
+            None => args.open_data(&tokenizer, &chosen, seq_len)?,
+        };
+        let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
+        let dataset = Arc::new(dataset);
+        Ok(Self { args, budget, chosen, tokenizer, dataset, found, folder, start, trainer, times })
     }
 
     fn train(self) -> Result<u8, Failure> {
@@ -90,7 +107,7 @@ impl Session {
         let mut live = Live::new(self.found.plan.peak_bytes);
         let run = Trainer {
             engine: &mut engine,
-            batches: &self.batches,
+            dataset: &self.dataset,
             folder: &self.folder,
             config: &self.trainer,
             view: &mut live,
@@ -147,7 +164,6 @@ impl Session {
             "name": trainer.name,
             "tokenizer": trainer.tokenizer,
             "model": if self.chosen.is_preset { json!(self.chosen.name) } else { json!(self.folder.model()) },
-            "seq_len": plan.seq_len,
             "global_batch": plan.global_batch,
             "micro_batch": plan.micro_batch,
             key: length,
@@ -169,6 +185,16 @@ impl Session {
             "sample_tokens": args.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
+        let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.objective;
+        map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
+        map.insert("r_drop".into(), json!(r_drop));
+        map.insert("layer_decay".into(), json!(layer_decay.to_string()));
+        if self.chosen.has_decoder() {
+            map.append(&mut args.pairs.resolved(args.seq_len));
+        } else {
+            map.insert("seq_len".into(), json!(plan.seq_len));
+            map.insert("packing".into(), json!(args.packing));
+        }
         map.append(&mut args.levers.settings(&self.found.settings));
         if !args.data.is_empty() {
             map.insert("data".into(), json!(args.data));
@@ -192,22 +218,36 @@ impl Session {
         map.clone()
     }
 
+    /// The beginning of held-out text, or a held-out source; of training text if nothing is held out.
+    fn prompt(&self) -> Vec<u32> {
+        let held_out = self.dataset.held_out_batches(1, 1).next();
+        let batch = held_out.unwrap_or_else(|| self.dataset.step(0, 1, 1).micro.swap_remove(0));
+        let real = match &batch.segments {
+            Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
+            None => batch.tokens.len(),
+        };
+        let most = if self.chosen.has_decoder() { real } else { (self.found.plan.seq_len / 2).clamp(1, 32) };
+        batch.tokens[..real.min(most).max(1)].iter().map(|&id| id as u32).collect()
+    }
+
     /// Continues the beginning of held-out text.
     fn write_sample(&self, engine: &mut Engine) -> Result<[String; 2], Failure> {
-        let length = (self.found.plan.seq_len / 2).clamp(1, 32);
-        let store = &self.batches.store;
-        let windows = &self.batches.windows;
-        let start = if windows.held_out() > 0 { windows.held_out_start(0) } else { 0 };
-        let mut prompt = vec![0; length.min(store.len() as usize)];
-        store.read(start, &mut prompt);
-        let prompt = prompt.into_iter().map(|id| id as u32).collect::<Vec<_>>();
+        let prompt = self.prompt();
         let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 0.95, seed: self.trainer.seed };
         let mut written = Vec::new();
         let (most, vocab) = (self.args.sample_tokens as usize, self.tokenizer.vocab_size());
-        Writer::new(engine).write(&prompt, most, vocab, self.tokenizer.separator(), &sampling, &mut |token| {
-            written.push(token);
-            true
-        })?;
+        let decoder_start = self.chosen.config.decoder_start();
+        Writer::new(engine, decoder_start).write(
+            &prompt,
+            most,
+            vocab,
+            self.tokenizer.separator(),
+            &sampling,
+            &mut |token| {
+                written.push(token);
+                true
+            },
+        )?;
         let text = |ids: &[u32]| String::from_utf8_lossy(&self.tokenizer.decode(ids)).into_owned();
         Ok([text(&prompt), text(&written)])
     }

@@ -1,13 +1,33 @@
-//! The text of a run: from `--data` to batches.
+//! The data of a run: from `--data` to batches.
 
 use super::args::TrainArgs;
 use crate::cli::Failure;
+use crate::cli::model::Chosen;
 use crate::streams::talk;
-use data::{Batches, Tokenizer};
+use data::{Batches, Dataset, Packed, PairSettings, Pairs, Tokenizer};
 use std::path::PathBuf;
 
 impl TrainArgs {
-    pub(super) fn open_data(&self, tokenizer: &Tokenizer, seq_len: usize) -> Result<Batches, Failure> {
+    /// Errors: flags for data of another kind than the model is trained on.
+    pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
+        let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
+        if chosen.has_decoder() && self.packing {
+            return Err(Failure::bad_flag("`--packing` is for models without a decoder")
+                .hint("pairs are padded to lengths in multiples of `--bucket`"));
+        }
+        if chosen.has_decoder() && self.data.is_empty() {
+            return Err(Failure::bad_flag(format!("{} is trained on pairs of sources and targets", chosen.name))
+                .hint("`--data pairs.tsv`, a .csv or a .jsonl; `--source-column` and `--target-column` say which"));
+        }
+        if !chosen.has_decoder() && of_pairs {
+            return Err(Failure::bad_flag(format!("{} has no decoder, so it is not trained on pairs", chosen.name))
+                .hint("`--model t5-nano` and the other T5s are; of a .jsonl, `--text-field` names the text"));
+        }
+        Ok(())
+    }
+
+    /// Opens the data; `tokens` is the length of a sample.
+    pub(super) fn open_data(&self, tokenizer: &Tokenizer, chosen: &Chosen, tokens: usize) -> Result<Dataset, Failure> {
         let sources = if self.data.is_empty() {
             data::cargo_registry_sources()?
         } else {
@@ -18,19 +38,41 @@ impl TrainArgs {
             None => default_cache_dir()?,
         };
         let bar = crate::report::DataProgress::new();
-        let store = data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
+        let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
+            let columns = self.pairs.columns();
+            let store = data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
+            let settings =
+                PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, self.seed) };
+            Dataset::Pairs(Pairs::new(store, settings)?)
+        } else {
+            let store = data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
+            match self.packing {
+                true => Dataset::Packed(Packed::new(store, tokenizer, tokens, self.seed)?),
+                false => Dataset::Windows(Batches::new(store, tokens, self.seed)?),
+            }
+        };
         bar.finish();
-        let batches = Batches::new(store, seq_len, self.seed)?;
-        let (store, windows) = (&batches.store, &batches.windows);
-        talk(format_args!(
-            "data: {} of text in {} files, {} tokens; {} samples to train on, {} held out",
-            store.bytes_of_text(),
-            sources.files.len(),
-            store.len(),
-            windows.training(),
-            windows.held_out()
-        ));
-        Ok(batches)
+        talk(data_line(&dataset, sources.files.len()));
+        Ok(dataset)
+    }
+}
+
+/// What there is to train on.
+fn data_line(dataset: &Dataset, files: usize) -> String {
+    let samples = format!("{} samples to train on, {} held out", dataset.training(), dataset.held_out());
+    match dataset {
+        Dataset::Windows(batches) => {
+            let (text, tokens) = (batches.store.bytes_of_text(), batches.store.len());
+            format!("data: {text} of text in {files} files, {tokens} tokens; {samples}")
+        }
+        Dataset::Packed(_) => {
+            format!("data: {} tokens in {files} files, packed into rows; {samples}", dataset.tokens())
+        }
+        Dataset::Pairs(pairs) => {
+            let (tokens, cut) = (dataset.tokens(), pairs.truncated());
+            let cut = if cut > 0 { format!("; {cut} pairs are cut to the longest allowed") } else { String::new() };
+            format!("data: pairs of {tokens} tokens in {files} files; {samples}{cut}")
+        }
     }
 }
 
