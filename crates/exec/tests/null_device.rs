@@ -290,17 +290,21 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
         let case = Case::random(&mut noise);
         let about = (seed, &case);
         let everything = case.request(Bytes::gib(1));
-        let peak_of = |micro_batch: usize| {
+        let of_micro_batch = |micro_batch: usize| {
             let fixed = Request { micro_batch: Some(micro_batch), ..everything.clone() };
-            search(&fixed).expect("a sensible request").expect("a gibibyte is enough").plan.peak()
+            search(&fixed).expect("a sensible request").expect("a gibibyte is enough")
         };
-        let peaks = divisors(everything.global_batch).into_iter().map(|d| (d, peak_of(d))).collect::<Vec<_>>();
+        let founds = divisors(everything.global_batch).into_iter().map(of_micro_batch).collect::<Vec<_>>();
+        let peaks = founds.iter().map(|f| (f.plan.micro_batch, f.plan.peak())).collect::<Vec<_>>();
         let budget = random_budget(&peaks, &mut noise);
         let answer = search(&case.request(budget)).expect("a sensible request");
-        match (answer, peaks.iter().rposition(|(_, peak)| *peak <= budget)) {
-            (Ok(found), Some(largest)) => {
-                assert_eq!((found.plan.micro_batch, found.plan.peak()), peaks[largest], "{budget}: {about:?}");
-                assert_eq!(found.next_larger, peaks.get(largest + 1).copied(), "{budget}: {about:?}");
+        let fitting = founds.iter().filter(|f| f.plan.peak() <= budget);
+        match (answer, fitting.min_by(|a, b| a.step.0.total_cmp(&b.step.0))) {
+            (Ok(found), Some(fastest)) => {
+                assert_eq!(found.step, fastest.step, "{budget}: {about:?}");
+                let chosen = peaks.iter().position(|(d, _)| *d == found.plan.micro_batch).expect("a divisor");
+                assert_eq!(found.plan.peak(), peaks[chosen].1, "{budget}: {about:?}");
+                assert_eq!(found.next_larger, peaks.get(chosen + 1).copied(), "{budget}: {about:?}");
                 assert_eq!(found.plan.budget_bytes, budget.0);
                 assert_exact(&found.plan, &about);
             }
@@ -312,7 +316,10 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 let enough = search(&case.request(budget + misfit.short)).expect("a sensible request");
                 assert_exact(&enough.expect("what was short is there now").plan, &about);
             }
-            (answer, largest) => panic!("{budget}: {answer:?}, but {largest:?} of {peaks:?}: {about:?}"),
+            (answer, fastest) => {
+                let (answered, fitting) = (answer.is_ok(), fastest.is_some());
+                panic!("{budget}: answered {answered}, but one fits: {fitting}, of {peaks:?}: {about:?}");
+            }
         }
     });
 }
