@@ -6,7 +6,8 @@ use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
 use graph::{Optimizer, Space, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
-use support::{GLOBAL_BATCH, Setup, assert_close, bits, tiny_gpt2};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt2};
 use train::{Ending, LossScale, Start};
 
 /// Where only the order of a sum changes, losses may differ by this, relatively.
@@ -15,6 +16,12 @@ const ROUNDING: f64 = 1e-5;
 /// Long enough for a difference to grow.
 fn run_of(shape: TrainShape) -> Setup {
     Setup { shape, steps: 20, ..Setup::default() }
+}
+
+/// The run with another micro-batch.
+fn with_micro_batch(setup: &Setup, micro_batch: usize) -> Setup {
+    let accumulates = micro_batch < GLOBAL_BATCH;
+    Setup { shape: TrainShape { micro_batch, accumulates, ..setup.shape.clone() }, steps: 20, ..setup.clone() }
 }
 
 fn shape_of(micro_batch: usize) -> TrainShape {
@@ -29,32 +36,38 @@ fn assert_equal_to_rounding(what: &str, found: &[f64], expected: &[f64]) {
 
 #[test]
 fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
-    let whole = run_of(shape_of(GLOBAL_BATCH)).losses();
-    assert!(whole[19] < 0.9 * whole[0], "nothing is learnt: {whole:?}");
-    for micro_batch in [1, 2, 4] {
-        let losses = run_of(shape_of(micro_batch)).losses();
-        assert_equal_to_rounding(&format!("micro-batch {micro_batch}"), &losses, &whole);
+    for (family, setup) in families() {
+        let whole = with_micro_batch(&setup, GLOBAL_BATCH).losses();
+        assert!(whole[19] < 0.9 * whole[0], "{family}: nothing is learnt: {whole:?}");
+        for micro_batch in [1, 2, 4] {
+            let losses = with_micro_batch(&setup, micro_batch).losses();
+            assert_equal_to_rounding(&format!("{family}, micro-batch {micro_batch}"), &losses, &whole);
+        }
     }
 }
 
 #[test]
 fn invariant_5_levers_the_head_chunk_does_not_change_the_losses() {
-    let rows = 4 * 16;
-    let whole = run_of(TrainShape { head_chunk: rows, ..shape_of(4) }).losses();
-    for head_chunk in [1, 7, 32, 10 * rows] {
-        let losses = run_of(TrainShape { head_chunk, ..shape_of(4) }).losses();
-        assert_equal_to_rounding(&format!("head chunk {head_chunk}"), &losses, &whole);
+    for (family, setup) in families() {
+        let setup = with_micro_batch(&setup, 4);
+        let losses =
+            |head_chunk| Setup { shape: TrainShape { head_chunk, ..setup.shape.clone() }, ..setup.clone() }.losses();
+        let rows = 4 * setup.shape.target_len.unwrap_or(setup.shape.seq_len);
+        let whole = losses(rows);
+        for head_chunk in [1, 7, 32, 10 * rows] {
+            assert_equal_to_rounding(&format!("{family}, head chunk {head_chunk}"), &losses(head_chunk), &whole);
+        }
     }
 }
 
 /// Every way in which a run can be made to fit without changing its result, for a step of one micro-batch and of two.
-fn ways(micro_batch: usize) -> Vec<(String, Setup)> {
+fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
     let plain = Setup {
         levers: Levers::default(),
         // Without clipping, so that parameters may be updated in the backward pass.
         optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
         steps: 50,
-        ..run_of(shape_of(micro_batch))
+        ..with_micro_batch(setup, micro_batch)
     };
     let mut ways = Vec::new();
     let mut add = |what: String, levers: Levers| ways.push((what, Setup { levers, ..plain.clone() }));
@@ -90,14 +103,16 @@ fn ways(micro_batch: usize) -> Vec<(String, Setup)> {
 
 #[test]
 fn invariant_5_levers_bytes_and_time_change_but_not_a_bit() {
-    for micro_batch in [4, GLOBAL_BATCH] {
-        let ways = ways(micro_batch);
+    let of_families =
+        families().into_iter().flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
+    of_families.collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
+        let ways = ways(&setup, micro_batch);
         let (_, plain) = &ways[0];
         let expected = bits(&plain.losses());
         for (what, setup) in &ways[1..] {
-            assert_eq!(bits(&setup.losses()), expected, "micro-batch {micro_batch}, {what}");
+            assert_eq!(bits(&setup.losses()), expected, "{family}, micro-batch {micro_batch}, {what}");
         }
-    }
+    });
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::math::{exp, update};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, AttentionExtents, EMPTY_LSE};
+use graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE};
 use std::ops::Range;
 
 /// Queries of a block at most, so that what belongs to each of them fits in an array.
@@ -177,11 +177,15 @@ impl<'a> Head<'a> {
         first..first + block.queries.len()
     }
 
-    /// The numbers by which dropout knows the probabilities of a block: of head h, query i and key j, (h·T + i)·S + j.
+    /// The numbers by which dropout knows the probabilities of a block.
     pub(super) fn columns(&self, block: &Block) -> Columns {
-        let AttentionExtents { queries, keys, .. } = self.operands.extents;
-        let first = (self.index * queries + block.queries.start) * keys + block.keys.start;
-        Columns { sample: self.sample, count: block.queries.len(), first, step: keys }
+        Columns {
+            sample: self.sample,
+            head: self.index,
+            count: block.queries.len(),
+            first: block.queries.start * DROPOUT_TOKENS + block.keys.start,
+            step: DROPOUT_TOKENS,
+        }
     }
 
     /// The scores of a block (keys, queries), at the beginning of `scratch`. `bias` is what [`Head::biases`] gives.

@@ -6,7 +6,7 @@ use super::vectorize::vectorized;
 use crate::call::Call;
 use crate::philox::{dropout_bits, dropout_threshold};
 use graph::Scalars;
-use graph::ops::{self, DropoutKey};
+use graph::ops::{self, DropoutKey, dropout_site_of_head};
 use rayon::iter::IntoParallelIterator;
 
 pub(super) fn run(op: &ops::Dropout, mut call: Call) {
@@ -58,7 +58,7 @@ impl Mask {
         for (part, y) in y.chunks_mut(4 * QUADS).enumerate() {
             let start = part * 4 * QUADS;
             for (quad, words) in words.0.iter_mut().enumerate() {
-                *words = self.draw(sample, ((first + start) / 4 + quad) as u32);
+                *words = self.draw(self.site, sample, ((first + start) / 4 + quad) as u32);
             }
             let words = words.0.as_flattened();
             match x {
@@ -86,20 +86,16 @@ impl Mask {
     /// Replaces each of the values (rows, columns) by what `rule` makes of it and of its random word.
     #[inline(always)]
     fn apply_to_columns(&self, values: &mut [f32], columns: &Columns, rule: impl Fn(f32, u32) -> f32) {
-        let Columns { sample, count, first, step } = *columns;
+        let Columns { sample, head, count, first, step } = *columns;
+        assert!(first.is_multiple_of(4) && step.is_multiple_of(4), "columns begin no quad: {first}, {step}");
+        let site = dropout_site_of_head(self.site, head);
         let mut words = [[0; BLOCK]; 4];
-        // Where all columns begin with a quad, one draw serves four rows of a column.
-        let aligned = first.is_multiple_of(4) && step.is_multiple_of(4);
         for (row, values) in values.chunks_exact_mut(count).enumerate() {
-            if aligned && row % 4 == 0 {
+            // One draw serves four rows of a column.
+            if row % 4 == 0 {
                 let [a, b, c, d] = words.each_mut().map(|words| &mut words[..count]);
                 for (column, (((a, b), c), d)) in a.iter_mut().zip(b).zip(c).zip(d).enumerate() {
-                    [*a, *b, *c, *d] = self.draw(sample, ((first + column * step + row) / 4) as u32);
-                }
-            } else if !aligned {
-                for (column, word) in words[row % 4][..count].iter_mut().enumerate() {
-                    let element = first + column * step + row;
-                    *word = self.draw(sample, (element / 4) as u32)[element % 4];
+                    [*a, *b, *c, *d] = self.draw(site, sample, ((first + column * step + row) / 4) as u32);
                 }
             }
             for (value, &word) in values.iter_mut().zip(&words[row % 4]) {
@@ -110,15 +106,18 @@ impl Mask {
 
     /// The random words of the four elements of a sample from `4 * quad` on.
     #[inline(always)]
-    fn draw(&self, sample: usize, quad: u32) -> [u32; 4] {
-        dropout_bits(self.seed, self.step, self.first_sample + sample as u64, self.site, quad)
+    fn draw(&self, site: u32, sample: usize, quad: u32) -> [u32; 4] {
+        dropout_bits(self.seed, self.step, self.first_sample + sample as u64, site, quad)
     }
 }
 
-/// Which elements of a sample a matrix holds that lies across them: row r of column c is `first + c * step + r`.
+/// Which elements of a sample a matrix holds that lies across them: row r of column c is `first + c * step + r`. All
+/// columns begin with a quad.
 pub(super) struct Columns {
     /// Number of the sample in the micro-batch.
     pub(super) sample: usize,
+    /// Which head's site they are drawn at.
+    pub(super) head: usize,
     /// Number of columns, at most [`BLOCK`].
     pub(super) count: usize,
     pub(super) first: usize,
@@ -172,9 +171,9 @@ mod tests {
     #[test]
     fn columns_are_masked_by_definition_wherever_they_begin() {
         for (count, rows, first, step) in
-            [(1, 1, 0, 1), (64, 10, 8, 64), (5, 7, 33, 11), (20, 9, 6, 8), (3, 50, 40, 52)]
+            [(1, 1, 0, 4), (64, 10, 8, 64), (5, 7, 32, 12), (20, 9, 4, 8), (3, 50, 40, 1 << 17)]
         {
-            let columns = Columns { sample: SAMPLE, count, first, step };
+            let columns = Columns { sample: SAMPLE, head: 0, count, first, step };
             let (mut dropped, mut marked) = (vec![1.0; count * rows], vec![1.0; count * rows]);
             drop_columns(&mut dropped, &columns, &mask());
             mark_columns(&mut marked, &columns, &mask());

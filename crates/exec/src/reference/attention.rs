@@ -3,7 +3,7 @@
 use super::{Real, RefCall, start};
 use crate::philox::{dropout_bits, dropout_threshold};
 use graph::Scalars;
-use graph::ops::{Attention, AttentionExtents, AttentionGrad, EMPTY_LSE};
+use graph::ops::{Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, dropout_site_of_head};
 
 /// Which of the three a value belongs to.
 #[derive(Clone, Copy)]
@@ -75,10 +75,10 @@ impl<'a, F: Real> Case<'a, F> {
     /// What a probability is multiplied by: 0 if it is dropped, 1/(1 - rate) if it is kept.
     fn keep_factor(&self, [b, h, i, j]: [usize; 4]) -> f64 {
         let Some(key) = self.op.dropout else { return 1.0 };
-        let element = ((h * self.e.queries + i) * self.e.keys + j) as u64;
-        let sample = self.scalars.first_sample + b as u64;
-        let bits = dropout_bits(self.scalars.seed, self.scalars.step, sample, key.site, (element / 4) as u32);
-        let kept = bits[(element % 4) as usize] >= dropout_threshold(key.rate);
+        let element = i * DROPOUT_TOKENS + j;
+        let (sample, site) = (self.scalars.first_sample + b as u64, dropout_site_of_head(key.site, h));
+        let bits = dropout_bits(self.scalars.seed, self.scalars.step, sample, site, (element / 4) as u32);
+        let kept = bits[element % 4] >= dropout_threshold(key.rate);
         if kept { 1.0 / (1.0 - f64::from(key.rate)) } else { 0.0 }
     }
 

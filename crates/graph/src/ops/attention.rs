@@ -15,7 +15,8 @@ pub const ATTENTION_ROWS: usize = 64;
 /// -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
 /// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t; a segmented one
 /// sees tokens of its own segment; a query that sees nothing gives zeros, with an lse of `EMPTY_LSE`.
-/// Probabilities are dropped out after the softmax, if at all. Saves its operands, y, lse: linear in T and S.
+/// Probabilities are dropped out after the softmax, if at all: that of query i and key j is element i · `DROPOUT_TOKENS`
+/// + j at its head's site, whatever T and S are, so that padding does not change what is dropped. Saves its operands, y, lse: linear in T and S.
 /// Scratch: `rows` × S scores a worker, and with a bias T + S of its values.
 /// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
@@ -40,6 +41,14 @@ pub struct Attention {
     pub dropout: Option<DropoutKey>,
     /// Rows of scores that a worker holds at a time.
     pub rows: usize,
+}
+
+/// Queries and keys that an attention with dropout takes at most, as 17 bits number them.
+pub const DROPOUT_TOKENS: usize = 1 << 17;
+
+/// The site at which the probabilities of a head are dropped out: sites are numbered in 22 bits.
+pub const fn dropout_site_of_head(site: u32, head: usize) -> u32 {
+    site | (head as u32) << 22
 }
 
 /// The lse of a query that sees nothing, large enough that any score's exponential over it is zero.
@@ -163,6 +172,9 @@ impl Attention {
             return bad(format!("{shape:?} can't be shared by {heads} heads, {kv_heads} of them of keys"));
         }
         let e = self.extents(inputs);
+        if self.dropout.is_some() && (e.queries.max(e.keys) > DROPOUT_TOKENS || heads > 1 << 10) {
+            return bad(format!("{} queries, {} keys and {heads} heads with dropout", e.queries, e.keys));
+        }
         if self.causal && e.queries != e.keys {
             return bad(format!("causal, with {} queries and {} keys", e.queries, e.keys));
         }

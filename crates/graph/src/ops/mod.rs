@@ -32,7 +32,10 @@ mod transfer;
 
 pub use adamw::{AdamW, STATE_BLOCK, StateFormat};
 pub use add::Add;
-pub use attention::{ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, EMPTY_LSE, RelativeBias};
+pub use attention::{
+    ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, RelativeBias,
+    dropout_site_of_head,
+};
 pub use await_transfer::AwaitTransfer;
 pub use cached_attention::CachedAttention;
 pub use cast::Cast;

@@ -3,10 +3,10 @@
 
 pub mod weights;
 
-use data::{Batches, Dataset, TokenStore};
+use data::{Batches, Dataset, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec};
 use exec::{CpuDevice, philox};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DeviceKind, Graph, Optimizer, Target, TrainShape, build_training};
+use graph::{DeviceKind, Graph, Lengths, Objective, Optimizer, Target, TrainShape, build_training};
 use plan::{Level, Levers, Plan, Recompute, lay_out};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +40,48 @@ pub fn tiny_gpt2() -> Gpt2Config {
     }
 }
 
+/// A Llama of such sizes, with heads in groups.
+fn tiny_llama() -> ModelConfig {
+    let config = r#"{
+        "model_type": "llama", "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16, "attention_dropout": 0.1,
+        "initializer_range": 0.1, "attention_bias": true
+    }"#;
+    ModelConfig::from_json(config).expect("a sensible model")
+}
+
+/// A T5 of such sizes, for text of bytes.
+fn tiny_t5(feed_forward: &str) -> ModelConfig {
+    let config = format!(
+        r#"{{
+        "model_type": "t5", "vocab_size": 256, "d_model": 24, "d_kv": 5, "d_ff": 32, "num_layers": 2, "num_heads": 3,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "dropout_rate": 0.1,
+        "feed_forward_proj": "{feed_forward}", "tie_word_embeddings": {}
+    }}"#,
+        feed_forward == "relu"
+    );
+    ModelConfig::from_json(&config).expect("a sensible model")
+}
+
+/// A run of every kind of model and of data.
+pub fn families() -> Vec<(&'static str, Setup)> {
+    let plain = Setup::default();
+    let of_t5 = |feed_forward: &str, objective: Objective| {
+        let shape = TrainShape { objective, ..plain.shape.clone() };
+        Setup { model: tiny_t5(feed_forward), shape, ..plain.clone() }.with_pairs()
+    };
+    let packed = TrainShape { packed: true, ..plain.shape.clone() };
+    let paired = Objective { label_smoothing: 0.1, r_drop: Some(1.0) };
+    vec![
+        ("GPT-2", plain.clone()),
+        ("Llama", Setup { model: tiny_llama(), ..plain.clone() }),
+        ("T5", of_t5("relu", Objective::default())),
+        ("T5 v1.1 with R-Drop", of_t5("gated-gelu", paired)),
+        ("GPT-2, packed", Setup { shape: packed.clone(), ..plain.clone() }),
+        ("Llama, packed", Setup { model: tiny_llama(), shape: packed, ..plain.clone() }),
+    ]
+}
+
 /// The graph and the plan of a model's training run on the processor.
 pub fn plan_training(
     model: &ModelConfig,
@@ -71,6 +113,44 @@ fn text(seed: u64) -> TokenStore {
         token
     });
     TokenStore::in_memory(&tokens.collect::<Vec<_>>(), VOCAB_SIZE, Bytes(4000))
+}
+
+/// A file of made-up lines, tokenized as bytes.
+fn made_up(extension: &str, line: impl Fn(usize) -> String) -> (tempfile::TempDir, data::Sources, Tokenizer) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join(format!("made-up.{extension}"));
+    std::fs::write(&path, (0..300).map(line).collect::<String>()).expect("a new file");
+    let sources = data::resolve(&[path.to_string_lossy()], data::DEFAULT_TEXT_FIELD).expect("a file that is there");
+    (folder, sources, Tokenizer::open(&TokenizerSpec::Bytes).expect("bytes need no file"))
+}
+
+/// Words of a few letters, in an order that can be learnt.
+fn words(count: usize, first: usize) -> String {
+    (0..count).map(|i| ["ab", "cde", "f", "ghij"][(first + i * i) % 4]).collect()
+}
+
+/// Sources of one to five words, whose targets are longer.
+fn pairs(seed: u64) -> Pairs {
+    let (_folder, sources, tokenizer) =
+        made_up("tsv", |i| format!("{}\t{}\n", words(1 + i % 5, i), words(1 + i % 7, i + 1)));
+    let columns = PairColumns::default();
+    let store = data::tokenize_pairs(&sources, &columns, &tokenizer, &|_| {}).expect("a sound table");
+    let settings =
+        PairSettings { source_len_max: 16, target_len_max: 24, bucket: 8, end_token: Some(1), decoder_start: 0, seed };
+    Pairs::new(store, settings).expect("pairs enough")
+}
+
+/// Documents of one to six words, whose letters are small numbers.
+fn documents(seq_len: usize, seed: u64) -> Packed {
+    let mut tokens = Vec::new();
+    for i in 0..300 {
+        tokens.extend(words(1 + i % 6, i).bytes().map(|letter| u32::from(letter - b'a') + 1));
+        tokens.push(0);
+    }
+    let store = TokenStore::in_memory(&tokens, VOCAB_SIZE, Bytes(tokens.len() as u64));
+    let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("bytes need no file");
+    assert_eq!(tokenizer.separator(), Some(0));
+    Packed::new(store, &tokenizer, seq_len, seed).expect("documents enough")
 }
 
 /// Everything that tells one run from another.
@@ -181,10 +261,29 @@ impl Setup {
         all_losses(&report, self.steps)
     }
 
-    /// The run's data.
+    /// The run's data: windows of text, packed documents, or pairs, as its model and its shape need them.
     pub fn dataset(&self) -> Dataset {
-        let batches = Batches::new(text(self.text_seed), self.shape.seq_len, self.seed);
-        Dataset::Windows(batches.expect("text enough"))
+        if self.model.decoder_start().is_some() {
+            return Dataset::Pairs(pairs(self.seed));
+        }
+        let store = text(self.text_seed);
+        if self.shape.packed {
+            return Dataset::Packed(documents(self.shape.seq_len, self.seed));
+        }
+        Dataset::Windows(Batches::new(store, self.shape.seq_len, self.seed).expect("text enough"))
+    }
+
+    /// With the lengths of the pairs that there are.
+    fn with_pairs(mut self) -> Self {
+        let shapes = self.dataset().shapes();
+        let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
+        let lengths = lengths.collect::<Vec<_>>();
+        assert!(lengths.len() > 1, "pairs of several lengths: {lengths:?}");
+        self.shape.seq_len = lengths.iter().map(|l| l.tokens).max().expect("there are pairs");
+        self.shape.target_len = lengths.iter().filter_map(|l| l.target).max();
+        let longest = Lengths { tokens: self.shape.seq_len, target: self.shape.target_len };
+        self.shape.buckets = lengths.into_iter().filter(|l| *l != longest).collect();
+        self
     }
 
     /// What the run's loop is told.
