@@ -38,7 +38,7 @@ fn assert_equal_to_rounding(what: &str, found: &[f64], expected: &[f64]) {
 fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
     for (family, setup) in families() {
         let whole = with_micro_batch(&setup, GLOBAL_BATCH).losses();
-        assert!(whole[19] < 0.9 * whole[0], "{family}: nothing is learnt: {whole:?}");
+        assert!(whole[19] < 0.95 * whole[0], "{family}: nothing is learnt: {whole:?}");
         for micro_batch in [1, 2, 4] {
             let losses = with_micro_batch(&setup, micro_batch).losses();
             assert_equal_to_rounding(&format!("{family}, micro-batch {micro_batch}"), &losses, &whole);
