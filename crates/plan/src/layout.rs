@@ -1,13 +1,17 @@
 //! From a graph to places: persistent tensors at the bottom, carried ones above, each program's transients packed
 //! on top; the same in the host's arena for what levers moved there.
 
-use crate::arena::{Buffer, Lifespan, Problem, lower_bound, pack};
+use crate::arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use graph::{Graph, Node, Program, Space, Storage, Target};
+use std::cmp::Reverse;
 
 /// Every tensor starts at a multiple of this, which suits vector loads and GPU transactions alike.
 pub const ALIGNMENT: u64 = 256;
+
+/// An arena that is higher than its lower bound by one part in so many is not packed any better.
+const TOLERATED: u64 = 2000;
 
 const SPACES: [Space; 2] = [Space::Device, Space::Host];
 
@@ -30,6 +34,7 @@ struct Packed {
 }
 
 /// A program in one arena.
+#[derive(Default)]
 struct Packing {
     base: u64,
     peak: u64,
@@ -52,7 +57,7 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
         })
         .collect::<Vec<_>>();
     let bottoms = SPACES.map(|space| lay_bottom(&mut tensors, space));
-    let packed = graph.programs.iter().map(|p| pack_program(graph, p, target, &bottoms)).collect::<Vec<_>>();
+    let packed = pack_programs(graph, target, &bottoms);
     let mut programs = Vec::with_capacity(packed.len());
     for (program, packed) in graph.programs.iter().zip(&packed) {
         for (id, &block) in &packed.lifetimes.of_tensor {
@@ -152,16 +157,29 @@ fn lay_bottom(tensors: &mut [PlannedTensor], space: Space) -> Bottom {
     bottom
 }
 
-fn pack_program(graph: &Graph, program: &Program, target: &Target, bottoms: &[Bottom; 2]) -> Packed {
-    let lifetimes = lifetimes_of(graph, program, target);
-    let carries = carries(graph, program);
-    let mut offsets = vec![0; lifetimes.blocks.len()];
-    let arenas = SPACES.map(|space| {
+/// Packs all programs, in each memory those that may make its peak before the others.
+fn pack_programs(graph: &Graph, target: &Target, bottoms: &[Bottom; 2]) -> Vec<Packed> {
+    let prepare = |program: &Program| {
+        let lifetimes = lifetimes_of(graph, program, target);
+        let offsets = vec![0; lifetimes.blocks.len()];
+        Packed { lifetimes, offsets, arenas: Default::default() }
+    };
+    let mut packed = graph.programs.iter().map(prepare).collect::<Vec<_>>();
+    for space in SPACES {
         let bottom = &bottoms[space as usize];
-        let base = if carries { bottom.end } else { bottom.persistent_end };
-        pack_space(&lifetimes, space, base, &mut offsets)
-    });
-    Packed { lifetimes, offsets, arenas }
+        let mut tasks = Vec::with_capacity(packed.len());
+        for (index, (program, packed)) in graph.programs.iter().zip(&packed).enumerate() {
+            let base = if carries(graph, program) { bottom.end } else { bottom.persistent_end };
+            tasks.push((index, Task::new(&packed.lifetimes, space, base)));
+        }
+        tasks.sort_by_key(|(_, task)| Reverse(task.base + task.bound.bytes));
+        let mut highest = 0;
+        for (index, task) in tasks {
+            let packed = &mut packed[index];
+            packed.arenas[space as usize] = task.pack(&mut packed.offsets, &mut highest);
+        }
+    }
+    packed
 }
 
 /// The blocks of one memory as a problem of packing, and the index of each.
@@ -179,16 +197,40 @@ fn tight(bound: u64) -> u64 {
     bound.saturating_sub(ALIGNMENT - 1)
 }
 
-/// Packs the blocks of one memory above `base`.
-fn pack_space(lifetimes: &Lifetimes, space: Space, base: u64, offsets: &mut [u64]) -> Packing {
-    let (indices, problem) = problem_of(lifetimes, space);
-    let bound = lower_bound(&problem);
-    let mut top = 0;
-    for ((index, buffer), offset) in indices.into_iter().zip(&problem.buffers).zip(pack(&problem).offsets) {
-        offsets[index] = base + offset;
-        top = top.max(offset + buffer.size);
+/// The blocks of a program in one memory, which are to be packed above what lies at the bottom.
+struct Task {
+    base: u64,
+    indices: Vec<usize>,
+    problem: Problem,
+    bound: LowerBound,
+}
+
+impl Task {
+    fn new(lifetimes: &Lifetimes, space: Space, base: u64) -> Self {
+        let (indices, problem) = problem_of(lifetimes, space);
+        let bound = lower_bound(&problem);
+        Self { base, indices, problem, bound }
     }
-    Packing { base, peak: base + top, lower_bound: base + tight(bound.bytes), fullest_moment: bound.at }
+
+    /// Packs under what is the highest so far, where that can be; raises it otherwise. What does not make the peak
+    /// stays below it, but no work is spent on how far.
+    fn pack(&self, offsets: &mut [u64], highest: &mut u64) -> Packing {
+        let below = highest.saturating_sub(self.base + ALIGNMENT);
+        let enough = self.bound.bytes + (self.base + self.bound.bytes) / TOLERATED;
+        let solution = pack(&self.problem, below, below.max(enough));
+        *highest = (self.base + solution.peak).max(*highest);
+        let mut top = 0;
+        for ((&index, buffer), offset) in self.indices.iter().zip(&self.problem.buffers).zip(solution.offsets) {
+            offsets[index] = self.base + offset;
+            top = top.max(offset + buffer.size);
+        }
+        Packing {
+            base: self.base,
+            peak: self.base + top,
+            lower_bound: self.base + tight(self.bound.bytes),
+            fullest_moment: self.bound.at,
+        }
+    }
 }
 
 fn step(graph: &Graph, node: &Node, index: usize, packed: &Packed) -> Step {

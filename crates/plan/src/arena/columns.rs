@@ -131,11 +131,16 @@ impl<'a> Columns<'a> {
         self.settle(capacity)
     }
 
-    /// Puts a waiting block right under a ceiling. It must be live in all columns that hold together
-    /// with its own, so that the ceiling over them sinks to `offset`, the bottom of the block.
-    pub fn hang(&mut self, block: u32, offset: u64) -> Result<(), Overfull> {
-        self.take(block, offset);
-        self.settle(offset)
+    /// Puts waiting blocks one under the other, the first right under the ceiling at `capacity`. They must be live in
+    /// all columns that hold together with their own, so that the ceiling over those sinks; to where, is returned.
+    pub fn hang(&mut self, blocks: &[u32], capacity: u64) -> Result<u64, Overfull> {
+        let mut ceiling = capacity;
+        for &block in blocks {
+            ceiling -= self.problem.blocks[block as usize].size;
+            self.take(block, ceiling);
+        }
+        // Columns are looked at once for all of them: a step of a transformer hangs hundreds.
+        self.settle(ceiling).map(|()| ceiling)
     }
 
     /// Gives up the space below `height` in one column.

@@ -11,7 +11,7 @@
 //!      0   1       2         a = [0, 1), b = [0, 2), c = [1, 3), d = [2, 3)
 //! ```
 
-use super::problem::{Problem, Solution};
+use super::problem::{Buffer, Problem, Solution};
 
 /// A buffer that takes room, in columns and units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,16 @@ impl Compressed {
             last_was_start = starts;
         }
         Self { blocks, buffers, loads, alignment: problem.alignment, len: problem.buffers.len() }
+    }
+
+    /// The problem of some of the blocks alone; its `buffers` are indices of blocks here.
+    pub fn part(&self, blocks: &[u32]) -> Self {
+        let buffer = |&i: &u32| {
+            let block = self.blocks[i as usize];
+            Buffer::new(block.lower.into(), block.upper.into(), block.size)
+        };
+        let part = Self::new(&Problem { buffers: blocks.iter().map(buffer).collect(), alignment: 1 });
+        Self { buffers: blocks.iter().map(|&i| i as usize).collect(), ..part }
     }
 
     /// The largest load of a column: no packing is lower.

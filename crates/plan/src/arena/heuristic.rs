@@ -1,6 +1,6 @@
 //! Fast packing: a fixed list of cheap attempts, then repairs of the best ones. Stops at the first
-//! packing that reaches the lower bound. For proofs of optimality, or the last per mille, see
-//! `solver.rs`.
+//! packing that is low enough. `pack.rs` begins with it and searches where it is not enough; `solver.rs`
+//! begins with it and proves.
 //!
 //! ```text
 //!   1. orders.rs + place.rs   lay blocks in a given order, each into the lowest gap (or the tightest)
@@ -19,13 +19,14 @@
 use super::compress::Compressed;
 use super::orders::Order;
 use super::place::{Fit, Placer};
-use super::problem::{Problem, Solution};
 use super::skyline::{Prefer, Skyline};
 
 /// Blocks that are looked at for each block of the problem before the best packing so far is taken.
 const WORK_PER_BLOCK: u64 = 14_000;
 /// The work for problems so small that the above would end before the repairs begin.
 const MIN_WORK: u64 = 1_000_000;
+/// The same for `attempts` and `repairs`: a few milliseconds.
+const CHEAP_WORK: u64 = 2_000_000;
 /// Orders that the repairs start from, best first.
 const REPAIRED_ORDERS: usize = 3;
 
@@ -55,46 +56,37 @@ const ATTEMPTS: [Attempt; 15] = [
     Attempt::InOrder(Order::Width, Fit::Best),
 ];
 
-/// A packing of `problem`, near its lower bound where it is a training step. Deterministic.
-///
-/// Panics where the problem has no `total_bytes`, or an alignment of 0.
-pub fn pack(problem: &Problem) -> Solution {
-    let compressed = Compressed::new(problem);
-    let offsets = pack_blocks(&compressed);
-    compressed.solution(&offsets)
+/// One offset for every block, in units: the best that is found with much patience.
+pub(super) fn pack_blocks(problem: &Compressed) -> Vec<u64> {
+    let work = (problem.blocks.len() as u64 * WORK_PER_BLOCK).max(MIN_WORK);
+    let mut packer = Packer::new(problem, problem.bound(), work);
+    let orders = packer.attempt();
+    packer.repair_best(orders);
+    packer.best
 }
 
-/// One offset for every block, in units.
-pub(super) fn pack_blocks(problem: &Compressed) -> Vec<u64> {
-    let mut packer = Packer::new(problem);
-    let mut orders = Vec::new();
-    for attempt in ATTEMPTS {
-        if packer.done() {
-            break;
-        }
-        match attempt {
-            Attempt::Valleys(prefer) => packer.valleys(prefer),
-            Attempt::InOrder(order, fit) => {
-                let order = order.sorted(problem);
-                let peak = packer.in_order(&order, fit);
-                orders.push((peak, order));
-            }
-        }
-    }
-    orders.sort_by_key(|(peak, _)| *peak);
-    orders.truncate(REPAIRED_ORDERS);
-    let work_left = packer.budget.saturating_sub(packer.work());
-    for (index, (_, order)) in orders.into_iter().enumerate() {
-        let share = work_left * (index as u64 + 1) / REPAIRED_ORDERS as u64;
-        packer.repair(order, packer.budget - work_left + share);
-    }
+/// One offset for every block, in units: the first cheap attempt that is no higher than `enough`, or the best of all.
+pub(super) fn attempts(problem: &Compressed, enough: u64) -> Vec<u64> {
+    let mut packer = Packer::new(problem, enough, CHEAP_WORK);
+    packer.attempt();
     packer.best
+}
+
+/// Replaces `best` by a packing that repairs bring down to `enough`, or by a lower one, if there is one.
+pub(super) fn repairs(problem: &Compressed, enough: u64, best: &mut Vec<u64>) {
+    let mut packer = Packer::new(problem, enough, CHEAP_WORK);
+    let orders = packer.attempt();
+    packer.repair_best(orders);
+    if packer.best_peak < problem.peak(best) {
+        *best = packer.best;
+    }
 }
 
 /// The best packing so far, and what it takes to try another.
 struct Packer<'a> {
     problem: &'a Compressed,
-    bound: u64,
+    /// No lower peak is looked for.
+    enough: u64,
     budget: u64,
     placer: Placer,
     skyline: Skyline,
@@ -106,12 +98,12 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(problem: &'a Compressed) -> Self {
+    fn new(problem: &'a Compressed, enough: u64, budget: u64) -> Self {
         let n = problem.blocks.len();
         Self {
             problem,
-            bound: problem.bound(),
-            budget: (n as u64 * WORK_PER_BLOCK).max(MIN_WORK),
+            enough,
+            budget,
             placer: Placer::default(),
             skyline: Skyline::default(),
             offsets: vec![0; n],
@@ -125,7 +117,26 @@ impl<'a> Packer<'a> {
     }
 
     fn done(&self) -> bool {
-        self.best_peak <= self.bound || self.work() >= self.budget
+        self.best_peak <= self.enough || self.work() >= self.budget
+    }
+
+    /// Makes attempts until it is done; returns the orders among them with their peaks.
+    fn attempt(&mut self) -> Vec<(u64, Vec<u32>)> {
+        let mut orders = Vec::new();
+        for attempt in ATTEMPTS {
+            if self.done() {
+                break;
+            }
+            match attempt {
+                Attempt::Valleys(prefer) => self.valleys(prefer),
+                Attempt::InOrder(order, fit) => {
+                    let order = order.sorted(self.problem);
+                    let peak = self.in_order(&order, fit);
+                    orders.push((peak, order));
+                }
+            }
+        }
+        orders
     }
 
     fn in_order(&mut self, order: &[u32], fit: Fit) -> u64 {
@@ -146,6 +157,17 @@ impl<'a> Packer<'a> {
         }
     }
 
+    /// Shares the work that is left among the orders with the lowest peaks.
+    fn repair_best(&mut self, mut orders: Vec<(u64, Vec<u32>)>) {
+        orders.sort_by_key(|(peak, _)| *peak);
+        orders.truncate(REPAIRED_ORDERS);
+        let work_left = self.budget.saturating_sub(self.work());
+        for (index, (_, order)) in orders.into_iter().enumerate() {
+            let share = work_left * (index as u64 + 1) / REPAIRED_ORDERS as u64;
+            self.repair(order, self.budget - work_left + share);
+        }
+    }
+
     /// Lays again and again in an order whose trouble-makers move to the front each time, until `work`
     /// is reached or the order no longer changes.
     fn repair(&mut self, mut order: Vec<u32>, work: u64) {
@@ -153,7 +175,7 @@ impl<'a> Packer<'a> {
             self.in_order(&order, Fit::Lowest);
             let sticks_out = |i: u32| {
                 let i = i as usize;
-                self.offsets[i] + self.problem.blocks[i].size > self.bound
+                self.offsets[i] + self.problem.blocks[i].size > self.enough
             };
             let (mut next, rest): (Vec<u32>, Vec<u32>) = order.iter().copied().partition(|&i| sticks_out(i));
             next.extend(rest);

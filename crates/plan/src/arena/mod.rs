@@ -2,7 +2,7 @@
 //! two overlap in both time and space, and the peak is small.
 //!
 //! ```text
-//!                                 +-> heuristic.rs --+       milliseconds, nearly always enough
+//!                                 +-> pack.rs -------+       milliseconds, nearly always enough
 //!   Problem --> compress.rs ------+                  +--> Solution --> validate.rs
 //!   (problem.rs)                  +-> solver.rs -----+       proves what it says, given the time
 //!       |
@@ -22,6 +22,8 @@ mod csv_error;
 mod heuristic;
 mod nogoods;
 mod orders;
+mod pack;
+mod peel;
 mod place;
 mod problem;
 mod search;
@@ -35,7 +37,7 @@ mod validate;
 pub use bound::{LowerBound, lower_bound};
 pub use csv::{CsvProblem, MAX_TOTAL_BYTES, read_csv, write_csv};
 pub use csv_error::{CsvError, Place};
-pub use heuristic::pack;
+pub use pack::pack;
 pub use problem::{Buffer, Lifespan, Problem, Solution};
 pub use solver::{Outcome, Status, solve};
 pub use validate::{Placed, Violation, validate};

@@ -33,6 +33,12 @@ struct Laid {
     upper: u32,
 }
 
+impl Laid {
+    fn new(block: &Block, offset: u64) -> Self {
+        Self { offset, top: offset + block.size, lower: block.lower, upper: block.upper }
+    }
+}
+
 /// Lays all blocks in an order. Kept between orders to spare the allocation.
 #[derive(Default)]
 pub(super) struct Placer {
@@ -46,6 +52,17 @@ impl Placer {
     /// Fills `offsets` (one for each block) in the given order; returns the peak.
     pub fn place(&mut self, blocks: &[Block], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
         self.laid.clear();
+        self.add(blocks, order, fit, offsets)
+    }
+
+    /// Takes blocks as lying already, at these offsets, and nothing else.
+    pub fn start(&mut self, blocks: &[Block], lying: impl Iterator<Item = (usize, u64)>) {
+        self.laid = lying.map(|(index, offset)| Laid::new(&blocks[index], offset)).collect();
+        self.laid.sort_by_key(|laid| laid.offset);
+    }
+
+    /// Lays more blocks, as `place` does.
+    pub fn add(&mut self, blocks: &[Block], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
         let mut peak = 0;
         for &index in order {
             let block = blocks[index as usize];
@@ -53,11 +70,10 @@ impl Placer {
                 Fit::Lowest => self.lowest(&block),
                 Fit::Best => self.best(&block),
             };
-            let top = offset + block.size;
             let at = self.laid.partition_point(|laid| laid.offset < offset);
-            self.laid.insert(at, Laid { offset, top, lower: block.lower, upper: block.upper });
+            self.laid.insert(at, Laid::new(&block, offset));
             offsets[index as usize] = offset;
-            peak = peak.max(top);
+            peak = peak.max(offset + block.size);
         }
         peak
     }

@@ -13,7 +13,7 @@
 //!   0 +----+-----++------+---> time
 //! ```
 //!
-//! Next: `bound.rs` (how low the peak can be at best), `heuristic.rs` and `solver.rs` (who choose the
+//! Next: `bound.rs` (how low the peak can be at best), `pack.rs` and `solver.rs` (who choose the
 //! offsets), `validate.rs` (who checks them).
 
 use serde::{Deserialize, Serialize};

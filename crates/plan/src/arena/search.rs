@@ -96,7 +96,7 @@ pub(super) struct Search<'a> {
 }
 
 /// Steps between two questions whether to stop.
-const STEPS_BETWEEN_POLLS: u64 = 128;
+pub(super) const STEPS_BETWEEN_POLLS: u64 = 128;
 
 impl<'a> Search<'a> {
     pub fn new(packing: Columns<'a>) -> Self {
@@ -158,19 +158,16 @@ impl<'a> Search<'a> {
 
     /// Hangs what spans the part, and decides where to begin with the rest.
     fn open(&mut self, part: Part, strategy: &Strategy) -> Opened {
-        let Part { columns, mut capacity } = part;
+        let Part { columns, capacity } = part;
         let blocks = &self.packing.problem.blocks;
         let spans = |&i: &u32| (blocks[i as usize].lower, blocks[i as usize].upper) == (columns.start, columns.end);
         let spanning: Vec<u32> = self.packing.waiting_in(columns.start as usize).filter(spans).collect();
-        for &block in &spanning {
-            capacity -= blocks[block as usize].size;
-            if self.packing.hang(block, capacity).is_err() {
+        if !spanning.is_empty() {
+            let Ok(ceiling) = self.packing.hang(&spanning, capacity) else {
                 self.fails += 1;
                 return Opened::Failed;
-            }
-        }
-        if !spanning.is_empty() {
-            self.split(columns, capacity);
+            };
+            self.split(columns, ceiling);
             return Opened::Closed;
         }
 

@@ -145,7 +145,7 @@ impl<'a> Known<'a> {
 }
 
 /// The packing with every block let down onto those below it, the lowest block first.
-fn pushed_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
+pub(super) fn pushed_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..offsets.len()).collect();
     order.sort_by_key(|&i| offsets[i]);
     let mut floors = vec![0; problem.loads.len()];
@@ -160,7 +160,7 @@ fn pushed_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
 }
 
 /// The sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..., from `index` 1.
-fn luby(index: u64) -> u64 {
+pub(super) fn luby(index: u64) -> u64 {
     let power = (index + 1).next_power_of_two();
     if power == index + 1 { power / 2 } else { luby(index + 1 - power / 2) }
 }

@@ -9,7 +9,7 @@ use crate::arena::{Buffer, Problem, lower_bound, pack, validate};
 fn random_problems_are_packed_validly() {
     for seed in 0..400 {
         let problem = random_problem(seed, 40);
-        let solution = pack(&problem);
+        let solution = pack(&problem, 0, 0);
         validate(&problem, &solution, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert!(solution.peak >= lower_bound(&problem).bytes, "seed {seed}");
     }
@@ -20,7 +20,7 @@ fn tiny_problems_are_packed_almost_always_optimally() {
     let mut worse = Vec::new();
     for seed in 0..500 {
         let problem = random_problem(seed, 7);
-        let (peak, least) = (pack(&problem).peak, least_peak(&problem));
+        let (peak, least) = (pack(&problem, 0, 0).peak, least_peak(&problem));
         assert!(peak >= least, "seed {seed}: {peak} is under the optimum {least}");
         if peak > least {
             worse.push(seed);
@@ -35,7 +35,7 @@ fn training_steps_are_packed_within_two_per_mille() {
     for buffers in [60, 200, 600, 1_500] {
         for seed in 0..60 {
             let problem = training_step(seed, buffers);
-            let solution = pack(&problem);
+            let solution = pack(&problem, 0, 0);
             validate(&problem, &solution, None).unwrap_or_else(|e| panic!("seed {seed}, {buffers} buffers: {e}"));
             let ratio = solution.peak as f64 / lower_bound(&problem).bytes as f64;
             steps += 1;
@@ -51,7 +51,7 @@ fn training_steps_are_packed_within_two_per_mille() {
 fn the_same_problem_gives_the_same_bytes() {
     for seed in 0..10 {
         let problem = training_step(seed, 300);
-        assert_eq!(pack(&problem), pack(&problem.clone()), "seed {seed}");
+        assert_eq!(pack(&problem, 0, 0), pack(&problem.clone(), 0, 0), "seed {seed}");
     }
 }
 
@@ -59,9 +59,9 @@ fn the_same_problem_gives_the_same_bytes() {
 fn what_takes_no_room_lies_at_zero() {
     let buffers = vec![Buffer::new(0, 9, 5), Buffer::new(4, 4, 7), Buffer::new(9, 2, 7), Buffer::new(0, 9, 0)];
     let problem = Problem { buffers, alignment: 4 };
-    let solution = pack(&problem);
+    let solution = pack(&problem, 0, 0);
     assert_eq!((solution.offsets.as_slice(), solution.peak), ([0, 0, 0, 0].as_slice(), 8));
-    assert_eq!(pack(&Problem { buffers: Vec::new(), alignment: 1 }).peak, 0);
+    assert_eq!(pack(&Problem { buffers: Vec::new(), alignment: 1 }, 0, 0).peak, 0);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn sizes_near_the_end_of_64_bits_do_not_overflow() {
     let quarter = u64::MAX / 4;
     let buffers = vec![Buffer::new(0, 3, quarter), Buffer::new(1, 4, quarter), Buffer::new(2, 5, quarter)];
     let problem = Problem { buffers, alignment: 1 };
-    let solution = pack(&problem);
+    let solution = pack(&problem, 0, 0);
     assert_eq!(validate(&problem, &solution, None), Ok(()));
     assert_eq!(solution.peak, 3 * quarter);
 }

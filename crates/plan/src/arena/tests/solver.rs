@@ -74,7 +74,7 @@ fn random_problems_are_never_worse_than_packed() {
         let problem = random_problem(seed, 40);
         let outcome = solve_for(&problem, None, 20);
         validate(&problem, &outcome.solution, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(outcome.solution.peak <= pack(&problem).peak, "seed {seed}");
+        assert!(outcome.solution.peak <= pack(&problem, 0, 0).peak, "seed {seed}");
         assert!(outcome.solution.peak >= outcome.lower_bound, "seed {seed}");
         assert!(outcome.lower_bound >= lower_bound(&problem).bytes, "seed {seed}");
     }

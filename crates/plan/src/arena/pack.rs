@@ -1,0 +1,177 @@
+//! Packing within milliseconds, for the planner: cheap attempts, and where they are not enough, the exact search on the
+//! few blocks that make the problem hard. For proofs of optimality see `solver.rs`.
+//!
+//! ```text
+//!   load ^        ____                hot     blocks that are live where the load is highest: searched, one upon the
+//!        |     __/####\__                     other without a gap
+//!        |  __/   ####   \__          rest    laid around those, wherever they fit
+//!        |_/______####______\_        peeled  left out from the start: they fit however the others lie (`peel.rs`)
+//! ```
+//!
+//! A training step needs every byte in a short time around its peak; far from there nearly any packing will do. So
+//! what is hot is searched alone; if the rest then does not fit, more is taken to be hot. Work is counted in steps of
+//! the search and not in time, so that the same problem always gives the same packing.
+
+use super::columns::Columns;
+use super::compress::{Block, Compressed};
+use super::heuristic::{attempts, repairs};
+use super::orders::Order;
+use super::peel::Peeled;
+use super::place::{Fit, Placer};
+use super::problem::{Problem, Solution};
+use super::search::{End, STEPS_BETWEEN_POLLS, Search};
+use super::solver::{luby, pushed_down};
+use super::strategy::Strategy;
+use std::collections::BTreeMap;
+
+/// How far below the capacity a load is still hot, in percent of the capacity, one try after the other.
+const HOT_PERCENTS: [u64; 5] = [1, 3, 10, 30, 100];
+/// Strategies of the search, each of which is tried on everything that is hot.
+const STRATEGIES: u64 = 12;
+/// Failures allowed to a strategy.
+const FAILS: u64 = 20;
+/// What all tries may cost together: steps times the sum of the blocks' widths, which a step may have to look at.
+const SEARCH_WORK: u64 = 8_000_000;
+/// Orders in which the rest is laid around what is hot.
+const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
+
+/// A packing of `problem`, near its lower bound where it is a training step. Deterministic.
+///
+/// No peak below `least` bytes is looked for, and one of at most `enough` bytes is not worth a search.
+/// Panics where the problem has no `total_bytes`, or an alignment of 0.
+pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
+    let whole = Compressed::new(problem);
+    let least = whole.bound().max(least / problem.alignment);
+    let enough = least.max(enough / problem.alignment);
+    let peeled = Peeled::new(&whole, least);
+    let mut core = attempts(&peeled.core, least);
+    for improve in [search_hot_first, repairs] {
+        if peeled.core.peak(&core) > enough {
+            improve(&peeled.core, enough, &mut core);
+        }
+    }
+    whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
+}
+
+/// Replaces `best` by a packing under the capacity, or by a lower one, if one is found.
+fn search_hot_first(problem: &Compressed, capacity: u64, best: &mut Vec<u64>) {
+    let parts: Vec<Part> = HOT_PERCENTS.iter().map(|&percent| Part::hot(problem, capacity, percent)).collect();
+    let mut parts: Vec<Part> = parts.iter().map(Part::merged).chain(parts.iter().cloned()).collect();
+    parts.dedup_by_key(|part| part.problem.blocks.len());
+    parts.retain(|part| !part.problem.blocks.is_empty());
+    let mut searches: Vec<HotSearch> = parts.iter().map(HotSearch::new).collect();
+    let mut work_left = SEARCH_WORK;
+    for seed in 0..STRATEGIES {
+        for search in &mut searches {
+            if !search.run(capacity, seed, &mut work_left) {
+                continue;
+            }
+            let lying = search.lying();
+            for order in ORDERS {
+                let offsets = around(problem, &lying, order);
+                if problem.peak(&offsets) < problem.peak(best) {
+                    *best = offsets;
+                }
+                if problem.peak(best) <= capacity {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Some of a problem's blocks.
+#[derive(Clone)]
+struct Part {
+    /// They alone, but those that belong together as one.
+    problem: Compressed,
+    /// What each of its blocks is made of, one upon the other: indices in the whole problem, and sizes.
+    members: Vec<Vec<(usize, u64)>>,
+}
+
+impl Part {
+    /// The blocks that are live where the load is at most so far below the capacity.
+    fn hot(problem: &Compressed, capacity: u64, percent: u64) -> Self {
+        let lowest = capacity - capacity / 100 * percent;
+        let is_hot = |block: &Block| problem.loads[block.columns()].iter().any(|&load| load >= lowest);
+        let blocks = problem.blocks.iter().zip(0u32..);
+        let hot: Vec<u32> = blocks.filter(|(block, _)| percent == 100 || is_hot(block)).map(|(_, i)| i).collect();
+        let part = problem.part(&hot);
+        let members = part.buffers.iter().zip(&part.blocks).map(|(&i, block)| vec![(i, block.size)]).collect();
+        Self { problem: part, members }
+    }
+
+    /// The same with blocks of one lifespan stuck together. Nothing is lost by that, as a rule: they come and go
+    /// together. The search is faster by far.
+    fn merged(&self) -> Self {
+        let mut together = BTreeMap::<(u32, u32), Vec<(usize, u64)>>::new();
+        for (block, members) in self.problem.blocks.iter().zip(&self.members) {
+            together.entry((block.lower, block.upper)).or_default().extend(members);
+        }
+        let size = |members: &Vec<(usize, u64)>| members.iter().map(|(_, size)| size).sum();
+        let block = |(&(lower, upper), members)| Block { lower, upper, size: size(members) };
+        let blocks = together.iter().map(block).collect();
+        Self { problem: Compressed { blocks, ..self.problem.clone() }, members: together.into_values().collect() }
+    }
+}
+
+/// A packing of all blocks, around those that lie already.
+fn around(problem: &Compressed, lying: &[(usize, u64)], order: Order) -> Vec<u64> {
+    let mut offsets = vec![0; problem.blocks.len()];
+    let mut lies = vec![false; problem.blocks.len()];
+    for &(block, offset) in lying {
+        (offsets[block], lies[block]) = (offset, true);
+    }
+    let mut rest = order.sorted(problem);
+    rest.retain(|&block| !lies[block as usize]);
+    let mut placer = Placer::default();
+    placer.start(&problem.blocks, lying.iter().copied());
+    placer.add(&problem.blocks, &rest, Fit::Lowest, &mut offsets);
+    offsets
+}
+
+/// The search of a part of a problem, begun only where there is enough work left for it to end.
+struct HotSearch<'a> {
+    part: &'a Part,
+    search: Option<Search<'a>>,
+    cost_of_step: u64,
+}
+
+impl<'a> HotSearch<'a> {
+    fn new(part: &'a Part) -> Self {
+        Self { part, search: None, cost_of_step: part.problem.blocks.iter().map(Block::width).sum() }
+    }
+
+    /// Whether all blocks of the part lie under the capacity now.
+    fn run(&mut self, capacity: u64, seed: u64, work_left: &mut u64) -> bool {
+        // A run that takes no wrong turn takes a step for each block.
+        let steps_left = *work_left / self.cost_of_step;
+        if steps_left < self.part.problem.blocks.len() as u64 {
+            return false;
+        }
+        let mut polls_left = steps_left / STEPS_BETWEEN_POLLS;
+        let mut stop = || {
+            polls_left = polls_left.saturating_sub(1);
+            polls_left == 0
+        };
+        let search = self.search.get_or_insert_with(|| Search::new(Columns::new(&self.part.problem)));
+        let before = search.steps;
+        let end = search.run(capacity, &Strategy::new(&self.part.problem, seed), FAILS * luby(seed + 1), &mut stop);
+        *work_left = work_left.saturating_sub((search.steps - before) * self.cost_of_step);
+        end == End::Found
+    }
+
+    /// Where the blocks lie.
+    fn lying(&self) -> Vec<(usize, u64)> {
+        let offsets = self.search.iter().flat_map(|search| &search.packing.offsets);
+        let mut lying = Vec::new();
+        for (members, &bottom) in self.part.members.iter().zip(offsets) {
+            let mut offset = bottom;
+            for &(block, size) in members {
+                lying.push((block, offset));
+                offset += size;
+            }
+        }
+        lying
+    }
+}
