@@ -30,10 +30,15 @@ const HOT_PERCENTS: [u64; 5] = [1, 3, 10, 30, 100];
 const STRATEGIES: u64 = 12;
 /// Failures allowed to a strategy.
 const FAILS: u64 = 20;
-/// What all tries may cost together: steps times the sum of the blocks' widths, which a step may have to look at.
-const SEARCH_WORK: u64 = 8_000_000;
+/// What all tries may cost together: steps times the sum of the blocks' widths, which a step may have to look at, and
+/// what is looked at to lay the rest. Some ten milliseconds each.
+const WORK: Work = Work { search: 8_000_000, lay: 12_000_000 };
+/// Work is multiplied by this for the very few problems that are packed badly without.
+const PATIENCE: u64 = 12;
 /// Orders in which the rest is laid around what is hot.
 const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
+/// How often each of them is repaired.
+const REPAIRS: usize = 6;
 
 /// A packing of `problem`, near its lower bound where it is a training step. Deterministic.
 ///
@@ -45,39 +50,46 @@ pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
     let enough = least.max(enough / problem.alignment);
     let peeled = Peeled::new(&whole, least);
     let mut core = attempts(&peeled.core, least);
-    for improve in [search_hot_first, repairs] {
-        if peeled.core.peak(&core) > enough {
-            improve(&peeled.core, enough, &mut core);
+    let far = enough + 2 * (enough - least);
+    for (tolerated, patience) in [(enough, 1), (far, PATIENCE)] {
+        if peeled.core.peak(&core) > tolerated {
+            search_hot_first(&peeled.core, enough, patience, &mut core);
+        }
+        if peeled.core.peak(&core) > tolerated {
+            repairs(&peeled.core, enough, &mut core);
         }
     }
     whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
 }
 
 /// Replaces `best` by a packing under the capacity, or by a lower one, if one is found.
-fn search_hot_first(problem: &Compressed, capacity: u64, best: &mut Vec<u64>) {
+fn search_hot_first(problem: &Compressed, capacity: u64, patience: u64, best: &mut Vec<u64>) {
     let parts: Vec<Part> = HOT_PERCENTS.iter().map(|&percent| Part::hot(problem, capacity, percent)).collect();
     let mut parts: Vec<Part> = parts.iter().map(Part::merged).chain(parts.iter().cloned()).collect();
     parts.dedup_by_key(|part| part.problem.blocks.len());
     parts.retain(|part| !part.problem.blocks.is_empty());
     let mut searches: Vec<HotSearch> = parts.iter().map(HotSearch::new).collect();
-    let mut work_left = SEARCH_WORK;
+    let mut work_left = Work { search: WORK.search * patience, lay: WORK.lay * patience };
     for seed in 0..STRATEGIES {
         for search in &mut searches {
-            if !search.run(capacity, seed, &mut work_left) {
+            if !search.run(capacity, seed, &mut work_left.search) {
                 continue;
             }
-            let lying = search.lying();
-            for order in ORDERS {
-                let offsets = around(problem, &lying, order);
-                if problem.peak(&offsets) < problem.peak(best) {
-                    *best = offsets;
-                }
-                if problem.peak(best) <= capacity {
-                    return;
-                }
+            let offsets = around(problem, &search.lying(), capacity, &mut work_left.lay);
+            if problem.peak(&offsets) < problem.peak(best) {
+                *best = offsets;
+            }
+            if problem.peak(best) <= capacity {
+                return;
             }
         }
     }
+}
+
+/// What may still be spent.
+struct Work {
+    search: u64,
+    lay: u64,
 }
 
 /// Some of a problem's blocks.
@@ -115,19 +127,39 @@ impl Part {
     }
 }
 
-/// A packing of all blocks, around those that lie already.
-fn around(problem: &Compressed, lying: &[(usize, u64)], order: Order) -> Vec<u64> {
-    let mut offsets = vec![0; problem.blocks.len()];
-    let mut lies = vec![false; problem.blocks.len()];
+/// The lowest packing of all blocks that is found around those that lie already, or the first under the capacity. What
+/// sticks out of the capacity goes to the front of the order, as in `heuristic.rs`.
+fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work_left: &mut u64) -> Vec<u64> {
+    let blocks = &problem.blocks;
+    let mut offsets = vec![0; blocks.len()];
+    let mut lies = vec![false; blocks.len()];
     for &(block, offset) in lying {
         (offsets[block], lies[block]) = (offset, true);
     }
-    let mut rest = order.sorted(problem);
-    rest.retain(|&block| !lies[block as usize]);
     let mut placer = Placer::default();
-    placer.start(&problem.blocks, lying.iter().copied());
-    placer.add(&problem.blocks, &rest, Fit::Lowest, &mut offsets);
-    offsets
+    let mut best = None;
+    for order in ORDERS {
+        let mut rest = order.sorted(problem);
+        rest.retain(|&block| !lies[block as usize]);
+        for _ in 0..REPAIRS {
+            if best.is_some() && *work_left == 0 {
+                break;
+            }
+            let before = placer.work;
+            placer.start(blocks, lying.iter().copied());
+            let peak = placer.add(blocks, &rest, Fit::Lowest, &mut offsets);
+            *work_left = work_left.saturating_sub(placer.work - before);
+            if best.as_ref().is_none_or(|(least, _)| peak < *least) {
+                best = Some((peak, offsets.clone()));
+            }
+            if peak <= capacity {
+                return offsets;
+            }
+            let sticks_out = |i: &u32| offsets[*i as usize] + blocks[*i as usize].size > capacity;
+            rest.sort_by_key(|block| !sticks_out(block));
+        }
+    }
+    best.expect("there are orders").1
 }
 
 /// The search of a part of a problem, begun only where there is enough work left for it to end.

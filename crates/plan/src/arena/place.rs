@@ -14,6 +14,7 @@
 //! ```
 
 use super::compress::Block;
+use std::ops::RangeInclusive;
 
 /// Which of the gaps that are high enough takes a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +40,18 @@ impl Laid {
     }
 }
 
+/// Time is cut into so many stretches, each of which knows what lies in it: most blocks live in a single one, and then
+/// need not walk past all others.
+const STRETCHES: u32 = 16;
+
 /// Lays all blocks in an order. Kept between orders to spare the allocation.
 #[derive(Default)]
 pub(super) struct Placer {
     /// Sorted by offset.
     laid: Vec<Laid>,
+    /// Those of them that are live in each stretch, sorted as well.
+    stretches: Vec<Vec<Laid>>,
+    columns_per_stretch: u32,
     /// Blocks that were looked at so far.
     pub work: u64,
 }
@@ -51,14 +59,20 @@ pub(super) struct Placer {
 impl Placer {
     /// Fills `offsets` (one for each block) in the given order; returns the peak.
     pub fn place(&mut self, blocks: &[Block], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
-        self.laid.clear();
+        self.start(blocks, std::iter::empty());
         self.add(blocks, order, fit, offsets)
     }
 
     /// Takes blocks as lying already, at these offsets, and nothing else.
     pub fn start(&mut self, blocks: &[Block], lying: impl Iterator<Item = (usize, u64)>) {
-        self.laid = lying.map(|(index, offset)| Laid::new(&blocks[index], offset)).collect();
-        self.laid.sort_by_key(|laid| laid.offset);
+        let columns = blocks.iter().map(|block| block.upper).max().unwrap_or(0);
+        self.columns_per_stretch = columns.div_ceil(STRETCHES).max(1);
+        self.laid.clear();
+        self.stretches.resize_with(STRETCHES as usize, Vec::new);
+        self.stretches.iter_mut().for_each(Vec::clear);
+        for (index, offset) in lying {
+            self.lay(Laid::new(&blocks[index], offset));
+        }
     }
 
     /// Lays more blocks, as `place` does.
@@ -70,27 +84,45 @@ impl Placer {
                 Fit::Lowest => self.lowest(&block),
                 Fit::Best => self.best(&block),
             };
-            let at = self.laid.partition_point(|laid| laid.offset < offset);
-            self.laid.insert(at, Laid::new(&block, offset));
+            self.lay(Laid::new(&block, offset));
             offsets[index as usize] = offset;
             peak = peak.max(offset + block.size);
         }
         peak
     }
 
+    fn lay(&mut self, new: Laid) {
+        let stretches = self.stretches_of(new.lower, new.upper);
+        for laid in self.stretches[stretches].iter_mut().chain([&mut self.laid]) {
+            let at = laid.partition_point(|laid| laid.offset < new.offset);
+            laid.insert(at, new);
+        }
+    }
+
+    fn stretches_of(&self, lower: u32, upper: u32) -> RangeInclusive<usize> {
+        (lower / self.columns_per_stretch) as usize..=((upper - 1) / self.columns_per_stretch) as usize
+    }
+
+    /// Everything that a block may meet, and more.
+    fn near(&self, block: &Block) -> &[Laid] {
+        let stretches = self.stretches_of(block.lower, block.upper);
+        if stretches.start() == stretches.end() { &self.stretches[*stretches.start()] } else { &self.laid }
+    }
+
     /// The bottom of the lowest gap.
     fn lowest(&mut self, block: &Block) -> u64 {
         let mut floor = 0;
-        for (seen, laid) in self.laid.iter().enumerate() {
+        let mut seen = 0;
+        for laid in self.near(block) {
             if laid.lower < block.upper && block.lower < laid.upper {
                 if laid.offset >= floor + block.size {
-                    self.work += seen as u64;
-                    return floor;
+                    break;
                 }
                 floor = floor.max(laid.top);
             }
+            seen += 1;
         }
-        self.work += self.laid.len() as u64;
+        self.work += seen;
         floor
     }
 
@@ -99,7 +131,8 @@ impl Placer {
         let mut floor = 0;
         let mut best = None;
         let mut best_gap = u64::MAX;
-        for laid in &self.laid {
+        let near = self.near(block);
+        for laid in near {
             if laid.lower < block.upper && block.lower < laid.upper {
                 if laid.offset > floor {
                     let gap = laid.offset - floor;
@@ -110,7 +143,7 @@ impl Placer {
                 floor = floor.max(laid.top);
             }
         }
-        self.work += self.laid.len() as u64;
+        self.work += near.len() as u64;
         best.unwrap_or(floor)
     }
 }
