@@ -132,6 +132,7 @@ fn invariant_3_exact_bench_as_json() {
             measured.host_bytes: count
             measured.peak_bytes: count
             measured.peak_rss_bytes: count
+            measured.planned_bytes_of_what_ran: count
             measured.step_ms_min: number
             measured.step_ms_p50: number
             measured.tokens_per_s: number
@@ -187,6 +188,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             measured.host_bytes: count
             measured.peak_bytes: count
             measured.peak_rss_bytes: count
+            measured.planned_bytes_of_what_ran: count
             measured.step_ms_min: number
             measured.step_ms_p50: number
             measured.tokens_per_s: number

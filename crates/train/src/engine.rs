@@ -31,6 +31,8 @@ pub struct Engine {
     plan: Plan,
     parameters: Vec<Parameter>,
     allocations_after_first_step: Option<u64>,
+    /// The highest of the peaks of the programs that ran.
+    planned_bytes_of_what_ran: u64,
     profile: Option<Profile>,
 }
 
@@ -44,6 +46,7 @@ impl Engine {
             plan,
             parameters: graph.parameters.clone(),
             allocations_after_first_step: None,
+            planned_bytes_of_what_ran: 0,
             profile: None,
         })
     }
@@ -161,6 +164,9 @@ impl Engine {
 
     /// Runs a program.
     pub fn run(&mut self, program: &str, scalars: &Scalars) -> Result<(), TrainError> {
+        if let Some(planned) = self.plan.program(program) {
+            self.planned_bytes_of_what_ran = self.planned_bytes_of_what_ran.max(planned.peak_bytes);
+        }
         let Some(profile) = &mut self.profile else {
             return Ok(run_program(self.device.as_mut(), &self.plan, program, scalars)?);
         };
@@ -195,6 +201,7 @@ impl Engine {
         EngineMemory {
             high_water_bytes: memory.high_water_bytes,
             host_high_water_bytes: memory.host_high_water_bytes,
+            planned_bytes_of_what_ran: self.planned_bytes_of_what_ran,
             allocations_after_first_step: memory.allocations
                 - self.allocations_after_first_step.unwrap_or(memory.allocations),
             peak_rss_bytes: peak_rss().map(|b| b.0),
@@ -220,6 +227,8 @@ pub struct EngineMemory {
     pub high_water_bytes: u64,
     /// End of the highest byte of the host's arena that was touched.
     pub host_high_water_bytes: u64,
+    /// What the plan says that the programs which ran take: less than its peak if none was as long as allowed.
+    pub planned_bytes_of_what_ran: u64,
     /// How often the device asked for memory after the first step.
     pub allocations_after_first_step: u64,
     /// The process's peak resident size.

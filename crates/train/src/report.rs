@@ -50,6 +50,8 @@ pub struct Measured {
     pub peak_bytes: u64,
     /// The high-water mark of the host's arena.
     pub host_bytes: u64,
+    /// What the plan says that the programs which ran take: the plan's peak, unless no sequence was as long as allowed.
+    pub planned_bytes_of_what_ran: u64,
     /// How often the device asked for memory after the first step.
     pub device_allocations_after_first_step: u64,
     /// Median duration of a step; `null` if none was made.
@@ -70,6 +72,7 @@ impl Measured {
         Self {
             peak_bytes: memory.high_water_bytes,
             host_bytes: memory.host_high_water_bytes,
+            planned_bytes_of_what_ran: memory.planned_bytes_of_what_ran,
             device_allocations_after_first_step: memory.allocations_after_first_step,
             step_ms_p50: percentile(step_ms, 0.5),
             step_ms_min: percentile(step_ms, 0.0),

@@ -171,7 +171,9 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
     let precisions = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure];
     let states = [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8];
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block];
-    for case in 0..36 {
+    let families = families();
+    for case in 0..72 {
+        let (family, setup) = &families[if case < 36 { 0 } else { case % families.len() }];
         let precision = precisions[case % 4];
         let micro_batch = [4, GLOBAL_BATCH][case / 4 % 2];
         let space = [Space::Device, Space::Host][case / 2 % 2];
@@ -190,15 +192,18 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
             optimizer: Optimizer { grad_clip, ..Optimizer::default() },
             loss_scale: precision.scales_gradients().then(LossScale::default),
             steps: 3,
-            ..run_of(shape_of(micro_batch))
+            ..with_micro_batch(setup, micro_batch)
         };
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (ending, report, _) = setup.run(&folder.path().join("run"), &Start::Fresh, |_: &_, _: &_| {});
         let (_, plan) = setup.plan();
-        assert_eq!(ending, Ending::Finished, "{levers:?}");
+        assert_eq!(ending, Ending::Finished, "{family}, {levers:?}");
         // The text that is written at the end of a run is not part of this one, so another program must be the peak.
         let measured = (report.measured.peak_bytes, report.measured.host_bytes);
-        assert_eq!(measured, (plan.peak_bytes, plan.host_bytes), "{levers:?}");
+        // Of pairs, the longest that is allowed need not have come in a few steps.
+        let of_what_ran = report.measured.planned_bytes_of_what_ran;
+        assert!(of_what_ran == plan.peak_bytes || setup.shape.target_len.is_some(), "{family}, {levers:?}");
+        assert_eq!(measured, (of_what_ran, plan.host_bytes), "{family}, {levers:?}");
         assert_eq!(report.measured.device_allocations_after_first_step, 0);
     }
 }

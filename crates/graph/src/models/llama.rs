@@ -267,14 +267,8 @@ impl LlamaConfig {
         self.num_key_value_heads * self.head_dim
     }
 
-    fn rotary(&self, mode: Mode) -> Rotary {
-        Rotary {
-            head_size: self.head_dim,
-            base: self.rope_theta,
-            scaling: self.scaling,
-            inverse: false,
-            offset: mode == Mode::Cached,
-        }
+    fn rotary(&self, offset: bool) -> Rotary {
+        Rotary { head_size: self.head_dim, base: self.rope_theta, scaling: self.scaling, inverse: false, offset }
     }
 
     /// Attention of a block. Returns what is added to the residual stream.
@@ -284,12 +278,12 @@ impl LlamaConfig {
         block: &Block,
         normed: TensorId,
         inputs: &Inputs,
-        mode: Mode,
         cache: Option<[TensorId; 2]>,
         dropouts: &mut Dropouts,
     ) -> Result<TensorId, GraphError> {
         let [q, k, v] = [&block.q, &block.k, &block.v].map(|p| p.apply(builder, normed));
-        let (q, k, v) = (builder.apply(self.rotary(mode), &[q?])?, builder.apply(self.rotary(mode), &[k?])?, v?);
+        let rotary = self.rotary(cache.is_some());
+        let (q, k, v) = (builder.apply(rotary, &[q?])?, builder.apply(rotary, &[k?])?, v?);
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
         let scale = 1.0 / (self.head_dim as f32).sqrt();
         let dropout = dropouts.key(self.attention_dropout);
@@ -517,7 +511,7 @@ impl Family for LlamaConfig {
             builder.scope(format!("h{layer}/attention"), number);
             let normed = self.norm(builder, x, block.norm1)?;
             let cache = caches.own.get(layer).copied();
-            let y = self.attend(builder, block, normed, inputs, mode, cache, &mut dropouts)?;
+            let y = self.attend(builder, block, normed, inputs, cache, &mut dropouts)?;
             x = builder.apply(Add, &[x, y])?;
             builder.scope(format!("h{layer}/mlp"), number);
             let normed = self.norm(builder, x, block.norm2)?;

@@ -15,8 +15,9 @@ pub const ATTENTION_ROWS: usize = 64;
 /// -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
 /// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t; a segmented one
 /// sees tokens of its own segment; a query that sees nothing gives zeros, with an lse of `EMPTY_LSE`.
-/// Probabilities are dropped out after the softmax, if at all: that of query i and key j is element i · `DROPOUT_TOKENS`
-/// + j at its head's site, whatever T and S are, so that padding does not change what is dropped. Saves its operands, y, lse: linear in T and S.
+/// Probabilities are dropped out after the softmax, if at all. That of query i and key j is element
+/// (`DROPOUT_TOKENS` · i + j) at its head's site, whatever T and S are, so that padding does not change what is dropped.
+/// Saves its operands, y, lse: linear in T and S.
 /// Scratch: `rows` × S scores a worker, and with a bias T + S of its values.
 /// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
@@ -165,7 +166,7 @@ impl Attention {
         }
         let width = inputs[0].shape[2] / if self.packed { 3 } else { 1 };
         let (heads, kv_heads) = (self.heads, self.kv_heads);
-        let divided = heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && width % heads == 0;
+        let divided = heads > 0 && kv_heads > 0 && heads.is_multiple_of(kv_heads) && width.is_multiple_of(heads);
         let whole = !self.packed || (kv_heads == heads && inputs[0].shape[2] == 3 * width);
         if !divided || !whole || self.rows == 0 {
             let shape = &inputs[0].shape;

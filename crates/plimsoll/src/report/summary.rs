@@ -42,7 +42,12 @@ pub fn summary(report: &Report, checkpoint: Option<&Path>, folder: &Path) -> Str
         None => "no checkpoint was saved".to_owned(),
     });
     lines.push(format!("report     {}", folder.join("report.json").display()));
-    lines.push(format!("planned {} bytes, measured {} bytes", report.plan.peak_bytes, report.measured.peak_bytes));
+    let (planned, measured) = (report.plan.peak_bytes, &report.measured);
+    let shorter = match measured.planned_bytes_of_what_ran {
+        all if all >= planned => String::new(),
+        part => format!(" for the longest and {part} for what came"),
+    };
+    lines.push(format!("planned {planned} bytes{shorter}, measured {} bytes", measured.peak_bytes));
     lines.join("\n")
 }
 

@@ -125,6 +125,7 @@ impl Session {
             talk(sample_text(&text));
             report.measured.peak_bytes = engine.memory().high_water_bytes;
             report.measured.host_bytes = engine.memory().host_high_water_bytes;
+            report.measured.planned_bytes_of_what_ran = engine.memory().planned_bytes_of_what_ran;
         }
         talk(summary(&report, newest.as_deref(), self.folder.path()));
         if self.args.json {
