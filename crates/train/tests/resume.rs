@@ -9,7 +9,7 @@ use plan::{Average, Level, Levers, Precision, Recompute};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Outcome, Setup, View, all_losses, bits, tiny_gpt2};
+use support::{Outcome, Setup, View, all_losses, bits, families, tiny_gpt2};
 use telemetry::{Event, read_journal};
 use train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
 use train::{Ending, LossScale, Start, TrainError};
@@ -64,6 +64,19 @@ fn invariant_7_a_resumed_run_is_the_run() {
         let what = format!("stopped after {stops:?}");
         let outcome = run_with_stops(&setup, &parent.path().join(&what), stops);
         assert_same_run(&what, &setup, &outcome, &whole);
+    }
+}
+
+#[test]
+fn invariant_7_a_resumed_run_of_any_family_is_the_run() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    for (family, setup) in families() {
+        let folder = |what: &str| parent.path().join(format!("{family}, {what}"));
+        let whole = run_with_stops(&setup, &folder("whole"), &[]);
+        let resumed = run_with_stops(&setup, &folder("resumed"), &[3, 7]);
+        assert_same_run(family, &setup, &resumed, &whole);
+        let padding = |outcome: &Outcome| (outcome.1.padding_tokens, outcome.1.truncated_samples);
+        assert_eq!(padding(&resumed), padding(&whole), "{family}");
     }
 }
 
