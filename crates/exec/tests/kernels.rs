@@ -413,3 +413,30 @@ fn a_pair_of_equal_draws_is_one_head() {
         }
     }
 }
+
+/// Values of `torch.nn.functional.cross_entropy` with `label_smoothing`, and of R-Drop written with its `kl_div`, of
+/// PyTorch 2.15.
+#[test]
+fn smoothed_and_paired_losses_are_pytorchs() {
+    let floats = |values: &[f64]| Value::Float(values.to_vec());
+    let identity = floats(&(0..16).map(|i| f64::from(u8::from(i % 5 == 0))).collect::<Vec<_>>());
+    let x = floats(&[0.5, -1.0, 2.0, 0.25, 1.5, 0.0, -0.5, 1.0]);
+    let other = floats(&[0.0, -1.0, 1.0, 0.5, 1.0, 0.5, -0.5, 1.5]);
+    let targets = Value::Int(vec![2, 1]);
+    let [states, weight, ids] = [&[1usize, 2, 4][..], &[4, 4], &[1, 2]].map(TensorType::f32);
+    let ids = ids.with_dtype(DType::I32);
+    let one = TensorType::f32(&[1]);
+    let loss = |op: Op, inputs: Vec<&Value<f64>>, types: Vec<&TensorType>| {
+        let io = Io { inputs: types, outputs: vec![&one] };
+        let mut outputs = vec![vec![0.0]];
+        run(&op, &RefCall { inputs, io, scalars: &Scalars::default() }, &mut outputs);
+        outputs[0][0]
+    };
+    let smoothed = HeadLoss { chunk: 1, smoothing: 0.1 };
+    let found = loss(smoothed.into(), vec![&x, &identity, &targets], vec![&states, &weight, &ids]);
+    assert!((found - 2.651_019_573).abs() < 1e-6, "{found}");
+    let paired = PairedHeadLoss { chunk: 1, alpha: 2.0, smoothing: 0.0 };
+    let types = vec![&states, &states, &weight, &ids];
+    let found = loss(paired.into(), vec![&x, &other, &identity, &targets], types);
+    assert!((found - 2.991_747_856).abs() < 1e-6, "{found}");
+}

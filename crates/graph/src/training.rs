@@ -105,6 +105,8 @@ impl Default for TrainShape {
 /// The shape of the programs that write text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleShape {
+    /// Prompts that are answered at a time.
+    pub rows: usize,
     /// Tokens that a prompt is read at a time.
     pub prefill: usize,
     /// Tokens that are kept at most, prompt and answer together; of the answer, where there is a decoder.
@@ -143,7 +145,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     add_update(&mut graph, optimizer)?;
     if let Some(prefill) = shape.sample_prefill {
         let capacity = shape.target_len.unwrap_or(shape.seq_len);
-        let shape = SampleShape { prefill, capacity, source: shape.seq_len };
+        let shape = SampleShape { rows: 1, prefill, capacity, source: shape.seq_len };
         add_sampling(&mut graph, model, &declared, &shape)?;
     }
     Ok(graph)
@@ -285,7 +287,7 @@ fn add_sampling(
     declared: &Declared,
     shape: &SampleShape,
 ) -> Result<(), GraphError> {
-    let shapes = model.cache_shapes(shape.capacity.min(model.max_positions()), shape.source);
+    let shapes = model.cache_shapes(shape.rows, shape.capacity.min(model.max_positions()), shape.source);
     let mut carried = |kind: &str, shapes: Vec<[Vec<usize>; 2]>| {
         let mut caches = Vec::with_capacity(shapes.len());
         for (layer, [keys, values]) in shapes.into_iter().enumerate() {
@@ -299,25 +301,25 @@ fn add_sampling(
     };
     let caches = Caches { own: carried("cache", shapes.own), source: carried("cache_of_source", shapes.source) };
     if model.decoder_start().is_some() {
-        add_encode(graph, model, declared, &caches, shape.source)?;
-        return add_next(graph, model, declared, &caches, "sample", 1, Some(shape.source));
+        add_encode(graph, model, declared, &caches, [shape.rows, shape.source])?;
+        return add_next(graph, model, declared, &caches, "sample", [shape.rows, 1], Some(shape.source));
     }
-    for (name, rows) in [("prefill", shape.prefill.min(shape.capacity)), ("sample", 1)] {
-        add_next(graph, model, declared, &caches, name, rows, None)?;
+    for (name, tokens) in [("prefill", shape.prefill.min(shape.capacity)), ("sample", 1)] {
+        add_next(graph, model, declared, &caches, name, [shape.rows, tokens], None)?;
     }
     Ok(())
 }
 
-/// Appends the program that reads a source and keeps its keys and values.
+/// Appends the program that reads sources (B, S) and keeps their keys and values.
 fn add_encode(
     graph: &mut Graph,
     model: &ModelConfig,
     declared: &Declared,
     caches: &Caches,
-    source: usize,
+    extents: [usize; 2],
 ) -> Result<(), GraphError> {
     let mut builder = ProgramBuilder::new(graph);
-    let mut input = |name: &str| builder.input(name, &[1, source], DType::I32);
+    let mut input = |name: &str| builder.input(name, &extents, DType::I32);
     let inputs = Inputs { tokens: input("tokens"), segments: Some(input("segments")), positions: None, decoder: None };
     feed(&mut builder, &inputs);
     model.cache_source(&mut builder, declared, &inputs, caches)?;
@@ -325,28 +327,28 @@ fn add_encode(
     Ok(())
 }
 
-/// Appends a program that reads `rows` tokens after those that are kept, and gives the logits of what comes next.
+/// Appends a program that reads tokens (B, T) after those that are kept, and gives the logits of what comes next.
 fn add_next(
     graph: &mut Graph,
     model: &ModelConfig,
     declared: &Declared,
     caches: &Caches,
     name: &str,
-    rows: usize,
+    [rows, tokens]: [usize; 2],
     source: Option<usize>,
 ) -> Result<(), GraphError> {
     let mut builder = ProgramBuilder::new(graph);
-    let mut input = |name: &str, tokens: usize| builder.input(name, &[1, tokens], DType::I32);
-    let tokens = input("tokens", rows);
+    let mut input = |name: &str, tokens: usize| builder.input(name, &[rows, tokens], DType::I32);
+    let fed = input("tokens", tokens);
     let segments = source.map(|source| input("segments", source));
-    let decoder = source.map(|_| [tokens, input("decoder_segments", rows)]);
-    let inputs = Inputs { tokens, positions: None, segments, decoder };
+    let decoder = source.map(|_| [fed, input("decoder_segments", tokens)]);
+    let inputs = Inputs { tokens: fed, positions: None, segments, decoder };
     let hidden = model.forward(&mut builder, declared, &inputs, Mode::Cached, caches)?;
     let last = builder.apply(TakeRow, &[hidden])?;
     let head = Linear { layout: WeightLayout::OutIn, bias: false };
     let logits = builder.apply(head, &[last, declared.head()])?;
     builder.ports.logits = Some(logits);
-    builder.ports.tokens = Some(tokens);
+    builder.ports.tokens = Some(fed);
     builder.ports.segments = segments;
     builder.ports.decoder_segments = decoder.map(|[_, segments]| segments);
     builder.finish(name);

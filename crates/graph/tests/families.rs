@@ -1,8 +1,9 @@
 //! The families' sizes and configurations: published parameter counts, and every key that asks for what is not built.
 
-use graph::Graph;
 use graph::models::ModelConfig;
+use graph::{Graph, Op, Optimizer, TrainShape, build_training};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 fn parameters(model: &ModelConfig) -> u64 {
     let mut graph = Graph::default();
@@ -132,5 +133,39 @@ fn sizes_beyond_counting_are_refused() {
             let error = changed(preset, &json!({key: huge})).expect_err("an absurd size");
             assert!(error.to_string().contains(key), "{preset}, {key} = {huge}: {error}");
         }
+    }
+}
+
+/// Rates fall from the head to the embedding, by block.
+#[test]
+fn layer_wise_rates_fall_towards_the_embedding() {
+    let optimizer = Optimizer { layer_decay: 0.5, ..Optimizer::default() };
+    let rates = |name: &str, target_len: Option<usize>| {
+        let shape = TrainShape { seq_len: 8, target_len, ..TrainShape::default() };
+        let model = ModelConfig::preset(name).expect("a preset");
+        let graph = build_training(&model, &optimizer, &shape).expect("a sensible model");
+        let update = graph.program("update").expect("a training graph updates").nodes.clone();
+        let of_node = update.into_iter().filter_map(|node| match node.op {
+            Op::AdamW(op) => Some((graph[node.outputs[0]].name.clone(), op.rate)),
+            _ => None,
+        });
+        of_node.collect::<HashMap<_, _>>()
+    };
+    let nano = rates("nano", None);
+    for (name, halvings) in
+        [("ln_f.weight", 0), ("h.3.ln_1.weight", 1), ("h.0.attn.c_attn.weight", 4), ("wte.weight", 5)]
+    {
+        assert_eq!(nano[&format!("transformer.{name}")], 0.5f32.powi(halvings), "{name}");
+    }
+    let t5 = rates("t5-small", Some(8));
+    for (name, halvings) in [
+        ("decoder.final_layer_norm.weight", 0),
+        ("decoder.block.5.layer.2.DenseReluDense.wo.weight", 1),
+        ("decoder.block.0.layer.1.EncDecAttention.k.weight", 6),
+        ("encoder.block.5.layer.0.SelfAttention.q.weight", 7),
+        ("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 12),
+        ("shared.weight", 13),
+    ] {
+        assert_eq!(t5[name], 0.5f32.powi(halvings), "{name}");
     }
 }

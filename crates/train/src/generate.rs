@@ -56,12 +56,16 @@ pub fn choose(logits: &[f32], sampling: &Sampling, draw: u64) -> u32 {
     order[inside - 1]
 }
 
-/// Writes text with the programs `sample` and `prefill` or `encode` of an engine's plan.
+/// Writes text with the programs `sample` and `prefill` or `encode` of an engine's plan, to as many prompts at a time as
+/// the plan has rows.
 pub struct Writer<'e> {
     engine: &'e mut Engine,
+    rows: usize,
     capacity: usize,
     prefill: usize,
-    context: Vec<u32>,
+    /// What was fed, one for each row, all as long.
+    contexts: Vec<Vec<u32>>,
+    /// (B, V).
     logits: Vec<f32>,
     source: Option<Source>,
 }
@@ -72,95 +76,127 @@ struct Source {
     start: u32,
     /// Tokens that fit.
     capacity: usize,
-    /// 1 for each token of the source that was read, 0 for padding.
+    /// (B, S): 1 for each token of the source that was read, 0 for padding.
     segments: Vec<i32>,
 }
 
 impl<'e> Writer<'e> {
-    /// A writer with an empty context. `decoder_start` is the id that a decoder begins with, where there is one.
+    /// A writer with empty contexts. `decoder_start` is the id that a decoder begins with, where there is one.
     pub fn new(engine: &'e mut Engine, decoder_start: Option<u32>) -> Self {
         let plan = engine.plan();
         let capacity =
-            plan.tensors.iter().find(|t| t.storage == graph::Storage::Carried).map_or(0, |cache| cache.ty.shape[0]);
-        let elements = |program: &str| {
+            plan.tensors.iter().find(|t| t.storage == graph::Storage::Carried).map_or(0, |cache| cache.ty.shape[1]);
+        let columns = |program: &str| {
             let port = plan.program(program).and_then(|program| program.ports.tokens);
-            port.map(|tokens| plan[tokens].ty.elements())
+            port.map(|tokens| plan[tokens].ty.columns())
         };
-        let source = decoder_start.zip(elements("encode"));
-        let source = source.map(|(start, capacity)| Source { start, capacity, segments: vec![0; capacity] });
-        let logits = engine.ports("sample").logits.expect("sample gives logits");
-        let (prefill, vocab) = (elements("prefill").unwrap_or(1), plan[logits].ty.elements());
-        Self { engine, capacity, prefill, context: Vec::new(), logits: vec![0.0; vocab], source }
+        let logits = &plan[engine.ports("sample").logits.expect("sample gives logits")].ty;
+        let (rows, elements) = (logits.rows(), logits.elements());
+        let source = decoder_start.zip(columns("encode"));
+        let source = source.map(|(start, capacity)| Source { start, capacity, segments: vec![0; rows * capacity] });
+        let prefill = columns("prefill").unwrap_or(1);
+        Self { engine, rows, capacity, prefill, contexts: vec![vec![]; rows], logits: vec![0.0; elements], source }
     }
 
-    /// Reads what the decoder answers to, and forgets what was written before; does nothing where there is no decoder.
-    /// Of a source that is too long, the beginning is read.
-    pub fn encode(&mut self, tokens: &[u32]) -> Result<(), TrainError> {
+    /// Prompts that are answered at a time.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Reads what the decoder answers to, a source for each row, and forgets what was written before; does nothing where
+    /// there is no decoder. Of a source that is too long, the beginning is read. Panics unless there is one for each row.
+    pub fn encode(&mut self, sources: &[&[u32]]) -> Result<(), TrainError> {
         let Some(source) = &mut self.source else { return Ok(()) };
-        let read = tokens.len().min(source.capacity);
-        let mut ids = tokens[..read].iter().map(|&id| id as i32).collect::<Vec<_>>();
-        ids.resize(source.capacity, 0);
+        assert_eq!(sources.len(), self.rows, "sources");
+        let mut ids = vec![0; source.segments.len()];
         source.segments.fill(0);
-        source.segments[..read].fill(1);
-        self.context.clear();
+        let rows = ids.chunks_exact_mut(source.capacity).zip(source.segments.chunks_exact_mut(source.capacity));
+        for ((ids, segments), tokens) in rows.zip(sources) {
+            for ((id, segment), &token) in ids.iter_mut().zip(segments).zip(*tokens) {
+                (*id, *segment) = (token as i32, 1);
+            }
+        }
+        self.contexts.iter_mut().for_each(Vec::clear);
         let feed = Feed { tokens: &ids, segments: &source.segments, ..Feed::default() };
         self.engine.run_fed("encode", &feed, &Scalars::default())
     }
 
-    /// Appends tokens to the context and returns the logits (V) of what comes next. `tokens` must not be empty.
-    /// When the context is full, its older half is forgotten.
-    pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], TrainError> {
-        let tokens = &tokens[tokens.len().saturating_sub(self.capacity)..];
-        let mut done = self.context.len();
-        self.context.extend_from_slice(tokens);
-        if self.context.len() > self.capacity {
-            let keep = (self.capacity / 2).max(1);
-            self.context.drain(..self.context.len() - keep);
-            done = 0;
+    /// Appends as many tokens to the context of each row and returns the logits (B, V) of what comes next. When the
+    /// contexts are full, their older half is forgotten. Panics if there are no tokens, or not as many for each row.
+    pub fn feed(&mut self, tokens: &[&[u32]]) -> Result<&[f32], TrainError> {
+        let count = tokens[0].len();
+        assert!(
+            count > 0 && tokens.len() == self.rows && tokens.iter().all(|t| t.len() == count),
+            "tokens of each row"
+        );
+        let mut done = self.contexts[0].len();
+        for (context, tokens) in self.contexts.iter_mut().zip(tokens) {
+            context.extend_from_slice(&tokens[count.saturating_sub(self.capacity)..]);
+            if context.len() > self.capacity {
+                let keep = (self.capacity / 2).max(1);
+                context.drain(..context.len() - keep);
+                done = 0;
+            }
         }
-        while done < self.context.len() {
+        while done < self.contexts[0].len() {
             done += self.feed_once(done)?;
         }
         Ok(&self.logits)
     }
 
-    /// Feeds as many of the context's tokens from `position` on as one program takes; returns their number.
+    /// Feeds as many of the contexts' tokens from `position` on as one program takes; returns their number.
     fn feed_once(&mut self, position: usize) -> Result<usize, TrainError> {
-        let left = self.context.len() - position;
+        let left = self.contexts[0].len() - position;
         let wide = left > 1 && position + self.prefill <= self.capacity;
         let (program, width) = if wide { ("prefill", self.prefill) } else { ("sample", 1) };
         let fed = left.min(width);
-        let mut ids = self.context[position..position + fed].iter().map(|&id| id as i32).collect::<Vec<_>>();
-        ids.resize(width, 0);
+        let mut ids = vec![0; self.rows * width];
+        for (ids, context) in ids.chunks_exact_mut(width).zip(&self.contexts) {
+            ids.iter_mut().zip(&context[position..position + fed]).for_each(|(id, &token)| *id = token as i32);
+        }
         let scalars = Scalars { position: position as u32, row: fed as u32 - 1, ..Scalars::default() };
         let segments = self.source.as_ref().map_or(&[][..], |source| &source.segments);
-        let feed = Feed { tokens: &ids, segments, decoder_segments: &vec![1; width], ..Feed::default() };
+        let feed = Feed { tokens: &ids, segments, decoder_segments: &vec![1; ids.len()], ..Feed::default() };
         self.engine.run_fed(program, &feed, &scalars)?;
         let logits = self.engine.ports(program).logits.expect("sampling programs give logits");
         self.engine.read(logits, &mut self.logits)?;
         Ok(fed)
     }
 
-    /// Continues a prompt (not empty), or answers to it where there is a decoder, by at most `max_tokens` tokens, or until `stop`. Ids from `vocab` on are never
-    /// drawn. `on_token` is told each token; it returns whether to go on.
+    /// Continues prompts, or answers to them where there is a decoder, by at most `max_tokens` tokens each, or until
+    /// `stop`. Ids from `vocab` on are never drawn. `on_token` is told each token and which prompt it belongs to; it
+    /// returns whether to go on with that one. Panics if there are no prompts or more than rows, if one is empty, or if
+    /// those that are continued are not all as long.
     pub fn write(
         &mut self,
-        prompt: &[u32],
+        prompts: &[&[u32]],
         max_tokens: usize,
         vocab: usize,
         stop: Option<u32>,
         sampling: &Sampling,
-        on_token: &mut dyn FnMut(u32) -> bool,
+        on_token: &mut dyn FnMut(usize, u32) -> bool,
     ) -> Result<(), TrainError> {
-        self.encode(prompt)?;
-        let mut next = self.source.as_ref().map_or_else(|| prompt.to_vec(), |source| vec![source.start]);
+        // Rows that no prompt is left for do what the first does, and nobody is told.
+        let of_row = |row: usize| prompts.get(row).copied().unwrap_or(prompts[0]);
+        let prompts_of_rows = (0..self.rows).map(of_row).collect::<Vec<_>>();
+        self.encode(&prompts_of_rows)?;
+        let mut next = match &self.source {
+            Some(source) => vec![vec![source.start]; self.rows],
+            None => prompts_of_rows.iter().map(|prompt| prompt.to_vec()).collect(),
+        };
+        let mut open = vec![true; prompts.len()];
         for draw in 0..max_tokens as u64 {
-            let logits = self.feed(&next)?;
-            let token = choose(&logits[..vocab.min(logits.len())], sampling, draw);
-            if Some(token) == stop || !on_token(token) {
+            let fed = next.iter().map(Vec::as_slice).collect::<Vec<_>>();
+            let logits = self.feed(&fed)?;
+            let drawn = logits.chunks_exact(logits.len() / next.len());
+            next = drawn.map(|logits| vec![choose(&logits[..vocab.min(logits.len())], sampling, draw)]).collect();
+            for (prompt, open) in open.iter_mut().enumerate() {
+                let token = next[prompt][0];
+                *open = *open && Some(token) != stop && on_token(prompt, token);
+            }
+            if !open.contains(&true) {
                 break;
             }
-            next = vec![token];
         }
         Ok(())
     }

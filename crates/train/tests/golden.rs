@@ -313,7 +313,7 @@ fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
             let mut writer = Writer::new(&mut fast.engine, None);
             let mut done = 0;
             for cut in cuts.iter().copied().chain([tokens.len()]) {
-                let logits = writer.feed(&tokens[done..cut]).expect("tokens of the vocabulary");
+                let logits = writer.feed(&[&tokens[done..cut]]).expect("tokens of the vocabulary");
                 let found = logits.iter().copied().map(f64::from).collect::<Vec<_>>();
                 let what = format!("{}, cut at {cuts:?}, {cut} tokens", golden.family);
                 assert_close(&what, &found, &golden.logits_after(0, cut), LOGITS);
@@ -328,8 +328,12 @@ fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
 fn greedy_text_is_that_of_transformers() {
     for golden in Golden::all().into_iter().filter(|g| g.archive.tensor("greedy").is_ok()) {
         let expected = golden.ints("greedy");
-        let shape =
-            SampleShape { prefill: PREFILL, capacity: golden.tokens[1] + expected.len(), source: golden.tokens[1] };
+        let shape = SampleShape {
+            rows: 2,
+            prefill: PREFILL,
+            capacity: golden.tokens[1] + expected.len(),
+            source: golden.tokens[1],
+        };
         let target = Target { device: DeviceKind::Cpu, threads: 2 };
         let (graph, plan) = plan_sampling(&golden.model, &shape, &target, Bytes::gib(1)).expect("a sensible model");
         let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
@@ -340,13 +344,17 @@ fn greedy_text_is_that_of_transformers() {
         let real = tokens.iter().zip(&segments).filter(|(_, segment)| **segment > 0);
         let prompt = real.map(|(&id, _)| id as u32).collect::<Vec<_>>();
         let greedy = Sampling { temperature: 0.0, top_k: None, top_p: 1.0, seed: 0 };
+        // Beside another prompt, as long: what is written to one has nothing to do with the other.
+        let other = prompt.iter().rev().copied().collect::<Vec<_>>();
         let mut found = vec![];
-        let mut on_token = |id: u32| {
-            found.push(id as i32);
+        let mut on_token = |prompt: usize, id: u32| {
+            if prompt == 1 {
+                found.push(id as i32);
+            }
             true
         };
         Writer::new(&mut fast.engine, golden.model.decoder_start())
-            .write(&prompt, expected.len(), golden.model.vocab_size(), None, &greedy, &mut on_token)
+            .write(&[&other, &prompt], expected.len(), golden.model.vocab_size(), None, &greedy, &mut on_token)
             .expect("tokens of the vocabulary");
         assert_eq!(found, expected, "{}", golden.family);
     }

@@ -4,26 +4,29 @@ use super::{Real, RefCall};
 use graph::ops::CachedAttention;
 
 pub(super) fn cached_attention<F: Real>(op: &CachedAttention, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (t, start) = (call.io.inputs[0].shape[1], call.scalars.position as usize);
-    let d = op.head_size(call.io.inputs[0]);
+    let (samples, t) = (call.io.inputs[0].shape[0], call.io.inputs[0].shape[1]);
+    let (start, d) = (call.scalars.position as usize, op.head_size(call.io.inputs[0]));
     let (width, kv_width, group) = (op.heads * d, op.kv_heads * d, op.heads / op.kv_heads);
-    let fed = |which: usize, row: usize| {
+    let fed = |which: usize, b: usize, row: usize| {
         if op.packed {
-            &call.f(0)[row * 3 * width + which * width..][..width]
+            &call.f(0)[(b * t + row) * 3 * width + which * width..][..width]
         } else {
             let width = if which == 0 { width } else { kv_width };
-            &call.f(which)[row * width..][..width]
+            &call.f(which)[(b * t + row) * width..][..width]
         }
     };
-    for row in 0..t {
+    let places = (0..samples).flat_map(|b| (0..t).map(move |row| (b, row)));
+    for (b, row) in places.clone() {
         for which in [1, 2] {
-            outputs[which][(start + row) * kv_width..][..kv_width].copy_from_slice(fed(which, row));
+            let at = (b * op.capacity + start + row) * kv_width;
+            outputs[which][at..][..kv_width].copy_from_slice(fed(which, b, row));
         }
     }
-    for row in 0..t {
+    for (b, row) in places {
         for h in 0..op.heads {
-            let query = &fed(0, row)[h * d..][..d];
-            let cached = |cache: &[F], j: usize, k: usize| cache[j * kv_width + h / group * d + k].to_f64();
+            let query = &fed(0, b, row)[h * d..][..d];
+            let cached =
+                |cache: &[F], j: usize, k: usize| cache[(b * op.capacity + j) * kv_width + h / group * d + k].to_f64();
             let score = |j: usize| {
                 let dot = (0..d).map(|k| query[k].to_f64() * cached(&outputs[1], j, k)).sum::<f64>();
                 let bias =
@@ -34,7 +37,7 @@ pub(super) fn cached_attention<F: Real>(op: &CachedAttention, call: &RefCall<F>,
             let total = weights.iter().sum::<f64>();
             for k in 0..d {
                 let mixed = weights.iter().enumerate().map(|(j, w)| w * cached(&outputs[2], j, k)).sum::<f64>();
-                outputs[0][row * width + h * d + k] = F::from_f64(mixed / total);
+                outputs[0][(b * t + row) * width + h * d + k] = F::from_f64(mixed / total);
             }
         }
     }

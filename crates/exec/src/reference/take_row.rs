@@ -3,6 +3,8 @@
 use super::{Real, RefCall};
 
 pub(super) fn take_row<F: Real>(call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (c, row) = (call.io.inputs[0].columns(), call.scalars.row as usize);
-    outputs[0].copy_from_slice(&call.f(0)[row * c..(row + 1) * c]);
+    let (t, c, row) = (call.io.inputs[0].shape[1], call.io.inputs[0].columns(), call.scalars.row as usize);
+    for (y, x) in outputs[0].chunks_exact_mut(c).zip(call.f(0).chunks_exact(t * c)) {
+        y.copy_from_slice(&x[row * c..(row + 1) * c]);
+    }
 }

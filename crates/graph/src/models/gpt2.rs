@@ -155,7 +155,7 @@ impl Gpt2Config {
         let (heads, scale) = (self.n_head, 1.0 / ((self.n_embd / self.n_head) as f32).sqrt());
         let dropout = dropouts.key(self.attn_pdrop);
         if let Some([keys, values]) = cache {
-            let capacity = builder.graph[keys].ty.shape[0];
+            let capacity = builder.graph[keys].ty.shape[1];
             let op = CachedAttention { heads, kv_heads: heads, packed: true, scale, bias: None, capacity };
             return Ok(builder.push_into(op, &[qkv], &[None, Some(keys), Some(values)])?[0]);
         }
@@ -326,8 +326,8 @@ impl Family for Gpt2Config {
         self.norm(builder, x, &parameters.last_norm)
     }
 
-    fn cache_shapes(&self, positions: usize, _source: usize) -> CacheShapes {
-        let shape = vec![positions, self.n_embd];
+    fn cache_shapes(&self, rows: usize, positions: usize, _source: usize) -> CacheShapes {
+        let shape = vec![rows, positions, self.n_embd];
         CacheShapes { own: vec![[shape.clone(), shape]; self.n_layer], source: vec![] }
     }
 }

@@ -288,7 +288,7 @@ impl LlamaConfig {
         let scale = 1.0 / (self.head_dim as f32).sqrt();
         let dropout = dropouts.key(self.attention_dropout);
         let y = if let Some([keys, values]) = cache {
-            let capacity = builder.graph[keys].ty.shape[0];
+            let capacity = builder.graph[keys].ty.shape[1];
             let op = CachedAttention { heads, kv_heads, packed: false, scale, bias: None, capacity };
             builder.push_into(op, &[q, k, v], &[None, Some(keys), Some(values)])?[0]
         } else {
@@ -524,8 +524,8 @@ impl Family for LlamaConfig {
         self.norm(builder, x, parameters.last_norm)
     }
 
-    fn cache_shapes(&self, positions: usize, _source: usize) -> CacheShapes {
-        let shape = vec![positions, self.kv_width()];
+    fn cache_shapes(&self, rows: usize, positions: usize, _source: usize) -> CacheShapes {
+        let shape = vec![rows, positions, self.kv_width()];
         CacheShapes { own: vec![[shape.clone(), shape]; self.num_hidden_layers], source: vec![] }
     }
 }

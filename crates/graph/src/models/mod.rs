@@ -45,9 +45,9 @@ pub struct Inputs {
 /// Keys and values that sampling keeps, a pair for each block that attends.
 #[derive(Debug, Clone, Default)]
 pub struct Caches {
-    /// Of the tokens written so far: (P, K·D) each.
+    /// Of the tokens written so far: (B, P, K·D) each.
     pub own: Vec<[TensorId; 2]>,
-    /// Of the source: (1, S, K·D) each.
+    /// Of the source: (B, S, K·D) each.
     pub source: Vec<[TensorId; 2]>,
 }
 
@@ -137,8 +137,8 @@ trait Family {
         Ok(())
     }
 
-    /// Shapes of the caches for `positions` tokens, and `source` tokens of a source.
-    fn cache_shapes(&self, positions: usize, source: usize) -> CacheShapes;
+    /// Shapes of the caches of `rows` samples, for `positions` tokens and `source` tokens of a source.
+    fn cache_shapes(&self, rows: usize, positions: usize, source: usize) -> CacheShapes;
 }
 
 macro_rules! families {
@@ -355,8 +355,8 @@ impl ModelConfig {
         with_declared!(self, declared, (config, parameters) => config.cache_source(builder, parameters, inputs, caches))
     }
 
-    /// Shapes of the caches for `positions` tokens, and `source` tokens of a source.
-    pub fn cache_shapes(&self, positions: usize, source: usize) -> CacheShapes {
-        with_config!(self, config => config.cache_shapes(positions, source))
+    /// Shapes of the caches of `rows` samples, for `positions` tokens and `source` tokens of a source.
+    pub fn cache_shapes(&self, rows: usize, positions: usize, source: usize) -> CacheShapes {
+        with_config!(self, config => config.cache_shapes(rows, positions, source))
     }
 }

@@ -323,7 +323,7 @@ impl T5Config {
         let op = self.attention(true, Some(self.bias(false)), false, dropouts);
         let Some([keys, values]) = cache else { return Ok(builder.push(op, &[q, k, v, table])?[0]) };
         let Attention { heads, kv_heads, packed, scale, bias, .. } = op;
-        let capacity = builder.graph[keys].ty.shape[0];
+        let capacity = builder.graph[keys].ty.shape[1];
         let op = CachedAttention { heads, kv_heads, packed, scale, bias, capacity };
         Ok(builder.push_into(op, &[q, k, v, table], &[None, Some(keys), Some(values)])?[0])
     }
@@ -529,8 +529,8 @@ impl Family for T5Config {
         Ok(())
     }
 
-    fn cache_shapes(&self, positions: usize, source: usize) -> CacheShapes {
-        let (own, of_source) = (vec![positions, self.width()], vec![1, source, self.width()]);
+    fn cache_shapes(&self, rows: usize, positions: usize, source: usize) -> CacheShapes {
+        let (own, of_source) = (vec![rows, positions, self.width()], vec![rows, source, self.width()]);
         let each = |shape: Vec<usize>| vec![[shape.clone(), shape]; self.num_decoder_layers];
         CacheShapes { own: each(own), source: each(of_source) }
     }

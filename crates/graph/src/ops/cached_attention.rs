@@ -5,10 +5,10 @@ use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
-/// The T new tokens stand at positions p = `Scalars::position` and following. Their keys and values are written to
+/// The T new tokens of each sample stand at positions p = `Scalars::position` and following. Their keys and values are written to
 /// rows p.. of the caches, and each attends to all rows up to its own, as [`super::Attention`] of these attributes does.
-/// q: (1, T, H·D), k and v: (1, T, K·D), or side by side in one operand if `packed`; table: (buckets, H) if there is a
-/// bias -> y: (1, T, H·D); keys and values: (P, K·D) each, updated in place. p + T must not exceed P.
+/// q: (B, T, H·D), k and v: (B, T, K·D), or side by side in one operand if `packed`; table: (buckets, H) if there is a
+/// bias -> y: (B, T, H·D); keys and values: (B, P, K·D) each, updated in place. p + T must not exceed P.
 /// Scratch: P scores a worker. Errors: `ShapeMismatch` if the heads don't divide the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CachedAttention {
@@ -49,17 +49,17 @@ impl Operation for CachedAttention {
         }
         expect_rank(op, "q", inputs[0], 3)?;
         let (b, t, d) = (inputs[0].shape[0], inputs[0].shape[1], self.head_size(inputs[0]));
-        if b != 1 || t > self.capacity || inputs[0].shape[2] != heads * d * if self.packed { 3 } else { 1 } {
+        if t > self.capacity || inputs[0].shape[2] != heads * d * if self.packed { 3 } else { 1 } {
             let problem = format!("{:?} with {heads} heads and {} positions", inputs[0].shape, self.capacity);
             return Err(GraphError::ShapeMismatch { op, problem });
         }
         for (what, ty) in ["k", "v"].into_iter().zip(&inputs[1..streams]) {
-            expect_type(op, what, ty, &inputs[0].with_shape(&[1, t, kv_heads * d]))?;
+            expect_type(op, what, ty, &inputs[0].with_shape(&[b, t, kv_heads * d]))?;
         }
         if let Some(bias) = self.bias {
             expect_type(op, "table", inputs[streams], &inputs[0].with_shape(&[bias.buckets, heads]))?;
         }
-        let cache = inputs[0].with_shape(&[self.capacity, kv_heads * d]);
+        let cache = inputs[0].with_shape(&[b, self.capacity, kv_heads * d]);
         Ok(vec![inputs[0].with_shape(&[b, t, heads * d]), cache.clone(), cache])
     }
 
@@ -83,11 +83,11 @@ impl Operation for CachedAttention {
             example.scalars.position = position;
             example
         };
-        let grouped = |heads, kv_heads, bias: Option<RelativeBias>, capacity, position, [t, d]: [usize; 2]| {
+        let grouped = |heads, kv_heads, bias: Option<RelativeBias>, capacity, position, [b, t, d]: [usize; 3]| {
             let op = Self { heads, kv_heads, packed: false, scale: 0.6, bias, capacity };
-            let keys = [1, t, kv_heads * d];
+            let keys = [b, t, kv_heads * d];
             let table = [bias.map_or(0, |bias| bias.buckets), heads];
-            let shapes: [&[usize]; 4] = [&[1, t, heads * d], &keys, &keys, &table];
+            let shapes: [&[usize]; 4] = [&[b, t, heads * d], &keys, &keys, &table];
             let mut example = Example::uniform(op, &shapes[..if bias.is_some() { 4 } else { 3 }]);
             example.scalars.position = position;
             example
@@ -96,10 +96,11 @@ impl Operation for CachedAttention {
         vec![
             packed(2, 9, 4, &[1, 3, 12]),
             packed(1, 4, 0, &[1, 4, 9]),
+            packed(2, 5, 1, &[3, 2, 12]),
             packed(3, 33, 32, &[1, 1, 27]),
-            grouped(4, 2, None, 7, 2, [3, 5]),
-            grouped(2, 2, Some(bias), 15, 12, [2, 3]),
-            grouped(3, 1, Some(bias), 9, 0, [1, 4]),
+            grouped(4, 2, None, 7, 2, [3, 3, 5]),
+            grouped(2, 2, Some(bias), 15, 12, [1, 2, 3]),
+            grouped(3, 1, Some(bias), 9, 0, [2, 1, 4]),
         ]
     }
 }

@@ -1,11 +1,11 @@
-//! Picks one token's row, chosen when the program runs: logits are wanted of the last token only.
+//! Picks one token's row of each sample, chosen when the program runs: logits are wanted of the last token only.
 
 use super::{Example, Io, Operand, Operation, expect_rank, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
-/// y = x[0, `Scalars::row`]. x: (1, T, C) -> y: (1, 1, C). Scratch: none.
+/// y = x[.., `Scalars::row`]. x: (B, T, C) -> y: (B, 1, C). Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeRow;
 
@@ -17,7 +17,7 @@ impl Operation for TakeRow {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [x] = operands("take_row", inputs)?;
         expect_rank("take_row", "x", x, 3)?;
-        Ok(vec![x.with_shape(&[1, 1, x.columns()])])
+        Ok(vec![x.with_shape(&[x.shape[0], 1, x.columns()])])
     }
 
     fn flops(&self, _io: &Io) -> u64 {
@@ -34,8 +34,11 @@ impl Operation for TakeRow {
     }
 
     fn examples() -> Vec<Example> {
-        let mut second = Example::uniform(Self, &[&[1, 3, 5]]);
-        second.scalars.row = 1;
-        vec![second]
+        let second = |shape: &[usize]| {
+            let mut example = Example::uniform(Self, &[shape]);
+            example.scalars.row = 1;
+            example
+        };
+        vec![second(&[1, 3, 5]), second(&[4, 2, 3])]
     }
 }

@@ -31,9 +31,12 @@ pub(super) struct GenerateArgs {
     /// Text to go on from, or to answer to where the model has a decoder [default: the beginning of a document]
     #[arg(long, value_name = "TEXT", default_value = "")]
     prompt: String,
-    /// A prompt a line; what is written to each is a line too
+    /// A prompt a line; what is written to each is a line too, in the same order
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "logits"])]
     prompt_file: Option<PathBuf>,
+    /// Prompts of a file that are answered at a time; those that are gone on from only together with others as long
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "8")]
+    batch: usize,
     /// Most tokens to write
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "200")]
     max_tokens: usize,
@@ -87,10 +90,10 @@ impl GenerateArgs {
         if let Some(path) = &self.logits {
             return write_logits(&mut engine, &chosen, &ids[0], path);
         }
-        let result = prompts.iter().zip(&ids).try_for_each(|(text, ids)| {
-            let show = if self.json || self.prompt_file.is_some() { Show::Whole } else { Show::AsWritten };
-            self.answer(&mut engine, &tokenizer, &chosen, text, ids, show)
-        });
+        let result = match self.prompt_file.is_some() || self.json {
+            true => self.answer_all(&mut engine, &tokenizer, &chosen, &prompts, &ids),
+            false => self.answer(&mut engine, &tokenizer, &chosen, &prompts[0], &ids[0]),
+        };
         match result {
             Ok(()) => Ok(exit_code::DONE),
             // Whoever reads has seen enough.
@@ -139,7 +142,8 @@ impl GenerateArgs {
         let longest = ids.iter().map(Vec::len).max().unwrap_or(1);
         let written = if chosen.has_decoder() { self.max_tokens } else { longest.saturating_add(self.max_tokens) };
         let capacity = written.min(chosen.config.max_positions());
-        let shape = SampleShape { prefill: PREFILL, capacity, source: longest };
+        let rows = self.batch.min(ids.len());
+        let shape = SampleShape { rows, prefill: PREFILL, capacity, source: longest };
         let target = Target { device: DeviceKind::Cpu, threads };
         let budget = self.budget.budget()?.bytes;
         let (graph, plan) = plan_sampling(&chosen.config, &shape, &target, budget)?;
@@ -160,7 +164,11 @@ impl GenerateArgs {
         Ok(engine)
     }
 
-    /// Writes what the model makes of a prompt to stdout.
+    fn sampling(&self) -> Sampling {
+        Sampling { temperature: self.temperature as f32, top_k: self.top_k, top_p: self.top_p, seed: self.seed }
+    }
+
+    /// Writes a prompt and what the model makes of it to stdout, token by token.
     fn answer(
         &self,
         engine: &mut Engine,
@@ -168,34 +176,66 @@ impl GenerateArgs {
         chosen: &Chosen,
         text: &str,
         prompt: &[u32],
-        show: Show,
     ) -> Result<(), Stopped> {
         let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
-        let sampling =
-            Sampling { temperature: self.temperature as f32, top_k: self.top_k, top_p: self.top_p, seed: self.seed };
-        let echoed = if chosen.has_decoder() { "" } else { text };
-        let mut out = Stream::new(tokenizer, echoed.as_bytes());
-        let mut result = if show == Show::AsWritten { out.start() } else { Ok(()) };
+        let mut out = Stream::new(tokenizer, if chosen.has_decoder() { b"" } else { text.as_bytes() });
+        let mut result = out.start();
         Writer::new(engine, chosen.config.decoder_start())
-            .write(prompt, self.max_tokens, vocab, tokenizer.separator(), &sampling, &mut |token| {
-                if show == Show::AsWritten {
-                    result = out.push(token);
-                } else {
-                    out.tokens.push(token);
-                }
+            .write(&[prompt], self.max_tokens, vocab, tokenizer.separator(), &self.sampling(), &mut |_, token| {
+                result = out.push(token);
                 result.is_ok()
             })
             .map_err(|error| Stopped::Failure(error.into()))?;
-        result.map_err(Stopped::Output)?;
-        if show == Show::AsWritten {
-            return out.end().map_err(Stopped::Output);
+        result.and_then(|()| out.end()).map_err(Stopped::Output)
+    }
+
+    /// Writes what the model makes of each prompt to stdout, a line each, some prompts at a time.
+    fn answer_all(
+        &self,
+        engine: &mut Engine,
+        tokenizer: &Tokenizer,
+        chosen: &Chosen,
+        texts: &[String],
+        ids: &[Vec<u32>],
+    ) -> Result<(), Stopped> {
+        let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
+        let rows = self.batch.min(ids.len());
+        // Answers begin at the same position for all, but what is gone on from must be as long as its neighbours.
+        let alike = |a: &usize, b: &usize| chosen.has_decoder() || ids[*a].len() == ids[*b].len();
+        let mut order = (0..ids.len()).collect::<Vec<_>>();
+        order.sort_by_key(|&i| ids[i].len());
+        let mut written = vec![None; ids.len()];
+        let mut shown = 0;
+        for group in order.chunk_by(alike).flat_map(|group| group.chunks(rows)) {
+            let prompts = group.iter().map(|&i| ids[i].as_slice()).collect::<Vec<_>>();
+            let mut answers = vec![vec![]; group.len()];
+            let mut on_token = |prompt: usize, token: u32| {
+                answers[prompt].push(token);
+                true
+            };
+            Writer::new(engine, chosen.config.decoder_start())
+                .write(&prompts, self.max_tokens, vocab, tokenizer.separator(), &self.sampling(), &mut on_token)
+                .map_err(|error| Stopped::Failure(error.into()))?;
+            for (&i, answer) in group.iter().zip(answers) {
+                written[i] = Some(answer);
+            }
+            // In the order of the file, as far as all is there.
+            while let Some(Some(answer)) = written.get(shown) {
+                self.show(tokenizer, &texts[shown], answer).map_err(Stopped::Output)?;
+                shown += 1;
+            }
         }
-        let written = String::from_utf8_lossy(&tokenizer.decode(&out.tokens)).into_owned();
+        Ok(())
+    }
+
+    /// Writes an answer as a line.
+    fn show(&self, tokenizer: &Tokenizer, prompt: &str, answer: &[u32]) -> std::io::Result<()> {
+        let text = String::from_utf8_lossy(&tokenizer.decode(answer)).into_owned();
         let line = match self.json {
-            true => serde_json::json!({ "prompt": text, "text": written, "tokens": out.tokens.len() }).to_string(),
-            false => written.replace(['\n', '\r'], " "),
+            true => serde_json::json!({ "prompt": prompt, "text": text, "tokens": answer.len() }).to_string(),
+            false => text.replace(['\n', '\r'], " "),
         };
-        put(format!("{line}\n").as_bytes()).map_err(Stopped::Output)
+        put(format!("{line}\n").as_bytes())
     }
 
     /// The folder with the weights.
@@ -216,15 +256,6 @@ impl GenerateArgs {
     }
 }
 
-/// How what is written is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Show {
-    /// The prompt, and each token as soon as it is there.
-    AsWritten,
-    /// A line when all is there.
-    Whole,
-}
-
 /// Why writing stopped early.
 enum Stopped {
     /// Nobody takes the text.
@@ -238,9 +269,9 @@ enum Stopped {
 fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Path) -> Result<u8, Failure> {
     let start = chosen.config.decoder_start();
     let mut writer = Writer::new(engine, start);
-    writer.encode(prompt)?;
+    writer.encode(&[prompt])?;
     let fed = start.map_or_else(|| prompt.to_vec(), |start| vec![start]);
-    let logits = fed.iter().map(|&token| Ok(writer.feed(&[token])?.to_vec()));
+    let logits = fed.iter().map(|&token| Ok(writer.feed(&[&[token]])?.to_vec()));
     let logits = logits.collect::<Result<Vec<_>, ::train::TrainError>>()?;
     let mut value = serde_json::json!({ "tokens": fed, "logits": logits });
     if start.is_some() {

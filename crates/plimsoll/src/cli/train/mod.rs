@@ -239,12 +239,12 @@ impl Session {
         let (most, vocab) = (self.args.sample_tokens as usize, self.tokenizer.vocab_size());
         let decoder_start = self.chosen.config.decoder_start();
         Writer::new(engine, decoder_start).write(
-            &prompt,
+            &[&prompt],
             most,
             vocab,
             self.tokenizer.separator(),
             &sampling,
-            &mut |token| {
+            &mut |_, token| {
                 written.push(token);
                 true
             },
