@@ -1,6 +1,10 @@
-//! Matrix products: views of matrices in slices, and the one call of the `gemm` crate behind a checked interface.
+//! Matrix products: views of matrices in slices, and behind them the one call of the `gemm` crate and the one of a
+//! BLAS, if one was chosen (`blas.rs`).
 
+use super::blas::{self, Blas, Operand};
 use gemm::Parallelism;
+use rayon::iter::{ParallelBridge, ParallelIterator};
+use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -47,6 +51,24 @@ impl<'a> Matrix<'a> {
         let Self { data, rows, columns, row_stride, column_stride } = self;
         Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
     }
+
+    /// Some of the columns. Panics if there are not so many.
+    fn columns(self, range: Range<usize>) -> Self {
+        self.transposed().rows(range).transposed()
+    }
+
+    /// The matrix as BLAS takes it; none if it has too many elements for it, or rows that overlap.
+    fn operand(self) -> Option<Operand> {
+        // A single row or column has both strides 1, and is long in one direction only.
+        let is_transposed = self.column_stride != 1 || self.row_stride < self.columns;
+        let (near, far, length) = if is_transposed {
+            (self.row_stride, self.column_stride, self.rows)
+        } else {
+            (self.column_stride, self.row_stride, self.columns)
+        };
+        let stride = c_int::try_from(far).ok().filter(|_| near == 1 && far >= length)?;
+        Some(Operand { start: self.data.as_ptr(), is_transposed, stride })
+    }
 }
 
 /// A matrix that is written: rows of neighbouring elements, `stride` apart, and whatever lies between them is not its.
@@ -86,6 +108,16 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { start: self.start.wrapping_add(first), columns: width.min(self.columns - first), ..*self }
     }
 
+    /// Cuts the matrix into blocks of `height` rows; the last may be lower. Panics if `height` is zero.
+    fn row_blocks(self, height: usize) -> impl Iterator<Item = MatrixMut<'a>> + Send {
+        (0..self.rows.div_ceil(height)).map(move |block| self.row_block(block * height, height))
+    }
+
+    /// At most `height` rows from `first` on. Whoever calls this must not ask for the same row twice.
+    fn row_block(&self, first: usize, height: usize) -> MatrixMut<'a> {
+        MatrixMut { start: self.start.wrapping_add(first * self.stride), rows: height.min(self.rows - first), ..*self }
+    }
+
     /// Some of the rows. Panics if there are not so many.
     pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
@@ -121,14 +153,97 @@ fn assert_inside(length: usize, rows: usize, columns: usize, stride: usize) {
 /// heap, where no plan sees them: two megabytes, and not the thirty that a head's weight gradient would take at once.
 const ROWS: usize = 1024;
 
-/// into = scale · a b, added to what is there if `accumulate`. Runs on `workers` workers of the current pool; the
-/// result does not depend on their number. Panics if the extents don't match.
+/// Multiplications from which on a BLAS is asked, if one was chosen. Attention's many small products, each on a worker
+/// of its own, stay below.
+const LARGE: usize = 1 << 22;
+
+/// Rows and columns that a product is cut at for a BLAS are multiples of this, so that its innermost loops stay whole.
+const GRAIN: usize = 64;
+
+/// into = scale · a b, added to what is there if `accumulate`. Runs on `workers` workers of the current pool. The
+/// built-in result does not depend on their number; a BLAS only promises the same for the same number.
+/// Panics if the extents don't match.
 pub(super) fn product(into: &mut MatrixMut, accumulate: bool, scale: f32, a: Matrix, b: Matrix, workers: usize) {
+    match blas::chosen() {
+        Some(blas) if is_for_library(into, a, b) => {
+            product_in_parts(blas, into, accumulate, scale, a, b, workers);
+        }
+        _ => product_built_in(into, accumulate, scale, a, b, workers),
+    }
+}
+
+/// As [`product`], by the `gemm` crate.
+pub(super) fn product_built_in(
+    into: &mut MatrixMut,
+    accumulate: bool,
+    scale: f32,
+    a: Matrix,
+    b: Matrix,
+    workers: usize,
+) {
     assert_eq!((a.rows, b.rows, b.columns), (into.rows, a.columns, into.columns), "extents of a product");
     for first in (0..into.rows).step_by(ROWS) {
         let rows = first..into.rows.min(first + ROWS);
         product_of_strip(into.rows(rows.clone()), accumulate, scale, a.rows(rows), b, workers);
     }
+}
+
+/// Whether a product is worth the call, and lies as BLAS wants it.
+fn is_for_library(into: &MatrixMut, a: Matrix, b: Matrix) -> bool {
+    let extents = [into.rows, into.columns, a.columns];
+    let fits = |&extent: &usize| c_int::try_from(extent).is_ok();
+    extents.into_iter().fold(1, usize::saturating_mul) >= LARGE
+        && extents.iter().chain([&into.stride]).all(fits)
+        && a.operand().is_some()
+        && b.operand().is_some()
+}
+
+/// As [`product`], by a library: each worker has it compute a block of rows, or of columns if they are more.
+fn product_in_parts(
+    blas: &Blas,
+    into: &mut MatrixMut,
+    accumulate: bool,
+    scale: f32,
+    a: Matrix,
+    b: Matrix,
+    workers: usize,
+) {
+    let size = |extent: usize| extent.div_ceil(workers).next_multiple_of(GRAIN);
+    let (height, width) = (size(into.rows), size(into.columns));
+    let whole = into.rows(0..into.rows);
+    if whole.columns > whole.rows {
+        whole.column_blocks(width).enumerate().par_bridge().for_each(|(block, mut into)| {
+            let columns = block * width..block * width + into.columns;
+            product_by_library(blas, &mut into, accumulate, scale, a, b.columns(columns));
+        });
+    } else {
+        whole.row_blocks(height).enumerate().par_bridge().for_each(|(block, mut into)| {
+            let rows = block * height..block * height + into.rows;
+            product_by_library(blas, &mut into, accumulate, scale, a.rows(rows), b);
+        });
+    }
+}
+
+/// As [`product`], by one call of a library on the caller's thread.
+/// Panics if an extent is zero, or if the operands don't lie as BLAS wants them.
+pub(super) fn product_by_library(
+    blas: &Blas,
+    into: &mut MatrixMut,
+    accumulate: bool,
+    scale: f32,
+    a: Matrix,
+    b: Matrix,
+) {
+    let extents = [into.rows, into.columns, a.columns];
+    assert_eq!((a.rows, b.rows, b.columns), (into.rows, a.columns, into.columns), "extents of a product");
+    assert!(extents.iter().all(|&extent| extent > 0), "an empty product of {extents:?}");
+    let narrow = |count: usize| c_int::try_from(count).expect("extents and strides of 32 bits");
+    let [a, b] = [a, b].map(|operand| operand.operand().expect("an operand that lies as BLAS wants it"));
+    let (kept, result) = (if accumulate { 1.0 } else { 0.0 }, (into.start, narrow(into.stride)));
+    // SAFETY: the views' constructors checked that every element which these extents and strides reach lies in its
+    // slice, `MatrixMut`'s and `operand` that rows don't overlap, and the assertions that the extents agree and that
+    // none is zero; `into` has its elements to itself.
+    unsafe { blas.product(extents.map(narrow), scale, &a, &b, kept, result) };
 }
 
 fn product_of_strip(into: MatrixMut, accumulate: bool, scale: f32, a: Matrix, b: Matrix, workers: usize) {
@@ -166,6 +281,7 @@ fn product_of_strip(into: MatrixMut, accumulate: bool, scale: f32, a: Matrix, b:
 
 #[cfg(test)]
 mod tests {
+    use super::super::blas::view;
     use super::*;
 
     /// Numbers that look random and are the same every time.
@@ -180,21 +296,25 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// A view of `data` with rows of neighbours, or with columns of neighbours, and a gap after each.
-    fn view(data: &[f32], rows: usize, columns: usize, gap: usize, transposed: bool) -> Matrix<'_> {
-        if transposed {
-            Matrix::strided(data, columns, rows, rows + gap).transposed()
-        } else {
-            Matrix::strided(data, rows, columns, columns + gap)
-        }
-    }
-
     fn element(matrix: Matrix, row: usize, column: usize) -> f32 {
         matrix.data[row * matrix.row_stride + column * matrix.column_stride]
     }
 
     #[test]
     fn products_are_right_for_any_shape_and_stride() {
+        check(|into, accumulate, scale, a, b| product(into, accumulate, scale, a, b, 1));
+    }
+
+    #[test]
+    fn products_by_a_library_in_parts_are_right_for_any_shape_and_stride() {
+        let blas = Blas::open(fake_blas::right()).expect("a library that works");
+        for workers in [1, 2, 3] {
+            check(|into, accumulate, scale, a, b| product_in_parts(&blas, into, accumulate, scale, a, b, workers));
+        }
+    }
+
+    /// Panics unless `product` is right for shapes of all kinds, and writes nothing else.
+    fn check(product: impl Fn(&mut MatrixMut, bool, f32, Matrix, Matrix)) {
         let shapes =
             [[1, 1, 1], [5, 3, 7], [1, 40, 33], [40, 1, 9], [17, 65, 1], [64, 64, 64], [70, 30, 600], [1030, 20, 5]];
         for (seed, [rows, columns, inner]) in (1..).zip(shapes) {
@@ -207,7 +327,7 @@ mod tests {
                 let before = numbers(rows * (columns + gap), seed + 1);
                 let mut after = before.clone();
                 let mut into = MatrixMut::strided(&mut after, rows, columns, columns + gap);
-                product(&mut into, accumulate, 0.5, a, b, 1);
+                product(&mut into, accumulate, 0.5, a, b);
                 for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
                     let (row, column) = (index / (columns + gap), index % (columns + gap));
                     if column >= columns {

@@ -2,14 +2,17 @@
 //! threads. One file an op, named after the op's own; what each computes is said in `graph`, not here.
 //!
 //! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
-//! `gemm.rs` holds the only calls to the matrix library, `math.rs` the few functions that loops share.
+//! `gemm.rs` holds the only calls to the matrix library, `blas.rs` those to another that users may name, `math.rs` the
+//! few functions that loops share.
 //!
-//! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own.
+//! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
+//! that are left to a BLAS are the exception: they are cut by the number of workers.
 
 mod adamw;
 mod add;
 mod attention;
 mod attention_grad;
+mod blas;
 mod cached_attention;
 mod cast;
 mod dropout;
@@ -35,6 +38,7 @@ mod scale;
 mod take_row;
 mod vectorize;
 
+pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
 pub use half::converted;
 
 use crate::call::Call;

@@ -1,0 +1,368 @@
+//! A BLAS found at run time: OpenBLAS, MKL, BLIS, or another library with `cblas_sgemm`. It is opened, tried, and then
+//! asked for large products instead of the `gemm` crate. Not here: which products, and how they are cut (`gemm.rs`).
+//!
+//! A library is kept on one thread. Our workers cut a product and call it side by side, so that it has no workers of
+//! its own which wait beside ours for the same cores. What it takes for itself, no plan sees.
+
+use super::gemm::{Matrix, MatrixMut, product_built_in, product_by_library};
+use libloading::Library;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+
+/// `cblas_sgemm` with 32-bit integers. Source: the reference implementation's `cblas.h`.
+type Sgemm = unsafe extern "C" fn(
+    order: c_int,
+    a_op: c_int,
+    b_op: c_int,
+    rows: c_int,
+    columns: c_int,
+    inner: c_int,
+    alpha: f32,
+    a: *const f32,
+    a_stride: c_int,
+    b: *const f32,
+    b_stride: c_int,
+    beta: f32,
+    c: *mut f32,
+    c_stride: c_int,
+);
+
+/// Sets a number of threads. All take it by value: OpenBLAS and MKL as an `int`, BLIS as an integer as wide as a
+/// pointer. What is passed is the wider, whose lower half a callee finds where it looks for the narrower.
+type SetThreads = unsafe extern "C" fn(isize);
+
+const ROW_MAJOR: c_int = 101;
+const AS_IT_IS: c_int = 111;
+const TRANSPOSED: c_int = 112;
+
+/// What stands before the names of OpenBLAS in its Python package, `scipy-openblas32`, so that several can be loaded.
+const PREFIXES: [&str; 2] = ["", "scipy_"];
+
+/// Threads that try a library side by side.
+const TRIALS: usize = 4;
+
+/// The library that this process multiplies with, once that is decided.
+static CHOSEN: OnceLock<Option<Blas>> = OnceLock::new();
+
+/// An open library that was tried and found right.
+#[derive(Debug)]
+pub struct Blas {
+    library: BlasLibrary,
+    functions: Functions,
+    /// Keeps the functions where they are.
+    _opened: Library,
+}
+
+/// A library for people: what it calls itself, and what was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlasLibrary {
+    /// Name and version.
+    pub name: String,
+    /// Path, or the name that the system's loader knows it by.
+    pub file: PathBuf,
+}
+
+impl fmt::Display for BlasLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.file.display())
+    }
+}
+
+/// Why a library is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum BlasError {
+    /// The system's loader refuses it.
+    #[error("{} can't be loaded: {reason}", path.display())]
+    NotLoaded {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What the loader said.
+        reason: String,
+    },
+    /// It is no BLAS, or one without the C interface.
+    #[error("{} has no function `cblas_sgemm`", path.display())]
+    NoProducts {
+        /// The library.
+        path: PathBuf,
+    },
+    /// Built for 64-bit integers.
+    #[error("{} takes 64-bit integers (ILP64); what is needed is a build for 32-bit ones (LP64)", path.display())]
+    WideIntegers {
+        /// The library.
+        path: PathBuf,
+    },
+    /// It does not compute what it should.
+    #[error("{} is broken: a product of {rows} by {inner} and {inner} by {columns} elements is wrong", path.display())]
+    WrongProduct {
+        /// The library.
+        path: PathBuf,
+        /// Rows of the product.
+        rows: usize,
+        /// Columns of the product.
+        columns: usize,
+        /// Terms of each sum.
+        inner: usize,
+    },
+}
+
+/// From now on and in all of this process, large products are this library's.
+/// Panics if it is too late for that: after the first product, or after another library was chosen.
+pub fn use_blas(blas: Blas) {
+    assert!(CHOSEN.set(Some(blas)).is_ok(), "a library must be chosen once, and before the first product");
+}
+
+/// The library that this process multiplies with; none if the built-in products do it all.
+pub fn blas_in_use() -> Option<&'static BlasLibrary> {
+    CHOSEN.get()?.as_ref().map(Blas::library)
+}
+
+/// The library to multiply with. Whoever asks has decided: a run does not change its products' rounding midway.
+pub(super) fn chosen() -> Option<&'static Blas> {
+    CHOSEN.get_or_init(|| None).as_ref()
+}
+
+/// A matrix as BLAS takes it: rows of neighbours, `stride` apart, or the transpose of that.
+pub(super) struct Operand {
+    pub(super) start: *const f32,
+    pub(super) is_transposed: bool,
+    pub(super) stride: c_int,
+}
+
+impl Blas {
+    /// Opens a library by its path, or by a name that the system's loader looks for, and tries it. A library runs code
+    /// of its own when it is opened, and one that is broken may end the process.
+    /// Errors: it can't be loaded, has no products for 32-bit integers, or computes wrong ones.
+    pub fn open(path: &Path) -> Result<Self, BlasError> {
+        let not_loaded =
+            |error: libloading::Error| BlasError::NotLoaded { path: path.to_owned(), reason: reason(&error) };
+        // SAFETY: what a library does when it is opened can't be checked; the user named it, or the system did.
+        let library = unsafe { Library::new(path) }.map_err(not_loaded)?;
+        keep_mkl_narrow_and_sequential(&library);
+        let functions = Functions::of(&library, path)?;
+        let name = name(&library).unwrap_or_else(|| "BLAS".to_owned());
+        let blas = Self { library: BlasLibrary { name, file: path.to_owned() }, functions, _opened: library };
+        blas.try_out(path)?;
+        Ok(blas)
+    }
+
+    /// Which library it is.
+    pub fn library(&self) -> &BlasLibrary {
+        &self.library
+    }
+
+    /// into = scale · a b + kept · into, where `into` has rows of neighbours, `stride` apart. Can be called from several
+    /// threads at once.
+    ///
+    /// # Safety
+    /// No extent is zero, no stride less than the rows it divides are long, and the operands have all elements that
+    /// extents and strides reach; nobody else reads or writes those of `into`.
+    pub(super) unsafe fn product(
+        &self,
+        [rows, columns, inner]: [c_int; 3],
+        scale: f32,
+        a: &Operand,
+        b: &Operand,
+        kept: f32,
+        (into, stride): (*mut f32, c_int),
+    ) {
+        self.functions.stay_on_one_thread();
+        let op = |operand: &Operand| if operand.is_transposed { TRANSPOSED } else { AS_IT_IS };
+        let sgemm = self.functions.sgemm;
+        // SAFETY: `Functions::of` found the function under its name and refused builds with other integers; what it is
+        // handed is as the caller says.
+        unsafe {
+            sgemm(
+                ROW_MAJOR,
+                op(a),
+                op(b),
+                rows,
+                columns,
+                inner,
+                scale,
+                a.start,
+                a.stride,
+                b.start,
+                b.stride,
+                kept,
+                into,
+                stride,
+            );
+        }
+    }
+
+    /// Computes some products of each kind on several threads at once. Errors: one differs from the built-in.
+    fn try_out(&self, path: &Path) -> Result<(), BlasError> {
+        let trial = || [[1, 1, 1], [7, 5, 3], [33, 65, 17], [96, 130, 70]].into_iter().find(|&e| !self.is_right(e));
+        let failed = thread::scope(|scope| {
+            let trials = [(); TRIALS].map(|()| scope.spawn(trial));
+            trials.into_iter().find_map(|trial| trial.join().expect("a trial does not panic"))
+        });
+        match failed {
+            Some([rows, columns, inner]) => {
+                Err(BlasError::WrongProduct { path: path.to_owned(), rows, columns, inner })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether products of these extents are right in every arrangement: either operand transposed or not, gaps
+    /// between rows or none, set or added to. All sums are exact in single precision, whatever their order.
+    fn is_right(&self, [rows, columns, inner]: [usize; 3]) -> bool {
+        let gaps = [0, 3];
+        gaps.into_iter().all(|gap| {
+            let (a, b) = (eighths((rows + gap) * (inner + gap), 37), eighths((inner + gap) * (columns + gap), 59));
+            [false, true].into_iter().all(|a_is_transposed| {
+                [false, true].into_iter().all(|b_is_transposed| {
+                    let a = view(&a, rows, inner, gap, a_is_transposed);
+                    let b = view(&b, inner, columns, gap, b_is_transposed);
+                    [false, true].into_iter().all(|accumulate| {
+                        // What is set may have held anything before.
+                        let before = if accumulate { 0.25 } else { f32::NAN };
+                        let [mut found, mut expected] = [(); 2].map(|()| vec![before; rows * (columns + gap)]);
+                        let into = |data| MatrixMut::strided(data, rows, columns, columns + gap);
+                        product_by_library(self, &mut into(&mut found), accumulate, 0.5, a, b);
+                        product_built_in(&mut into(&mut expected), accumulate, 0.5, a, b, 1);
+                        found.iter().zip(&expected).all(|(f, e)| f.to_bits() == e.to_bits())
+                    })
+                })
+            })
+        })
+    }
+}
+
+/// Multiples of an eighth from -8 to 8.
+fn eighths(count: usize, step: usize) -> Vec<f32> {
+    (0..count).map(|i| (i * step % 129) as f32 / 8.0 - 8.0).collect()
+}
+
+/// A view of `data` with rows of neighbours, or with columns of neighbours, and a gap after each.
+pub(super) fn view(data: &[f32], rows: usize, columns: usize, gap: usize, is_transposed: bool) -> Matrix<'_> {
+    if is_transposed {
+        Matrix::strided(data, columns, rows, rows + gap).transposed()
+    } else {
+        Matrix::strided(data, rows, columns, columns + gap)
+    }
+}
+
+/// What is called again and again.
+struct Functions {
+    sgemm: Sgemm,
+    set_threads: Option<SetThreads>,
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Functions").field("sets_threads", &self.set_threads.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Functions {
+    fn of(library: &Library, path: &Path) -> Result<Self, BlasError> {
+        let wide = ["cblas_sgemm64_", "cblas_sgemm_64"];
+        // SAFETY: under this name, libraries have a function of this type, but for their integers, which are checked.
+        let sgemm = unsafe { function::<Sgemm>(library, &["cblas_sgemm"]) };
+        let Some(sgemm) = sgemm else {
+            // SAFETY: the function is not called.
+            let is_wide = unsafe { function::<unsafe extern "C" fn()>(library, &wide) }.is_some();
+            let path = path.to_owned();
+            return Err(if is_wide { BlasError::WideIntegers { path } } else { BlasError::NoProducts { path } });
+        };
+        if takes_wide_integers(library) {
+            return Err(BlasError::WideIntegers { path: path.to_owned() });
+        }
+        let setters = ["openblas_set_num_threads", "MKL_Set_Num_Threads", "bli_thread_set_num_threads"];
+        // SAFETY: under these names, libraries have functions of this type (see there).
+        let set_threads = unsafe { function::<SetThreads>(library, &setters) };
+        Ok(Self { sgemm, set_threads })
+    }
+
+    /// Some libraries keep a number of threads for each thread that calls them, so each tells them once.
+    fn stay_on_one_thread(&self) {
+        static TELLING: Mutex<()> = Mutex::new(());
+        thread_local! { static HAS_TOLD: Cell<bool> = const { Cell::new(false) } }
+        if let Some(set_threads) = self.set_threads
+            && !HAS_TOLD.replace(true)
+        {
+            let _alone = TELLING.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: `Functions::of` found the function under its name; the lock keeps others from calling it too.
+            unsafe { set_threads(1) };
+        }
+    }
+}
+
+/// The first of these names that a library has, with any prefix.
+///
+/// # Safety
+/// Functions of these names have the type `F`.
+unsafe fn function<F: Copy>(library: &Library, names: &[&str]) -> Option<F> {
+    let names = PREFIXES.iter().flat_map(|prefix| names.iter().map(move |name| format!("{prefix}{name}")));
+    // SAFETY: the caller says so.
+    names.into_iter().find_map(|name| unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol))
+}
+
+/// MKL's single library takes the width of its integers and its threads from the environment unless it is told first,
+/// and ends the process where it does not find the library of threads that it wants. Does nothing to others.
+fn keep_mkl_narrow_and_sequential(library: &Library) {
+    const LP64: c_int = 0;
+    const SEQUENTIAL: c_int = 1;
+    for (name, layer) in [("MKL_Set_Interface_Layer", LP64), ("MKL_Set_Threading_Layer", SEQUENTIAL)] {
+        // SAFETY: MKL declares both as `int name(int)`, and they are called before anything else of it.
+        unsafe {
+            if let Some(set_layer) = function::<unsafe extern "C" fn(c_int) -> c_int>(library, &[name]) {
+                set_layer(layer);
+            }
+        }
+    }
+}
+
+/// Whether a library whose product has the usual name takes 64-bit integers all the same.
+fn takes_wide_integers(library: &Library) -> bool {
+    // SAFETY: BLIS declares it so, with integers as wide as pointers.
+    let blis = unsafe {
+        let width = function::<unsafe extern "C" fn() -> isize>(library, &["bli_info_get_blas_int_type_size"]);
+        width.map(|width| width())
+    };
+    blis == Some(64) || name(library).is_some_and(|name| name.contains("USE64BITINT"))
+}
+
+/// What a library says of itself.
+fn name(library: &Library) -> Option<String> {
+    let texts = [("openblas_get_config", ""), ("bli_info_get_version_str", "BLIS ")];
+    let told = texts.into_iter().find_map(|(function, maker)| Some(format!("{maker}{}", text(library, function)?)));
+    told.or_else(|| mkl_version(library))
+}
+
+/// The text that a function without arguments returns.
+fn text(library: &Library, name: &str) -> Option<String> {
+    // SAFETY: OpenBLAS and BLIS declare their functions of these names so, and return constant texts that end in zero.
+    let text = unsafe {
+        let text = function::<unsafe extern "C" fn() -> *const c_char>(library, &[name])?();
+        (!text.is_null()).then(|| CStr::from_ptr(text))?
+    };
+    Some(text.to_string_lossy().trim().to_owned())
+}
+
+/// MKL fills what it is given, with spaces behind its version.
+fn mkl_version(library: &Library) -> Option<String> {
+    let mut text = [0u8; 256];
+    // SAFETY: MKL declares it so, and writes at most as many bytes as it is told.
+    unsafe {
+        let version = function::<unsafe extern "C" fn(*mut c_char, c_int)>(
+            library,
+            &["mkl_get_version_string", "MKL_Get_Version_String"],
+        )?;
+        version(text.as_mut_ptr().cast(), text.len() as c_int - 1);
+    }
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Some(String::from_utf8_lossy(&text[..end]).trim().to_owned())
+}
+
+/// What the loader said, not only that it failed.
+fn reason(error: &libloading::Error) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), ToString::to_string)
+}
