@@ -15,6 +15,9 @@ const B: usize = 130;
 const C: usize = 190;
 const O: usize = 300;
 
+/// Shapes of operands, and what they hold.
+type Shapes<'a> = Vec<(&'a [usize], Fill)>;
+
 /// Results by the reference kernel in double precision, and by the fast one.
 fn results(op: &Op, shapes: &[(&[usize], Fill)], threads: usize) -> (Vec<Vec<f64>>, Vec<Vec<f32>>) {
     let mut noise = Noise::new(7);
@@ -67,7 +70,7 @@ fn kernels_by_a_library_equal_their_references_and_themselves() {
     let (layout, bias, accumulate) = (WeightLayout::OutIn, true, true);
     let head = HeadLossGrad { chunk: 128, smoothing: 0.1, accumulate_loss: false, accumulate };
     let (x, y, weight): (&[usize], &[usize], &[usize]) = (&[1, B, C], &[1, B, O], &[O, C]);
-    let cases: [(Op, Vec<(&[usize], Fill)>); 4] = [
+    let cases: [(Op, Shapes); 4] = [
         (Linear { layout, bias }.into(), vec![(x, float), (weight, float), (&[O], float)]),
         (LinearInputGrad { layout }.into(), vec![(y, float), (weight, float)]),
         (LinearWeightGrad { layout, bias, accumulate }.into(), vec![(x, float), (y, float)]),

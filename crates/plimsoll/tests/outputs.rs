@@ -128,6 +128,7 @@ fn invariant_3_exact_bench_as_json() {
         &bench,
         expect![[r#"
             loss: number
+            measured.blas: null
             measured.device_allocations_after_first_step: count
             measured.host_bytes: count
             measured.peak_bytes: count
@@ -184,6 +185,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             eval[].loss: number
             eval[].step: count
             losses[]: number
+            measured.blas: null
             measured.device_allocations_after_first_step: count
             measured.host_bytes: count
             measured.peak_bytes: count
@@ -414,7 +416,7 @@ fn help_names_the_flags() {
             "train",
             "--data --tokenizer --model --init --vram --vram-auto --vram-margin --seq-len --global-batch --micro-batch \
              --max-steps --epochs --duration --learning-rate --warmup-steps --weight-decay --grad-clip --dropout --seed \
-             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --recompute --optimizer-offload --host-ram --precision \
+             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --blas --recompute --optimizer-offload --host-ram --precision \
              --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
              --json",
         ),
@@ -425,7 +427,7 @@ fn help_names_the_flags() {
         ),
         (
             "bench",
-            "--model --vram --layers --hidden --heads --vocab-size --bias --seq-len --micro-batch --steps --json",
+            "--model --vram --layers --hidden --heads --vocab-size --bias --seq-len --micro-batch --steps --blas --json",
         ),
         ("generate", "--checkpoint --tokenizer --prompt --max-tokens --temperature --top-k --top-p --seed --vram"),
     ] {

@@ -60,6 +60,8 @@ pub struct Measured {
     pub step_ms_min: Option<f64>,
     /// Tokens trained on a second, padding not counted; the median over steps.
     pub tokens_per_s: Option<f64>,
+    /// The BLAS that large products were left to; `null` where they were the built-in ones.
+    pub blas: Option<String>,
     /// The process's peak resident size; `null` where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
@@ -77,6 +79,7 @@ impl Measured {
             step_ms_p50: percentile(step_ms, 0.5),
             step_ms_min: percentile(step_ms, 0.0),
             tokens_per_s: percentile(&speeds, 0.5),
+            blas: exec::blas_in_use().map(ToString::to_string),
             peak_rss_bytes: memory.peak_rss_bytes,
         }
     }

@@ -2,6 +2,7 @@
 //! Not here: how fast data comes (`bench_data.rs`).
 
 use super::bench_data::DataBenchArgs;
+use super::blas::BlasArgs;
 use super::budget::{BudgetArgs, misfit_of};
 use super::failure::exit_code;
 use super::levers::LeverArgs;
@@ -45,6 +46,8 @@ pub(super) struct BenchArgs {
     bias: Option<bool>,
     #[command(flatten)]
     budget: BudgetArgs,
+    #[command(flatten)]
+    blas: BlasArgs,
     /// Tokens of a sample; of models with a decoder, of the source and of the target
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "256")]
     seq_len: usize,
@@ -84,6 +87,7 @@ pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
         let global_batch = args.global_batch.unwrap_or(DATA_GLOBAL_BATCH);
         return in_pool(threads, || args.data.run(global_batch, threads, args.seed, args.json));
     }
+    args.blas.choose()?;
     in_pool(threads, || args.bench(threads))
 }
 

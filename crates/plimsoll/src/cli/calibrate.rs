@@ -1,5 +1,6 @@
 //! `plimsoll calibrate`: measures this machine, so that plans can tell their time.
 
+use super::blas::BlasArgs;
 use super::failure::exit_code;
 use super::machine::{MachineFile, known};
 use super::options::positive_size;
@@ -19,6 +20,8 @@ pub(super) struct CalibrateArgs {
     /// Threads that compute [default: all cores]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     threads: Option<usize>,
+    #[command(flatten)]
+    blas: BlasArgs,
     /// Write what was measured to this file, or with `--check` read it from there [default: one in the user's cache
     /// folder, where plans look for it]
     #[arg(long, value_name = "FILE")]
@@ -33,6 +36,7 @@ pub(super) struct CalibrateArgs {
 
 pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     let threads = super::budget::threads(args.threads)?;
+    args.blas.choose()?;
     in_pool(threads, || if args.check { args.compare(threads) } else { args.measure(threads) })
 }
 

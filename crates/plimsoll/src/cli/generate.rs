@@ -1,5 +1,6 @@
 //! `plimsoll generate`: text from a checkpoint. The text goes to stdout as it is written, everything else to stderr.
 
+use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::failure::{exit_code, io_failure};
 use super::model::Chosen;
@@ -63,10 +64,13 @@ pub(super) struct GenerateArgs {
     json: bool,
     #[command(flatten)]
     budget: BudgetArgs,
+    #[command(flatten)]
+    blas: BlasArgs,
 }
 
 pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
+    args.blas.choose()?;
     in_pool(threads, || args.generate(threads))
 }
 

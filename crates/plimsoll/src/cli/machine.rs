@@ -3,6 +3,7 @@
 use super::Failure;
 use super::failure::io_failure;
 use super::train::default_cache_dir;
+use ::exec::blas_in_use;
 use ::plan::{Machine, Rates, Sample};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ pub(super) struct MachineFile {
     program: String,
     processor: String,
     threads: usize,
+    /// The BLAS that large products were left to; none if they were the built-in ones.
+    #[serde(default)]
+    blas: Option<String>,
     samples: Vec<Sample>,
 }
 
@@ -28,13 +32,16 @@ impl MachineFile {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             processor: processor_name().unwrap_or_default(),
             threads,
+            blas: blas_in_use().map(ToString::to_string),
             samples,
         }
     }
 
-    /// Where it is kept for so many threads. Errors: the user has no cache folder.
+    /// Where it is kept for so many threads, and whether products are left to a BLAS.
+    /// Errors: the user has no cache folder.
     pub(super) fn path(threads: usize) -> Result<PathBuf, Failure> {
-        Ok(default_cache_dir()?.join(format!("machine-{threads}-threads.json")))
+        let blas = if blas_in_use().is_some() { "-blas" } else { "" };
+        Ok(default_cache_dir()?.join(format!("machine-{threads}-threads{blas}.json")))
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
@@ -53,6 +60,10 @@ impl MachineFile {
         }
         if self.processor != here.processor {
             return Some(format!("it was measured on another machine, {}", self.processor));
+        }
+        if self.blas != here.blas {
+            let products = |blas: &Option<String>| blas.clone().unwrap_or_else(|| "the built-in products".to_owned());
+            return Some(format!("it was measured with {}, not {}", products(&self.blas), products(&here.blas)));
         }
         (self.threads != threads).then(|| format!("it was measured with {} threads, not {threads}", self.threads))
     }

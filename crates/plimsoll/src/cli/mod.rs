@@ -3,6 +3,7 @@
 mod arena;
 mod bench;
 mod bench_data;
+mod blas;
 mod budget;
 mod calibrate;
 mod device;
@@ -52,6 +53,9 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
     Arena(arena::ArenaArgs),
+    /// Try a BLAS library, in a process that it may end
+    #[command(hide = true)]
+    TryBlas(blas::TryBlasArgs),
 }
 
 /// Runs the program on its arguments, the program's name first.
@@ -65,6 +69,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Gpus(args) => gpus::run(&args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Arena(args) => arena::run(args),
+        Command::TryBlas(args) => blas::run(&args),
     });
     match result {
         Ok(code) => ExitCode::from(code),

@@ -1,6 +1,7 @@
 //! The flags of `plimsoll train`, and what they come to: model, request, schedule.
 
 use crate::cli::Failure;
+use crate::cli::blas::BlasArgs;
 use crate::cli::budget::{Budget, BudgetArgs};
 use crate::cli::levers::LeverArgs;
 use crate::cli::model::{self, Chosen};
@@ -54,6 +55,8 @@ pub(crate) struct TrainArgs {
     pub(super) objective: ObjectiveArgs,
     #[command(flatten)]
     pub(super) budget: BudgetArgs,
+    #[command(flatten)]
+    pub(super) blas: BlasArgs,
     /// Tokens of a sample [default: the model's positions, at most 1024]; of models with a decoder, as `--source-len`
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) seq_len: Option<usize>,

@@ -30,6 +30,7 @@ pub(super) const PREFILL: usize = 32;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
+    args.blas.choose()?;
     in_pool(threads, || Session::prepare(args, threads)?.train())
 }
 
@@ -178,6 +179,7 @@ impl Session {
             "adam_eps": args.adam_eps,
             "grad_clip": args.grad_clip,
             "seed": trainer.seed,
+            "blas": args.blas.setting(),
             "loss_scale": args.loss_scale,
             "eval_every": args.eval_every,
             "eval_samples": trainer.eval_samples,

@@ -1,0 +1,150 @@
+//! The flag of the matrix library, and how one is tried before it is used: first by a child of this process, since a
+//! library that is broken, or built for other integers, may end whoever calls it.
+
+use super::Failure;
+use super::failure::exit_code;
+use crate::streams::talk;
+use ::exec::{Blas, BlasError, blas_in_use, use_blas};
+use clap::Args;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+/// What `auto` looks for, in this order.
+const NAMES: &[&str] = if cfg!(target_os = "windows") {
+    &["mkl_rt.3.dll", "mkl_rt.2.dll", "libopenblas.dll", "openblas.dll"]
+} else if cfg!(target_os = "macos") {
+    &["libmkl_rt.dylib", "libopenblas.dylib", "libblis.dylib"]
+} else {
+    &[
+        "libmkl_rt.so",
+        "libmkl_rt.so.3",
+        "libmkl_rt.so.2",
+        "libopenblas.so",
+        "libopenblas.so.0",
+        "libblis.so",
+        "libblis.so.4",
+        "libblis.so.3",
+    ]
+};
+
+const HINT: &str = "`--blas` takes the path of OpenBLAS, MKL or BLIS with 32-bit integers, such as libopenblas.so.0; \
+                    without it the built-in products are used";
+
+/// Who multiplies matrices.
+#[derive(Debug, Clone, Args)]
+pub(super) struct BlasArgs {
+    /// Multiply large matrices with a BLAS library: its path, or `auto` for the first of MKL, OpenBLAS and BLIS that the
+    /// system finds. What the library takes for itself, some MiB a thread, is not in the plan
+    #[arg(long, value_name = "PATH|auto|off", default_value = "off")]
+    blas: Choice,
+}
+
+#[derive(Debug, Clone)]
+enum Choice {
+    Off,
+    Auto,
+    Library(PathBuf),
+}
+
+impl FromStr for Choice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            // A file of settings may say `off` without quotes, which some readers of YAML take for a truth value.
+            "off" | "false" => Self::Off,
+            "auto" => Self::Auto,
+            path => Self::Library(PathBuf::from(path)),
+        })
+    }
+}
+
+impl BlasArgs {
+    /// Decides who multiplies from now on. Errors: the library that was named is of no use.
+    pub(super) fn choose(&self) -> Result<(), Failure> {
+        match &self.blas {
+            Choice::Off => {}
+            Choice::Auto => choose_first(),
+            Choice::Library(path) => use_blas(open(&located(path))?),
+        }
+        Ok(())
+    }
+
+    /// What a resumed run must say to multiply with the same library, whatever is installed then.
+    pub(super) fn setting(&self) -> String {
+        match (&self.blas, blas_in_use()) {
+            (Choice::Library(path), _) => located(path).to_string_lossy().into_owned(),
+            (Choice::Auto, Some(library)) => library.file.to_string_lossy().into_owned(),
+            _ => "off".to_owned(),
+        }
+    }
+}
+
+/// A file where it lies; the system's loader looks for all other names.
+fn located(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Takes the first library that is there and works, and says which.
+fn choose_first() {
+    for name in NAMES {
+        match open(Path::new(name)) {
+            Ok(blas) => {
+                talk(format_args!("matrix products by {}", blas.library()));
+                return use_blas(blas);
+            }
+            Err(Refusal::Blas(BlasError::NotLoaded { .. })) => {}
+            Err(refusal) => talk(format_args!("{name} is passed over: {refusal}")),
+        }
+    }
+    talk("no BLAS found; matrix products are the built-in ones");
+}
+
+/// Why a library is not used.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(transparent)]
+    Blas(#[from] BlasError),
+    #[error("{} ended the process that tried it: {status}{talk}", path.display())]
+    Fatal { path: PathBuf, status: std::process::ExitStatus, talk: String },
+    #[error("no process could be started to try {}: {source}", path.display())]
+    NotTried { path: PathBuf, source: std::io::Error },
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::bad_input(refusal.to_string()).hint(HINT)
+    }
+}
+
+/// Opens a library that a child of this process has tried.
+fn open(path: &Path) -> Result<Blas, Refusal> {
+    let not_tried = |source| Refusal::NotTried { path: path.to_owned(), source };
+    let program = std::env::current_exe().map_err(not_tried)?;
+    let mut trial = Command::new(program);
+    trial.arg("try-blas").arg(path).stdin(Stdio::null()).stdout(Stdio::null());
+    let trial = trial.output().map_err(not_tried)?;
+    match trial.status.code().and_then(|code| u8::try_from(code).ok()) {
+        // What the child was refused, this process is refused in the same words.
+        Some(exit_code::DONE | exit_code::BAD_INPUT) => Ok(Blas::open(path)?),
+        _ => {
+            let said = String::from_utf8_lossy(&trial.stderr);
+            let talk = said.lines().find(|line| !line.trim().is_empty()).map_or(String::new(), |l| format!(" ({l})"));
+            Err(Refusal::Fatal { path: path.to_owned(), status: trial.status, talk })
+        }
+    }
+}
+
+/// The command of the child: opens a library, which tries it, and leaves.
+#[derive(Debug, Args)]
+pub(super) struct TryBlasArgs {
+    /// The library
+    path: PathBuf,
+}
+
+pub(super) fn run(args: &TryBlasArgs) -> Result<u8, Failure> {
+    Blas::open(&args.path).map_err(Refusal::from)?;
+    Ok(exit_code::DONE)
+}

@@ -1,0 +1,70 @@
+//! `--blas`: products by libraries that work, do not, or are not there.
+
+mod support;
+
+use serde_json::Value;
+use support::{Said, Sandbox};
+
+/// A step whose products are large enough for a library.
+const BENCH: &str = "bench --model gpt2 --layers 1 --hidden 64 --heads 2 --vocab-size 300 --seq-len 64 --micro-batch 4 \
+                     --vram 0.1 --steps 2 --warmup 1 --threads 2 --json";
+
+fn bench(sandbox: &Sandbox, library: &str) -> Said {
+    let mut words = BENCH.split_whitespace().collect::<Vec<_>>();
+    words.extend(["--blas", library]);
+    Said::of(sandbox.command(words).output().expect("the binary runs"))
+}
+
+#[test]
+fn a_library_gives_the_same_losses_every_time_and_is_named() {
+    let sandbox = Sandbox::new();
+    let right = fake_blas::right().to_string_lossy();
+    let [off, first, second] = ["off", &right, &right].map(|library| bench(&sandbox, library).json());
+    assert_eq!(off["measured"]["blas"], Value::Null);
+    let name = first["measured"]["blas"].as_str().expect("a name");
+    assert!(name.starts_with("OpenBLAS 0.0 stand-in (") && name.contains(&*right), "{name}");
+    assert_eq!(first["loss"], second["loss"]);
+    let loss = |bench: &Value| bench["loss"].as_f64().expect("a loss");
+    assert!((loss(&off) - loss(&first)).abs() < 1e-5, "{off} {first}");
+}
+
+#[test]
+fn a_resumed_run_keeps_its_library() {
+    let sandbox = Sandbox::new();
+    let right = fake_blas::right().display().to_string();
+    sandbox.must_train(&format!("--blas {right} --name kept --max-steps 5"));
+    assert!(sandbox.text("runs/kept/config.yaml").contains(&right));
+    let said = sandbox.run("train --resume runs/kept --max-steps 6 --json");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.json()["measured"]["blas"].as_str().is_some_and(|blas| blas.contains(&right)));
+}
+
+#[test]
+fn libraries_that_are_of_no_use_are_refused_with_a_way_out() {
+    let sandbox = Sandbox::new();
+    let text = sandbox.path("text.txt");
+    for (library, expected) in [
+        (fake_blas::wrong(), "is broken: a product of "),
+        (fake_blas::wide(), "takes 64-bit integers (ILP64)"),
+        (fake_blas::bare(), "has no function `cblas_sgemm`"),
+        (fake_blas::crashing(), "ended the process that tried it: "),
+        ("/missing/libopenblas.so".as_ref(), "/missing/libopenblas.so can't be loaded: "),
+        (text.as_path(), "text.txt can't be loaded: "),
+    ] {
+        let said = bench(&sandbox, &library.to_string_lossy());
+        assert_eq!((said.code, said.stdout_text()), (Some(4), ""), "{}", said.stderr);
+        assert!(said.stderr.contains(expected), "{}", said.stderr);
+        assert!(said.stderr.contains("hint: `--blas` takes the path of OpenBLAS"), "{}", said.stderr);
+    }
+}
+
+/// Whatever this machine has: `auto` says what it took, in one line, and goes on.
+#[test]
+fn auto_says_what_it_takes() {
+    let sandbox = Sandbox::new();
+    let said = bench(&sandbox, "auto");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let line = said.stderr.lines().last().unwrap_or_default();
+    let expected = if said.json()["measured"]["blas"].is_null() { "no BLAS found; " } else { "matrix products by " };
+    assert!(line.starts_with(expected), "{}", said.stderr);
+}
