@@ -13,7 +13,7 @@ that slows down or is busy for a while slows both. What is quoted are medians ov
                that says BUSY
 
 usage:  python bench/compare_torch.py --plimsoll target/release/plimsoll [--rounds 5] [--threads 2] [--steps 5]
-            [--cases char-6x384,gpt2-124m] [--out bench/results/NAME.md]
+            [--cases char-6x384,gpt2-124m] [--blas PATH] [--out bench/results/NAME.md]
 needs:  Linux, and a Python with torch and numpy (this one, or the one given by --python)
 
 stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is.
@@ -94,23 +94,24 @@ class Usage:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one process measured. Only PyTorch has `import_rss_bytes` and `torch_version`."""
+    """What one process measured. Only PyTorch has `import_rss_bytes` and `torch_version`, only Plimsoll `blas`."""
 
     tokens_per_s: float
     peak_rss_bytes: int
     others_share: float
     import_rss_bytes: int = 0
     torch_version: str = ""
+    blas: str = ""
 
 
 def main() -> None:
     arguments = parse_arguments()
-    rows, torch_version = [], ""
+    rows, torch_version, blas = [], "", ""
     for name in arguments.cases:
         plimsoll, torch = measure(name, arguments)
         rows.append(table_row(name, plimsoll, torch))
-        torch_version = torch[0].torch_version
-    text = report(arguments, rows, torch_version)
+        torch_version, blas = torch[0].torch_version, plimsoll[0].blas
+    text = report(arguments, rows, torch_version, blas)
     print(text, end="")
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -125,6 +126,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=positive, default=5, help="measured steps in each process")
     parser.add_argument("--cases", type=case_names, default=list(CASES), metavar="A,B", help=", ".join(CASES))
     parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
+    parser.add_argument("--blas", default="off", metavar="PATH", help="the BLAS that Plimsoll uses; default: off")
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
     return parser.parse_args()
 
@@ -165,7 +167,8 @@ def measure(name: str, arguments: argparse.Namespace) -> tuple[list[Sample], lis
 def run_plimsoll(case: Case, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
     # Norms and activations are computed anew: next to no time, and a quarter to a third of the activations.
-    command = [arguments.plimsoll, "bench", *case.flags(), "--recompute", "cheap", *counts, "--json"]
+    command = [arguments.plimsoll, "bench", *case.flags(), "--recompute", "cheap", *counts]
+    command += ["--blas", arguments.blas, "--json"]
     output, usage = run(command, arguments.threads)
     plan, measured = output["plan"], output["measured"]
     tokens = plan["micro_batch"] * plan["accumulation"] * plan["seq_len"]
@@ -181,7 +184,9 @@ def run_plimsoll(case: Case, arguments: argparse.Namespace) -> Sample:
             f"the kernel counted {mib(usage.peak_rss_bytes)} MiB",
             file=sys.stderr,
         )
-    return Sample(tokens / measured["step_ms_p50"] * 1e3, usage.peak_rss_bytes, usage.others_share)
+    return Sample(
+        tokens / measured["step_ms_p50"] * 1e3, usage.peak_rss_bytes, usage.others_share, blas=measured["blas"] or ""
+    )
 
 
 def run_torch(case: Case, arguments: argparse.Namespace) -> Sample:
@@ -251,13 +256,14 @@ def table_row(name: str, plimsoll: list[Sample], torch: list[Sample]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def report(arguments: argparse.Namespace, rows: list[str], torch_version: str) -> str:
+def report(arguments: argparse.Namespace, rows: list[str], torch_version: str, blas: str) -> str:
     lines = [
         "# Plimsoll and PyTorch: one training step on the CPU",
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB, {platform.machine()}",
         f"- Date: {date.today().isoformat()}",
         f"- PyTorch {torch_version}: eager, fused AdamW, float32",
+        f"- Matrix products of Plimsoll: {blas or 'built in'}",
         f"- {arguments.threads} threads; {arguments.rounds} rounds in turn, {arguments.steps} measured steps in each",
         f"- Command: `{command_line()}`",
         *(f"- {name}: {CASES[name].describe()}" for name in arguments.cases),
