@@ -35,7 +35,6 @@ type Sizes = [usize; 4];
 impl TimedRun {
     fn new(sizes: Sizes, seq_len: usize, batches: [usize; 2], levers: Levers, target: &Target) -> Self {
         let [n_layer, n_embd, n_head, vocab_size] = sizes;
-        let [global_batch, micro_batch] = batches;
         let model = ModelConfig::Gpt2(Gpt2Config {
             vocab_size,
             n_positions: seq_len,
@@ -50,15 +49,31 @@ impl TimedRun {
             initializer_range: 0.02,
             bias: true,
         });
+        Self::of(model, seq_len, batches, levers, target)
+    }
+
+    fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, target: &Target) -> Self {
+        let [global_batch, micro_batch] = batches;
+        let head_chunk = plan::default_head_chunk(micro_batch * seq_len, model.vocab_size());
         let request = Request {
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch,
             micro_batch: Some(micro_batch),
             seq_len,
+            target_len: model.decoder_start().map(|_| seq_len),
             ..Request::new(model, *target, Machine::of_rates(Rates::guess(target.threads)))
         };
-        let head_chunk = plan::default_head_chunk(micro_batch * seq_len, vocab_size);
         Self { request, settings: Settings { micro_batch, head_chunk, levers } }
+    }
+
+    /// Like a preset, but with fewer blocks and ids, as its config.json would say.
+    fn smaller(preset: &str, changes: &[(&str, u64)]) -> ModelConfig {
+        let model = ModelConfig::preset(preset).expect("a preset");
+        let mut config: serde_json::Value = serde_json::from_str(&model.to_json()).expect("our own file");
+        for &(key, value) in changes {
+            config[key] = value.into();
+        }
+        ModelConfig::from_json(&config.to_string()).expect("a preset of fewer blocks")
     }
 
     /// What calibration runs: shapes from small to those of GPT-2, and every kind of node that a lever brings.
@@ -69,7 +84,22 @@ impl TimedRun {
         let coarse = Levers { precision: Precision::Bf16, optimizer_state: StateFormat::Blockwise8, ..plain };
         let fine = Levers { precision: Precision::Fp16, optimizer_state: StateFormat::Bf16, ..plain };
         let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, target);
+        let llama = Self::smaller("smollm2-135m", &[("num_hidden_layers", 2), ("vocab_size", 4_000)]);
+        let short = [("num_layers", 1), ("num_decoder_layers", 1), ("vocab_size", 4_000)];
+        let [older, newer] = ["t5-small", "flan-t5-small"].map(|preset| Self::smaller(preset, &short));
+        let other =
+            |model: &ModelConfig, seq_len, batches, levers| Self::of(model.clone(), seq_len, batches, levers, target);
         vec![
+            other(&llama, 128, [8, 4], again),
+            other(&llama, 512, [2, 2], coarse),
+            other(&older, 64, [16, 8], again),
+            other(&newer, 192, [8, 8], plain),
+            other(&newer, 64, [8, 8], coarse),
+            // Deep enough that weights have left the caches when they are needed again.
+            run([6, 448, 7, 3_000], 160, [2, 1], plain),
+            run([6, 256, 4, 6_000], 256, [2, 1], coarse),
+            run([2, 512, 8, 4_000], 192, [8, 8], coarse),
+            run([2, 256, 4, 1_000], 128, [4, 4], coarse),
             run([4, 128, 4, 256], 64, [64, 32], plain),
             run([4, 128, 4, 256], 64, [8, 4], again),
             run([2, 384, 6, 256], 256, [24, 12], plain),
@@ -97,6 +127,7 @@ impl TimedRun {
         };
         let half = Levers { precision: Precision::Bf16, ..Levers::default() };
         let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..Levers::default() };
+        let half_again = Levers { precision: Precision::Bf16, recompute: Recompute::all(Level::Block), ..half };
         let in_backward = Levers { update_in_backward: true, ..Levers::default() };
         let ways = [
             (16, levers(Level::None, 0.0)),
@@ -113,6 +144,10 @@ impl TimedRun {
             (1, levers(Level::None, 0.0)),
             (1, levers(Level::Attention, 0.0)),
             (1, levers(Level::Block, 1.0)),
+            (4, half),
+            (16, half_again),
+            (2, levers(Level::Block, 0.5)),
+            (1, half),
         ];
         let run = |(micro_batch, levers)| Self::new([4, 320, 5, 4_000], 192, [16, micro_batch], levers, target);
         ways.into_iter().map(run).collect()
