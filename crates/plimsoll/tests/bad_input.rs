@@ -657,3 +657,34 @@ fn packing_problems() {
         ],
     );
 }
+
+#[test]
+fn pairs_and_packed_rows() {
+    let sandbox = sandbox();
+    let good = (0..200).map(|n| format!("number {n}\tthe {n}th\n")).collect::<String>();
+    for (name, contents) in [
+        ("pairs.tsv", good.as_str()),
+        ("short.tsv", "a\tb\nonly one column\n"),
+        ("empty.tsv", "a\tb\n\tan empty source\n"),
+        ("named.csv", "article,summary\nx,y\n"),
+    ] {
+        sandbox.write(name, contents);
+    }
+    let t5 = |flags: &str| format!("train --model t5-nano --tokenizer bytes --max-steps 1 {flags}");
+    let cases: &[(String, i32, &[&str])] = &[
+        (t5("--data short.tsv"), BAD_INPUT, &["short.tsv line 2 has 1 column, not 2"]),
+        (t5("--data empty.tsv"), BAD_INPUT, &["empty.tsv line 2: the source is empty"]),
+        (t5("--data named.csv --source-column sumary"), BAD_INPUT, &["no column `sumary`", "`summary`"]),
+        (t5(""), USAGE, &["pairs of sources and targets", "--source-column"]),
+        (t5("--data pairs.tsv --packing"), USAGE, &["`--packing` is for models without a decoder"]),
+        (t5("--data pairs.tsv --bucket 0"), USAGE, &["must be at least 1"]),
+        (t5("--data pairs.tsv --label-smoothing 1"), USAGE, &["from 0 to below 1"]),
+        (t5("--data pairs.tsv --layer-decay 0"), USAGE, &["above 0"]),
+        ("train --model t5-small --data pairs.tsv".into(), USAGE, &["needs the tokenizer that it was made with"]),
+        ("train --data pairs.tsv --source-column 1".into(), USAGE, &["has no decoder"]),
+        ("plan --model gpt2 --target-len 12".into(), USAGE, &["has no decoder"]),
+    ];
+    for (arguments, code, expected) in cases {
+        assert_refused(&sandbox, arguments, || sandbox.run(arguments), *code, expected);
+    }
+}

@@ -42,3 +42,35 @@ fn a_table_without_the_column_is_named_with_its_line() {
     assert!(said.stderr.contains("pairs.tsv line 301 has 1 column, not 2"), "{}", said.stderr);
     assert!(said.stderr.contains("hint: "), "{}", said.stderr);
 }
+
+/// From a table to answers, with every regulariser: trained, stopped, resumed, asked.
+#[test]
+fn a_t5_is_trained_on_pairs_and_answers() {
+    let sandbox = Sandbox::new();
+    sandbox.write("pairs.tsv", table());
+    sandbox.write("prompts.txt", "define number 7\ndefine number 123\n\ndefine number 5\n");
+    let run = |flags: &str| {
+        let said = sandbox.run(&format!("train {flags} --cache-dir cache --json"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.json()
+    };
+    let data = "--model t5-nano --tokenizer bytes --data pairs.tsv --source-len 32 --target-len 64 --bucket 16";
+    let levers = "--r-drop 1 --label-smoothing 0.1 --layer-decay 0.9 --dropout 0.1 --ema 0.9";
+    let report = run(&format!("{data} {levers} --global-batch 4 --max-steps 4 --name t5 --sample-tokens 8"));
+    assert_eq!(report["measured"]["peak_bytes"], report["measured"]["planned_bytes_of_what_ran"]);
+    // As long as the longest target needs, not as it may be.
+    assert_eq!(report["plan"]["target_len"], 48);
+    assert!(report["padding_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{report}");
+    let resumed = run("--resume runs/t5 --max-steps 6");
+    assert_eq!(resumed["losses"].as_array().map(Vec::len), Some(6));
+    assert_eq!(resumed["losses"][3], report["losses"][3]);
+
+    let ask = |flags: &str| {
+        let said = sandbox.run(&format!("generate --checkpoint runs/t5 --max-tokens 5 --temperature 0 {flags}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.stdout_text().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let together = ask("--prompt-file prompts.txt --json");
+    assert_eq!(together.len(), 3);
+    assert_eq!(together, ask("--prompt-file prompts.txt --batch 1 --json"));
+}
