@@ -200,7 +200,10 @@ impl Case {
                 precision: self.levers.precision,
                 optimizer_state: Some(self.levers.optimizer_state),
                 average: self.levers.average,
-                recompute: Some(self.levers.recompute),
+                recompute: Some(Recompute {
+                    blocks: self.levers.recompute.blocks.min(self.model.blocks()),
+                    ..self.levers.recompute
+                }),
                 optimizer_offload: Some(self.levers.optimizer_offload),
                 update_in_backward: None,
                 head_chunk: Some(self.shape.head_chunk),

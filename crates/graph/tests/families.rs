@@ -78,6 +78,8 @@ fn what_is_not_built_is_refused_by_its_key() {
         ("gpt2", json!({"activation_function": "relu"}), "activation_function"),
         ("gpt2", json!({"n_embd": null}), "n_embd"),
         ("gpt2", json!({"n_head": 7}), "n_head"),
+        ("gpt2", json!({"n_ctx": 512}), "n_ctx"),
+        ("flan-t5-small", json!({"is_gated_act": false}), "is_gated_act"),
         ("llama-3.2-1b", json!({"hidden_act": "gelu"}), "hidden_act"),
         ("llama-3.2-1b", json!({"hidden_size": null}), "hidden_size"),
         ("llama-3.2-1b", json!({"num_key_value_heads": 5}), "num_key_value_heads"),

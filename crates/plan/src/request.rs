@@ -86,6 +86,14 @@ pub enum PlanError {
         /// Whether the model has one.
         has_decoder: bool,
     },
+    /// More blocks are to be recomputed than there are.
+    #[error("{asked} blocks can't be computed anew, the model has {blocks}")]
+    TooManyBlocks {
+        /// Blocks asked for.
+        asked: usize,
+        /// Blocks of the model.
+        blocks: usize,
+    },
     /// The micro-batch does not divide the global batch.
     #[error("a micro-batch of {micro_batch} does not divide the global batch of {global_batch}")]
     NotADivisor {
@@ -161,6 +169,10 @@ impl Request {
         let has_decoder = self.model.decoder_start().is_some();
         if has_decoder != self.target_len.is_some() {
             return Err(PlanError::Target { has_decoder });
+        }
+        let (asked, blocks) = (self.levers.recompute.map_or(0, |recompute| recompute.blocks), self.model.blocks());
+        if asked > blocks {
+            return Err(PlanError::TooManyBlocks { asked, blocks });
         }
         match self.micro_batch {
             Some(0) => return Err(PlanError::Zero { what: "the micro-batch" }),

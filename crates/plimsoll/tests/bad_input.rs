@@ -683,6 +683,7 @@ fn pairs_and_packed_rows() {
         ("train --model t5-small --data pairs.tsv".into(), USAGE, &["needs the tokenizer that it was made with"]),
         ("train --data pairs.tsv --source-column 1".into(), USAGE, &["has no decoder"]),
         ("plan --model gpt2 --target-len 12".into(), USAGE, &["has no decoder"]),
+        ("plan --model gpt2 --recompute 13".into(), USAGE, &["13 blocks", "the model has 12", "`--recompute 12`"]),
     ];
     for (arguments, code, expected) in cases {
         assert_refused(&sandbox, arguments, || sandbox.run(arguments), *code, expected);

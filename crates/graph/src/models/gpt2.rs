@@ -111,6 +111,13 @@ impl Gpt2Config {
             ],
         )?;
         require_whole(&value, &["vocab_size", "n_positions", "n_embd", "n_layer", "n_head"])?;
+        let positions = value["n_positions"].as_u64();
+        if let Some(context) = value.get("n_ctx").and_then(Value::as_u64).filter(|n| Some(*n) != positions) {
+            return Err(bad(
+                "n_ctx",
+                format!("is {context}, which contradicts n_positions = {}", value["n_positions"]),
+            ));
+        }
         let config: Self = parse(value)?;
         config.validate()?;
         Ok(config)

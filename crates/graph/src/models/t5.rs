@@ -159,6 +159,11 @@ impl T5Config {
             ],
         )?;
         require_whole(&value, &["vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads"])?;
+        let gated = value.get("feed_forward_proj").is_some_and(|kind| kind == "gated-gelu");
+        if let Some(said) = value.get("is_gated_act").and_then(Value::as_bool).filter(|said| *said != gated) {
+            let kind = if gated { "gated-gelu" } else { "relu" };
+            return Err(bad("is_gated_act", format!("is {said}, which contradicts feed_forward_proj, `{kind}`")));
+        }
         let map = value.as_object_mut().ok_or_else(|| bad("(file)", "is not an object"))?;
         map.retain(|_, value| !value.is_null());
         // Newer files say under this key what older ones say under the other.

@@ -132,6 +132,9 @@ impl From<PlanError> for Failure {
             }
             PlanError::Absurd { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
             PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and its like"),
+            PlanError::TooManyBlocks { blocks, .. } => {
+                Self::bad_flag(message).hint(format!("`--recompute {blocks}`, or `--recompute blocks` for all"))
+            }
             PlanError::Zero { .. } => Self::bad_flag(message),
         }
     }
