@@ -15,8 +15,7 @@ key is missing, unexpected or of another shape, and compares logits with those t
 
 The second form is both ways at once. It makes tiny random models of each family, has transformers save them in one
 file, in shards, in bfloat16 and, where the head is tied, without head and prefix, has PROGRAM compute logits of each
-folder, and compares. Then PROGRAM trains each model for one step (not T5, which needs pairs) and saves it, and the
-first form checks what was saved.
+folder, and compares. Then PROGRAM trains each model for one step and saves it, and the first form checks what was saved.
 
 The third form writes one such model into DIR, and the logits of transformers into DIR/logits.json.
 
@@ -137,17 +136,16 @@ def generate(program: Path, checkpoint: Path, logits_json: Path) -> None:
 def check_both_ways(program: Path, name: str, make: Callable) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        logits_json, text = folder / "logits.json", folder / "text.txt"
-        text.write_text(TEXT)
+        logits_json = folder / "logits.json"
         model = make(MAKE_SEED, MAKE_VOCAB_SIZE)
         for saved in save_variants(model, folder):
             generate(program, saved, logits_json)
             check(saved, logits_json, f"{name}, {saved.name}: ")
-        if model.config.is_encoder_decoder:
-            return
+        text = folder / ("pairs.tsv" if model.config.is_encoder_decoder else "text.txt")
+        text.write_text("a source\tits target\n" * 40 if model.config.is_encoder_decoder else TEXT)
         run(
             program, "train", "--init", folder / "shards", "--data", text, "--tokenizer", "bytes",
-            "--seq-len", TRAIN_SEQ_LEN, "--global-batch", 4, "--max-steps", 1, "--sample-tokens", 0,
+            "--seq-len", TRAIN_SEQ_LEN, "--cache-dir", folder / "cache", "--global-batch", 4, "--max-steps", 1, "--sample-tokens", 0,
             "--runs-dir", folder / "runs", "--name", name,
         )  # fmt: skip
         checkpoint = folder / "runs" / name / "checkpoints" / "step-000001"
