@@ -15,7 +15,7 @@ mod quantise;
 pub mod reference;
 
 pub use call::{Call, Input, Output};
-pub use cpu::{Blas, BlasError, BlasLibrary, blas_in_use, converted, run as run_cpu_kernel, use_blas};
+pub use cpu::{Blas, BlasError, BlasLibrary, Ceilings, blas_in_use, converted, run as run_cpu_kernel, use_blas};
 pub use cpu_device::CpuDevice;
 pub use device::{Device, DeviceError, MemoryReport};
 pub use executor::{run_program, run_program_timed};

@@ -9,7 +9,7 @@
 //! parameters are persistent accumulators: the first contribution of a step sets them, all others add.
 
 use crate::ops::Add;
-use crate::{GraphError, Node, Op, ProgramBuilder, TensorId};
+use crate::{GraphError, Node, Op, Pass, ProgramBuilder, TensorId};
 use std::collections::{HashMap, HashSet};
 
 /// What an op's rule sees of the pass: its node, the gradients that reached it, and a way to emit nodes.
@@ -130,7 +130,7 @@ pub fn differentiate(
     let losses = roots.iter().filter(|(_, gradient)| gradient.is_none()).map(|(id, _)| *id).collect::<HashSet<_>>();
     let mut gradients = roots.iter().filter_map(|&(id, gradient)| Some((id, gradient?))).collect::<HashMap<_, _>>();
     let mut written = HashSet::new();
-    builder.begin_backward();
+    builder.begin(Pass::Backward);
     for node in forward.iter().rev() {
         let reached = node.outputs.iter().any(|id| losses.contains(id) || gradients.contains_key(id));
         if !reached || !node.inputs.iter().any(|id| requires_grad.contains(id)) {

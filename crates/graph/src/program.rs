@@ -14,6 +14,8 @@ pub enum Pass {
     Backward,
     /// Computes something of the forward pass anew, which was not kept.
     Recompute,
+    /// Changes parameters by their gradients.
+    Update,
 }
 
 /// One op applied to tensors. SSA but for outputs that the op declares as [`Access::ReadWrite`], and for persistent
@@ -306,9 +308,9 @@ impl<'g> ProgramBuilder<'g> {
         self.nodes.push(Node { op, inputs, outputs, block: self.block, pass: self.pass });
     }
 
-    /// From here on nodes belong to the backward pass.
-    pub(crate) fn begin_backward(&mut self) {
-        self.pass = Pass::Backward;
+    /// From here on nodes belong to this pass.
+    pub(crate) fn begin(&mut self, pass: Pass) {
+        self.pass = pass;
     }
 
     /// Ends the program: drops nodes that nobody needs and hands it to the graph.

@@ -3,7 +3,7 @@
 
 use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig};
 use crate::ops::{AdamW, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, StateFormat, TakeRow, WeightLayout};
-use crate::{DType, Graph, GraphError, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
+use crate::{DType, Graph, GraphError, Pass, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -241,6 +241,7 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     let gradients = parameters.iter().filter_map(|p| Some(p.training.as_ref()?.gradient)).collect::<Vec<_>>();
     let depths = depths(graph);
     let mut builder = ProgramBuilder::new(graph);
+    builder.begin(Pass::Update);
     builder.push_into(GradNorm, &gradients, &[Some(norm)])?;
     let factor = builder.apply(GradClip { max_norm: optimizer.grad_clip }, &[norm])?;
     for (parameter, site) in parameters.iter().zip(0..) {

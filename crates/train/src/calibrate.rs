@@ -175,7 +175,7 @@ pub fn calibrate(
         bench(&mut engine, run.request.model.vocab_size(), 1, 0, 1)?;
         engine.start_profile();
         bench(&mut engine, run.request.model.vocab_size(), 0, STEPS, 1)?;
-        let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
+        let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(&graph, engine.plan()));
         for step in steps {
             let Sample { op, dtype, flops, bytes, seconds } = step.sample;
             found.entry((op, dtype, flops, bytes)).or_default().push(seconds);

@@ -1,6 +1,7 @@
 //! Where the time goes: each step of each program, timed by itself.
 
-use graph::Io;
+use graph::ops::Nature;
+use graph::{Graph, Io, Pass};
 use plan::{Plan, Sample, Work};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +16,10 @@ pub struct Profile {
 /// A step with its work and its usual time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimedStep {
+    /// The part of its program that it belongs to.
+    pub pass: Pass,
+    /// What its op spends its time on.
+    pub nature: Nature,
     /// Its op, precision, work, and shortest time: what else the machine did only ever adds to it.
     pub sample: Sample,
     /// How often it ran.
@@ -27,12 +32,13 @@ impl Profile {
         self.times.entry((program.to_owned(), step)).or_default().push(time);
     }
 
-    /// All steps that ran.
-    pub fn steps(&self, plan: &Plan) -> Vec<TimedStep> {
+    /// All steps that ran of a plan of this graph. Panics if another plan's did.
+    pub fn steps(&self, graph: &Graph, plan: &Plan) -> Vec<TimedStep> {
         self.times
             .iter()
             .map(|((program, index), times)| {
                 let step = &plan.program(program).expect("a program that ran").steps[*index];
+                let nodes = &graph.program(program).expect("a program that was planned").nodes;
                 let io = Io {
                     inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
                     outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
@@ -40,7 +46,7 @@ impl Profile {
                 let Work { dtype, flops, bytes } = Work::of(&step.op, &io, &plan.target);
                 let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
                 let sample = Sample { op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
-                TimedStep { sample, runs: times.len() }
+                TimedStep { pass: nodes[*index].pass, nature: step.op.nature(), sample, runs: times.len() }
             })
             .collect()
     }

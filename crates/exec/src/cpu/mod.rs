@@ -15,6 +15,7 @@ mod attention_grad;
 mod blas;
 mod cached_attention;
 mod cast;
+mod ceilings;
 mod dropout;
 mod embedding;
 mod gated;
@@ -39,6 +40,7 @@ mod take_row;
 mod vectorize;
 
 pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
+pub use ceilings::Ceilings;
 pub use half::converted;
 
 use crate::call::Call;
@@ -90,7 +92,7 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::TakeRow(_) => take_row::run(call),
         Op::Transfer(_) => {
             let bytes = call.bytes(0);
-            call.take_byte_outputs().for_each(|into| into.copy_from_slice(bytes));
+            call.take_byte_outputs().for_each(|into| parallel::copy(into, bytes));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Sharing work out to the workers of the current rayon pool.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::sync::{Mutex, PoisonError};
 
 /// Elements handed out at a time by kernels that pass over flat tensors: few enough to stay in the first-level cache
@@ -15,6 +15,14 @@ const SMALL: usize = 1 << 15;
 pub(super) fn for_each<I: IndexedParallelIterator>(elements: usize, parts: I, work: impl Fn(I::Item) + Sync + Send) {
     let fewest_parts = if elements < SMALL { usize::MAX } else { 1 };
     parts.with_min_len(fewest_parts).for_each(work);
+}
+
+/// Copies a slice of the same length.
+pub(super) fn copy<T: Copy + Send + Sync>(into: &mut [T], from: &[T]) {
+    let chunk = CHUNK * size_of::<f32>() / size_of::<T>();
+    let elements = size_of_val(from) / size_of::<f32>();
+    let parts = into.par_chunks_mut(chunk).zip(from.par_chunks(chunk));
+    for_each(elements, parts, |(into, from)| into.copy_from_slice(from));
 }
 
 /// Runs `work` on every item, handing the next to whoever is free. Each worker has one slot of the scratch memory to

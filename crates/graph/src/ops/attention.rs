@@ -1,7 +1,9 @@
 //! Attention that saves only its output and the log-sum-exp of each row of scores: a sequence to itself or to another
 //! one, causal or not, with grouped heads, relative positions and segments.
 
-use super::{Access, DropoutKey, Example, Fill, Io, Op, Operation, Target, accumulating, expect_rank, expect_type};
+use super::{
+    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
+};
 use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -210,6 +212,10 @@ impl Operation for Attention {
         Ok(vec![y, TensorType::f32(&[e.samples, self.heads, e.queries])])
     }
 
+    fn nature(&self) -> Nature {
+        Nature::Attention
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         2 * self.product_flops(&self.extents(&io.inputs))
     }
@@ -318,6 +324,10 @@ impl Operation for AttentionGrad {
 
     fn access(&self, index: usize) -> Access {
         accumulating(self.accumulate && index == self.forward.streams())
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Attention
     }
 
     fn flops(&self, io: &Io) -> u64 {

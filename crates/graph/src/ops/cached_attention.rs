@@ -1,6 +1,6 @@
 //! Causal attention of a few new tokens to all earlier ones, whose keys and values are kept: for writing text.
 
-use super::{Access, Example, Io, Operation, RelativeBias, Target, expect_rank, expect_type};
+use super::{Access, Example, Io, Nature, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -65,6 +65,10 @@ impl Operation for CachedAttention {
 
     fn access(&self, index: usize) -> Access {
         if index == 0 { Access::Write } else { Access::ReadWrite }
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Attention
     }
 
     fn flops(&self, io: &Io) -> u64 {

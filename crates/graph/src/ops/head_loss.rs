@@ -1,7 +1,7 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
 use super::{
-    Access, DeviceKind, Example, Fill, Io, Op, Operand, Operation, Target, accumulating, expect_type, operands,
+    Access, DeviceKind, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands,
     product_workspace,
 };
 use crate::{Backward, DType, GraphError, TensorType};
@@ -74,6 +74,10 @@ impl Operation for HeadLoss {
         Ok(vec![TensorType::f32(&[1])])
     }
 
+    fn nature(&self) -> Nature {
+        Nature::Products
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io)
     }
@@ -132,6 +136,10 @@ impl Operation for HeadLossGrad {
             1 => Access::Write,
             _ => accumulating(self.accumulate),
         }
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Products
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,7 +1,7 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
 use super::{
-    Access, Example, Io, Operation, ROW_PARTS, Target, accumulating, expect_type, operands, product_workspace,
+    Access, Example, Io, Nature, Operation, ROW_PARTS, Target, accumulating, expect_type, operands, product_workspace,
 };
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,10 @@ impl Operation for Linear {
         product_workspace(target)
     }
 
+    fn nature(&self) -> Nature {
+        Nature::Products
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
@@ -134,6 +138,10 @@ impl Operation for LinearInputGrad {
         product_workspace(target)
     }
 
+    fn nature(&self) -> Nature {
+        Nature::Products
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
@@ -166,6 +174,10 @@ impl Operation for LinearWeightGrad {
 
     fn access(&self, _index: usize) -> Access {
         accumulating(self.accumulate)
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Products
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -157,6 +157,18 @@ pub struct Io<'a> {
     pub outputs: Vec<&'a TensorType>,
 }
 
+/// What an op's kernels spend their time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Nature {
+    /// Matrix products: as fast as the device computes.
+    Products,
+    /// Products of scores that are never stored, with a softmax between them.
+    Attention,
+    /// Passes over tensors: as fast as memory is read and written.
+    Streaming,
+}
+
 /// What an op says about itself.
 pub trait Operation {
     /// A short name, part of the names of the tensors it makes.
@@ -187,6 +199,11 @@ pub trait Operation {
             .map(|i| io.outputs[i].bytes())
             .sum::<Bytes>();
         read + written + updated
+    }
+
+    /// What its kernels spend their time on.
+    fn nature(&self) -> Nature {
+        Nature::Streaming
     }
 
     /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better computed anew than

@@ -1,7 +1,7 @@
 //! The output head over two dropout draws of the same tokens, whose predictions are drawn towards each other.
 
 use super::head_loss::{logits_moved, logits_scratch};
-use super::{Access, Example, Fill, Io, Op, Operand, Operation, Target, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -60,6 +60,10 @@ impl Operation for PairedHeadLoss {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         check("paired_head_loss", inputs)?;
         Ok(vec![TensorType::f32(&[1])])
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Products
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -123,6 +127,10 @@ impl Operation for PairedHeadLossGrad {
             1 | 2 => Access::Write,
             _ => accumulating(self.accumulate),
         }
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Products
     }
 
     fn flops(&self, io: &Io) -> u64 {

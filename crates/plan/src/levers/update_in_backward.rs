@@ -9,7 +9,7 @@
 
 use super::{Excluded, Precision};
 use graph::ops::{GradClip, GradNorm};
-use graph::{Graph, Node, Op, Role, Storage, TensorId, TensorType};
+use graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
 use std::collections::{HashMap, HashSet};
 
 /// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.
@@ -95,7 +95,7 @@ pub fn update_in_backward(graph: &mut Graph) {
 }
 
 fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
-    let first_of_update = nodes.iter().position(|n| matches!(n.op, Op::GradNorm(_))).expect("an update has a norm");
+    let first_of_update = nodes.iter().position(|n| n.pass == Pass::Update).expect("an update has a norm");
     let mut groups = nodes.into_iter().map(|node| vec![node]).collect::<Vec<_>>();
     let of_update = groups.split_off(first_of_update).into_iter().flatten().collect::<Vec<_>>();
 
@@ -129,7 +129,7 @@ fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
             inputs: vec![from],
             outputs: vec![to],
             block: beside.block,
-            pass: beside.pass,
+            pass: Pass::Update,
         };
         groups[place].push(node(GradNorm.into(), gradient, norm));
         groups[place].push(node(GradClip { max_norm: None }.into(), norm, factor));

@@ -9,14 +9,14 @@ use super::levers::LeverArgs;
 use super::machine::known;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
-use crate::report::profile_table;
+use crate::report::StepProfile;
 use crate::streams::write_data;
 use ::plan::{Precision, Request, search};
-use ::train::{Engine, PlanSummary};
+use ::train::{Engine, PlanSummary, TimedStep};
 use clap::Args;
-use exec::CpuDevice;
+use exec::{Ceilings, CpuDevice};
 use graph::models::ModelConfig;
-use graph::{DeviceKind, Optimizer, Target};
+use graph::{DeviceKind, Graph, Optimizer, Target};
 use serde_json::json;
 use units::Bytes;
 
@@ -71,8 +71,9 @@ pub(super) struct BenchArgs {
     /// Seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
-    /// Time every node too, in as many steps more, and print where the time goes
-    #[arg(long, conflicts_with = "json")]
+    /// Time every node too, in as many steps more, and print where the time goes, against a large product and a large
+    /// copy that are measured when the plan's memory is free again
+    #[arg(long)]
     profile: bool,
     /// Print JSON
     #[arg(long)]
@@ -148,6 +149,9 @@ impl BenchArgs {
         let mut engine = Engine::new(Box::new(CpuDevice::new()), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
+        let timed = if self.profile { Some(self.time_nodes(&mut engine, &found.graph, vocab)?) } else { None };
+        drop(engine);
+        let profile = timed.as_ref().map(|timed| StepProfile::new(timed, self.steps, Ceilings::measure(threads)));
         if self.json {
             let value = json!({
                 "model": { "name": chosen.name, "parameters": parameters },
@@ -156,6 +160,7 @@ impl BenchArgs {
                 "step_ms": result.step_ms,
                 "loss": result.loss,
                 "threads": threads,
+                "profile": profile.map(|profile| profile.json()),
             });
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
             return Ok(exit_code::DONE);
@@ -175,12 +180,16 @@ impl BenchArgs {
             plan.peak_bytes,
             measured.peak_bytes
         ))?;
-        if self.profile {
-            engine.start_profile();
-            ::train::bench(&mut engine, vocab, 0, self.steps, self.seed)?;
-            let timed = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
-            write_data(profile_table(&timed, self.steps))?;
+        if let Some(profile) = profile {
+            write_data(profile.table())?;
         }
         Ok(exit_code::DONE)
+    }
+
+    /// As many steps as asked for, each node of each timed.
+    fn time_nodes(&self, engine: &mut Engine, graph: &Graph, vocab: usize) -> Result<Vec<TimedStep>, Failure> {
+        engine.start_profile();
+        ::train::bench(engine, vocab, 0, self.steps, self.seed)?;
+        Ok(engine.profile().map_or_else(Vec::new, |profile| profile.steps(graph, engine.plan())))
     }
 }

@@ -8,7 +8,7 @@ mod live;
 mod picture;
 mod plan_json;
 mod plan_table;
-mod profile_table;
+mod profile;
 mod summary;
 
 pub use compare_table::{ComparedPlan, compare_table};
@@ -19,5 +19,5 @@ pub use live::Live;
 pub use picture::{plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{levers_table, misfit_failure, moment_text, plan_table};
-pub use profile_table::profile_table;
+pub use profile::StepProfile;
 pub use summary::{sample_text, summary};

@@ -1,0 +1,142 @@
+//! Where a training step's time goes, op by op, against what the machine reaches at best.
+
+use comfy_table::{CellAlignment, Table, presets};
+use exec::Ceilings;
+use graph::Pass;
+use graph::ops::Nature;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use train::TimedStep;
+
+/// Parts of a step, in their order.
+const PARTS: [&str; 4] = ["forward", "recompute", "backward", "update"];
+
+/// What all nodes of an op come to in a part of a training step.
+struct OpTime<'a> {
+    part: &'static str,
+    op: &'a str,
+    nature: Nature,
+    nodes: usize,
+    seconds: f64,
+    flops: f64,
+    bytes: f64,
+}
+
+/// The profile of a training step.
+pub struct StepProfile<'a> {
+    ops: Vec<OpTime<'a>>,
+    ceilings: Ceilings,
+}
+
+fn part(step: &TimedStep) -> &'static str {
+    match step.pass {
+        Pass::Forward => "forward",
+        Pass::Recompute => "recompute",
+        Pass::Backward => "backward",
+        Pass::Update => "update",
+    }
+}
+
+impl<'a> StepProfile<'a> {
+    /// Of nodes that were timed in `steps` training steps. In each part the op that takes longest comes first.
+    pub fn new(timed: &'a [TimedStep], steps: u64, ceilings: Ceilings) -> Self {
+        let mut ops = BTreeMap::<_, OpTime>::new();
+        for step in timed {
+            let TimedStep { sample, runs, nature, .. } = step;
+            let (part, op) = (part(step), sample.op.as_str());
+            let none = OpTime { part, op, nature: *nature, nodes: 0, seconds: 0.0, flops: 0.0, bytes: 0.0 };
+            let sum = ops.entry((part, op)).or_insert(none);
+            let times = *runs as f64 / steps as f64;
+            sum.nodes += runs / steps as usize;
+            sum.seconds += times * sample.seconds;
+            sum.flops += times * sample.flops as f64;
+            sum.bytes += times * sample.bytes as f64;
+        }
+        let mut ops = ops.into_values().collect::<Vec<_>>();
+        let place = |op: &OpTime| PARTS.iter().position(|part| *part == op.part);
+        ops.sort_by(|a, b| place(a).cmp(&place(b)).then(b.seconds.total_cmp(&a.seconds)));
+        Self { ops, ceilings }
+    }
+
+    fn seconds(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
+        self.ops.iter().filter(|op| counts(op)).fold(0.0, |sum, op| sum + op.seconds)
+    }
+
+    /// The share of the step that such nodes take, 0 to 1.
+    fn share(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
+        self.seconds(counts) / self.seconds(|_| true)
+    }
+
+    fn share_of(&self, nature: Nature) -> f64 {
+        self.share(|op| op.nature == nature)
+    }
+
+    /// A line for each op of each part, and what they come to.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(vec!["part", "op", "nodes", "ms", "share", "GFLOP/s", "of product", "GB/s", "of copy"]);
+        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+        let whole_percent = |part: f64| format!("{:.0} %", 100.0 * part);
+        let total = self.seconds(|_| true);
+        for op in &self.ops {
+            let (flops_per_s, bytes_per_s) = (op.flops / op.seconds, op.bytes / op.seconds);
+            table.add_row(vec![
+                op.part.to_owned(),
+                op.op.to_owned(),
+                op.nodes.to_string(),
+                format!("{:.2}", op.seconds * 1e3),
+                percent(op.seconds / total),
+                format!("{:.1}", flops_per_s / 1e9),
+                whole_percent(flops_per_s / self.ceilings.flops_per_s),
+                format!("{:.1}", bytes_per_s / 1e9),
+                whole_percent(bytes_per_s / self.ceilings.bytes_per_s),
+            ]);
+        }
+        for column in 2..=8 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let parts = PARTS.map(|part| format!("{part} {:.1} ms", 1e3 * self.seconds(|op| op.part == part)));
+        let Ceilings { flops_per_s, bytes_per_s } = self.ceilings;
+        format!(
+            "{table}\n\
+             a step: {}; its loss, head and their gradients are one op\n\
+             products {}, attention {}, the rest {}: {} is not matrix products\n\
+             at best this machine reaches {:.1} GFLOP/s (a product of 2,048 x 2,048 matrices) and {:.1} GB/s (a copy of \
+             128 MiB); what lies in caches may pass that",
+            parts.join(", "),
+            percent(self.share_of(Nature::Products)),
+            percent(self.share_of(Nature::Attention)),
+            percent(self.share_of(Nature::Streaming)),
+            percent(self.share(|op| op.nature != Nature::Products)),
+            flops_per_s / 1e9,
+            bytes_per_s / 1e9,
+        )
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let ops = self.ops.iter().map(|op| {
+            json!({
+                "part": op.part,
+                "op": op.op,
+                "nature": op.nature,
+                "nodes": op.nodes,
+                "step_ms": op.seconds * 1e3,
+                "flops_per_s": op.flops / op.seconds,
+                "bytes_per_s": op.bytes / op.seconds,
+            })
+        });
+        json!({
+            "ceilings": { "flops_per_s": self.ceilings.flops_per_s, "bytes_per_s": self.ceilings.bytes_per_s },
+            "shares": {
+                "products": self.share_of(Nature::Products),
+                "attention": self.share_of(Nature::Attention),
+                "streaming": self.share_of(Nature::Streaming),
+            },
+            "ops": ops.collect::<Vec<_>>(),
+        })
+    }
+}
