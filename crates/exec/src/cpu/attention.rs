@@ -27,6 +27,9 @@ use std::ops::Range;
 /// Queries of a block at most, so that what belongs to each of them fits in an array.
 pub(super) const BLOCK: usize = 64;
 
+/// Queries of a strip: so finely a causal attention's products are cut where its blocks meet the diagonal.
+const STRIP: usize = 32;
+
 /// What scores are compared with where a query may see no key: below any score, and a number.
 const BELOW_ALL: f32 = -1e30;
 
@@ -60,8 +63,7 @@ pub(super) fn run(op: &ops::Attention, mut call: Call) {
                 if let Some(mask) = &mask {
                     drop_columns(scores, &head.columns(&block), mask);
                 }
-                let probabilities = Matrix::new(scores, block.keys.len(), block.queries.len()).transposed();
-                product(&mut y, false, 1.0, probabilities, head.values.rows(block.keys), 1);
+                block.sum_over_keys(&mut y, scores, head.values.rows(block.keys.clone()));
                 for (row, factor) in factors[..y.row_count()].iter().enumerate() {
                     for y in y.row(row) {
                         *y *= factor;
@@ -115,6 +117,72 @@ pub(super) struct Head<'a> {
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
+    causal: bool,
+}
+
+/// Some neighbouring queries of a block and the keys that they see, all counted from the block's first.
+pub(super) struct Strip {
+    pub(super) queries: Range<usize>,
+    /// The keys from the first on that the last of these queries may see.
+    pub(super) keys: Range<usize>,
+    /// Those of them that no query of an earlier strip may see.
+    pub(super) new_keys: Range<usize>,
+}
+
+impl Block {
+    /// The steps in which a causal attention's block goes down the diagonal; for any other, the block.
+    pub(super) fn strips(&self) -> impl Iterator<Item = Strip> + use<> {
+        let Self { ref queries, ref keys, causal } = *self;
+        let (count, key_count) = (queries.len(), keys.len());
+        let before_diagonal = queries.start.saturating_sub(keys.start);
+        let beyond = keys.start.saturating_sub(queries.start);
+        // How many keys the queries before query `end` see together.
+        let seen = move |end: usize| match (causal, end) {
+            (_, 0) => 0,
+            (false, _) => key_count,
+            (true, end) => (before_diagonal + end).saturating_sub(beyond).min(key_count),
+        };
+        let length = if causal { STRIP } else { count };
+        (0..count).step_by(length).map(move |first| {
+            let end = count.min(first + length);
+            Strip { queries: first..end, keys: 0..seen(end), new_keys: seen(first)..seen(end) }
+        })
+    }
+
+    /// into = scale · a bᵀ for each key and each query that may see it, and zero for the others.
+    /// into: (keys, queries), a: (keys, D), b: (queries, D).
+    pub(super) fn key_by_query(&self, into: &mut [f32], scale: f32, a: Matrix, b: Matrix) {
+        let columns = self.queries.len();
+        let mut into = MatrixMut::new(into, self.keys.len(), columns);
+        for Strip { queries, new_keys, .. } in self.strips() {
+            let mut rows = into.rows(new_keys.clone());
+            rows.columns(0..queries.start).fill(0.0);
+            let seeing = queries.start..columns;
+            product(&mut rows.columns(seeing.clone()), false, scale, a.rows(new_keys), b.rows(seeing).transposed(), 1);
+        }
+    }
+
+    /// into = weightsᵀ b, where each query's sum is over the keys that it may see.
+    /// into: (queries, D), weights: (keys, queries), b: (keys, D).
+    pub(super) fn sum_over_keys(&self, into: &mut MatrixMut, weights: &[f32], b: Matrix) {
+        let weights = Matrix::new(weights, self.keys.len(), self.queries.len());
+        for Strip { queries, keys, .. } in self.strips() {
+            let weights = weights.rows(keys.clone()).columns(queries.clone());
+            product(&mut into.rows(queries), false, 1.0, weights.transposed(), b.rows(keys), 1);
+        }
+    }
+
+    /// into = weights b, added to what is there if `accumulate`, where each key's sum is over the queries that may see
+    /// it. into: (keys, D), weights: (keys, queries), b: (queries, D).
+    pub(super) fn sum_over_queries(&self, into: &mut MatrixMut, accumulate: bool, weights: &[f32], b: Matrix) {
+        let columns = self.queries.len();
+        let weights = Matrix::new(weights, self.keys.len(), columns);
+        for Strip { queries, new_keys, .. } in self.strips() {
+            let seeing = queries.start..columns;
+            let weights = weights.rows(new_keys.clone()).columns(seeing.clone());
+            product(&mut into.rows(new_keys), accumulate, 1.0, weights, b.rows(seeing), 1);
+        }
+    }
 }
 
 impl<'a> Head<'a> {
@@ -141,7 +209,7 @@ impl<'a> Head<'a> {
         (0..queries.div_ceil(length)).map(move |block| {
             let queries = block * length..queries.min((block + 1) * length);
             let keys = self.seen(&queries);
-            Block { queries, keys }
+            Block { queries, keys, causal: self.operands.op.causal }
         })
     }
 
@@ -193,9 +261,8 @@ impl<'a> Head<'a> {
         let Range { start, end } = block.queries;
         let (keys, columns) = (block.keys.clone(), end - start);
         let scores = &mut scratch[..keys.len() * columns];
-        let queries = self.queries.rows(start..end).transposed();
-        let mut into = MatrixMut::new(scores, keys.len(), columns);
-        product(&mut into, false, self.operands.op.scale, self.keys.rows(keys.clone()), queries, 1);
+        let (a, b) = (self.keys.rows(keys.clone()), self.queries.rows(start..end));
+        block.key_by_query(scores, self.operands.op.scale, a, b);
         if self.operands.op.bias.is_some() {
             for (scores, key) in scores.chunks_exact_mut(columns).zip(keys.clone()) {
                 add(scores, &bias[self.distances(block, key)]);

@@ -6,7 +6,7 @@
 
 use super::attention::{BLOCK, Block, Head, Operands, add};
 use super::dropout::{Mask, mark_columns};
-use super::gemm::{Matrix, MatrixMut, product};
+use super::gemm::{Matrix, MatrixMut};
 use super::math::{dot, exp, update};
 use super::parallel;
 use super::vectorize::vectorized;
@@ -149,13 +149,12 @@ impl Item<'_> {
         if let Some(mask) = self.mask {
             mark_columns(scores, &self.head.columns(block), mask);
             keep_unmarked(other, scores, mask.scale);
-            product(&mut dv, accumulate, 1.0, Matrix::new(other, keys, columns), dy, 1);
+            block.sum_over_queries(&mut dv, accumulate, other, dy);
         } else {
-            product(&mut dv, accumulate, 1.0, Matrix::new(scores, keys, columns), dy, 1);
+            block.sum_over_queries(&mut dv, accumulate, scores, dy);
         }
 
-        let values = self.head.values.rows(block.keys.clone());
-        product(&mut MatrixMut::new(other, keys, columns), false, 1.0, values, dy.transposed(), 1);
+        block.key_by_query(other, 1.0, self.head.values.rows(block.keys.clone()), dy);
         let mut deltas = [0.0; BLOCK];
         for (delta, query) in deltas.iter_mut().zip(block.queries.clone()) {
             *delta = inner_product(self.dy.row(query), self.y.row(query));
@@ -167,10 +166,8 @@ impl Item<'_> {
                 add(&mut distances[self.head.distances(block, key)], gradient);
             }
         }
-        let gradient = Matrix::new(other, keys, columns);
-        let all_keys = self.head.keys.rows(block.keys.clone());
-        product(&mut dq.rows(block.queries.clone()), false, 1.0, gradient.transposed(), all_keys, 1);
-        product(&mut dk, accumulate, 1.0, gradient, queries, 1);
+        block.sum_over_keys(&mut dq.rows(block.queries.clone()), other, self.head.keys.rows(block.keys.clone()));
+        block.sum_over_queries(&mut dk, accumulate, other, queries);
     }
 }
 

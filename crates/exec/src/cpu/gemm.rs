@@ -32,6 +32,11 @@ impl<'a> Matrix<'a> {
         Self::strided(data, rows, columns, columns)
     }
 
+    /// Rows and columns.
+    pub(super) fn extents(self) -> (usize, usize) {
+        (self.rows, self.columns)
+    }
+
     /// Some of the rows. Panics if there are not so many.
     pub(super) fn rows(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
@@ -53,7 +58,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Some of the columns. Panics if there are not so many.
-    fn columns(self, range: Range<usize>) -> Self {
+    pub(super) fn columns(self, range: Range<usize>) -> Self {
         self.transposed().rows(range).transposed()
     }
 
@@ -122,6 +127,12 @@ impl<'a> MatrixMut<'a> {
     pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
         MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
+    }
+
+    /// Some of the columns. Panics if there are not so many.
+    pub(super) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.columns, "columns {range:?} of {}", self.columns);
+        MatrixMut { start: self.start.wrapping_add(range.start), columns: range.len(), ..*self }
     }
 
     /// Number of rows.

@@ -1,33 +1,50 @@
 //! The linear layer: matrix products, and sums over rows for the bias.
 
 use super::add::accumulate;
+use super::blas::blas_in_use;
 use super::gemm::{Matrix, MatrixMut, product};
 use super::parallel;
+use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, ROW_PARTS, WeightLayout};
-use rayon::iter::IndexedParallelIterator;
+use graph::ops::{self, ROW_PARTS, TRANSPOSED_COLUMNS, WeightLayout};
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
+
+/// Floats of a cache line.
+const LINE: usize = 16;
 
 pub(super) fn run(op: &ops::Linear, mut call: Call) {
     let bias = op.bias.then(|| call.f32(2));
     let (from, to) = (call.io.inputs[0].columns(), call.io.outputs[0].columns());
     let rows = call.io.inputs[0].rows();
-    let weight = weight_matrix(call.f32(1), op.layout, from, to);
-    let x = Matrix::new(call.f32(0), rows, from);
+    let (x, weight) = (Matrix::new(call.f32(0), rows, from), call.f32(1));
     let [y] = call.take_outputs();
     if let Some(bias) = bias {
         parallel::for_each(y.len(), y.par_chunks_exact_mut(to), |row| row.copy_from_slice(bias));
     }
-    product(&mut MatrixMut::new(y, rows, to), op.bias, 1.0, x, weight, call.threads);
+    let into = &mut MatrixMut::new(y, rows, to);
+    match op.layout {
+        WeightLayout::InOut => product(into, op.bias, 1.0, x, Matrix::new(weight, from, to), call.threads),
+        WeightLayout::OutIn => {
+            let weight = Matrix::new(weight, to, from);
+            product_with_transposed(into, op.bias, x, weight, call.take_scratch(), call.threads);
+        }
+    }
 }
 
 pub(super) fn run_input_grad(op: &ops::LinearInputGrad, mut call: Call) {
     let (from, to) = (call.io.outputs[0].columns(), call.io.inputs[0].columns());
     let rows = call.io.inputs[0].rows();
-    let dy = Matrix::new(call.f32(0), rows, to);
-    let weight = weight_matrix(call.f32(1), op.layout, from, to);
+    let (dy, weight) = (Matrix::new(call.f32(0), rows, to), call.f32(1));
     let [dx] = call.take_outputs();
-    product(&mut MatrixMut::new(dx, rows, from), false, 1.0, dy, weight.transposed(), call.threads);
+    let into = &mut MatrixMut::new(dx, rows, from);
+    match op.layout {
+        WeightLayout::InOut => {
+            let weight = Matrix::new(weight, from, to);
+            product_with_transposed(into, false, dy, weight, call.take_scratch(), call.threads);
+        }
+        WeightLayout::OutIn => product(into, false, 1.0, dy, Matrix::new(weight, to, from), call.threads),
+    }
 }
 
 pub(super) fn run_weight_grad(op: &ops::LinearWeightGrad, mut call: Call) {
@@ -49,11 +66,27 @@ pub(super) fn run_weight_grad(op: &ops::LinearWeightGrad, mut call: Call) {
     }
 }
 
-/// A weight as the (in, out) matrix that rows are multiplied by.
-fn weight_matrix(weight: &[f32], layout: WeightLayout, from: usize, to: usize) -> Matrix<'_> {
-    match layout {
-        WeightLayout::InOut => Matrix::new(weight, from, to),
-        WeightLayout::OutIn => Matrix::new(weight, to, from).transposed(),
+/// into = a weightᵀ, added to what is there if `accumulate`; with room for some of its columns, strips of the weight are
+/// transposed first. A BLAS does that by itself.
+fn product_with_transposed(
+    into: &mut MatrixMut,
+    accumulate: bool,
+    a: Matrix,
+    weight: Matrix,
+    room: &mut [f32],
+    workers: usize,
+) {
+    let (height, width) = weight.extents();
+    if room.is_empty() || blas_in_use().is_some() {
+        return product(into, accumulate, 1.0, a, weight.transposed(), workers);
+    }
+    for first in (0..width).step_by(TRANSPOSED_COLUMNS) {
+        let columns = first..width.min(first + TRANSPOSED_COLUMNS);
+        let room = &mut room[..columns.len() * height];
+        let parts = room.par_chunks_mut(LINE * height).zip(columns.clone().into_par_iter().step_by(LINE));
+        parallel::for_each(columns.len() * height, parts, |(into, first)| transpose(into, weight, first));
+        let strip = Matrix::new(room, columns.len(), height);
+        product(into, accumulate || first > 0, 1.0, a.columns(columns), strip, workers);
     }
 }
 
@@ -73,5 +106,27 @@ fn sum_rows(dbias: &mut [f32], keep: bool, dy: &[f32], sums: &mut [f32]) {
     }
     for sums in sums.chunks_exact(columns).take(dy.len().div_ceil(part)) {
         accumulate(dbias, sums);
+    }
+}
+
+vectorized! {
+    /// Copies columns of the matrix from `first` on to rows, as many as there is room for.
+    fn transpose<S: Simd>(simd: S, into: &mut [f32], matrix: Matrix, first: usize) {
+        /// Rows that are read together: a cache line of each is in use until its last element is copied.
+        const ROWS: usize = 8;
+        let (height, _) = matrix.extents();
+        let columns = into.len() / height;
+        for rows in (0..height).step_by(ROWS) {
+            let count = ROWS.min(height - rows);
+            let mut tile = [[0.0; LINE]; ROWS];
+            for (offset, tile) in tile[..count].iter_mut().enumerate() {
+                tile[..columns].copy_from_slice(&matrix.row(rows + offset)[first..][..columns]);
+            }
+            for (column, into) in into.chunks_exact_mut(height).enumerate() {
+                for (into, tile) in into[rows..][..count].iter_mut().zip(&tile) {
+                    *into = tile[column];
+                }
+            }
+        }
     }
 }

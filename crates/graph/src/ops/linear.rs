@@ -3,7 +3,7 @@
 use super::{
     Access, Example, Io, Nature, Operation, ROW_PARTS, Target, accumulating, expect_type, operands, product_workspace,
 };
-use crate::{Backward, GraphError, TensorType};
+use crate::{Backward, DeviceKind, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -27,8 +27,29 @@ impl WeightLayout {
     }
 }
 
+/// Columns of a weight that the processor transposes at a time, if a product takes it transposed and that pays: matrix
+/// libraries read a transposed operand slowly, and very slowly if its rows lie some multiple of 4 KiB apart.
+pub const TRANSPOSED_COLUMNS: usize = 384;
+
+/// Rows from which on it pays.
+const MANY_ROWS: usize = 128;
+
+/// Rows of a weight up to which it pays: above them each strip's sums are too many to be read and written once more.
+const LOW: usize = 1024;
+
+/// Room for a strip of the transposed weight, in a product of `rows` rows with it; none if it is better taken as it is.
+fn strip(rows: usize, weight: &TensorType, target: &Target) -> Bytes {
+    let (height, width) = (weight.shape[0], weight.shape[1]);
+    let pays = rows >= MANY_ROWS && height <= width.min(LOW);
+    match target.device {
+        DeviceKind::Cpu if pays => Bytes(4 * (height * width.min(TRANSPOSED_COLUMNS)) as u64),
+        _ => Bytes::ZERO,
+    }
+}
+
 /// y = x W + b. x: (.., I), weight: (I, O) or (O, I), bias: (O,) if it has one -> y: (.., O).
-/// Saves x. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
+/// Saves x. Scratch: `TRANSPOSED_COLUMNS` x O of a weight (O, I), on the processor and if that pays.
+/// Errors: `ShapeMismatch` if the channels differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
     /// Layout of the weight.
@@ -37,7 +58,8 @@ pub struct Linear {
     pub bias: bool,
 }
 
-/// dx = dy Wᵀ. dy: (.., O), weight -> dx: (.., I). Scratch: none.
+/// dx = dy Wᵀ. dy: (.., O), weight -> dx: (.., I).
+/// Scratch: `TRANSPOSED_COLUMNS` x I of a weight (I, O), on the processor and if that pays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearInputGrad {
     /// Layout of the weight.
@@ -86,8 +108,12 @@ impl Operation for Linear {
         Ok(vec![with_columns(x, to)])
     }
 
-    fn scratch(&self, _io: &Io, target: &Target) -> Bytes {
-        product_workspace(target)
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let transposed = match self.layout {
+            WeightLayout::InOut => Bytes::ZERO,
+            WeightLayout::OutIn => strip(io.inputs[0].rows(), io.inputs[1], target),
+        };
+        transposed + product_workspace(target)
     }
 
     fn nature(&self) -> Nature {
@@ -118,6 +144,8 @@ impl Operation for Linear {
             Example::uniform(op(WeightLayout::InOut, true), &[&[2, 3, 5], &[5, 7], &[7]]),
             Example::uniform(op(WeightLayout::OutIn, false), &[&[1, 19, 33], &[17, 33]]),
             Example::uniform(op(WeightLayout::OutIn, true), &[&[1, 1, 33], &[65, 33], &[65]]),
+            Example::uniform(op(WeightLayout::OutIn, true), &[&[2, 65, 390], &[5, 390], &[5]]),
+            Example::uniform(op(WeightLayout::OutIn, false), &[&[1, 130, 33], &[33, 33]]),
         ]
     }
 }
@@ -134,8 +162,12 @@ impl Operation for LinearInputGrad {
         Ok(vec![with_columns(dy, from)])
     }
 
-    fn scratch(&self, _io: &Io, target: &Target) -> Bytes {
-        product_workspace(target)
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let transposed = match self.layout {
+            WeightLayout::InOut => strip(io.inputs[0].rows(), io.inputs[1], target),
+            WeightLayout::OutIn => Bytes::ZERO,
+        };
+        transposed + product_workspace(target)
     }
 
     fn nature(&self) -> Nature {
@@ -150,6 +182,7 @@ impl Operation for LinearInputGrad {
         vec![
             Example::uniform(Self { layout: WeightLayout::InOut }, &[&[2, 3, 7], &[5, 7]]),
             Example::uniform(Self { layout: WeightLayout::OutIn }, &[&[1, 19, 17], &[17, 33]]),
+            Example::uniform(Self { layout: WeightLayout::InOut }, &[&[2, 64, 401], &[11, 401]]),
         ]
     }
 }

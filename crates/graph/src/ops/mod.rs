@@ -47,7 +47,7 @@ pub use grad_clip::GradClip;
 pub use grad_norm::{GradNorm, NORM_BLOCK};
 pub use head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad};
 pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
-pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
 pub use moving_average::MovingAverage;
 pub use paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};
 pub use positions::{Positions, PositionsGrad};

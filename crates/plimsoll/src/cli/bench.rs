@@ -12,7 +12,7 @@ use super::{Failure, in_pool, model};
 use crate::report::StepProfile;
 use crate::streams::write_data;
 use ::plan::{Precision, Request, search};
-use ::train::{Engine, PlanSummary, TimedStep};
+use ::train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
 use exec::{Ceilings, CpuDevice};
 use graph::models::ModelConfig;
@@ -151,7 +151,12 @@ impl BenchArgs {
         let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
         let timed = if self.profile { Some(self.time_nodes(&mut engine, &found.graph, vocab)?) } else { None };
         drop(engine);
-        let profile = timed.as_ref().map(|timed| StepProfile::new(timed, self.steps, Ceilings::measure(threads)));
+        let profile = match &timed {
+            Some(timed) => {
+                Some(StepProfile::new(timed, self.steps, Ceilings::measure(threads).map_err(TrainError::from)?))
+            }
+            None => None,
+        };
         if self.json {
             let value = json!({
                 "model": { "name": chosen.name, "parameters": parameters },

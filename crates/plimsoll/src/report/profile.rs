@@ -104,7 +104,7 @@ impl<'a> StepProfile<'a> {
             "{table}\n\
              a step: {}; its loss, head and their gradients are one op\n\
              products {}, attention {}, the rest {}: {} is not matrix products\n\
-             at best this machine reaches {:.1} GFLOP/s (a product of 2,048 x 2,048 matrices) and {:.1} GB/s (a copy of \
+             at best this machine reaches {:.1} GFLOP/s (a product of 2,048 x 512 and 512 x 2,048) and {:.1} GB/s (a copy of \
              128 MiB); what lies in caches may pass that",
             parts.join(", "),
             percent(self.share_of(Nature::Products)),
