@@ -246,7 +246,7 @@ fn random_examples(noise: &mut Noise) -> Vec<Example> {
     let pick = |choices: &[usize], noise: &mut Noise| choices[noise.below(choices.len())];
     let (b, t) = (pick(&[1, 2, 3], noise), pick(&[1, 2, 7, 16, 33, 64, 65, 130], noise));
     let (heads, d) = (pick(&[1, 2, 3, 5], noise), pick(&[1, 3, 8, 16, 32, 64, 65], noise));
-    let (c, o) = (heads * d, pick(&[1, 5, 16, 48, 129, 300], noise));
+    let (c, o) = (heads * d, pick(&[1, 5, 16, 48, 129, 300, 400], noise));
     let v = pick(&[2, 50, 257, 1000], noise);
     let [bias, accumulate, residual, causal] = [0; 4].map(|_| noise.unit() < 0.5);
     let layout = if noise.unit() < 0.5 { WeightLayout::InOut } else { WeightLayout::OutIn };

@@ -2,7 +2,7 @@
 
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{DeviceKind, Optimizer, Target};
+use graph::{DeviceKind, Optimizer, Role, Target};
 use plan::{
     Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request, search,
     validate,
@@ -157,5 +157,36 @@ fn cards_of_eight_and_six_gibibytes_hold_what_they_are_said_to() {
         assert_eq!(validate(&found.plan), Ok(()), "{model}");
         assert_eq!(found.plan.seq_len, 1024);
         assert!(found.plan.peak() <= memory - margin);
+    }
+}
+
+/// GPT-2 with room for 8,192 tokens: each thousand of them takes the same again, and nothing is as large as all scores
+/// of even one head.
+#[test]
+fn memory_grows_linearly_with_the_length_of_sequences() {
+    let long = ModelConfig::preset("gpt2").expect("a preset").to_json().replace("1024", "8192");
+    let model = ModelConfig::from_json(&long).expect("a preset of more positions");
+    assert_eq!(model.max_positions(), 8192);
+    for level in [Level::None, Level::Cheap, Level::Block] {
+        let plan = |seq_len| {
+            let mut wanted = Request { seq_len, model: model.clone(), ..request("gpt2", 1, Some(1), Bytes::gib(100)) };
+            wanted.levers.recompute = Some(Recompute::all(level));
+            wanted.levers.head_chunk = Some(64);
+            found(&wanted).plan
+        };
+        let plans = [1024, 2048, 4096, 8192].map(plan);
+        let peaks = plans.each_ref().map(|plan| plan.peak_bytes as f64);
+        let growth = [peaks[1] - peaks[0], (peaks[2] - peaks[1]) / 2.0, (peaks[3] - peaks[2]) / 4.0];
+        assert!(
+            growth.iter().all(|g| (g / growth[0] - 1.0).abs() < 0.02),
+            "{level:?}: {growth:?} bytes a thousand tokens"
+        );
+        let [.., longest] = plans;
+        let scores = 4 * 8192 * 8192;
+        let scratch = longest.programs.iter().flat_map(|p| &p.steps).filter_map(|step| Some(step.scratch?.bytes));
+        let largest = scratch.max().expect("some op takes scratch");
+        assert!(largest < scores / 8, "{largest} bytes of scratch");
+        let transient = longest.tensors.iter().filter(|t| t.role == Role::Activation);
+        assert!(transient.map(|t| t.region().bytes).max() < Some(scores), "an activation is quadratic");
     }
 }

@@ -148,6 +148,7 @@ fn invariant_3_exact_bench_as_json() {
             plan.peak_bytes: count
             plan.seq_len: count
             plan.target_len: null
+            profile: null
             step_ms[]: number
             threads: count
         "#]],
@@ -399,13 +400,56 @@ fn averaged_weights_write_text_where_a_run_kept_them() {
 }
 
 #[test]
-fn a_profile_names_every_op_of_a_step() {
+fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     let sandbox = Sandbox::new();
-    let said =
-        must(sandbox.run("bench --model nano --seq-len 16 --micro-batch 2 --vram 1 --steps 2 --warmup 0 --profile"));
-    for op in ["head_loss_grad", "linear_weight_grad", "attention_grad", "layer_norm", "adamw", "embedding_grad"] {
-        assert!(said.stdout_text().contains(&format!("│ {op} ")), "{op}: {}", said.stdout_text());
+    let flags = "--model nano --seq-len 16 --micro-batch 2 --vram 1 --steps 2 --warmup 0 --recompute cheap --threads 2";
+    let said = must(sandbox.run(&format!("bench {flags} --profile")));
+    let text = said.stdout_text();
+    for (part, op) in [
+        ("forward", "linear"),
+        ("forward", "attention"),
+        ("recompute", "gelu"),
+        ("backward", "head_loss_grad"),
+        ("backward", "linear_weight_grad"),
+        ("backward", "attention_grad"),
+        ("backward", "embedding_grad"),
+        ("update", "adamw"),
+    ] {
+        let has = |line: &str| line.split_whitespace().skip(1).take(2).eq([part, op]);
+        assert!(text.lines().any(has), "{part} {op}: {text}");
     }
+    for said in ["a step: forward ", "at best this machine reaches ", "is not matrix products"] {
+        assert!(text.contains(said), "{text}");
+    }
+
+    let bench = must(sandbox.run(&format!("bench {flags} --profile --json"))).json();
+    let profile = &bench["profile"];
+    check_shape(
+        profile,
+        expect![[r#"
+            ceilings.bytes_per_s: number
+            ceilings.flops_per_s: number
+            ops[].bytes_per_s: number
+            ops[].flops_per_s: number
+            ops[].nature: text
+            ops[].nodes: count
+            ops[].op: text
+            ops[].part: text
+            ops[].step_ms: number
+            shares.attention: number
+            shares.products: number
+            shares.streaming: number
+        "#]],
+    );
+    let shares = profile["shares"].as_object().expect("shares").values().map(|share| share.as_f64().expect("a part"));
+    assert!((shares.sum::<f64>() - 1.0).abs() < 1e-9, "{profile}");
+    let ops = profile["ops"].as_array().expect("ops");
+    let nodes_of =
+        |op: &str| ops.iter().filter(|o| o["op"] == op).map(|o| o["nodes"].as_u64().expect("a count")).sum::<u64>();
+    // Four linear layers in each of nano's blocks, whose gradients are as many.
+    let linear = nodes_of("linear");
+    assert!(linear > 0 && linear % 4 == 0, "{profile}");
+    assert_eq!((nodes_of("linear_input_grad"), nodes_of("linear_weight_grad")), (linear, linear));
 }
 
 #[test]
