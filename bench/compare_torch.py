@@ -133,7 +133,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=5, help="processes of each side per case")
     parser.add_argument("--threads", type=positive, default=2)
     parser.add_argument("--steps", type=positive, default=5, help="measured steps in each process")
-    parser.add_argument("--cases", type=case_names, default=list(CASES), metavar="A,B", help=", ".join(CASES))
+    parser.add_argument(
+        "--cases", type=case_names, default=["char-6x384", "gpt2-124m"], metavar="A,B", help=f"of {', '.join(CASES)}"
+    )
     parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
     parser.add_argument("--blas", default="off", metavar="PATH", help="the BLAS that Plimsoll uses; default: off")
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")

@@ -11,13 +11,14 @@ use graph::ops::{
     MovingAverage, PairedHeadLoss, PairedHeadLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling,
     Rotary, StateFormat, WeightLayout,
 };
-use graph::{DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
+use graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
 use std::collections::HashSet;
 use support::{Noise, fill_value};
 
-/// What lies behind the end of whatever a kernel may write.
-const GUARD: u8 = 0xA5;
+/// What lies behind the end of whatever a kernel may write, and at first in all that it must write before it reads: as
+/// floats not a number.
+const GUARD: u8 = 0xFF;
 const GUARD_BYTES: usize = 64;
 
 /// Bytes as an arena would align them.
@@ -109,8 +110,11 @@ impl Filled {
         let target = Target { device: DeviceKind::Cpu, threads };
         let scratch_bytes = self.example.op.working_bytes(&self.io(), &target).0 as usize;
         let types = self.outputs.iter().map(|ty| ty.dtype).collect::<Vec<_>>();
-        let mut outputs =
-            self.state.iter().zip(&types).map(|(state, dtype)| Aligned::of(*dtype, state)).collect::<Vec<_>>();
+        let before = |(index, (state, &dtype)): (usize, (&Vec<f32>, &DType))| match self.example.op.access(index) {
+            Access::ReadWrite => Aligned::of(dtype, state),
+            Access::Write => Aligned::new(state.len() * dtype.size_bytes() as usize),
+        };
+        let mut outputs = self.state.iter().zip(&types).enumerate().map(before).collect::<Vec<_>>();
         let mut scratch = Aligned::new(scratch_bytes);
         if let Some((from, to)) = reused {
             let Value::Float(values) = &self.inputs[from] else { panic!("only floats are reused") };

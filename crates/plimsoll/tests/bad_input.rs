@@ -487,6 +487,11 @@ fn weights() {
             ("--init runs/kept --name x", BAD_INPUT, &["runs/kept holds no model.safetensors", "step-N"]),
             ("--init foreign --model gpt3 --name x", USAGE, &["unknown model `gpt3`"]),
             (
+                "--init foreign --model t5-small --name x",
+                BAD_INPUT,
+                &["the weights in foreign belong to another family than t5-small", "without `--model`"],
+            ),
+            (
                 "--init wide --model wide --name x",
                 BAD_INPUT,
                 &["the model needs F32 [", "the weights belong to another model"],

@@ -12,6 +12,8 @@
 //!                   └───┘
 //! ```
 //!
+//! Products go down the diagonal in strips of some queries each, and leave out what no query of a strip sees.
+//!
 //! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
@@ -312,6 +314,39 @@ vectorized! {
             let nothing = *sum == 0.0;
             *largest = if nothing { EMPTY_LSE } else { *largest + sum.ln() };
             *sum = if nothing { 0.0 } else { 1.0 / *sum };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_hold_what_queries_see_and_each_key_once() {
+        for (queries, keys, causal) in [
+            (0..64, 0..64, true),
+            (64..128, 0..128, true),
+            (64..128, 32..128, true),
+            (64..130, 100..130, true),
+            (0..1, 0..1, true),
+            (128..192, 4..192, false),
+        ] {
+            let block = Block { queries: queries.clone(), keys: keys.clone(), causal };
+            let (mut next_query, mut next_key) = (0, 0);
+            for Strip { queries: of_strip, keys: seen, new_keys } in block.strips() {
+                assert_eq!(
+                    (of_strip.start, new_keys.start, seen.start),
+                    (next_query, next_key, 0),
+                    "{queries:?} {keys:?}"
+                );
+                (next_query, next_key) = (of_strip.end, new_keys.end);
+                assert_eq!(new_keys.end, seen.end);
+                let last = queries.start + of_strip.end - 1;
+                let visible = keys.clone().filter(|&key| !causal || key <= last).count();
+                assert_eq!(seen.len(), visible, "{queries:?} {keys:?}: keys up to query {last}");
+            }
+            assert_eq!((next_query, next_key), (queries.len(), keys.len()), "{queries:?} {keys:?}");
         }
     }
 }

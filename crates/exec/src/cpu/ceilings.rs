@@ -13,7 +13,7 @@ const PRODUCT: [usize; 3] = [2048, 512, 2048];
 /// Floats that are copied: 128 MiB, more than processors' caches hold.
 const COPIED: usize = 1 << 25;
 
-/// How long each is repeated, and how often at least.
+/// How long each is repeated, and how often at least, the run that first writes the memory included.
 const LONG_ENOUGH: Duration = Duration::from_millis(600);
 const FEWEST: usize = 4;
 
@@ -27,7 +27,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures both on `threads` workers of the current rayon pool, in an arena of 256 MiB, which no plan knows of.
+    /// Measures both on `threads` workers of the current rayon pool, in an arena of up to 256 MiB, which no plan knows of.
     /// Takes one to two seconds, more on slow machines. Errors: the system refuses the arena.
     pub fn measure(threads: usize) -> Result<Self, DeviceError> {
         let [rows, inner, columns] = PRODUCT;

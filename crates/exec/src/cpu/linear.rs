@@ -4,14 +4,11 @@ use super::add::accumulate;
 use super::blas::blas_in_use;
 use super::gemm::{Matrix, MatrixMut, product};
 use super::parallel;
-use super::vectorize::vectorized;
+use super::transpose::{LINE, transpose};
 use crate::call::Call;
 use graph::ops::{self, ROW_PARTS, TRANSPOSED_COLUMNS, WeightLayout};
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
-
-/// Floats of a cache line.
-const LINE: usize = 16;
 
 pub(super) fn run(op: &ops::Linear, mut call: Call) {
     let bias = op.bias.then(|| call.f32(2));
@@ -106,27 +103,5 @@ fn sum_rows(dbias: &mut [f32], keep: bool, dy: &[f32], sums: &mut [f32]) {
     }
     for sums in sums.chunks_exact(columns).take(dy.len().div_ceil(part)) {
         accumulate(dbias, sums);
-    }
-}
-
-vectorized! {
-    /// Copies columns of the matrix from `first` on to rows, as many as there is room for.
-    fn transpose<S: Simd>(simd: S, into: &mut [f32], matrix: Matrix, first: usize) {
-        /// Rows that are read together: a cache line of each is in use until its last element is copied.
-        const ROWS: usize = 8;
-        let (height, _) = matrix.extents();
-        let columns = into.len() / height;
-        for rows in (0..height).step_by(ROWS) {
-            let count = ROWS.min(height - rows);
-            let mut tile = [[0.0; LINE]; ROWS];
-            for (offset, tile) in tile[..count].iter_mut().enumerate() {
-                tile[..columns].copy_from_slice(&matrix.row(rows + offset)[first..][..columns]);
-            }
-            for (column, into) in into.chunks_exact_mut(height).enumerate() {
-                for (into, tile) in into[rows..][..count].iter_mut().zip(&tile) {
-                    *into = tile[column];
-                }
-            }
-        }
     }
 }

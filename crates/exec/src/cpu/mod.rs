@@ -37,6 +37,7 @@ mod rms_norm;
 mod rotary;
 mod scale;
 mod take_row;
+mod transpose;
 mod vectorize;
 
 pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};

@@ -17,8 +17,9 @@ pub(super) fn for_each<I: IndexedParallelIterator>(elements: usize, parts: I, wo
     parts.with_min_len(fewest_parts).for_each(work);
 }
 
-/// Copies a slice of the same length.
+/// Copies a slice. Panics if the lengths differ.
 pub(super) fn copy<T: Copy + Send + Sync>(into: &mut [T], from: &[T]) {
+    assert_eq!(into.len(), from.len(), "elements of a copy");
     let chunk = CHUNK * size_of::<f32>() / size_of::<T>();
     let elements = size_of_val(from) / size_of::<f32>();
     let parts = into.par_chunks_mut(chunk).zip(from.par_chunks(chunk));

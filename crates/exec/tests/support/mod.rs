@@ -63,11 +63,19 @@ fn rounded(dtype: DType, value: f32) -> f64 {
 /// Fills a tensor as an example asks. Floats are rounded to the tensor's precision, so that all who compute with them
 /// see the same; codes are any bytes.
 pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Value<F> {
+    let (mut run, mut left) = (0, 0);
     filled(ty, |_| match fill {
         _ if ty.dtype == DType::U8 => noise.below(256) as f64,
         Fill::Uniform => rounded(ty.dtype, (2.0 * noise.unit() - 1.0) as f32),
         Fill::Positive => rounded(ty.dtype, (0.5 + noise.unit()) as f32),
         Fill::Index(n) => noise.below(n as usize) as f64,
         Fill::Target(n) => noise.below(n as usize + 1) as f64 - 1.0,
+        Fill::Runs(n) => {
+            if left == 0 {
+                (run, left) = (run + 1, 1 + noise.below(n as usize));
+            }
+            left -= 1;
+            f64::from(run)
+        }
     })
 }

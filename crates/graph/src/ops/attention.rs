@@ -295,7 +295,8 @@ impl Attention {
         let shapes = shapes.iter().map(Vec::as_slice).collect::<Vec<_>>();
         let mut example = Example::uniform(self, &shapes);
         for index in self.segments().into_iter().flatten() {
-            example = example.fill(index, Fill::Index(3));
+            // In any order; or, where there is room for it, one after the other.
+            example = example.fill(index, if s > 64 { Fill::Runs(48) } else { Fill::Index(3) });
         }
         example
     }
@@ -363,7 +364,7 @@ impl AttentionGrad {
         let shapes = types.map(|ty| ty.shape.as_slice()).collect::<Vec<_>>();
         let mut example = Example::uniform(self, &shapes);
         for index in self.forward.segments().into_iter().flatten() {
-            example = example.fill(index + 1, Fill::Index(3));
+            example = example.fill(index + 1, forward.inputs[index].1);
         }
         example
     }

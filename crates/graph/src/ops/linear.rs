@@ -31,16 +31,16 @@ impl WeightLayout {
 /// libraries read a transposed operand slowly, and very slowly if its rows lie some multiple of 4 KiB apart.
 pub const TRANSPOSED_COLUMNS: usize = 384;
 
-/// Rows from which on it pays.
-const MANY_ROWS: usize = 128;
+/// Rows of the other operand from which on that pays.
+const FEWEST_ROWS: usize = 128;
 
 /// Rows of a weight up to which it pays: above them each strip's sums are too many to be read and written once more.
-const LOW: usize = 1024;
+const MOST_WEIGHT_ROWS: usize = 1024;
 
-/// Room for a strip of the transposed weight, in a product of `rows` rows with it; none if it is better taken as it is.
-fn strip(rows: usize, weight: &TensorType, target: &Target) -> Bytes {
+/// Room for some columns of a weight, transposed, in a product of `rows` rows with it; none if it is better taken as it is.
+fn room_to_transpose(rows: usize, weight: &TensorType, target: &Target) -> Bytes {
     let (height, width) = (weight.shape[0], weight.shape[1]);
-    let pays = rows >= MANY_ROWS && height <= width.min(LOW);
+    let pays = rows >= FEWEST_ROWS && height <= width.min(MOST_WEIGHT_ROWS);
     match target.device {
         DeviceKind::Cpu if pays => Bytes(4 * (height * width.min(TRANSPOSED_COLUMNS)) as u64),
         _ => Bytes::ZERO,
@@ -111,7 +111,7 @@ impl Operation for Linear {
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let transposed = match self.layout {
             WeightLayout::InOut => Bytes::ZERO,
-            WeightLayout::OutIn => strip(io.inputs[0].rows(), io.inputs[1], target),
+            WeightLayout::OutIn => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
         };
         transposed + product_workspace(target)
     }
@@ -164,7 +164,7 @@ impl Operation for LinearInputGrad {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let transposed = match self.layout {
-            WeightLayout::InOut => strip(io.inputs[0].rows(), io.inputs[1], target),
+            WeightLayout::InOut => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
             WeightLayout::OutIn => Bytes::ZERO,
         };
         transposed + product_workspace(target)

@@ -245,6 +245,8 @@ pub enum Fill {
     Index(i32),
     /// Integers in [-1, n): some rows have no target.
     Target(i32),
+    /// Runs of up to n equal integers, numbered from 1: documents laid one after the other.
+    Runs(i32),
 }
 
 /// A case of an op.
@@ -279,7 +281,7 @@ impl Example {
     /// Fills operand `index` otherwise.
     pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
         self.inputs[index].1 = fill;
-        if matches!(fill, Fill::Index(_) | Fill::Target(_)) {
+        if matches!(fill, Fill::Index(_) | Fill::Target(_) | Fill::Runs(_)) {
             self.inputs[index].0.dtype = crate::DType::I32;
         }
         self

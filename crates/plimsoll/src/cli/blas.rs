@@ -7,9 +7,16 @@ use crate::streams::talk;
 use ::exec::{Blas, BlasError, blas_in_use, use_blas};
 use clap::Args;
 use std::convert::Infallible;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
+use std::sync::mpsc;
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+/// How long a library may take to be opened and tried: hundreds of times what those that work take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `auto` looks for, in this order.
 const NAMES: &[&str] = if cfg!(target_os = "windows") {
@@ -109,8 +116,10 @@ enum Refusal {
     Blas(#[from] BlasError),
     #[error("{} ended the process that tried it: {status}{talk}", path.display())]
     Fatal { path: PathBuf, status: std::process::ExitStatus, talk: String },
+    #[error("{} computed nothing in {} seconds", path.display(), PATIENCE.as_secs())]
+    Hung { path: PathBuf },
     #[error("no process could be started to try {}: {source}", path.display())]
-    NotTried { path: PathBuf, source: std::io::Error },
+    NotTried { path: PathBuf, source: io::Error },
 }
 
 impl From<Refusal> for Failure {
@@ -124,16 +133,46 @@ fn open(path: &Path) -> Result<Blas, Refusal> {
     let not_tried = |source| Refusal::NotTried { path: path.to_owned(), source };
     let program = std::env::current_exe().map_err(not_tried)?;
     let mut trial = Command::new(program);
-    trial.arg("try-blas").arg(path).stdin(Stdio::null()).stdout(Stdio::null());
-    let trial = trial.output().map_err(not_tried)?;
-    match trial.status.code().and_then(|code| u8::try_from(code).ok()) {
+    trial.arg("try-blas").arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = trial.spawn().map_err(not_tried)?;
+    let Some((status, said)) = output_in_time(child, PATIENCE).map_err(not_tried)? else {
+        return Err(Refusal::Hung { path: path.to_owned() });
+    };
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
         // What the child was refused, this process is refused in the same words.
         Some(exit_code::DONE | exit_code::BAD_INPUT) => Ok(Blas::open(path)?),
         _ => {
-            let said = String::from_utf8_lossy(&trial.stderr);
+            let said = String::from_utf8_lossy(&said);
             let talk = said.lines().find(|line| !line.trim().is_empty()).map_or(String::new(), |l| format!(" ({l})"));
-            Err(Refusal::Fatal { path: path.to_owned(), status: trial.status, talk })
+            Err(Refusal::Fatal { path: path.to_owned(), status, talk })
         }
+    }
+}
+
+/// How a child ended and what it said, once it has; none if that takes too long, and then the child is ended.
+fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
+    let (send, said) = mpsc::channel();
+    let stderr = child.stderr.take();
+    // A child that says much waits until somebody reads it.
+    spawn(move || {
+        let mut text = Vec::new();
+        let read = stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut text));
+        // What could be read is all that there is to tell, and perhaps nobody listens any more.
+        let _ = read.map(|_| send.send(text));
+    });
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            // Whoever else the child started may keep its stderr open.
+            return Ok(Some((status, said.recv_timeout(patience).unwrap_or_default())));
+        }
+        if begin.elapsed() > patience {
+            // It may have ended by itself just now.
+            let _ = child.kill();
+            child.wait()?;
+            return Ok(None);
+        }
+        sleep(Duration::from_millis(2));
     }
 }
 
@@ -147,4 +186,31 @@ pub(super) struct TryBlasArgs {
 pub(super) fn run(args: &TryBlasArgs) -> Result<u8, Failure> {
     Blas::open(&args.path).map_err(Refusal::from)?;
     Ok(exit_code::DONE)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn child(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("a shell")
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_ended() {
+        let begin = Instant::now();
+        let ended =
+            output_in_time(child("exec sleep 60"), Duration::from_millis(20)).expect("a child can be waited for");
+        assert!(ended.is_none() && begin.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_child_may_say_more_than_a_pipe_holds() {
+        let script = "head -c 300000 /dev/zero >&2; exit 3";
+        let ended = output_in_time(child(script), Duration::from_secs(60)).expect("a child can be waited for");
+        let (status, said) = ended.expect("it ends");
+        assert_eq!((status.code(), said.len()), (Some(3), 300_000));
+    }
 }

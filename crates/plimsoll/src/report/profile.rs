@@ -8,12 +8,18 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use train::TimedStep;
 
-/// Parts of a step, in their order.
-const PARTS: [&str; 4] = ["forward", "recompute", "backward", "update"];
+/// Parts of a step, in their order, and what they are called.
+const PARTS: [(Pass, &str); 4] = [
+    (Pass::Forward, "forward"),
+    (Pass::Recompute, "recompute"),
+    (Pass::Backward, "backward"),
+    (Pass::Update, "update"),
+];
 
 /// What all nodes of an op come to in a part of a training step.
 struct OpTime<'a> {
-    part: &'static str,
+    /// Its place among the parts.
+    part: usize,
     op: &'a str,
     nature: Nature,
     nodes: usize,
@@ -28,13 +34,8 @@ pub struct StepProfile<'a> {
     ceilings: Ceilings,
 }
 
-fn part(step: &TimedStep) -> &'static str {
-    match step.pass {
-        Pass::Forward => "forward",
-        Pass::Recompute => "recompute",
-        Pass::Backward => "backward",
-        Pass::Update => "update",
-    }
+fn place(pass: Pass) -> usize {
+    PARTS.iter().position(|(part, _)| *part == pass).expect("every pass is a part")
 }
 
 impl<'a> StepProfile<'a> {
@@ -43,7 +44,7 @@ impl<'a> StepProfile<'a> {
         let mut ops = BTreeMap::<_, OpTime>::new();
         for step in timed {
             let TimedStep { sample, runs, nature, .. } = step;
-            let (part, op) = (part(step), sample.op.as_str());
+            let (part, op) = (place(step.pass), sample.op.as_str());
             let none = OpTime { part, op, nature: *nature, nodes: 0, seconds: 0.0, flops: 0.0, bytes: 0.0 };
             let sum = ops.entry((part, op)).or_insert(none);
             let times = *runs as f64 / steps as f64;
@@ -53,8 +54,7 @@ impl<'a> StepProfile<'a> {
             sum.bytes += times * sample.bytes as f64;
         }
         let mut ops = ops.into_values().collect::<Vec<_>>();
-        let place = |op: &OpTime| PARTS.iter().position(|part| *part == op.part);
-        ops.sort_by(|a, b| place(a).cmp(&place(b)).then(b.seconds.total_cmp(&a.seconds)));
+        ops.sort_by(|a, b| a.part.cmp(&b.part).then(b.seconds.total_cmp(&a.seconds)));
         Self { ops, ceilings }
     }
 
@@ -71,48 +71,54 @@ impl<'a> StepProfile<'a> {
         self.share(|op| op.nature == nature)
     }
 
-    /// A line for each op of each part, and what they come to.
+    /// A line for each part and under it one for each of its ops, and what they come to.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
-        table.set_header(vec!["part", "op", "nodes", "ms", "share", "GFLOP/s", "of product", "GB/s", "of copy"]);
-        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
-        let whole_percent = |part: f64| format!("{:.0} %", 100.0 * part);
+        table.set_header(vec!["op", "nodes", "ms", "share", "GFLOP/s", "GEMM", "GB/s", "copy"]);
+        let percent = |part: f64| format!("{:.1}%", 100.0 * part);
+        let whole_percent = |part: f64| format!("{:.0}%", 100.0 * part);
         let total = self.seconds(|_| true);
-        for op in &self.ops {
-            let (flops_per_s, bytes_per_s) = (op.flops / op.seconds, op.bytes / op.seconds);
-            table.add_row(vec![
-                op.part.to_owned(),
-                op.op.to_owned(),
-                op.nodes.to_string(),
-                format!("{:.2}", op.seconds * 1e3),
-                percent(op.seconds / total),
-                format!("{:.1}", flops_per_s / 1e9),
-                whole_percent(flops_per_s / self.ceilings.flops_per_s),
-                format!("{:.1}", bytes_per_s / 1e9),
-                whole_percent(bytes_per_s / self.ceilings.bytes_per_s),
-            ]);
+        for (part, (_, name)) in PARTS.into_iter().enumerate() {
+            let ops = self.ops.iter().filter(|op| op.part == part);
+            let seconds = self.seconds(|op| op.part == part);
+            let nodes = ops.clone().map(|op| op.nodes).sum::<usize>();
+            if nodes > 0 {
+                let milliseconds = format!("{:.2}", seconds * 1e3);
+                table.add_row(vec![name.to_owned(), nodes.to_string(), milliseconds, percent(seconds / total)]);
+            }
+            for op in ops {
+                let (flops_per_s, bytes_per_s) = (op.flops / op.seconds, op.bytes / op.seconds);
+                table.add_row(vec![
+                    format!("  {}", op.op),
+                    op.nodes.to_string(),
+                    format!("{:.2}", op.seconds * 1e3),
+                    percent(op.seconds / total),
+                    format!("{:.1}", flops_per_s / 1e9),
+                    whole_percent(flops_per_s / self.ceilings.flops_per_s),
+                    format!("{:.1}", bytes_per_s / 1e9),
+                    whole_percent(bytes_per_s / self.ceilings.bytes_per_s),
+                ]);
+            }
         }
-        for column in 2..=8 {
+        for column in 1..=7 {
             if let Some(column) = table.column_mut(column) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let parts = PARTS.map(|part| format!("{part} {:.1} ms", 1e3 * self.seconds(|op| op.part == part)));
         let Ceilings { flops_per_s, bytes_per_s } = self.ceilings;
         format!(
             "{table}\n\
-             a step: {}; its loss, head and their gradients are one op\n\
-             products {}, attention {}, the rest {}: {} is not matrix products\n\
-             at best this machine reaches {:.1} GFLOP/s (a product of 2,048 x 512 and 512 x 2,048) and {:.1} GB/s (a copy of \
-             128 MiB); what lies in caches may pass that",
-            parts.join(", "),
+             GEMM: part of the {:.1} GFLOP/s of a product of 2,048 x 512 and 512 x 2,048\n\
+             copy: part of the {:.1} GB/s of a copy of 128 MiB; what lies in caches may pass that\n\
+             products {}, attention {}, the rest {}: {} is not products\n\
+             head_loss_grad is the head, the loss and their gradients: forward and backward in one",
+            flops_per_s / 1e9,
+            bytes_per_s / 1e9,
             percent(self.share_of(Nature::Products)),
             percent(self.share_of(Nature::Attention)),
             percent(self.share_of(Nature::Streaming)),
             percent(self.share(|op| op.nature != Nature::Products)),
-            flops_per_s / 1e9,
-            bytes_per_s / 1e9,
         )
     }
 
@@ -120,7 +126,7 @@ impl<'a> StepProfile<'a> {
     pub fn json(&self) -> Value {
         let ops = self.ops.iter().map(|op| {
             json!({
-                "part": op.part,
+                "part": PARTS[op.part].1,
                 "op": op.op,
                 "nature": op.nature,
                 "nodes": op.nodes,

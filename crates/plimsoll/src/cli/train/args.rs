@@ -12,6 +12,7 @@ use crate::cli::options::{
 };
 use crate::cli::pairs::PairArgs;
 use crate::cli::train::PREFILL;
+use crate::streams::talk;
 use ::plan::{Found, Machine, Precision, Request};
 use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
@@ -187,14 +188,27 @@ fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
     model::open(&weights.join(CONFIG_FILE).to_string_lossy())
 }
 
+/// The model that the weights in a folder belong to, since their own config.json knows their sizes best; says so.
+/// Errors: it is not of the family that was asked for.
+fn sized_by(folder: &Path, asked: &Chosen) -> Result<Chosen, Failure> {
+    let found = open_beside(folder)?;
+    if !found.config.is_like(&asked.config) {
+        let message = format!("the weights in {} belong to another family than {}", folder.display(), asked.name);
+        return Err(
+            Failure::bad_input(message).hint("without `--model`, the model is the one that the weights belong to")
+        );
+    }
+    talk(format_args!("`--model {}` is taken for the family; the sizes are those of {}", asked.name, found.name));
+    Ok(found)
+}
+
 impl TrainArgs {
     pub(super) fn choose_model(&self) -> Result<Chosen, Failure> {
         match (&self.model, &self.init) {
             (Some(name), None) => model::open(name),
             (None, None) => model::open("nano"),
             (Some(name), Some(folder)) => match model::open(name)? {
-                // Which of the published sizes the weights have, their own config.json knows best.
-                chosen if chosen.is_preset && folder.join(CONFIG_FILE).is_file() => open_beside(folder),
+                chosen if chosen.is_preset && folder.join(CONFIG_FILE).is_file() => sized_by(folder, &chosen),
                 chosen => Ok(chosen),
             },
             (None, Some(folder)) => open_beside(folder),

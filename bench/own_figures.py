@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Measures Plimsoll by itself: what no peer has a counterpart of.
+
+    start-up   from the start of the process to the end of the first training step of `nano`, whose data a run before has
+               cached, by the time of that event in the run's journal; and the whole process, which then evaluates, saves
+               a checkpoint and writes a sample
+    scaling    tokens/s with all threads over those with one, in turn
+    length     what the plan of GPT-2 124M takes for one sequence, by its length; nothing is run
+    profile    how a step's time is shared out, and what ops reach of a large product's and of a large copy's rate
+
+usage:  python bench/own_figures.py --plimsoll target/release/plimsoll [--rounds 5] [--threads 2]
+            [--parts start-up,scaling,length,profile] [--out bench/results/NAME.md]
+needs:  Linux, and Python alone
+
+What is quoted are medians over the rounds, with the least and the most in brackets; each measurement is a process of its
+own. stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from compare_memory import plan_of
+from compare_torch import BUSY_SHARE, CASES, MIB, command_line, cpu_model, memory_gib, mib, positive, run, spread
+
+TIMED = ("char-6x384", "gpt2-124m")
+LENGTHS = (1024, 2048, 4096, 8192)
+STEPS = 4
+# Ops that take less of a step than this are left out, per cent.
+LEAST_SHARE = 0.2
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    lines = [
+        "# Plimsoll by itself",
+        "",
+        f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
+        f"- Date: {date.today().isoformat()}",
+        f"- {arguments.threads} threads; medians of {arguments.rounds} rounds, with the least and the most in brackets",
+        f"- Command: `{command_line()}`",
+        *(f"- {name}: {CASES[name].describe()}" for name in TIMED),
+    ]
+    for part in arguments.parts:
+        print(f"measuring: {part}", file=sys.stderr)
+        lines += ["", f"## {part.capitalize()}", "", *PARTS[part](arguments)]
+    text = "\n".join(lines) + "\n"
+    print(text, end="")
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures Plimsoll's start-up, scaling, long sequences and ops.")
+    parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
+    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--parts", type=part_names, default=list(PARTS), metavar="A,B", help=", ".join(PARTS))
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
+    return parser.parse_args()
+
+
+def part_names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in PARTS:
+            raise argparse.ArgumentTypeError(f"no part {name!r}; there are {', '.join(PARTS)}")
+    return names
+
+
+def start_up(arguments: argparse.Namespace) -> list[str]:
+    first_step_ms, whole_ms = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(arguments.rounds + 1):
+            name = f"run-{number}"
+            command = [
+                *(str(Path(arguments.plimsoll).resolve()), "train", "--max-steps", "1", "--name", name),
+                *("--cache-dir", "cache", "--threads", str(arguments.threads)),
+            ]
+            start_s, clock_s = time.time(), time.monotonic()
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            whole_s = time.monotonic() - clock_s
+            if done.returncode != 0:
+                sys.exit(f"error: exit status {done.returncode} from plimsoll train\n{done.stderr[-2000:]}")
+            events = map(json.loads, Path(folder, "runs", name, "journal.jsonl").read_text().splitlines())
+            step_s = next(event["time_s"] for event in events if event["event"] == "step")
+            # The first of all fills the cache.
+            if number > 0:
+                first_step_ms.append((step_s - start_s) * 1e3)
+                whole_ms.append(whole_s * 1e3)
+    return [
+        f"`plimsoll train --max-steps 1`, data cached: the first step is done {spread(first_step_ms)} ms after the process was "
+        f"started, the process after {spread(whole_ms)} ms."
+    ]
+
+
+def scaling(arguments: argparse.Namespace) -> list[str]:
+    lines = [
+        f"| case | 1 thread, tokens/s | {arguments.threads} threads, tokens/s | ratio |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    outputs = []
+    for name in TIMED:
+        found = {1: [], arguments.threads: []}
+        for round_index in range(arguments.rounds):
+            for threads in sorted(found, reverse=round_index % 2 == 1):
+                outputs.append(bench(name, threads, arguments))
+                found[threads].append(outputs[-1]["measured"]["tokens_per_s"])
+        one, all_threads = found[1], found[arguments.threads]
+        ratio = statistics.median(all_threads) / statistics.median(one)
+        lines.append(f"| {name} | {spread(one)} | {spread(all_threads)} | **{ratio:.2f}** |")
+    return [*lines, "", others(outputs)]
+
+
+def length(arguments: argparse.Namespace) -> list[str]:
+    lines = [
+        "| tokens | peak (MiB) | more than the row above, MiB for a thousand tokens |",
+        "| ---: | ---: | ---: |",
+    ]
+    before = None
+    for tokens in LENGTHS:
+        case = replace(CASES["gpt2-124m"], positions=max(LENGTHS), seq_len=tokens, micro_batch=1)
+        peak = plan_of(case, "cheap", arguments)["plan"]["peak_bytes"]
+        growth = f"{(peak - before[1]) / MIB / (tokens - before[0]) * 1000:.1f}" if before else ""
+        lines.append(f"| {tokens:,} | {mib(peak)} | {growth} |")
+        before = (tokens, peak)
+    return [*lines, "", "GPT-2 124M with 8,192 positions, one sequence, `--recompute cheap`."]
+
+
+def profile(arguments: argparse.Namespace) -> list[str]:
+    lines = []
+    for name in TIMED:
+        outputs = [bench(name, arguments.threads, arguments, "--profile") for _ in range(arguments.rounds)]
+        profiles = [output["profile"] for output in outputs]
+        for one in profiles:
+            one["step_ms"] = sum(op["step_ms"] for op in one["ops"])
+        shares = {key: [100 * p["shares"][key] for p in profiles] for key in ("products", "attention", "streaming")}
+        ceilings = {key: spread([p["ceilings"][key] / 1e9 for p in profiles]) for key in profiles[0]["ceilings"]}
+        lines += [
+            f"{name}: products {spread(shares['products'])} % of a step, attention {spread(shares['attention'])} %, the rest "
+            f"{spread(shares['streaming'])} %. A large product reaches {ceilings['flops_per_s']} GFLOP/s, a large copy "
+            f"{ceilings['bytes_per_s']} GB/s. Ops of less than {LEAST_SHARE} % are left out.",
+            "",
+            "| part | op | ms | of a large product, % | of a large copy, % |",
+            "| --- | --- | ---: | ---: | ---: |",
+        ]
+        for op in profiles[0]["ops"]:
+            same = [o for p in profiles for o in p["ops"] if (o["part"], o["op"]) == (op["part"], op["op"])]
+            share = statistics.median(100 * o["step_ms"] / p["step_ms"] for o, p in zip(same, profiles))
+            if share < LEAST_SHARE:
+                continue
+            of_product, of_copy = (
+                [100 * o[key] / p["ceilings"][key] for o, p in zip(same, profiles)] for key in ("flops_per_s", "bytes_per_s")
+            )
+            cells = [spread(of_product), ""] if op["nature"] != "streaming" else ["", spread(of_copy)]
+            lines.append(f"| {op['part']} | {op['op']} | {spread([o['step_ms'] for o in same])} | {' | '.join(cells)} |")
+        lines += ["", others(outputs), ""]
+    return lines[:-1]
+
+
+def bench(name: str, threads: int, arguments: argparse.Namespace, *more: str) -> dict:
+    """A measurement of one of the timed cases."""
+    case = CASES[name]
+    command = [
+        *(arguments.plimsoll, "bench", *case.flags(), "--recompute", case.recompute),
+        *("--threads", str(threads), "--steps", str(STEPS), "--json", *more),
+    ]
+    output, usage = run(command, threads)
+    return output | {"others_share": usage.others_share}
+
+
+def others(outputs: list[dict]) -> str:
+    """What else the machine did during these measurements; see compare_torch.py."""
+    worst = max(output["others_share"] for output in outputs)
+    return f"Others used at most {worst:.0%} of the cores{' BUSY' if worst > BUSY_SHARE else ''}."
+
+
+PARTS = {"start-up": start_up, "scaling": scaling, "length": length, "profile": profile}
+
+if __name__ == "__main__":
+    main()
