@@ -90,7 +90,7 @@ impl<'a> StepProfile<'a> {
             for op in ops {
                 let (flops_per_s, bytes_per_s) = (op.flops / op.seconds, op.bytes / op.seconds);
                 table.add_row(vec![
-                    format!("  {}", op.op),
+                    format!(" {}", op.op),
                     op.nodes.to_string(),
                     format!("{:.2}", op.seconds * 1e3),
                     percent(op.seconds / total),
@@ -109,10 +109,10 @@ impl<'a> StepProfile<'a> {
         let Ceilings { flops_per_s, bytes_per_s } = self.ceilings;
         format!(
             "{table}\n\
-             GEMM: part of the {:.1} GFLOP/s of a product of 2,048 x 512 and 512 x 2,048\n\
-             copy: part of the {:.1} GB/s of a copy of 128 MiB; what lies in caches may pass that\n\
+             GEMM: part of {:.1} GFLOP/s, a product of 2,048 x 512 and 512 x 2,048\n\
+             copy: part of {:.1} GB/s, a copy of 128 MiB; what lies in caches may pass it\n\
              products {}, attention {}, the rest {}: {} is not products\n\
-             head_loss_grad is the head, the loss and their gradients: forward and backward in one",
+             head_loss_grad is head and loss, forward and backward in one",
             flops_per_s / 1e9,
             bytes_per_s / 1e9,
             percent(self.share_of(Nature::Products)),
