@@ -114,7 +114,7 @@ def scaling(arguments: argparse.Namespace) -> list[str]:
         for round_index in range(arguments.rounds):
             for threads in sorted(found, reverse=round_index % 2 == 1):
                 outputs.append(bench(name, threads, arguments))
-                found[threads].append(outputs[-1]["measured"]["tokens_per_s"])
+                found[threads].append(CASES[name].tokens_per_step / outputs[-1]["measured"]["step_ms_p50"] * 1e3)
         one, all_threads = found[1], found[arguments.threads]
         ratio = statistics.median(all_threads) / statistics.median(one)
         lines.append(f"| {name} | {spread(one)} | {spread(all_threads)} | **{ratio:.2f}** |")

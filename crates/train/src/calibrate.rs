@@ -66,6 +66,12 @@ impl TimedRun {
         Self { request, settings: Settings { micro_batch, head_chunk, levers } }
     }
 
+    /// With so many rows of logits at a time: fewer cost more passes over the head's weight.
+    fn with_head_chunk(mut self, rows: usize) -> Self {
+        self.settings.head_chunk = rows;
+        self
+    }
+
     /// Like a preset, but with fewer blocks and ids, as its config.json would say.
     fn smaller(preset: &str, changes: &[(&str, u64)]) -> ModelConfig {
         let model = ModelConfig::preset(preset).expect("a preset");
@@ -97,6 +103,9 @@ impl TimedRun {
             other(&newer, 64, [8, 8], coarse),
             // Deep enough that weights have left the caches when they are needed again.
             run([6, 448, 7, 3_000], 160, [2, 1], plain),
+            run([8, 384, 6, 2_000], 256, [2, 1], plain),
+            run([12, 256, 4, 2_000], 128, [4, 1], again),
+            run([5, 512, 8, 4_000], 192, [4, 1], again),
             run([6, 256, 4, 6_000], 256, [2, 1], coarse),
             run([2, 512, 8, 4_000], 192, [8, 8], coarse),
             run([2, 256, 4, 1_000], 128, [4, 4], coarse),
@@ -104,14 +113,14 @@ impl TimedRun {
             run([4, 128, 4, 256], 64, [8, 4], again),
             run([2, 384, 6, 256], 256, [24, 12], plain),
             run([2, 256, 4, 2_000], 128, [16, 8], plain),
-            run([2, 256, 4, 2_000], 128, [4, 1], again),
             run([2, 256, 4, 2_000], 128, [8, 4], moved),
             run([2, 256, 4, 2_000], 128, [16, 16], coarse),
             run([2, 256, 4, 2_000], 128, [4, 2], fine),
             run([2, 512, 8, 4_000], 192, [16, 8], plain),
-            run([2, 512, 8, 4_000], 192, [4, 1], again),
+            run([2, 512, 8, 4_000], 192, [16, 8], plain).with_head_chunk(96),
             run([2, 320, 5, 12_000], 128, [32, 32], moved),
             run([1, 768, 12, 50_257], 256, [4, 4], again),
+            run([1, 768, 12, 50_257], 256, [4, 4], again).with_head_chunk(64),
             run([1, 768, 12, 50_257], 256, [2, 1], moved),
             run([1, 1024, 16, 8_000], 512, [2, 1], plain),
             run([1, 768, 12, 8_000], 1024, [2, 2], coarse),
