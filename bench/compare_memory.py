@@ -39,7 +39,7 @@ from datetime import date
 from pathlib import Path
 
 from compare_torch import CASES as TIMED_CASES
-from compare_torch import MIB, REPOSITORY, Case, command_line, cpu_model, memory_gib, positive, run
+from compare_torch import MIB, REPOSITORY, Case, command_line, cpu_model, memory_gib, names_of, positive, run
 
 HIGHEST_RATIO = 0.8
 # Above this difference, relative to the allocator's, the two ways to measure PyTorch disagree.
@@ -111,19 +111,12 @@ def parse_arguments() -> argparse.Namespace:
     binary = Path(os.path.relpath(REPOSITORY / "target/release/plimsoll"))
     parser.add_argument("--plimsoll", default=str(binary), metavar="PATH", help=f"default: {binary}")
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument("--cases", type=case_names, default=list(CASES), metavar="A,B", help=", ".join(CASES))
+    known, every = names_of("case", CASES), list(CASES)
+    parser.add_argument("--cases", type=known, default=every, metavar="A,B", help=", ".join(every))
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
     # What this script runs in a process of its own: PyTorch's side of one case.
     parser.add_argument("--measure", choices=list(CASES), help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def case_names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in CASES:
-            raise argparse.ArgumentTypeError(f"no case {name!r}; there are {', '.join(CASES)}")
-    return names
 
 
 def compare(name: str, arguments: argparse.Namespace) -> tuple[Row, str]:

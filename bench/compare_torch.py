@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -53,8 +54,8 @@ class Case:
     seq_len: int
     micro_batch: int
     bias: bool
-    # What Plimsoll computes anew instead of keeping it. Cheap are norms and activations: next to no time, and a quarter to
-    # a third of what is kept. The result is the same to the bit whatever it is.
+    # What Plimsoll computes anew instead of keeping it. Cheap are norms and activations: next to no time, and a quarter
+    # to a third of what is kept. The result is the same to the bit whatever it is.
     recompute: str = "cheap"
 
     @property
@@ -133,9 +134,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=5, help="processes of each side per case")
     parser.add_argument("--threads", type=positive, default=2)
     parser.add_argument("--steps", type=positive, default=5, help="measured steps in each process")
-    parser.add_argument(
-        "--cases", type=case_names, default=["char-6x384", "gpt2-124m"], metavar="A,B", help=f"of {', '.join(CASES)}"
-    )
+    default, known = ["char-6x384", "gpt2-124m"], names_of("case", CASES)
+    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"of {', '.join(CASES)}")
     parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
     parser.add_argument("--blas", default="off", metavar="PATH", help="the BLAS that Plimsoll uses; default: off")
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
@@ -149,12 +149,17 @@ def positive(text: str) -> int:
     return number
 
 
-def case_names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in CASES:
-            raise argparse.ArgumentTypeError(f"no case {name!r}; there are {', '.join(CASES)}")
-    return names
+def names_of(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
+    """What reads names with commas between them, of those that there are."""
+
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"no {what} {name!r}; there are {', '.join(known)}")
+        return names
+
+    return read
 
 
 def measure(name: str, arguments: argparse.Namespace) -> tuple[list[Sample], list[Sample]]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures Plimsoll by itself: what no peer has a counterpart of.
 
-    start-up   from the start of the process to the end of the first training step of `nano`, whose data a run before has
-               cached, by the time of that event in the run's journal; and the whole process, which then evaluates, saves
-               a checkpoint and writes a sample
+    start-up   from the start of the process to the end of the first training step of `nano`, whose data a run before
+               has cached, by the time of that event in the run's journal; and the whole process, which then evaluates,
+               saves a checkpoint and writes a sample
     scaling    tokens/s with all threads over those with one, in turn
     length     what the plan of GPT-2 124M takes for one sequence, by its length; nothing is run
     profile    how a step's time is shared out, and what ops reach of a large product's and of a large copy's rate
@@ -12,8 +12,8 @@ usage:  python bench/own_figures.py --plimsoll target/release/plimsoll [--rounds
             [--parts start-up,scaling,length,profile] [--out bench/results/NAME.md]
 needs:  Linux, and Python alone
 
-What is quoted are medians over the rounds, with the least and the most in brackets; each measurement is a process of its
-own. stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
+What is quoted are medians over the rounds, with the least and the most in brackets; each measurement is a process of
+its own. stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
 """
 
 import argparse
@@ -29,7 +29,8 @@ from datetime import date
 from pathlib import Path
 
 from compare_memory import plan_of
-from compare_torch import BUSY_SHARE, CASES, MIB, command_line, cpu_model, memory_gib, mib, positive, run, spread
+from compare_torch import BUSY_SHARE, CASES, MIB, names_of, positive
+from compare_torch import command_line, cpu_model, memory_gib, mib, run, spread
 
 TIMED = ("char-6x384", "gpt2-124m")
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -64,17 +65,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument("--parts", type=part_names, default=list(PARTS), metavar="A,B", help=", ".join(PARTS))
+    known, every = names_of("part", PARTS), list(PARTS)
+    parser.add_argument("--parts", type=known, default=every, metavar="A,B", help=", ".join(every))
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
     return parser.parse_args()
-
-
-def part_names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in PARTS:
-            raise argparse.ArgumentTypeError(f"no part {name!r}; there are {', '.join(PARTS)}")
-    return names
 
 
 def start_up(arguments: argparse.Namespace) -> list[str]:
@@ -98,8 +92,8 @@ def start_up(arguments: argparse.Namespace) -> list[str]:
                 first_step_ms.append((step_s - start_s) * 1e3)
                 whole_ms.append(whole_s * 1e3)
     return [
-        f"`plimsoll train --max-steps 1`, data cached: the first step is done {spread(first_step_ms)} ms after the process was "
-        f"started, the process after {spread(whole_ms)} ms."
+        f"`plimsoll train --max-steps 1`, data cached: the first step is done {spread(first_step_ms)} ms after the "
+        f"process was started, the process after {spread(whole_ms)} ms."
     ]
 
 
@@ -144,11 +138,12 @@ def profile(arguments: argparse.Namespace) -> list[str]:
         for one in profiles:
             one["step_ms"] = sum(op["step_ms"] for op in one["ops"])
         shares = {key: [100 * p["shares"][key] for p in profiles] for key in ("products", "attention", "streaming")}
-        ceilings = {key: spread([p["ceilings"][key] / 1e9 for p in profiles]) for key in profiles[0]["ceilings"]}
+        rates = ("flops_per_s", "bytes_per_s")
+        product, copy = (spread([p["ceilings"][rate] / 1e9 for p in profiles]) for rate in rates)
         lines += [
-            f"{name}: products {spread(shares['products'])} % of a step, attention {spread(shares['attention'])} %, the rest "
-            f"{spread(shares['streaming'])} %. A large product reaches {ceilings['flops_per_s']} GFLOP/s, a large copy "
-            f"{ceilings['bytes_per_s']} GB/s. Ops of less than {LEAST_SHARE} % are left out.",
+            f"{name}: products {spread(shares['products'])} % of a step, attention {spread(shares['attention'])} %, "
+            f"the rest {spread(shares['streaming'])} %. A large product reaches {product} GFLOP/s, a large copy {copy} "
+            f"GB/s. Ops of less than {LEAST_SHARE} % are left out.",
             "",
             "| part | op | ms | of a large product, % | of a large copy, % |",
             "| --- | --- | ---: | ---: | ---: |",
@@ -158,11 +153,12 @@ def profile(arguments: argparse.Namespace) -> list[str]:
             share = statistics.median(100 * o["step_ms"] / p["step_ms"] for o, p in zip(same, profiles))
             if share < LEAST_SHARE:
                 continue
-            of_product, of_copy = (
-                [100 * o[key] / p["ceilings"][key] for o, p in zip(same, profiles)] for key in ("flops_per_s", "bytes_per_s")
-            )
-            cells = [spread(of_product), ""] if op["nature"] != "streaming" else ["", spread(of_copy)]
-            lines.append(f"| {op['part']} | {op['op']} | {spread([o['step_ms'] for o in same])} | {' | '.join(cells)} |")
+            is_streaming = op["nature"] == "streaming"
+            rate = rates[is_streaming]
+            reached = spread([100 * o[rate] / p["ceilings"][rate] for o, p in zip(same, profiles)])
+            cells = ["", reached] if is_streaming else [reached, ""]
+            cells = [op["part"], op["op"], spread([o["step_ms"] for o in same]), *cells]
+            lines.append(f"| {' | '.join(cells)} |")
         lines += ["", others(outputs), ""]
     return lines[:-1]
 
