@@ -19,7 +19,7 @@ impl Arena {
         let refused = |reason: String| DeviceError::Refused { bytes, reason };
         let length = usize::try_from(bytes).map_err(|e| refused(e.to_string()))?.max(1);
         let memory = MmapMut::map_anon(length).map_err(|e| refused(e.to_string()))?;
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         // Large pages spare the processor most of its address translation; where they are off, nothing is lost.
         let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(Self { memory })
