@@ -1,6 +1,6 @@
 //! AdamW: Adam with decoupled weight decay.
 
-use super::{Access, Example, Fill, Io, Operand, Operation, expect_type, operands};
+use super::{Access, Example, Fill, Home, Io, Op, Operand, Operation, UpdateOperands, expect_type, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,18 @@ impl Operation for AdamW {
     /// A block at a time is decoded and encoded on the way.
     fn takes_half(&self, _operand: Operand) -> bool {
         true
+    }
+
+    fn home(&self) -> Home {
+        Home::Result
+    }
+
+    fn update(&self) -> Option<UpdateOperands> {
+        Some(UpdateOperands { gradient: 0, factor: 1, weight: 0 })
+    }
+
+    fn keeping(&self, weight: DType, state: StateFormat) -> Option<Op> {
+        Some(Self { weight, state, ..*self }.into())
     }
 
     fn examples() -> Vec<Example> {

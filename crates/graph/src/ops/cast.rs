@@ -1,6 +1,6 @@
 //! The same values in another precision.
 
-use super::{Example, Io, Operand, Operation, operands};
+use super::{Example, Home, Io, Operand, Operation, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,10 @@ impl Operation for Cast {
 
     fn takes_half(&self, _operand: Operand) -> bool {
         true
+    }
+
+    fn home(&self) -> Home {
+        Home::Operands
     }
 
     fn examples() -> Vec<Example> {

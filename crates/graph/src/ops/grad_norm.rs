@@ -1,6 +1,6 @@
 //! The Euclidean norm of all gradients taken together.
 
-use super::{Example, Io, Operation, Target, expect_type};
+use super::{Example, Home, Io, Operation, Target, expect_type};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -36,6 +36,10 @@ impl Operation for GradNorm {
 
     fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
         Bytes(io.inputs.iter().map(|t| 8 * t.elements().div_ceil(NORM_BLOCK) as u64).max().unwrap_or(0))
+    }
+
+    fn home(&self) -> Home {
+        Home::EachOperand
     }
 
     fn examples() -> Vec<Example> {

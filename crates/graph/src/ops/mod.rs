@@ -1,7 +1,10 @@
-//! The ops. One file each says everything about an op: results, gradient, arithmetic, memory traffic, scratch, and
-//! the examples that enrol it in every oracle. What an op computes is defined by its reference kernel in `exec`.
+//! The contract of an op: what it says about itself, and the types that it says it in. One file each holds all about an
+//! op: results, gradient, arithmetic, memory traffic, scratch, where it runs, what it updates, and the examples that enrol
+//! it in every oracle. What an op computes is defined by its reference kernel in `exec`.
 //!
-//! To add one: its file, a line in `ops!` below, a reference kernel and a fast kernel; the compiler lists the rest.
+//! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), and the room
+//! for half precision on the processor (`half.rs`). To add an op: its file, its lines in `list.rs`, a reference kernel and
+//! a fast kernel; the compiler lists the rest.
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
 
@@ -11,15 +14,19 @@ mod attention;
 mod await_transfer;
 mod cached_attention;
 mod cast;
+mod check;
 mod dropout;
 mod embedding;
+mod example;
 mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
+mod half;
 mod head_loss;
 mod layer_norm;
 mod linear;
+mod list;
 mod moving_average;
 mod paired_head_loss;
 mod positions;
@@ -30,35 +37,11 @@ mod scale;
 mod take_row;
 mod transfer;
 
-pub use adamw::{AdamW, STATE_BLOCK, StateFormat};
-pub use add::Add;
-pub use attention::{
-    ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, RelativeBias,
-    dropout_site_of_head,
-};
-pub use await_transfer::AwaitTransfer;
-pub use cached_attention::CachedAttention;
-pub use cast::Cast;
-pub use dropout::{Dropout, DropoutKey};
-pub use embedding::{Embedding, EmbeddingGrad};
-pub use gated::{Activation, Gated, GatedGrad};
-pub use gelu::{Gelu, GeluGrad};
-pub use grad_clip::GradClip;
-pub use grad_norm::{GradNorm, NORM_BLOCK};
-pub use head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad};
-pub use layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
-pub use linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
-pub use moving_average::MovingAverage;
-pub use paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};
-pub use positions::{Positions, PositionsGrad};
-pub use relu::{Relu, ReluGrad};
-pub use rms_norm::{RmsNorm, RmsNormGrad};
-pub use rotary::{RopeScaling, Rotary, inverse_frequencies};
-pub use scale::Scale;
-pub use take_row::TakeRow;
-pub use transfer::Transfer;
+pub use example::{Example, Fill};
+pub use list::*;
 
-use crate::{Backward, GraphError, TensorType};
+use crate::{Backward, DType, GraphError, TensorType};
+use check::{accumulating, expect_rank, expect_type, operands};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -169,6 +152,32 @@ pub enum Nature {
     Streaming,
 }
 
+/// Where an op's node runs, once its tensors lie in two memories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// On the device, whatever lies elsewhere.
+    Device,
+    /// Beside its first result: a node that updates state follows its state.
+    Result,
+    /// Beside its operands, if they all lie in one memory.
+    Operands,
+    /// Beside its operands too; and if these lie in two memories, those of each may be reduced there first: the op of its
+    /// results for some of the operands each is its result for all of them, to the bit.
+    EachOperand,
+}
+
+/// What an optimizer's node takes and updates, as places among its operands and results. Its results behind `weight`
+/// are its state: moments first, in a fixed order, and then what else their format needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpdateOperands {
+    /// Operand: the gradient, `F32`.
+    pub gradient: usize,
+    /// Operand: (1,), what the gradient is multiplied by; if it is not a number nothing is written.
+    pub factor: usize,
+    /// Result: the weight.
+    pub weight: usize,
+}
+
 /// What an op says about itself.
 pub trait Operation {
     /// A short name, part of the names of the tensors it makes.
@@ -218,6 +227,21 @@ pub trait Operation {
         false
     }
 
+    /// Where its nodes run.
+    fn home(&self) -> Home {
+        Home::Device
+    }
+
+    /// What an optimizer's node takes and updates; none for every other op.
+    fn update(&self) -> Option<UpdateOperands> {
+        None
+    }
+
+    /// This optimizer with its weight and its state kept otherwise; none for an op that is no optimizer.
+    fn keeping(&self, _weight: DType, _state: StateFormat) -> Option<Op> {
+        None
+    }
+
     /// Working memory of the kernel.
     fn scratch(&self, _io: &Io, _target: &Target) -> Bytes {
         Bytes::ZERO
@@ -232,194 +256,4 @@ pub trait Operation {
     fn examples() -> Vec<Example>
     where
         Self: Sized;
-}
-
-/// How an oracle fills an operand of an example.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Fill {
-    /// Uniform in [-1, 1].
-    Uniform,
-    /// Uniform in [0.5, 1.5]: reciprocal deviations, second moments, scales.
-    Positive,
-    /// Integers in [0, n).
-    Index(i32),
-    /// Integers in [-1, n): some rows have no target.
-    Target(i32),
-    /// Runs of up to n equal integers, numbered from 1: documents laid one after the other.
-    Runs(i32),
-}
-
-/// A case of an op.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Example {
-    /// The op with its attributes.
-    pub op: Op,
-    /// Operands: type and contents.
-    pub inputs: Vec<(TensorType, Fill)>,
-    /// What outputs hold beforehand, where they are updated in place.
-    pub state: Fill,
-    /// The run's scalars.
-    pub scalars: Scalars,
-}
-
-impl Example {
-    /// A case with float operands filled uniformly.
-    pub(crate) fn uniform(op: impl Into<Op>, shapes: &[&[usize]]) -> Self {
-        let inputs = shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect();
-        let scalars = Scalars {
-            seed: 7,
-            step: 3,
-            update: 3,
-            learning_rate: 1e-2,
-            first_sample: 5,
-            loss_scale: 0.25,
-            ..Scalars::default()
-        };
-        Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
-    }
-
-    /// Fills operand `index` otherwise.
-    pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
-        self.inputs[index].1 = fill;
-        if matches!(fill, Fill::Index(_) | Fill::Target(_) | Fill::Runs(_)) {
-            self.inputs[index].0.dtype = crate::DType::I32;
-        }
-        self
-    }
-}
-
-macro_rules! ops {
-    ($($name:ident),* $(,)?) => {
-        /// Any op, as plain data.
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        #[expect(missing_docs, reason = "each variant is documented at the struct that it holds")]
-        pub enum Op {
-            $($name($name)),*
-        }
-
-        $(impl From<$name> for Op {
-            fn from(op: $name) -> Self {
-                Self::$name(op)
-            }
-        })*
-
-        impl std::ops::Deref for Op {
-            type Target = dyn Operation;
-            fn deref(&self) -> &Self::Target {
-                match self {
-                    $(Self::$name(op) => op),*
-                }
-            }
-        }
-
-        impl Op {
-            /// The examples of every op.
-            pub fn all_examples() -> Vec<Example> {
-                let mut all = Vec::new();
-                $(all.extend($name::examples());)*
-                all
-            }
-
-            /// Working memory of a node on a device: the kernel's scratch, and on the processor, whose kernels compute in
-            /// single precision, room for operands and results in half precision, each at a multiple of 64 bytes.
-            pub fn working_bytes(&self, io: &Io, target: &Target) -> Bytes {
-                let widened = match target.device {
-                    DeviceKind::Cpu => self.widened(io).map(|(_, bytes)| bytes).sum(),
-                    DeviceKind::Cuda => Bytes::ZERO,
-                };
-                widened + self.scratch(io, target)
-            }
-
-            /// What the processor widens, in the order of operands and results, and the bytes that each takes then.
-            pub fn widened<'a>(&'a self, io: &'a Io) -> impl Iterator<Item = (Operand, Bytes)> + 'a {
-                let inputs = io.inputs.iter().enumerate().map(|(i, ty)| (Operand::Input(i), *ty));
-                let outputs = io.outputs.iter().enumerate().map(|(i, ty)| (Operand::Output(i), *ty));
-                let half = inputs.chain(outputs).filter(|(at, ty)| ty.dtype.is_half() && !self.takes_half(*at));
-                half.map(|(at, ty)| (at, Bytes(4 * ty.elements() as u64).align_up(64)))
-            }
-
-            /// The variants' names, so that an oracle can prove that it covers them all.
-            pub const VARIANTS: &[&str] = &[$(stringify!($name)),*];
-
-            /// This variant's name.
-            pub fn variant(&self) -> &'static str {
-                match self {
-                    $(Self::$name(_) => stringify!($name)),*
-                }
-            }
-        }
-    };
-}
-
-ops!(
-    AdamW,
-    Add,
-    Attention,
-    AttentionGrad,
-    AwaitTransfer,
-    CachedAttention,
-    Cast,
-    Dropout,
-    Embedding,
-    EmbeddingGrad,
-    Gated,
-    GatedGrad,
-    Gelu,
-    GeluGrad,
-    GradClip,
-    GradNorm,
-    HeadLoss,
-    HeadLossGrad,
-    LayerNorm,
-    LayerNormGrad,
-    Linear,
-    LinearInputGrad,
-    LinearWeightGrad,
-    MovingAverage,
-    PairedHeadLoss,
-    PairedHeadLossGrad,
-    Positions,
-    PositionsGrad,
-    Relu,
-    ReluGrad,
-    RmsNorm,
-    RmsNormGrad,
-    Rotary,
-    Scale,
-    TakeRow,
-    Transfer,
-);
-
-/// The operands as an array, or `ShapeMismatch` if their number is wrong.
-fn operands<'a, const N: usize>(
-    op: &'static str,
-    inputs: &[&'a TensorType],
-) -> Result<[&'a TensorType; N], GraphError> {
-    <[&TensorType; N]>::try_from(inputs)
-        .map_err(|_| GraphError::ShapeMismatch { op, problem: format!("takes {N} operands, found {}", inputs.len()) })
-}
-
-/// `ShapeMismatch` unless `found` is exactly `expected`.
-fn expect_type(op: &'static str, what: &str, found: &TensorType, expected: &TensorType) -> Result<(), GraphError> {
-    if found == expected {
-        return Ok(());
-    }
-    let problem =
-        format!("{what} must be {:?} {:?}, found {:?} {:?}", expected.dtype, expected.shape, found.dtype, found.shape);
-    Err(GraphError::ShapeMismatch { op, problem })
-}
-
-/// `ShapeMismatch` unless `found` has `rank` extents, none of them zero.
-fn expect_rank(op: &'static str, what: &str, found: &TensorType, rank: usize) -> Result<(), GraphError> {
-    if found.shape.len() == rank && !found.shape.contains(&0) {
-        return Ok(());
-    }
-    let problem = format!("{what} must have {rank} extents above zero, found {:?}", found.shape);
-    Err(GraphError::ShapeMismatch { op, problem })
-}
-
-/// The access of an output that either adds to what is there or sets it.
-const fn accumulating(accumulate: bool) -> Access {
-    if accumulate { Access::ReadWrite } else { Access::Write }
 }

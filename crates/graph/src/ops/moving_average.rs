@@ -1,6 +1,6 @@
 //! The exponential moving average of the weights.
 
-use super::{Access, Example, Fill, Io, Operand, Operation, expect_type, operands};
+use super::{Access, Example, Fill, Home, Io, Operand, Operation, expect_type, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,10 @@ impl Operation for MovingAverage {
 
     fn takes_half(&self, _operand: Operand) -> bool {
         true
+    }
+
+    fn home(&self) -> Home {
+        Home::Result
     }
 
     fn examples() -> Vec<Example> {

@@ -2,7 +2,7 @@
 //! comes just before it is used.
 
 use graph::ops::{Cast, MovingAverage};
-use graph::{Graph, Node, Op, Program, Role, Space, Storage, TensorId, TensorType};
+use graph::{Graph, Node, Program, Role, Space, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -36,8 +36,8 @@ pub fn average(graph: &mut Graph, wanted: Average) {
     for program in &mut graph.programs {
         let nodes = std::mem::take(&mut program.nodes);
         for node in nodes {
-            let follows = matches!(node.op, Op::AdamW(_)).then(|| {
-                let (weight, factor) = (node.outputs[0], node.inputs[1]);
+            let follows = node.op.update().map(|update| {
+                let (weight, factor) = (node.outputs[update.weight], node.inputs[update.factor]);
                 let op = MovingAverage { decay: wanted.decay }.into();
                 Node { op, inputs: vec![weight, factor], outputs: vec![averages[&weight]], ..node.clone() }
             });

@@ -8,7 +8,7 @@
 //! ```
 
 use graph::ops::Transfer;
-use graph::{Graph, Node, Op, Role, Space, Storage, TensorId, Training};
+use graph::{Graph, Node, Pass, Role, Space, Storage, TensorId, Training};
 use std::collections::HashMap;
 
 /// Moves the optimizer of the first parameters, so many that they hold at least `fraction` of all elements, to the
@@ -49,30 +49,28 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
 /// A parameter's gradient, and those that stand for it in programs of their own.
 fn gradients_of(graph: &Graph, weight: TensorId, training: &Training) -> Vec<TensorId> {
     let written = [Some(weight), training.master];
-    let updates = graph.programs.iter().flat_map(|p| &p.nodes).filter(|n| matches!(n.op, Op::AdamW(_)));
-    let of_it = updates.filter(|n| written.contains(&n.outputs.first().copied())).map(|n| n.inputs[0]);
+    let updates = graph.programs.iter().flat_map(|p| &p.nodes).filter_map(|n| Some((n, n.op.update()?)));
+    let of_it = updates.filter(|(n, update)| written.contains(&Some(n.outputs[update.weight])));
+    let of_it = of_it.map(|(n, update)| n.inputs[update.gradient]);
     of_it.chain([training.gradient]).collect()
 }
 
-/// The optimizer's nodes work on the master, and the weights follow it.
+/// The optimizer's nodes work on the master, and the weights follow it; what else the update reads, it reads there.
 fn follow_master(mut node: Node, masters: &HashMap<TensorId, TensorId>, nodes: &mut Vec<Node>) {
-    let (input, output) = (node.inputs.first().copied(), node.outputs.first().copied());
-    match node.op {
-        Op::AdamW(_) => {
-            let weight = output.expect("an update has results");
-            let master = masters.get(&weight).copied();
-            node.outputs[0] = master.unwrap_or(weight);
-            let back = master.map(|master| sent(&node, master, weight));
-            nodes.push(node);
-            nodes.extend(back);
-        }
-        Op::MovingAverage(_) => {
-            let weight = input.expect("an average has operands");
-            node.inputs[0] = masters.get(&weight).copied().unwrap_or(weight);
-            nodes.push(node);
-        }
-        _ => nodes.push(node),
+    if node.pass != Pass::Update {
+        return nodes.push(node);
     }
+    for input in &mut node.inputs {
+        *input = masters.get(input).copied().unwrap_or(*input);
+    }
+    let back = node.op.update().and_then(|update| {
+        let weight = node.outputs[update.weight];
+        let master = *masters.get(&weight)?;
+        node.outputs[update.weight] = master;
+        Some(sent(&node, master, weight))
+    });
+    nodes.push(node);
+    nodes.extend(back);
 }
 
 /// A transfer beside a node.

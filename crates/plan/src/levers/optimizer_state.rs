@@ -1,8 +1,7 @@
 //! How the optimizer's moments are kept between updates.
 
-use graph::ops::{AdamW, StateFormat};
-use graph::{Graph, Op, Role, Storage};
-use std::collections::HashMap;
+use graph::ops::StateFormat;
+use graph::{Graph, Node, Role, Storage};
 
 /// Parameters with fewer elements keep their moments as they are: they are few bytes, and mostly norms and biases.
 /// Source: the default of bitsandbytes' 8-bit optimizers (`min_8bit_size`).
@@ -13,34 +12,41 @@ pub fn optimizer_state(graph: &mut Graph, format: StateFormat) {
     if format == StateFormat::F32 {
         return;
     }
-    // The first moment of each parameter whose state changed, and all of its state.
-    let mut changed = HashMap::new();
-    for index in 0..graph.parameters.len() {
-        let weight = graph[graph.parameters[index].tensor].clone();
-        if format == StateFormat::Blockwise8 && weight.ty.elements() < FEWEST_QUANTISED {
-            continue;
+    for program in 0..graph.programs.len() {
+        let mut nodes = std::mem::take(&mut graph.programs[program].nodes);
+        for node in &mut nodes {
+            keep_as(graph, node, format);
         }
-        let Some(training) = &graph.parameters[index].training else { continue };
-        let mut state = training.state.clone();
-        for (number, ty) in AdamW::state_types(format, &weight.ty).into_iter().enumerate() {
-            match state.get(number) {
-                Some(&moment) => graph[moment].ty = ty,
-                None => {
-                    let name = format!("{}.scale", graph[state[number - 2]].name);
-                    state.push(graph.tensor(name, ty, Role::Optimizer, Storage::Persistent));
-                }
+        graph.programs[program].nodes = nodes;
+    }
+}
+
+/// Rewrites an optimizer's node and the state that it updates; leaves any other as it is.
+fn keep_as(graph: &mut Graph, node: &mut Node, format: StateFormat) {
+    let Some(update) = node.op.update() else { return };
+    let weight = graph[node.outputs[update.weight]].ty.clone();
+    if format == StateFormat::Blockwise8 && weight.elements() < FEWEST_QUANTISED {
+        return;
+    }
+    node.op = node.op.keeping(weight.dtype, format).expect("an optimizer keeps its state in any format");
+    let types = {
+        let inputs = node.inputs.iter().map(|&id| &graph[id].ty).collect::<Vec<_>>();
+        node.op.infer(&inputs).expect("an optimizer takes the gradient that it took")
+    };
+    let moments = node.outputs.split_off(update.weight + 1);
+    for (number, ty) in types.into_iter().skip(update.weight + 1).enumerate() {
+        let kept = match moments.get(number) {
+            Some(&moment) => {
+                graph[moment].ty = ty;
+                moment
             }
-        }
-        graph.parameters[index].training.as_mut().expect("just seen").state = state.clone();
-        changed.insert(state[0], state);
+            None => {
+                let name = format!("{}.scale", graph[moments[number - moments.len()]].name);
+                graph.tensor(name, ty, Role::Optimizer, Storage::Persistent)
+            }
+        };
+        node.outputs.push(kept);
     }
-    for node in graph.programs.iter_mut().flat_map(|p| &mut p.nodes) {
-        if let Op::AdamW(op) = &mut node.op
-            && let Some(state) = changed.get(&node.outputs[1])
-        {
-            op.state = format;
-            node.outputs.truncate(1);
-            node.outputs.extend(state);
-        }
-    }
+    let owner = graph.parameters.iter_mut().filter_map(|p| p.training.as_mut()).find(|t| t.state == moments);
+    owner.expect("an optimizer's state is a parameter's").state = node.outputs[update.weight + 1..].to_vec();
 }

@@ -7,8 +7,8 @@
 //! ```
 //! Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 
-use graph::ops::Cast;
-use graph::{DType, Graph, Node, Op, Pass, Role, Storage, TensorId};
+use graph::ops::{Cast, StateFormat};
+use graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 
 /// Precision of a run.
@@ -89,18 +89,19 @@ fn cast(to: DType, from: TensorId, into: TensorId, pass: Pass) -> Node {
 }
 
 fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &mut Vec<Node>) {
-    if let Op::AdamW(op) = &mut node.op {
-        let weight = node.outputs[0];
+    if let Some(update) = node.op.update() {
+        let weight = node.outputs[update.weight];
         let owner = graph.parameters.iter().find(|p| p.tensor == weight).expect("a parameter is updated");
         match owner.training.as_ref().and_then(|t| t.master) {
             Some(master) => {
-                node.outputs[0] = master;
+                node.outputs[update.weight] = master;
                 let pass = node.pass;
                 rewritten.push(node);
                 rewritten.push(cast(precision.dtype(), master, weight, pass));
             }
             None => {
-                op.weight = precision.dtype();
+                let state = StateFormat::F32;
+                node.op = node.op.keeping(precision.dtype(), state).expect("an optimizer keeps its weight as asked");
                 rewritten.push(node);
             }
         }

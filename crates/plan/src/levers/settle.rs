@@ -6,7 +6,7 @@
 //! staging buffers, whatever the model's size.
 
 use super::offload::sent;
-use graph::ops::{AwaitTransfer, GradNorm};
+use graph::ops::{AwaitTransfer, Home};
 use graph::{Access, Graph, Node, Op, Role, Space, Storage, TensorId};
 use std::collections::HashMap;
 
@@ -40,8 +40,8 @@ impl Settled<'_> {
             return;
         }
         let space = self.runs_in(&node);
-        if matches!(node.op, Op::GradNorm(_)) && space == Space::Device {
-            self.norms_on_the_host(&mut node);
+        if node.op.home() == Home::EachOperand && space == Space::Device {
+            self.reduce_on_the_host(&mut node);
         }
         for index in 0..node.inputs.len() {
             node.inputs[index] = self.operand(&node, node.inputs[index], space);
@@ -65,30 +65,33 @@ impl Settled<'_> {
 
     fn runs_in(&self, node: &Node) -> Space {
         let space = |id: TensorId| self.graph[id].space;
-        match node.op {
-            Op::AdamW(_) | Op::MovingAverage(_) => space(node.outputs[0]),
-            Op::Cast(_) => space(node.inputs[0]),
-            Op::GradNorm(_) if node.inputs.iter().all(|&id| space(id) == Space::Host) => Space::Host,
-            _ => Space::Device,
+        match node.op.home() {
+            Home::Device => Space::Device,
+            Home::Result => space(node.outputs[0]),
+            Home::Operands | Home::EachOperand => {
+                let on_host = node.inputs.iter().all(|&id| space(id) == Space::Host);
+                if on_host { Space::Host } else { Space::Device }
+            }
         }
     }
 
-    /// The norm of what lies on the host is formed there: the norm of norms is the norm.
-    fn norms_on_the_host(&mut self, node: &mut Node) {
-        for input in &mut node.inputs {
-            let gradient = self.graph[*input].clone();
-            if gradient.space == Space::Host {
-                let norm = self.graph.tensor(
-                    format!("{}.norm", gradient.name),
-                    gradient.ty.with_shape(&[1]),
-                    Role::Staging,
-                    Storage::Transient,
-                );
-                self.graph[norm].space = Space::Host;
-                let (block, pass) = (node.block, node.pass);
-                self.nodes.push(Node { op: GradNorm.into(), inputs: vec![*input], outputs: vec![norm], block, pass });
-                *input = norm;
+    /// Reduces those operands that lie on the host there, and hands the node what comes of each.
+    fn reduce_on_the_host(&mut self, node: &mut Node) {
+        for index in 0..node.inputs.len() {
+            let operand = self.graph[node.inputs[index]].clone();
+            if operand.space == Space::Device {
+                continue;
             }
+            let types = node.op.infer(&[&operand.ty]).expect("an op of each operand takes one");
+            let outputs = types.into_iter().map(|ty| {
+                let name = format!("{}.{}", operand.name, node.op.name());
+                let part = self.graph.tensor(name, ty, Role::Staging, Storage::Transient);
+                self.graph[part].space = Space::Host;
+                part
+            });
+            let part = Node { inputs: vec![node.inputs[index]], outputs: outputs.collect(), ..node.clone() };
+            node.inputs[index] = part.outputs[0];
+            self.nodes.push(part);
         }
     }
 

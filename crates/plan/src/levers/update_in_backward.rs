@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Excluded, Precision};
-use graph::ops::{GradClip, GradNorm};
+use graph::ops::GradClip;
 use graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
 use std::collections::{HashMap, HashSet};
 
@@ -105,52 +105,65 @@ fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
             last_touch.insert(id, index);
         }
     }
-    let updates = of_update.iter().filter(|n| matches!(n.op, Op::AdamW(_)));
-    let gradients = updates.map(|n| (n.outputs[0], n.inputs[0])).collect::<HashMap<_, _>>();
-    let mut owners = HashMap::new();
+    let chain = Chain::of(&of_update);
+    // What each parameter's own chain makes of its gradient; and where what the update writes is to be written.
     let mut norms = HashMap::new();
-    for parameter in graph.parameters.clone() {
-        let Some(training) = &parameter.training else { continue };
-        let weight = parameter.tensor;
-        let gradient = gradients[&training.master.filter(|m| gradients.contains_key(m)).unwrap_or(weight)];
-        let place = last_touch[&weight].max(last_touch[&gradient]);
-        let name = |what: &str| format!("{}.{what}", graph[gradient].name);
-        let (norm_name, factor_name) = (name("norm"), name("factor"));
-        let one = TensorType::f32(&[1]);
-        let norm = graph.tensor(norm_name, one.clone(), Role::Staging, Storage::Transient);
-        let factor = graph.tensor(factor_name, one, Role::Staging, Storage::Transient);
+    let mut owners = HashMap::new();
+    for node in &of_update {
+        let Some(update) = node.op.update() else { continue };
+        let (gradient, written) = (node.inputs[update.gradient], node.outputs[update.weight]);
+        let parameter = graph.parameters.iter().find(|p| [p.tensor, p.master()].contains(&written));
+        let parameter = parameter.expect("an optimizer updates a parameter").clone();
+        let place = last_touch[&parameter.tensor].max(last_touch[&gradient]);
+        let [norm, factor] = chain.of_one(graph, gradient, &mut groups[place]);
         norms.insert(gradient, norm);
-        for updated in [Some(weight), training.master, training.average].into_iter().flatten() {
-            owners.insert(updated, (place, factor));
+        let average = parameter.training.as_ref().and_then(|t| t.average);
+        for written in [Some(parameter.tensor), Some(parameter.master()), average].into_iter().flatten() {
+            owners.insert(written, (place, factor));
         }
-        let beside = groups[place][0].clone();
-        let node = |op: Op, from: TensorId, to: TensorId| Node {
-            op,
-            inputs: vec![from],
-            outputs: vec![to],
-            block: beside.block,
-            pass: Pass::Update,
-        };
-        groups[place].push(node(GradNorm.into(), gradient, norm));
-        groups[place].push(node(GradClip { max_norm: None }.into(), norm, factor));
     }
     let mut rest = Vec::new();
     for mut node in of_update {
-        match node.op {
+        if node == chain.norm {
             // The norm of norms is the norm.
-            Op::GradNorm(_) => {
-                node.inputs.iter_mut().for_each(|gradient| *gradient = norms[gradient]);
-                rest.push(node);
-            }
-            Op::GradClip(_) => {}
-            _ => {
-                let (place, factor) = owners[&node.outputs[0]];
-                if matches!(node.op, Op::AdamW(_) | Op::MovingAverage(_)) {
-                    node.inputs[1] = factor;
-                }
-                groups[place].push(node);
-            }
+            node.inputs.iter_mut().for_each(|gradient| *gradient = norms[gradient]);
+            rest.push(node);
+        } else if node != chain.factor {
+            let (place, factor) = owners[&node.outputs[0]];
+            node.inputs.iter_mut().filter(|id| **id == chain.factor.outputs[0]).for_each(|id| *id = factor);
+            groups[place].push(node);
         }
     }
     groups.into_iter().flatten().chain(rest).collect()
+}
+
+/// The two nodes that make of all gradients the factor that optimizers take.
+struct Chain {
+    norm: Node,
+    factor: Node,
+}
+
+impl Chain {
+    /// The chain in an update's nodes. Panics if there is none.
+    fn of(update: &[Node]) -> Self {
+        let of_first = |node: &Node| Some(node.inputs[node.op.update()?.factor]);
+        let factor = update.iter().find_map(of_first).expect("something is updated");
+        let maker =
+            |id: TensorId| update.iter().find(|n| n.outputs == [id]).expect("an update makes its factor").clone();
+        let factor = maker(factor);
+        Self { norm: maker(factor.inputs[0]), factor }
+    }
+
+    /// Appends the chain for one gradient alone; returns what it makes: the norm and the factor.
+    fn of_one(&self, graph: &mut Graph, gradient: TensorId, nodes: &mut Vec<Node>) -> [TensorId; 2] {
+        let block = nodes[0].block;
+        let mut from = gradient;
+        [("norm", &self.norm), ("factor", &self.factor)].map(|(what, node)| {
+            let name = format!("{}.{what}", graph[gradient].name);
+            let made = graph.tensor(name, TensorType::f32(&[1]), Role::Staging, Storage::Transient);
+            nodes.push(Node { inputs: vec![from], outputs: vec![made], block, ..node.clone() });
+            from = made;
+            made
+        })
+    }
 }

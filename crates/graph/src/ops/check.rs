@@ -1,0 +1,42 @@
+//! What ops check of their operands.
+
+use super::Access;
+use crate::{GraphError, TensorType};
+
+/// The operands as an array, or `ShapeMismatch` if their number is wrong.
+pub(super) fn operands<'a, const N: usize>(
+    op: &'static str,
+    inputs: &[&'a TensorType],
+) -> Result<[&'a TensorType; N], GraphError> {
+    <[&TensorType; N]>::try_from(inputs)
+        .map_err(|_| GraphError::ShapeMismatch { op, problem: format!("takes {N} operands, found {}", inputs.len()) })
+}
+
+/// `ShapeMismatch` unless `found` is exactly `expected`.
+pub(super) fn expect_type(
+    op: &'static str,
+    what: &str,
+    found: &TensorType,
+    expected: &TensorType,
+) -> Result<(), GraphError> {
+    if found == expected {
+        return Ok(());
+    }
+    let problem =
+        format!("{what} must be {:?} {:?}, found {:?} {:?}", expected.dtype, expected.shape, found.dtype, found.shape);
+    Err(GraphError::ShapeMismatch { op, problem })
+}
+
+/// `ShapeMismatch` unless `found` has `rank` extents, none of them zero.
+pub(super) fn expect_rank(op: &'static str, what: &str, found: &TensorType, rank: usize) -> Result<(), GraphError> {
+    if found.shape.len() == rank && !found.shape.contains(&0) {
+        return Ok(());
+    }
+    let problem = format!("{what} must have {rank} extents above zero, found {:?}", found.shape);
+    Err(GraphError::ShapeMismatch { op, problem })
+}
+
+/// The access of an output that either adds to what is there or sets it.
+pub(super) const fn accumulating(accumulate: bool) -> Access {
+    if accumulate { Access::ReadWrite } else { Access::Write }
+}

@@ -1,0 +1,58 @@
+//! Examples: the cases of an op that every oracle runs.
+
+use super::{Op, Scalars};
+use crate::{DType, TensorType};
+
+/// How an oracle fills an operand of an example.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fill {
+    /// Uniform in [-1, 1].
+    Uniform,
+    /// Uniform in [0.5, 1.5]: reciprocal deviations, second moments, scales.
+    Positive,
+    /// Integers in [0, n).
+    Index(i32),
+    /// Integers in [-1, n): some rows have no target.
+    Target(i32),
+    /// Runs of up to n equal integers, numbered from 1: documents laid one after the other.
+    Runs(i32),
+}
+
+/// A case of an op.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    /// The op with its attributes.
+    pub op: Op,
+    /// Operands: type and contents.
+    pub inputs: Vec<(TensorType, Fill)>,
+    /// What outputs hold beforehand, where they are updated in place.
+    pub state: Fill,
+    /// The run's scalars.
+    pub scalars: Scalars,
+}
+
+impl Example {
+    /// A case with float operands filled uniformly.
+    pub(crate) fn uniform(op: impl Into<Op>, shapes: &[&[usize]]) -> Self {
+        let inputs = shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect();
+        let scalars = Scalars {
+            seed: 7,
+            step: 3,
+            update: 3,
+            learning_rate: 1e-2,
+            first_sample: 5,
+            loss_scale: 0.25,
+            ..Scalars::default()
+        };
+        Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
+    }
+
+    /// Fills operand `index` otherwise.
+    pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
+        self.inputs[index].1 = fill;
+        if matches!(fill, Fill::Index(_) | Fill::Target(_) | Fill::Runs(_)) {
+            self.inputs[index].0.dtype = DType::I32;
+        }
+        self
+    }
+}
