@@ -1,6 +1,6 @@
 //! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
 
-use graph::{Scalars, TensorId};
+use graph::{DeviceKind, Scalars, TensorId};
 use plan::{Plan, Step};
 use std::borrow::Cow;
 
@@ -23,6 +23,14 @@ pub enum DeviceError {
         /// What is wrong.
         problem: String,
     },
+    /// A plan that was made for another kind of device.
+    #[error("the plan was made for {planned:?}, the device is {device}")]
+    MadeForAnother {
+        /// What it was made for.
+        planned: DeviceKind,
+        /// What people call the device.
+        device: String,
+    },
     /// Data of the wrong size was to be copied.
     #[error("`{tensor}` has {expected} bytes, {found} were given")]
     WrongSize {
@@ -33,6 +41,15 @@ pub enum DeviceError {
         /// Bytes that were handed over.
         found: u64,
     },
+}
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What people call it.
+    pub name: String,
+    /// What a plan for it must have been made for; none: anything.
+    pub kind: Option<DeviceKind>,
 }
 
 /// What a device measured about its memory.
@@ -51,7 +68,13 @@ pub struct MemoryReport {
 }
 
 /// Something that runs the steps of a plan.
+///
+/// A device may go on after a call has returned: `synchronize` waits for it, and so do `read`, `write` and `view`. An
+/// error of what was started may be returned by any later call.
 pub trait Device {
+    /// What it is.
+    fn capabilities(&self) -> Capabilities;
+
     /// Reserves the plan's arenas, its own and the one around it, all that it ever takes. Contents are zero.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
 
@@ -66,6 +89,13 @@ pub trait Device {
 
     /// Tells that a program begins, so that a device which checks can tell its tensors from another's.
     fn begin(&mut self, _plan: &Plan, _program: usize) {}
+
+    /// Starts a whole program: its queues side by side where the device has several, ordered by the steps' waits.
+    /// Unless a device knows better, the steps one after the other, in the order in which they are issued.
+    fn run_program(&mut self, plan: &Plan, program: usize, scalars: &Scalars) -> Result<(), DeviceError> {
+        self.begin(plan, program);
+        plan.programs[program].steps.iter().try_for_each(|step| self.run(plan, step, scalars))
+    }
 
     /// Runs one step.
     fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError>;

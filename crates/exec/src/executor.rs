@@ -1,17 +1,13 @@
-//! The loop that executes a plan.
+//! Runs a plan's programs on a device.
 
 use crate::{Device, DeviceError};
 use graph::Scalars;
 use plan::Plan;
 use std::time::{Duration, Instant};
 
-/// Runs a program of the plan, step by step. Panics if the plan has no program of that name.
+/// Runs a program of the plan and waits for its end. Panics if the plan has no program of that name.
 pub fn run_program(device: &mut dyn Device, plan: &Plan, program: &str, scalars: &Scalars) -> Result<(), DeviceError> {
-    let index = index_of(plan, program);
-    device.begin(plan, index);
-    for step in &plan.programs[index].steps {
-        device.run(plan, step, scalars)?;
-    }
+    device.run_program(plan, index_of(plan, program), scalars)?;
     device.synchronize()
 }
 

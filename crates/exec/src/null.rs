@@ -3,22 +3,36 @@
 //!
 //! It knows who wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
 
-use crate::{Device, DeviceError, MemoryReport};
-use graph::{Access, Scalars, Space, Storage, TensorId};
-use plan::{Plan, Region, Step};
+use crate::{Capabilities, Device, DeviceError, MemoryReport};
+use graph::{Access, Place, Scalars, Storage, TensorId};
+use plan::{Plan, PlannedProgram, Queue, Region, Step};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+/// In which order steps of different queues run, where their waits leave that open. A plan must be sound in each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they are issued.
+    #[default]
+    Issued,
+    /// A queue as soon as it may, the device's last.
+    Eager,
+    /// A queue only when another one, or the program's end, waits for it, the device's first.
+    Late,
+}
 
 /// Who wrote a range of bytes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Tensor(TensorId),
     Scratch,
+    Scalars,
 }
 
 /// Checks instead of computing.
 #[derive(Debug, Default)]
 pub struct NullDevice {
+    order: Order,
     /// For each memory: start of a range -> its end and who wrote it. Ranges don't overlap.
     written: [BTreeMap<u64, (u64, Owner)>; 2],
     memory: MemoryReport,
@@ -32,14 +46,19 @@ impl NullDevice {
         Self::default()
     }
 
+    /// One that runs queues in this order.
+    pub fn with_order(order: Order) -> Self {
+        Self { order, ..Self::default() }
+    }
+
     /// Records that `owner` wrote `region`: whatever was there is lost.
-    fn overwrite(&mut self, space: Space, region: Region, owner: Owner) {
+    fn overwrite(&mut self, place: Place, region: Region, owner: Owner) {
         if region.bytes == 0 {
             return;
         }
         let (start, end) = (region.offset, region.end());
-        let overlapping = self.overlapping(space, region);
-        let written = &mut self.written[space as usize];
+        let overlapping = self.overlapping(place, region);
+        let written = &mut self.written[place as usize];
         for (first, (last, previous)) in overlapping {
             written.remove(&first);
             if first < start {
@@ -52,18 +71,18 @@ impl NullDevice {
         written.insert(start, (end, owner));
     }
 
-    fn overlapping(&self, space: Space, region: Region) -> Vec<(u64, (u64, Owner))> {
-        let written = &self.written[space as usize];
+    fn overlapping(&self, place: Place, region: Region) -> Vec<(u64, (u64, Owner))> {
+        let written = &self.written[place as usize];
         let before = written.range(..region.offset).next_back();
         let inside = written.range(region.offset..region.end());
         before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(|(_, (end, _))| *end > region.offset).collect()
     }
 
-    /// Whether every byte of the region was last written as this tensor.
-    fn holds(&self, space: Space, region: Region, tensor: TensorId) -> bool {
+    /// Whether every byte of the region was last written as this.
+    fn holds(&self, place: Place, region: Region, expected: Owner) -> bool {
         let mut reached = region.offset;
-        for (start, (end, owner)) in self.overlapping(space, region) {
-            if start > reached || owner != Owner::Tensor(tensor) {
+        for (start, (end, owner)) in self.overlapping(place, region) {
+            if start > reached || owner != expected {
                 return false;
             }
             reached = end;
@@ -71,10 +90,10 @@ impl NullDevice {
         reached >= region.end()
     }
 
-    fn touch(&mut self, what: &str, space: Space, region: Region) -> Result<(), DeviceError> {
-        let (reserved, mark) = match space {
-            Space::Device => (self.memory.reserved_bytes, &mut self.memory.high_water_bytes),
-            Space::Host => (self.memory.host_reserved_bytes, &mut self.memory.host_high_water_bytes),
+    fn touch(&mut self, what: &str, place: Place, region: Region) -> Result<(), DeviceError> {
+        let (reserved, mark) = match place {
+            Place::Device => (self.memory.reserved_bytes, &mut self.memory.high_water_bytes),
+            Place::Host => (self.memory.host_reserved_bytes, &mut self.memory.host_high_water_bytes),
         };
         if region.end() > reserved {
             let problem = format!("{region:?} lies outside the arena of {reserved} bytes");
@@ -85,9 +104,9 @@ impl NullDevice {
     }
 
     fn expect(&mut self, what: &str, plan: &Plan, tensor: TensorId) -> Result<(), DeviceError> {
-        let (space, region) = (plan[tensor].space, plan[tensor].region());
-        self.touch(what, space, region)?;
-        if self.holds(space, region, tensor) {
+        let (place, region) = (plan[tensor].place, plan[tensor].region());
+        self.touch(what, place, region)?;
+        if self.holds(place, region, Owner::Tensor(tensor)) {
             return Ok(());
         }
         let problem = format!("`{}` does not hold what was written to it", plan[tensor].name);
@@ -95,7 +114,56 @@ impl NullDevice {
     }
 }
 
+/// The indices of a program's steps in an order that its waits allow. Errors: `BadStep` if they allow none.
+fn ordered(plan: &Plan, program: &PlannedProgram, order: Order) -> Result<Vec<usize>, DeviceError> {
+    let queues = program.steps.iter().map(|step| plan.queue(step)).collect::<Vec<_>>();
+    let mut waiting =
+        Queue::ALL.map(|queue| (0..queues.len()).filter(|&i| queues[i] == queue).rev().collect::<Vec<_>>());
+    let mut done = vec![false; queues.len()];
+    let mut result = Vec::with_capacity(queues.len());
+    while result.len() < queues.len() {
+        let may_run = |queue: &Queue| {
+            let next = *waiting[*queue as usize].last()?;
+            program.steps[next].waits.iter().all(|&wait| done.get(wait as usize) == Some(&true)).then_some(next)
+        };
+        let mut able = Queue::ALL.iter().filter_map(may_run);
+        let next = match order {
+            Order::Issued => able.min(),
+            Order::Eager => able.next_back(),
+            Order::Late => able.next(),
+        };
+        let Some(next) = next else {
+            let problem =
+                format!("{} of {} steps wait for what never comes", queues.len() - result.len(), queues.len());
+            return Err(DeviceError::BadStep { step: program.name.clone(), problem });
+        };
+        waiting[queues[next] as usize].pop();
+        done[next] = true;
+        result.push(next);
+    }
+    Ok(result)
+}
+
 impl Device for NullDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { name: "null".to_owned(), kind: None }
+    }
+
+    fn run_program(&mut self, plan: &Plan, program: usize, scalars: &Scalars) -> Result<(), DeviceError> {
+        self.begin(plan, program);
+        let program = &plan.programs[program];
+        for index in ordered(plan, program, self.order)? {
+            self.run(plan, &program.steps[index], scalars)?;
+        }
+        match plan.scalars {
+            Some(region) if !self.holds(Place::Device, region, Owner::Scalars) => {
+                let problem = format!("the run's scalars at {region:?} were overwritten");
+                Err(DeviceError::BadStep { step: program.name.clone(), problem })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The arena is zeroed like any other, so persistent tensors hold something from the start.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.written = Default::default();
@@ -107,17 +175,21 @@ impl Device for NullDevice {
         };
         for (index, tensor) in plan.tensors.iter().enumerate() {
             if tensor.storage == Storage::Persistent {
-                self.touch("load", tensor.space, tensor.region())?;
-                self.overwrite(tensor.space, tensor.region(), Owner::Tensor(TensorId(index as u32)));
+                self.touch("load", tensor.place, tensor.region())?;
+                self.overwrite(tensor.place, tensor.region(), Owner::Tensor(TensorId(index as u32)));
             }
+        }
+        if let Some(region) = plan.scalars {
+            self.touch("scalars", Place::Device, region)?;
+            self.overwrite(Place::Device, region, Owner::Scalars);
         }
         Ok(())
     }
 
     fn write(&mut self, plan: &Plan, tensor: TensorId, _bytes: &[u8]) -> Result<(), DeviceError> {
-        let (space, region) = (plan[tensor].space, plan[tensor].region());
-        self.touch("write", space, region)?;
-        self.overwrite(space, region, Owner::Tensor(tensor));
+        let (place, region) = (plan[tensor].place, plan[tensor].region());
+        self.touch("write", place, region)?;
+        self.overwrite(place, region, Owner::Tensor(tensor));
         Ok(())
     }
 
@@ -141,7 +213,7 @@ impl Device for NullDevice {
         for step in plan.programs.iter().flat_map(|p| &p.steps) {
             let updated = step.outputs.iter().enumerate().filter(|(i, _)| step.op.access(*i) == Access::ReadWrite);
             for (_, &id) in updated.filter(|(_, id)| is_carried(id)) {
-                self.overwrite(plan[id].space, plan[id].region(), Owner::Tensor(id));
+                self.overwrite(plan[id].place, plan[id].region(), Owner::Tensor(id));
             }
         }
     }
@@ -152,16 +224,16 @@ impl Device for NullDevice {
             self.expect(name, plan, input)?;
         }
         if let Some(region) = step.scratch {
-            self.touch(name, step.space, region)?;
-            self.overwrite(step.space, region, Owner::Scratch);
+            self.touch(name, step.place, region)?;
+            self.overwrite(step.place, region, Owner::Scratch);
         }
         for (index, &output) in step.outputs.iter().enumerate() {
             if step.op.access(index) == Access::ReadWrite {
                 self.expect(name, plan, output)?;
             }
-            let (space, region) = (plan[output].space, plan[output].region());
-            self.touch(name, space, region)?;
-            self.overwrite(space, region, Owner::Tensor(output));
+            let (place, region) = (plan[output].place, plan[output].region());
+            self.touch(name, place, region)?;
+            self.overwrite(place, region, Owner::Tensor(output));
         }
         // Nothing that a step wrote, nor an operand that it may not consume, was destroyed by another output.
         for &output in &step.outputs {
@@ -169,7 +241,7 @@ impl Device for NullDevice {
         }
         for (index, &input) in step.inputs.iter().enumerate() {
             let consumed = step.op.reuse().iter().any(|&(i, o)| {
-                let place = |id: TensorId| (plan[id].space, plan[id].region());
+                let place = |id: TensorId| (plan[id].place, plan[id].region());
                 i == index && step.outputs.get(o).is_some_and(|&out| place(out) == place(input))
             });
             if !consumed {

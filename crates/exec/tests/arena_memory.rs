@@ -5,7 +5,7 @@ mod support;
 
 use exec::{CpuDevice, Device, run_program};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DeviceKind, Optimizer, Role, Scalars, Target, TensorId, TrainShape, build_training};
+use graph::{Optimizer, Role, Scalars, Targets, TensorId, TrainShape, build_training};
 use plan::{Plan, lay_out, validate};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -79,7 +79,7 @@ fn plan(threads: usize) -> Plan {
         ..TrainShape::default()
     };
     let graph = build_training(&ModelConfig::Gpt2(model), &Optimizer::default(), &shape).expect("a sensible model");
-    let plan = lay_out(&graph, &Target { device: DeviceKind::Cpu, threads });
+    let plan = lay_out(&graph, &Targets::cpu(threads));
     assert_eq!(validate(&plan), Ok(()));
     plan
 }

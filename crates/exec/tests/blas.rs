@@ -42,7 +42,7 @@ fn results(op: &Op, shapes: &[(&[usize], Fill)], threads: usize) -> (Vec<Vec<f64
     let scalars = Scalars::default();
     run(op, &RefCall { inputs: wide.iter().collect(), io: io(), scalars: &scalars }, &mut exact);
 
-    let target = graph::Target { device: graph::DeviceKind::Cpu, threads };
+    let target = graph::Target::Cpu { threads };
     let mut scratch = vec![0.0; op.working_bytes(&io(), &target).0 as usize / 4];
     let given = inputs.iter().map(|value| match value {
         Value::Float(values) => Input::F32(values),

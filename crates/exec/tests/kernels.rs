@@ -11,7 +11,7 @@ use graph::ops::{
     MovingAverage, PairedHeadLoss, PairedHeadLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling,
     Rotary, StateFormat, WeightLayout,
 };
-use graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
+use graph::{Access, DType, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use half::{bf16, f16};
 use std::collections::HashSet;
 use support::{Noise, fill_value};
@@ -107,7 +107,7 @@ impl Filled {
 
     /// By the fast kernel, on `threads` threads; `reused` is a pair of the op's `reuse` that is to share its memory.
     fn fast(&self, threads: usize, reused: Option<(usize, usize)>) -> Vec<Vec<f32>> {
-        let target = Target { device: DeviceKind::Cpu, threads };
+        let target = Target::Cpu { threads };
         let scratch_bytes = self.example.op.working_bytes(&self.io(), &target).0 as usize;
         let types = self.outputs.iter().map(|ty| ty.dtype).collect::<Vec<_>>();
         let before = |(index, (state, &dtype)): (usize, (&Vec<f32>, &DType))| match self.example.op.access(index) {

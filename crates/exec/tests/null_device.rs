@@ -3,15 +3,13 @@
 
 mod support;
 
-use exec::{Device, DeviceError, MemoryReport, NullDevice, run_program};
+use exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
 use graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
 use graph::ops::{RopeScaling, StateFormat};
-use graph::{
-    DeviceKind, Lengths, Objective, Optimizer, Scalars, Space, Storage, Target, TensorId, TrainShape, build_training,
-};
+use graph::{Lengths, Objective, Optimizer, Place, Scalars, Storage, Targets, TensorId, TrainShape, build_training};
 use plan::{
-    Average, Level, LeverRequest, Levers, Machine, Plan, Precision, Rates, Recompute, Region, Request, divisors,
-    lay_out, search, validate,
+    Average, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute, Region,
+    Request, divisors, lay_out, search, validate,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::HashSet;
@@ -26,7 +24,7 @@ struct Case {
     shape: TrainShape,
     accumulation: usize,
     levers: Levers,
-    target: Target,
+    targets: Targets,
 }
 
 /// A number in [low, high].
@@ -47,13 +45,13 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
     if update_in_backward {
         optimizer.grad_clip = None;
     }
-    let space = [Space::Device, Space::Host][noise.below(2)];
+    let place = [Place::Device, Place::Host][noise.below(2)];
     let fraction = noise.unit();
     Levers {
         attention_rows: [1, 4, 64][noise.below(3)],
         precision,
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
-        average: perhaps(noise, Average { decay: 0.9, space }),
+        average: perhaps(noise, Average { decay: 0.9, place }),
         recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(4)], rest: levels[noise.below(4)] },
         update_in_backward,
         optimizer_offload: [0.0, 0.5, 1.0, fraction][noise.below(4)],
@@ -169,8 +167,9 @@ impl Case {
         };
         let mut optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
         let levers = random_levers(noise, accumulation == 1, &mut optimizer);
-        let target = Target { device: DeviceKind::Cpu, threads: between(noise, 1, 8) };
-        Self { model, optimizer, shape, accumulation, levers, target }
+        let threads = between(noise, 1, 8);
+        let targets = [Targets::cpu(threads), Targets::cuda((8, 6), threads)][noise.below(2)];
+        Self { model, optimizer, shape, accumulation, levers, targets }
     }
 
     fn plan(&self) -> Plan {
@@ -183,7 +182,7 @@ impl Case {
             global_batch,
             seq_len: self.shape.seq_len,
             target_len: self.shape.target_len,
-            ..lay_out(&graph, &self.target)
+            ..lay_out(&graph, &self.targets)
         }
     }
 
@@ -215,14 +214,18 @@ impl Case {
             buckets: self.shape.buckets.clone(),
             packed: self.shape.packed,
             objective: self.shape.objective,
-            ..Request::new(self.model.clone(), self.target, Machine::of_rates(Rates::guess(self.target.threads)))
+            ..Request::new(
+                self.model.clone(),
+                self.targets,
+                Machine::of_rates(Rates::guess(self.targets.host.threads())),
+            )
         }
     }
 }
 
-/// All that a run does with the plan: a step, an evaluation, some text, and the next step.
-fn rehearse(plan: &Plan) -> Result<MemoryReport, DeviceError> {
-    let mut device = NullDevice::new();
+/// All that a run does with the plan, its queues in this order: a step, an evaluation, some text, and the next step.
+fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
+    let mut device = NullDevice::with_order(order);
     device.load(plan)?;
     for id in tensors(plan, Storage::Persistent) {
         device.write(plan, id, &[])?;
@@ -242,6 +245,18 @@ fn rehearse(plan: &Plan) -> Result<MemoryReport, DeviceError> {
     Ok(device.memory())
 }
 
+/// The orders in which a plan's queues can run: one, where there is one queue.
+fn orders(plan: &Plan) -> &'static [Order] {
+    const ALL: &[Order] = &[Order::Issued, Order::Eager, Order::Late];
+    let mut steps = plan.programs.iter().flat_map(|p| &p.steps);
+    if steps.all(|step| plan.queue(step) == Queue::Device) { &ALL[..1] } else { ALL }
+}
+
+/// The run in all orders. The first error, if any finds one.
+fn rehearse_in_all_orders(plan: &Plan) -> Result<(), DeviceError> {
+    orders(plan).iter().try_for_each(|&order| rehearse(plan, order).map(drop))
+}
+
 /// Runs a program as the host would. The caches must survive a program that uses them.
 fn feed_run_fetch(device: &mut NullDevice, plan: &Plan, program: &str) -> Result<(), DeviceError> {
     let planned = plan.program(program).expect("a program of the plan");
@@ -258,8 +273,11 @@ fn tensors(plan: &Plan, storage: Storage) -> impl Iterator<Item = TensorId> {
 }
 
 fn assert_exact(plan: &Plan, about: &dyn std::fmt::Debug) {
+    assert_exact_in(plan, orders(plan), about);
+}
+
+fn assert_exact_in(plan: &Plan, orders: &[Order], about: &dyn std::fmt::Debug) {
     assert_eq!(validate(plan), Ok(()), "{about:?}");
-    let measured = rehearse(plan).unwrap_or_else(|error| panic!("{error}: {about:?}"));
     let planned = MemoryReport {
         reserved_bytes: plan.peak_bytes,
         high_water_bytes: plan.peak_bytes,
@@ -267,14 +285,20 @@ fn assert_exact(plan: &Plan, about: &dyn std::fmt::Debug) {
         host_high_water_bytes: plan.host_bytes,
         allocations: 1,
     };
-    assert_eq!(measured, planned, "{about:?}");
+    for &order in orders {
+        let measured = rehearse(plan, order).unwrap_or_else(|error| panic!("{error}, {order:?}: {about:?}"));
+        assert_eq!(measured, planned, "{order:?}: {about:?}");
+    }
 }
 
 #[test]
 fn invariant_3_exact_ten_thousand_random_plans_measure_what_was_planned() {
     (0..10_000).into_par_iter().for_each(|seed| {
         let case = Case::random(&mut Noise::new(seed));
-        assert_exact(&case.plan(), &(seed, &case));
+        let plan = case.plan();
+        // One order each, in turn, so that there is time for as many plans.
+        let orders = orders(&plan);
+        assert_exact_in(&plan, &orders[seed as usize % orders.len()..][..1], &(seed, &case));
     });
 }
 /// Budgets that mean something for a run: around what each micro-batch needs, to the byte, and anything in between.
@@ -400,7 +424,7 @@ fn every_kind_of_damage_stops_the_null_device() {
     for (kind, damage) in kinds {
         let mut plan = whole_plan(0.0);
         damage(&mut plan);
-        let result = rehearse(&plan);
+        let result = rehearse_in_all_orders(&plan);
         assert!(matches!(result, Err(DeviceError::BadStep { .. })), "{kind}: {result:?}");
         assert!(validate(&plan).is_err(), "{kind} is valid");
     }
@@ -425,14 +449,44 @@ fn damage_in_the_host_s_arena_stops_the_null_device_too() {
         }),
     ];
     assert_exact(&whole_plan(1.0), &"undamaged");
-    assert!(whole_plan(1.0).tensors[tensor(&whole_plan(1.0), grad)].space == Space::Host);
+    assert!(whole_plan(1.0).tensors[tensor(&whole_plan(1.0), grad)].place == Place::Host);
     for (kind, damage) in kinds {
         let mut plan = whole_plan(1.0);
         damage(&mut plan);
-        let result = rehearse(&plan);
+        let result = rehearse_in_all_orders(&plan);
         assert!(matches!(result, Err(DeviceError::BadStep { .. })), "{kind}: {result:?}");
         assert!(validate(&plan).is_err(), "{kind} is valid");
     }
+}
+
+#[test]
+fn a_plan_without_any_one_of_its_waits_is_refused() {
+    let (mut missed, mut waits) = (Vec::new(), 0);
+    for seed in 0..12 {
+        let mut case = Case::random(&mut Noise::new(300_000 + seed));
+        case.targets = Targets::cuda((8, 6), 2);
+        case.levers.optimizer_offload = 0.7;
+        let plan = case.plan();
+        for (program, planned) in plan.programs.iter().enumerate() {
+            for (step, of_step) in planned.steps.iter().enumerate() {
+                for wait in 0..of_step.waits.len() {
+                    let mut plan = plan.clone();
+                    plan.programs[program].steps[step].waits.remove(wait);
+                    waits += 1;
+                    let invalid = validate(&plan);
+                    assert!(
+                        matches!(invalid, Err(PlanViolation::Unordered { .. })),
+                        "{seed} {program} {step}: {invalid:?}"
+                    );
+                    if rehearse_in_all_orders(&plan).is_ok() {
+                        missed.push((seed, program, step));
+                    }
+                }
+            }
+        }
+    }
+    // Orders are three of many: some waits matter in others only.
+    assert!(waits > 500 && 4 * missed.len() < waits, "{} of {waits} waits were missed: {missed:?}", missed.len());
 }
 
 /// Two oracles that share no code: what the null device refuses, `validate` refuses too. The reverse need not hold,
@@ -445,7 +499,7 @@ fn whatever_the_null_device_refuses_is_invalid() {
         let mut plan = case.plan();
         let [moved, onto] = [0; 2].map(|_| noise.below(plan.tensors.len()));
         plan.tensors[moved].offset = plan.tensors[onto].offset;
-        let (refused, invalid) = (rehearse(&plan), validate(&plan));
+        let (refused, invalid) = (rehearse_in_all_orders(&plan), validate(&plan));
         let names = [moved, onto].map(|i| &plan.tensors[i].name);
         assert!(refused.is_ok() || invalid.is_err(), "{refused:?} with {names:?}: {seed} {case:?}");
         [invalid.is_err(), refused.is_err()].map(u32::from)

@@ -8,12 +8,14 @@ mod gradient;
 pub mod models;
 pub mod ops;
 mod program;
+mod target;
 mod tensor;
 mod training;
 
 pub use error::GraphError;
 pub use gradient::{Backward, differentiate};
-pub use ops::{Access, DeviceKind, Example, Fill, Io, Op, Operand, Operation, Scalars, Target};
+pub use ops::{Access, Example, Fill, Io, Op, Operand, Operation, Scalars};
 pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, Training};
-pub use tensor::{DType, Init, Role, Space, Storage, Tensor, TensorId, TensorType};
+pub use target::{DeviceKind, Target, Targets};
+pub use tensor::{DType, Init, Place, Role, Storage, Tensor, TensorId, TensorType};
 pub use training::{Lengths, Objective, Optimizer, SampleShape, TrainShape, build_sampling, build_training};

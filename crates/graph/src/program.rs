@@ -1,7 +1,7 @@
 //! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in the order of
 //! execution. The builder appends nodes whose outputs it infers from the op.
 
-use crate::{Access, DType, GraphError, Init, Io, Op, Role, Space, Storage, Tensor, TensorId, TensorType};
+use crate::{Access, DType, GraphError, Init, Io, Op, Place, Role, Storage, Tensor, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// Which part of a program a node belongs to.
@@ -149,7 +149,7 @@ impl Graph {
     /// Adds a tensor.
     pub fn tensor(&mut self, name: impl Into<String>, ty: TensorType, role: Role, storage: Storage) -> TensorId {
         let id = TensorId(u32::try_from(self.tensors.len()).expect("a graph has fewer than 2^32 tensors"));
-        self.tensors.push(Tensor { name: name.into(), ty, role, storage, space: Space::Device });
+        self.tensors.push(Tensor { name: name.into(), ty, role, storage, place: Place::Device });
         id
     }
 
@@ -205,9 +205,9 @@ impl std::ops::IndexMut<TensorId> for Graph {
 impl Node {
     /// Where the node runs: in the memory that all its tensors lie in. What moves tensors from one memory to another
     /// is the device's business.
-    pub fn space(&self, graph: &Graph) -> Space {
+    pub fn place(&self, graph: &Graph) -> Place {
         let mut tensors = self.inputs.iter().chain(&self.outputs);
-        if tensors.all(|&id| graph[id].space == Space::Host) { Space::Host } else { Space::Device }
+        if tensors.all(|&id| graph[id].place == Place::Host) { Place::Host } else { Place::Device }
     }
 }
 

@@ -131,7 +131,7 @@ pub enum Storage {
 /// The memory that a tensor lies in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Space {
+pub enum Place {
     /// The memory of the device that computes.
     #[default]
     Device,
@@ -151,7 +151,7 @@ pub struct Tensor {
     /// How long it stays.
     pub storage: Storage,
     /// Where it lies.
-    pub space: Space,
+    pub place: Place,
 }
 
 /// How a parameter starts.

@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{Graph, GraphError, SampleShape, Target, TrainShape, build_sampling, build_training};
+use graph::{Graph, GraphError, SampleShape, Targets, TrainShape, build_sampling, build_training};
 use units::{Bytes, Seconds};
 
 /// A configuration: the micro-batch, and where all levers stand.
@@ -147,7 +147,7 @@ pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, Pla
 pub(crate) fn pulled(request: &Request, settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
     settings.levers.pull(&mut graph)?;
     let accumulation = request.global_batch / settings.micro_batch;
-    let step = request.machine.step(&graph, accumulation, &request.target);
+    let step = request.machine.step(&graph, accumulation, &request.targets);
     Ok(Candidate { settings, graph, step })
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
         global_batch: request.global_batch,
         seq_len: request.seq_len,
         target_len: request.target_len,
-        ..crate::lay_out(&candidate.graph, &request.target)
+        ..crate::lay_out(&candidate.graph, &request.targets)
     }
 }
 
@@ -177,7 +177,7 @@ pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Pl
 pub fn plan_sampling(
     model: &ModelConfig,
     shape: &SampleShape,
-    target: &Target,
+    targets: &Targets,
     budget: Bytes,
 ) -> Result<(Graph, Plan), GraphError> {
     let graph = build_sampling(model, shape)?;
@@ -187,7 +187,7 @@ pub fn plan_sampling(
         global_batch: 1,
         seq_len: shape.capacity,
         budget_bytes: budget.0,
-        ..crate::lay_out(&graph, target)
+        ..crate::lay_out(&graph, targets)
     };
     Ok((graph, plan))
 }
@@ -200,7 +200,7 @@ pub(crate) fn lacking(request: &Request, [device, host]: [u64; 2]) -> [Bytes; 2]
 /// A candidate's plan if it fits. What does not is mostly known before packing, from what lives at once.
 pub(crate) fn plan_if_fits(request: &Request, candidate: &Candidate) -> Result<Plan, [Bytes; 2]> {
     let fits = [Bytes::ZERO; 2];
-    let bound = lacking(request, at_least(&candidate.graph, &request.target));
+    let bound = lacking(request, at_least(&candidate.graph, &request.targets));
     if bound != fits {
         return Err(bound);
     }

@@ -7,8 +7,8 @@
 //! ```
 
 use crate::cards::Card;
-use graph::ops::GradClip;
-use graph::{DType, DeviceKind, Graph, Io, Node, Op, Space, Target};
+use crate::queues::Queue;
+use graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Target, Targets, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use units::Seconds;
@@ -85,6 +85,8 @@ impl Rates {
 /// How long a node took on a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
+    /// The kind of device that ran it.
+    pub device: DeviceKind,
     /// The op's name.
     pub op: String,
     /// The precision that it works in.
@@ -101,12 +103,14 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     rates: Rates,
-    samples: BTreeMap<(String, DType), Vec<Sample>>,
+    samples: BTreeMap<(DeviceKind, String, DType), Vec<Sample>>,
 }
 
 /// Work of a node: operations, and bytes moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Work {
+    /// The kind of device that does it.
+    pub device: DeviceKind,
     /// The precision that it works in: that of its first operand or result in half precision, else single.
     pub dtype: DType,
     /// Floating point operations.
@@ -120,11 +124,51 @@ impl Work {
     pub fn of(op: &Op, io: &Io, target: &Target) -> Self {
         let half = io.inputs.iter().chain(&io.outputs).map(|ty| ty.dtype).find(|dtype| dtype.is_half());
         // What is widened is written once and read once.
-        let widened = match target.device {
+        let widened = match target.kind() {
             DeviceKind::Cpu => op.widened(io).map(|(_, bytes)| 2 * bytes.0).sum::<u64>(),
             DeviceKind::Cuda => 0,
         };
-        Self { dtype: half.unwrap_or(DType::F32), flops: op.flops(io), bytes: op.bytes_moved(io).0 + widened }
+        let (dtype, bytes) = (half.unwrap_or(DType::F32), op.bytes_moved(io).0 + widened);
+        Self { device: target.kind(), dtype, flops: op.flops(io), bytes }
+    }
+}
+
+/// When queues are free and tensors are there, in seconds from a program's start.
+struct Timeline {
+    free: [f64; 4],
+    written: Vec<f64>,
+    read: Vec<f64>,
+}
+
+impl Timeline {
+    fn new(tensors: usize) -> Self {
+        Self { free: [0.0; 4], written: vec![0.0; tensors], read: vec![0.0; tensors] }
+    }
+
+    /// Puts a node on a queue: behind what the queue does before, who wrote what it reads, and who touched what it
+    /// writes. What awaits a transfer is behind all who read its operand.
+    fn run(&mut self, queue: Queue, node: &Node, seconds: f64) {
+        let mut start = self.free[queue as usize];
+        let awaits = matches!(node.op, Op::AwaitTransfer(_));
+        for id in &node.inputs {
+            let read = if awaits { self.read[id.index()] } else { 0.0 };
+            start = start.max(self.written[id.index()]).max(read);
+        }
+        for id in &node.outputs {
+            start = start.max(self.written[id.index()]).max(self.read[id.index()]);
+        }
+        let end = start + seconds;
+        for id in &node.inputs {
+            self.read[id.index()] = end.max(self.read[id.index()]);
+        }
+        for id in &node.outputs {
+            self.written[id.index()] = end;
+        }
+        self.free[queue as usize] = end;
+    }
+
+    fn end(&self) -> f64 {
+        self.free.iter().copied().fold(0.0, f64::max)
     }
 }
 
@@ -141,51 +185,54 @@ impl Machine {
     pub fn measured(rates: Rates, samples: Vec<Sample>) -> Self {
         let mut by_op = BTreeMap::<_, Vec<_>>::new();
         for sample in samples {
-            by_op.entry((sample.op.clone(), sample.dtype)).or_default().push(sample);
+            by_op.entry((sample.device, sample.op.clone(), sample.dtype)).or_default().push(sample);
         }
         Self { rates, samples: by_op }
     }
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
-    pub fn step(&self, graph: &Graph, accumulation: usize, target: &Target) -> Seconds {
+    pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
         let programs = [("micro_step", 1), ("micro_step_add", accumulation.saturating_sub(1)), ("update", 1)];
         // Blocks are alike, so most nodes are.
         let mut known = HashMap::new();
         let seconds = programs.into_iter().filter(|(_, times)| *times > 0).map(|(name, times)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            times as f64 * self.program(graph, nodes, target, &mut known)
+            times as f64 * self.program(graph, nodes, targets, &mut known)
         });
         Seconds(seconds.sum())
     }
 
-    fn program(&self, graph: &Graph, nodes: &[Node], target: &Target, known: &mut KnownTimes) -> f64 {
-        // Clipping waits for the norm of all gradients, and all updates wait for it: nothing before it overlaps with
-        // anything after.
-        let clips = |node: &Node| matches!(node.op, Op::GradClip(GradClip { max_norm: Some(_) }));
-        nodes.split_inclusive(clips).map(|phase| self.phase(graph, phase, target, known)).sum()
+    /// Nodes on the queues that run them, each as early as what it needs is there; on a device that does one thing at a
+    /// time, one after the other.
+    fn program(&self, graph: &Graph, nodes: &[Node], targets: &Targets, known: &mut KnownTimes) -> f64 {
+        let overlaps = targets.overlaps() && self.rates.overlaps_transfers;
+        let mut timeline = Timeline::new(graph.tensors.len());
+        for node in nodes {
+            let place = node.place(graph);
+            let io = graph.io(&node.inputs, &node.outputs);
+            let work = Work::of(&node.op, &io, &targets[place]);
+            let seconds = match place {
+                Place::Host if overlaps => self.on_host(work),
+                _ => *known.entry((node.op.name(), work)).or_insert_with(|| self.node(&node.op, work)),
+            };
+            let places = |ids: &[TensorId]| ids.iter().map(|&id| graph[id].place).collect::<Vec<_>>();
+            let queue = match overlaps {
+                true => Queue::of(&node.op, place, &places(&node.inputs), &places(&node.outputs)),
+                false => Queue::Device,
+            };
+            timeline.run(queue, node, seconds);
+        }
+        timeline.end()
     }
 
-    /// Nodes of which those on the host and those that move bytes may run beside the others.
-    fn phase(&self, graph: &Graph, nodes: &[Node], target: &Target, known: &mut KnownTimes) -> f64 {
-        let (mut computing, mut passing, mut on_host) = (0.0, 0.0, 0.0);
-        for node in nodes {
-            let io = graph.io(&node.inputs, &node.outputs);
-            let work = Work::of(&node.op, &io, target);
-            let beside = target.device == DeviceKind::Cuda && node.space(graph) == Space::Host;
-            let mut seconds = || *known.entry((node.op.name(), work)).or_insert_with(|| self.node(&node.op, work));
-            match node.op {
-                // A card computes while bytes pass, and while the processor updates what lies there.
-                Op::Transfer(_) if self.rates.overlaps_transfers => passing += seconds(),
-                _ if beside => on_host += work.bytes as f64 / self.rates.host_bytes_per_s,
-                _ => computing += seconds(),
-            }
-        }
-        f64::max(computing, passing).max(on_host)
+    /// Predicted time of a node beside a card: what it reads and writes, as fast as the host's memory is.
+    pub fn on_host(&self, work: Work) -> f64 {
+        work.bytes as f64 / self.rates.host_bytes_per_s
     }
 
     /// Predicted time of a node.
     pub fn node(&self, op: &Op, work: Work) -> f64 {
-        let like = self.samples.get(&(op.name().to_owned(), work.dtype));
+        let like = self.samples.get(&(work.device, op.name().to_owned(), work.dtype));
         like.and_then(|samples| from_samples(samples, work)).unwrap_or_else(|| self.roofline(op, work))
     }
 
@@ -240,18 +287,19 @@ mod tests {
     use graph::ops::Add;
 
     fn sample(flops: u64, bytes: u64, seconds: f64) -> Sample {
-        Sample { op: "add".into(), dtype: DType::F32, flops, bytes, seconds }
+        Sample { device: DeviceKind::Cpu, op: "add".into(), dtype: DType::F32, flops, bytes, seconds }
     }
 
     #[test]
     fn a_node_that_was_measured_takes_what_was_measured_and_others_scale() {
         let rates = Rates::guess(2);
         let machine = Machine::measured(rates, vec![sample(1_000, 12_000, 1e-6), sample(1_000_000, 12_000_000, 2e-3)]);
-        let seconds = |flops, bytes| machine.node(&Add.into(), Work { dtype: DType::F32, flops, bytes });
+        let work = |dtype, flops, bytes| Work { device: DeviceKind::Cpu, dtype, flops, bytes };
+        let seconds = |flops, bytes| machine.node(&Add.into(), work(DType::F32, flops, bytes));
         assert!((seconds(1_000_000, 12_000_000) / 2e-3 - 1.0).abs() < 0.01);
         // As the two that were measured grow: a little faster than the work.
         assert!((seconds(2_000_000, 24_000_000) / 4.3e-3 - 1.0).abs() < 0.02);
-        let half = machine.node(&Add.into(), Work { dtype: DType::Bf16, flops: 1_000, bytes: 24_000_000 });
+        let half = machine.node(&Add.into(), work(DType::Bf16, 1_000, 24_000_000));
         assert!((half / (24e6 / rates.bytes_per_s) - 1.0).abs() < 0.01, "an op that was not measured has its roofline");
     }
 }

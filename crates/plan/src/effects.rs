@@ -4,7 +4,7 @@ use crate::candidates::{Settings, built, plan_candidate, pulled};
 use crate::levers::{Level, Levers, Recompute, update_in_backward_excluded};
 use crate::request::{PlanError, Request};
 use crate::search::Found;
-use graph::Space;
+use graph::Place;
 use graph::ops::StateFormat;
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ pub fn lever_effects(request: &Request, found: &Found) -> Result<Vec<LeverEffect
     let rows = now.micro_batch * request.seq_len;
     let without = |levers: Levers| Settings { levers, ..*now };
     let average = levers.average.map_or("off".to_owned(), |average| {
-        let place = if average.space == Space::Host { "host" } else { "device" };
+        let place = if average.place == Place::Host { "host" } else { "device" };
         format!("decay {}, on the {place}", average.decay)
     });
     let all = [

@@ -1,7 +1,7 @@
 //! Why a plan takes what it takes: the moment of its peak, and what is alive then.
 
 use crate::plan::{Plan, PlannedProgram, PlannedTensor};
-use graph::{Role, Space, Storage, TensorId};
+use graph::{Place, Role, Storage, TensorId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -72,6 +72,6 @@ fn alive_at<'p>(plan: &'p Plan, program: &'p PlannedProgram, step: usize) -> imp
                 lives.get(&TensorId(index as u32)).is_some_and(|&(first, last)| first <= step && step <= last)
             }
         };
-        (alive && tensor.space == Space::Device).then_some(tensor)
+        (alive && tensor.place == Place::Device).then_some(tensor)
     })
 }

@@ -4,7 +4,8 @@
 use crate::arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
-use graph::{Graph, Node, Program, Space, Storage, Target};
+use crate::queues::fill_in_waits;
+use graph::{Graph, Node, Place, Program, Role, Storage, Targets};
 use std::cmp::Reverse;
 
 /// Every tensor starts at a multiple of this, which suits vector loads and GPU transactions alike.
@@ -13,7 +14,10 @@ pub const ALIGNMENT: u64 = 256;
 /// An arena that is higher than its lower bound by one part in so many is not packed any better.
 const TOLERATED: u64 = 2000;
 
-const SPACES: [Space; 2] = [Space::Device, Space::Host];
+/// Room for the run's scalars, where a device reads them from its memory.
+const SCALARS_BYTES: u64 = ALIGNMENT;
+
+const PLACES: [Place; 2] = [Place::Device, Place::Host];
 
 /// What lies at the bottom of an arena in all programs.
 #[derive(Default)]
@@ -43,7 +47,7 @@ struct Packing {
 }
 
 /// Places everything. The plan's budgets are unlimited and its batch sizes are zero: the caller knows them.
-pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
+pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
     let mut tensors = graph
         .tensors
         .iter()
@@ -52,12 +56,12 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
             ty: t.ty.clone(),
             role: t.role,
             storage: t.storage,
-            space: t.space,
+            place: t.place,
             offset: 0,
         })
         .collect::<Vec<_>>();
-    let bottoms = SPACES.map(|space| lay_bottom(&mut tensors, space));
-    let packed = pack_programs(graph, target, &bottoms);
+    let bottoms = PLACES.map(|place| lay_bottom(&mut tensors, place, scalars_in(place, targets)));
+    let packed = pack_programs(graph, targets, &bottoms);
     let mut programs = Vec::with_capacity(packed.len());
     for (program, packed) in graph.programs.iter().zip(&packed) {
         for (id, &block) in &packed.lifetimes.of_tensor {
@@ -70,7 +74,7 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
             host_peak_bytes: host.peak,
             lower_bound_bytes: device.lower_bound,
             fullest_step: device.fullest_moment.saturating_sub(1) as usize,
-            steps: program.nodes.iter().enumerate().map(|(i, node)| step(graph, node, i, packed)).collect(),
+            steps: steps(graph, program, packed, &tensors),
             ports: program.ports.clone(),
         });
     }
@@ -89,7 +93,8 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
         global_batch: 0,
         seq_len: 0,
         target_len: None,
-        target: *target,
+        targets: *targets,
+        scalars: Some(Region { offset: 0, bytes: scalars_in(Place::Device, targets) }).filter(|s| s.bytes > 0),
         parameters: graph.parameter_count(),
         breakdown: highest.map_or(device.persistent, |packed| breakdown(device, packed)),
         tensors,
@@ -98,29 +103,30 @@ pub fn lay_out(graph: &Graph, target: &Target) -> Plan {
 }
 
 /// The fewest bytes that the device's and the host's arena can have, however well they are packed.
-pub(crate) fn at_least(graph: &Graph, target: &Target) -> [u64; 2] {
+pub(crate) fn at_least(graph: &Graph, targets: &Targets) -> [u64; 2] {
     let mut least = [0; 2];
     for program in &graph.programs {
-        let lifetimes = lifetimes_of(graph, program, target);
-        for space in SPACES {
-            let (_, problem) = problem_of(&lifetimes, space);
-            let bytes = staying_in(graph, program, space) + tight(lower_bound(&problem).bytes);
-            least[space as usize] = bytes.max(least[space as usize]);
+        let lifetimes = lifetimes_of(graph, program, targets);
+        for place in PLACES {
+            let (_, problem) = problem_of(&lifetimes, place);
+            let staying = scalars_in(place, targets) + staying_in(graph, program, place);
+            let bytes = staying + tight(lower_bound(&problem).bytes);
+            least[place as usize] = bytes.max(least[place as usize]);
         }
     }
     least
 }
 
 /// The part of it that is there whatever a program computes: what stays from one program to the next.
-pub(crate) fn staying(graph: &Graph) -> [u64; 2] {
-    let in_space = |space| graph.programs.iter().map(|program| staying_in(graph, program, space)).max().unwrap_or(0);
-    SPACES.map(in_space)
+pub(crate) fn staying(graph: &Graph, targets: &Targets) -> [u64; 2] {
+    let in_program = |place| graph.programs.iter().map(move |program| staying_in(graph, program, place));
+    PLACES.map(|place| scalars_in(place, targets) + in_program(place).max().unwrap_or(0))
 }
 
-fn staying_in(graph: &Graph, program: &Program, space: Space) -> u64 {
+fn staying_in(graph: &Graph, program: &Program, place: Place) -> u64 {
     let carries = carries(graph, program);
     let stays = |storage| storage == Storage::Persistent || (carries && storage == Storage::Carried);
-    let staying = graph.tensors.iter().filter(|t| t.space == space && stays(t.storage));
+    let staying = graph.tensors.iter().filter(|t| t.place == place && stays(t.storage));
     staying.map(|t| t.ty.bytes().align_up(ALIGNMENT).0).sum()
 }
 
@@ -133,18 +139,25 @@ fn carries(graph: &Graph, program: &Program) -> bool {
         .any(|id| graph[*id].storage == Storage::Carried)
 }
 
-fn lifetimes_of(graph: &Graph, program: &Program, target: &Target) -> Lifetimes {
+fn lifetimes_of(graph: &Graph, program: &Program, targets: &Targets) -> Lifetimes {
     lifetimes(graph, program, |index| {
         let node = &program.nodes[index];
-        node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), target).0
+        node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), &targets[node.place(graph)]).0
     })
 }
 
-/// Lays persistent and carried tensors one after the other.
-fn lay_bottom(tensors: &mut [PlannedTensor], space: Space) -> Bottom {
-    let mut bottom = Bottom::default();
+/// Room for the run's scalars at the bottom of an arena: a device whose programs are launched as a whole reads them from
+/// its memory.
+fn scalars_in(place: Place, targets: &Targets) -> u64 {
+    if place == Place::Device && targets.overlaps() { SCALARS_BYTES } else { 0 }
+}
+
+/// Lays persistent and carried tensors one after the other, above the run's scalars.
+fn lay_bottom(tensors: &mut [PlannedTensor], place: Place, scalars: u64) -> Bottom {
+    let mut bottom = Bottom { persistent_end: scalars, end: scalars, ..Bottom::default() };
+    bottom.persistent.add(Role::Staging, scalars);
     for storage in [Storage::Persistent, Storage::Carried] {
-        for tensor in tensors.iter_mut().filter(|t| t.storage == storage && t.space == space) {
+        for tensor in tensors.iter_mut().filter(|t| t.storage == storage && t.place == place) {
             tensor.offset = bottom.end;
             let bytes = tensor.ty.bytes().align_up(ALIGNMENT).0;
             bottom.end += bytes;
@@ -158,33 +171,33 @@ fn lay_bottom(tensors: &mut [PlannedTensor], space: Space) -> Bottom {
 }
 
 /// Packs all programs, in each memory those that may make its peak before the others.
-fn pack_programs(graph: &Graph, target: &Target, bottoms: &[Bottom; 2]) -> Vec<Packed> {
+fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2]) -> Vec<Packed> {
     let prepare = |program: &Program| {
-        let lifetimes = lifetimes_of(graph, program, target);
+        let lifetimes = lifetimes_of(graph, program, targets);
         let offsets = vec![0; lifetimes.blocks.len()];
         Packed { lifetimes, offsets, arenas: Default::default() }
     };
     let mut packed = graph.programs.iter().map(prepare).collect::<Vec<_>>();
-    for space in SPACES {
-        let bottom = &bottoms[space as usize];
+    for place in PLACES {
+        let bottom = &bottoms[place as usize];
         let mut tasks = Vec::with_capacity(packed.len());
         for (index, (program, packed)) in graph.programs.iter().zip(&packed).enumerate() {
             let base = if carries(graph, program) { bottom.end } else { bottom.persistent_end };
-            tasks.push((index, Task::new(&packed.lifetimes, space, base)));
+            tasks.push((index, Task::new(&packed.lifetimes, place, base)));
         }
         tasks.sort_by_key(|(_, task)| Reverse(task.base + task.bound.bytes));
         let mut highest = 0;
         for (index, task) in tasks {
             let packed = &mut packed[index];
-            packed.arenas[space as usize] = task.pack(&mut packed.offsets, &mut highest);
+            packed.arenas[place as usize] = task.pack(&mut packed.offsets, &mut highest);
         }
     }
     packed
 }
 
 /// The blocks of one memory as a problem of packing, and the index of each.
-fn problem_of(lifetimes: &Lifetimes, space: Space) -> (Vec<usize>, Problem) {
-    let blocks = lifetimes.blocks.iter().enumerate().filter(|(_, block)| block.space == space);
+fn problem_of(lifetimes: &Lifetimes, place: Place) -> (Vec<usize>, Problem) {
+    let blocks = lifetimes.blocks.iter().enumerate().filter(|(_, block)| block.place == place);
     let (indices, buffers) = blocks
         .map(|(i, b)| (i, Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes }))
         .unzip();
@@ -206,8 +219,8 @@ struct Task {
 }
 
 impl Task {
-    fn new(lifetimes: &Lifetimes, space: Space, base: u64) -> Self {
-        let (indices, problem) = problem_of(lifetimes, space);
+    fn new(lifetimes: &Lifetimes, place: Place, base: u64) -> Self {
+        let (indices, problem) = problem_of(lifetimes, place);
         let bound = lower_bound(&problem);
         Self { base, indices, problem, bound }
     }
@@ -233,13 +246,23 @@ impl Task {
     }
 }
 
+fn steps(graph: &Graph, program: &Program, packed: &Packed, tensors: &[PlannedTensor]) -> Vec<Step> {
+    let nodes = program.nodes.iter().enumerate();
+    let mut steps = nodes.map(|(index, node)| step(graph, node, index, packed)).collect::<Vec<_>>();
+    fill_in_waits(&mut steps, tensors);
+    steps
+}
+
 fn step(graph: &Graph, node: &Node, index: usize, packed: &Packed) -> Step {
     let scratch = packed.lifetimes.of_scratch.get(&index);
     Step {
         op: node.op.clone(),
         inputs: node.inputs.clone(),
         outputs: node.outputs.clone(),
-        space: node.space(graph),
+        place: node.place(graph),
+        pass: node.pass,
+        block: node.block,
+        waits: Vec::new(),
         scratch: scratch
             .map(|&block| Region { offset: packed.offsets[block], bytes: packed.lifetimes.blocks[block].bytes }),
     }
@@ -247,11 +270,11 @@ fn step(graph: &Graph, node: &Node, index: usize, packed: &Packed) -> Step {
 
 /// What is alive on the device at the fullest moment of the program with the highest peak.
 fn breakdown(bottom: &Bottom, packed: &Packed) -> Breakdown {
-    let device = &packed.arenas[Space::Device as usize];
+    let device = &packed.arenas[Place::Device as usize];
     let mut result = bottom.persistent;
     result.activations_bytes += device.base - bottom.persistent_end;
     let moment = device.fullest_moment;
-    let blocks = packed.lifetimes.blocks.iter().filter(|b| b.space == Space::Device);
+    let blocks = packed.lifetimes.blocks.iter().filter(|b| b.place == Place::Device);
     for block in blocks.filter(|b| b.lower <= moment && moment < b.upper) {
         result.add(block.role, block.bytes);
     }

@@ -16,6 +16,7 @@ mod levers;
 mod lifetimes;
 mod nearest;
 mod plan;
+mod queues;
 mod request;
 mod search;
 mod validate;
@@ -34,6 +35,7 @@ pub use levers::{
 };
 pub use nearest::Nearest;
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
+pub use queues::Queue;
 pub use request::{LeverRequest, PlanError, Request};
 pub use search::{Bound, Found, Misfit, search};
 pub use validate::{PlanViolation, validate};

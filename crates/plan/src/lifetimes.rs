@@ -9,7 +9,7 @@
 //!      gelu_grad runs here
 //! ```
 
-use graph::{Access, Graph, Program, Role, Space, Storage, TensorId};
+use graph::{Access, Graph, Place, Program, Role, Storage, TensorId};
 use std::collections::HashMap;
 
 /// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.
@@ -19,7 +19,7 @@ pub(crate) struct Block {
     pub(crate) upper: u64,
     pub(crate) bytes: u64,
     pub(crate) role: Role,
-    pub(crate) space: Space,
+    pub(crate) place: Place,
 }
 
 /// The blocks of a program's transient tensors and scratch.
@@ -40,8 +40,8 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
     for id in program.ports.fed() {
         let bytes = graph[id].ty.bytes().0;
         result.of_tensor.insert(id, result.blocks.len());
-        let (role, space) = (graph[id].role, graph[id].space);
-        result.blocks.push(Block { lower: 0, upper: last_use[&id] + 1, bytes, role, space });
+        let (role, place) = (graph[id].role, graph[id].place);
+        result.blocks.push(Block { lower: 0, upper: last_use[&id] + 1, bytes, role, place });
     }
     for (index, node) in program.nodes.iter().enumerate() {
         let time = index as u64 + 1;
@@ -58,15 +58,15 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
                 None => {
                     result.of_tensor.insert(output, result.blocks.len());
                     let (bytes, role) = (graph[output].ty.bytes().0, graph[output].role);
-                    result.blocks.push(Block { lower: time, upper, bytes, role, space: graph[output].space });
+                    result.blocks.push(Block { lower: time, upper, bytes, role, place: graph[output].place });
                 }
             }
         }
         let bytes = scratch_bytes(index);
         if bytes > 0 {
             result.of_scratch.insert(index, result.blocks.len());
-            let space = node.space(graph);
-            result.blocks.push(Block { lower: time, upper: time + 1, bytes, role: Role::Scratch, space });
+            let place = node.place(graph);
+            result.blocks.push(Block { lower: time, upper: time + 1, bytes, role: Role::Scratch, place });
         }
     }
     debug_assert!(result.blocks.iter().all(|b| b.lower < b.upper && b.upper <= end));

@@ -11,7 +11,8 @@
 //!      0 ┴──────────────────────────── time
 //! ```
 
-use graph::{DType, Op, Ports, Role, Space, Storage, Target, TensorId, TensorType};
+use crate::queues::Queue;
+use graph::{DType, Op, Pass, Place, Ports, Role, Storage, Targets, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -28,7 +29,7 @@ pub struct PlannedTensor {
     /// How long its bytes stay.
     pub storage: Storage,
     /// Which arena it lies in.
-    pub space: Space,
+    pub place: Place,
     /// First byte in the arena.
     pub offset: u64,
 }
@@ -70,10 +71,18 @@ pub struct Step {
     pub inputs: Vec<TensorId>,
     /// Results, as indices into the plan's tensors.
     pub outputs: Vec<TensorId>,
-    /// The memory in which it runs; what moves bytes between memories counts as the device's.
-    pub space: Space,
-    /// Working memory in that space, if the op takes any.
+    /// Where it runs; what moves bytes between places counts as the device's.
+    pub place: Place,
+    /// Working memory in that place, if the op needs any.
     pub scratch: Option<Region>,
+    /// The part of the program that it belongs to.
+    pub pass: Pass,
+    /// The model's block that it belongs to, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
+    /// Earlier steps of other queues that must be done before this one starts, by their index in the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<u32>,
 }
 
 /// A program whose tensors have places.
@@ -161,7 +170,10 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_len: Option<usize>,
     /// What the plan is made for.
-    pub target: Target,
+    pub targets: Targets,
+    /// Where a device that wants the run's scalars in its memory finds them, in its arena.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scalars: Option<Region>,
     /// Number of trained parameters.
     pub parameters: u64,
     /// What the bytes at the peak are for.
@@ -174,7 +186,7 @@ pub struct Plan {
 
 impl Plan {
     /// Version of the schema that this code writes.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// The program of this name.
     pub fn program(&self, name: &str) -> Option<&PlannedProgram> {
@@ -184,6 +196,12 @@ impl Plan {
     /// Tokens of a step of the longest sequences, those of source and target together.
     pub fn tokens_per_step(&self) -> usize {
         self.global_batch * (self.seq_len + self.target_len.unwrap_or(0))
+    }
+
+    /// The queue that runs a step.
+    pub fn queue(&self, step: &Step) -> Queue {
+        let places = |ids: &[TensorId]| ids.iter().map(|&id| self[id].place).collect::<Vec<_>>();
+        Queue::of(&step.op, step.place, &places(&step.inputs), &places(&step.outputs))
     }
 
     /// The arena's size.

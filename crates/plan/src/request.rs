@@ -4,7 +4,7 @@ use crate::cost::Machine;
 use crate::levers::{Average, Excluded, Precision, Recompute};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{GraphError, Lengths, Objective, Optimizer, Target};
+use graph::{GraphError, Lengths, Objective, Optimizer, Targets};
 use units::Bytes;
 
 /// A training run to be planned.
@@ -30,8 +30,8 @@ pub struct Request {
     pub objective: Objective,
     /// What the plan must stay under.
     pub budget: Bytes,
-    /// The device.
-    pub target: Target,
+    /// What runs the nodes of the device and of the host.
+    pub targets: Targets,
     /// How fast it is.
     pub machine: Machine,
     /// What the host's arena must stay under.
@@ -125,7 +125,7 @@ const MOST_ELEMENTS: u128 = 1 << 52;
 
 impl Request {
     /// One sample as long as the model can take, but for what has no end, on a machine without limits.
-    pub fn new(model: ModelConfig, target: Target, machine: Machine) -> Self {
+    pub fn new(model: ModelConfig, targets: Targets, machine: Machine) -> Self {
         /// Tokens of a sample where the model's positions have no end, or a far one.
         const USUAL: usize = 1024;
         let seq_len = model.max_positions().min(USUAL);
@@ -141,7 +141,7 @@ impl Request {
             packed: false,
             objective: Objective::default(),
             budget: Bytes(u64::MAX),
-            target,
+            targets,
             machine,
             host_budget: Bytes(u64::MAX),
             levers: LeverRequest::default(),

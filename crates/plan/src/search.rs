@@ -168,7 +168,7 @@ impl Search<'_> {
                 }
                 for scratch in scratches(request, micro_batch).into_iter().enumerate() {
                     let first = self.built(settings(request, micro_batch, offload, scratch.1, self.rungs[0]))?;
-                    let lacks = lacking(request, staying(&first.graph));
+                    let lacks = lacking(request, staying(&first.graph, &request.targets));
                     if lacks != [Bytes::ZERO; 2] {
                         self.keep_out(lacks);
                         too_large = true;

@@ -1,8 +1,10 @@
 //! Proves that a plan is sound, from the plan alone and the slow way. It shares no code with the solver, the layout or
 //! the lifetimes that made the plan.
 
+mod order;
+
 use crate::plan::{Plan, PlannedProgram, Region, Step};
-use graph::{Access, Io, Op, Space, Storage, TensorId};
+use graph::{Access, Io, Op, Place, Storage, TensorId};
 use std::collections::BTreeMap;
 
 /// What is wrong with a plan. Each is a bug of the planner, or a plan that was tampered with.
@@ -58,6 +60,28 @@ pub enum PlanViolation {
         /// What is wrong.
         problem: String,
     },
+    /// A step waits for a step that is not before it, or that its own queue orders anyway.
+    #[error("program `{program}`, step {step}: waits for step {on}, which is not an earlier step of another queue")]
+    BadWait {
+        /// Program.
+        program: String,
+        /// Index of the step.
+        step: usize,
+        /// Index of the other.
+        on: u32,
+    },
+    /// Two steps of different queues touch the same bytes, and neither waits for the other.
+    #[error(
+        "program `{program}`: {first} and {second} touch the same bytes on different queues, and nothing orders them"
+    )]
+    Unordered {
+        /// Program.
+        program: String,
+        /// Name of the one that is issued first.
+        first: String,
+        /// Name of the other.
+        second: String,
+    },
     /// An offset that vector loads can't use.
     #[error("{what} lies at byte {offset}, which is not a multiple of {alignment}")]
     Misaligned {
@@ -73,14 +97,15 @@ pub enum PlanViolation {
 /// Something that occupies bytes from one step to another, both included.
 struct Occupant {
     name: String,
-    space: Space,
+    place: Place,
     region: Region,
     first: usize,
     last: usize,
     tensor: Option<TensorId>,
 }
 
-/// Checks bounds, alignment, types, reads before writes, and that no two tensors overlap in both time and space.
+/// Checks bounds, alignment, types, reads before writes, that no two tensors overlap in both time and space, and that
+/// what different queues do with the same bytes is ordered by waits.
 pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
     if plan.peak_bytes > plan.budget_bytes {
         return Err(PlanViolation::OverBudget { peak: plan.peak_bytes, budget: plan.budget_bytes });
@@ -89,7 +114,7 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
         return Err(PlanViolation::OverBudget { peak: plan.host_bytes, budget: plan.host_budget_bytes });
     }
     for tensor in &plan.tensors {
-        check_place(plan, &tensor.name, tensor.space, tensor.region())?;
+        check_place(plan, &tensor.name, tensor.place, tensor.region())?;
     }
     for program in &plan.programs {
         for (index, step) in program.steps.iter().enumerate() {
@@ -97,21 +122,22 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
         }
         let occupants = occupants(plan, program)?;
         for occupant in &occupants {
-            check_place(plan, &occupant.name, occupant.space, occupant.region)?;
+            check_place(plan, &occupant.name, occupant.place, occupant.region)?;
         }
         for (index, first) in occupants.iter().enumerate() {
             for second in &occupants[..index] {
                 check_pair(program, first, second)?;
             }
         }
+        order::check_order(plan, program)?;
     }
     Ok(())
 }
 
-fn check_place(plan: &Plan, what: &str, space: Space, region: Region) -> Result<(), PlanViolation> {
-    let limit = match space {
-        Space::Device => plan.peak_bytes,
-        Space::Host => plan.host_bytes,
+fn check_place(plan: &Plan, what: &str, place: Place, region: Region) -> Result<(), PlanViolation> {
+    let limit = match place {
+        Place::Device => plan.peak_bytes,
+        Place::Host => plan.host_bytes,
     };
     let end = region.offset.saturating_add(region.bytes);
     if end > limit {
@@ -130,7 +156,7 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
         return Err(ill(format!("tensor {} does not exist", id.index())));
     }
     let moves = matches!(step.op, Op::Transfer(_) | Op::AwaitTransfer(_));
-    if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].space != step.space) {
+    if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].place != step.place) {
         return Err(ill(format!("{} runs in another memory than `{}` lies in", step.op.name(), plan[*id].name)));
     }
     let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect::<Vec<_>>();
@@ -139,7 +165,7 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
     if made.iter().collect::<Vec<_>>() != outputs {
         return Err(ill(format!("{} makes {made:?}, the plan has {outputs:?}", step.op.name())));
     }
-    let needed = step.op.working_bytes(&Io { inputs, outputs }, &plan.target).0;
+    let needed = step.op.working_bytes(&Io { inputs, outputs }, &plan.targets[step.place]).0;
     let given = step.scratch.map_or(0, |s| s.bytes);
     if needed != given {
         return Err(ill(format!("{} declares {needed} bytes of scratch, the plan gives {given}", step.op.name())));
@@ -188,26 +214,30 @@ fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, Pla
         let id = TensorId(index as u32);
         if tensor.storage == Storage::Persistent || (uses_carried && tensor.storage == Storage::Carried) {
             let region = tensor.region();
-            let space = tensor.space;
-            result.push(Occupant { name: name(id), space, region, first: 0, last: end, tensor: Some(id) });
+            let place = tensor.place;
+            result.push(Occupant { name: name(id), place, region, first: 0, last: end, tensor: Some(id) });
         }
     }
     for (id, (first, last)) in lives {
-        let (space, region) = (plan[id].space, plan[id].region());
-        result.push(Occupant { name: name(id), space, region, first, last, tensor: Some(id) });
+        let (place, region) = (plan[id].place, plan[id].region());
+        result.push(Occupant { name: name(id), place, region, first, last, tensor: Some(id) });
+    }
+    if let Some(region) = plan.scalars {
+        let name = "the run's scalars".to_owned();
+        result.push(Occupant { name, place: Place::Device, region, first: 0, last: end, tensor: None });
     }
     for (index, step) in program.steps.iter().enumerate() {
         if let Some(region) = step.scratch {
             let name = format!("scratch of {} at {}", step.op.name(), region.offset);
-            let (space, at) = (step.space, index + 1);
-            result.push(Occupant { name, space, region, first: at, last: at, tensor: None });
+            let (place, at) = (step.place, index + 1);
+            result.push(Occupant { name, place, region, first: at, last: at, tensor: None });
         }
     }
     Ok(result)
 }
 
 fn check_pair(program: &PlannedProgram, a: &Occupant, b: &Occupant) -> Result<(), PlanViolation> {
-    let apart_in_space = a.space != b.space || a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
+    let apart_in_space = a.place != b.place || a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
     let apart_in_time = a.last < b.first || b.last < a.first;
     if apart_in_space || apart_in_time || hands_over(program, a, b) || hands_over(program, b, a) {
         return Ok(());

@@ -3,7 +3,7 @@
 
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{DeviceKind, Graph, Lengths, Space, Target};
+use graph::{Graph, Lengths, Place, Targets};
 use plan::{
     Average, Level, Levers, Machine, Plan, Precision, Rates, Recompute, Request, Settings, default_head_chunk, lay_out,
     plan_settings, validate,
@@ -17,7 +17,7 @@ const MOST: f64 = 1.002;
 struct Drawn {
     settings: Settings,
     graph: Graph,
-    target: Target,
+    targets: Targets,
     plan: Plan,
 }
 
@@ -30,7 +30,7 @@ impl Drawn {
     fn layout_ms(&self) -> f64 {
         let once = |_| {
             let start = Instant::now();
-            std::hint::black_box(lay_out(&self.graph, &self.target));
+            std::hint::black_box(lay_out(&self.graph, &self.targets));
             start.elapsed().as_secs_f64() * 1e3
         };
         (0..5).map(once).fold(f64::INFINITY, f64::min)
@@ -52,8 +52,8 @@ impl Dice {
 
 fn draw_request(preset: &str, dice: &mut Dice) -> Request {
     let model = ModelConfig::preset(preset).expect("a preset");
-    let target = Target { device: DeviceKind::Cpu, threads: 2 };
-    let request = Request::new(model, target, Machine::of_rates(Rates::guess(2)));
+    let targets = Targets::cpu(2);
+    let request = Request::new(model, targets, Machine::of_rates(Rates::guess(2)));
     let micro_batch = dice.pick(&[1, 2, 8]);
     let seq_len = request.seq_len / dice.pick(&[1, 1, 1, 2, 4]);
     let target_len = request.target_len.map(|_| seq_len / dice.pick(&[1, 1, 4]));
@@ -74,7 +74,7 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
     const LEVELS: [Level; 4] = [Level::None, Level::Cheap, Level::Attention, Level::Block];
     let (first, rest) = (dice.pick(&LEVELS), dice.pick(&LEVELS));
     let mixed = Recompute { blocks: blocks / dice.pick(&[2, 3, 4]), first, rest };
-    let average = Average { decay: 0.999, space: dice.pick(&[Space::Device, Space::Host]) };
+    let average = Average { decay: 0.999, place: dice.pick(&[Place::Device, Place::Host]) };
     Levers {
         attention_rows: dice.pick(&[64, 32, 16]),
         precision: dice.pick(&[Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure]),
@@ -96,7 +96,7 @@ fn draw(preset: &str, number: u64) -> Option<Drawn> {
     let head_chunk = default_head_chunk(rows, request.model.vocab_size()).div_ceil(dice.pick(&[1, 4, 16])).max(16);
     let settings = Settings { micro_batch, head_chunk, levers };
     let (graph, plan) = plan_settings(&request, settings).ok()?;
-    Some(Drawn { settings, graph, target: request.target, plan })
+    Some(Drawn { settings, graph, targets: request.targets, plan })
 }
 
 fn assert_packed_tightly(preset: &str, numbers: std::ops::Range<u64>) {
@@ -141,7 +141,7 @@ fn what_is_hard_to_pack_is_packed_tightly() {
 fn the_same_graph_is_laid_out_the_same() {
     for number in 0..20 {
         let Some(drawn) = draw("nano", number) else { continue };
-        assert_eq!(lay_out(&drawn.graph, &drawn.target), lay_out(&drawn.graph, &drawn.target), "number {number}");
+        assert_eq!(lay_out(&drawn.graph, &drawn.targets), lay_out(&drawn.graph, &drawn.targets), "number {number}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{DeviceKind, Optimizer, Role, Target};
+use graph::{Optimizer, Role, Targets};
 use plan::{
     Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request, search,
     validate,
@@ -28,7 +28,7 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
         },
         evaluates: true,
         sample_prefill: Some(32),
-        ..Request::new(model, Target { device: DeviceKind::Cpu, threads: 2 }, Machine::of_rates(Rates::guess(2)))
+        ..Request::new(model, Targets::cpu(2), Machine::of_rates(Rates::guess(2)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The search over random models and budgets: more budget is never slower, plans stay valid, nothing depends on chance.
 
 use graph::models::ModelConfig;
-use graph::{DeviceKind, Optimizer, Target};
+use graph::{Optimizer, Targets};
 use plan::{LeverRequest, Machine, Precision, Rates, Request, card, search, validate};
 use proptest::prelude::*;
 use units::Bytes;
@@ -19,9 +19,9 @@ fn requests() -> impl Strategy<Value = Request> {
     let sizes = (1..5usize, 1..5usize, prop::sample::select(vec![64, 256, 3000]));
     let run = (prop::sample::select(vec![1, 4, 6, 16]), 1..5usize, any::<bool>(), any::<bool>(), any::<bool>());
     (sizes, run).prop_map(|((layers, width, vocab_size), (global_batch, length, clips, on_card, half))| {
-        let (device, rates) = match on_card {
-            true => (DeviceKind::Cuda, Rates::of_card(card("3060").expect("a known card"))),
-            false => (DeviceKind::Cpu, Rates::guess(2)),
+        let (targets, rates) = match on_card {
+            true => (Targets::cuda((8, 6), 2), Rates::of_card(card("3060").expect("a known card"))),
+            false => (Targets::cpu(2), Rates::guess(2)),
         };
         Request {
             optimizer: Optimizer { grad_clip: clips.then_some(1.0), ..Optimizer::default() },
@@ -34,11 +34,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 ..LeverRequest::default()
             },
             evaluates: true,
-            ..Request::new(
-                small_model(layers, 16 * width, vocab_size),
-                Target { device, threads: 2 },
-                Machine::of_rates(rates),
-            )
+            ..Request::new(small_model(layers, 16 * width, vocab_size), targets, Machine::of_rates(rates))
         }
     })
 }

@@ -5,7 +5,7 @@ use crate::{Engine, TrainError, bench};
 use exec::Device;
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
-use graph::{Graph, Optimizer, Target};
+use graph::{Graph, Optimizer, Targets};
 use plan::{
     Level, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings, plan_settings,
 };
@@ -33,7 +33,7 @@ pub struct TimedRun {
 type Sizes = [usize; 4];
 
 impl TimedRun {
-    fn new(sizes: Sizes, seq_len: usize, batches: [usize; 2], levers: Levers, target: &Target) -> Self {
+    fn new(sizes: Sizes, seq_len: usize, batches: [usize; 2], levers: Levers, targets: &Targets) -> Self {
         let [n_layer, n_embd, n_head, vocab_size] = sizes;
         let model = ModelConfig::Gpt2(Gpt2Config {
             vocab_size,
@@ -49,10 +49,10 @@ impl TimedRun {
             initializer_range: 0.02,
             bias: true,
         });
-        Self::of(model, seq_len, batches, levers, target)
+        Self::of(model, seq_len, batches, levers, targets)
     }
 
-    fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, target: &Target) -> Self {
+    fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, targets: &Targets) -> Self {
         let [global_batch, micro_batch] = batches;
         let head_chunk = plan::default_head_chunk(micro_batch * seq_len, model.vocab_size());
         let request = Request {
@@ -61,7 +61,7 @@ impl TimedRun {
             micro_batch: Some(micro_batch),
             seq_len,
             target_len: model.decoder_start().map(|_| seq_len),
-            ..Request::new(model, *target, Machine::of_rates(Rates::guess(target.threads)))
+            ..Request::new(model, *targets, Machine::of_rates(Rates::guess(targets.host.threads())))
         };
         Self { request, settings: Settings { micro_batch, head_chunk, levers } }
     }
@@ -83,18 +83,18 @@ impl TimedRun {
     }
 
     /// What calibration runs: shapes from small to those of GPT-2, and every kind of node that a lever brings.
-    fn standard(target: &Target) -> Vec<Self> {
+    fn standard(targets: &Targets) -> Vec<Self> {
         let plain = Levers::default();
         let again = Levers { recompute: Recompute::all(Level::Block), ..plain };
         let moved = Levers { optimizer_offload: 1.0, ..plain };
         let coarse = Levers { precision: Precision::Bf16, optimizer_state: StateFormat::Blockwise8, ..plain };
         let fine = Levers { precision: Precision::Fp16, optimizer_state: StateFormat::Bf16, ..plain };
-        let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, target);
+        let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, targets);
         let llama = Self::smaller("smollm2-135m", &[("num_hidden_layers", 2), ("vocab_size", 4_000)]);
         let short = [("num_layers", 1), ("num_decoder_layers", 1), ("vocab_size", 4_000)];
         let [older, newer] = ["t5-small", "flan-t5-small"].map(|preset| Self::smaller(preset, &short));
         let other =
-            |model: &ModelConfig, seq_len, batches, levers| Self::of(model.clone(), seq_len, batches, levers, target);
+            |model: &ModelConfig, seq_len, batches, levers| Self::of(model.clone(), seq_len, batches, levers, targets);
         vec![
             other(&llama, 128, [8, 4], again),
             other(&llama, 512, [2, 2], coarse),
@@ -128,7 +128,7 @@ impl TimedRun {
     }
 
     /// What the test runs: one model, planned in many ways.
-    fn comparison(target: &Target) -> Vec<Self> {
+    fn comparison(targets: &Targets) -> Vec<Self> {
         let levers = |level, optimizer_offload| Levers {
             recompute: Recompute::all(level),
             optimizer_offload,
@@ -158,7 +158,7 @@ impl TimedRun {
             (2, levers(Level::Block, 0.5)),
             (1, half),
         ];
-        let run = |(micro_batch, levers)| Self::new([4, 320, 5, 4_000], 192, [16, micro_batch], levers, target);
+        let run = |(micro_batch, levers)| Self::new([4, 320, 5, 4_000], 192, [16, micro_batch], levers, targets);
         ways.into_iter().map(run).collect()
     }
 
@@ -170,12 +170,12 @@ impl TimedRun {
 /// Times the standard runs and returns what was measured, each kind of node once. `device` makes devices; `told` is
 /// told how many runs are done and how many there are.
 pub fn calibrate(
-    target: &Target,
+    targets: &Targets,
     device: &dyn Fn() -> Box<dyn Device>,
     told: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Sample>, CalibrationError> {
     const STEPS: u64 = 4;
-    let runs = TimedRun::standard(target);
+    let runs = TimedRun::standard(targets);
     let mut found = BTreeMap::<_, Vec<f64>>::new();
     for (done, run) in runs.iter().enumerate() {
         told(done, runs.len());
@@ -184,17 +184,17 @@ pub fn calibrate(
         bench(&mut engine, run.request.model.vocab_size(), 1, 0, 1)?;
         engine.start_profile();
         bench(&mut engine, run.request.model.vocab_size(), 0, STEPS, 1)?;
-        let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(&graph, engine.plan()));
+        let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
         for step in steps {
-            let Sample { op, dtype, flops, bytes, seconds } = step.sample;
-            found.entry((op, dtype, flops, bytes)).or_default().push(seconds);
+            let Sample { device, op, dtype, flops, bytes, seconds } = step.sample;
+            found.entry((device, op, dtype, flops, bytes)).or_default().push(seconds);
         }
     }
     told(runs.len(), runs.len());
-    let sample = |((op, dtype, flops, bytes), mut times): (_, Vec<f64>)| {
+    let sample = |((device, op, dtype, flops, bytes), mut times): (_, Vec<f64>)| {
         times.sort_by(f64::total_cmp);
         // Of nodes of one kind, the usual one.
-        Sample { op, dtype, flops, bytes, seconds: times[times.len() / 2] }
+        Sample { device, op, dtype, flops, bytes, seconds: times[times.len() / 2] }
     };
     Ok(found.into_iter().map(sample).collect())
 }
@@ -213,12 +213,12 @@ pub struct Comparison {
 /// Predicts and measures the steps of one model's plans. They take turns, so that a busy machine is busy for all.
 pub fn compare_predictions(
     machine: &Machine,
-    target: &Target,
+    targets: &Targets,
     device: &dyn Fn() -> Box<dyn Device>,
     told: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Comparison>, CalibrationError> {
     const ROUNDS: usize = 7;
-    let runs = TimedRun::comparison(target);
+    let runs = TimedRun::comparison(targets);
     let mut times = vec![Vec::new(); runs.len()];
     for round in 0..ROUNDS {
         for (index, run) in runs.iter().enumerate() {
@@ -242,7 +242,7 @@ pub fn compare_predictions(
                     recompute.rest,
                     if update_in_backward { ", update in backward" } else { "" }
                 ),
-                predicted_ms: 1e3 * machine.step(&graph, plan.accumulation, target).0,
+                predicted_ms: 1e3 * machine.step(&graph, plan.accumulation, targets).0,
                 measured_ms: crate::percentile(&times, 0.5).unwrap_or(f64::NAN),
             })
         })

@@ -2,7 +2,7 @@
 
 use crate::{Profile, TrainError};
 use data::Batch;
-use exec::{Device, converted, normal_pair, run_program, run_program_timed};
+use exec::{Capabilities, Device, DeviceError, converted, normal_pair, run_program, run_program_timed};
 use graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
 use plan::{Plan, validate};
 use std::borrow::Cow;
@@ -37,9 +37,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Validates the plan and reserves its arena. Errors: `Unsound`, `Device`.
+    /// Validates the plan and reserves its arena. Errors: `Unsound`, `Device`, where it was made for another kind of device or is refused.
     pub fn new(mut device: Box<dyn Device>, graph: &Graph, plan: Plan) -> Result<Self, TrainError> {
         validate(&plan)?;
+        let Capabilities { name, kind } = device.capabilities();
+        let planned = plan.targets.device.kind();
+        if kind.is_some_and(|kind| kind != planned) {
+            return Err(DeviceError::MadeForAnother { planned, device: name }.into());
+        }
         device.load(&plan)?;
         Ok(Self {
             device,

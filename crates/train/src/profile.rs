@@ -1,7 +1,7 @@
 //! Where the time goes: each step of each program, timed by itself.
 
 use graph::ops::Nature;
-use graph::{Graph, Io, Pass};
+use graph::{Io, Pass};
 use plan::{Plan, Sample, Work};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,21 +32,20 @@ impl Profile {
         self.times.entry((program.to_owned(), step)).or_default().push(time);
     }
 
-    /// All steps that ran of a plan of this graph. Panics if another plan's did.
-    pub fn steps(&self, graph: &Graph, plan: &Plan) -> Vec<TimedStep> {
+    /// All steps that ran of a plan. Panics if another plan's did.
+    pub fn steps(&self, plan: &Plan) -> Vec<TimedStep> {
         self.times
             .iter()
             .map(|((program, index), times)| {
                 let step = &plan.program(program).expect("a program that ran").steps[*index];
-                let nodes = &graph.program(program).expect("a program that was planned").nodes;
                 let io = Io {
                     inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
                     outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
                 };
-                let Work { dtype, flops, bytes } = Work::of(&step.op, &io, &plan.target);
+                let Work { device, dtype, flops, bytes } = Work::of(&step.op, &io, &plan.targets[step.place]);
                 let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
-                let sample = Sample { op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
-                TimedStep { pass: nodes[*index].pass, nature: step.op.nature(), sample, runs: times.len() }
+                let sample = Sample { device, op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
+                TimedStep { pass: step.pass, nature: step.op.nature(), sample, runs: times.len() }
             })
             .collect()
     }

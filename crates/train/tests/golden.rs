@@ -6,7 +6,7 @@ mod support;
 
 use exec::reference::{Value, interpret};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DType, DeviceKind, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Target, TensorId, TrainShape};
+use graph::{DType, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape};
 use plan::{Level, Levers, Recompute, plan_sampling};
 use safetensors::SafeTensors;
 use std::collections::HashMap;
@@ -334,8 +334,8 @@ fn greedy_text_is_that_of_transformers() {
             capacity: golden.tokens[1] + expected.len(),
             source: golden.tokens[1],
         };
-        let target = Target { device: DeviceKind::Cpu, threads: 2 };
-        let (graph, plan) = plan_sampling(&golden.model, &shape, &target, Bytes::gib(1)).expect("a sensible model");
+        let targets = Targets::cpu(2);
+        let (graph, plan) = plan_sampling(&golden.model, &shape, &targets, Bytes::gib(1)).expect("a sensible model");
         let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
         let mut fast = Fast { graph, engine };
         fill(&mut fast, &golden);

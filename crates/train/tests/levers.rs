@@ -4,7 +4,7 @@ mod support;
 
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
-use graph::{Optimizer, Space, TrainShape};
+use graph::{Optimizer, Place, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt2};
@@ -94,9 +94,9 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
         }
         add("update in backward".into(), Levers { update_in_backward: true, ..Levers::default() });
     }
-    for space in [Space::Device, Space::Host] {
-        let average = Some(Average { decay: 0.9, space });
-        add(format!("average on the {space:?}"), Levers { average, optimizer_offload: 0.5, ..Levers::default() });
+    for place in [Place::Device, Place::Host] {
+        let average = Some(Average { decay: 0.9, place });
+        add(format!("average on the {place:?}"), Levers { average, optimizer_offload: 0.5, ..Levers::default() });
     }
     ways
 }
@@ -176,12 +176,12 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
         let (family, setup) = &families[if case < 36 { 0 } else { case % families.len() }];
         let precision = precisions[case % 4];
         let micro_batch = [4, GLOBAL_BATCH][case / 4 % 2];
-        let space = [Space::Device, Space::Host][case / 2 % 2];
+        let place = [Place::Device, Place::Host][case / 2 % 2];
         let levers = Levers {
             attention_rows: [64, 4][case / 3 % 2],
             precision,
             optimizer_state: states[case % 3],
-            average: (case % 5 == 0).then_some(Average { decay: 0.9, space }),
+            average: (case % 5 == 0).then_some(Average { decay: 0.9, place }),
             recompute: Recompute { blocks: 1, first: levels[case / 2 % 4], rest: levels[case % 4] },
             update_in_backward: micro_batch == GLOBAL_BATCH && !precision.scales_gradients() && case % 7 > 2,
             optimizer_offload: [0.0, 0.5, 1.0][case / 4 % 3],

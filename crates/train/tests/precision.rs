@@ -5,7 +5,7 @@ mod support;
 use data::{Batches, Dataset, TokenStore};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{Optimizer, Scalars, Space, TensorId, TrainShape};
+use graph::{Optimizer, Place, Scalars, TensorId, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn loss_and_norm(engine: &mut Engine) -> [f32; 2] {
 
 #[test]
 fn an_overflow_skips_exactly_its_update() {
-    let average = Some(Average { decay: 0.9, space: Space::Device });
+    let average = Some(Average { decay: 0.9, place: Place::Device });
     for optimizer_offload in [0.0, 1.0] {
         let plain = in_precision(Precision::Fp16, StateFormat::F32);
         let setup = Setup { levers: Levers { average, optimizer_offload, ..plain.levers }, ..plain };
@@ -188,12 +188,12 @@ fn other_precisions_learn_as_well_as_single_precision() {
 /// The weights in checkpoints are those behind, in single precision, unless there are none.
 #[test]
 fn averages_follow_the_weights_and_are_evaluated_and_saved() {
-    for (space, precision) in
-        [(Space::Device, Precision::Fp32), (Space::Host, Precision::Bf16), (Space::Host, Precision::Bf16Pure)]
+    for (place, precision) in
+        [(Place::Device, Precision::Fp32), (Place::Host, Precision::Bf16), (Place::Host, Precision::Bf16Pure)]
     {
         let plain = in_precision(precision, StateFormat::F32);
         let of_decay = |decay| {
-            let average = Some(Average { decay, space });
+            let average = Some(Average { decay, place });
             let recompute = Recompute::all(Level::Block);
             Setup { levers: Levers { average, recompute, ..plain.levers }, ..plain.clone() }
         };

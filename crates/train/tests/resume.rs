@@ -4,7 +4,7 @@ mod support;
 
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
-use graph::{Space, TrainShape};
+use graph::{Place, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -143,7 +143,7 @@ fn losses_that_the_journal_lost_are_null() {
 /// Half precision with its loss scale, quantised moments, averages: all that a run is lies in its checkpoints.
 #[test]
 fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
-    let average = Some(Average { decay: 0.9, space: Space::Host });
+    let average = Some(Average { decay: 0.9, place: Place::Host });
     for (precision, optimizer_state, average) in [
         (Precision::Bf16, StateFormat::F32, None),
         (Precision::Fp16, StateFormat::Bf16, average),

@@ -5,7 +5,7 @@ use super::math::{mul_add, sum};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, ROW_PARTS};
+use graph::{Target, ops};
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -34,7 +34,7 @@ pub(super) fn run_grad(op: &ops::LayerNormGrad, mut call: Call) {
     let mut outputs = call.take_f32_outputs();
     let dx = outputs.next().expect("a gradient has outputs");
     let sums = call.take_scratch();
-    let part_rows = rows.div_ceil(ROW_PARTS);
+    let part_rows = rows.div_ceil(Target::CPU_ROW_PARTS);
     let part_sums = if op.bias { 2 * channels } else { channels };
     let parts = dx.par_chunks_mut(part_rows * channels).zip(sums.par_chunks_exact_mut(part_sums)).enumerate();
     parallel::for_each(4 * x.len(), parts, |(part, (dx, sums))| {

@@ -6,7 +6,8 @@ use super::gemm::{Matrix, MatrixMut, product};
 use super::parallel;
 use super::transpose::{LINE, transpose};
 use crate::call::Call;
-use graph::ops::{self, ROW_PARTS, TRANSPOSED_COLUMNS, WeightLayout};
+use graph::Target;
+use graph::ops::{self, TRANSPOSED_COLUMNS, WeightLayout};
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
@@ -90,7 +91,7 @@ fn product_with_transposed(
 /// dbias = Σ dy, added to what is there if `keep`: first the rows of each part, then the parts in order.
 fn sum_rows(dbias: &mut [f32], keep: bool, dy: &[f32], sums: &mut [f32]) {
     let columns = dbias.len();
-    let part = (dy.len() / columns).div_ceil(ROW_PARTS) * columns;
+    let part = (dy.len() / columns).div_ceil(Target::CPU_ROW_PARTS) * columns;
     let parts = dy.par_chunks(part).zip(sums.par_chunks_exact_mut(columns));
     parallel::for_each(dy.len(), parts, |(dy, sums)| {
         sums.fill(0.0);

@@ -5,7 +5,7 @@ use super::math::{dot, update};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, ROW_PARTS};
+use graph::{Target, ops};
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -27,7 +27,7 @@ pub(super) fn run_grad(op: &ops::RmsNormGrad, mut call: Call) {
     let (rows, channels) = (rstd.len(), weight.len());
     let [dx, dweight] = call.take_outputs();
     let sums = call.take_scratch();
-    let part_rows = rows.div_ceil(ROW_PARTS);
+    let part_rows = rows.div_ceil(Target::CPU_ROW_PARTS);
     let parts = dx.par_chunks_mut(part_rows * channels).zip(sums.par_chunks_exact_mut(channels)).enumerate();
     parallel::for_each(4 * x.len(), parts, |(part, (dx, sums))| {
         sums.fill(0.0);

@@ -153,6 +153,12 @@ impl Attention {
         (buffers * (self.rows.min(e.queries) * e.keys + bias)).next_multiple_of(16)
     }
 
+    /// Floats of what a card computes before its tiles: for each query of each head, the product of the output and its
+    /// gradient. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
+    pub fn products_with_output(&self, e: &AttentionExtents) -> usize {
+        (e.samples * self.heads * e.queries).next_multiple_of(16)
+    }
+
     /// Floats of the partial gradients of the bias' table, one for each head of each sample.
     pub fn partial_tables(&self, e: &AttentionExtents) -> usize {
         self.bias.map_or(0, |bias| e.samples * self.heads * bias.buckets).next_multiple_of(16)
@@ -221,7 +227,11 @@ impl Operation for Attention {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        Bytes(4 * (target.threads * self.worker_scratch(&self.extents(&io.inputs), 1)) as u64)
+        match *target {
+            Target::Cpu { threads } => Bytes(4 * (threads * self.worker_scratch(&self.extents(&io.inputs), 1)) as u64),
+            // Tiles of scores stay on the chip.
+            Target::Cuda { .. } => Bytes::ZERO,
+        }
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
@@ -337,8 +347,11 @@ impl Operation for AttentionGrad {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let e = self.forward.extents(&io.inputs[1..]);
-        let workers = target.threads * self.forward.worker_scratch(&e, 2);
-        Bytes(4 * (workers + self.forward.partial_tables(&e)) as u64)
+        let rows = match *target {
+            Target::Cpu { threads } => threads * self.forward.worker_scratch(&e, 2),
+            Target::Cuda { .. } => self.forward.products_with_output(&e),
+        };
+        Bytes(4 * (rows + self.forward.partial_tables(&e)) as u64)
     }
 
     fn examples() -> Vec<Example> {

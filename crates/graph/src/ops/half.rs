@@ -1,14 +1,15 @@
 //! Half precision on the processor, whose kernels compute in single precision: what is widened for them, and the working
 //! memory that this takes.
 
-use super::{DeviceKind, Io, Op, Operand, Target};
+use super::{Io, Op, Operand};
+use crate::{DeviceKind, Target};
 use units::Bytes;
 
 impl Op {
     /// Working memory of a node on a device: the kernel's scratch, and on the processor, whose kernels compute in
     /// single precision, room for operands and results in half precision, each at a multiple of 64 bytes.
     pub fn working_bytes(&self, io: &Io, target: &Target) -> Bytes {
-        let widened = match target.device {
+        let widened = match target.kind() {
             DeviceKind::Cpu => self.widened(io).map(|(_, bytes)| bytes).sum(),
             DeviceKind::Cuda => Bytes::ZERO,
         };

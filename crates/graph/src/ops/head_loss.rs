@@ -1,10 +1,7 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
-use super::{
-    Access, DeviceKind, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands,
-    product_workspace,
-};
-use crate::{Backward, DType, GraphError, TensorType};
+use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -54,9 +51,9 @@ fn product_flops(io: &Io) -> u64 {
 /// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what is widened of the weight.
 pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
     let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
-    let widens = target.device == DeviceKind::Cpu && weight.dtype.is_half();
+    let widens = target.kind() == DeviceKind::Cpu && weight.dtype.is_half();
     let strip = if widens { HEAD_STRIP.min(vocab) * weight.shape[1] } else { 0 };
-    Bytes(4 * (rows * (draws * vocab + 1) + strip) as u64) + product_workspace(target)
+    Bytes(4 * (rows * (draws * vocab + 1) + strip) as u64) + target.product_workspace()
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.

@@ -5,10 +5,6 @@ use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
-/// Rows are cut into this many parts, whatever the number of threads, wherever sums over rows are formed; so the
-/// order of these sums, and with it every bit of the result, does not depend on the machine.
-pub const ROW_PARTS: usize = 16;
-
 /// y = (x - mean) · rstd · weight + bias, with rstd = 1/√(variance + eps).
 /// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T), both `F32`.
 /// Saves x, mean, rstd. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
@@ -24,7 +20,7 @@ pub struct LayerNorm {
 /// Gradient of [`LayerNorm`].
 /// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
 /// another road -> dx: (B, T, C), which includes that; dweight: (C,), dbias: (C,) if it has one, both `F32`.
-/// dx may take the place of dy or the residual. Scratch: `ROW_PARTS` partial sums of dweight and dbias.
+/// dx may take the place of dy or the residual. Scratch: `Target::row_parts` partial sums of dweight and dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
     /// Whether there is a bias.
@@ -120,9 +116,9 @@ impl Operation for LayerNormGrad {
         14 * io.outputs[0].elements() as u64
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let columns = io.outputs[0].columns() as u64;
-        Bytes(4 * columns * ROW_PARTS as u64 * if self.bias { 2 } else { 1 })
+        Bytes(4 * columns * target.row_parts() as u64 * if self.bias { 2 } else { 1 })
     }
 
     fn examples() -> Vec<Example> {

@@ -1,8 +1,6 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
-use super::{
-    Access, Example, Io, Nature, Operation, ROW_PARTS, Target, accumulating, expect_type, operands, product_workspace,
-};
+use super::{Access, Example, Io, Nature, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DeviceKind, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -41,7 +39,7 @@ const MOST_WEIGHT_ROWS: usize = 1024;
 fn room_to_transpose(rows: usize, weight: &TensorType, target: &Target) -> Bytes {
     let (height, width) = (weight.shape[0], weight.shape[1]);
     let pays = rows >= FEWEST_ROWS && height <= width.min(MOST_WEIGHT_ROWS);
-    match target.device {
+    match target.kind() {
         DeviceKind::Cpu if pays => Bytes(4 * (height * width.min(TRANSPOSED_COLUMNS)) as u64),
         _ => Bytes::ZERO,
     }
@@ -67,7 +65,7 @@ pub struct LinearInputGrad {
 }
 
 /// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout, dbias: (O,) if it has one; both `F32`.
-/// Scratch: `ROW_PARTS` partial sums of dbias.
+/// Scratch: `Target::row_parts` partial sums of dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
     /// Layout of the weight.
@@ -113,7 +111,7 @@ impl Operation for Linear {
             WeightLayout::InOut => Bytes::ZERO,
             WeightLayout::OutIn => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
         };
-        transposed + product_workspace(target)
+        transposed + target.product_workspace()
     }
 
     fn nature(&self) -> Nature {
@@ -167,7 +165,7 @@ impl Operation for LinearInputGrad {
             WeightLayout::InOut => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
             WeightLayout::OutIn => Bytes::ZERO,
         };
-        transposed + product_workspace(target)
+        transposed + target.product_workspace()
     }
 
     fn nature(&self) -> Nature {
@@ -218,8 +216,9 @@ impl Operation for LinearWeightGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        let sums = if self.bias { Bytes(4 * (ROW_PARTS * io.inputs[1].columns()) as u64) } else { Bytes::ZERO };
-        sums + product_workspace(target)
+        let sums =
+            if self.bias { Bytes(4 * (target.row_parts() * io.inputs[1].columns()) as u64) } else { Bytes::ZERO };
+        sums + target.product_workspace()
     }
 
     fn examples() -> Vec<Example> {

@@ -16,7 +16,7 @@ pub use super::gelu::{Gelu, GeluGrad};
 pub use super::grad_clip::GradClip;
 pub use super::grad_norm::{GradNorm, NORM_BLOCK};
 pub use super::head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad};
-pub use super::layer_norm::{LayerNorm, LayerNormGrad, ROW_PARTS};
+pub use super::layer_norm::{LayerNorm, LayerNormGrad};
 pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
 pub use super::moving_average::MovingAverage;
 pub use super::paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};

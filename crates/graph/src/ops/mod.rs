@@ -40,7 +40,7 @@ mod transfer;
 pub use example::{Example, Fill};
 pub use list::*;
 
-use crate::{Backward, DType, GraphError, TensorType};
+use crate::{Backward, DType, GraphError, Target, TensorType};
 use check::{accumulating, expect_rank, expect_type, operands};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -92,34 +92,6 @@ pub enum Access {
     Write,
     /// What was there is read, then written.
     ReadWrite,
-}
-
-/// The kinds of device that an op may need different scratch on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceKind {
-    /// The processor's cores.
-    Cpu,
-    /// An NVIDIA card.
-    Cuda,
-}
-
-/// Working memory that a matrix library wants on a device: on NVIDIA cards what cuBLASLt asks for on the newest of them,
-/// on the processor none that a plan must know of. Source: cuBLAS documentation, section 2.1.3 (`cublasSetWorkspace`).
-pub fn product_workspace(target: &Target) -> Bytes {
-    match target.device {
-        DeviceKind::Cpu => Bytes::ZERO,
-        DeviceKind::Cuda => Bytes::mib(32),
-    }
-}
-
-/// What a plan is made for, as far as ops care.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// The kind of device.
-    pub device: DeviceKind,
-    /// Workers that run at the same time, each of which may need scratch of its own.
-    pub threads: usize,
 }
 
 /// A place among a node's operands or results.

@@ -1,6 +1,6 @@
 //! Root-mean-square normalisation over the last extent: layer normalisation that neither centres nor shifts.
 
-use super::{Access, Example, Fill, Io, Operation, ROW_PARTS, Target, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
@@ -18,7 +18,7 @@ pub struct RmsNorm {
 /// Gradient of [`RmsNorm`].
 /// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by another
 /// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32`.
-/// dx may take the place of dy or the residual. Scratch: `ROW_PARTS` partial sums of dweight.
+/// dx may take the place of dy or the residual. Scratch: `Target::row_parts` partial sums of dweight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsNormGrad {
     /// Whether a gradient from another road is added to dx.
@@ -101,8 +101,8 @@ impl Operation for RmsNormGrad {
         10 * io.outputs[0].elements() as u64
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        Bytes(4 * (ROW_PARTS * io.outputs[0].columns()) as u64)
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        Bytes(4 * (target.row_parts() * io.outputs[0].columns()) as u64)
     }
 
     fn examples() -> Vec<Example> {

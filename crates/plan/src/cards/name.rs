@@ -23,7 +23,7 @@ pub(super) struct Name {
 /// A run of letters or of digits; of letters, at most one known word.
 struct Part<'a> {
     text: &'a str,
-    /// Whether it stands at the beginning, or behind a space or a sign.
+    /// Whether it stands at the beginning, or behind a place or a sign.
     begins: bool,
 }
 

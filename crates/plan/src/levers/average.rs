@@ -2,7 +2,7 @@
 //! comes just before it is used.
 
 use graph::ops::{Cast, MovingAverage};
-use graph::{Graph, Node, Program, Role, Space, Storage, TensorId, TensorType};
+use graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub struct Average {
     /// What is left of it after an update, in (0, 1).
     pub decay: f32,
     /// The memory that it is kept in.
-    pub space: Space,
+    pub place: Place,
 }
 
 /// Name of the program that evaluates the averages.
@@ -26,7 +26,7 @@ pub fn average(graph: &mut Graph, wanted: Average) {
         let name = format!("{}.average", weight.name);
         let full = TensorType::f32(&weight.ty.shape);
         let average = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
-        graph[average].space = wanted.space;
+        graph[average].place = wanted.place;
         averages.insert(graph.parameters[index].tensor, average);
         averages.insert(graph.parameters[index].master(), average);
         if let Some(training) = &mut graph.parameters[index].training {

@@ -7,6 +7,7 @@ mod head_chunk;
 mod micro_batch;
 mod offload;
 mod optimizer_state;
+mod overlap;
 mod precision;
 mod recompute;
 mod settle;

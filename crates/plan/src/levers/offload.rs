@@ -8,7 +8,7 @@
 //! ```
 
 use graph::ops::Transfer;
-use graph::{Graph, Node, Pass, Role, Space, Storage, TensorId, Training};
+use graph::{Graph, Node, Pass, Place, Role, Storage, TensorId, Training};
 use std::collections::HashMap;
 
 /// Moves the optimizer of the first parameters, so many that they hold at least `fraction` of all elements, to the
@@ -33,7 +33,7 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
         });
         let gradients = gradients_of(graph, weight, &training);
         for id in gradients.into_iter().chain([master]).chain(training.state.iter().copied()) {
-            graph[id].space = Space::Host;
+            graph[id].place = Place::Host;
         }
         graph.parameters[index].training = Some(training);
     }

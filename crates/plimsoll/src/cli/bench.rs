@@ -4,6 +4,7 @@
 use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
 use super::budget::{BudgetArgs, misfit_of};
+use super::device::open;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
 use super::machine::known;
@@ -14,9 +15,9 @@ use crate::streams::write_data;
 use ::plan::{Precision, Request, search};
 use ::train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
-use exec::{Ceilings, CpuDevice};
+use exec::Ceilings;
 use graph::models::ModelConfig;
-use graph::{DeviceKind, Graph, Optimizer, Target};
+use graph::{Optimizer, Targets};
 use serde_json::json;
 use units::Bytes;
 
@@ -135,7 +136,7 @@ impl BenchArgs {
             budget: budget.bytes,
             host_budget: self.levers.host_budget()?,
             levers: self.levers.request(Precision::Fp32),
-            ..Request::new(chosen.config.clone(), Target { device: DeviceKind::Cpu, threads }, known(threads, None)?.0)
+            ..Request::new(chosen.config.clone(), Targets::cpu(threads), known(threads, None)?.0)
         };
         let found = match search(&request).map_err(|e| {
             Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
@@ -146,10 +147,10 @@ impl BenchArgs {
         self.budget.check_free(&found.plan)?;
         let plan = PlanSummary::from(&found.plan);
         let parameters = found.plan.parameters;
-        let mut engine = Engine::new(Box::new(CpuDevice::new()), &found.graph, found.plan)?;
+        let mut engine = Engine::new(open(), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
-        let timed = if self.profile { Some(self.time_nodes(&mut engine, &found.graph, vocab)?) } else { None };
+        let timed = if self.profile { Some(self.time_nodes(&mut engine, vocab)?) } else { None };
         drop(engine);
         let profile = match &timed {
             Some(timed) => {
@@ -192,9 +193,9 @@ impl BenchArgs {
     }
 
     /// As many steps as asked for, each node of each timed.
-    fn time_nodes(&self, engine: &mut Engine, graph: &Graph, vocab: usize) -> Result<Vec<TimedStep>, Failure> {
+    fn time_nodes(&self, engine: &mut Engine, vocab: usize) -> Result<Vec<TimedStep>, Failure> {
         engine.start_profile();
         ::train::bench(engine, vocab, 0, self.steps, self.seed)?;
-        Ok(engine.profile().map_or_else(Vec::new, |profile| profile.steps(graph, engine.plan())))
+        Ok(engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan())))
     }
 }

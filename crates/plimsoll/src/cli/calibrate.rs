@@ -1,6 +1,7 @@
 //! `plimsoll calibrate`: measures this machine, so that plans can tell their time.
 
 use super::blas::BlasArgs;
+use super::device::open;
 use super::failure::exit_code;
 use super::machine::{MachineFile, known};
 use super::options::positive_size;
@@ -9,8 +10,7 @@ use crate::report::{comparison_json, comparison_table};
 use crate::streams::{talk, write_data};
 use ::train::{agreement, calibrate, compare_predictions};
 use clap::Args;
-use exec::{CpuDevice, Device};
-use graph::{DeviceKind, Target};
+use graph::Targets;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -40,16 +40,12 @@ pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     in_pool(threads, || if args.check { args.compare(threads) } else { args.measure(threads) })
 }
 
-fn device() -> Box<dyn Device> {
-    Box::new(CpuDevice::new())
-}
-
 impl CalibrateArgs {
     fn measure(&self, threads: usize) -> Result<u8, Failure> {
-        let target = Target { device: DeviceKind::Cpu, threads };
+        let targets = Targets::cpu(threads);
         let start = Instant::now();
         let samples =
-            calibrate(&target, &device, &mut |done, all| talk(format_args!("measuring: {done} of {all} runs")))?;
+            calibrate(&targets, &open, &mut |done, all| talk(format_args!("measuring: {done} of {all} runs")))?;
         let path = match &self.out {
             Some(path) => path.clone(),
             None => MachineFile::path(threads)?,
@@ -66,7 +62,7 @@ impl CalibrateArgs {
     }
 
     fn compare(&self, threads: usize) -> Result<u8, Failure> {
-        let target = Target { device: DeviceKind::Cpu, threads };
+        let targets = Targets::cpu(threads);
         let (machine, source) = known(threads, self.out.as_deref())?;
         talk(source);
         let mut told = |done: usize, all: usize| {
@@ -74,7 +70,7 @@ impl CalibrateArgs {
                 talk(format_args!("running: {done} of {all} plans"));
             }
         };
-        let comparisons = compare_predictions(&machine, &target, &device, &mut told)?;
+        let comparisons = compare_predictions(&machine, &targets, &open, &mut told)?;
         let judged = agreement(&comparisons);
         if self.json {
             write_data(comparison_json(&comparisons, &judged))?;

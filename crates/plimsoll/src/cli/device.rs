@@ -4,7 +4,8 @@ use super::Failure;
 use super::budget::{Budget, BudgetArgs, Memory};
 use super::machine::known;
 use ::plan::{Card, Machine, Precision, Rates, card, card_with_memory};
-use graph::{DeviceKind, Target};
+use exec::CpuDevice;
+use graph::Targets;
 use std::path::Path;
 use telemetry::{Gpu, gpus};
 use units::Bytes;
@@ -14,13 +15,18 @@ use units::Bytes;
 pub(super) struct Device {
     /// What people call it.
     pub(super) name: String,
-    pub(super) target: Target,
+    pub(super) targets: Targets,
     pub(super) machine: Machine,
     pub(super) budget: Budget,
     /// What `--precision auto` means on it.
     pub(super) precision: Precision,
     /// Where predicted times are known from.
     pub(super) times: String,
+}
+
+/// The device that runs what is planned for the processor.
+pub(super) fn open() -> Box<dyn exec::Device> {
+    Box::new(CpuDevice::new())
 }
 
 /// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
@@ -33,7 +39,7 @@ impl Device {
         let (machine, times) = known(threads, speed)?;
         Ok(Self {
             name: "CPU".to_owned(),
-            target: Target { device: DeviceKind::Cpu, threads },
+            targets: Targets::cpu(threads),
             machine,
             budget: budget.budget()?,
             precision: Precision::Fp32,
@@ -47,7 +53,7 @@ impl Device {
             let card = card(name)?;
             let total = budget.vram.unwrap_or(card.memory);
             let memory = Memory { source: card.name.to_owned(), total, others: Bytes::ZERO, margin: GPU_MARGIN };
-            return Ok(vec![Self::of_card(card, budget.budget_of(memory)?)]);
+            return Ok(vec![Self::of_card(card, budget.budget_of(memory)?, budget.threads()?)]);
         }
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
@@ -66,10 +72,10 @@ impl Device {
         let total = budget.vram.unwrap_or(gpu.total);
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
         let memory = Memory { source: gpu.name.clone(), total, others, margin: GPU_MARGIN };
-        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.budget_of(memory)?) })
+        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.budget_of(memory)?, budget.threads()?) })
     }
 
-    fn of_card(card: &'static Card, budget: Budget) -> Self {
+    fn of_card(card: &'static Card, budget: Budget, threads: usize) -> Self {
         let precision = match card.compute_capability {
             (8.., _) => Precision::Bf16,
             (7, _) => Precision::Fp16,
@@ -77,7 +83,7 @@ impl Device {
         };
         Self {
             name: card.name.to_owned(),
-            target: Target { device: DeviceKind::Cuda, threads: 1 },
+            targets: Targets::cuda(card.compute_capability, threads),
             machine: Machine::of_rates(Rates::of_card(card)),
             budget,
             precision,

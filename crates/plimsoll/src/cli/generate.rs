@@ -2,6 +2,7 @@
 
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
+use super::device::open;
 use super::failure::{exit_code, io_failure};
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
@@ -15,8 +16,7 @@ use ::train::checkpoint::{
 use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
-use exec::CpuDevice;
-use graph::{DeviceKind, SampleShape, Target};
+use graph::{SampleShape, Targets};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -148,9 +148,9 @@ impl GenerateArgs {
         let capacity = written.min(chosen.config.max_positions());
         let rows = self.batch.min(ids.len());
         let shape = SampleShape { rows, prefill: PREFILL, capacity, source: longest };
-        let target = Target { device: DeviceKind::Cpu, threads };
+        let targets = Targets::cpu(threads);
         let budget = self.budget.budget()?.bytes;
-        let (graph, plan) = plan_sampling(&chosen.config, &shape, &target, budget)?;
+        let (graph, plan) = plan_sampling(&chosen.config, &shape, &targets, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
@@ -159,7 +159,7 @@ impl GenerateArgs {
             );
         }
         self.budget.check_free(&plan)?;
-        let mut engine = Engine::new(Box::new(CpuDevice::new()), &graph, plan)?;
+        let mut engine = Engine::new(open(), &graph, plan)?;
         if self.ema {
             load_averages(&mut engine, folder)?;
         } else {

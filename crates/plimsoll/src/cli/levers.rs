@@ -4,7 +4,7 @@ use super::Failure;
 use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
 use ::plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
-use graph::Space;
+use graph::Place;
 use graph::ops::StateFormat;
 use serde_json::{Map, Value, json};
 use telemetry::available_memory;
@@ -154,9 +154,9 @@ impl LeverArgs {
             },
             average: self.ema.map(|decay| Average {
                 decay,
-                space: match self.ema_space {
-                    SpaceChoice::Device => Space::Device,
-                    SpaceChoice::Host => Space::Host,
+                place: match self.ema_space {
+                    SpaceChoice::Device => Place::Device,
+                    SpaceChoice::Host => Place::Host,
                 },
             }),
             recompute: self.recompute.given().map(|choice| match choice {

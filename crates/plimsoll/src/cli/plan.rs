@@ -279,7 +279,7 @@ impl PlanArgs {
             levers: self.levers.request(device.precision),
             evaluates: true,
             sample_prefill: Some(PREFILL),
-            ..Request::new(chosen.config.clone(), device.target, device.machine.clone())
+            ..Request::new(chosen.config.clone(), device.targets, device.machine.clone())
         };
         let mut answers = Vec::new();
         let mut workers = 1;

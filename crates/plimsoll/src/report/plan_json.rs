@@ -57,7 +57,7 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "nearest": nearest,
         "levers": levers,
         "peak_moment": moment,
-        "device": { "name": device, "kind": plan.target.device, "threads": plan.target.threads },
+        "device": { "name": device, "kind": plan.targets.device.kind(), "threads": plan.targets.host.threads() },
         "predicted": predicted,
         "search": { "candidates": candidates, "milliseconds": milliseconds },
         "milliseconds": milliseconds,

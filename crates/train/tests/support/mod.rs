@@ -6,7 +6,7 @@ pub mod weights;
 use data::{Batches, Dataset, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec};
 use exec::{CpuDevice, philox};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DeviceKind, Graph, Lengths, Objective, Optimizer, Target, TrainShape, build_training};
+use graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
 use plan::{Level, Levers, Plan, Recompute, lay_out};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub fn plan_training(
         global_batch,
         seq_len: shape.seq_len,
         target_len: shape.target_len,
-        ..lay_out(&graph, &Target { device: DeviceKind::Cpu, threads })
+        ..lay_out(&graph, &Targets::cpu(threads))
     };
     (graph, plan)
 }

@@ -18,7 +18,7 @@ use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Dataset, Tokenizer};
-use graph::{DeviceKind, Lengths, Optimizer, Target};
+use graph::{Lengths, Optimizer, Targets};
 use std::path::{Path, PathBuf};
 use units::Seconds;
 
@@ -263,7 +263,7 @@ impl TrainArgs {
             levers: self.levers.request(Precision::Fp32),
             evaluates: true,
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
-            ..Request::new(chosen.config.clone(), Target { device: DeviceKind::Cpu, threads }, machine)
+            ..Request::new(chosen.config.clone(), Targets::cpu(threads), machine)
         })
     }
 

@@ -9,6 +9,7 @@ pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
 use super::budget::{Budget, misfit_of};
+use super::device::open;
 use super::failure::{exit_code, io_failure};
 use super::machine::known;
 use super::model::Chosen;
@@ -20,7 +21,6 @@ use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use args::Sequences;
 use data::{Dataset, Tokenizer, TokenizerSpec};
-use exec::CpuDevice;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +103,7 @@ impl Session {
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
         talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times));
-        let mut engine = Engine::new(Box::new(CpuDevice::new()), &self.found.graph, self.found.plan.clone())?;
+        let mut engine = Engine::new(open(), &self.found.graph, self.found.plan.clone())?;
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
         let run = Trainer {

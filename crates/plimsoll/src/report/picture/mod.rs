@@ -22,7 +22,7 @@ mod tests;
 pub use html::plan_html;
 pub use svg::plan_svg;
 
-use graph::{Op, Role, Space, Storage, TensorId, TensorType};
+use graph::{Op, Pass, Place, Role, Storage, TensorId, TensorType};
 use plan::{ALIGNMENT, Plan, PlannedProgram, Region, Step};
 use std::collections::BTreeMap;
 use units::Bytes;
@@ -143,10 +143,10 @@ impl<'p> ProgramScene<'p> {
     fn of(plan: &'p Plan, program: &'p PlannedProgram) -> Self {
         let moments = program.steps.len() + 2;
         let rects = rects(plan, program);
-        let (device, host) = rects.into_iter().partition(|(space, _)| *space == Space::Device);
+        let (device, host) = rects.into_iter().partition(|(place, _)| *place == Place::Device);
         let [device, host] =
             [device, host].map(|rects: Vec<_>| Map::of(rects.into_iter().map(|(_, rect)| rect).collect(), moments));
-        Self { plan, program, phases: phases(plan, program), device, host }
+        Self { plan, program, phases: phases(program), device, host }
     }
 
     /// The runs of moments that belong to one phase: phase, first moment, the moment behind the last.
@@ -263,7 +263,7 @@ impl<'p> Map<'p> {
 }
 
 /// Everything that takes bytes while the program runs, each with the memory that it lies in.
-fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Space, Rect<'p>)> {
+fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Place, Rect<'p>)> {
     let end = program.steps.len() + 2;
     let outputs = || program.steps.iter().flat_map(|step| &step.outputs);
     let carries = outputs().any(|&id| plan[id].storage == Storage::Carried);
@@ -272,7 +272,7 @@ fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Space, Rect<'p
         let tensor = &plan[id];
         let (region, stays) = (tensor.region(), tensor.storage != Storage::Transient);
         let rect = Rect { name: &tensor.name, tensor: Some(id), role: tensor.role, region, first, last, until, stays };
-        rects.push((tensor.space, rect));
+        rects.push((tensor.place, rect));
     };
     for (index, tensor) in plan.tensors.iter().enumerate() {
         if tensor.storage == Storage::Persistent || (carries && tensor.storage == Storage::Carried) {
@@ -289,7 +289,7 @@ fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Space, Rect<'p
             let (name, at) = (step.op.name(), index + 1);
             let (role, until) = (Role::Scratch, at + 1);
             rects.push((
-                step.space,
+                step.place,
                 Rect { name, tensor: None, role, region, first: at, last: at, until, stays: false },
             ));
         }
@@ -315,7 +315,7 @@ fn lives(plan: &Plan, program: &PlannedProgram) -> BTreeMap<TensorId, (usize, us
 
 /// Tensors whose last user writes its result over them.
 fn taken_over(plan: &Plan, program: &PlannedProgram, lives: &BTreeMap<TensorId, (usize, usize)>) -> Vec<TensorId> {
-    let place = |id: TensorId| (plan[id].space, plan[id].region());
+    let place = |id: TensorId| (plan[id].place, plan[id].region());
     let of_step = |(index, step): (usize, &Step)| {
         let pairs = step.op.reuse().iter().filter_map(|&(i, o)| Some((*step.inputs.get(i)?, *step.outputs.get(o)?)));
         let dies_here = |from: &TensorId| lives.get(from).is_some_and(|life| life.0 <= index && life.1 == index + 1);
@@ -326,20 +326,14 @@ fn taken_over(plan: &Plan, program: &PlannedProgram, lives: &BTreeMap<TensorId, 
     program.steps.iter().enumerate().flat_map(of_step).collect()
 }
 
-/// The phase of each moment. A plan does not keep passes: the backward one begins where the head makes its gradient.
-fn phases(plan: &Plan, program: &PlannedProgram) -> Vec<Phase> {
-    let mut backward = false;
-    let of_step = |step: &Step| {
-        backward |= matches!(step.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_));
-        match step.op {
-            Op::AdamW(_) | Op::GradNorm(_) | Op::GradClip(_) | Op::MovingAverage(_) => Phase::Update,
-            Op::Transfer(_) | Op::AwaitTransfer(_) => Phase::Transfer,
-            // Rounds updated weights to half precision.
-            Op::Cast(_) if step.outputs.iter().any(|&id| plan[id].role == Role::Weight) => Phase::Update,
-            _ if !backward => Phase::Forward,
-            _ if step.outputs.iter().any(|&id| plan[id].name.ends_with("/again")) => Phase::Recompute,
-            _ => Phase::Backward,
-        }
+/// The phase of each moment.
+fn phases(program: &PlannedProgram) -> Vec<Phase> {
+    let of_step = |step: &Step| match (&step.op, step.pass) {
+        (Op::Transfer(_) | Op::AwaitTransfer(_), _) => Phase::Transfer,
+        (_, Pass::Forward) => Phase::Forward,
+        (_, Pass::Recompute) => Phase::Recompute,
+        (_, Pass::Backward) => Phase::Backward,
+        (_, Pass::Update) => Phase::Update,
     };
     let steps = program.steps.iter().map(of_step).collect::<Vec<_>>();
     [&[Phase::Host], &steps[..], &[Phase::Host]].concat()

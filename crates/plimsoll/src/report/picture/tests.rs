@@ -2,7 +2,7 @@
 
 use super::*;
 use graph::models::ModelConfig;
-use graph::{DeviceKind, Optimizer, Target};
+use graph::{Optimizer, Targets};
 use plan::{Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
 
 /// Plans of nano: plain, with two micro-batches, with recomputation, with the optimizer on the host.
@@ -33,7 +33,7 @@ fn plan_of(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Plan {
         levers,
         evaluates: true,
         sample_prefill: Some(8),
-        ..Request::new(model, Target { device: DeviceKind::Cpu, threads: 2 }, Machine::of_rates(Rates::guess(2)))
+        ..Request::new(model, Targets::cpu(2), Machine::of_rates(Rates::guess(2)))
     };
     match search(&request).expect("a sensible request") {
         Ok(found) => found.plan,

@@ -1,0 +1,110 @@
+//! What a plan is made for: a place in which nodes run has a target, by which the working memory of its kernels is
+//! sized.
+
+use crate::Place;
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// The kinds of device that an op may need different scratch on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// The processor's cores.
+    Cpu,
+    /// An NVIDIA card.
+    Cuda,
+}
+
+/// What runs the nodes of a place, as far as their working memory depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Target {
+    /// The processor.
+    Cpu {
+        /// Workers that run at the same time, each of which may need scratch of its own.
+        threads: usize,
+    },
+    /// An NVIDIA card. Its kernels keep their tiles on the chip; what they lay into memory depends on shapes alone, so
+    /// that two cards of one plan compute the same bits.
+    Cuda {
+        /// Major and minor.
+        compute_capability: (u8, u8),
+    },
+}
+
+impl Target {
+    /// Parts that sums over rows are cut into on the processor.
+    pub const CPU_ROW_PARTS: usize = 16;
+
+    /// The same on a card, whose multiprocessors all want some.
+    pub const CUDA_ROW_PARTS: usize = 128;
+
+    /// What kind of device it is.
+    pub fn kind(&self) -> DeviceKind {
+        match self {
+            Self::Cpu { .. } => DeviceKind::Cpu,
+            Self::Cuda { .. } => DeviceKind::Cuda,
+        }
+    }
+
+    /// Workers of the processor; 1 where kernels share out their work by themselves.
+    pub fn threads(&self) -> usize {
+        match *self {
+            Self::Cpu { threads } => threads,
+            Self::Cuda { .. } => 1,
+        }
+    }
+
+    /// Parts that sums over rows are cut into, whatever the number of workers: so results do not depend on it.
+    pub fn row_parts(&self) -> usize {
+        match self {
+            Self::Cpu { .. } => Self::CPU_ROW_PARTS,
+            Self::Cuda { .. } => Self::CUDA_ROW_PARTS,
+        }
+    }
+
+    /// Working memory that a matrix library wants: on NVIDIA cards what cuBLASLt asks for on the newest of them, on the
+    /// processor none that a plan must know of. Source: cuBLAS documentation, section 2.1.3 (`cublasSetWorkspace`).
+    pub fn product_workspace(&self) -> Bytes {
+        match self {
+            Self::Cpu { .. } => Bytes::ZERO,
+            Self::Cuda { .. } => Bytes::mib(32),
+        }
+    }
+}
+
+/// The targets of both places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Targets {
+    /// Runs what lies on the device.
+    pub device: Target,
+    /// Runs what lies on the host: always a processor.
+    pub host: Target,
+}
+
+impl Targets {
+    /// Where the processor is the device.
+    pub fn cpu(threads: usize) -> Self {
+        Self { device: Target::Cpu { threads }, host: Target::Cpu { threads } }
+    }
+
+    /// A card in a machine whose processor has so many workers.
+    pub fn cuda(compute_capability: (u8, u8), threads: usize) -> Self {
+        Self { device: Target::Cuda { compute_capability }, host: Target::Cpu { threads } }
+    }
+
+    /// Whether nodes of the two places, and transfers between them, run side by side.
+    pub fn overlaps(&self) -> bool {
+        self.device.kind() != DeviceKind::Cpu
+    }
+}
+
+impl std::ops::Index<Place> for Targets {
+    type Output = Target;
+    fn index(&self, place: Place) -> &Target {
+        match place {
+            Place::Device => &self.device,
+            Place::Host => &self.host,
+        }
+    }
+}

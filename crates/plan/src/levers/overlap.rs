@@ -1,0 +1,201 @@
+//! Lets what moves bytes run beside what computes, by the order in which nodes are issued. Queues run in order, so a
+//! transfer overlaps with what was issued before it and is not waited for until something needs its result:
+//!
+//! ```text
+//!   fetches ahead      fetch 1 | fetch 2, use 1 | fetch 3, use 2 | use 3
+//!   results behind     make 1, send 1 | make 2, send 2, host 1 | make 3, send 3, host 2 | host 3
+//!   held until sent    … send 1 | … send 2, await 1 | … send 3, await 2 | await 3
+//! ```
+//!
+//! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read.
+
+use graph::ops::AwaitTransfer;
+use graph::{Access, Graph, Node, Op, Place, Storage, TensorId};
+use std::collections::HashSet;
+
+/// Orders the settled nodes of a program.
+pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+    held_until_sent(graph, results_behind(graph, fetches_ahead(graph, nodes)))
+}
+
+/// Whether a node sends a tensor, and not a single number, to this place.
+fn sends_to(graph: &Graph, node: &Node, place: Place) -> bool {
+    let is_tensor = |id: TensorId| graph[id].place == place && graph[id].ty.elements() > 1;
+    matches!(node.op, Op::Transfer(_)) && is_tensor(node.outputs[0])
+}
+
+fn reads(node: &Node, id: TensorId) -> bool {
+    node.inputs.contains(&id)
+        || node.outputs.iter().enumerate().any(|(i, o)| *o == id && node.op.access(i) == Access::ReadWrite)
+}
+
+/// What is fetched for a node is on its way while the node before it that needed a fetch still computes.
+fn fetches_ahead(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+    let mut ordered = Vec::<Node>::with_capacity(nodes.len());
+    let mut last_fetched = None;
+    for node in nodes {
+        let is_fetch = sends_to(graph, &node, Place::Device) && graph[node.outputs[0]].storage == Storage::Transient;
+        if !is_fetch {
+            ordered.push(node);
+            continue;
+        }
+        let source = node.inputs[0];
+        let needed = last_fetched.replace(node.outputs[0]);
+        let user = needed.and_then(|id| ordered.iter().position(|n| reads(n, id)));
+        let made = ordered.iter().rposition(|n| n.outputs.contains(&source)).map_or(0, |index| index + 1);
+        let at = user.map_or(ordered.len(), |user| user.max(made));
+        ordered.insert(at, node);
+    }
+    ordered
+}
+
+/// What the host computes from what it was sent, and what is sent back of that, is issued when the next tensor is on
+/// its way to the host, or where something else needs it.
+fn results_behind(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+    let mut ordered = Vec::with_capacity(nodes.len());
+    let mut behind = Behind::default();
+    for node in nodes {
+        if behind.conflicts(&node) && !behind.takes(graph, &node) {
+            ordered.append(&mut behind.issue());
+        }
+        if sends_to(graph, &node, Place::Host) {
+            ordered.push(node);
+            ordered.append(&mut behind.issue());
+        } else if behind.takes(graph, &node) {
+            behind.push(node);
+        } else {
+            ordered.push(node);
+        }
+    }
+    ordered.append(&mut behind.issue());
+    ordered
+}
+
+/// Nodes that are to be issued later, and what they touch.
+#[derive(Default)]
+struct Behind {
+    nodes: Vec<Node>,
+    read: HashSet<TensorId>,
+    written: HashSet<TensorId>,
+}
+
+impl Behind {
+    /// Nodes of the host, and transfers of what those make.
+    fn takes(&self, graph: &Graph, node: &Node) -> bool {
+        match node.op {
+            Op::Transfer(_) => graph[node.outputs[0]].place == Place::Device && self.written.contains(&node.inputs[0]),
+            _ => node.place(graph) == Place::Host,
+        }
+    }
+
+    /// Whether the node can't be issued before these.
+    fn conflicts(&self, node: &Node) -> bool {
+        let touched = node.inputs.iter().chain(&node.outputs);
+        touched.clone().any(|id| self.written.contains(id)) || node.outputs.iter().any(|id| self.read.contains(id))
+    }
+
+    fn push(&mut self, node: Node) {
+        self.read.extend(&node.inputs);
+        self.written.extend(&node.outputs);
+        self.nodes.push(node);
+    }
+
+    fn issue(&mut self) -> Vec<Node> {
+        std::mem::take(self).nodes
+    }
+}
+
+/// What was sent stays until the next tensor is on its way in the same direction.
+fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+    let mut held = Vec::with_capacity(2 * nodes.len());
+    let mut in_flight = [None::<Node>, None];
+    for node in nodes {
+        let is_transfer = matches!(node.op, Op::Transfer(_));
+        let from = is_transfer.then(|| &graph[node.inputs[0]]);
+        let awaited = from.filter(|from| from.storage == Storage::Transient && from.ty.elements() > 1).map(|from| {
+            let op = AwaitTransfer.into();
+            let await_node = Node { op, outputs: Vec::new(), ..node.clone() };
+            in_flight[from.place as usize].replace(await_node)
+        });
+        held.push(node);
+        held.extend(awaited.flatten());
+    }
+    held.extend(in_flight.into_iter().flatten());
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::ops::{Add, Transfer};
+    use graph::{Pass, Role, TensorType};
+
+    /// A graph with tensors of these places, all transient, by their index.
+    fn graph(places: &[Place]) -> Graph {
+        let mut graph = Graph::default();
+        for (index, &place) in places.iter().enumerate() {
+            let id = graph.tensor(index.to_string(), TensorType::f32(&[8]), Role::Activation, Storage::Transient);
+            graph[id].place = place;
+        }
+        graph
+    }
+
+    fn node(op: impl Into<Op>, inputs: &[u32], outputs: &[u32]) -> Node {
+        let ids = |ids: &[u32]| ids.iter().map(|&id| TensorId(id)).collect();
+        Node { op: op.into(), inputs: ids(inputs), outputs: ids(outputs), block: None, pass: Pass::Backward }
+    }
+
+    /// Each node as its first result or operand.
+    fn order(nodes: &[Node]) -> Vec<String> {
+        let name = |n: &Node| match (&n.op, n.outputs.first()) {
+            (Op::Transfer(_), Some(to)) => format!("send to {}", to.0),
+            (Op::AwaitTransfer(_), _) => format!("await {}", n.inputs[0].0),
+            (_, Some(made)) => format!("make {}", made.0),
+            (_, None) => "nothing".to_owned(),
+        };
+        nodes.iter().map(name).collect()
+    }
+
+    #[test]
+    fn the_next_fetch_is_issued_before_what_uses_the_one_before() {
+        // 0 and 1 lie on the host; 2 and 3 are fetched, 4 and 5 made of them.
+        let graph = graph(&[Place::Host, Place::Host, Place::Device, Place::Device, Place::Device, Place::Device]);
+        let nodes = vec![
+            node(Transfer, &[0], &[2]),
+            node(Add, &[2, 2], &[4]),
+            node(Transfer, &[1], &[3]),
+            node(Add, &[3, 4], &[5]),
+        ];
+        assert_eq!(
+            order(&overlap(&graph, nodes.clone())),
+            ["send to 2", "send to 3", "await 0", "make 4", "make 5", "await 1"]
+        );
+        // What is made meanwhile can't be fetched before.
+        let made = [&nodes[..2], &[node(Add, &[0, 0], &[1])], &nodes[2..]].concat();
+        assert_eq!(order(&fetches_ahead(&graph, made)), ["send to 2", "make 4", "make 1", "send to 3", "make 5"]);
+    }
+
+    #[test]
+    fn the_host_computes_while_the_next_tensor_is_sent_to_it() {
+        // 0, 1: on the device; 2, 3: sent to the host; 4, 5: made there; 6, 7: sent back.
+        let (device, host) = (Place::Device, Place::Host);
+        let graph = graph(&[device, device, host, host, host, host, device, device]);
+        let nodes = vec![
+            node(Add, &[0, 0], &[0]),
+            node(Transfer, &[0], &[2]),
+            node(Add, &[2, 2], &[4]),
+            node(Transfer, &[4], &[6]),
+            node(Add, &[1, 1], &[1]),
+            node(Transfer, &[1], &[3]),
+            node(Add, &[3, 3], &[5]),
+            node(Transfer, &[5], &[7]),
+        ];
+        assert_eq!(
+            order(&results_behind(&graph, nodes.clone())),
+            ["make 0", "send to 2", "make 1", "send to 3", "make 4", "send to 6", "make 5", "send to 7"]
+        );
+        // Who reads what was sent back is not overtaken.
+        let needed = [&nodes[..4], &[node(Add, &[6, 6], &[1])], &nodes[5..]].concat();
+        assert_eq!(order(&results_behind(&graph, needed))[2..5], ["make 4", "send to 6", "make 1"]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Queues, and who waits for whom. A device with a place of its own runs four queues side by side:
+//!
+//! ```text
+//!   device     ████ norm ████ weight gradient ██████████████████     in order
+//!   to host              ╲            ███ transfer                   in order
+//!   host                  ╲ waits        ╲  █████ adamw              in order
+//!   to device                             ╲       ╲ ██ transfer      in order
+//! ```
+//!
+//! Steps of one queue run one after the other; those of different queues are ordered by [`Step::waits`] and by nothing
+//! else. Waits are read off the bytes: where a step touches what another queue's step touches too, and one of them
+//! writes, the later waits for the earlier. So they follow from the layout, which may lay a tensor where another one was.
+
+use crate::plan::{PlannedTensor, Region, Step};
+use graph::{Op, Place, TensorId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What runs a step. All steps of a queue run in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// The device's kernels.
+    Device,
+    /// Nodes of the host.
+    Host,
+    /// Copies from the host to the device.
+    ToDevice,
+    /// Copies from the device to the host.
+    ToHost,
+}
+
+impl Queue {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Device, Self::Host, Self::ToDevice, Self::ToHost];
+
+    /// The queue of a node whose operands and results lie in these places. One that only waits does so on behalf of
+    /// the place that the operand lies in.
+    pub fn of(op: &Op, runs_in: Place, inputs: &[Place], outputs: &[Place]) -> Self {
+        let of_place = |place| if place == Place::Host { Self::Host } else { Self::Device };
+        match (op, inputs, outputs) {
+            (Op::Transfer(_), _, [Place::Host, ..]) => Self::ToHost,
+            (Op::Transfer(_), ..) => Self::ToDevice,
+            (Op::AwaitTransfer(_), [place, ..], _) => of_place(*place),
+            _ => of_place(runs_in),
+        }
+    }
+}
+
+/// For each queue, a step of it: the last that is known to be done, or that must be.
+type Clock = [Option<usize>; 4];
+
+fn merge(clock: &mut Clock, other: &Clock) {
+    for (mine, theirs) in clock.iter_mut().zip(other) {
+        *mine = (*mine).max(*theirs);
+    }
+}
+
+/// The last steps to touch some bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Touched {
+    /// One at most: whoever wrote last.
+    written: Clock,
+    /// Those who read what it wrote.
+    read: Clock,
+}
+
+/// Who touched what last, as ranges of bytes that don't overlap: first byte -> the byte behind the last, and who.
+#[derive(Default)]
+struct History(BTreeMap<u64, (u64, Touched)>);
+
+impl History {
+    /// Makes `region` a union of whole ranges, and calls `change` on each.
+    fn touch(&mut self, region: Region, mut change: impl FnMut(&mut Touched)) {
+        let (start, end) = (region.offset, region.end());
+        if region.bytes == 0 {
+            return;
+        }
+        for cut in [start, end] {
+            let before = self.0.range(..cut).next_back().map(|(&from, &range)| (from, range));
+            if let Some((from, (to, touched))) = before.filter(|(_, (to, _))| *to > cut) {
+                self.0.insert(from, (cut, touched));
+                self.0.insert(cut, (to, touched));
+            }
+        }
+        let inside = self.0.range(start..end).map(|(&from, &(to, _))| (from, to)).collect::<Vec<_>>();
+        let mut reached = start;
+        for (from, to) in inside.into_iter().chain([(end, end)]) {
+            if from > reached {
+                self.0.insert(reached, (from, Touched::default()));
+            }
+            reached = to;
+        }
+        self.0.range_mut(start..end).for_each(|(_, (_, touched))| change(touched));
+    }
+}
+
+/// Fills in the steps' waits. Those that others imply are left out.
+pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor]) {
+    let queues = steps.iter().map(|step| queue_of(step, tensors)).collect::<Vec<_>>();
+    if queues.iter().all(|queue| *queue == Queue::Device) {
+        return;
+    }
+    let mut history = [History::default(), History::default()];
+    // What each queue knows to be done when its next step starts, and what is known once a step is done.
+    let mut known = [Clock::default(); 4];
+    let mut done = Vec::<Clock>::with_capacity(steps.len());
+    for (index, step) in steps.iter_mut().enumerate() {
+        let queue = queues[index];
+        let mut needed = touched_before(step, index, queue, tensors, &mut history);
+        needed[queue as usize] = None;
+        let mut needed = needed.into_iter().flatten().collect::<Vec<_>>();
+        // The latest first: it may know of the others.
+        needed.sort_unstable_by(|a, b| b.cmp(a));
+        let clock = &mut known[queue as usize];
+        for other in needed {
+            if clock[queues[other] as usize] < Some(other) {
+                step.waits.push(other as u32);
+                merge(clock, &done[other]);
+            }
+        }
+        clock[queue as usize] = Some(index);
+        done.push(*clock);
+    }
+}
+
+fn queue_of(step: &Step, tensors: &[PlannedTensor]) -> Queue {
+    let places = |ids: &[TensorId]| ids.iter().map(|id| tensors[id.index()].place).collect::<Vec<_>>();
+    Queue::of(&step.op, step.place, &places(&step.inputs), &places(&step.outputs))
+}
+
+/// Records what a step touches. Of each queue the last step that must be done before.
+fn touched_before(
+    step: &Step,
+    index: usize,
+    queue: Queue,
+    tensors: &[PlannedTensor],
+    history: &mut [History; 2],
+) -> Clock {
+    let mut needed = Clock::default();
+    let mut here = Clock::default();
+    here[queue as usize] = Some(index);
+    let place_of = |id: &TensorId| (tensors[id.index()].place, tensors[id.index()].region());
+    // What was sent is not written by whoever awaits that, but waits for its readers all the same.
+    let awaits = matches!(step.op, Op::AwaitTransfer(_));
+    for (place, region) in step.inputs.iter().map(place_of) {
+        history[place as usize].touch(region, |touched| {
+            merge(&mut needed, &touched.written);
+            if awaits {
+                merge(&mut needed, &touched.read);
+            }
+            merge(&mut touched.read, &here);
+        });
+    }
+    let scratch = step.scratch.map(|region| (step.place, region));
+    for (place, region) in step.outputs.iter().map(place_of).chain(scratch) {
+        history[place as usize].touch(region, |touched| {
+            merge(&mut needed, &touched.written);
+            merge(&mut needed, &touched.read);
+            *touched = Touched { written: here, read: Clock::default() };
+        });
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::ops::{Add, AwaitTransfer, Transfer};
+    use graph::{Pass, Role, Storage, TensorType};
+
+    fn tensor(place: Place, offset: u64) -> PlannedTensor {
+        let (name, ty) = (format!("{place:?} {offset}"), TensorType::f32(&[64]));
+        PlannedTensor { name, ty, role: Role::Activation, storage: Storage::Transient, place, offset }
+    }
+
+    fn step(op: impl Into<Op>, place: Place, inputs: &[u32], outputs: &[u32]) -> Step {
+        let ids = |ids: &[u32]| ids.iter().map(|&id| TensorId(id)).collect();
+        let (inputs, outputs) = (ids(inputs), ids(outputs));
+        Step { op: op.into(), inputs, outputs, place, scratch: None, pass: Pass::Forward, block: None, waits: vec![] }
+    }
+
+    fn waits(tensors: &[PlannedTensor], mut steps: Vec<Step>) -> Vec<Vec<u32>> {
+        fill_in_waits(&mut steps, tensors);
+        steps.into_iter().map(|step| step.waits).collect()
+    }
+
+    #[test]
+    fn who_reads_what_was_sent_waits_and_what_others_imply_is_left_out() {
+        let on = |place| [0, 256, 512].map(|offset| tensor(place, offset));
+        // 0, 1, 2 on the device; 3, 4, 5 on the host.
+        let tensors = [on(Place::Device), on(Place::Host)].concat();
+        let steps = vec![
+            step(Add, Place::Device, &[0, 0], &[1]),
+            step(Transfer, Place::Device, &[1], &[3]),
+            step(Add, Place::Host, &[3, 3], &[4]),
+            step(Transfer, Place::Device, &[4], &[2]),
+            // Reads 2, and writes 1, which the first transfer read: the second transfer knows that to be done.
+            step(Add, Place::Device, &[2, 2], &[1]),
+        ];
+        assert_eq!(waits(&tensors, steps), [vec![], vec![0], vec![1], vec![2], vec![3]]);
+    }
+
+    #[test]
+    fn bytes_that_are_laid_over_others_wait_for_their_readers() {
+        // 2 lies over the end of 0 and the beginning of 1.
+        let tensors =
+            [tensor(Place::Device, 0), tensor(Place::Device, 256), tensor(Place::Device, 128), tensor(Place::Host, 0)];
+        let over = vec![
+            step(Transfer, Place::Device, &[0], &[3]),
+            step(Add, Place::Device, &[1, 1], &[2]),
+            step(Transfer, Place::Device, &[3], &[1]),
+        ];
+        // The last waits for what was sent, and for who read and overwrote where it is sent to.
+        assert_eq!(waits(&tensors, over), [vec![], vec![0], vec![1]]);
+    }
+
+    #[test]
+    fn awaiting_waits_for_the_transfer_and_nothing_waits_on_one_queue() {
+        let tensors = [tensor(Place::Device, 0), tensor(Place::Host, 0), tensor(Place::Device, 256)];
+        let steps = vec![
+            step(Transfer, Place::Device, &[0], &[1]),
+            step(AwaitTransfer, Place::Device, &[0], &[]),
+            step(Add, Place::Device, &[2, 2], &[0]),
+        ];
+        assert_eq!(waits(&tensors, steps), [vec![], vec![0], vec![]]);
+        let alone = vec![step(Add, Place::Device, &[0, 0], &[2]), step(Add, Place::Device, &[2, 2], &[0])];
+        assert_eq!(waits(&tensors, alone), [[], []] as [[u32; 0]; 2]);
+    }
+}
