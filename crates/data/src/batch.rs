@@ -1,13 +1,8 @@
 //! Fills batches of token ids: rows in training order, or held-out rows in stream order.
 //! Not here: which windows there are (`split.rs`) and in which order (`order.rs`).
 
-use crate::dataset::{Batch, StepBatches};
+use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, StepBatches};
 use crate::{DataError, Order, TokenStore, Windows};
-
-/// The input of padding. Any valid id would do, since its target is ignored.
-pub const PADDING_INPUT: i32 = 0;
-/// The target of padding: a target that the loss leaves out.
-pub const PADDING_TARGET: i32 = -1;
 
 /// Batches of a token store. A batch is two slices (B, T), row after row: inputs, and targets one token later.
 #[derive(Debug)]
@@ -60,32 +55,50 @@ impl Batches {
     }
 
     /// Fills `rows` rows for training: row r is the sample at position `first_position + r`, counted over all epochs.
-    /// inputs, targets: (B, T). Panics if they are not `rows` × `seq_len` long.
-    pub fn fill(&self, first_position: u64, rows: usize, inputs: &mut [i32], targets: &mut [i32]) {
+    /// inputs, targets: (B, T). Errors: `CacheChanged`. Panics if they are not `rows` × `seq_len` long.
+    pub fn fill(
+        &self,
+        first_position: u64,
+        rows: usize,
+        inputs: &mut [i32],
+        targets: &mut [i32],
+    ) -> Result<(), DataError> {
         self.check_lengths(rows, inputs, targets);
         for (row, (input, target)) in self.rows(inputs, targets).enumerate() {
             let window = self.order.at(first_position + row as u64);
-            self.fill_row(self.windows.training_start(window), input, target);
+            self.fill_row(self.windows.training_start(window), input, target)?;
         }
+        Ok(())
     }
 
-    pub(crate) fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+    pub(crate) fn fill_step(
+        &self,
+        step: u64,
+        global_batch: usize,
+        micro_batch: usize,
+        out: &mut StepBatches,
+    ) -> Result<(), DataError> {
         for (index, batch) in out.micro.iter_mut().enumerate() {
             let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
             batch.clear(micro_batch, self.windows.seq_len(), None, first_sample);
             batch.segments = None;
-            self.fill(first_sample, micro_batch, &mut batch.tokens, &mut batch.targets);
+            self.fill(first_sample, micro_batch, &mut batch.tokens, &mut batch.targets)?;
         }
+        Ok(())
     }
 
-    pub(crate) fn held_out_batches(&self, samples_max: u64, rows: usize) -> impl Iterator<Item = Batch> + '_ {
+    pub(crate) fn held_out_batches(
+        &self,
+        samples_max: u64,
+        rows: usize,
+    ) -> impl Iterator<Item = Result<Batch, DataError>> + '_ {
         let subset = self.held_out_subset(samples_max);
         (0..subset.len()).step_by(rows).map(move |first| {
             let mut batch = Batch::default();
             batch.clear(rows, self.windows.seq_len(), None, first);
-            let filled = self.fill_held_out(subset, first, rows, &mut batch.tokens, &mut batch.targets);
+            let filled = self.fill_held_out(subset, first, rows, &mut batch.tokens, &mut batch.targets)?;
             batch.padding = ((rows - filled) * self.windows.seq_len()) as u64;
-            batch
+            Ok(batch)
         })
     }
 
@@ -96,7 +109,7 @@ impl Batches {
 
     /// Fills `rows` rows from a subset of the held-out windows: row r is its window `first + r`. Rows past its end are
     /// padding. Returns how many rows are not. inputs, targets: (B, T).
-    /// Panics if they are not `rows` × `seq_len` long.
+    /// Errors: `CacheChanged`. Panics if they are not `rows` × `seq_len` long.
     pub fn fill_held_out(
         &self,
         subset: HeldOutSubset,
@@ -104,24 +117,27 @@ impl Batches {
         rows: usize,
         inputs: &mut [i32],
         targets: &mut [i32],
-    ) -> usize {
+    ) -> Result<usize, DataError> {
         self.check_lengths(rows, inputs, targets);
         let filled = subset.len().saturating_sub(first).min(rows as u64) as usize;
         for (row, (input, target)) in self.rows(inputs, targets).enumerate() {
             if row < filled {
                 let window = subset.window(first + row as u64);
-                self.fill_row(self.windows.held_out_start(window), input, target);
+                self.fill_row(self.windows.held_out_start(window), input, target)?;
             } else {
                 input.fill(PADDING_INPUT);
                 target.fill(PADDING_TARGET);
             }
         }
-        filled
+        Ok(filled)
     }
 
-    fn fill_row(&self, start: u64, input: &mut [i32], target: &mut [i32]) {
-        self.store.read(start, input);
-        self.store.read(start + 1, target);
+    /// The target is the input one token later, so that all but its last token are there already.
+    fn fill_row(&self, start: u64, input: &mut [i32], target: &mut [i32]) -> Result<(), DataError> {
+        self.store.read(start, input)?;
+        let (last, earlier) = target.split_last_mut().expect("a sample has a token");
+        earlier.copy_from_slice(&input[1..]);
+        self.store.read(start + input.len() as u64, std::slice::from_mut(last))
     }
 
     fn rows<'a>(
@@ -162,7 +178,7 @@ mod tests {
         let count = batches.windows.training();
         let mut inputs = vec![0; count as usize * 16];
         let mut targets = inputs.clone();
-        batches.fill(count, count as usize, &mut inputs, &mut targets);
+        batches.fill(count, count as usize, &mut inputs, &mut targets).unwrap();
         assert!(inputs.iter().zip(&targets).all(|(input, target)| input + 1 == *target));
         let mut starts: Vec<u64> = inputs.iter().step_by(16).map(|&token| token as u64).collect();
         assert_ne!(starts[..4], [0, 16, 32, 48]);
@@ -174,10 +190,10 @@ mod tests {
     fn batches_do_not_depend_on_their_size() {
         let batches = counting(3000, 16);
         let mut whole = (vec![0; 96], vec![0; 96]);
-        batches.fill(1000, 6, &mut whole.0, &mut whole.1);
+        batches.fill(1000, 6, &mut whole.0, &mut whole.1).unwrap();
         for row in 0..6 {
             let mut one = ([0; 16], [0; 16]);
-            batches.fill(1000 + row as u64, 1, &mut one.0, &mut one.1);
+            batches.fill(1000 + row as u64, 1, &mut one.0, &mut one.1).unwrap();
             assert_eq!((&one.0[..], &one.1[..]), (&whole.0[row * 16..][..16], &whole.1[row * 16..][..16]));
         }
     }
@@ -188,12 +204,12 @@ mod tests {
         let all = batches.held_out_subset(u64::MAX);
         assert_eq!(all.len(), 15);
         let (mut inputs, mut targets) = (vec![9; 4 * 64], vec![9; 4 * 64]);
-        assert_eq!(batches.fill_held_out(all, 13, 4, &mut inputs, &mut targets), 2);
+        assert_eq!(batches.fill_held_out(all, 13, 4, &mut inputs, &mut targets).unwrap(), 2);
         assert_eq!(inputs[0], 19_000 + 13 * 64);
         assert_eq!(targets[0], 19_000 + 13 * 64 + 1);
         assert!(inputs[2 * 64..].iter().all(|&token| token == PADDING_INPUT));
         assert!(targets[2 * 64..].iter().all(|&token| token == PADDING_TARGET));
-        assert_eq!(batches.fill_held_out(all, 99, 4, &mut inputs, &mut targets), 0);
+        assert_eq!(batches.fill_held_out(all, 99, 4, &mut inputs, &mut targets).unwrap(), 0);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! Not here: what they hold (`shards.rs`, `pairs/prepare.rs`), and their layout (`header.rs`).
 //!
 //! A cache is written under a name of its own, synced, and renamed into place, so that neither a crash nor a second
-//! process ever shows a broken one; of two processes that build the same, the last rename wins, and both files are the
-//! same.
+//! process ever shows a broken one; of two processes that build the same, on one machine or several, the last rename
+//! wins, and both files are the same. A cache shows nobody more than the data does: see [`Cache::mode`].
 
 use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
 use crate::store::{OpenError, append_tokens};
@@ -11,7 +11,6 @@ use crate::{Damage, DataError, Progress};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a build that died leaves behind is removed when it is this old. A build that lives writes all the time.
@@ -23,21 +22,24 @@ pub(crate) struct Cache<'a> {
     pub folder: &'a Path,
     pub key: &'a blake3::Hash,
     pub extension: &'static str,
+    /// The permissions of the file, those of the data at most. A folder that is made for it is its user's alone.
+    pub mode: u32,
 }
 
 impl Cache<'_> {
     /// What `open` makes of the file, after `build` wrote it if it was absent or damaged. `build` returns how many
-    /// tokens it wrote and has synced them.
+    /// tokens it wrote.
     /// Errors: those of `build`; `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
     pub(crate) fn open_or_build<T>(
         &self,
         open: impl Fn(&Path, &blake3::Hash) -> Result<T, OpenError>,
-        build: impl FnOnce(File) -> Result<u64, DataError>,
+        build: impl FnOnce(&File) -> Result<u64, DataError>,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<T, DataError> {
         let path = self.folder.join(format!("{}.{}", self.key.to_hex(), self.extension));
         match open(&path, self.key) {
             Ok(opened) => {
+                self.tighten(&path);
                 progress(Progress::CacheHit { path: &path });
                 return Ok(opened);
             }
@@ -57,15 +59,39 @@ impl Cache<'_> {
         Ok(opened)
     }
 
-    fn install(&self, path: &Path, build: impl FnOnce(File) -> Result<u64, DataError>) -> Result<u64, DataError> {
-        fs::create_dir_all(self.folder).map_err(|error| self.unwritable(error))?;
+    fn install(&self, path: &Path, build: impl FnOnce(&File) -> Result<u64, DataError>) -> Result<u64, DataError> {
+        create_private_folder(self.folder).map_err(|error| self.unwritable(error))?;
         remove_abandoned(self.folder);
-        let unfinished = Unfinished::beside(path);
-        let tokens = build(File::create_new(&unfinished.0).map_err(|error| self.unwritable(error))?)?;
-        fs::rename(&unfinished.0, path)
-            .and_then(|()| sync_folder(self.folder))
+        let (unfinished, file) = Unfinished::create(path, self.mode).map_err(|error| self.unwritable(error))?;
+        let tokens = build(&file)?;
+        file.sync_all()
+            .and_then(|()| unfinished.rename_to(path))
+            .and_then(|()| files::sync_folder(self.folder))
             .map_err(|error| self.unwritable(error))?;
         Ok(tokens)
+    }
+
+    /// A file that nobody else sees, for what is collected while the cache is built; it is gone when it is closed.
+    /// Errors: `CacheUnwritable`.
+    pub(crate) fn scratch(&self) -> Result<File, DataError> {
+        let path = self.folder.join(format!("{}.{}", self.key.to_hex(), self.extension));
+        // Only the name is removed here; the file lasts while it is open.
+        Unfinished::create(&path, 0o600).map(|(_, file)| file).map_err(|error| self.unwritable(error))
+    }
+
+    /// Takes permissions away that the data does not give, if the cache was made of a copy that did. Best effort: it
+    /// may be somebody else's.
+    fn tighten(&self, path: &Path) {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let found = path.metadata().map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+            if found & !self.mode != 0 {
+                let _ = fs::set_permissions(path, fs::Permissions::from_mode(found & self.mode));
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = path;
     }
 
     pub(crate) fn unwritable(&self, source: io::Error) -> DataError {
@@ -121,21 +147,40 @@ impl<W: Write + Seek> CacheWriter<W> {
     }
 }
 
-/// The name under which a cache is written; removed when dropped, which does nothing once it is renamed.
-struct Unfinished(PathBuf);
+/// The name under which a cache is written, which no other process has; removed when dropped, unless it was renamed.
+struct Unfinished(Option<PathBuf>);
 
 impl Unfinished {
-    fn beside(path: &Path) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(path.with_extension(format!("{}-{count}.{UNFINISHED}", std::process::id())))
+    /// Makes the file beside `path`.
+    fn create(path: &Path, mode: u32) -> io::Result<(Self, File)> {
+        let (path, file) = files::create_unique(path, UNFINISHED, mode)?;
+        Ok((Self(Some(path)), file))
+    }
+
+    fn rename_to(mut self, path: &Path) -> io::Result<()> {
+        let from = self.0.as_deref().expect("it was not renamed before");
+        fs::rename(from, path)?;
+        // From here on the name may be anybody's.
+        self.0 = None;
+        Ok(())
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
     }
+}
+
+/// Makes a folder and those above it; the ones that are made show nothing to others.
+fn create_private_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }
 
 /// Removes what builds left behind that were killed. Best effort: nothing depends on it.
@@ -147,9 +192,4 @@ fn remove_abandoned(folder: &Path) {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// Makes a rename outlive a power cut. Only Unix can sync a folder.
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -34,6 +34,14 @@ pub enum Damage {
         /// After the header.
         found_bytes: u64,
     },
+    /// A token that its vocabulary does not have.
+    #[error("token {token} lies outside its vocabulary of {vocab_size}")]
+    ForeignToken {
+        /// The first such token.
+        token: u32,
+        /// How many there are.
+        vocab_size: u64,
+    },
     /// The tokens contradict their checksum.
     #[error("its tokens do not match their checksum")]
     BadTokens,

@@ -2,76 +2,11 @@
 //! or pairs.
 //! Not here: how each kind fills a batch (`batch.rs`, `packed.rs`, `pairs/batches.rs`), and prefetching (`loader.rs`).
 
-use crate::{Batches, PADDING_INPUT, PADDING_TARGET, Packed, Pairs, Shape};
+use crate::micro_batch::{Batch, Shape, StepBatches};
+use crate::{Batches, DataError, Packed, Pairs};
 
-/// A micro-batch: B rows of S tokens; with a decoder, also B rows of T tokens. Row after row.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Batch {
-    /// B
-    pub rows: usize,
-    /// S
-    pub source_len: usize,
-    /// T; none without a decoder.
-    pub target_len: Option<usize>,
-    /// (B, S), padded with 0.
-    pub tokens: Vec<i32>,
-    /// (B, S): which document of its row a token belongs to, from 1, and 0 for padding; for pairs 1 or 0. None for
-    /// windows, all of whose tokens belong together; the rows past the end of an evaluation have no targets.
-    pub segments: Option<Vec<i32>>,
-    /// (B, T): what the decoder is given, the targets one later, padded with 0. Empty without a decoder.
-    pub decoder_tokens: Vec<i32>,
-    /// (B, T), or (B, S) without a decoder; -1 where there is nothing to predict.
-    pub targets: Vec<i32>,
-    /// The number of the first row's sample, counted over the whole run; of held-out rows, over the evaluation.
-    pub first_sample: u64,
-    /// Tokens of padding, on both sides.
-    pub padding: u64,
-    /// Rows whose text was cut.
-    pub truncated: u64,
-}
-
-impl Batch {
-    /// Makes it a batch of padding alone, keeping its memory.
-    pub(crate) fn clear(&mut self, rows: usize, source_len: usize, target_len: Option<usize>, first_sample: u64) {
-        (self.rows, self.source_len, self.target_len) = (rows, source_len, target_len);
-        self.tokens.clear();
-        self.tokens.resize(rows * source_len, PADDING_INPUT);
-        self.targets.clear();
-        self.targets.resize(rows * target_len.unwrap_or(source_len), PADDING_TARGET);
-        self.decoder_tokens.clear();
-        (self.first_sample, self.padding, self.truncated) = (first_sample, 0, 0);
-    }
-
-    /// What it is padded to.
-    pub fn shape(&self) -> Shape {
-        Shape { source_len: self.source_len, target_len: self.target_len }
-    }
-
-    /// How many targets there are to predict.
-    pub fn real_targets(&self) -> u64 {
-        self.targets.iter().filter(|&&target| target != PADDING_TARGET).count() as u64
-    }
-
-    /// Tokens that are not padding, on both sides.
-    pub fn real_tokens(&self) -> u64 {
-        (self.rows * (self.source_len + self.target_len.unwrap_or(0))) as u64 - self.padding
-    }
-}
-
-/// The global batch of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StepBatches {
-    /// Its micro-batches; their rows together are the same rows for any micro-batch.
-    pub micro: Vec<Batch>,
-    /// Targets to predict.
-    pub targets: u64,
-    /// Tokens that are not padding.
-    pub tokens: u64,
-    /// Tokens of padding.
-    pub padding: u64,
-    /// Samples whose text was cut.
-    pub truncated: u64,
-}
+/// Batches of an evaluation, made one by one.
+pub type HeldOutBatches<'a> = Box<dyn Iterator<Item = Result<Batch, DataError>> + 'a>;
 
 /// What a run is trained on.
 #[derive(Debug)]
@@ -104,39 +39,48 @@ impl Dataset {
     }
 
     /// The batches of a step, counted from 0.
+    /// Errors: `CacheChanged`.
     /// Panics unless `micro_batch` divides `global_batch` and neither is 0.
-    pub fn step(&self, step: u64, global_batch: usize, micro_batch: usize) -> StepBatches {
+    pub fn step(&self, step: u64, global_batch: usize, micro_batch: usize) -> Result<StepBatches, DataError> {
         let mut batches = StepBatches::default();
-        self.fill_step(step, global_batch, micro_batch, &mut batches);
-        batches
+        self.fill_step(step, global_batch, micro_batch, &mut batches)?;
+        Ok(batches)
     }
 
     /// [`Dataset::step`] into batches whose memory is used again.
-    pub fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+    pub fn fill_step(
+        &self,
+        step: u64,
+        global_batch: usize,
+        micro_batch: usize,
+        out: &mut StepBatches,
+    ) -> Result<(), DataError> {
         assert!(
             micro_batch > 0 && global_batch > 0 && global_batch.is_multiple_of(micro_batch),
             "micro-batches of {micro_batch} do not make up a global batch of {global_batch}"
         );
         out.micro.resize_with(global_batch / micro_batch, Batch::default);
         match self {
-            Self::Windows(batches) => batches.fill_step(step, global_batch, micro_batch, out),
-            Self::Packed(packed) => packed.fill_step(step, global_batch, micro_batch, out),
-            Self::Pairs(pairs) => pairs.fill_step(step, global_batch, micro_batch, out),
+            Self::Windows(batches) => batches.fill_step(step, global_batch, micro_batch, out)?,
+            Self::Packed(packed) => packed.fill_step(step, global_batch, micro_batch, out)?,
+            Self::Pairs(pairs) => pairs.fill_step(step, global_batch, micro_batch, out)?,
         }
         let sum = |count: fn(&Batch) -> u64| out.micro.iter().map(count).sum();
         (out.targets, out.tokens) = (sum(Batch::real_targets), sum(Batch::real_tokens));
         (out.padding, out.truncated) = (sum(|batch| batch.padding), sum(|batch| batch.truncated));
+        Ok(())
     }
 
     /// At most `samples_max` held-out samples, always the same, spread evenly, in batches of `rows` rows. Rows past the
     /// end are padding, whose segments are 0 where there are segments.
-    pub fn held_out_batches(&self, samples_max: u64, rows: usize) -> Box<dyn Iterator<Item = Batch> + '_> {
+    /// Errors: `CacheChanged`, at once or with a batch.
+    pub fn held_out_batches(&self, samples_max: u64, rows: usize) -> Result<HeldOutBatches<'_>, DataError> {
         assert!(rows > 0, "a batch needs rows");
-        match self {
+        Ok(match self {
             Self::Windows(batches) => Box::new(batches.held_out_batches(samples_max, rows)),
             Self::Packed(packed) => Box::new(packed.held_out_batches(samples_max, rows)),
-            Self::Pairs(pairs) => Box::new(pairs.held_out_batches(samples_max, rows)),
-        }
+            Self::Pairs(pairs) => Box::new(pairs.held_out_batches(samples_max, rows)?),
+        })
     }
 
     /// All shapes that a batch can have, sorted.

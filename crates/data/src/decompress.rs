@@ -1,25 +1,27 @@
 //! Opens a file of the data as a stream of its decompressed bytes.
 
-use crate::{Packing, Source};
+use crate::{Compression, Source};
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BUFFER_BYTES: usize = 256 * 1024;
+/// A frame of a .zst may ask for a window of so many bytes, which are held in memory: that of `zstd -20`. RFC 8878,
+/// section 3.1.1.1.2, asks for 8 MiB at least; the format goes to terabytes.
+const WINDOW_BYTES_MAX: u64 = 32 << 20;
 
 /// The decompressed bytes of a source. `raw_bytes` grows by what is read from disk.
 pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box<dyn Read>> {
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
-    let file = Counted { inner: File::open(&source.path)?.take(limit), bytes: raw_bytes };
+    let file = Counted { inner: files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
-    Ok(match source.packing {
-        Packing::Plain => Box::new(file),
-        Packing::Gzip => Box::new(MultiGzDecoder::new(file)),
-        Packing::Zstd => Box::new(ZstdFrames::new(file)),
+    Ok(match source.compression {
+        Compression::None => Box::new(file),
+        Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
+        Compression::Zstd => Box::new(ZstdFrames::new(file)),
     })
 }
 
@@ -46,7 +48,9 @@ struct ZstdFrames<R> {
 
 impl<R: BufRead> ZstdFrames<R> {
     fn new(input: R) -> Self {
-        Self { input, decoder: FrameDecoder::new(), in_frame: false }
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(WINDOW_BYTES_MAX);
+        Self { input, decoder, in_frame: false }
     }
 
     /// Whether another frame has begun; false at the end of the file.
@@ -104,13 +108,13 @@ impl<R: BufRead> Read for ZstdFrames<R> {
 pub(crate) mod tests {
     use super::*;
     use crate::Format;
-    use flate2::{Compression, write::GzEncoder};
+    use flate2::write::GzEncoder;
     use proptest::prelude::*;
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
     use std::io::Write;
 
     pub(crate) fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
     }
@@ -119,10 +123,10 @@ pub(crate) mod tests {
         compress_to_vec(text, CompressionLevel::Fastest)
     }
 
-    fn read_all(bytes: &[u8], packing: Packing) -> io::Result<Vec<u8>> {
+    fn read_all(bytes: &[u8], compression: Compression) -> io::Result<Vec<u8>> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
-        let source = Source { path: file.path().to_owned(), format: Format::Text, packing, limit: None };
+        let source = Source { path: file.path().to_owned(), format: Format::Text, compression, limit: None };
         let raw_bytes = Arc::default();
         let mut text = Vec::new();
         open(&source, Arc::clone(&raw_bytes))?.read_to_end(&mut text)?;
@@ -134,23 +138,36 @@ pub(crate) mod tests {
     fn members_and_frames_are_joined() {
         let text = include_bytes!("decompress.rs").repeat(40);
         let (a, b) = text.split_at(1000);
-        assert_eq!(read_all(&text, Packing::Plain).unwrap(), text);
-        assert_eq!(read_all(&[gzip(a), gzip(b)].concat(), Packing::Gzip).unwrap(), text);
+        assert_eq!(read_all(&text, Compression::None).unwrap(), text);
+        assert_eq!(read_all(&[gzip(a), gzip(b)].concat(), Compression::Gzip).unwrap(), text);
         let skippable = [&0x184D_2A53u32.to_le_bytes()[..], &5u32.to_le_bytes()[..], b"notes"].concat();
         let frames = [skippable.clone(), zstd(a), skippable, zstd(b""), zstd(b)].concat();
-        assert_eq!(read_all(&frames, Packing::Zstd).unwrap(), text);
-        assert_eq!(read_all(b"", Packing::Zstd).unwrap(), b"");
+        assert_eq!(read_all(&frames, Compression::Zstd).unwrap(), text);
+        assert_eq!(read_all(b"", Compression::Zstd).unwrap(), b"");
     }
 
     #[test]
     fn what_is_cut_short_is_refused() {
         let text = include_bytes!("decompress.rs");
         let (gz, zst) = (gzip(text), zstd(text));
-        assert!(read_all(&gz[..gz.len() - 1], Packing::Gzip).is_err());
-        assert!(read_all(&zst[..zst.len() - 1], Packing::Zstd).is_err());
-        assert!(read_all(&zst[..3], Packing::Zstd).is_err());
-        assert!(read_all(text, Packing::Gzip).is_err());
-        assert!(read_all(text, Packing::Zstd).is_err());
+        assert!(read_all(&gz[..gz.len() - 1], Compression::Gzip).is_err());
+        assert!(read_all(&zst[..zst.len() - 1], Compression::Zstd).is_err());
+        assert!(read_all(&zst[..3], Compression::Zstd).is_err());
+        assert!(read_all(text, Compression::Gzip).is_err());
+        assert!(read_all(text, Compression::Zstd).is_err());
+    }
+
+    /// A frame of 14 bytes: magic, a header without content size, a window of 2^31 bytes, a last raw block of one byte.
+    #[test]
+    fn a_window_of_gigabytes_is_refused_before_it_is_made() {
+        let frame = |window: u8| [&[0x28, 0xb5, 0x2f, 0xfd, 0x00, window][..], &[0x09, 0, 0, b'x']].concat();
+        assert_eq!(read_all(&frame(13 << 3), Compression::Zstd).unwrap(), b"x");
+        let error = read_all(&frame(21 << 3), Compression::Zstd).unwrap_err();
+        assert!(error.to_string().contains("window"), "{error}");
+        assert!(
+            read_all(&frame(15 << 3), Compression::Zstd).is_ok()
+                && read_all(&frame(16 << 3), Compression::Zstd).is_err()
+        );
     }
 
     #[test]
@@ -158,7 +175,8 @@ pub(crate) mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"0123456789").unwrap();
         let limit = Some(units::Bytes(4));
-        let source = Source { path: file.path().to_owned(), format: Format::Text, packing: Packing::Plain, limit };
+        let source =
+            Source { path: file.path().to_owned(), format: Format::Text, compression: Compression::None, limit };
         let mut text = String::new();
         open(&source, Arc::default()).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "0123");
@@ -168,23 +186,23 @@ pub(crate) mod tests {
         #[test]
         fn damaged_files_never_panic_and_never_pass_as_other_text(at in any::<prop::sample::Index>(), xor in 1u8..) {
             let text = include_bytes!("damage.rs");
-            for (mut packed, packing) in [(gzip(text), Packing::Gzip), (zstd(text), Packing::Zstd)] {
+            for (mut packed, compression) in [(gzip(text), Compression::Gzip), (zstd(text), Compression::Zstd)] {
                 let at = at.index(packed.len());
                 packed[at] ^= xor;
-                let read = ZstdOrGzip(&packed, packing).read();
-                prop_assert!(read.is_err() || read.unwrap() == text || at < 8, "{packing:?} byte {at}");
+                let read = ZstdOrGzip(&packed, compression).read();
+                prop_assert!(read.is_err() || read.unwrap() == text || at < 8, "{compression:?} byte {at}");
             }
         }
     }
 
     /// Reads from memory, which is quicker than a file for each of many cases.
-    struct ZstdOrGzip<'a>(&'a [u8], Packing);
+    struct ZstdOrGzip<'a>(&'a [u8], Compression);
 
     impl ZstdOrGzip<'_> {
         fn read(&self) -> io::Result<Vec<u8>> {
             let mut text = Vec::new();
             match self.1 {
-                Packing::Zstd => ZstdFrames::new(self.0).read_to_end(&mut text)?,
+                Compression::Zstd => ZstdFrames::new(self.0).read_to_end(&mut text)?,
                 _ => MultiGzDecoder::new(self.0).read_to_end(&mut text)?,
             };
             Ok(text)

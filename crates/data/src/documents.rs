@@ -4,10 +4,10 @@
 
 use crate::decompress;
 use crate::jsonl::text_of_line;
-use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, first_piece_len, pieces};
+use crate::lines::Lines;
+use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, PIECE_OVERHEAD_BYTES, first_piece_len};
 use crate::{DataError, Format, Source, Sources};
-use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::Bytes;
@@ -54,7 +54,7 @@ impl<'a> PieceReader<'a> {
         let mut bytes = 0;
         while bytes < group_bytes {
             let Some(piece) = self.next_piece()? else { break };
-            bytes += piece.text.len();
+            bytes += piece.text.len() + PIECE_OVERHEAD_BYTES;
             group.push(piece);
         }
         Ok(group)
@@ -81,10 +81,14 @@ impl<'a> PieceReader<'a> {
 
     fn open_next(&mut self) -> Result<bool, DataError> {
         let Some(source) = self.sources.files.get(self.next_source) else { return Ok(false) };
-        let reader = decompress::open(source, Arc::clone(&self.raw_bytes)).map_err(|e| source.read_error(e))?;
+        let reader = decompress::open(source, Arc::clone(&self.raw_bytes))
+            .map_err(|error| DataError::unreadable(&source.path, error))?;
         self.open = Some(match source.format {
             Format::Text => OpenSource::Text(TextFile { reader, buffer: Vec::new(), offset: 0 }),
-            Format::JsonLines => OpenSource::Lines(LinesFile::new(reader)),
+            Format::JsonLines => {
+                let lines = Lines::new(reader, self.sources.line_bytes_max);
+                OpenSource::Lines(LinesFile { lines, text: Vec::new(), at: 0 })
+            }
         });
         self.next_source += 1;
         Ok(true)
@@ -113,47 +117,39 @@ impl TextFile {
 
 /// A file each line of which is a document.
 struct LinesFile {
-    reader: BufReader<Box<dyn Read>>,
-    line: u64,
-    offset: u64,
-    queue: VecDeque<Piece>,
+    lines: Lines,
+    /// The document of the line that was read last.
+    text: Vec<u8>,
+    /// How much of it was given out.
+    at: usize,
 }
 
 impl LinesFile {
-    fn new(reader: Box<dyn Read>) -> Self {
-        Self { reader: BufReader::new(reader), line: 0, offset: 0, queue: VecDeque::new() }
-    }
-
     fn next_piece(&mut self, index: usize, source: &Source, field: &str) -> Result<Option<Piece>, DataError> {
-        while self.queue.is_empty() {
-            let mut line = Vec::new();
-            let bytes = self.reader.read_until(b'\n', &mut line).map_err(|e| source.read_error(e))?;
-            if bytes == 0 {
-                return Ok(None);
+        while self.at == self.text.len() {
+            match self.next_text(source, field)? {
+                Some(text) => (self.text, self.at) = (text.into_bytes(), 0),
+                None => return Ok(None),
             }
-            self.line += 1;
-            let text = self.text_of(&line, source, field)?;
-            self.queue.extend(pieces(text.as_bytes()).map(|piece| Piece {
-                source: index,
-                offset: self.offset,
-                text: piece.to_owned(),
-                ends_document: false,
-            }));
-            if let Some(last) = self.queue.back_mut() {
-                last.ends_document = true;
-            }
-            self.offset += bytes as u64;
         }
-        Ok(self.queue.pop_front())
+        let rest = &self.text[self.at..];
+        let text = rest[..first_piece_len(rest)].to_owned();
+        self.at += text.len();
+        let ends_document = self.at == self.text.len();
+        Ok(Some(Piece { source: index, offset: self.lines.offset(), text, ends_document }))
     }
 
-    fn text_of(&self, line: &[u8], source: &Source, field: &str) -> Result<String, DataError> {
+    fn next_text(&mut self, source: &Source, field: &str) -> Result<Option<String>, DataError> {
+        if !self.lines.next(source)? {
+            return Ok(None);
+        }
+        let (line, number, offset) = (self.lines.line(), self.lines.number(), self.lines.offset());
         let path = || source.path.clone();
         let line = str::from_utf8(line)
-            .map_err(|e| DataError::NotUtf8 { path: path(), offset: self.offset + e.valid_up_to() as u64 })?;
-        let line = if self.line == 1 { line.trim_start_matches('\u{feff}') } else { line };
-        let text = text_of_line(line, field).map_err(|error| error.in_file(path(), self.line, field))?;
-        Ok(text.unwrap_or_default())
+            .map_err(|e| DataError::NotUtf8 { path: path(), offset: offset + e.valid_up_to() as u64 })?;
+        let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
+        let text = text_of_line(line, field).map_err(|error| error.in_file(path(), number, field))?;
+        Ok(Some(text.unwrap_or_default()))
     }
 }
 

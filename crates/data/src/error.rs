@@ -1,9 +1,10 @@
-//! What can go wrong between text and batches, with the numbers, and what to do about it.
-//! Not here: how a message is shown; `hint` is the line that the binary prints below it.
+//! What can go wrong between text and batches, with the numbers.
+//! Not here: how a message is shown, and what to do about it, which the command line says.
 
-use crate::{Damage, Sources};
+use crate::Damage;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use units::Bytes;
 
 /// Why data could not be found, read, tokenized or cached.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +28,39 @@ pub enum DataError {
         /// What the system said.
         source: io::Error,
     },
-    /// A pipe, socket or device: it could be read only once, and the data is read twice.
-    #[error("{} is neither a file nor a folder", path.display())]
+    /// A pipe, socket, device or file of the kernel's: it could be read only once, or would never end.
+    #[error("{} is {found}, not a file", path.display())]
     NotAFile {
         /// As it was given.
         path: PathBuf,
+        /// What it is, with its article.
+        found: &'static str,
+    },
+    /// A file that is read whole and is longer than anything of its kind.
+    #[error("{} is longer than {limit}", path.display())]
+    FileTooLong {
+        /// The file.
+        path: PathBuf,
+        /// How long it may be.
+        limit: Bytes,
+    },
+    /// A line of a .jsonl, or a row of a table, that is longer than may be held in memory.
+    #[error("{} line {line} is longer than {limit}", path.display())]
+    LineTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Where it starts, counted from 1.
+        line: u64,
+        /// How long it may be.
+        limit: Bytes,
+    },
+    /// A folder or pattern with more files than a list of them may have.
+    #[error("{found_in} has more than {files_max} files")]
+    TooManyFiles {
+        /// The folder or pattern.
+        found_in: String,
+        /// How many there may be.
+        files_max: usize,
     },
     /// A pattern that cannot be parsed.
     #[error("`{pattern}` is not a pattern: {message} at character {position}")]
@@ -68,10 +97,7 @@ pub enum DataError {
         extension: String,
     },
     /// Cargo has downloaded no sources here.
-    #[error(
-        "no data was named, and cargo has no downloaded Rust sources under {} to train on; name text with `--data PATH`",
-        path.display()
-    )]
+    #[error("no data was named, and cargo has no downloaded Rust sources under {} to train on", path.display())]
     NoCargoSources {
         /// Where they would lie.
         path: PathBuf,
@@ -163,8 +189,10 @@ pub enum DataError {
         message: String,
     },
     /// The tokenizer failed on a text.
-    #[error("the tokenizer failed on {}: {message}", path.display())]
+    #[error("the tokenizer `{tokenizer}` failed on {}: {message}", path.display())]
     TokenizerFailed {
+        /// The tokenizer.
+        tokenizer: String,
         /// The file that the text is from.
         path: PathBuf,
         /// What the tokenizer said.
@@ -185,6 +213,12 @@ pub enum DataError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// A token cache that is in use was cut short or overwritten.
+    #[error("the token cache {} changed while it was in use", path.display())]
+    CacheChanged {
+        /// The file.
+        path: PathBuf,
     },
     /// A token cache that was just written does not read back.
     #[error("the token cache {} was written but does not read back: {damage}", path.display())]
@@ -254,6 +288,12 @@ pub enum DataError {
         /// The tokenizer.
         tokenizer: String,
     },
+    /// More documents than the packing of rows keeps in memory.
+    #[error("the data has more than {documents_max} documents, too many to pack")]
+    TooManyDocuments {
+        /// How many there may be.
+        documents_max: usize,
+    },
     /// A tokenizer that could not be trained.
     #[error("no tokenizer of {vocab_size} tokens came of this text: {message}")]
     TrainingFailed {
@@ -287,95 +327,39 @@ pub enum DataError {
 }
 
 impl DataError {
-    pub(crate) fn empty(sources: &Sources) -> Self {
-        Self::Empty { files: sources.files.len(), first: sources.files[0].path.clone() }
-    }
-
-    /// What to do about it, in one line, where there is something to say beyond the message.
-    pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::NothingNamed => "name a file, a folder or a pattern with `--data PATH`".to_owned(),
-            Self::NotFound { nearest: Some(nearest), .. } => format!("did you mean {}?", nearest.display()),
-            Self::NotFound { .. } => "check the path; patterns such as `texts/**/*.txt` want quotes".to_owned(),
-            Self::Unreadable { .. } | Self::CacheUnreadable { .. } => "check its permissions".to_owned(),
-            Self::NotAFile { .. } => "save the text to a file first; the data is read twice".to_owned(),
-            Self::BadPattern { .. } => "`*` `?` `**` and `[a-z]` are understood; `[[]` is a literal bracket".to_owned(),
-            Self::NoMatch { .. } | Self::NoTextInFolder { .. } => {
-                "files named one by one are read as text whatever their extension; in folders only .txt, .md, .jsonl, \
-                 source code and their .gz and .zst are"
-                    .to_owned()
-            }
-            Self::NotText { extension, .. } => not_text_hint(extension),
-            Self::NoCargoSources { .. } => "name text with `--data PATH`".to_owned(),
-            Self::Empty { .. } => "name files that hold text with `--data PATH`".to_owned(),
-            Self::NotUtf8 { .. } => {
-                "convert it (`iconv -f latin1 -t utf-8`), leave it out, or use `--tokenizer bytes`".to_owned()
-            }
-            Self::BadCompression { .. } => "it may be cut short; fetch it again, or decompress it yourself".to_owned(),
-            Self::BadJsonLine { .. } => "each line of a .jsonl is one object such as {\"text\": \"…\"}".to_owned(),
-            Self::NoTextField { present, .. } if present.is_empty() => "no field of that line holds text".to_owned(),
-            Self::NoTextField { present, .. } => format!("name the field that holds the text: {}", listed(present)),
-            Self::FieldIsNotText { .. } => "name a field that holds a string, or drop that line".to_owned(),
-            Self::ChangedWhileRead { .. } => "start again when nothing writes to it".to_owned(),
-            Self::UnknownTokenizer { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
-            Self::UnknownTokenizer { .. } => "`--tokenizer gpt2` suits most text".to_owned(),
-            Self::NoTokenizerInFolder { .. } => {
-                "in Python, `AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER)` writes one".to_owned()
-            }
-            Self::BadTokenizer { .. } => {
-                "save it again with a recent `transformers`, or use `--tokenizer gpt2`".to_owned()
-            }
-            Self::TokenizerFailed { .. } => "leave the file out, or use `--tokenizer bytes`".to_owned(),
-            Self::CacheUnwritable { .. } => "free some space, or name another folder for the cache".to_owned(),
-            Self::CacheDamaged { .. } => "the disk may be failing; name another folder for the cache".to_owned(),
-            Self::BadColumn { .. } => "columns are counted from 1, or named as in the table's header".to_owned(),
-            Self::NotPairs { .. } => "save it as .tsv, .csv or .jsonl; each may be packed as .gz or .zst".to_owned(),
-            Self::NoSuchColumn { .. } => {
-                "a table with named columns starts with a header; without one, give numbers: `--source-column 1`"
-                    .to_owned()
-            }
-            Self::RowTooShort { .. } => {
-                "check the row; `--source-column` and `--target-column` say where the pairs are".to_owned()
-            }
-            Self::EmptySide { .. } => "fill it in or drop that row".to_owned(),
-            Self::BadRow { .. } => "mend or drop that row; text must be UTF-8".to_owned(),
-            Self::NoSeparator { .. } => {
-                "use a tokenizer with `<|endoftext|>` or `</s>`, such as `gpt2`, or leave out `--packing`".to_owned()
-            }
-            Self::TrainingFailed { .. } => "give more text, or another `--vocab-size`".to_owned(),
-            Self::TokenizerUnwritable { .. } => "free some space, or name another file with `--output`".to_owned(),
-            Self::LoaderFailed { .. } => "this is a bug of plimsoll; please report it".to_owned(),
-            Self::TooShort { tokens, .. } if *tokens < 2 => "add data".to_owned(),
-            Self::TooShort { tokens, .. } => {
-                format!("add data, or make the sequence length at most {}", tokens - 1)
-            }
-        };
-        Some(hint)
-    }
-}
-
-fn not_text_hint(extension: &str) -> String {
-    match extension {
-        "parquet" | "arrow" | "feather" => {
-            "in Python, `datasets.load_dataset(…)` and `.to_json(\"data.jsonl\")` make a .jsonl of it".to_owned()
+    /// What it means that a file or folder cannot be opened or read.
+    pub(crate) fn unreadable(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        let inner = source.get_ref();
+        if let Some(files::NotRegular { found }) = inner.and_then(|inner| inner.downcast_ref()) {
+            return Self::NotAFile { path, found };
         }
-        "bz2" | "xz" | "lz4" => "decompress it, or pack it as .gz or .zst".to_owned(),
-        "zip" | "tar" | "tgz" | "7z" | "rar" => "unpack it and name the folder".to_owned(),
-        _ => "convert it to .txt, .md or .jsonl".to_owned(),
+        if let Some(files::TooLong { limit }) = inner.and_then(|inner| inner.downcast_ref()) {
+            return Self::FileTooLong { path, limit: *limit };
+        }
+        Self::Unreadable { path, source }
     }
 }
 
-/// `a`, `b` and 3 more; or "none that holds text".
+/// So many names of a file's fields or columns are kept for a message; the last of them only says that there are more.
+pub(crate) const NAMES_MAX: usize = 6;
+
+/// A name of a field or column, cut where it is long.
+pub(crate) fn cut_name(name: &str) -> String {
+    const CHARACTERS: usize = 60;
+    match name.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// `a`, `b` and more; or "none that holds text".
 fn listed(names: &[String]) -> String {
-    const SHOWN: usize = 5;
     if names.is_empty() {
         return "none that holds text".to_owned();
     }
-    let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    let shown = names.iter().take(NAMES_MAX - 1).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() < NAMES_MAX { shown } else { format!("{shown} and more") }
 }
 
 #[cfg(test)]
@@ -383,16 +367,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_carry_the_numbers_and_hints_the_remedy() {
+    fn messages_carry_the_numbers() {
         let error = DataError::TooShort { tokens: 100, needed: 257 };
         assert_eq!(error.to_string(), "the data has 100 tokens, one sample needs 257");
-        assert_eq!(error.hint().unwrap(), "add data, or make the sequence length at most 99");
-
-        let error = DataError::NoCargoSources { path: "/home/me/.cargo/registry/src".into() };
-        assert!(error.to_string().contains("--data PATH"), "{error}");
-
         let fields = ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned).to_vec();
-        assert_eq!(listed(&fields), "`a`, `b`, `c`, `d`, `e` and 2 more");
-        assert!(not_text_hint("parquet").contains("jsonl"));
+        assert_eq!(listed(&fields), "`a`, `b`, `c`, `d`, `e` and more");
+        assert_eq!(listed(&fields[..5]), "`a`, `b`, `c`, `d`, `e`");
+        assert_eq!(cut_name(&"é".repeat(61)), "é".repeat(60) + "…");
+    }
+
+    #[test]
+    fn what_is_no_file_is_said() {
+        let not_regular = files::open_regular(std::env::temp_dir().as_path()).unwrap_err();
+        let error = DataError::unreadable(Path::new("x"), not_regular);
+        assert_eq!(error.to_string(), "x is a folder, not a file");
     }
 }

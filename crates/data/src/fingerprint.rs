@@ -2,9 +2,9 @@
 //! Not part of the name: where files lie, and how many threads read them.
 
 use crate::header::FORMAT_VERSION;
-use crate::{DataError, Format, Packing, Progress, Source, Sources, Tokenizer};
+use crate::{Compression, DataError, Format, Progress, Source, Sources, Tokenizer};
 use rayon::prelude::*;
-use std::fs::{self, File};
+use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -18,6 +18,8 @@ pub(crate) struct Fingerprint {
     pub key: blake3::Hash,
     /// Of all files as they lie on disk.
     pub raw_bytes: Bytes,
+    /// The permissions of a file that shows no more than these do to anybody.
+    pub mode: u32,
     stamps: Vec<Stamp>,
 }
 
@@ -32,7 +34,10 @@ pub(crate) fn fingerprint(
     reading: &[u8],
     progress: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<Fingerprint, DataError> {
-    let stamps = sources.files.iter().map(stamp).collect::<Result<Vec<_>, _>>()?;
+    let found = sources.files.iter().map(metadata).collect::<Result<Vec<_>, _>>()?;
+    let mode = strictest_mode(&found);
+    let stamps: Vec<Stamp> = found.iter().map(stamp).collect();
+    drop(found);
     let lengths = || sources.files.iter().zip(&stamps).map(|(file, stamp)| limited(file, stamp.0));
     let total = Bytes(lengths().sum());
     let done = AtomicU64::new(0);
@@ -48,21 +53,21 @@ pub(crate) fn fingerprint(
     update_framed(&mut key, tokenizer.identity().as_bytes());
     update_framed(&mut key, sources.text_field.as_bytes());
     for ((file, length), hash) in sources.files.iter().zip(lengths()).zip(hashes) {
-        key.update(&[format_code(file.format), packing_code(file.packing)]);
+        key.update(&[format_code(file.format), compression_code(file.compression)]);
         key.update(&length.to_le_bytes());
         key.update(hash?.as_bytes());
     }
     if !reading.is_empty() {
         update_framed(&mut key, reading);
     }
-    Ok(Fingerprint { key: key.finalize(), raw_bytes: total, stamps })
+    Ok(Fingerprint { key: key.finalize(), raw_bytes: total, mode, stamps })
 }
 
 impl Fingerprint {
     /// Errors: `ChangedWhileRead` if a file is no longer what was hashed.
     pub(crate) fn check_unchanged(&self, sources: &Sources) -> Result<(), DataError> {
         for (file, before) in sources.files.iter().zip(&self.stamps) {
-            if stamp(file)? != *before {
+            if stamp(&metadata(file)?) != *before {
                 return Err(DataError::ChangedWhileRead { path: file.path.clone() });
             }
         }
@@ -70,9 +75,24 @@ impl Fingerprint {
     }
 }
 
-fn stamp(file: &Source) -> Result<Stamp, DataError> {
-    let metadata = fs::metadata(&file.path).map_err(|error| unreadable(file, error))?;
-    Ok((metadata.len(), metadata.modified().ok()))
+fn metadata(file: &Source) -> Result<Metadata, DataError> {
+    fs::metadata(&file.path).map_err(|error| DataError::unreadable(&file.path, error))
+}
+
+fn stamp(metadata: &Metadata) -> Stamp {
+    (metadata.len(), metadata.modified().ok())
+}
+
+/// Read by all where all may read all of these files, else by their user alone: the group of a new file may be another
+/// than theirs.
+fn strictest_mode(files: &[Metadata]) -> u32 {
+    #[cfg(unix)]
+    if files.iter().any(|file| std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o004 == 0) {
+        return 0o600;
+    }
+    #[cfg(not(unix))]
+    let _ = files;
+    0o644
 }
 
 fn limited(file: &Source, bytes: u64) -> u64 {
@@ -81,7 +101,7 @@ fn limited(file: &Source, bytes: u64) -> u64 {
 
 fn hash_file(file: &Source, report: &(impl Fn(u64) + Sync)) -> Result<blake3::Hash, DataError> {
     let hash = || -> io::Result<blake3::Hash> {
-        let mut reader = File::open(&file.path)?.take(file.limit.map_or(u64::MAX, |limit| limit.0));
+        let mut reader = files::open_regular(&file.path)?.take(file.limit.map_or(u64::MAX, |limit| limit.0));
         let mut hasher = blake3::Hasher::new();
         let mut buffer = Vec::new();
         while reader.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut buffer)? > 0 {
@@ -91,11 +111,7 @@ fn hash_file(file: &Source, report: &(impl Fn(u64) + Sync)) -> Result<blake3::Ha
         }
         Ok(hasher.finalize())
     };
-    hash().map_err(|error| unreadable(file, error))
-}
-
-fn unreadable(file: &Source, source: io::Error) -> DataError {
-    DataError::Unreadable { path: file.path.clone(), source }
+    hash().map_err(|error| DataError::unreadable(&file.path, error))
 }
 
 fn update_framed(key: &mut blake3::Hasher, bytes: &[u8]) {
@@ -109,11 +125,11 @@ fn format_code(format: Format) -> u8 {
     }
 }
 
-fn packing_code(packing: Packing) -> u8 {
-    match packing {
-        Packing::Plain => 0,
-        Packing::Gzip => 1,
-        Packing::Zstd => 2,
+fn compression_code(compression: Compression) -> u8 {
+    match compression {
+        Compression::None => 0,
+        Compression::Gzip => 1,
+        Compression::Zstd => 2,
     }
 }
 

@@ -69,10 +69,10 @@ impl Header {
         bytes
     }
 
-    /// Reads the header in front of a whole file and checks it against the file's length, but not the tokens.
-    pub(crate) fn of_file(file: &[u8]) -> Result<Self, Damage> {
-        let Some((bytes, tokens)) = file.split_at_checked(HEADER_BYTES) else {
-            return Err(Damage::NoHeader { found_bytes: file.len() as u64 });
+    /// Reads the header that a file of `file_bytes` starts with and checks it against that length, but not the tokens.
+    pub(crate) fn of_start(start: &[u8], file_bytes: u64) -> Result<Self, Damage> {
+        let Some((bytes, _)) = start.split_at_checked(HEADER_BYTES) else {
+            return Err(Damage::NoHeader { found_bytes: file_bytes });
         };
         let kind = Kind::of_magic(&bytes[..8]).ok_or(Damage::WrongMagic)?;
         let version = u32::from_le_bytes(array(&bytes[8..12]));
@@ -91,8 +91,13 @@ impl Header {
             tokens_hash: array(&bytes[40..72]),
             key: array(&bytes[72..104]),
         };
-        header.check(tokens.len() as u64)?;
+        header.check(file_bytes.saturating_sub(HEADER_BYTES as u64))?;
         Ok(header)
+    }
+
+    /// Where the tokens end in the file.
+    pub(crate) fn tokens_end(&self) -> u64 {
+        HEADER_BYTES as u64 + self.tokens * self.token_bytes as u64
     }
 
     fn check(&self, found_bytes: u64) -> Result<(), Damage> {
@@ -133,6 +138,10 @@ mod tests {
         Header { kind, token_bytes, vocab_size, tokens, text_bytes: 4 * tokens, tokens_hash: [7; 32], key: [9; 32] }
     }
 
+    fn of_file(file: &[u8]) -> Result<Header, Damage> {
+        Header::of_start(file, file.len() as u64)
+    }
+
     fn file(header: &Header) -> Vec<u8> {
         let tokens = vec![0; header.tokens as usize * header.token_bytes];
         [&header.to_bytes()[..], &tokens].concat()
@@ -141,48 +150,48 @@ mod tests {
     #[test]
     fn contradictions_are_damage() {
         let good = file(&header(3, 256));
-        assert_eq!(Header::of_file(&good[..10]), Err(Damage::NoHeader { found_bytes: 10 }));
+        assert_eq!(of_file(&good[..10]), Err(Damage::NoHeader { found_bytes: 10 }));
         let wrong_length = Damage::WrongLength { expected_bytes: 6, found_bytes: 5 };
-        assert_eq!(Header::of_file(&good[..good.len() - 1]), Err(wrong_length));
+        assert_eq!(of_file(&good[..good.len() - 1]), Err(wrong_length));
         let mut wrong_width = header(3, 256);
         wrong_width.token_bytes = 4;
-        assert_eq!(Header::of_file(&file(&wrong_width)), Err(Damage::BadHeader));
+        assert_eq!(of_file(&file(&wrong_width)), Err(Damage::BadHeader));
         let mut overflow = header(0, 256);
         overflow.tokens = u64::MAX;
-        assert_eq!(Header::of_file(&overflow.to_bytes()), Err(Damage::BadHeader));
+        assert_eq!(of_file(&overflow.to_bytes()), Err(Damage::BadHeader));
         let mut newer = good;
         newer[8] += 1;
         let expected = FORMAT_VERSION;
-        assert_eq!(Header::of_file(&newer), Err(Damage::WrongVersion { found: expected + 1, expected }));
+        assert_eq!(of_file(&newer), Err(Damage::WrongVersion { found: expected + 1, expected }));
     }
 
     #[test]
     fn pairs_have_whole_entries_behind_their_tokens() {
         let header = Header { kind: Kind::Pairs, ..header(3, 256) };
-        let with_entries = |bytes: usize| Header::of_file(&[file(&header), vec![0; bytes]].concat());
+        let with_entries = |bytes: usize| of_file(&[file(&header), vec![0; bytes]].concat());
         assert_eq!(with_entries(2 * PAIR_BYTES), Ok(header.clone()));
         assert!(matches!(with_entries(PAIR_BYTES - 1), Err(Damage::WrongLength { .. })));
-        assert!(matches!(Header::of_file(&header.to_bytes()), Err(Damage::WrongLength { .. })));
+        assert!(matches!(of_file(&header.to_bytes()), Err(Damage::WrongLength { .. })));
     }
 
     proptest! {
         #[test]
         fn headers_survive(tokens in 0u64..50, vocab_size in 1u64..200_000) {
             let header = header(tokens, vocab_size);
-            prop_assert_eq!(Header::of_file(&file(&header)), Ok(header));
+            prop_assert_eq!(of_file(&file(&header)), Ok(header));
         }
 
         #[test]
         fn any_changed_byte_is_refused(at in 0..HEADER_BYTES, xor in 1u8..) {
             let mut bytes = file(&header(3, 256));
             bytes[at] ^= xor;
-            prop_assert!(Header::of_file(&bytes).is_err());
+            prop_assert!(of_file(&bytes).is_err());
         }
 
         #[test]
         fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), with_magic: bool) {
             let start = if with_magic { [&Kind::Tokens.magic()[..], &FORMAT_VERSION.to_le_bytes()].concat() } else { Vec::new() };
-            prop_assert!(Header::of_file(&[start, bytes].concat()).is_err());
+            prop_assert!(of_file(&[start, bytes].concat()).is_err());
         }
     }
 }

@@ -1,7 +1,9 @@
 //! One line of a .jsonl file: the texts that its fields hold.
 
 use crate::DataError;
-use serde_json::{Map, Value};
+use crate::error::{NAMES_MAX, cut_name};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why a line gives no text.
@@ -33,7 +35,8 @@ pub(crate) fn text_of_line(line: &str, field: &str) -> Result<Option<String>, Li
     Ok(texts.map(|[text]| text))
 }
 
-/// The texts in `fields` of a line; `None` for a blank line. An error says which of the fields it is about.
+/// The texts in `fields` of a line; `None` for a blank line. An error says which of the fields it is about. Whatever
+/// else the line holds is checked but not kept, so that it takes no memory. Of fields of one name, the last counts.
 pub(crate) fn texts_of_line<const N: usize>(
     line: &str,
     fields: [&str; N],
@@ -41,31 +44,138 @@ pub(crate) fn texts_of_line<const N: usize>(
     if line.trim().is_empty() {
         return Ok(None);
     }
-    let object: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| (0, LineError::NotAnObject(error.to_string())))?;
+    let found = parsed(line, Fields { fields }).map_err(|error| (0, LineError::NotAnObject(error.to_string())))?;
     let mut texts = [const { String::new() }; N];
-    for (index, field) in fields.into_iter().enumerate() {
-        texts[index] = match object.get(field) {
-            Some(Value::String(text)) => text.clone(),
-            Some(other) => return Err((index, LineError::NotText(kind_of(other)))),
-            None => return Err((index, LineError::NoField(text_fields(object)))),
+    for (index, found) in found.into_iter().enumerate() {
+        texts[index] = match found {
+            Some(Found::Text(text)) => text,
+            Some(Found::Other(kind)) => return Err((index, LineError::NotText(kind))),
+            None => return Err((index, LineError::NoField(text_fields(line)))),
         };
     }
     Ok(Some(texts))
 }
 
-fn text_fields(object: Map<String, Value>) -> Vec<String> {
-    object.into_iter().filter(|(_, value)| value.is_string()).map(|(name, _)| name).collect()
+/// The names of the first fields that hold text, cut where they are long.
+fn text_fields(line: &str) -> Vec<String> {
+    parsed(line, TextFields).unwrap_or_default()
 }
 
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+fn parsed<'l, V: Visitor<'l>>(line: &'l str, visitor: V) -> serde_json::Result<V::Value> {
+    let mut parser = serde_json::Deserializer::from_str(line);
+    let found = parser.deserialize_map(visitor)?;
+    parser.end()?;
+    Ok(found)
+}
+
+/// Takes some fields of an object.
+struct Fields<'f, const N: usize> {
+    fields: [&'f str; N],
+}
+
+impl<'l, const N: usize> Visitor<'l> for Fields<'_, N> {
+    type Value = [Option<Found>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut found = [const { None }; N];
+        while let Some(name) = object.next_key::<String>()? {
+            if !self.fields.contains(&name.as_str()) {
+                object.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value: Found = object.next_value()?;
+            for (_, slot) in self.fields.iter().zip(&mut found).filter(|(field, _)| **field == name) {
+                *slot = Some(value.clone());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Takes the names of the fields that hold text.
+struct TextFields;
+
+impl<'l> Visitor<'l> for TextFields {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = object.next_key::<String>()? {
+            let holds_text = matches!(object.next_value()?, Found::Text(_));
+            if holds_text && names.len() < NAMES_MAX {
+                names.push(cut_name(&name));
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// What a field holds.
+#[derive(Debug, Clone)]
+enum Found {
+    Text(String),
+    Other(&'static str),
+}
+
+impl<'l> Deserialize<'l> for Found {
+    fn deserialize<D: Deserializer<'l>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FoundVisitor)
+    }
+}
+
+struct FoundVisitor;
+
+impl<'l> Visitor<'l> for FoundVisitor {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Found, E> {
+        Ok(Found::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Found, E> {
+        Ok(Found::Text(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<Found, E> {
+        Ok(Found::Other("null"))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Found, E> {
+        Ok(Found::Other("a boolean"))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Found, E> {
+        Ok(Found::Other("a number"))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Found, E> {
+        Ok(Found::Other("a number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Found, E> {
+        Ok(Found::Other("a number"))
+    }
+
+    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<Found, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Found::Other("a list"))
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut object: A) -> Result<Found, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Found::Other("an object"))
     }
 }
 
@@ -85,6 +195,17 @@ mod tests {
         let present = vec!["content".to_owned()];
         assert_eq!(text_of_line(r#"{"content": "x", "id": 7}"#, "text"), Err(LineError::NoField(present)));
         assert!(not_an_object(r#"["text"]"#) && not_an_object(r#"{"text": "x"#) && not_an_object("{} {}"));
+    }
+
+    #[test]
+    fn the_last_of_two_fields_counts_and_depth_is_no_danger() {
+        assert_eq!(text_of_line(r#"{"text": 1, "text": "b"}"#, "text"), Ok(Some("b".to_owned())));
+        let deep = "[".repeat(1 << 20) + &"]".repeat(1 << 20);
+        let line = format!(r#"{{"deep": {deep}, "text": "a"}}"#);
+        assert_eq!(text_of_line(&line, "text"), Ok(Some("a".to_owned())));
+        assert_eq!(text_of_line(&line, "deep"), Err(LineError::NotText("a list")));
+        let names = text_of_line(&format!(r#"{{"{}": "", "b": ""}}"#, "a".repeat(1000)), "text").unwrap_err();
+        assert_eq!(names, LineError::NoField(vec!["a".repeat(60) + "…", "b".to_owned()]));
     }
 
     proptest! {

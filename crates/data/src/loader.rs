@@ -1,6 +1,7 @@
 //! Makes the batches of the next steps on a thread of its own, while the caller works on this one's.
 //! Not here: what is in a batch (`dataset.rs`). What comes out is what `Dataset::step` gives, in the order of the steps.
 
+use crate::quiet::message_of;
 use crate::{DataError, Dataset, StepBatches};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -29,8 +30,7 @@ impl Loader {
     ) -> Result<Self, DataError> {
         assert!(micro_batch > 0 && global_batch.is_multiple_of(micro_batch), "{micro_batch} of {global_batch}");
         Self::start_with(first_step, ahead, move |step, batches| {
-            dataset.fill_step(step, global_batch, micro_batch, batches);
-            Ok(())
+            dataset.fill_step(step, global_batch, micro_batch, batches)
         })
     }
 
@@ -81,11 +81,6 @@ impl Drop for Loader {
     }
 }
 
-fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +95,7 @@ mod tests {
         let loader = Loader::start(Arc::clone(&dataset), 40, 6, 2, 2).unwrap();
         for step in 40..90 {
             let batches = loader.next_step().unwrap();
-            assert_eq!(batches, dataset.step(step, 6, 2));
+            assert_eq!(batches, dataset.step(step, 6, 2).unwrap());
             loader.give_back(batches);
         }
         drop(loader);

@@ -13,13 +13,15 @@
 //! Source: Johnson 1973, "Near-optimal bin packing algorithms".
 
 use crate::batch::HeldOutSubset;
-use crate::dataset::{Batch, StepBatches};
+use crate::micro_batch::{Batch, StepBatches};
 use crate::split::EveryNth;
 use crate::{DataError, Order, TokenStore, Tokenizer};
 
 const DOCUMENTS_PER_HELD_OUT: u64 = 20;
 /// Tokens that are looked at together when documents are told apart.
 const SCAN_TOKENS: usize = 1 << 16;
+/// Each document takes some 60 bytes of memory while they are packed.
+const DOCUMENTS_MAX: usize = 1 << 24;
 
 /// Packed rows of a token store.
 #[derive(Debug)]
@@ -51,7 +53,8 @@ struct Rows {
 
 impl Packed {
     /// Packs the documents of a store that `prepare` made with this tokenizer into rows of `seq_len`.
-    /// Errors: `NoSeparator` if the tokenizer puts nothing between documents; `TooShort` if there is no document.
+    /// Errors: `NoSeparator` if the tokenizer puts nothing between documents; `TooShort` if there is no document;
+    /// `TooManyDocuments`; `CacheChanged`.
     pub fn new(store: TokenStore, tokenizer: &Tokenizer, seq_len: usize, seed: u64) -> Result<Self, DataError> {
         let no_separator = || DataError::NoSeparator { tokenizer: tokenizer.spec().to_string() };
         let separator = tokenizer.separator().ok_or_else(no_separator)?;
@@ -60,7 +63,7 @@ impl Packed {
 
     fn of_documents(store: TokenStore, separator: u32, seq_len: usize, seed: u64) -> Result<Self, DataError> {
         assert!(seq_len > 0 && u32::try_from(seq_len).is_ok(), "rows of {seq_len} tokens");
-        let ends = document_ends(&store, separator);
+        let ends = document_ends(&store, separator)?;
         if ends.is_empty() {
             return Err(DataError::TooShort { tokens: store.len(), needed: 1 });
         }
@@ -97,26 +100,43 @@ impl Packed {
         self.seq_len
     }
 
-    pub(crate) fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+    pub(crate) fn fill_step(
+        &self,
+        step: u64,
+        global_batch: usize,
+        micro_batch: usize,
+        out: &mut StepBatches,
+    ) -> Result<(), DataError> {
         for (index, batch) in out.micro.iter_mut().enumerate() {
             let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
             let rows = (first_sample..first_sample + micro_batch as u64).map(|p| self.training.row(self.order.at(p)));
-            self.fill(rows, micro_batch, first_sample, batch);
+            self.fill(rows, micro_batch, first_sample, batch)?;
         }
+        Ok(())
     }
 
     /// Held-out batches of `rows` rows; rows past the end are padding.
-    pub(crate) fn held_out_batches(&self, samples_max: u64, rows: usize) -> impl Iterator<Item = Batch> + '_ {
+    pub(crate) fn held_out_batches(
+        &self,
+        samples_max: u64,
+        rows: usize,
+    ) -> impl Iterator<Item = Result<Batch, DataError>> + '_ {
         let subset = HeldOutSubset::new(self.held_out(), samples_max);
         (0..subset.len()).step_by(rows).map(move |first| {
             let mut batch = Batch::default();
             let last = subset.len().min(first + rows as u64);
-            self.fill((first..last).map(|i| self.held_out.row(subset.window(i))), rows, first, &mut batch);
-            batch
+            self.fill((first..last).map(|i| self.held_out.row(subset.window(i))), rows, first, &mut batch)?;
+            Ok(batch)
         })
     }
 
-    fn fill<'a>(&self, filled: impl Iterator<Item = &'a [Part]>, rows: usize, first_sample: u64, batch: &mut Batch) {
+    fn fill<'a>(
+        &self,
+        filled: impl Iterator<Item = &'a [Part]>,
+        rows: usize,
+        first_sample: u64,
+        batch: &mut Batch,
+    ) -> Result<(), DataError> {
         batch.clear(rows, self.seq_len, None, first_sample);
         let mut segments = batch.segments.take().unwrap_or_default();
         segments.clear();
@@ -126,9 +146,9 @@ impl Packed {
             let mut at = row * self.seq_len;
             for (part, segment) in parts.iter().zip(1..) {
                 let len = part.len as usize;
-                self.store.read(part.start, &mut batch.tokens[at..at + len]);
+                self.store.read(part.start, &mut batch.tokens[at..at + len])?;
                 let targets = if part.ends_document { len - 1 } else { len };
-                self.store.read(part.start + 1, &mut batch.targets[at..at + targets]);
+                self.store.read(part.start + 1, &mut batch.targets[at..at + targets])?;
                 segments[at..at + len].fill(segment);
                 at += len;
                 real += len;
@@ -136,23 +156,27 @@ impl Packed {
         }
         batch.padding = (rows * self.seq_len - real) as u64;
         batch.segments = Some(segments);
+        Ok(())
     }
 }
 
 /// Where documents end, separators included. Tokens behind the last separator are a document too.
-fn document_ends(store: &TokenStore, separator: u32) -> Vec<u64> {
+fn document_ends(store: &TokenStore, separator: u32) -> Result<Vec<u64>, DataError> {
     let mut ends = Vec::new();
     let mut buffer = vec![0; SCAN_TOKENS];
     for start in (0..store.len()).step_by(SCAN_TOKENS) {
         let tokens = &mut buffer[..(store.len() - start).min(SCAN_TOKENS as u64) as usize];
-        store.read(start, tokens);
+        store.read(start, tokens)?;
         let separators = (start + 1..).zip(tokens.iter()).filter(|(_, token)| **token == separator as i32);
         ends.extend(separators.map(|(end, _)| end));
+        if ends.len() >= DOCUMENTS_MAX {
+            return Err(DataError::TooManyDocuments { documents_max: DOCUMENTS_MAX });
+        }
     }
     if ends.last().copied().unwrap_or(0) < store.len() {
         ends.push(store.len());
     }
-    ends
+    Ok(ends)
 }
 
 fn parts_of(start: u64, end: u64, seq_len: u64) -> impl Iterator<Item = Part> {
@@ -220,7 +244,7 @@ mod tests {
 
     fn batch(packed: &Packed, rows: usize) -> Batch {
         let mut out = StepBatches { micro: vec![Batch::default()], ..StepBatches::default() };
-        packed.fill_step(0, rows, rows, &mut out);
+        packed.fill_step(0, rows, rows, &mut out).unwrap();
         out.micro.remove(0)
     }
 
@@ -247,7 +271,7 @@ mod tests {
     fn held_out_rows_past_the_end_are_padding() {
         let packed = packed(&[5; 40], 10);
         assert_eq!((packed.training(), packed.held_out()), (19, 1));
-        let batches: Vec<Batch> = packed.held_out_batches(9, 2).collect();
+        let batches: Vec<Batch> = packed.held_out_batches(9, 2).map(Result::unwrap).collect();
         assert_eq!((batches.len(), batches[0].padding, batches[0].rows), (1, 10, 2));
         assert_eq!(batches[0].tokens[..5], [96, 97, 98, 99, 0]);
     }

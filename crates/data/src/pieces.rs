@@ -15,6 +15,8 @@
 
 /// No piece is longer.
 pub(crate) const PIECE_BYTES_MAX: usize = 256 * 1024;
+/// What a piece of text and its tokens take besides their bytes, so that a group of very short ones stays small.
+pub(crate) const PIECE_OVERHEAD_BYTES: usize = 256;
 /// How far beyond the longest piece the choice of its end may look.
 pub(crate) const LOOKAHEAD_BYTES: usize = 8;
 

@@ -2,10 +2,11 @@
 //! Not here: sources that a user names (`sources.rs`).
 
 use crate::sources::list_files;
-use crate::{DEFAULT_TEXT_FIELD, DataError, Format, Packing, Source, Sources};
+use crate::{Compression, DEFAULT_TEXT_FIELD, DataError, FILES_MAX, Format, Source, Sources};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use units::Bytes;
 
@@ -31,30 +32,43 @@ fn registry_sources_in(root: &Path, cap: Bytes) -> Result<Sources, DataError> {
     let mut left_bytes = cap.0 as usize;
     for package in packages_by_name(root)?.values() {
         let mut paths = Vec::new();
-        list_files(package, &mut paths)?;
+        list_files(package, FILES_MAX, &mut paths)?;
         for path in paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
-            let bytes = fs::read(&path).map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
-            let Ok(text) = str::from_utf8(&bytes) else { continue };
-            let taken_bytes = char_boundary_at_most(text, left_bytes);
+            let start = start_of(&path, left_bytes).map_err(|error| DataError::unreadable(&path, error))?;
+            let is_whole = start.len() <= left_bytes;
+            let Some(taken_bytes) = utf8_bytes(&start, left_bytes) else { continue };
             if taken_bytes > 0 {
-                let limit = (taken_bytes < text.len()).then_some(Bytes(taken_bytes as u64));
-                files.push(Source { path, format: Format::Text, packing: Packing::Plain, limit });
+                let limit = (!is_whole).then_some(Bytes(taken_bytes as u64));
+                files.push(Source { path, format: Format::Text, compression: Compression::None, limit });
             }
             left_bytes -= taken_bytes;
-            if taken_bytes < text.len() || left_bytes == 0 {
-                return Ok(Sources { files, text_field: DEFAULT_TEXT_FIELD.to_owned() });
+            if !is_whole || left_bytes == 0 {
+                return Ok(Sources::new(files, DEFAULT_TEXT_FIELD));
             }
         }
     }
     match files.is_empty() {
         true => Err(DataError::NoCargoSources { path: root.to_owned() }),
-        false => Ok(Sources { files, text_field: DEFAULT_TEXT_FIELD.to_owned() }),
+        false => Ok(Sources::new(files, DEFAULT_TEXT_FIELD)),
     }
 }
 
-/// The largest character boundary that is not beyond `limit`.
-fn char_boundary_at_most(text: &str, limit: usize) -> usize {
-    (0..=limit.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+/// The bytes that a file starts with: all if there are at most `limit`, else one more than that.
+fn start_of(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files::open_regular(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// How many of at most `limit` bytes are whole characters; none if something else is among them.
+fn utf8_bytes(bytes: &[u8], limit: usize) -> Option<usize> {
+    let is_whole = bytes.len() <= limit;
+    let bytes = &bytes[..bytes.len().min(limit)];
+    match str::from_utf8(bytes) {
+        Ok(text) => Some(text.len()),
+        Err(error) if error.error_len().is_none() && !is_whole => Some(error.valid_up_to()),
+        Err(_) => None,
+    }
 }
 
 /// The folders of all packages by name (`serde-1.0.229`). A package that two registries hold is taken from the first.
@@ -126,7 +140,7 @@ mod tests {
         let root = registry(&[("r/a/readme.txt", b"x")]);
         for path in [root.path().join("absent"), root.path().to_owned()] {
             let error = registry_sources_in(&path, CAP).unwrap_err();
-            assert!(matches!(error, DataError::NoCargoSources { .. }) && error.to_string().contains("--data PATH"));
+            assert!(matches!(error, DataError::NoCargoSources { .. }));
         }
     }
 }

@@ -29,9 +29,10 @@ pub fn prepare(
     progress: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<TokenStore, DataError> {
     let print = fingerprint(sources, tokenizer, &[], progress)?;
-    let cache = Cache { folder: cache_folder, key: &print.key, extension: "tokens" };
+    let cache = Cache { folder: cache_folder, key: &print.key, extension: "tokens", mode: print.mode };
     let job = Build { sources, tokenizer, print: &print, cache: &cache };
-    cache.open_or_build(TokenStore::open, |file| job.run(file, progress), progress)
+    let open = |path: &Path, key: &blake3::Hash| TokenStore::open(path, key, tokenizer.vocab_size());
+    cache.open_or_build(open, |file| job.run(file, progress), progress)
 }
 
 /// How many bytes of text the documents have, and how many tokens they make, separators aside.
@@ -46,7 +47,7 @@ pub fn count_tokens(sources: &Sources, tokenizer: &Tokenizer) -> Result<(Bytes, 
         }
         let count = |piece: &Piece| match tokenizer.encode_piece(&piece.text) {
             Ok(ids) => Ok(ids.len() as u64),
-            Err(error) => Err(encode_error(sources, piece, error)),
+            Err(error) => Err(encode_error(sources, tokenizer, piece, error)),
         };
         tokens += group.par_iter().map(count).sum::<Result<u64, _>>()?;
         bytes += group.iter().map(|piece| piece.text.len() as u64).sum::<u64>();
@@ -62,7 +63,7 @@ struct Build<'a> {
 
 impl Build<'_> {
     /// Writes all tokens to `file` and returns how many there are.
-    fn run(&self, file: File, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<u64, DataError> {
+    fn run(&self, file: &File, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<u64, DataError> {
         let unwritable = |error| self.cache.unwritable(error);
         let vocab_size = self.tokenizer.vocab_size();
         let mut writer = CacheWriter::create(file, Kind::Tokens, vocab_size).map_err(unwritable)?;
@@ -74,7 +75,7 @@ impl Build<'_> {
             }
             let encoded: Vec<_> = group.par_iter().map(|piece| self.tokenizer.encode_piece(&piece.text)).collect();
             for (piece, ids) in group.iter().zip(encoded) {
-                let ids = ids.map_err(|error| encode_error(self.sources, piece, error))?;
+                let ids = ids.map_err(|error| encode_error(self.sources, self.tokenizer, piece, error))?;
                 self.write(&mut writer, piece, &ids).map_err(unwritable)?;
             }
             let (done, tokens) = (reader.raw_bytes(), writer.tokens());
@@ -82,26 +83,27 @@ impl Build<'_> {
         }
         self.print.check_unchanged(self.sources)?;
         if writer.text_bytes == 0 {
-            return Err(DataError::empty(self.sources));
+            return Err(self.sources.empty_error());
         }
         let tokens = writer.tokens();
-        let file = writer.finish(&self.print.key).map_err(unwritable)?;
-        file.sync_all().map_err(unwritable)?;
+        writer.finish(&self.print.key).map_err(unwritable)?;
         Ok(tokens)
     }
 
-    fn write(&self, writer: &mut CacheWriter<File>, piece: &Piece, ids: &[u32]) -> io::Result<()> {
+    fn write(&self, writer: &mut CacheWriter<&File>, piece: &Piece, ids: &[u32]) -> io::Result<()> {
         writer.text_bytes += piece.text.len() as u64;
         writer.write_tokens(ids)?;
         if piece.ends_document { writer.write_tokens(self.tokenizer.separator().as_slice()) } else { Ok(()) }
     }
 }
 
-fn encode_error(sources: &Sources, piece: &Piece, error: EncodeError) -> DataError {
+fn encode_error(sources: &Sources, tokenizer: &Tokenizer, piece: &Piece, error: EncodeError) -> DataError {
     let path = sources.files[piece.source].path.clone();
     match error {
         EncodeError::NotUtf8 { offset } => DataError::NotUtf8 { path, offset: piece.offset + offset },
-        EncodeError::Failed { message } => DataError::TokenizerFailed { path, message },
+        EncodeError::Failed { message } => {
+            DataError::TokenizerFailed { tokenizer: tokenizer.spec().to_string(), path, message }
+        }
     }
 }
 

@@ -10,6 +10,11 @@ use units::Bytes;
 
 /// The field of a .jsonl line that holds the text, unless another is named.
 pub const DEFAULT_TEXT_FIELD: &str = "text";
+/// A line of a .jsonl, or a row of a table, is held in memory whole, so it has a longest length: that of some ten
+/// books. Text files have none; they are read in pieces.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// Folders and patterns give at most so many files, each of which takes some 200 bytes of memory.
+pub const FILES_MAX: usize = 1 << 20;
 
 const TEXT: &[&str] = &[
     "adoc", "asm", "awk", "bash", "bat", "bib", "c", "cc", "cfg", "clj", "cmake", "conf", "cpp", "cs", "css", "csv",
@@ -55,9 +60,9 @@ pub enum Format {
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub enum Compression {
     /// Not at all.
-    Plain,
+    None,
     /// `.gz`, of one or more members.
     Gzip,
     /// `.zst`, of one or more frames.
@@ -72,7 +77,7 @@ pub struct Source {
     /// How it holds documents.
     pub format: Format,
     /// How it is compressed.
-    pub packing: Packing,
+    pub compression: Compression,
     /// Read only so much of it, where the data as a whole is capped.
     pub limit: Option<Bytes>,
 }
@@ -80,10 +85,11 @@ pub struct Source {
 impl Source {
     /// What it means that reading the file failed.
     pub(crate) fn read_error(&self, error: io::Error) -> DataError {
-        let path = self.path.clone();
-        match self.packing {
-            Packing::Plain => DataError::Unreadable { path, source: error },
-            Packing::Gzip | Packing::Zstd => DataError::BadCompression { path, source: error },
+        match self.compression {
+            Compression::None => DataError::unreadable(&self.path, error),
+            Compression::Gzip | Compression::Zstd => {
+                DataError::BadCompression { path: self.path.clone(), source: error }
+            }
         }
     }
 }
@@ -95,24 +101,46 @@ pub struct Sources {
     pub files: Vec<Source>,
     /// The field of .jsonl lines that holds the text.
     pub text_field: String,
+    /// Longer lines and rows are refused.
+    pub line_bytes_max: usize,
 }
 
-/// Resolves `--data` arguments, each a file, a folder (taken recursively) or a pattern, in the order given; what a
+impl Sources {
+    /// These files, with the usual limits.
+    pub(crate) fn new(files: Vec<Source>, text_field: &str) -> Self {
+        Self { files, text_field: text_field.to_owned(), line_bytes_max: LINE_BYTES_MAX }
+    }
+
+    /// That none of them holds anything.
+    pub(crate) fn empty_error(&self) -> DataError {
+        DataError::Empty { files: self.files.len(), first: self.files[0].path.clone() }
+    }
+}
+
+/// Resolves what names the data, each a file, a folder (taken recursively) or a pattern, in the order given; what a
 /// folder or a pattern yields is sorted by path. A file that two arguments reach is read once.
 ///
 /// A file named one by one is read as text whatever its extension, and so is one that a pattern such as `*.log` names
 /// by its extension; in folders, and by patterns such as `*`, only known extensions are taken. Hidden entries and links
 /// to folders are skipped inside folders.
-/// Errors: `NothingNamed`, `NotFound`, `Unreadable`, `NotAFile`, `BadPattern`, `NoMatch`, `NoTextInFolder`, `NotText`.
+/// Errors: `NothingNamed`, `NotFound`, `Unreadable`, `NotAFile`, `BadPattern`, `NoMatch`, `NoTextInFolder`, `NotText`,
+/// `TooManyFiles`.
 pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
+    resolve_at_most(FILES_MAX, arguments, text_field)
+}
+
+fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
     let mut files = Vec::new();
     for argument in arguments.iter().map(AsRef::as_ref) {
         let path = Path::new(argument);
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => files.extend(in_folder(path)?),
-            Ok(metadata) if metadata.is_file() => files.push(named_file(path)?),
-            Ok(_) => return Err(DataError::NotAFile { path: path.to_owned() }),
-            Err(_) if argument.contains(['*', '?', '[']) => files.extend(by_pattern(argument)?),
+            Ok(metadata) if metadata.is_dir() => files.extend(in_folder(path, files_max)?),
+            Ok(_) => {
+                // What is no file is refused here, before all files are hashed.
+                files::open_regular(path).map_err(|error| DataError::unreadable(path, error))?;
+                files.push(named_file(path)?);
+            }
+            Err(_) if argument.contains(['*', '?', '[']) => files.extend(by_pattern(argument, files_max)?),
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(DataError::NotFound { path: path.to_owned(), nearest: nearest_entry(path) });
             }
@@ -124,44 +152,44 @@ pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sourc
     if files.is_empty() {
         return Err(DataError::NothingNamed);
     }
-    Ok(Sources { files, text_field: text_field.to_owned() })
+    Ok(Sources::new(files, text_field))
 }
 
 /// What a file's name says about it.
 enum Recognised {
-    Known(Format, Packing),
-    Unknown(Packing),
+    Known(Format, Compression),
+    Unknown(Compression),
     NotText(String),
 }
 
 fn recognise(path: &Path) -> Recognised {
     let extension =
         |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
-    let (packing, inner) = match extension(path).as_str() {
-        "gz" => (Packing::Gzip, extension(Path::new(path.file_stem().unwrap_or_default()))),
-        "zst" | "zstd" => (Packing::Zstd, extension(Path::new(path.file_stem().unwrap_or_default()))),
-        plain => (Packing::Plain, plain.to_owned()),
+    let (compression, inner) = match extension(path).as_str() {
+        "gz" => (Compression::Gzip, extension(Path::new(path.file_stem().unwrap_or_default()))),
+        "zst" | "zstd" => (Compression::Zstd, extension(Path::new(path.file_stem().unwrap_or_default()))),
+        plain => (Compression::None, plain.to_owned()),
     };
     match inner.as_str() {
-        e if JSON_LINES.contains(&e) => Recognised::Known(Format::JsonLines, packing),
-        e if TEXT.contains(&e) => Recognised::Known(Format::Text, packing),
+        e if JSON_LINES.contains(&e) => Recognised::Known(Format::JsonLines, compression),
+        e if TEXT.contains(&e) => Recognised::Known(Format::Text, compression),
         e if NOT_TEXT.contains(&e) => Recognised::NotText(inner),
-        _ => Recognised::Unknown(packing),
+        _ => Recognised::Unknown(compression),
     }
 }
 
 fn named_file(path: &Path) -> Result<Source, DataError> {
-    let (format, packing) = match recognise(path) {
-        Recognised::Known(format, packing) => (format, packing),
-        Recognised::Unknown(packing) => (Format::Text, packing),
+    let (format, compression) = match recognise(path) {
+        Recognised::Known(format, compression) => (format, compression),
+        Recognised::Unknown(compression) => (Format::Text, compression),
         Recognised::NotText(extension) => return Err(DataError::NotText { path: path.to_owned(), extension }),
     };
-    Ok(Source { path: path.to_owned(), format, packing, limit: None })
+    Ok(Source { path: path.to_owned(), format, compression, limit: None })
 }
 
-fn in_folder(folder: &Path) -> Result<Vec<Source>, DataError> {
+fn in_folder(folder: &Path, files_max: usize) -> Result<Vec<Source>, DataError> {
     let mut paths = Vec::new();
-    list_files(folder, &mut paths)?;
+    list_files(folder, files_max, &mut paths)?;
     let files: Vec<Source> = paths.iter().filter_map(|path| known_file(path)).collect();
     match files.is_empty() {
         true => Err(DataError::NoTextInFolder { path: folder.to_owned(), skipped: paths.len() }),
@@ -171,17 +199,26 @@ fn in_folder(folder: &Path) -> Result<Vec<Source>, DataError> {
 
 fn known_file(path: &Path) -> Option<Source> {
     match recognise(path) {
-        Recognised::Known(format, packing) => Some(Source { path: path.to_owned(), format, packing, limit: None }),
+        Recognised::Known(format, compression) => {
+            Some(Source { path: path.to_owned(), format, compression, limit: None })
+        }
         Recognised::Unknown(_) | Recognised::NotText(_) => None,
     }
 }
 
 /// Appends all files below `folder`, depth first, each folder's entries sorted by name: the order of the relative
 /// paths, compared component by component. Hidden entries and links to folders (which may form rings) are left out.
-pub(crate) fn list_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), DataError> {
-    let unreadable = |source| DataError::Unreadable { path: folder.to_owned(), source };
-    let mut entries =
-        fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).map_err(unreadable)?;
+/// Errors: `Unreadable`; `TooManyFiles` if there are more than `files_max` entries.
+pub(crate) fn list_files(folder: &Path, files_max: usize, found: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    let unreadable = |error| DataError::unreadable(folder, error);
+    let too_many = || DataError::TooManyFiles { found_in: folder.to_string_lossy().into_owned(), files_max };
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        entries.push(entry.map_err(unreadable)?);
+        if found.len() + entries.len() > files_max {
+            return Err(too_many());
+        }
+    }
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
@@ -190,7 +227,7 @@ pub(crate) fn list_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), 
         if hidden {
             continue;
         } else if kind.is_dir() {
-            list_files(&path, found)?;
+            list_files(&path, files_max, found)?;
         } else if kind.is_file() || path.is_file() {
             found.push(path);
         }
@@ -198,7 +235,7 @@ pub(crate) fn list_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
-fn by_pattern(pattern: &str) -> Result<Vec<Source>, DataError> {
+fn by_pattern(pattern: &str, files_max: usize) -> Result<Vec<Source>, DataError> {
     let bad_pattern = |error: glob::PatternError| DataError::BadPattern {
         pattern: pattern.to_owned(),
         message: error.msg.to_owned(),
@@ -210,10 +247,15 @@ fn by_pattern(pattern: &str) -> Result<Vec<Source>, DataError> {
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
     for entry in glob::glob_with(pattern, options).map_err(bad_pattern)? {
         let path = entry.map_err(|e| DataError::Unreadable { path: e.path().to_owned(), source: e.into() })?;
+        if files.len() >= files_max {
+            return Err(DataError::TooManyFiles { found_in: pattern.to_owned(), files_max });
+        }
         if path.is_dir() {
             let mut paths = Vec::new();
-            list_files(&path, &mut paths)?;
+            list_files(&path, files_max - files.len(), &mut paths)?;
             files.extend(paths.iter().filter_map(|path| known_file(path)));
+        } else if !path.is_file() {
+            skipped += 1;
         } else if wanted_extension.is_some() && path.extension() == wanted_extension {
             files.push(named_file(&path)?);
         } else if let Some(file) = known_file(&path) {
@@ -279,19 +321,19 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_format_and_packing() {
-        for (name, format, packing) in [
-            ("a.txt", Format::Text, Packing::Plain),
-            ("A.JSONL", Format::JsonLines, Packing::Plain),
-            ("a.jsonl.zst", Format::JsonLines, Packing::Zstd),
-            ("a.rs.gz", Format::Text, Packing::Gzip),
-            ("unknown", Format::Text, Packing::Plain),
-            ("unknown.gz", Format::Text, Packing::Gzip),
+    fn names_tell_format_and_compression() {
+        for (name, format, compression) in [
+            ("a.txt", Format::Text, Compression::None),
+            ("A.JSONL", Format::JsonLines, Compression::None),
+            ("a.jsonl.zst", Format::JsonLines, Compression::Zstd),
+            ("a.rs.gz", Format::Text, Compression::Gzip),
+            ("unknown", Format::Text, Compression::None),
+            ("unknown.gz", Format::Text, Compression::Gzip),
         ] {
             let f = folder(&[name]);
             let path = f.path().join(name);
             let found = resolve(&[path.to_str().unwrap()], "text").unwrap().files.remove(0);
-            assert_eq!(found, Source { path, format, packing, limit: None }, "{name}");
+            assert_eq!(found, Source { path, format, compression, limit: None }, "{name}");
         }
     }
 
@@ -299,17 +341,30 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         let f = folder(&["input.txt", "table.parquet", "x.tar.gz", "pictures/e.png"]);
         let missing = resolved(f.path(), &["imput.txt"]).unwrap_err();
-        assert!(
-            missing.to_string().contains("imput.txt") && missing.hint().unwrap().contains("input.txt"),
-            "{missing}"
-        );
-        let table = resolved(f.path(), &["table.parquet"]).unwrap_err();
-        assert!(table.hint().unwrap().contains("jsonl"), "{table}");
+        match missing {
+            DataError::NotFound { path, nearest } => {
+                assert_eq!((path, nearest), (f.path().join("imput.txt"), Some(f.path().join("input.txt"))));
+            }
+            other => panic!("{other}"),
+        }
+        assert!(matches!(resolved(f.path(), &["table.parquet"]), Err(DataError::NotText { .. })));
         assert!(matches!(resolved(f.path(), &["x.tar.gz"]), Err(DataError::NotText { .. })));
         let pictures = resolved(f.path(), &["pictures"]).unwrap_err();
         assert!(matches!(pictures, DataError::NoTextInFolder { skipped: 1, .. }), "{pictures}");
         assert!(matches!(resolved(f.path(), &[]), Err(DataError::NothingNamed)));
-        assert!(matches!(resolve(&["/dev/null"], "text"), Err(DataError::NotAFile { .. })));
+        assert!(matches!(resolve(&["/dev/null"], "text"), Err(DataError::NotAFile { found: "a device", .. })));
+    }
+
+    #[test]
+    fn too_many_files_are_refused_before_they_are_listed() {
+        let f = folder(&["a/1.txt", "a/2.txt", "b/3.txt"]);
+        let at_most = |files_max: usize, pattern: &str| {
+            resolve_at_most(files_max, &[f.path().join(pattern).to_str().unwrap()], "text").map(|s| s.files.len())
+        };
+        for pattern in [".", "*", "*/*.txt"] {
+            assert_eq!(at_most(10, pattern).unwrap(), 3, "{pattern}");
+            assert!(matches!(at_most(2, pattern), Err(DataError::TooManyFiles { files_max: 0..=2, .. })), "{pattern}");
+        }
     }
 
     #[test]

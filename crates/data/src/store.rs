@@ -1,27 +1,49 @@
-//! The tokens of the data, memory-mapped from a cache or held in memory, read by position.
+//! The tokens of the data, in a cache file or in memory, read by position.
 //! Not here: making the cache (`shards.rs`), its header (`header.rs`), and pairs (`pairs/store.rs`).
 
-use crate::Damage;
 use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
-use memmap2::Mmap;
+use crate::{Damage, DataError};
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::path::Path;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use units::Bytes;
+
+/// A cache that is no longer is read into memory; a longer one stays where it is.
+const RESIDENT_BYTES_MAX: u64 = 16 << 20;
+/// Checked at once: enough for blake3 to use several cores.
+const CHECK_BYTES: usize = 4 << 20;
 
 /// All tokens of the data in order, a separator after each document. Reading is cheap from any thread.
 pub struct TokenStore {
-    /// Header and tokens.
-    file: Storage,
-    header: Header,
+    cache: CacheFile,
     fingerprint: String,
 }
 
-/// A whole cache file, header included.
-pub(crate) enum Storage {
-    Mapped(Mmap),
-    Owned(Vec<u8>),
+/// A whole cache file whose header is checked.
+pub(crate) struct CacheFile {
+    pub header: Header,
+    bytes: Storage,
+    /// Header included.
+    length: u64,
+}
+
+/// Where the bytes of a cache are.
+///
+/// They are not mapped: whoever may write to the file, another run or another machine that shares the folder, could cut
+/// it short, and the next look at a page beyond its end would end this process by a signal. Reading into a buffer makes
+/// that an error.
+enum Storage {
+    File { file: File, path: PathBuf },
+    Memory(Vec<u8>),
+}
+
+/// What a cache must be to be used.
+pub(crate) struct Expected<'a> {
+    pub key: &'a blake3::Hash,
+    pub kind: Kind,
+    /// Of the tokenizer.
+    pub vocab_size: usize,
 }
 
 /// Why a cache cannot be used.
@@ -49,18 +71,19 @@ impl TokenStore {
             tokens_hash: hash,
             key: hash,
         };
-        Self { file: Storage::Owned(file), header, fingerprint: hex(&hash) }
+        let length = file.len() as u64;
+        Self { cache: CacheFile { header, bytes: Storage::Memory(file), length }, fingerprint: hex(&hash) }
     }
 
-    /// Maps a cache and checks all of it, tokens included.
-    pub(crate) fn open(path: &Path, key: &blake3::Hash) -> Result<Self, OpenError> {
-        let (file, header) = map_verified(path, key, Kind::Tokens)?;
-        Ok(Self { file, fingerprint: hex(&header.key), header })
+    /// Opens a cache and checks all of it, tokens included.
+    pub(crate) fn open(path: &Path, key: &blake3::Hash, vocab_size: usize) -> Result<Self, OpenError> {
+        let cache = CacheFile::open(path, &Expected { key, kind: Kind::Tokens, vocab_size })?;
+        Ok(Self { fingerprint: hex(&cache.header.key), cache })
     }
 
     /// How many tokens there are, separators included.
     pub fn len(&self) -> u64 {
-        self.header.tokens
+        self.cache.header.tokens
     }
 
     /// Whether there are none.
@@ -70,7 +93,7 @@ impl TokenStore {
 
     /// One more than the largest id that can occur.
     pub fn vocab_size(&self) -> usize {
-        self.header.vocab_size as usize
+        self.cache.header.vocab_size as usize
     }
 
     /// Names data and tokenizer together: 64 hexadecimal digits, the same on every machine.
@@ -80,67 +103,173 @@ impl TokenStore {
 
     /// How many bytes of text the tokens stand for, so that a loss per byte can be told. Separators stand for none.
     pub fn bytes_of_text(&self) -> Bytes {
-        Bytes(self.header.text_bytes)
+        Bytes(self.cache.header.text_bytes)
     }
 
     /// Copies the tokens from `start` on into all of `out`.
+    /// Errors: `CacheChanged` if the file was cut short or overwritten since it was opened.
     /// Panics if they reach beyond the end.
-    pub fn read(&self, start: u64, out: &mut [i32]) {
-        let end = start.checked_add(out.len() as u64);
-        assert!(end.is_some_and(|end| end <= self.len()), "tokens {start}+{} of {}", out.len(), self.len());
-        self.file.read_tokens(self.header.token_bytes, start, out);
-    }
-}
-
-impl Storage {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map,
-            Self::Owned(bytes) => bytes,
-        }
-    }
-
-    /// Copies the tokens from `start` on, each `width` bytes wide, into all of `out`.
-    pub(crate) fn read_tokens(&self, width: usize, start: u64, out: &mut [i32]) {
-        let first = HEADER_BYTES + start as usize * width;
-        let bytes = &self.bytes()[first..first + out.len() * width];
-        match width {
-            2 => copy(bytes, out, |pair: [u8; 2]| u16::from_le_bytes(pair).into()),
-            _ => copy(bytes, out, i32::from_le_bytes),
-        }
+    pub fn read(&self, start: u64, out: &mut [i32]) -> Result<(), DataError> {
+        self.cache.read_tokens(start, out)
     }
 }
 
 impl fmt::Debug for TokenStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenStore").field("header", &self.header).finish_non_exhaustive()
+        f.debug_struct("TokenStore").field("header", &self.cache.header).finish_non_exhaustive()
     }
 }
 
-/// Maps a cache and checks all of it, tokens included.
-pub(crate) fn map_verified(path: &Path, key: &blake3::Hash, kind: Kind) -> Result<(Storage, Header), OpenError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(OpenError::Absent);
+impl CacheFile {
+    /// Opens a file and checks all of it: header, length, checksum, and that each token is of the vocabulary. Whoever
+    /// wrote the file could write the checksum, too.
+    pub(crate) fn open(path: &Path, expected: &Expected<'_>) -> Result<Self, OpenError> {
+        Self::open_resident(path, expected, RESIDENT_BYTES_MAX)
+    }
+
+    fn open_resident(path: &Path, expected: &Expected<'_>, resident_bytes_max: u64) -> Result<Self, OpenError> {
+        let mut file = files::open_regular(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Absent,
+            _ => OpenError::Unreadable(error),
+        })?;
+        let length = file.metadata().map_err(OpenError::Unreadable)?.len();
+        let bytes = if length <= resident_bytes_max {
+            let mut bytes = Vec::with_capacity(length as usize);
+            (&mut file).take(length).read_to_end(&mut bytes).map_err(OpenError::Unreadable)?;
+            Storage::Memory(bytes)
+        } else {
+            Storage::File { file, path: path.to_owned() }
+        };
+        let mut start = vec![0; HEADER_BYTES.min(length as usize)];
+        bytes.read_at(0, &mut start).map_err(OpenError::Unreadable)?;
+        let header = Header::of_start(&start, length).map_err(OpenError::Damaged)?;
+        let cache = Self { header, bytes, length };
+        cache.verify(expected)?;
+        Ok(cache)
+    }
+
+    /// A whole file in memory that this process just wrote.
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<Self, Damage> {
+        let length = bytes.len() as u64;
+        Ok(Self { header: Header::of_start(&bytes, length)?, bytes: Storage::Memory(bytes), length })
+    }
+
+    /// Header included.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Copies the bytes from `offset` on into all of `out`.
+    /// Errors: `CacheChanged` if they are no longer there.
+    pub(crate) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
+        self.bytes.read_at(offset, out).map_err(|_| self.changed())
+    }
+
+    /// Copies the tokens from `start` on into all of `out`.
+    /// Errors: `CacheChanged` if they are no longer there, or are no tokens any more. Panics if they never were.
+    pub(crate) fn read_tokens(&self, start: u64, out: &mut [i32]) -> Result<(), DataError> {
+        let end = start.checked_add(out.len() as u64);
+        let tokens = self.header.tokens;
+        assert!(end.is_some_and(|end| end <= tokens), "tokens {start}+{} of {tokens}", out.len());
+        let width = self.header.token_bytes;
+        let mut offset = HEADER_BYTES as u64 + start * width as u64;
+        if let Storage::Memory(bytes) = &self.bytes {
+            decode(&bytes[offset as usize..][..out.len() * width], width, out);
+            return Ok(());
         }
-        Err(error) => return Err(OpenError::Unreadable(error)),
-    };
-    // SAFETY: nobody writes to the file while it is mapped. `Cache::install` has it written under a name of its own
-    // and renames it into place when it is whole; a later build replaces the name, never the bytes of this file.
-    let file = unsafe { Mmap::map(&file) }.map_err(OpenError::Unreadable)?;
-    let header = Header::of_file(&file).map_err(OpenError::Damaged)?;
-    if header.kind != kind {
-        return Err(OpenError::Damaged(Damage::WrongMagic));
+        let mut buffer = [0; 4096];
+        let mut highest = 0;
+        for part in out.chunks_mut(buffer.len() / width) {
+            let bytes = &mut buffer[..part.len() * width];
+            self.read_at(offset, bytes)?;
+            decode(bytes, width, part);
+            offset += bytes.len() as u64;
+            highest = part.iter().fold(highest, |highest, &token| highest.max(token as u32));
+        }
+        if u64::from(highest) < self.header.vocab_size || out.is_empty() { Ok(()) } else { Err(self.changed()) }
     }
-    if header.key != *key.as_bytes() {
-        return Err(OpenError::Damaged(Damage::WrongKey));
+
+    fn verify(&self, expected: &Expected<'_>) -> Result<(), OpenError> {
+        let damaged = |damage| Err(OpenError::Damaged(damage));
+        let header = &self.header;
+        if header.kind != expected.kind {
+            return damaged(Damage::WrongMagic);
+        } else if header.key != *expected.key.as_bytes() || header.vocab_size != expected.vocab_size as u64 {
+            return damaged(Damage::WrongKey);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut foreign = None;
+        let mut buffer = vec![0; CHECK_BYTES.min(self.length as usize)];
+        let mut offset = HEADER_BYTES as u64;
+        while offset < self.length {
+            let bytes = &mut buffer[..(self.length - offset).min(CHECK_BYTES as u64) as usize];
+            self.bytes.read_at(offset, bytes).map_err(OpenError::Unreadable)?;
+            hasher.update_rayon(bytes);
+            let tokens = header.tokens_end().saturating_sub(offset).min(bytes.len() as u64) as usize;
+            let token = highest_token(&bytes[..tokens], header.token_bytes);
+            foreign = foreign.or(token.filter(|&token| u64::from(token) >= header.vocab_size));
+            offset += bytes.len() as u64;
+        }
+        if hasher.finalize() != header.tokens_hash {
+            return damaged(Damage::BadTokens);
+        }
+        match foreign {
+            Some(token) => damaged(Damage::ForeignToken { token, vocab_size: header.vocab_size }),
+            None => Ok(()),
+        }
     }
-    let hash = blake3::Hasher::new().update_rayon(&file[HEADER_BYTES..]).finalize();
-    if hash != header.tokens_hash {
-        return Err(OpenError::Damaged(Damage::BadTokens));
+
+    /// That the file is not what it was.
+    pub(crate) fn changed(&self) -> DataError {
+        let path = match &self.bytes {
+            Storage::File { path, .. } => path.clone(),
+            Storage::Memory(_) => PathBuf::from("memory"),
+        };
+        DataError::CacheChanged { path }
     }
-    Ok((Storage::Mapped(file), header))
+}
+
+impl Storage {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Memory(bytes) => {
+                let start = offset as usize;
+                let bytes = bytes.get(start..start + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+                out.copy_from_slice(bytes);
+                Ok(())
+            }
+            #[cfg(unix)]
+            Self::File { file, .. } => std::os::unix::fs::FileExt::read_exact_at(file, out, offset),
+            #[cfg(windows)]
+            Self::File { file, .. } => {
+                use std::os::windows::fs::FileExt;
+                let (mut offset, mut out) = (offset, out);
+                while !out.is_empty() {
+                    let count = file.seek_read(out, offset)?;
+                    if count == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    (offset, out) = (offset + count as u64, &mut out[count..]);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Tokens as they lie in a cache, each `width` bytes wide.
+fn decode(bytes: &[u8], width: usize, out: &mut [i32]) {
+    match width {
+        2 => copy(bytes, out, |pair: [u8; 2]| u16::from_le_bytes(pair).into()),
+        _ => copy(bytes, out, i32::from_le_bytes),
+    }
+}
+
+fn highest_token(bytes: &[u8], width: usize) -> Option<u32> {
+    match width {
+        2 => bytes.as_chunks().0.iter().map(|token| u16::from_le_bytes(*token).into()).max(),
+        _ => bytes.as_chunks().0.iter().map(|token| u32::from_le_bytes(*token)).max(),
+    }
 }
 
 fn copy<const N: usize>(bytes: &[u8], out: &mut [i32], token: impl Fn([u8; N]) -> i32) {
@@ -172,16 +301,39 @@ mod tests {
             let last = vocab_size as u32 - 1;
             let store = TokenStore::in_memory(&[5, last, 0, 1], vocab_size, Bytes(9));
             let mut out = [0; 3];
-            store.read(1, &mut out);
+            store.read(1, &mut out).unwrap();
             assert_eq!(out, [last as i32, 0, 1]);
             assert_eq!((store.len(), store.vocab_size(), store.bytes_of_text()), (4, vocab_size, Bytes(9)));
-            store.read(4, &mut []);
+            store.read(4, &mut []).unwrap();
+        }
+    }
+
+    /// Rows longer than the buffer that tokens pass through, in both widths, from disk as from memory.
+    #[test]
+    fn what_is_read_does_not_depend_on_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tokens");
+        for vocab_size in [9000, 70_000] {
+            let ids: Vec<u32> = (0..9000).collect();
+            let store = TokenStore::in_memory(&ids, vocab_size, Bytes(0));
+            let Storage::Memory(mut bytes) = store.cache.bytes else { unreachable!() };
+            bytes[..HEADER_BYTES].copy_from_slice(&store.cache.header.to_bytes());
+            std::fs::write(&path, &bytes).unwrap();
+            let key = blake3::Hash::from_bytes(store.cache.header.key);
+            let expected = Expected { key: &key, kind: Kind::Tokens, vocab_size };
+            for resident_bytes_max in [0, u64::MAX] {
+                let cache = CacheFile::open_resident(&path, &expected, resident_bytes_max).unwrap();
+                assert_eq!(matches!(cache.bytes, Storage::File { .. }), resident_bytes_max == 0);
+                let mut out = vec![0; 8999];
+                cache.read_tokens(1, &mut out).unwrap();
+                assert!(out.iter().copied().eq(1..9000));
+            }
         }
     }
 
     #[test]
     #[should_panic(expected = "tokens 2+3 of 4")]
     fn reading_beyond_the_end_is_a_bug() {
-        TokenStore::in_memory(&[1, 2, 3, 4], 10, Bytes(4)).read(2, &mut [0; 3]);
+        TokenStore::in_memory(&[1, 2, 3, 4], 10, Bytes(4)).read(2, &mut [0; 3]).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 mod bytes;
 mod file;
 mod gpt2;
+mod growth;
 mod spec;
 mod train;
 

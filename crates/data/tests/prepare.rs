@@ -59,7 +59,7 @@ fn prepare_in(sources: &Sources, spec: &TokenizerSpec, cache: &Path) -> Result<(
 
 fn tokens(store: &TokenStore) -> Vec<i32> {
     let mut out = vec![0; store.len() as usize];
-    store.read(0, &mut out);
+    store.read(0, &mut out).unwrap();
     out
 }
 
@@ -236,4 +236,139 @@ fn failures_name_the_place_and_leave_nothing_behind() {
         Err(DataError::CacheUnwritable { folder, .. }) => assert!(folder.starts_with(&not_a_folder)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Two containers that share a folder count processes from 1 each: the name of what the one writes must not be guessed
+/// by the other.
+#[test]
+fn builders_with_the_same_process_number_leave_each_other_alone() {
+    let place = Place::new(&[("a.txt", b"text")]);
+    place.prepare(&TokenizerSpec::Bytes).unwrap();
+    let cache = place.cache_files().remove(0);
+    let key = cache.file_stem().unwrap().to_str().unwrap().to_owned();
+    fs::remove_file(&cache).unwrap();
+    let theirs = |n: u32| place.cache().join(format!("{key}.{}-{n}.unfinished", std::process::id()));
+    (0..200).for_each(|n| fs::write(theirs(n), "theirs").unwrap());
+    assert_eq!(place.prepare(&TokenizerSpec::Bytes).unwrap().1, ["written 5"]);
+    assert!((0..200).all(|n| fs::read(theirs(n)).unwrap() == b"theirs"), "somebody else's file was touched");
+}
+
+/// What its checksums and its key allow, its tokenizer may not: whoever can write the file can write those.
+#[test]
+fn a_validly_hashed_cache_with_foreign_ids_is_rebuilt() {
+    let place = Place::new(&[("a.txt", b"one two")]);
+    let file = place.folder.path().join("tokenizer.json");
+    let json = r#"{"pre_tokenizer": {"type": "Whitespace"}, "model":
+        {"type": "WordLevel", "vocab": {"one": 0, "two": 1}, "unk_token": "one"}}"#;
+    fs::write(&file, json).unwrap();
+    let spec = TokenizerSpec::File(file);
+    let good = tokens(&place.prepare(&spec).unwrap().0);
+    let path = place.cache_files().remove(0);
+    let forged = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        let tokens_hash = *blake3::hash(&bytes[128..]).as_bytes();
+        bytes[40..72].copy_from_slice(&tokens_hash);
+        let check = *blake3::hash(&bytes[..104]).as_bytes();
+        bytes[104..128].copy_from_slice(&check[..24]);
+        bytes
+    };
+    for (change, damage) in [
+        (
+            &(|bytes: &mut Vec<u8>| bytes[128..130].copy_from_slice(&9u16.to_le_bytes())) as &dyn Fn(&mut Vec<u8>),
+            Damage::ForeignToken { token: 9, vocab_size: 2 },
+        ),
+        (&|bytes: &mut Vec<u8>| bytes[16..24].copy_from_slice(&60_000u64.to_le_bytes()), Damage::WrongKey),
+    ] {
+        let bytes = forged(change);
+        fs::write(&path, bytes).unwrap();
+        let (store, seen) = place.prepare(&spec).unwrap();
+        assert_eq!(seen, [format!("damaged: {damage}"), format!("written {}", good.len())]);
+        assert_eq!(tokens(&store), good);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_cache_shows_nobody_more_than_the_data_does() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let place = Place::new(&[("a.txt", b"public"), ("b.txt", b"private")]);
+    for (of_b, of_cache) in [(0o600, 0o600), (0o640, 0o600), (0o644, 0o644)] {
+        let _ = fs::remove_dir_all(place.cache());
+        fs::set_permissions(place.data().join("b.txt"), fs::Permissions::from_mode(of_b)).unwrap();
+        place.prepare(&TokenizerSpec::Bytes).unwrap();
+        let path = place.cache_files().remove(0);
+        assert_eq!(mode(&path) & !of_cache, 0, "{:o}", mode(&path));
+        assert_eq!(mode(&place.cache()), 0o700);
+    }
+    // A cache of public data that a private copy hits.
+    fs::set_permissions(place.data().join("b.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(place.prepare(&TokenizerSpec::Bytes).unwrap().1, ["hit"]);
+    assert_eq!(mode(&place.cache_files()[0]), 0o600);
+}
+
+/// A page of a mapping that the file no longer has would end the process by a signal.
+#[test]
+fn a_cache_that_is_cut_short_while_it_is_used_is_an_error() {
+    let place = Place::new(&[("a.txt", &b"sixteen letters\n".repeat(1 << 20))]);
+    let (store, _) = place.prepare(&TokenizerSpec::Bytes).unwrap();
+    let path = place.cache_files().remove(0);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let mut out = [0; 6000];
+    store.read(store.len() - 6000, &mut out).unwrap();
+    file.set_len(4096).unwrap();
+    match store.read(store.len() - 6000, &mut out) {
+        Err(DataError::CacheChanged { path: found }) => assert_eq!(found, path),
+        other => panic!("{other:?}"),
+    }
+    // As long as before, with ids that the vocabulary does not have: 256 ids of two bytes.
+    file.set_len(128 + 2 * store.len()).unwrap();
+    std::io::Write::write_all(&mut &file, &[0xff; 4096]).unwrap();
+    assert!(matches!(store.read(0, &mut out), Err(DataError::CacheChanged { .. })));
+}
+
+#[test]
+fn lines_have_a_longest_length_and_text_files_have_none() {
+    let line = |bytes: usize| format!("{{\"text\":\"{}\"}}", "a".repeat(bytes - 11));
+    let place = Place::new(&[("a.jsonl", format!("{}\n{}\n", line(1000), line(1001)).as_bytes())]);
+    let mut sources = place.sources();
+    sources.line_bytes_max = 1001;
+    match prepare_in(&sources, &TokenizerSpec::Bytes, &place.cache()) {
+        Err(DataError::LineTooLong { path, line, limit }) => {
+            assert_eq!((path, line, limit.0), (place.data().join("a.jsonl"), 2, 1001));
+        }
+        other => panic!("{other:?}"),
+    }
+    sources.line_bytes_max = 1002;
+    prepare_in(&sources, &TokenizerSpec::Bytes, &place.cache()).unwrap();
+    let place = Place::new(&[("a.txt", &[b'a'; 100_000])]);
+    let mut sources = place.sources();
+    sources.line_bytes_max = 10;
+    prepare_in(&sources, &TokenizerSpec::Bytes, &place.cache()).unwrap();
+}
+
+/// Tokenizers for which the library panics, or makes gigabytes of a line. The first has a state without an entry.
+#[test]
+fn a_tokenizer_that_panics_or_grows_the_text_is_an_error() {
+    let text = "a".repeat(1 << 16);
+    let place = Place::new(&[("a.txt", text.as_bytes())]);
+    let file = place.folder.path().join("tokenizer.json");
+    let refused = |json: &str| {
+        fs::write(&file, json).unwrap();
+        place.prepare(&TokenizerSpec::File(file.clone())).unwrap_err().to_string()
+    };
+    let unigram = r#"{"model": {"type": "Unigram", "unk_id": null, "vocab": [["b", -1.0]]}}"#;
+    let error = refused(unigram);
+    assert!(error.contains("tokenizer.json") && error.contains("failed on"), "{error}");
+    let ten = r#"{"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"}"#;
+    let model = r#""model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}"#;
+    let grown = |times: usize| {
+        let steps = vec![ten; times].join(",");
+        format!(r#"{{"normalizer": {{"type": "Sequence", "normalizers": [{steps}]}}, {model}}}"#)
+    };
+    let error = refused(&grown(9));
+    assert!(error.contains("is not a usable tokenizer: its normalizer could make a text 1000000000 times"), "{error}");
+    let error = refused(&grown(4));
+    assert!(error.contains("more than 8 times as long"), "{error}");
 }

@@ -94,7 +94,7 @@ fn data() {
         ],
     );
     if cfg!(unix) {
-        check_train(&sandbox, &[("--data /dev/null", BAD_INPUT, &["/dev/null is neither a file nor a folder"])]);
+        check_train(&sandbox, &[("--data /dev/null", BAD_INPUT, &["/dev/null is a device, not a file"])]);
     }
     // Nothing named, and cargo has downloaded nothing.
     check(&sandbox, &[("train --cache-dir cache", BAD_INPUT, &["no data was named", "`--data PATH`"])]);

@@ -13,7 +13,7 @@ use std::mem::{self, MaybeUninit};
 use std::path::Path;
 use units::Bytes;
 
-/// More cards than any machine has: a library that counts more is not believed.
+/// More cards than any machine has: a library that counts more is wrong.
 const MOST_CARDS: u32 = 1024;
 
 /// What a machine has of NVIDIA's.
@@ -136,7 +136,7 @@ impl From<BadEntry> for GpuNote {
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
     /// The library is missing or is none, or the driver behind it is not running.
-    #[error("no NVIDIA driver ({reason}); name a card with `--gpu NAME` or give its memory with `--vram`")]
+    #[error("no NVIDIA driver ({reason})")]
     NoDriver {
         /// What the system or NVML said.
         reason: String,
@@ -154,7 +154,7 @@ pub enum GpuError {
         source: NvmlError,
     },
     /// A count that cannot be true.
-    #[error("NVIDIA's library counts {count} cards, which is not believed")]
+    #[error("NVIDIA's library counts {count} cards, more than a machine can have")]
     TooMany {
         /// The count.
         count: u32,

@@ -20,7 +20,8 @@ pub fn evaluate(
     }
     let rows = engine.plan().micro_batch;
     let (mut total, mut predicted) = (0.0, 0u64);
-    for batch in dataset.held_out_batches(most_samples, rows) {
+    for batch in dataset.held_out_batches(most_samples, rows)? {
+        let batch = batch?;
         let count = batch.real_targets();
         let scalars = Scalars { loss_scale: 1.0 / count.max(1) as f32, ..Scalars::default() };
         let program = engine.run_batch(name, &batch, &scalars)?;

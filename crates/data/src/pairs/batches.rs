@@ -8,13 +8,14 @@
 //!   targets         t₀ t₁ </s> -1
 //! ```
 
+use super::PairStore;
 use super::buckets::Buckets;
 use super::grouping::Grouping;
-use super::{PairStore, Shape};
+use super::store::Place;
+use crate::DataError;
 use crate::batch::HeldOutSubset;
-use crate::dataset::{Batch, StepBatches};
+use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
 use crate::split::EveryNth;
-use crate::{DataError, PADDING_INPUT, PADDING_TARGET};
 use std::collections::BTreeSet;
 
 /// One pair in so many is held out.
@@ -61,22 +62,28 @@ pub struct Pairs {
     grouping: Grouping,
     buckets: Buckets,
     shapes: Vec<Shape>,
+    truncated: u64,
 }
 
 impl Pairs {
     /// Splits and orders the pairs of a store.
-    /// Errors: none for a store that `prepare_pairs` made, which has a pair; `TooShort` for an empty one.
+    /// Errors: none for a store that `prepare_pairs` made, which has a pair; `TooShort` for an empty one, `CacheChanged`.
     pub fn new(store: PairStore, settings: PairSettings) -> Result<Self, DataError> {
         if store.is_empty() {
             return Err(DataError::TooShort { tokens: 0, needed: 1 });
         }
         assert!(settings.bucket > 0 && settings.source_len_max > 0 && settings.target_len_max > 0, "{settings:?}");
         let split = EveryNth::new(store.len(), PAIRS_PER_HELD_OUT);
-        let lengths: BTreeSet<[usize; 2]> =
-            (0..store.len()).map(|pair| settings.row_lengths(store.lengths(pair)).0).collect();
+        let (mut lengths, mut truncated) = (BTreeSet::new(), 0);
+        store.for_each_place(|place| {
+            let (row, cut) = settings.row_lengths(place.lengths());
+            lengths.insert(row);
+            truncated += u64::from(cut);
+        })?;
         let (buckets, shapes) = Buckets::choose(settings.bucket, settings.most(), &lengths);
         let shapes = shapes.into_iter().map(|[source_len, t]| Shape { source_len, target_len: Some(t) }).collect();
-        Ok(Self { split, grouping: Grouping::new(settings.seed, split.training()), buckets, shapes, store, settings })
+        let grouping = Grouping::new(settings.seed, split.training());
+        Ok(Self { split, grouping, buckets, shapes, truncated, store, settings })
     }
 
     /// Pairs to train on. At least one.
@@ -96,39 +103,56 @@ impl Pairs {
 
     /// How many pairs are cut to the greatest lengths.
     pub fn truncated(&self) -> u64 {
-        let cut = |pair: &u64| self.settings.row_lengths(self.store.lengths(*pair)).1;
-        (0..self.store.len()).filter(cut).count() as u64
+        self.truncated
     }
 
-    pub(crate) fn fill_step(&self, step: u64, global_batch: usize, micro_batch: usize, out: &mut StepBatches) {
+    pub(crate) fn fill_step(
+        &self,
+        step: u64,
+        global_batch: usize,
+        micro_batch: usize,
+        out: &mut StepBatches,
+    ) -> Result<(), DataError> {
         let mut pairs = Vec::with_capacity(global_batch);
-        let shape = |index| self.padded(self.split.training_at(index));
-        self.grouping.batch(step, global_batch as u64, shape, &mut pairs);
+        let shape = |index| Ok(self.padded(self.store.place(self.split.training_at(index))?));
+        self.grouping.batch(step, global_batch as u64, shape, &mut pairs)?;
         for (index, micro) in pairs.chunks(micro_batch).enumerate() {
             let micro: Vec<u64> = micro.iter().map(|&index| self.split.training_at(index)).collect();
             let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
-            self.fill(&micro, micro_batch, first_sample, &mut out.micro[index]);
+            self.fill(&micro, micro_batch, first_sample, &mut out.micro[index])?;
         }
+        Ok(())
     }
 
     /// Held-out batches of `rows` rows, short pairs first; rows past the end are padding.
-    pub(crate) fn held_out_batches(&self, samples_max: u64, rows: usize) -> impl Iterator<Item = Batch> + '_ {
+    /// Errors: `CacheChanged`.
+    pub(crate) fn held_out_batches(
+        &self,
+        samples_max: u64,
+        rows: usize,
+    ) -> Result<impl Iterator<Item = Result<Batch, DataError>> + '_, DataError> {
         let subset = HeldOutSubset::new(self.held_out(), samples_max);
-        let mut pairs: Vec<u64> = (0..subset.len()).map(|i| self.split.held_out_at(subset.window(i))).collect();
-        pairs.sort_by_key(|&pair| self.padded(pair));
-        (0..pairs.len()).step_by(rows).map(move |first| {
+        let keyed = |index| {
+            let pair = self.split.held_out_at(subset.window(index));
+            Ok((self.padded(self.store.place(pair)?), pair))
+        };
+        let mut keyed = (0..subset.len()).map(keyed).collect::<Result<Vec<([usize; 2], u64)>, DataError>>()?;
+        keyed.sort_by_key(|(shape, _)| *shape);
+        let pairs: Vec<u64> = keyed.into_iter().map(|(_, pair)| pair).collect();
+        Ok((0..pairs.len()).step_by(rows).map(move |first| {
             let mut batch = Batch::default();
-            self.fill(&pairs[first..pairs.len().min(first + rows)], rows, first as u64, &mut batch);
-            batch
-        })
+            self.fill(&pairs[first..pairs.len().min(first + rows)], rows, first as u64, &mut batch)?;
+            Ok(batch)
+        }))
     }
 
-    fn padded(&self, pair: u64) -> [usize; 2] {
-        self.buckets.round(self.settings.row_lengths(self.store.lengths(pair)).0)
+    fn padded(&self, place: Place) -> [usize; 2] {
+        self.buckets.round(self.settings.row_lengths(place.lengths()).0)
     }
 
-    fn fill(&self, pairs: &[u64], rows: usize, first_sample: u64, batch: &mut Batch) {
-        let shapes = pairs.iter().map(|&pair| self.padded(pair));
+    fn fill(&self, pairs: &[u64], rows: usize, first_sample: u64, batch: &mut Batch) -> Result<(), DataError> {
+        let places = pairs.iter().map(|&pair| self.store.place(pair)).collect::<Result<Vec<Place>, DataError>>()?;
+        let shapes = places.iter().map(|&place| self.padded(place));
         let [source_len, target_len] = shapes.fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
         batch.clear(rows, source_len, Some(target_len), first_sample);
         batch.decoder_tokens.resize(rows * target_len, PADDING_INPUT);
@@ -136,37 +160,31 @@ impl Pairs {
         segments.clear();
         segments.resize(rows * source_len, 0);
         let mut real = 0;
-        for (row, &pair) in pairs.iter().enumerate() {
-            let ([source, target], cut) = self.settings.row_lengths(self.store.lengths(pair));
+        for (row, &place) in places.iter().enumerate() {
+            let ([source, target], cut) = self.settings.row_lengths(place.lengths());
             let at = row * source_len..row * source_len + source;
-            self.read(
-                &mut batch.tokens[at.clone()],
-                |out| self.store.read_source(pair, out),
-                self.store.lengths(pair)[0],
-            );
+            self.read(place, 0, &mut batch.tokens[at.clone()])?;
             segments[at].fill(1);
             let at = row * target_len..row * target_len + target;
-            self.read(
-                &mut batch.targets[at.clone()],
-                |out| self.store.read_target(pair, out),
-                self.store.lengths(pair)[1],
-            );
+            self.read(place, 1, &mut batch.targets[at.clone()])?;
             shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
             real += source + target;
             batch.truncated += u64::from(cut);
         }
         batch.padding = (rows * (source_len + target_len) - real) as u64;
         batch.segments = Some(segments);
+        Ok(())
     }
 
-    /// Fills a row with the first of `tokens` tokens, and the end token where there is one.
-    fn read(&self, row: &mut [i32], read: impl Fn(&mut [i32]), tokens: usize) {
+    /// Fills a row with the first tokens of a pair's side, and the end token where there is one.
+    fn read(&self, place: Place, side: usize, row: &mut [i32]) -> Result<(), DataError> {
         let room = row.len() - usize::from(self.settings.end_token.is_some());
-        let (text, end) = row.split_at_mut(room.min(tokens));
-        read(text);
+        let (text, end) = row.split_at_mut(room.min(place.lengths()[side]));
+        self.store.read(place, side, text)?;
         for (slot, token) in end.iter_mut().zip(self.settings.end_token) {
             *slot = token as i32;
         }
+        Ok(())
     }
 }
 

@@ -15,15 +15,6 @@ use std::collections::BTreeSet;
 
 const SHAPES_MAX: usize = 16;
 
-/// What a batch is padded to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shape {
-    /// Tokens of a row.
-    pub source_len: usize,
-    /// Tokens of a target's row; none for causal models, whose targets are as long as their rows.
-    pub target_len: Option<usize>,
-}
-
 /// The grid that lengths are rounded up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Buckets {

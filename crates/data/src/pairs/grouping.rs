@@ -10,7 +10,7 @@
 //! A group is no longer than an epoch, where an epoch has a whole batch, so that a batch has no pair twice unless it
 //! must.
 
-use crate::Order;
+use crate::{DataError, Order};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const BATCHES_PER_GROUP: u64 = 32;
@@ -39,30 +39,44 @@ impl Grouping {
     }
 
     /// Appends the training pairs of a step's global batch, short ones first. `shape` tells the shape of one.
-    pub(super) fn batch(&self, step: u64, global_batch: u64, shape: impl Fn(u64) -> [usize; 2], out: &mut Vec<u64>) {
+    /// Errors: those of `shape`.
+    pub(super) fn batch(
+        &self,
+        step: u64,
+        global_batch: u64,
+        shape: impl Fn(u64) -> Result<[usize; 2], DataError>,
+        out: &mut Vec<u64>,
+    ) -> Result<(), DataError> {
         let epoch_batches = self.order.samples_per_epoch() / global_batch;
         let batches = epoch_batches.clamp(1, BATCHES_PER_GROUP);
-        let group = self.group(step / batches, batches, global_batch, shape);
+        let group = self.group(step / batches, batches, global_batch, shape)?;
         let within = Order::new(self.seed ^ !(step / batches), batches).at(step % batches);
         let start = (within * global_batch) as usize;
         out.extend_from_slice(&group.pairs[start..start + global_batch as usize]);
+        Ok(())
     }
 
-    fn group(&self, index: u64, batches: u64, global_batch: u64, shape: impl Fn(u64) -> [usize; 2]) -> Arc<Group> {
+    fn group(
+        &self,
+        index: u64,
+        batches: u64,
+        global_batch: u64,
+        shape: impl Fn(u64) -> Result<[usize; 2], DataError>,
+    ) -> Result<Arc<Group>, DataError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(group) = last.as_ref().filter(|group| (group.index, group.global_batch) == (index, global_batch)) {
-            return Arc::clone(group);
+            return Ok(Arc::clone(group));
         }
         let first = index * batches * global_batch;
         let mut keyed: Vec<([usize; 2], u64)> = (first..first + batches * global_batch)
             .map(|position| self.order.at(position))
-            .map(|pair| (shape(pair), pair))
-            .collect();
+            .map(|pair| Ok((shape(pair)?, pair)))
+            .collect::<Result<_, DataError>>()?;
         // Stable, so that pairs of one shape stay in their random order.
         keyed.sort_by_key(|(shape, _)| *shape);
         let group = Arc::new(Group { global_batch, index, pairs: keyed.into_iter().map(|(_, pair)| pair).collect() });
         *last = Some(Arc::clone(&group));
-        group
+        Ok(group)
     }
 }
 
@@ -72,7 +86,7 @@ mod tests {
 
     fn batch(grouping: &Grouping, step: u64, global_batch: u64) -> Vec<u64> {
         let mut out = Vec::new();
-        grouping.batch(step, global_batch, |pair| [pair as usize % 5, 0], &mut out);
+        grouping.batch(step, global_batch, |pair| Ok([pair as usize % 5, 0]), &mut out).unwrap();
         out
     }
 

@@ -10,7 +10,6 @@ mod rows;
 mod store;
 
 pub use batches::{PairSettings, Pairs};
-pub use buckets::Shape;
 pub use column::{Column, PairColumns};
 pub use prepare::{prepare_pairs, tokenize_pairs};
 pub use store::PairStore;

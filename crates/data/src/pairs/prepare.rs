@@ -9,7 +9,8 @@ use crate::header::Kind;
 use crate::shards::group_bytes;
 use crate::{DataError, EncodeError, Progress, Sources, Tokenizer};
 use rayon::prelude::*;
-use std::io::{Cursor, Seek, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
 use std::path::Path;
 
 /// The pairs of the data: from the cache where they are there and whole, else tokenized on all cores of the current
@@ -24,13 +25,10 @@ pub fn prepare_pairs(
     progress: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<PairStore, DataError> {
     let job = Job::new(sources, columns, tokenizer, progress)?;
-    let cache = Cache { folder: cache_folder, key: &job.print.key, extension: "pairs" };
-    let build = |file: std::fs::File| {
-        let (file, tokens) = job.write(file, &|error| cache.unwritable(error))?;
-        file.sync_all().map_err(|error| cache.unwritable(error))?;
-        Ok(tokens)
-    };
-    cache.open_or_build(PairStore::open, build, progress)
+    let cache = Cache { folder: cache_folder, key: &job.print.key, extension: "pairs", mode: job.print.mode };
+    let open = |path: &Path, key: &blake3::Hash| PairStore::open(path, key, tokenizer.vocab_size());
+    let build = |file: &File| Ok(job.write(file, cache.scratch()?, &|error| cache.unwritable(error))?.1);
+    cache.open_or_build(open, build, progress)
 }
 
 /// The pairs of the data, tokenized afresh and held in memory.
@@ -43,7 +41,7 @@ pub fn tokenize_pairs(
 ) -> Result<PairStore, DataError> {
     let job = Job::new(sources, columns, tokenizer, progress)?;
     let unwritable = |source| DataError::CacheUnwritable { folder: "memory".into(), source };
-    let (file, _) = job.write(Cursor::new(Vec::new()), &unwritable)?;
+    let (file, _) = job.write(Cursor::new(Vec::new()), Cursor::new(Vec::new()), &unwritable)?;
     Ok(PairStore::of_bytes(file.into_inner()).expect("what was just written is whole"))
 }
 
@@ -67,15 +65,18 @@ impl<'a> Job<'a> {
         Ok(Self { sources, columns, tokenizer, print, progress })
     }
 
-    /// Writes all pairs to `file`; gives it back with the number of tokens.
+    /// Writes all pairs to `file`; gives it back with the number of tokens. `ends` keeps where pairs end until all
+    /// tokens are written, since a few bytes of text may hold many pairs.
     fn write<W: Write + Seek>(
         &self,
         file: W,
-        unwritable: &dyn Fn(std::io::Error) -> DataError,
+        ends: impl Read + Write + Seek,
+        unwritable: &dyn Fn(io::Error) -> DataError,
     ) -> Result<(W, u64), DataError> {
         let mut writer = CacheWriter::create(file, Kind::Pairs, self.tokenizer.vocab_size()).map_err(unwritable)?;
         let mut reader = RowReader::new(self.sources, self.columns);
-        let mut ends = Vec::new();
+        let mut ends = BufWriter::new(ends);
+        let mut pairs = 0;
         loop {
             let group = reader.next_group(group_bytes())?;
             if group.is_empty() {
@@ -85,18 +86,19 @@ impl<'a> Job<'a> {
             for (row, sides) in group.iter().zip(encoded) {
                 for ids in sides? {
                     writer.write_tokens(&ids).map_err(unwritable)?;
-                    ends.extend(writer.tokens().to_le_bytes());
+                    ends.write_all(&writer.tokens().to_le_bytes()).map_err(unwritable)?;
                 }
+                pairs += 1;
                 writer.text_bytes += (row.source.len() + row.target.len()) as u64;
             }
             let (done, tokens) = (reader.raw_bytes(), writer.tokens());
             (self.progress)(Progress::Tokenizing { done, total: self.print.raw_bytes, tokens });
         }
         self.print.check_unchanged(self.sources)?;
-        if ends.is_empty() {
-            return Err(DataError::empty(self.sources));
+        if pairs == 0 {
+            return Err(self.sources.empty_error());
         }
-        writer.write_bytes(&ends).map_err(unwritable)?;
+        append(ends, &mut writer).map_err(unwritable)?;
         let tokens = writer.tokens();
         Ok((writer.finish(&self.print.key).map_err(unwritable)?, tokens))
     }
@@ -109,10 +111,25 @@ impl<'a> Job<'a> {
                     EncodeError::NotUtf8 { .. } => {
                         DataError::BadRow { path, line: row.line, message: "it is not UTF-8".to_owned() }
                     }
-                    EncodeError::Failed { message } => DataError::TokenizerFailed { path, message },
+                    EncodeError::Failed { message } => {
+                        DataError::TokenizerFailed { tokenizer: self.tokenizer.spec().to_string(), path, message }
+                    }
                 }
             })
         };
         Ok([encode(&row.source)?, encode(&row.target)?])
+    }
+}
+
+/// Writes what was collected behind the tokens.
+fn append<W: Write + Seek>(ends: BufWriter<impl Read + Write + Seek>, writer: &mut CacheWriter<W>) -> io::Result<()> {
+    let mut ends = ends.into_inner().map_err(io::IntoInnerError::into_error)?;
+    ends.rewind()?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match ends.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => writer.write_bytes(&buffer[..count])?,
+        }
     }
 }

@@ -5,10 +5,13 @@
 //! rows. Where a header names the columns, every file has one.
 
 use super::{Column, PairColumns};
+use crate::error::{NAMES_MAX, cut_name};
 use crate::jsonl::texts_of_line;
+use crate::lines::Lines;
+use crate::pieces::PIECE_OVERHEAD_BYTES;
 use crate::{DataError, Format, Source, Sources, decompress};
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +47,7 @@ pub(super) struct RowReader<'a> {
 
 enum OpenTable {
     Cells(Cells),
-    Lines { reader: BufReader<Box<dyn Read>>, line: u64, fields: [String; 2] },
+    Lines { lines: Lines, fields: [String; 2] },
 }
 
 impl<'a> RowReader<'a> {
@@ -63,7 +66,7 @@ impl<'a> RowReader<'a> {
         let mut bytes = 0;
         while bytes < group_bytes {
             let Some(row) = self.next_row()? else { break };
-            bytes += row.source.len() + row.target.len();
+            bytes += row.source.len() + row.target.len() + 2 * PIECE_OVERHEAD_BYTES;
             group.push(row);
         }
         Ok(group)
@@ -78,7 +81,7 @@ impl<'a> RowReader<'a> {
             let source = &self.sources.files[file];
             let read = match &mut self.open {
                 Some(OpenTable::Cells(cells)) => cells.next(source)?,
-                Some(OpenTable::Lines { reader, line, fields }) => next_of_lines(reader, line, fields, source)?,
+                Some(OpenTable::Lines { lines, fields }) => next_of_lines(lines, fields, source)?,
                 None => None,
             };
             let Some((line, [mut text, target])) = read else {
@@ -100,13 +103,19 @@ impl<'a> RowReader<'a> {
     fn open_next(&mut self) -> Result<bool, DataError> {
         let Some(source) = self.sources.files.get(self.next_file) else { return Ok(false) };
         let table = table_of(source)?;
-        let reader = decompress::open(source, Arc::clone(&self.raw_bytes)).map_err(|e| source.read_error(e))?;
+        let reader = decompress::open(source, Arc::clone(&self.raw_bytes))
+            .map_err(|error| DataError::unreadable(&source.path, error))?;
+        let row_bytes_max = self.sources.line_bytes_max;
+        let cells = |reader, delimiter| {
+            let limited = RowLimit::new(reader, delimiter, row_bytes_max);
+            Cells::open(limited, self.columns.in_table(), source)
+        };
         self.open = Some(match table {
             Table::JsonLines => {
-                OpenTable::Lines { reader: BufReader::new(reader), line: 0, fields: self.columns.in_json() }
+                OpenTable::Lines { lines: Lines::new(reader, row_bytes_max), fields: self.columns.in_json() }
             }
-            Table::Tabs => OpenTable::Cells(Cells::open(reader, b'\t', self.columns.in_table(), source)?),
-            Table::Commas => OpenTable::Cells(Cells::open(reader, b',', self.columns.in_table(), source)?),
+            Table::Tabs => OpenTable::Cells(cells(reader, b'\t')?),
+            Table::Commas => OpenTable::Cells(cells(reader, b',')?),
         });
         self.next_file += 1;
         Ok(true)
@@ -135,7 +144,7 @@ fn table_of(source: &Source) -> Result<Table, DataError> {
 
 /// A .csv or .tsv.
 struct Cells {
-    reader: Reader<Box<dyn Read>>,
+    reader: Reader<RowLimit>,
     record: ByteRecord,
     /// The two columns, counted from 0.
     at: [usize; 2],
@@ -149,9 +158,8 @@ struct Cells {
 type Texts = (u64, [Vec<u8>; 2]);
 
 impl Cells {
-    fn open(reader: Box<dyn Read>, delimiter: u8, columns: [Column; 2], source: &Source) -> Result<Self, DataError> {
-        // Rows end at line feeds alone, the last one too, so that they can be counted.
-        let reader: Box<dyn Read> = Box::new(reader.chain(LAST_ROW));
+    fn open(reader: RowLimit, columns: [Column; 2], source: &Source) -> Result<Self, DataError> {
+        let delimiter = reader.delimiter;
         let mut reader = ReaderBuilder::new()
             .delimiter(delimiter)
             .terminator(Terminator::Any(b'\n'))
@@ -162,13 +170,14 @@ impl Cells {
         let mut record = ByteRecord::new();
         let named = columns.iter().any(|column| matches!(column, Column::Name(_)));
         if named {
-            reader.read_byte_record(&mut record).map_err(|error| bad_row(source, error))?;
+            reader.read_byte_record(&mut record).map_err(|error| bad_row(source, 1, error))?;
         }
         let [first, second] = columns.map(|column| match column {
             Column::Number(number) => Ok(number - 1),
             Column::Name(name) => {
                 let at = record.iter().position(|cell| cell.trim_ascii() == name.trim().as_bytes());
-                let present = || record.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect();
+                let name_of = |cell: &[u8]| cut_name(&String::from_utf8_lossy(cell));
+                let present = || record.iter().take(NAMES_MAX).map(name_of).collect();
                 at.ok_or_else(|| DataError::NoSuchColumn { path: source.path.clone(), name, present: present() })
             }
         });
@@ -178,7 +187,8 @@ impl Cells {
     fn next(&mut self, source: &Source) -> Result<Option<Texts>, DataError> {
         let line = loop {
             let line_before = self.reader.position().line();
-            if !self.reader.read_byte_record(&mut self.record).map_err(|error| bad_row(source, error))? {
+            self.reader.get_mut().begin_row();
+            if !self.reader.read_byte_record(&mut self.record).map_err(|error| bad_row(source, line_before, error))? {
                 return if self.ended { Ok(None) } else { Err(self.endless(source)) };
             }
             let cells = self.record.as_slice();
@@ -212,41 +222,87 @@ impl Cells {
 /// Put behind each table. If the last row that is read is another one, a quoted field has swallowed it.
 const LAST_ROW: &[u8] = b"\n\x04\n";
 
-fn bad_row(source: &Source, error: csv::Error) -> DataError {
-    let (message, line) = (error.to_string(), error.position().map_or(0, csv::Position::line));
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => source.read_error(error),
-        _ => DataError::BadRow { path: source.path.clone(), line, message },
+/// Cells of a row, whether they are wanted or not: each takes 8 bytes of memory.
+const CELLS_MAX: usize = 1 << 20;
+
+/// The bytes of a table, refused where a row has too many of them or too many cells. What the parser reads ahead counts
+/// for the row before, so limits hold to within its buffer of 8 KiB.
+struct RowLimit {
+    inner: Box<dyn Read>,
+    delimiter: u8,
+    bytes_max: usize,
+    /// Of the row that is being read.
+    bytes: usize,
+    delimiters: usize,
+}
+
+/// Which limit a row goes beyond.
+#[derive(Debug, thiserror::Error)]
+enum RowTooLong {
+    #[error("it is longer than {0}")]
+    Bytes(Bytes),
+    #[error("it has more than {CELLS_MAX} cells")]
+    Cells,
+}
+
+impl RowLimit {
+    /// Rows end at line feeds alone, the last one too, so that they can be counted.
+    fn new(inner: Box<dyn Read>, delimiter: u8, bytes_max: usize) -> Self {
+        Self { inner: Box::new(inner.chain(LAST_ROW)), delimiter, bytes_max, bytes: 0, delimiters: 0 }
+    }
+
+    fn begin_row(&mut self) {
+        (self.bytes, self.delimiters) = (0, 0);
     }
 }
 
-fn next_of_lines(
-    reader: &mut BufReader<Box<dyn Read>>,
-    line: &mut u64,
-    fields: &[String; 2],
-    source: &Source,
-) -> Result<Option<Texts>, DataError> {
-    let path = || source.path.clone();
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        if reader.read_until(b'\n', &mut bytes).map_err(|e| source.read_error(e))? == 0 {
-            return Ok(None);
+impl Read for RowLimit {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let too_long = |which| Err(io::Error::new(io::ErrorKind::FileTooLarge, which));
+        if self.bytes > self.bytes_max {
+            return too_long(RowTooLong::Bytes(Bytes(self.bytes_max as u64)));
+        } else if self.delimiters >= CELLS_MAX {
+            return too_long(RowTooLong::Cells);
         }
-        *line += 1;
-        let text = str::from_utf8(&bytes).map_err(|error| DataError::BadRow {
+        let count = self.inner.read(buffer)?;
+        self.bytes += count;
+        self.delimiters += buffer[..count].iter().filter(|&&byte| byte == self.delimiter).count();
+        Ok(count)
+    }
+}
+
+/// What it means that a row which starts on `line` cannot be read.
+fn bad_row(source: &Source, line: u64, error: csv::Error) -> DataError {
+    let message = error.to_string();
+    let path = source.path.clone();
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(RowTooLong::Bytes(limit)) => DataError::LineTooLong { path, line, limit: *limit },
+            Some(too_long @ RowTooLong::Cells) => DataError::BadRow { path, line, message: too_long.to_string() },
+            None => source.read_error(error),
+        },
+        _ => DataError::BadRow { path, line, message },
+    }
+}
+
+fn next_of_lines(lines: &mut Lines, fields: &[String; 2], source: &Source) -> Result<Option<Texts>, DataError> {
+    let path = || source.path.clone();
+    while lines.next(source)? {
+        let line = lines.number();
+        let text = str::from_utf8(lines.line()).map_err(|error| DataError::BadRow {
             path: path(),
-            line: *line,
+            line,
             message: error.to_string(),
         })?;
-        let text = if *line == 1 { text.trim_start_matches('\u{feff}') } else { text };
+        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
         let names = [fields[0].as_str(), fields[1].as_str()];
         match texts_of_line(text, names) {
-            Ok(Some(texts)) => return Ok(Some((*line, texts.map(String::into_bytes)))),
+            Ok(Some(texts)) => return Ok(Some((line, texts.map(String::into_bytes)))),
             Ok(None) => {}
-            Err((field, error)) => return Err(error.in_file(path(), *line, names[field])),
+            Err((field, error)) => return Err(error.in_file(path(), line, names[field])),
         }
     }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -1,46 +1,57 @@
-//! The tokens of all pairs, memory-mapped from a cache or held in memory, read by pair. Lengths are whole: where pairs
-//! are cut, and what ends them, is for `batches.rs`, so that other lengths need no other cache.
+//! The tokens of all pairs, in a cache file or in memory, read by pair. Lengths are whole: where pairs are cut, and what
+//! ends them, is for `batches.rs`, so that other lengths need no other cache.
 //! Not here: making the cache (`prepare.rs`) and its layout (`../header.rs`).
 
-use crate::Damage;
-use crate::header::{HEADER_BYTES, Header, Kind, PAIR_BYTES};
-use crate::store::{OpenError, Storage, hex, map_verified};
+use crate::header::{Kind, PAIR_BYTES};
+use crate::store::{CacheFile, Expected, OpenError, hex};
+use crate::{Damage, DataError};
 use std::fmt;
 use std::path::Path;
 use units::Bytes;
 
+/// Pairs that are looked at together.
+const SCAN_PAIRS: usize = 1 << 12;
+
 /// The pairs of the data in order. Reading is cheap from any thread.
 pub struct PairStore {
-    file: Storage,
-    header: Header,
+    cache: CacheFile,
     pairs: u64,
 }
 
+/// Where a pair's tokens are: its source from `start` to `middle`, its target from there to `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub start: u64,
+    pub middle: u64,
+    pub end: u64,
+}
+
+impl Place {
+    /// Tokens of the source and of the target.
+    pub(super) fn lengths(self) -> [usize; 2] {
+        [(self.middle - self.start) as usize, (self.end - self.middle) as usize]
+    }
+}
+
 impl PairStore {
-    /// Maps a cache and checks all of it.
-    pub(crate) fn open(path: &Path, key: &blake3::Hash) -> Result<Self, OpenError> {
-        let (file, header) = map_verified(path, key, Kind::Pairs)?;
-        Self::of_file(file, header).map_err(OpenError::Damaged)
+    /// Opens a cache and checks all of it.
+    pub(crate) fn open(path: &Path, key: &blake3::Hash, vocab_size: usize) -> Result<Self, OpenError> {
+        let cache = CacheFile::open(path, &Expected { key, kind: Kind::Pairs, vocab_size })?;
+        Self::of_cache(cache).map_err(OpenError::Damaged)
     }
 
     /// Takes a whole cache file that is in memory.
     pub(super) fn of_bytes(bytes: Vec<u8>) -> Result<Self, Damage> {
-        let header = Header::of_file(&bytes)?;
-        Self::of_file(Storage::Owned(bytes), header)
+        Self::of_cache(CacheFile::of_bytes(bytes)?)
     }
 
-    fn of_file(file: Storage, header: Header) -> Result<Self, Damage> {
-        let entries = file.bytes().len() - HEADER_BYTES - header.tokens as usize * header.token_bytes;
-        let store = Self { file, pairs: (entries / PAIR_BYTES) as u64, header };
+    fn of_cache(cache: CacheFile) -> Result<Self, Damage> {
+        let entries = cache.length() - cache.header.tokens_end();
+        let store = Self { cache, pairs: entries / PAIR_BYTES as u64 };
         let mut last = 0;
-        for pair in 0..store.pairs {
-            let [start, middle, end] = store.bounds(pair);
-            if start != last || middle < start || end < middle {
-                return Err(Damage::BadHeader);
-            }
-            last = end;
-        }
-        if last == store.header.tokens { Ok(store) } else { Err(Damage::BadHeader) }
+        // Each place is checked against the one before, so what can fail is that the last does not end the tokens.
+        store.for_each_place(|place| last = place.end).map_err(|_| Damage::BadHeader)?;
+        if last == store.tokens() { Ok(store) } else { Err(Damage::BadHeader) }
     }
 
     /// How many pairs there are.
@@ -55,57 +66,93 @@ impl PairStore {
 
     /// Tokens of all sources and targets.
     pub fn tokens(&self) -> u64 {
-        self.header.tokens
+        self.cache.header.tokens
     }
 
     /// One more than the largest id that can occur.
     pub fn vocab_size(&self) -> usize {
-        self.header.vocab_size as usize
+        self.cache.header.vocab_size as usize
     }
 
     /// Names data, columns and tokenizer together: 64 hexadecimal digits, the same on every machine.
     pub fn fingerprint(&self) -> String {
-        hex(&self.header.key)
+        hex(&self.cache.header.key)
     }
 
     /// How many bytes of text the tokens stand for, prefixes included.
     pub fn bytes_of_text(&self) -> Bytes {
-        Bytes(self.header.text_bytes)
+        Bytes(self.cache.header.text_bytes)
     }
 
     /// Tokens of a pair's source and of its target.
-    pub fn lengths(&self, pair: u64) -> [usize; 2] {
-        let [start, middle, end] = self.bounds(pair);
-        [(middle - start) as usize, (end - middle) as usize]
+    /// Errors: `CacheChanged`.
+    pub fn lengths(&self, pair: u64) -> Result<[usize; 2], DataError> {
+        Ok(self.place(pair)?.lengths())
     }
 
-    /// Copies the first tokens of a source into all of `out`. Panics if it has fewer.
-    pub fn read_source(&self, pair: u64, out: &mut [i32]) {
-        let [start, middle, _] = self.bounds(pair);
-        assert!(out.len() as u64 <= middle - start, "{} tokens of a source of {}", out.len(), middle - start);
-        self.file.read_tokens(self.header.token_bytes, start, out);
+    /// Copies the first tokens of a source into all of `out`. Errors: `CacheChanged`. Panics if it has fewer.
+    pub fn read_source(&self, pair: u64, out: &mut [i32]) -> Result<(), DataError> {
+        self.read(self.place(pair)?, 0, out)
     }
 
-    /// Copies the first tokens of a target into all of `out`. Panics if it has fewer.
-    pub fn read_target(&self, pair: u64, out: &mut [i32]) {
-        let [_, middle, end] = self.bounds(pair);
-        assert!(out.len() as u64 <= end - middle, "{} tokens of a target of {}", out.len(), end - middle);
-        self.file.read_tokens(self.header.token_bytes, middle, out);
+    /// Copies the first tokens of a target into all of `out`. Errors: `CacheChanged`. Panics if it has fewer.
+    pub fn read_target(&self, pair: u64, out: &mut [i32]) -> Result<(), DataError> {
+        self.read(self.place(pair)?, 1, out)
     }
 
-    /// Where the source starts, where it ends and the target starts, and where that ends.
-    fn bounds(&self, pair: u64) -> [u64; 3] {
+    /// Copies the first tokens of a side, the source (0) or the target (1), into all of `out`.
+    pub(super) fn read(&self, place: Place, side: usize, out: &mut [i32]) -> Result<(), DataError> {
+        let tokens = place.lengths()[side];
+        assert!(out.len() <= tokens, "{} tokens of {tokens}", out.len());
+        self.cache.read_tokens([place.start, place.middle][side], out)
+    }
+
+    /// Where a pair is. Errors: `CacheChanged`.
+    pub(super) fn place(&self, pair: u64) -> Result<Place, DataError> {
         assert!(pair < self.pairs, "pair {pair} of {}", self.pairs);
-        let bytes = self.file.bytes();
-        let entries = bytes[bytes.len() - self.pairs as usize * PAIR_BYTES..].as_chunks::<8>().0;
-        let entry = 2 * pair as usize;
-        let start = entry.checked_sub(1).map_or(0, |before| u64::from_le_bytes(entries[before]));
-        [start, u64::from_le_bytes(entries[entry]), u64::from_le_bytes(entries[entry + 1])]
+        let mut bytes = [0; PAIR_BYTES + 8];
+        if pair == 0 {
+            self.cache.read_at(self.entry_at(0), &mut bytes[8..])?;
+        } else {
+            self.cache.read_at(self.entry_at(pair) - 8, &mut bytes)?;
+        }
+        let [start, middle, end] = [0, 1, 2].map(|at| u64::from_le_bytes(bytes.as_chunks().0[at]));
+        self.checked(start, middle, end)
+    }
+
+    /// Calls `visit` with the places of all pairs in order, reading many at a time.
+    /// Errors: `CacheChanged`, also where an entry contradicts the one before.
+    pub(super) fn for_each_place(&self, mut visit: impl FnMut(Place)) -> Result<(), DataError> {
+        let mut buffer = vec![0; SCAN_PAIRS * PAIR_BYTES];
+        let mut start = 0;
+        for first in (0..self.pairs).step_by(SCAN_PAIRS) {
+            let pairs = (self.pairs - first).min(SCAN_PAIRS as u64) as usize;
+            let bytes = &mut buffer[..pairs * PAIR_BYTES];
+            self.cache.read_at(self.entry_at(first), bytes)?;
+            for [middle, end] in bytes.as_chunks::<8>().0.as_chunks::<2>().0 {
+                let place = self.checked(start, u64::from_le_bytes(*middle), u64::from_le_bytes(*end))?;
+                start = place.end;
+                visit(place);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry_at(&self, pair: u64) -> u64 {
+        self.cache.header.tokens_end() + pair * PAIR_BYTES as u64
+    }
+
+    fn checked(&self, start: u64, middle: u64, end: u64) -> Result<Place, DataError> {
+        let is_sound = start <= middle && middle <= end && end <= self.tokens();
+        if is_sound { Ok(Place { start, middle, end }) } else { Err(self.cache.changed()) }
     }
 }
 
 impl fmt::Debug for PairStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PairStore").field("header", &self.header).field("pairs", &self.pairs).finish_non_exhaustive()
+        f.debug_struct("PairStore")
+            .field("header", &self.cache.header)
+            .field("pairs", &self.pairs)
+            .finish_non_exhaustive()
     }
 }

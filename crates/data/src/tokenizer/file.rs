@@ -1,13 +1,17 @@
 //! A tokenizer.json as Hugging Face's libraries save it, read by their `tokenizers` crate.
 
-use super::{EncodeError, REPLACEMENT};
+use super::{EncodeError, REPLACEMENT, growth};
 use crate::DataError;
+use crate::quiet::caught;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use tokenizers::{ModelWrapper, Tokenizer as Inner};
+use units::Bytes;
 
 const FILE_NAME: &str = "tokenizer.json";
+/// The longest of known families, Gemma's, has 33 MB. Opened, a file takes some ten times as much memory.
+const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
 
 /// Tokens that end a document, by the names of the families that use them, the most telling first.
 const SEPARATORS: [&str; 8] =
@@ -20,6 +24,8 @@ pub(super) struct FileTokenizer {
     inner: Inner,
     hash: blake3::Hash,
     vocab_size: usize,
+    /// How many times as long it could make a text.
+    worst_growth: usize,
     separator: Option<u32>,
     pad: Option<u32>,
 }
@@ -29,10 +35,10 @@ impl FileTokenizer {
     /// ask for, are switched off.
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let file = file_of(path)?;
-        let bytes = fs::read(&file).map_err(|source| DataError::Unreadable { path: file.clone(), source })?;
+        let bytes = files::read_at_most(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
         let hash = blake3::hash(&bytes);
         let bad = |message: String| DataError::BadTokenizer { path: file.clone(), message };
-        let mut inner = parsed(&bytes).map_err(&bad)?;
+        let (mut inner, worst_growth) = parsed(&bytes).map_err(&bad)?;
         inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
         inner.with_padding(None);
         if let Some(dropout) = dropout(inner.get_model()) {
@@ -44,7 +50,7 @@ impl FileTokenizer {
         }
         let separator = SEPARATORS.iter().find_map(|name| inner.token_to_id(name));
         let pad = PADDINGS.iter().find_map(|name| inner.token_to_id(name));
-        Ok(Self { inner, hash, vocab_size: largest_id as usize + 1, separator, pad })
+        Ok(Self { inner, hash, vocab_size: largest_id as usize + 1, worst_growth, separator, pad })
     }
 
     pub(super) fn hash(&self) -> blake3::Hash {
@@ -64,6 +70,19 @@ impl FileTokenizer {
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        let failed = |message| EncodeError::Failed { message };
+        let ids = caught(|| self.ids_of(text)).map_err(|panic| failed(format!("a panic inside: {panic}")))??;
+        match ids.iter().find(|&&id| id as usize >= self.vocab_size) {
+            Some(id) => Err(failed(format!("it gives the id {id}, its largest is {}", self.vocab_size - 1))),
+            None => Ok(ids),
+        }
+    }
+
+    /// Panics where the library does.
+    fn ids_of(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        if let Some(normalizer) = self.inner.get_normalizer() {
+            growth::check(normalizer, self.worst_growth, text)?;
+        }
         let without_added_tokens = false;
         match self.inner.encode_fast(text, without_added_tokens) {
             Ok(encoding) => Ok(encoding.get_ids().to_owned()),
@@ -77,8 +96,8 @@ impl FileTokenizer {
         let keep_special_tokens = false;
         let mut text = String::new();
         for run in ids.chunk_by(|a, b| is_known(a) == is_known(b)) {
-            match self.inner.decode(run, keep_special_tokens) {
-                Ok(decoded) if is_known(&run[0]) => text.push_str(&decoded),
+            match caught(|| self.inner.decode(run, keep_special_tokens)) {
+                Ok(Ok(decoded)) if is_known(&run[0]) => text.push_str(&decoded),
                 _ => text.push_str(&REPLACEMENT.repeat(run.len())),
             }
         }
@@ -87,13 +106,16 @@ impl FileTokenizer {
 }
 
 /// The crate panics where it should refuse: on broken JSON inside a decoder, on a broken table of characters. The first
-/// is what a download that was cut short looks like, so it is looked for beforehand; the rest is caught.
-fn parsed(bytes: &[u8]) -> Result<Inner, String> {
+/// is what a download that was cut short looks like, so it is looked for beforehand; the rest is caught. Also gives how
+/// many times as long the tokenizer could make a text.
+fn parsed(bytes: &[u8]) -> Result<(Inner, usize), String> {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map_err(|error| error.to_string())?;
-    match std::panic::catch_unwind(|| Inner::from_bytes(bytes)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("the `tokenizers` library failed on it".to_owned()),
-    }
+    let opened = caught(|| {
+        let worst_growth = growth::worst_growth(bytes)?;
+        let inner = Inner::from_bytes(bytes).map_err(|error| error.to_string())?;
+        Ok((inner, worst_growth))
+    });
+    opened.unwrap_or_else(|panic| Err(format!("a panic inside the `tokenizers` library: {panic}")))
 }
 
 fn file_of(path: &Path) -> Result<PathBuf, DataError> {
@@ -224,7 +246,10 @@ pub(crate) mod tests {
             bytes[at] = byte;
             let folder = written("");
             fs::write(folder.path().join(FILE_NAME), bytes).unwrap();
-            let _ = Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned()));
+            if let Ok(tokenizer) = Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned())) {
+                let _ = tokenizer.encode(b"ab cab\nd<|endoftext|>e");
+                tokenizer.decode(&[0, 5, 8, 99]);
+            }
         }
 
         #[test]

@@ -10,9 +10,9 @@
 
 use super::{EncodeError, Tokenizer, TokenizerSpec};
 use crate::documents::PieceReader;
+use crate::quiet::caught;
 use crate::{DataError, Sources};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::models::unigram::{Unigram, UnigramTrainer};
@@ -53,15 +53,15 @@ pub fn train_tokenizer(
     let mut inner = untrained(kind).map_err(|error| failed(error.to_string()))?;
     let words = count_words(sources, &inner, &failed)?;
     if words.is_empty() {
-        return Err(DataError::empty(sources));
+        return Err(sources.empty_error());
     }
     // The library panics on what it does not expect.
-    let trained = catch_unwind(AssertUnwindSafe(|| match kind {
+    let trained = caught(|| match kind {
         TokenizerKind::Bpe => train_bpe(&mut inner, &words, vocab_size),
         TokenizerKind::Unigram => train_unigram(&mut inner, words, vocab_size),
-    }));
+    });
     let text = trained
-        .unwrap_or_else(|_| Err("the `tokenizers` library failed on it".into()))
+        .unwrap_or_else(|panic| Err(format!("a panic inside the `tokenizers` library: {panic}").into()))
         .and_then(|()| inner.to_string(true))
         .map_err(|error| failed(error.to_string()))?;
     let unwritable = |source| DataError::TokenizerUnwritable { path: output.to_owned(), source };

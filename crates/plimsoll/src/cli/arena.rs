@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
-use units::Seconds;
+use units::{Bytes, Seconds};
 
 #[derive(Debug, Args)]
 pub(super) struct ArenaArgs {
@@ -29,12 +29,14 @@ pub(super) struct ArenaArgs {
     json: bool,
 }
 
+/// A hundred times the largest of the public benchmark's problems.
+const CSV_BYTES_MAX: Bytes = Bytes::mib(64);
 const FORMAT: &str = "the format is a header `id,lower,upper,size` and a line a buffer";
 
 pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let name = args.file.display();
-    let text =
-        std::fs::read_to_string(&args.file).map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")));
+    let text = files::read_any_text(&args.file, CSV_BYTES_MAX)
+        .map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")));
     let text = text.map_err(|failure| failure.hint(FORMAT))?;
     let csv = read_csv(&text).map_err(|e| Failure::bad_input(format!("{name}: {e}")).hint(FORMAT))?;
     let start = Instant::now();

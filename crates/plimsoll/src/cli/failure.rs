@@ -1,9 +1,9 @@
 //! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
 
+use crate::printable::printable_line;
 use crate::streams::talk;
 use ::plan::{PlanError, UnknownCard};
 use ::train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
-use data::DataError;
 use graph::GraphError;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -72,11 +72,13 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         match &self.message {
             Message::Clap(error) => {
-                // Help and version are no failures and go to stdout; what can't be printed can't be helped.
-                let _ = error.print();
                 if !error.use_stderr() {
+                    // Help and version are no failures and go to stdout; what can't be printed can't be helped.
+                    let _ = error.print();
                     return ExitCode::from(exit_code::DONE);
                 }
+                // Without clap's colors: among them would be those of what it quotes.
+                talk(error.render().to_string().trim_end());
             }
             Message::Text(text) => talk(format_args!("error: {text}")),
         }
@@ -87,24 +89,19 @@ impl Failure {
     }
 }
 
+/// The message of a library's error, which is one line and may have paths in it.
+pub(super) fn line(error: &impl Display) -> String {
+    printable_line(&error.to_string()).into_owned()
+}
+
 /// Names what was attempted when the system refused it.
 pub(super) fn io_failure(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
     move |error| Failure::device(format!("{what}: {error}"))
 }
 
-impl From<DataError> for Failure {
-    fn from(error: DataError) -> Self {
-        let failure = Self::bad_input(error.to_string());
-        match error.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
-    }
-}
-
 impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {
-        let message = error.to_string();
+        let message = line(&error);
         match error {
             GraphError::UnknownModel { .. } => Self::bad_flag(message).hint(format!(
                 "known models: {}; or the path of a config.json",
@@ -120,7 +117,7 @@ impl From<GraphError> for Failure {
 
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Self {
-        let message = error.to_string();
+        let message = line(&error);
         match error {
             PlanError::Graph(error) => error.into(),
             PlanError::NotADivisor { divisors, global_batch, .. } => {
@@ -142,7 +139,7 @@ impl From<PlanError> for Failure {
 
 impl From<TrainError> for Failure {
     fn from(error: TrainError) -> Self {
-        let message = error.to_string();
+        let message = line(&error);
         match error {
             TrainError::Data(error) => error.into(),
             TrainError::Unsound(_) => Self::device(message).hint("this is a bug of plimsoll; please report it"),
@@ -165,9 +162,11 @@ impl From<UnknownCard> for Failure {
 
 impl From<GpuError> for Failure {
     fn from(error: GpuError) -> Self {
-        let message = error.to_string();
+        let message = line(&error);
         match error {
-            GpuError::NoDriver { .. } => Self::bad_flag(message),
+            GpuError::NoDriver { .. } => {
+                Self::bad_flag(message).hint("name a card with `--gpu NAME`, or give its memory with `--vram`")
+            }
             _ => Self::device(message),
         }
     }
@@ -184,7 +183,7 @@ impl From<CalibrationError> for Failure {
 
 impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Self {
-        let failure = Self::bad_input(error.to_string());
+        let failure = Self::bad_input(line(&error));
         match error {
             CheckpointError::Damaged { .. } => {
                 failure.hint("copy it anew, or take an older checkpoint; `--resume auto` finds the newest whole one")
@@ -222,7 +221,7 @@ impl From<CheckpointError> for Failure {
 
 impl From<FolderError> for Failure {
     fn from(error: FolderError) -> Self {
-        let message = error.to_string();
+        let message = line(&error);
         match error {
             FolderError::InUse { .. } => {
                 Self::bad_flag(message).hint("wait for it, stop it, or choose another `--name`")

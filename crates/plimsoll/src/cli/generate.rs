@@ -8,7 +8,7 @@ use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::train::PREFILL;
 use super::{Failure, in_pool, model};
-use crate::streams::talk;
+use crate::streams::{talk, write_text};
 use ::plan::plan_sampling;
 use ::train::checkpoint::{
     AVERAGE_FILE, CONFIG_FILE, CheckpointError, STATE_FILE, State, load_averages, load_weights, newest_whole,
@@ -17,8 +17,11 @@ use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
 use graph::{SampleShape, Targets};
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use units::Bytes;
+
+/// Prompts, and what a run says about itself, are far shorter.
+const PROMPT_BYTES_MAX: Bytes = Bytes::mib(16);
 
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
@@ -110,7 +113,7 @@ impl GenerateArgs {
     /// What is to be gone on from. Errors: the file can't be read, or is empty.
     fn prompts(&self) -> Result<Vec<String>, Failure> {
         let Some(path) = &self.prompt_file else { return Ok(vec![self.prompt.clone()]) };
-        let text = std::fs::read_to_string(path)
+        let text = files::read_any_text(path, PROMPT_BYTES_MAX)
             .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
         let prompts = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect::<Vec<_>>();
         if prompts.is_empty() {
@@ -239,7 +242,7 @@ impl GenerateArgs {
             true => serde_json::json!({ "prompt": prompt, "text": text, "tokens": answer.len() }).to_string(),
             false => text.replace(['\n', '\r'], " "),
         };
-        put(format!("{line}\n").as_bytes())
+        write_text(format!("{line}\n").as_bytes())
     }
 
     /// The folder with the weights.
@@ -288,7 +291,7 @@ fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Pat
 
 /// The tokenizer that a run of ours was trained with.
 fn tokenizer_of(folder: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(folder.join(STATE_FILE)).ok()?;
+    let text = files::read_text(&folder.join(STATE_FILE), PROMPT_BYTES_MAX).ok()?;
     Some(State::from_json(&text).ok()?.tokenizer)
 }
 
@@ -307,7 +310,7 @@ impl<'t> Stream<'t> {
     }
 
     fn start(&self) -> std::io::Result<()> {
-        put(self.prompt)
+        write_text(self.prompt)
     }
 
     fn push(&mut self, token: u32) -> std::io::Result<()> {
@@ -319,7 +322,7 @@ impl<'t> Stream<'t> {
             Err(_) => text.len(),
         };
         if certain > self.written {
-            put(&text[self.written..certain])?;
+            write_text(&text[self.written..certain])?;
             self.written = certain;
         }
         Ok(())
@@ -327,13 +330,7 @@ impl<'t> Stream<'t> {
 
     fn end(&mut self) -> std::io::Result<()> {
         let text = self.tokenizer.decode(&self.tokens);
-        put(text.get(self.written..).unwrap_or_default())?;
-        put(b"\n")
+        write_text(text.get(self.written..).unwrap_or_default())?;
+        write_text(b"\n")
     }
-}
-
-fn put(bytes: &[u8]) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes)?;
-    stdout.flush()
 }

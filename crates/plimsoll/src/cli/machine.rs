@@ -8,9 +8,12 @@ use ::plan::{Machine, Rates, Sample};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use telemetry::processor_name;
+use units::Bytes;
 
 /// Version of the file, and of the kernels whose times are in it.
 const VERSION: u32 = 1;
+/// A few hundred samples are some hundred kilobytes.
+const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
 
 /// The file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,7 +91,7 @@ pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, St
         },
     };
     let read = || -> Result<MachineFile, String> {
-        let text = std::fs::read_to_string(&path).map_err(|e| e.to_string())?;
+        let text = files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
         let file: MachineFile = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
         match file.foreign(threads) {
             Some(why) => Err(why),

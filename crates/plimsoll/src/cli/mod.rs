@@ -6,6 +6,7 @@ mod bench_data;
 mod blas;
 mod budget;
 mod calibrate;
+mod data_failure;
 mod device;
 mod failure;
 mod generate;

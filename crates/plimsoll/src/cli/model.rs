@@ -4,6 +4,7 @@ use super::Failure;
 use data::Tokenizer;
 use graph::models::ModelConfig;
 use std::path::{Path, PathBuf};
+use units::Bytes;
 
 /// A model and what people call it.
 #[derive(Debug, Clone)]
@@ -16,6 +17,9 @@ pub(super) struct Chosen {
     pub(super) is_preset: bool,
 }
 
+/// Files of settings and of sizes are a few kilobytes.
+pub(super) const CONFIG_BYTES_MAX: Bytes = Bytes::mib(1);
+
 /// Opens a preset, a config.json or a folder with one.
 pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
     let path = Path::new(name);
@@ -25,7 +29,7 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
         return Ok(Chosen { name: name.to_ascii_lowercase().replace('_', "-"), config, is_preset: true });
     }
     let file: PathBuf = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let text = std::fs::read_to_string(&file)
+    let text = files::read_text(&file, CONFIG_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))
         .map_err(|failure| failure.hint(format!("`--model` takes {}, or a config.json", preset_names())))?;
     let config = ModelConfig::from_json(&text)

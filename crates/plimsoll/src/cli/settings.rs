@@ -3,6 +3,7 @@
 //! accepted too.
 
 use super::Failure;
+use super::model::CONFIG_BYTES_MAX;
 use super::train::resumed_config;
 use ::train::checkpoint::CONFIG_FILE;
 use clap::{ArgMatches, CommandFactory, parser::ValueSource};
@@ -141,7 +142,7 @@ fn spellings(flag: &str) -> Vec<&str> {
 
 /// Reads a file of settings as flags and their values.
 fn read(path: &Path) -> Result<Settings, Failure> {
-    let text = std::fs::read_to_string(path)
+    let text = files::read_text(path, CONFIG_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
         .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
     parse(&text).map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))

@@ -1,5 +1,6 @@
 //! What came of a run, in a few lines.
 
+use crate::printable::printable;
 use std::path::Path;
 use train::Report;
 use units::{Seconds, format_duration};
@@ -8,10 +9,6 @@ use units::{Seconds, format_duration};
 pub fn sample_text(text: &[String; 2]) -> String {
     let [prompt, written] = text.each_ref().map(|t| printable(t));
     format!("\na sample, after held-out text:\n┃ {}", format!("{prompt}▶{written}").replace('\n', "\n┃ "))
-}
-
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{FFFD}' } else { c }).collect()
 }
 
 /// Losses, where the checkpoint lies, and planned against measured bytes.

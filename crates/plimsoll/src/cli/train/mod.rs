@@ -222,20 +222,22 @@ impl Session {
     }
 
     /// The beginning of held-out text, or a held-out source; of training text if nothing is held out.
-    fn prompt(&self) -> Vec<u32> {
-        let held_out = self.dataset.held_out_batches(1, 1).next();
-        let batch = held_out.unwrap_or_else(|| self.dataset.step(0, 1, 1).micro.swap_remove(0));
+    fn prompt(&self) -> Result<Vec<u32>, Failure> {
+        let batch = match self.dataset.held_out_batches(1, 1)?.next() {
+            Some(held_out) => held_out?,
+            None => self.dataset.step(0, 1, 1)?.micro.swap_remove(0),
+        };
         let real = match &batch.segments {
             Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
             None => batch.tokens.len(),
         };
         let most = if self.chosen.has_decoder() { real } else { (self.found.plan.seq_len / 2).clamp(1, 32) };
-        batch.tokens[..real.min(most).max(1)].iter().map(|&id| id as u32).collect()
+        Ok(batch.tokens[..real.min(most).max(1)].iter().map(|&id| id as u32).collect())
     }
 
     /// Continues the beginning of held-out text.
     fn write_sample(&self, engine: &mut Engine) -> Result<[String; 2], Failure> {
-        let prompt = self.prompt();
+        let prompt = self.prompt()?;
         let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 0.95, seed: self.trainer.seed };
         let mut written = Vec::new();
         let (most, vocab) = (self.args.sample_tokens as usize, self.tokenizer.vocab_size());

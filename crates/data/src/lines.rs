@@ -1,0 +1,55 @@
+//! Lines of a file one by one, numbered, none longer than a limit: a compressed file of kilobytes may hold a line of
+//! gigabytes.
+//! Not here: what a line means (`jsonl.rs`), and rows of tables, which may span lines (`pairs/rows.rs`).
+
+use crate::{DataError, Source};
+use std::io::{BufRead, BufReader, Read};
+use units::Bytes;
+
+pub(crate) struct Lines {
+    reader: BufReader<Box<dyn Read>>,
+    bytes_max: usize,
+    line: Vec<u8>,
+    number: u64,
+    offset: u64,
+}
+
+impl Lines {
+    /// The lines of a stream. Longer ones than `bytes_max` are refused.
+    pub(crate) fn new(reader: Box<dyn Read>, bytes_max: usize) -> Self {
+        Self { reader: BufReader::new(reader), bytes_max, line: Vec::new(), number: 0, offset: 0 }
+    }
+
+    /// The number of the line that was read last, counted from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where that line starts.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The line that was read last, with its line feed.
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// Reads the next line; false at the end.
+    /// Errors: `LineTooLong`, found without reading more than the limit; `source` says what failing to read means.
+    pub(crate) fn next(&mut self, source: &Source) -> Result<bool, DataError> {
+        self.offset += self.line.len() as u64;
+        self.line.clear();
+        let mut limited = (&mut self.reader).take(self.bytes_max as u64 + 1);
+        limited.read_until(b'\n', &mut self.line).map_err(|error| source.read_error(error))?;
+        if self.line.is_empty() {
+            return Ok(false);
+        }
+        self.number += 1;
+        if self.line.len() > self.bytes_max {
+            let limit = Bytes(self.bytes_max as u64);
+            return Err(DataError::LineTooLong { path: source.path.clone(), line: self.number, limit });
+        }
+        Ok(true)
+    }
+}

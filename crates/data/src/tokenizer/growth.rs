@@ -1,0 +1,221 @@
+//! How much longer a tokenizer may make a text before it is tokenized, and the text of tokens after. A tokenizer.json
+//! can ask for any replacement, and for several in a row: nine that make one letter ten make a gigabyte of it.
+//! Not here: reading the file (`file.rs`).
+//!
+//! Two bounds. What the file's steps could make of a text at worst is known from the file alone; beyond [`WORST`], it is
+//! refused. Below that, what they do make of a text is measured on parts so short that the worst is harmless, where the
+//! whole might not be.
+
+use super::EncodeError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::normalizers::Replace;
+use tokenizers::{DecoderWrapper, NormalizedString, Normalizer, NormalizerWrapper};
+
+/// A tokenizer whose normalizer could make a text longer than this many times is refused. Those of known families stay
+/// below 5,000, which is ALBERT's: compatibility forms, lower case, and a table of SentencePiece's.
+const WORST: usize = 1 << 14;
+/// The same of a decoder. Nothing measures what that does, and none of a known family makes a text longer.
+const DECODER_WORST: usize = 64;
+/// A text may become so many times as long. Normal text hardly grows at all.
+const MOST: usize = 8;
+/// Bytes that are always harmless, whatever they come from.
+const HARMLESS_BYTES: usize = 2 << 20;
+
+/// What a tokenizer.json says about the length of texts, read as the library reads it.
+#[derive(Deserialize)]
+struct Steps {
+    normalizer: Option<NormalizerWrapper>,
+    decoder: Option<DecoderWrapper>,
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+}
+
+#[derive(Deserialize)]
+struct AddedToken {
+    content: String,
+    #[serde(default)]
+    normalized: bool,
+}
+
+/// How many times as long the normalizer of a tokenizer.json makes a text at worst. To be asked before the library
+/// opens the file, since that normalizes the file's own added tokens.
+/// Errors: what is wrong with the file; that it could make a text longer than is allowed.
+pub(super) fn worst_growth(json: &[u8]) -> Result<usize, String> {
+    check_tables(&serde_json::from_slice::<Tables>(json).map_err(|error| error.to_string())?.normalizer)?;
+    let steps: Steps = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let normalizer = steps.normalizer.as_ref().map_or(1, of_normalizer);
+    let decoder = steps.decoder.as_ref().map_or(1, of_decoder);
+    for (what, growth, most) in [("normalizer", normalizer, WORST), ("decoder", decoder, DECODER_WORST)] {
+        if growth > most {
+            return Err(format!("its {what} could make a text {growth} times as long, at most {most} are allowed"));
+        }
+    }
+    for token in steps.added_tokens.iter().filter(|token| token.normalized) {
+        let checked = steps.normalizer.as_ref().map_or(Ok(()), |n| check(n, normalizer, &token.content));
+        checked.map_err(|error| error.to_string())?;
+    }
+    Ok(normalizer)
+}
+
+/// Errors: `Failed` if the normalizer, which makes texts `worst` times as long at most, makes this one too long.
+pub(super) fn check(normalizer: &NormalizerWrapper, worst: usize, text: &str) -> Result<(), EncodeError> {
+    if text.len().saturating_mul(worst) <= HARMLESS_BYTES {
+        return Ok(());
+    }
+    let mut bytes = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (part, left) = rest.split_at(rest.floor_char_boundary((HARMLESS_BYTES / worst).min(rest.len())));
+        let mut normalized = NormalizedString::from(part);
+        normalizer.normalize(&mut normalized).map_err(|error| EncodeError::Failed { message: error.to_string() })?;
+        bytes += normalized.get().len();
+        if bytes > MOST.saturating_mul(text.len()) {
+            let message = format!("its normalizer makes the text more than {MOST} times as long");
+            return Err(EncodeError::Failed { message });
+        }
+        rest = left;
+    }
+    Ok(())
+}
+
+/// Bounds by the longest results that Unicode has, in UTF-8. Source: UAX 15, table 8 ("Maximum Expansion Factors").
+fn of_normalizer(normalizer: &NormalizerWrapper) -> usize {
+    match normalizer {
+        NormalizerWrapper::Sequence(steps) => steps.as_ref().iter().map(of_normalizer).fold(1, usize::saturating_mul),
+        NormalizerWrapper::Replace(replace) => of_replace(replace),
+        NormalizerWrapper::Prepend(prepend) => prepend.prepend.len().saturating_add(1),
+        NormalizerWrapper::Precompiled(table) => {
+            let table = serde_json::to_value(table).ok().and_then(|table| bytes_of_table(&table));
+            table.map_or(usize::MAX, |bytes| longest_entry(&bytes))
+        }
+        NormalizerWrapper::NFKC(_) | NormalizerWrapper::NFKD(_) => 11,
+        NormalizerWrapper::NFC(_)
+        | NormalizerWrapper::NFD(_)
+        | NormalizerWrapper::Lowercase(_)
+        | NormalizerWrapper::BertNormalizer(_)
+        | NormalizerWrapper::ByteLevel(_) => 3,
+        NormalizerWrapper::StripNormalizer(_) | NormalizerWrapper::StripAccents(_) | NormalizerWrapper::Nmt(_) => 1,
+    }
+}
+
+fn of_decoder(decoder: &DecoderWrapper) -> usize {
+    match decoder {
+        DecoderWrapper::Sequence(steps) => steps.get_decoders().iter().map(of_decoder).fold(1, usize::saturating_mul),
+        DecoderWrapper::Replace(replace) => of_replace(replace),
+        // Each takes marks away, or gives a space for them.
+        _ => 1,
+    }
+}
+
+/// The content for the shortest text that the pattern matches. One that may match nothing, or whose syntax goes beyond
+/// that of the `regex` crate, may match before every byte.
+fn of_replace(replace: &Replace) -> usize {
+    let pattern = serde_json::to_value(replace).map(|mut replace| replace["pattern"].take()).unwrap_or_default();
+    let shortest = match (pattern["String"].as_str(), pattern["Regex"].as_str()) {
+        (Some(text), _) => text.len(),
+        (None, Some(regex)) => {
+            regex_syntax::parse(regex).ok().and_then(|regex| regex.properties().minimum_len()).unwrap_or(0)
+        }
+        (None, None) => 0,
+    };
+    match shortest {
+        0 => replace.content.len().saturating_add(1),
+        shortest => replace.content.len().div_ceil(shortest).max(1),
+    }
+}
+
+/// The normalizer as it is written, before the library reads the tables of characters in it, which it trusts.
+#[derive(Deserialize)]
+struct Tables {
+    #[serde(default)]
+    normalizer: Value,
+}
+
+/// Errors: a table of SentencePiece's that says that it is longer than it is: room is made for what it says.
+fn check_tables(normalizer: &Value) -> Result<(), String> {
+    let broken = || "its table of characters is broken".to_owned();
+    match normalizer {
+        Value::Array(steps) => steps.iter().try_for_each(check_tables),
+        Value::Object(fields) => {
+            if fields.contains_key(TABLE) {
+                let bytes = bytes_of_table(normalizer).ok_or_else(broken)?;
+                entries(&bytes).ok_or_else(broken)?;
+            }
+            fields.values().try_for_each(check_tables)
+        }
+        _ => Ok(()),
+    }
+}
+
+const TABLE: &str = "precompiled_charsmap";
+
+fn bytes_of_table(normalizer: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(normalizer[TABLE].as_str()?).ok()
+}
+
+/// What a table puts for characters, each entry ended by a zero. Before it are the length of the index in bytes, a u32,
+/// and the index. Source: `sentencepiece/src/normalizer.cc`, `Normalizer::DecodePrecompiledCharsMap`.
+fn entries(table: &[u8]) -> Option<&[u8]> {
+    let (index_bytes, rest) = table.split_first_chunk::<4>()?;
+    rest.get(u32::from_le_bytes(*index_bytes) as usize..)
+}
+
+fn longest_entry(table: &[u8]) -> usize {
+    let entries = entries(table).unwrap_or_default();
+    entries.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(0).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn replace(pattern: Value, content: &str) -> Value {
+        json!({"type": "Replace", "pattern": pattern, "content": content})
+    }
+
+    fn worst(normalizer: Value) -> Result<usize, String> {
+        worst_growth(json!({ "normalizer": normalizer }).to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_worst_is_known_from_the_file() {
+        assert_eq!(worst(Value::Null), Ok(1));
+        assert_eq!(worst(replace(json!({"String": " "}), "\u{2581}")), Ok(3));
+        assert_eq!(worst(replace(json!({"String": "``"}), "\"")), Ok(1));
+        assert_eq!(worst(replace(json!({"Regex": " {2,}"}), "\u{2581}")), Ok(2));
+        assert_eq!(worst(replace(json!({"Regex": "x*"}), "abc")), Ok(4), "it matches nothing, everywhere");
+        assert_eq!(worst(replace(json!({"Regex": "(?=x)"}), "abc")), Ok(4), "nobody knows what it matches");
+        let ten = replace(json!({"String": "a"}), &"a".repeat(10));
+        let sequence = |steps: Vec<Value>| json!({"type": "Sequence", "normalizers": steps});
+        assert_eq!(worst(sequence(vec![ten.clone(), ten.clone(), json!({"type": "NFKC"})])), Ok(1100));
+        assert!(worst(sequence(vec![ten.clone(); 9])).unwrap_err().contains("1000000000 times as long"));
+        let decoder = json!({"decoder": {"type": "Sequence", "decoders": vec![ten; 2]}});
+        assert!(worst_growth(decoder.to_string().as_bytes()).unwrap_err().contains("its decoder"));
+    }
+
+    #[test]
+    fn tables_are_as_long_as_they_say() {
+        let table = |index_bytes: u32, rest: &[u8]| {
+            let bytes = [&index_bytes.to_le_bytes(), rest].concat();
+            json!({"type": "Precompiled", "precompiled_charsmap": STANDARD.encode(bytes)})
+        };
+        assert_eq!(worst(table(4, &[0, 0, 0, 0, b'a', b'b', 0, b'c', 0])), Ok(2));
+        let nested = json!({"type": "Sequence", "normalizers": [table(u32::MAX, b"ab")]});
+        assert!(worst(nested).unwrap_err().contains("table of characters is broken"));
+    }
+
+    #[test]
+    fn what_grows_is_measured() {
+        let json = replace(json!({"String": "a"}), &"a".repeat(100));
+        let normalizer: NormalizerWrapper = serde_json::from_value(json).unwrap();
+        let mut text = "b".repeat(1 << 20);
+        assert_eq!(check(&normalizer, 100, &text), Ok(()));
+        text.replace_range(..1 << 18, &"a".repeat(1 << 18));
+        let error = check(&normalizer, 100, &text).unwrap_err();
+        assert!(error.to_string().contains("more than 8 times as long"), "{error}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Opens and reads files whose names come from outside.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+use units::Bytes;
+
+/// Something else than a regular file. It is the inner error of an [`io::Error`] of the kind `InvalidInput`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is {found}, not a regular file")]
+pub struct NotRegular {
+    /// What it is, with its article: `a named pipe`.
+    pub found: &'static str,
+}
+
+/// A file that is longer than what it is read as may be. It is the inner error of an [`io::Error`] of the kind
+/// `FileTooLarge`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is longer than {limit}")]
+pub struct TooLong {
+    /// How long it may be.
+    pub limit: Bytes,
+}
+
+/// Opens a regular file for reading. Never waits: not for a writer at the other end of a pipe, not for a device.
+/// Errors: what the system says; `NotRegular` for everything else that a path can name, files of the kernel's (`/proc`,
+/// `/sys`) included, which have no length and may wait or never end.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Opening a device may do something, so it is looked at first; what was opened is looked at again.
+    check(&fs::metadata(path)?)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
+    }
+    let file = options.open(path)?;
+    check(&file.metadata()?)?;
+    check_file_system(&file)?;
+    Ok(file)
+}
+
+/// The text of whatever a path names, a pipe or a terminal included, if it has at most `limit` bytes. For files that a
+/// user names to be read once, and knows why; it waits where they wait.
+/// Errors: what the system says; `TooLong`; `InvalidData` unless it is UTF-8.
+pub fn read_any_text(path: &Path, limit: Bytes) -> io::Result<String> {
+    text(bytes_of(File::open(path)?, limit)?)
+}
+
+/// The bytes of a regular file that has at most `limit` of them.
+/// Errors: those of [`open_regular`]; `TooLong`, found without reading more than the limit.
+pub fn read_at_most(path: &Path, limit: Bytes) -> io::Result<Vec<u8>> {
+    bytes_of(open_regular(path)?, limit)
+}
+
+/// The text of a regular file that has at most `limit` bytes.
+/// Errors: those of [`read_at_most`]; `InvalidData` unless it is UTF-8.
+pub fn read_text(path: &Path, limit: Bytes) -> io::Result<String> {
+    text(read_at_most(path, limit)?)
+}
+
+fn bytes_of(file: File, limit: Bytes) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit.0 {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, TooLong { limit }));
+    }
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn check(metadata: &Metadata) -> io::Result<()> {
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(not_regular(kind_of(metadata))),
+    }
+}
+
+fn not_regular(found: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, NotRegular { found })
+}
+
+fn kind_of(metadata: &Metadata) -> &'static str {
+    if metadata.is_dir() {
+        return "a folder";
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = metadata.file_type();
+        if kind.is_fifo() {
+            return "a named pipe";
+        } else if kind.is_socket() {
+            return "a socket";
+        } else if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+    }
+    "something special"
+}
+
+/// The kernel's own file systems call their files regular. Sources: `man 2 statfs`, `linux/magic.h`.
+#[cfg(target_os = "linux")]
+fn check_file_system(file: &File) -> io::Result<()> {
+    const KERNELS: [(u64, &str); 6] = [
+        (0x9fa0, "a file of /proc"),
+        (0x6265_6572, "a file of /sys"),
+        (0x6462_6720, "a file of the kernel's debugfs"),
+        (0x7472_6163, "a file of the kernel's tracefs"),
+        (0x6367_7270, "a file of the kernel's cgroups"),
+        (0x7363_6673, "a file of the kernel's securityfs"),
+    ];
+    let magic = rustix::fs::fstatfs(file)?.f_type as u64;
+    KERNELS.iter().find(|(known, _)| *known == magic).map_or(Ok(()), |(_, found)| Err(not_regular(found)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn check_file_system(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read_text(&path, Bytes(5)).unwrap(), "12345");
+        let error = read_at_most(&path, Bytes(4)).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::FileTooLarge, "it is longer than 4 B"));
+        fs::write(&path, b"\xff").unwrap();
+        assert_eq!(read_text(&path, Bytes(5)).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        #[cfg(unix)]
+        assert_eq!(read_any_text(Path::new("/dev/zero"), Bytes(5)).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(open_regular(&folder.path().join("b")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A file of the kernel's that waits for events, or one without end, would hang this test.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = |path: &Path| open_regular(path).unwrap_err().to_string();
+        let pipe = folder.path().join("pipe.txt");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        assert_eq!(found(&pipe), "it is a named pipe, not a regular file");
+        assert_eq!(found(folder.path()), "it is a folder, not a regular file");
+        assert_eq!(found(Path::new("/dev/zero")), "it is a device, not a regular file");
+        assert_eq!(found(Path::new("/proc/self/environ")), "it is a file of /proc, not a regular file");
+        let linked = folder.path().join("link");
+        std::os::unix::fs::symlink("/proc/self/pagemap", &linked).unwrap();
+        assert_eq!(found(&linked), "it is a file of /proc, not a regular file");
+    }
+}
