@@ -261,7 +261,9 @@ fn escape_codes_in_names_are_shown_not_obeyed() {
     said(&["plan", "--gpu", name]);
     said(&["arena", name]);
     said(&[name]);
-    sandbox.write("settings.yaml", format!("learning_rate: {}\n", json!(name)));
+    // YAML takes no control characters as they are.
+    let quoted = name.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect::<String>();
+    sandbox.write("settings.yaml", format!("learning_rate: \"{quoted}\"\n"));
     said(&["train", "--config", "settings.yaml"]);
     sandbox.write("lines.jsonl", format!("{{{}: \"x\"}}\n", json!(name)));
     said(&["train", "--data", "lines.jsonl", "--cache-dir", "c", "--model", "tiny"]);

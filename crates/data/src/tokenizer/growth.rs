@@ -68,7 +68,9 @@ pub(super) fn check(normalizer: &NormalizerWrapper, worst: usize, text: &str) ->
     let mut bytes = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let (part, left) = rest.split_at(rest.floor_char_boundary((HARMLESS_BYTES / worst).min(rest.len())));
+        let harmless = (HARMLESS_BYTES / worst).clamp(1, rest.len());
+        let end = (harmless..=rest.len()).find(|&at| rest.is_char_boundary(at)).unwrap_or(rest.len());
+        let (part, left) = rest.split_at(end);
         let mut normalized = NormalizedString::from(part);
         normalizer.normalize(&mut normalized).map_err(|error| EncodeError::Failed { message: error.to_string() })?;
         bytes += normalized.get().len();
