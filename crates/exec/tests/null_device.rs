@@ -8,8 +8,8 @@ use graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config,
 use graph::ops::{RopeScaling, StateFormat};
 use graph::{Lengths, Objective, Optimizer, Place, Scalars, Storage, Targets, TensorId, TrainShape, build_training};
 use plan::{
-    Average, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute, Region,
-    Request, divisors, lay_out, search, validate,
+    Average, Budget, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute,
+    Region, Request, divisors, lay_out, search, validate,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::HashSet;
@@ -193,8 +193,7 @@ impl Case {
             global_batch: self.shape.micro_batch * self.accumulation,
             micro_batch: None,
             seq_len: self.shape.seq_len,
-            budget,
-            host_budget: Bytes::gib(1),
+            budget: Budget::Apart { device: budget, host: Bytes::gib(1) },
             levers: LeverRequest {
                 precision: self.levers.precision,
                 optimizer_state: Some(self.levers.optimizer_state),

@@ -5,16 +5,13 @@
 //!   recompute, block by block            rungs: each computes more anew than the one before, so it is slower
 //! ```
 
-use crate::layout::at_least;
-use crate::levers::{
-    ATTENTION_ROW_CHOICES, Levers, Recompute, divisors, head_chunk_choices, recompute_ladder,
-    update_in_backward_excluded,
-};
+use crate::budget::Budget;
+use crate::levers::{ATTENTION_ROW_CHOICES, Levers, Recompute, divisors, head_chunk_choices, recompute_ladder};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
-use graph::{Graph, GraphError, SampleShape, Targets, TrainShape, build_sampling, build_training};
+use graph::{Graph, GraphError, Parameter, SampleShape, Targets, TrainShape, build_sampling, build_training};
 use units::{Bytes, Seconds};
 
 /// A configuration: the micro-batch, and where all levers stand.
@@ -43,7 +40,12 @@ const MOST_MICRO_BATCHES: usize = 10;
 
 /// The parts of the optimizer that a request leaves open to move, ascending.
 pub(crate) fn offloads(request: &Request) -> Vec<f64> {
-    request.levers.optimizer_offload.map_or(OFFLOADS.to_vec(), |fraction| vec![fraction])
+    match (request.levers.optimizer_offload, request.budget) {
+        (Some(fraction), _) => vec![fraction],
+        // What is moved within one memory frees nothing.
+        (None, Budget::Shared(_)) => vec![0.0],
+        (None, Budget::Apart { .. }) => OFFLOADS.to_vec(),
+    }
 }
 
 /// The divisors of the global batch, thinned out where there are many.
@@ -78,20 +80,18 @@ pub(crate) fn scratches(request: &Request, micro_batch: usize) -> Vec<(usize, us
     scratches
 }
 
-/// The configurations that take the least: one for the smallest and one for the largest micro-batch (for a whole batch
-/// at once keeps no gradients from one micro-batch to the next), for each part of the optimizer that may be moved.
-pub(crate) fn least(request: &Request) -> impl Iterator<Item = Settings> {
-    let micro_batches = micro_batches(request);
-    let mut ends = vec![micro_batches[0], micro_batches[micro_batches.len() - 1]];
-    ends.dedup();
-    let recompute = *rungs(request).last().expect("a ladder has a rung");
-    offloads(request).into_iter().rev().flat_map(move |offload| {
-        let ends = ends.clone();
-        ends.into_iter().map(move |micro_batch| {
-            let scratch = *scratches(request, micro_batch).last().expect("there is always some");
-            settings(request, micro_batch, offload, scratch, recompute)
-        })
-    })
+/// The fewest rows of all.
+pub(crate) fn least_scratch(request: &Request, micro_batch: usize) -> (usize, usize) {
+    *scratches(request, micro_batch).last().expect("there is always some")
+}
+
+/// What the weights alone take, wherever everything else is.
+pub(crate) fn weights(request: &Request) -> Bytes {
+    let mut graph = Graph::default();
+    request.model.declare(&mut graph);
+    let dtype = request.levers.precision.dtype();
+    let bytes = |parameter: &Parameter| graph[parameter.tensor].ty.with_dtype(dtype).bytes();
+    graph.parameters.iter().map(bytes).sum()
 }
 
 /// One configuration of those that a request leaves open.
@@ -113,17 +113,6 @@ pub(crate) fn settings(
         optimizer_offload,
     };
     Settings { micro_batch, head_chunk, levers }
-}
-
-/// Builds a configuration's graph. Where updating in the backward pass is left open, it is done if nothing excludes
-/// it, for it costs nothing.
-pub(crate) fn candidate(request: &Request, mut settings: Settings) -> Result<Candidate, PlanError> {
-    let graph = built(request, &settings)?;
-    if request.levers.update_in_backward.is_none() {
-        let excluded = update_in_backward_excluded(&graph, settings.levers.precision);
-        settings.levers.update_in_backward = excluded.is_none();
-    }
-    pulled(request, settings, graph)
 }
 
 /// The graph before any lever is pulled.
@@ -154,8 +143,8 @@ pub(crate) fn pulled(request: &Request, settings: Settings, mut graph: Graph) ->
 pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
     let micro_batch = candidate.settings.micro_batch;
     Plan {
-        budget_bytes: request.budget.0,
-        host_budget_bytes: request.host_budget.0,
+        budget_bytes: request.budget.device().0,
+        host_budget_bytes: request.budget.host().map(|bytes| bytes.0),
         micro_batch,
         accumulation: request.global_batch / micro_batch,
         global_batch: request.global_batch,
@@ -190,21 +179,4 @@ pub fn plan_sampling(
         ..crate::lay_out(&graph, targets)
     };
     Ok((graph, plan))
-}
-
-/// What a request's budgets lack for so many bytes on the device and on the host.
-pub(crate) fn lacking(request: &Request, [device, host]: [u64; 2]) -> [Bytes; 2] {
-    [Bytes(device.saturating_sub(request.budget.0)), Bytes(host.saturating_sub(request.host_budget.0))]
-}
-
-/// A candidate's plan if it fits. What does not is mostly known before packing, from what lives at once.
-pub(crate) fn plan_if_fits(request: &Request, candidate: &Candidate) -> Result<Plan, [Bytes; 2]> {
-    let fits = [Bytes::ZERO; 2];
-    let bound = lacking(request, at_least(&candidate.graph, &request.targets));
-    if bound != fits {
-        return Err(bound);
-    }
-    let plan = plan_candidate(request, candidate);
-    let lacking = lacking(request, [plan.peak_bytes, plan.host_bytes]);
-    if lacking == fits { Ok(plan) } else { Err(lacking) }
 }

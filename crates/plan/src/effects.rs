@@ -6,6 +6,7 @@ use crate::request::{PlanError, Request};
 use crate::search::Found;
 use graph::Place;
 use graph::ops::StateFormat;
+use rayon::prelude::*;
 use serde::Serialize;
 
 /// The difference that a lever makes.
@@ -82,21 +83,23 @@ pub fn lever_effects(request: &Request, found: &Found) -> Result<Vec<LeverEffect
         ),
         ("moving average", average, levers.average.is_some(), without(Levers { average: None, ..levers })),
     ];
-    let effect = |(name, setting, on, without): (&'static str, String, bool, Settings)| {
-        let mut effect = LeverEffect { name, setting, on, saved_bytes: 0, host_bytes: 0, added_time: 0.0, note: None };
-        let graph = built(request, &without)?;
-        if on {
-            let other = pulled(request, without, graph)?;
-            let plan = plan_candidate(request, &other);
-            effect.saved_bytes = plan.peak_bytes as i64 - found.plan.peak_bytes as i64;
-            effect.host_bytes = found.plan.host_bytes as i64 - plan.host_bytes as i64;
-            effect.added_time = found.step.0 / other.step.0 - 1.0;
-        } else if name == UPDATE_IN_BACKWARD {
-            effect.note = update_in_backward_excluded(&graph, levers.precision).map(|excluded| excluded.reason);
-        }
-        Ok(effect)
-    };
-    all.into_iter().map(effect).collect()
+    let effect =
+        |(name, setting, on, without): (&'static str, String, bool, Settings)| -> Result<LeverEffect, PlanError> {
+            let mut effect =
+                LeverEffect { name, setting, on, saved_bytes: 0, host_bytes: 0, added_time: 0.0, note: None };
+            let graph = built(request, &without)?;
+            if on {
+                let other = pulled(request, without, graph)?;
+                let plan = plan_candidate(request, &other);
+                effect.saved_bytes = plan.peak_bytes as i64 - found.plan.peak_bytes as i64;
+                effect.host_bytes = found.plan.host_bytes as i64 - plan.host_bytes as i64;
+                effect.added_time = found.step.0 / other.step.0 - 1.0;
+            } else if name == UPDATE_IN_BACKWARD {
+                effect.note = update_in_backward_excluded(&graph, levers.precision).map(|excluded| excluded.reason);
+            }
+            Ok(effect)
+        };
+    all.into_par_iter().map(effect).collect()
 }
 
 const UPDATE_IN_BACKWARD: &str = "update in backward";

@@ -1,11 +1,14 @@
 //! The most that fits: the longest sequence, the largest micro-batch, the largest model, the most runs on one device.
 
+use crate::fastest::can_fit;
 use crate::request::{PlanError, Request};
-use crate::search::can_fit;
 use units::Bytes;
 
 /// Longer sequences and larger batches are not looked for.
 const MOST: usize = 1 << 20;
+
+/// More runs than this don't share a device.
+pub const MOST_WORKERS: usize = 1 << 10;
 
 /// Sequences are looked for in steps of this many tokens.
 const TOKENS: usize = 64;
@@ -41,13 +44,12 @@ pub fn largest_model(request: &Request) -> Result<Option<&'static str>, PlanErro
 
 /// The most independent runs that share the device and the host evenly; none if not even one fits.
 pub fn most_workers(request: &Request) -> Result<Option<usize>, PlanError> {
-    largest(1 << 10, |workers| can_fit(&shared(request, workers)))
+    largest(MOST_WORKERS, |workers| can_fit(&shared(request, workers)))
 }
 
 /// The request of one of so many runs that share the device and the host evenly.
 pub fn shared(request: &Request, workers: usize) -> Request {
-    let part = |bytes: Bytes| Bytes(bytes.0 / workers as u64);
-    Request { budget: part(request.budget), host_budget: part(request.host_budget), ..request.clone() }
+    Request { budget: request.budget.divided(workers), ..request.clone() }
 }
 
 /// The largest number up to `most` that fits, if whatever is smaller than one that fits does too.

@@ -64,7 +64,7 @@ pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
     let packed = pack_programs(graph, targets, &bottoms);
     let mut programs = Vec::with_capacity(packed.len());
     for (program, packed) in graph.programs.iter().zip(&packed) {
-        for (id, &block) in &packed.lifetimes.of_tensor {
+        for (id, block) in packed.lifetimes.of_tensor.iter() {
             tensors[id.index()].offset = packed.offsets[block];
         }
         let [device, host] = &packed.arenas;
@@ -86,7 +86,7 @@ pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
         budget_bytes: u64::MAX,
         peak_bytes: peak,
         lower_bound_bytes: programs.iter().map(|p| p.lower_bound_bytes).max().unwrap_or(device.end),
-        host_budget_bytes: u64::MAX,
+        host_budget_bytes: Some(u64::MAX),
         host_bytes: programs.iter().map(|p| p.host_peak_bytes).max().unwrap_or(host.end),
         micro_batch: 0,
         accumulation: 0,
@@ -106,21 +106,43 @@ pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
 pub(crate) fn at_least(graph: &Graph, targets: &Targets) -> [u64; 2] {
     let mut least = [0; 2];
     for program in &graph.programs {
-        let lifetimes = lifetimes_of(graph, program, targets);
+        let most_live = most_live(&lifetimes_of(graph, program, targets), program);
         for place in PLACES {
-            let (_, problem) = problem_of(&lifetimes, place);
             let staying = scalars_in(place, targets) + staying_in(graph, program, place);
-            let bytes = staying + tight(lower_bound(&problem).bytes);
+            let bytes = staying + tight(most_live[place as usize]);
             least[place as usize] = bytes.max(least[place as usize]);
         }
     }
     least
 }
 
-/// The part of it that is there whatever a program computes: what stays from one program to the next.
-pub(crate) fn staying(graph: &Graph, targets: &Targets) -> [u64; 2] {
-    let in_program = |place| graph.programs.iter().map(move |program| staying_in(graph, program, place));
-    PLACES.map(|place| scalars_in(place, targets) + in_program(place).max().unwrap_or(0))
+/// The largest sum of live bytes of a program in each memory: what `arena::lower_bound` finds by sorting, which is not
+/// needed where times are small numbers.
+fn most_live(lifetimes: &Lifetimes, program: &Program) -> [u64; 2] {
+    let mut begins = vec![[0u64; 2]; program.nodes.len() + 3];
+    let mut ends = begins.clone();
+    for block in &lifetimes.blocks {
+        let bytes = block.bytes.next_multiple_of(ALIGNMENT);
+        begins[block.lower as usize][block.place as usize] += bytes;
+        ends[block.upper as usize][block.place as usize] += bytes;
+    }
+    let (mut live, mut most) = ([0; 2], [0; 2]);
+    for (begins, ends) in begins.into_iter().zip(ends) {
+        for place in PLACES.map(|place| place as usize) {
+            live[place] = live[place] - ends[place] + begins[place];
+            most[place] = most[place].max(live[place]);
+        }
+    }
+    most
+}
+
+/// The part of it that is there whatever a program computes: what is kept over the run.
+pub(crate) fn persistent(graph: &Graph) -> [u64; 2] {
+    let mut bytes = [0; 2];
+    for tensor in graph.tensors.iter().filter(|t| t.storage == Storage::Persistent) {
+        bytes[tensor.place as usize] += tensor.ty.bytes().align_up(ALIGNMENT).0;
+    }
+    bytes
 }
 
 fn staying_in(graph: &Graph, program: &Program, place: Place) -> u64 {

@@ -1,15 +1,17 @@
 //! Where every byte of a run lies, and when: from a graph and a budget to a Plan.
 //!
-//! Pure: the same input gives the same Plan, byte for byte; no clock, no files, no threads. Running a plan is the
-//! business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search.rs` (how a
+//! Pure: the same input gives the same Plan, byte for byte, on any number of threads; no clock, no files. Running a plan is the
+//! business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `fastest.rs` (how a
 //! configuration of those in `candidates.rs` is chosen), `validate.rs` (why it is believed), `arena/` (packing).
 
 pub mod arena;
+mod budget;
 mod candidates;
 mod cards;
 mod cost;
 mod effects;
 mod explain;
+mod fastest;
 mod find;
 mod layout;
 mod levers;
@@ -20,14 +22,17 @@ mod queues;
 mod request;
 mod search;
 mod validate;
+mod workshop;
 
+pub use budget::Budget;
 pub use candidates::{Settings, plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};
 pub use find::{
-    RuleOfThumb, largest_micro_batch, largest_model, longest_sequence, most_workers, rule_of_thumb, shared,
+    MOST_WORKERS, RuleOfThumb, largest_micro_batch, largest_model, longest_sequence, most_workers, rule_of_thumb,
+    shared,
 };
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{

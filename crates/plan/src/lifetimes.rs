@@ -22,12 +22,36 @@ pub(crate) struct Block {
     pub(crate) place: Place,
 }
 
+/// The block of each tensor that has one. A list and not a map, for the search asks millions of times.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BlockOf(Vec<Option<u32>>);
+
+impl BlockOf {
+    fn of_none(graph: &Graph) -> Self {
+        Self(vec![None; graph.tensors.len()])
+    }
+
+    fn get(&self, id: TensorId) -> Option<usize> {
+        self.0[id.index()].map(|block| block as usize)
+    }
+
+    fn insert(&mut self, id: TensorId, block: usize) {
+        self.0[id.index()] = Some(block as u32);
+    }
+
+    /// All tensors that have a block, with it.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TensorId, usize)> {
+        let of_each = self.0.iter().zip(0..);
+        of_each.filter_map(|(block, id)| block.map(|block| (TensorId(id), block as usize)))
+    }
+}
+
 /// The blocks of a program's transient tensors and scratch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lifetimes {
     pub(crate) blocks: Vec<Block>,
     /// The block of each transient tensor of the program.
-    pub(crate) of_tensor: HashMap<TensorId, usize>,
+    pub(crate) of_tensor: BlockOf,
     /// The block of each node's scratch.
     pub(crate) of_scratch: HashMap<usize, usize>,
 }
@@ -36,20 +60,20 @@ pub(crate) struct Lifetimes {
 pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn(usize) -> u64) -> Lifetimes {
     let end = program.nodes.len() as u64 + 2;
     let last_use = last_uses(graph, program);
-    let mut result = Lifetimes::default();
+    let mut result = Lifetimes { of_tensor: BlockOf::of_none(graph), ..Lifetimes::default() };
     for id in program.ports.fed() {
         let bytes = graph[id].ty.bytes().0;
         result.of_tensor.insert(id, result.blocks.len());
         let (role, place) = (graph[id].role, graph[id].place);
-        result.blocks.push(Block { lower: 0, upper: last_use[&id] + 1, bytes, role, place });
+        result.blocks.push(Block { lower: 0, upper: last_use[id.index()] + 1, bytes, role, place });
     }
     for (index, node) in program.nodes.iter().enumerate() {
         let time = index as u64 + 1;
         for (position, &output) in node.outputs.iter().enumerate() {
-            if graph[output].storage != Storage::Transient || result.of_tensor.contains_key(&output) {
+            if graph[output].storage != Storage::Transient || result.of_tensor.get(output).is_some() {
                 continue;
             }
-            let upper = last_use[&output] + 1;
+            let upper = last_use[output.index()] + 1;
             match place_to_take(graph, program, index, position, &last_use, &result) {
                 Some(block) => {
                     result.blocks[block].upper = upper;
@@ -73,19 +97,16 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
     result
 }
 
-/// The last time at which each tensor is read, or written if nobody reads it.
-fn last_uses(graph: &Graph, program: &Program) -> HashMap<TensorId, u64> {
-    let mut last_use = HashMap::new();
-    for id in program.ports.fed() {
-        last_use.insert(id, 0);
-    }
+/// The last time at which each tensor is read, or written if nobody reads it; 0 for those that are not in the program.
+fn last_uses(graph: &Graph, program: &Program) -> Vec<u64> {
+    let mut last_use = vec![0; graph.tensors.len()];
     for (index, node) in program.nodes.iter().enumerate() {
         for &id in node.inputs.iter().chain(&node.outputs) {
-            last_use.insert(id, index as u64 + 1);
+            last_use[id.index()] = index as u64 + 1;
         }
     }
     for id in program.ports.fetched().filter(|id| graph[*id].storage == Storage::Transient) {
-        last_use.insert(id, program.nodes.len() as u64 + 1);
+        last_use[id.index()] = program.nodes.len() as u64 + 1;
     }
     last_use
 }
@@ -96,7 +117,7 @@ fn place_to_take(
     program: &Program,
     index: usize,
     position: usize,
-    last_use: &HashMap<TensorId, u64>,
+    last_use: &[u64],
     so_far: &Lifetimes,
 ) -> Option<usize> {
     let node = &program.nodes[index];
@@ -106,12 +127,12 @@ fn place_to_take(
     let (output, time) = (node.outputs[position], index as u64 + 1);
     node.op.reuse().iter().filter(|(_, to)| *to == position).find_map(|&(from, _)| {
         let operand = *node.inputs.get(from)?;
-        let block = *so_far.of_tensor.get(&operand)?;
-        let dies_here = last_use[&operand] == time && so_far.blocks[block].upper == time + 1;
+        let block = so_far.of_tensor.get(operand)?;
+        let dies_here = last_use[operand.index()] == time && so_far.blocks[block].upper == time + 1;
         let only_once = node.inputs.iter().filter(|id| **id == operand).count() == 1;
         let same_size =
             graph[operand].ty.bytes() == graph[output].ty.bytes() && graph[operand].ty.dtype == graph[output].ty.dtype;
-        let untaken = node.outputs.iter().all(|other| so_far.of_tensor.get(other) != Some(&block));
+        let untaken = node.outputs.iter().all(|other| so_far.of_tensor.get(*other) != Some(block));
         (dies_here && only_once && same_size && untaken).then_some(block)
     })
 }

@@ -1,10 +1,13 @@
 //! Changes that make a run fit which does not.
 
-use crate::candidates::OFFLOADS;
+use crate::budget::Budget;
+use crate::candidates::{OFFLOADS, Settings};
+use crate::fastest::{fastest_step, fastest_that_fits};
 use crate::levers::{Level, Precision, Recompute};
+use crate::plan::Plan;
 use crate::request::{LeverRequest, PlanError, Request};
-use crate::search::{can_fit, fastest_that_fits};
 use graph::ops::StateFormat;
+use rayon::prelude::*;
 use units::{Bytes, Seconds};
 
 /// A change that makes a run fit.
@@ -12,7 +15,7 @@ use units::{Bytes, Seconds};
 pub struct Nearest {
     /// The flags that ask for it.
     pub flags: String,
-    /// What its plan takes.
+    /// What its plan takes of the device's budget.
     pub peak: Bytes,
     /// Predicted time of a step of it.
     pub step: Seconds,
@@ -31,33 +34,24 @@ const SHORTEST: usize = 16;
 type Change = (String, Request);
 
 /// Up to three changes that fit: first those that keep the result, then those that round it otherwise, then those that
-/// train something else. Among each, the one that costs the least time comes first.
-pub(crate) fn nearest_that_fit(request: &Request) -> Result<Vec<Nearest>, PlanError> {
-    let unlimited = Request { budget: Bytes(u64::MAX), host_budget: Bytes(u64::MAX), ..request.clone() };
-    let Some((_, asked, _)) = fastest_that_fits(&unlimited)? else { return Ok(Vec::new()) };
-    let per_token =
-        |step: Seconds, of: &Request| step.0 / (of.global_batch * (of.seq_len + of.target_len.unwrap_or(0))) as f64;
+/// train something else. Among each, the one that costs the least time comes first. Where `state_is_too_large`, shorter
+/// sequences are no help.
+pub(crate) fn nearest_that_fit(request: &Request, state_is_too_large: bool) -> Result<Vec<Nearest>, PlanError> {
+    let unlimited = Request { budget: request.budget.without_limits(), ..request.clone() };
+    let Some(asked) = fastest_step(&unlimited)? else { return Ok(Vec::new()) };
+    let asked = per_token(asked, request);
     let mut nearest = Vec::new();
-    for (index, kind) in
-        [keeping(request), together(request), rounding(request), training_less(request)?].into_iter().enumerate()
-    {
+    let kinds = [keeping(request), together(request), rounding(request), training_less(request, state_is_too_large)];
+    for (index, kind) in kinds.into_iter().enumerate() {
         // Several levers at once are no help where one is enough.
         if index == 1 && !nearest.is_empty() {
             continue;
         }
-        let mut of_kind = Vec::new();
-        for alternatives in kind {
-            for (flags, changed) in alternatives {
-                if !can_fit(&changed)? {
-                    continue;
-                }
-                let Some((settings, step, plan)) = fastest_that_fits(&changed)? else { continue };
-                let flags = flags.replace("{micro-batch}", &settings.micro_batch.to_string());
-                let added_time = per_token(step, &changed) / per_token(asked, request) - 1.0;
-                of_kind.push(Nearest { flags, peak: plan.peak(), step, added_time });
-                break;
-            }
-        }
+        let first_that_fits = |alternatives: Vec<Change>| {
+            alternatives.into_iter().map(|change| priced(change, asked)).find_map(Result::transpose).transpose()
+        };
+        let of_kind = kind.into_par_iter().map(first_that_fits).collect::<Result<Vec<_>, _>>()?;
+        let mut of_kind = of_kind.into_iter().flatten().collect::<Vec<_>>();
         of_kind.sort_by(|a, b| a.added_time.total_cmp(&b.added_time));
         nearest.extend(of_kind);
         if nearest.len() >= WANTED {
@@ -66,6 +60,21 @@ pub(crate) fn nearest_that_fit(request: &Request) -> Result<Vec<Nearest>, PlanEr
     }
     nearest.truncate(WANTED);
     Ok(nearest)
+}
+
+/// A change with its price beside the step that was asked for, in seconds a token; none if it does not fit either.
+fn priced((flags, changed): Change, asked: f64) -> Result<Option<Nearest>, PlanError> {
+    let priced = |(settings, step, plan): (Settings, Seconds, Plan)| {
+        let flags = flags.replace("{micro-batch}", &settings.micro_batch.to_string());
+        let [peak, _] = plan.needed();
+        Nearest { flags, peak, step, added_time: per_token(step, &changed) / asked - 1.0 }
+    };
+    Ok(fastest_that_fits(&changed)?.map(priced))
+}
+
+/// Seconds of a step for each of its tokens.
+fn per_token(step: Seconds, of: &Request) -> f64 {
+    step.0 / (of.global_batch * (of.seq_len + of.target_len.unwrap_or(0))) as f64
 }
 
 fn with_levers(request: &Request, change: impl Fn(&mut LeverRequest)) -> Request {
@@ -91,7 +100,7 @@ fn keeping(request: &Request) -> Vec<Vec<Change>> {
         };
         changes.push(deeper.map(change).collect());
     }
-    if let Some(offload) = asked.optimizer_offload {
+    if let (Some(offload), Budget::Apart { .. }) = (asked.optimizer_offload, request.budget) {
         let change = |part: f64| {
             let changed = with_levers(request, |levers| levers.optimizer_offload = Some(part));
             (format!("--optimizer-offload {part}"), changed)
@@ -143,9 +152,9 @@ fn rounding(request: &Request) -> Vec<Vec<Change>> {
 }
 
 /// Shorter sequences, smaller models.
-fn training_less(request: &Request) -> Result<Vec<Vec<Change>>, PlanError> {
+fn training_less(request: &Request, state_is_too_large: bool) -> Vec<Vec<Change>> {
     let halves = std::iter::successors(Some(request.seq_len / 2), |seq_len| Some(seq_len / 2));
-    let shorter = halves.take_while(|&seq_len| seq_len >= SHORTEST);
+    let shorter = halves.take_while(|&seq_len| seq_len >= SHORTEST && !state_is_too_large);
     let shorter = shorter
         .map(|seq_len| (format!("--seq-len {seq_len}"), Request { seq_len, buckets: vec![], ..request.clone() }));
     let mut smaller = Vec::new();
@@ -156,5 +165,5 @@ fn training_less(request: &Request) -> Result<Vec<Vec<Change>>, PlanError> {
             smaller.push((format!("--model {name}"), Request { model, ..request.clone() }));
         }
     }
-    Ok(vec![shorter.collect(), smaller])
+    vec![shorter.collect(), smaller]
 }

@@ -11,6 +11,7 @@
 //!      0 ┴──────────────────────────── time
 //! ```
 
+use crate::budget::Budget;
 use crate::queues::Queue;
 use graph::{DType, Op, Pass, Place, Ports, Role, Storage, Targets, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
@@ -148,14 +149,14 @@ impl Breakdown {
 pub struct Plan {
     /// Version of this schema.
     pub version: u32,
-    /// What the plan must stay under.
+    /// What the device's arena must stay under; both arenas together, where the host has no budget of its own.
     pub budget_bytes: u64,
     /// Bytes of the arena.
     pub peak_bytes: u64,
     /// Bytes below which no packing of these programs can come.
     pub lower_bound_bytes: u64,
-    /// What the host's arena must stay under.
-    pub host_budget_bytes: u64,
+    /// What the host's arena must stay under; none where device and host are one memory.
+    pub host_budget_bytes: Option<u64>,
     /// Bytes of the host's arena: what levers moved out of the device.
     pub host_bytes: u64,
     /// Samples that pass through the model at a time.
@@ -204,9 +205,30 @@ impl Plan {
         Queue::of(&step.op, step.place, &places(&step.inputs), &places(&step.outputs))
     }
 
-    /// The arena's size.
+    /// What it must stay under.
+    pub fn budget(&self) -> Budget {
+        let device = Bytes(self.budget_bytes);
+        self.host_budget_bytes.map_or(Budget::Shared(device), |host| Budget::Apart { device, host: Bytes(host) })
+    }
+
+    /// The sizes of the arenas of device and host.
+    pub fn arenas(&self) -> [u64; 2] {
+        [self.peak_bytes, self.host_bytes]
+    }
+
+    /// What the budgets of device and host have to be for it. The host's is zero where they share one.
+    pub fn needed(&self) -> [Bytes; 2] {
+        Budget::needed(self.arenas(), self.host_budget_bytes.is_none())
+    }
+
+    /// The size of the device's arena.
     pub fn peak(&self) -> Bytes {
         Bytes(self.peak_bytes)
+    }
+
+    /// The size of the host's arena.
+    pub fn host(&self) -> Bytes {
+        Bytes(self.host_bytes)
     }
 }
 

@@ -1,11 +1,11 @@
 //! What is asked of the planner.
 
+use crate::budget::Budget;
 use crate::cost::Machine;
 use crate::levers::{Average, Excluded, Precision, Recompute};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
 use graph::{GraphError, Lengths, Objective, Optimizer, Targets};
-use units::Bytes;
 
 /// A training run to be planned.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,14 +28,12 @@ pub struct Request {
     pub packed: bool,
     /// What is minimised.
     pub objective: Objective,
-    /// What the plan must stay under.
-    pub budget: Bytes,
+    /// What the plan must stay under: one budget for both arenas where device and host are one memory.
+    pub budget: Budget,
     /// What runs the nodes of the device and of the host.
     pub targets: Targets,
     /// How fast it is.
     pub machine: Machine,
-    /// What the host's arena must stay under.
-    pub host_budget: Bytes,
     /// Where levers are to stand.
     pub levers: LeverRequest,
     /// Whether held-out loss is computed during the run.
@@ -55,7 +53,8 @@ pub struct LeverRequest {
     pub average: Option<Average>,
     /// What the backward pass computes anew; none: what the budget makes necessary.
     pub recompute: Option<Recompute>,
-    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary.
+    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary, which is
+    /// nothing where device and host share one.
     pub optimizer_offload: Option<f64>,
     /// Whether parameters are updated in the backward pass; none: where nothing excludes it.
     pub update_in_backward: Option<bool>,
@@ -140,10 +139,9 @@ impl Request {
             buckets: vec![],
             packed: false,
             objective: Objective::default(),
-            budget: Bytes(u64::MAX),
+            budget: Budget::UNLIMITED,
             targets,
             machine,
-            host_budget: Bytes(u64::MAX),
             levers: LeverRequest::default(),
             evaluates: false,
             sample_prefill: None,

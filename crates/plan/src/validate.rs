@@ -32,7 +32,7 @@ pub enum PlanViolation {
         /// Where it may end.
         limit: u64,
     },
-    /// The arena is larger than the budget.
+    /// An arena is larger than its budget, or both are larger than the one that they share.
     #[error("the plan takes {peak} bytes, the budget is {budget}")]
     OverBudget {
         /// Bytes of the arena.
@@ -107,11 +107,16 @@ struct Occupant {
 /// Checks bounds, alignment, types, reads before writes, that no two tensors overlap in both time and space, and that
 /// what different queues do with the same bytes is ordered by waits.
 pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
-    if plan.peak_bytes > plan.budget_bytes {
-        return Err(PlanViolation::OverBudget { peak: plan.peak_bytes, budget: plan.budget_bytes });
-    }
-    if plan.host_bytes > plan.host_budget_bytes {
-        return Err(PlanViolation::OverBudget { peak: plan.host_bytes, budget: plan.host_budget_bytes });
+    let over = |peak: u64, budget: u64| match peak > budget {
+        true => Err(PlanViolation::OverBudget { peak, budget }),
+        false => Ok(()),
+    };
+    match plan.host_budget_bytes {
+        None => over(plan.peak_bytes.saturating_add(plan.host_bytes), plan.budget_bytes)?,
+        Some(host) => {
+            over(plan.peak_bytes, plan.budget_bytes)?;
+            over(plan.host_bytes, host)?;
+        }
     }
     for tensor in &plan.tensors {
         check_place(plan, &tensor.name, tensor.place, tensor.region())?;

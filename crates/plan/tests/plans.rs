@@ -4,8 +4,8 @@ use graph::models::ModelConfig;
 use graph::ops::StateFormat;
 use graph::{Optimizer, Role, Targets};
 use plan::{
-    Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request, search,
-    validate,
+    Budget, Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request,
+    search, validate,
 };
 use units::Bytes;
 
@@ -17,8 +17,7 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
         optimizer: Optimizer::default(),
         global_batch,
         micro_batch,
-        budget,
-        host_budget: Bytes::gib(100),
+        budget: Budget::Apart { device: budget, host: Bytes::gib(100) },
         levers: LeverRequest {
             recompute: Some(Recompute::all(Level::Cheap)),
             optimizer_offload: Some(0.0),

@@ -1,8 +1,11 @@
 //! The search over random models and budgets: more budget is never slower, plans stay valid, nothing depends on chance.
 
 use graph::models::ModelConfig;
-use graph::{Optimizer, Targets};
-use plan::{LeverRequest, Machine, Precision, Rates, Request, card, search, validate};
+use graph::{Optimizer, Place, Targets};
+use plan::{
+    Average, Budget, Found, Level, LeverRequest, Machine, Misfit, Precision, Rates, Recompute, Request, Settings, card,
+    plan_settings, search, validate,
+};
 use proptest::prelude::*;
 use units::Bytes;
 
@@ -12,6 +15,10 @@ fn small_model(layers: usize, width: usize, vocab_size: usize) -> ModelConfig {
             "vocab_size": {vocab_size}}}"#
     );
     ModelConfig::from_json(&text).expect("a sensible model")
+}
+
+fn apart(device: Bytes, host: Bytes) -> Budget {
+    Budget::Apart { device, host }
 }
 
 /// Of a small model on a slow or a fast device, with or without clipping, which updates in the backward pass go by.
@@ -27,8 +34,7 @@ fn requests() -> impl Strategy<Value = Request> {
             optimizer: Optimizer { grad_clip: clips.then_some(1.0), ..Optimizer::default() },
             global_batch,
             seq_len: 16 * length.min(4),
-            budget: Bytes::gib(1),
-            host_budget: Bytes::gib(1),
+            budget: apart(Bytes::gib(1), Bytes::gib(1)),
             levers: LeverRequest {
                 precision: if half { Precision::Bf16 } else { Precision::Fp32 },
                 ..LeverRequest::default()
@@ -57,7 +63,7 @@ proptest! {
         let mut fastest = f64::INFINITY;
         for part in 1..=16u64 {
             let budget = Bytes(most * part / 15);
-            let request = Request { budget, host_budget, ..request.clone() };
+            let request = Request { budget: apart(budget, host_budget), ..request.clone() };
             match search(&request).expect("a sensible request") {
                 Ok(found) => {
                     prop_assert!(found.step.0 <= fastest * ROUNDING, "{} s after {fastest} s", found.step.0);
@@ -79,7 +85,7 @@ proptest! {
 
     #[test]
     fn the_same_request_gives_the_same_bytes(request in requests(), part in 4..12u64) {
-        let request = Request { budget: Bytes(most(&request) * part / 10), ..request };
+        let request = Request { budget: apart(Bytes(most(&request) * part / 10), Bytes::gib(1)), ..request };
         let answer = || {
             let answer = search(&request).expect("a sensible request");
             let plan = match &answer {
@@ -90,4 +96,135 @@ proptest! {
         };
         prop_assert_eq!(answer(), answer());
     }
+
+    #[test]
+    fn on_one_memory_both_arenas_fit_one_budget_and_nothing_is_moved_unasked(
+        request in requests(),
+        part in 1..12u64,
+        offload in prop::sample::select(vec![None, Some(0.5), Some(1.0)]),
+        averages in any::<bool>(),
+    ) {
+        let average = averages.then_some(Average { decay: 0.9, space: Place::Host });
+        let levers = LeverRequest { optimizer_offload: offload, average, ..request.levers };
+        let of = |bytes| Request { levers, budget: Budget::Shared(bytes), ..request.clone() };
+        let roomy = search(&of(Bytes::gib(1))).expect("a sensible request").expect("a gibibyte is enough");
+        let budget = Bytes((roomy.plan.peak_bytes + roomy.plan.host_bytes) * part / 10);
+        match search(&of(budget)).expect("a sensible request") {
+            Ok(Found { plan, settings, .. }) => {
+                prop_assert!(plan.peak_bytes + plan.host_bytes <= budget.0);
+                prop_assert_eq!(settings.levers.optimizer_offload, offload.unwrap_or(0.0));
+                prop_assert_eq!(plan.host_bytes > 0, offload.is_some() || averages);
+                prop_assert_eq!(validate(&plan), Ok(()));
+                let mut tight = plan.clone();
+                tight.budget_bytes = plan.peak_bytes + plan.host_bytes - 1;
+                prop_assert!(validate(&tight).is_err(), "both arenas count");
+            }
+            Err(misfit) => {
+                prop_assert_eq!(misfit.plan.peak() + misfit.plan.host(), budget + misfit.short);
+                prop_assert_eq!(misfit.host_short, Bytes::ZERO);
+                prop_assert!(misfit.nearest.iter().all(|near| near.peak <= budget), "{:?}", misfit.nearest);
+            }
+        }
+    }
+
+}
+
+proptest! {
+    // Each packs hundreds of plans.
+    #![proptest_config(ProptestConfig::with_cases(3))]
+
+    #[test]
+    fn no_configuration_that_fits_is_faster_than_the_one_that_is_found(
+        request in requests(),
+        part in 3..10u64,
+        host in 0..3u64,
+    ) {
+        let most = most(&request);
+        let host = [Bytes::ZERO, Bytes(most / 8), Bytes::gib(1)][host as usize];
+        let request = Request { budget: apart(Bytes(most * part / 10), host), ..request };
+        let fastest = fastest_of_all(&request);
+        match search(&request).expect("a sensible request") {
+            Ok(found) => {
+                let fastest = fastest.unwrap_or(f64::INFINITY);
+                prop_assert!(found.step.0 <= fastest * ROUNDING, "{} s, {fastest} s can be had", found.step.0);
+            }
+            Err(_) => prop_assert_eq!(fastest, None),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10))]
+
+    #[test]
+    fn invariant_1_pure_any_number_of_threads_gives_the_same_answer(request in requests(), part in 2..12u64) {
+        let request = Request { budget: apart(Bytes(most(&request) * part / 10), Bytes::gib(1)), ..request };
+        let answer = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            comparable(pool.install(|| search(&request)).expect("a sensible request"))
+        };
+        let alone = answer(1);
+        for threads in [2, 3, 8] {
+            prop_assert_eq!(&alone, &answer(threads), "{} threads", threads);
+        }
+    }
+}
+
+/// Everything of an answer.
+fn comparable(answer: Result<Found, Box<Misfit>>) -> String {
+    match answer {
+        Ok(found) => {
+            let Found { plan, settings, step, bound, next_larger, candidates, .. } = found;
+            format!("{plan:?} {settings:?} {step:?} {bound:?} {next_larger:?} {candidates}")
+        }
+        Err(misfit) => format!("{misfit:?}"),
+    }
+}
+
+/// The shortest step of nearly all configurations that the request leaves open and that fit, each built and packed by
+/// itself.
+fn fastest_of_all(request: &Request) -> Option<f64> {
+    let blocks = request.model.blocks();
+    let mut rungs = vec![Recompute::all(Level::None)];
+    for (first, rest) in
+        [(Level::Cheap, Level::None), (Level::Attention, Level::Cheap), (Level::Block, Level::Attention)]
+    {
+        rungs.extend((1..=blocks).map(|blocks| Recompute { blocks, first, rest }));
+    }
+    let machine = &request.machine;
+    let mut fastest = None::<f64>;
+    for micro_batch in plan::divisors(request.global_batch) {
+        for (optimizer_offload, recompute, (head_chunk, attention_rows)) in configurations(&rungs, request, micro_batch)
+        {
+            let levers = plan::Levers {
+                precision: request.levers.precision,
+                update_in_backward: micro_batch == request.global_batch && request.optimizer.grad_clip.is_none(),
+                attention_rows,
+                recompute,
+                optimizer_offload,
+                ..plan::Levers::default()
+            };
+            let settings = Settings { micro_batch, head_chunk, levers };
+            let (graph, plan) = plan_settings(request, settings).expect("levers that go together");
+            if request.budget.lacking(plan.arenas()) == [Bytes::ZERO; 2] {
+                let step = machine.step(&graph, request.global_batch / micro_batch, &request.targets).0;
+                fastest = Some(fastest.map_or(step, |fastest| fastest.min(step)));
+            }
+        }
+    }
+    fastest
+}
+
+/// Some of the parts that may be moved, with all that may be recomputed and all scratch.
+fn configurations(
+    rungs: &[Recompute],
+    request: &Request,
+    micro_batch: usize,
+) -> impl Iterator<Item = (f64, Recompute, (usize, usize))> {
+    let rows = micro_batch * request.seq_len;
+    let most = plan::default_head_chunk(rows, request.model.vocab_size());
+    let scratches = [(most, 64), (most.div_ceil(4).max(16.min(most)), 16), (most.div_ceil(16).max(16.min(most)), 4)];
+    let of_part =
+        move |part: f64| rungs.iter().flat_map(move |&recompute| scratches.map(|scratch| (part, recompute, scratch)));
+    [0.0, 0.25, 1.0].into_iter().flat_map(of_part)
 }

@@ -146,21 +146,20 @@ fn the_most_that_fits_is_the_most() {
     let sandbox = Sandbox::new();
     let found = |what: &str| {
         json(
-            &sandbox.run(&format!("plan --model nano --vram 24MiB --host-ram 1 --global-batch 4 --json --find {what}")),
+            &sandbox.run(&format!("plan --model nano --vram 24MiB --global-batch 4 --json --find {what}")),
         )["most_that_fits"]
             .clone()
     };
     let longest = found("seq-len").as_u64().expect("a length");
     let fits = |seq_len: u64| {
-        let said =
-            sandbox.run(&format!("plan --model nano --vram 24MiB --host-ram 1 --global-batch 4 --seq-len {seq_len}"));
+        let said = sandbox.run(&format!("plan --model nano --vram 24MiB --global-batch 4 --seq-len {seq_len}"));
         said.code == Some(0)
     };
     assert!(fits(longest) && !fits(longest + 64), "{longest}");
     let largest = found("micro-batch").as_u64().expect("a batch");
     let fits = |batch: u64| {
         let batches = format!("--global-batch {batch} --micro-batch {batch}");
-        sandbox.run(&format!("plan --model nano --vram 24MiB --host-ram 1 {batches}")).code == Some(0)
+        sandbox.run(&format!("plan --model nano --vram 24MiB {batches}")).code == Some(0)
     };
     assert!(fits(largest) && !fits(largest + 1), "{largest}");
     assert_eq!(found("model"), "nano");
@@ -191,6 +190,8 @@ fn what_is_not_there_is_said_with_a_way_out() {
         ("plan --compare 3060 --epochs 2", 2, &["--tokens"]),
         ("plan --find everything", 2, &["[possible values: seq-len, micro-batch, model]"]),
         ("plan --workers 0", 2, &["must be at least 1"]),
+        ("plan --workers 100000000000000", 2, &["at most 1024 can", "`--workers auto`"]),
+        ("plan --host-ram 4", 2, &["share one memory", "`--vram` is the budget for all of it"]),
         ("plan --machine missing.json", 4, &["missing.json is of no use", "`plimsoll calibrate --out FILE`"]),
         ("calibrate --threads 0", 2, &["must be at least 1"]),
         (

@@ -1,5 +1,7 @@
 //! How many rows of logits the head holds at a time.
 
+use graph::{Graph, Op};
+
 /// Logits beyond this many bytes buy no speed: products are large enough long before.
 const LOGITS_BYTES: usize = 52 << 20;
 
@@ -16,6 +18,19 @@ pub fn default_head_chunk(rows: usize, vocab_size: usize) -> usize {
 pub fn head_chunk_choices(rows: usize, vocab_size: usize) -> [usize; 3] {
     let most = default_head_chunk(rows, vocab_size);
     [most, most.div_ceil(4).max(FEWEST_ROWS.min(most)), most.div_ceil(16).max(FEWEST_ROWS.min(most))]
+}
+
+/// Sets the rows of every head.
+pub fn head_chunk(graph: &mut Graph, rows: usize) {
+    for node in graph.programs.iter_mut().flat_map(|p| &mut p.nodes) {
+        match &mut node.op {
+            Op::HeadLoss(op) => op.chunk = rows,
+            Op::HeadLossGrad(op) => op.chunk = rows,
+            Op::PairedHeadLoss(op) => op.chunk = rows,
+            Op::PairedHeadLossGrad(op) => op.chunk = rows,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod update_in_backward;
 
 pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::{Average, EVALUATE_AVERAGE, average};
-pub use head_chunk::{default_head_chunk, head_chunk_choices};
+pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
 pub use offload::offload;
 pub use optimizer_state::optimizer_state;
@@ -75,12 +75,24 @@ pub struct Excluded {
 impl Levers {
     /// Rewrites a graph that was just built. Errors: what excludes what.
     pub fn pull(&self, graph: &mut Graph) -> Result<(), Excluded> {
+        self.pull_types(graph);
+        self.pull_order(graph)?;
+        self.pull_places(graph);
+        Ok(())
+    }
+
+    /// The first levers, which say what tensors hold. Search leaves them where they are.
+    pub fn pull_types(&self, graph: &mut Graph) {
         attention_rows(graph, self.attention_rows);
         precision(graph, self.precision);
         optimizer_state(graph, self.optimizer_state);
         if let Some(wanted) = self.average {
             average(graph, wanted);
         }
+    }
+
+    /// The next ones, which say what is done when. Errors: what excludes what.
+    pub fn pull_order(&self, graph: &mut Graph) -> Result<(), Excluded> {
         // Copies of nodes read weights, so they must be there before updates are put behind the last reader.
         recompute(graph, self.recompute);
         let excluded = update_in_backward_excluded(graph, self.precision).filter(|_| self.update_in_backward);
@@ -90,8 +102,12 @@ impl Levers {
             None if self.update_in_backward => update_in_backward(graph),
             None => {}
         }
+        Ok(())
+    }
+
+    /// The last ones, which say where tensors lie.
+    pub fn pull_places(&self, graph: &mut Graph) {
         offload(graph, self.optimizer_offload);
         settle(graph);
-        Ok(())
     }
 }

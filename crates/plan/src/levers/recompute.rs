@@ -9,7 +9,6 @@
 
 use graph::{Graph, Node, Op, Pass, Storage, TensorId};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
 
 /// What is computed anew in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,16 +74,16 @@ pub fn recompute(graph: &mut Graph, levels: Recompute) {
 }
 
 /// Makes copies of what the backward pass needs where it first needs it.
-fn rewrite(graph: &mut Graph, nodes: Vec<Node>, remade: &HashMap<TensorId, usize>) -> Vec<Node> {
-    let mut copies = HashMap::<TensorId, TensorId>::new();
-    let mut rewritten = Vec::with_capacity(nodes.len() + remade.len());
+fn rewrite(graph: &mut Graph, nodes: Vec<Node>, remade: &[Option<usize>]) -> Vec<Node> {
+    let mut copies = vec![None; remade.len()];
+    let mut rewritten = Vec::with_capacity(2 * nodes.len());
     for node in &nodes {
         let mut node = node.clone();
         if node.pass == Pass::Backward {
             for input in &mut node.inputs {
-                if let Some(&maker) = remade.get(input) {
+                if let Some(maker) = remade[input.index()] {
                     make_again(graph, &nodes, remade, maker, &mut copies, &mut rewritten);
-                    *input = copies[input];
+                    *input = copies[input.index()].expect("it was just made");
                 }
             }
         }
@@ -97,19 +96,19 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, remade: &HashMap<TensorId, usize
 fn make_again(
     graph: &mut Graph,
     nodes: &[Node],
-    remade: &HashMap<TensorId, usize>,
+    remade: &[Option<usize>],
     maker: usize,
-    copies: &mut HashMap<TensorId, TensorId>,
+    copies: &mut [Option<TensorId>],
     rewritten: &mut Vec<Node>,
 ) {
     let original = &nodes[maker];
-    if copies.contains_key(&original.outputs[0]) {
+    if copies[original.outputs[0].index()].is_some() {
         return;
     }
-    let inputs = original.inputs.iter().map(|input| match remade.get(input) {
-        Some(&earlier) => {
+    let inputs = original.inputs.iter().map(|input| match remade[input.index()] {
+        Some(earlier) => {
             make_again(graph, nodes, remade, earlier, copies, rewritten);
-            copies[input]
+            copies[input.index()].expect("it was just made")
         }
         None => *input,
     });
@@ -117,70 +116,106 @@ fn make_again(
     let outputs = original.outputs.iter().map(|&id| {
         let tensor = graph[id].clone();
         let copy = graph.tensor(format!("{}/again", tensor.name), tensor.ty, tensor.role, tensor.storage);
-        copies.insert(id, copy);
+        copies[id.index()] = Some(copy);
         copy
     });
     let outputs = outputs.collect();
     rewritten.push(Node { inputs, outputs, pass: Pass::Recompute, ..original.clone() });
 }
 
-/// The tensors that are made again, each with the index of the forward node that makes it.
-fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> HashMap<TensorId, usize> {
-    let forward = nodes.iter().enumerate().filter(|(_, n)| n.pass == Pass::Forward);
-    let mut needed = HashSet::new();
-    let mut used_forward = HashSet::new();
-    let mut used_in = HashMap::<TensorId, HashSet<Option<u32>>>::new();
-    let mut feeds_attention = HashSet::new();
-    for node in nodes {
-        if node.pass == Pass::Forward {
-            used_forward.extend(node.inputs.iter().copied());
-            for &input in &node.inputs {
-                used_in.entry(input).or_default().insert(node.block);
-            }
-            if matches!(node.op, Op::Attention(_)) {
-                feeds_attention.extend(node.inputs.iter().copied());
-            }
-        } else {
-            needed.extend(node.inputs.iter().copied());
-        }
-    }
+/// For each tensor that is made again the index of the forward node that makes it.
+fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>> {
+    let is_forward = |node: &Node| node.pass == Pass::Forward;
+    let uses = Uses::new(graph, nodes);
     let allowed = |node: &Node| match levels.level(node.block) {
         Level::None => false,
         Level::Cheap => node.op.is_cheap(),
         Level::Attention => {
-            let around = node.outputs.iter().any(|id| feeds_attention.contains(id));
+            let around = node.outputs.iter().any(|id| uses[*id].feeds_attention);
             node.op.is_cheap() || matches!(node.op, Op::Attention(_)) || around
         }
         Level::Block => true,
     };
-    // What another block takes in is kept: it is that block's input.
-    let leaves =
-        |node: &Node, id: &TensorId| used_in.get(id).is_some_and(|users| users.iter().any(|b| *b != node.block));
-    let mut makers = HashSet::new();
-    for (index, node) in forward.filter(|(_, node)| allowed(node)) {
-        let kept = node.outputs.iter().any(|id| leaves(node, id) || graph[*id].storage != Storage::Transient);
-        let in_both = node.outputs.iter().any(|id| used_forward.contains(id) && needed.contains(id));
+    let mut makers = Vec::new();
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| is_forward(node) && allowed(node)) {
+        // What another block takes in is kept: it is that block's input.
+        let kept = node.outputs.iter().any(|id| uses[*id].leaves_block || graph[*id].storage != Storage::Transient);
+        let in_both = node.outputs.iter().any(|id| uses[*id].forward && uses[*id].needed);
         if !kept && (in_both || levels.level(node.block) > Level::Cheap) {
-            makers.insert(index);
+            makers.push(index);
         }
     }
     // Where only some results are made again, it must not cost the keeping of operands that nobody else needs.
     loop {
-        let made = tensors_of(nodes, &makers);
+        let made = makers_of(graph, nodes, &makers);
         let is_there =
-            |id: &TensorId| graph[*id].storage != Storage::Transient || made.contains_key(id) || needed.contains(id);
-        let wasteful = |&index: &usize| {
-            let node: &Node = &nodes[index];
-            levels.level(node.block) < Level::Block && !node.inputs.iter().all(is_there)
-        };
-        let wasted = makers.iter().copied().filter(wasteful).collect::<Vec<_>>();
-        if wasted.is_empty() {
+            |id: &TensorId| graph[*id].storage != Storage::Transient || made[id.index()].is_some() || uses[*id].needed;
+        let before = makers.len();
+        makers.retain(|&index| {
+            let node = &nodes[index];
+            levels.level(node.block) == Level::Block || node.inputs.iter().all(is_there)
+        });
+        if makers.len() == before {
             return made;
         }
-        makers.retain(|index| !wasted.contains(index));
     }
 }
 
-fn tensors_of(nodes: &[Node], makers: &HashSet<usize>) -> HashMap<TensorId, usize> {
-    makers.iter().flat_map(|&index| nodes[index].outputs.iter().map(move |&id| (id, index))).collect()
+fn makers_of(graph: &Graph, nodes: &[Node], makers: &[usize]) -> Vec<Option<usize>> {
+    let mut made = vec![None; graph.tensors.len()];
+    for &index in makers {
+        for id in &nodes[index].outputs {
+            made[id.index()] = Some(index);
+        }
+    }
+    made
+}
+
+/// Who reads each tensor.
+struct Uses(Vec<Use>);
+
+/// Who reads a tensor.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    /// The forward pass.
+    forward: bool,
+    /// Whatever comes after it.
+    needed: bool,
+    /// A node of the forward pass in another block than the one that it is made in.
+    leaves_block: bool,
+    /// Attention, in the forward pass.
+    feeds_attention: bool,
+    /// The block that it is made in, where a node of the forward pass makes it.
+    made_in: Option<Option<u32>>,
+}
+
+impl Uses {
+    fn new(graph: &Graph, nodes: &[Node]) -> Self {
+        let mut uses = vec![Use::default(); graph.tensors.len()];
+        for node in nodes {
+            for input in &node.inputs {
+                let of = &mut uses[input.index()];
+                if node.pass == Pass::Forward {
+                    of.forward = true;
+                    of.leaves_block |= of.made_in.is_some_and(|block| block != node.block);
+                    of.feeds_attention |= matches!(node.op, Op::Attention(_));
+                } else {
+                    of.needed = true;
+                }
+            }
+            if node.pass == Pass::Forward {
+                for output in &node.outputs {
+                    uses[output.index()].made_in = Some(node.block);
+                }
+            }
+        }
+        Self(uses)
+    }
+}
+
+impl std::ops::Index<TensorId> for Uses {
+    type Output = Use;
+    fn index(&self, id: TensorId) -> &Use {
+        &self.0[id.index()]
+    }
 }

@@ -133,8 +133,7 @@ impl BenchArgs {
             micro_batch: self.micro_batch.given(),
             seq_len: self.seq_len,
             target_len: chosen.has_decoder().then_some(self.seq_len),
-            budget: budget.bytes,
-            host_budget: self.levers.host_budget()?,
+            budget: self.levers.processor_budget(&budget)?,
             levers: self.levers.request(Precision::Fp32),
             ..Request::new(chosen.config.clone(), Targets::cpu(threads), known(threads, None)?.0)
         };

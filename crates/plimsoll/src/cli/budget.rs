@@ -97,7 +97,7 @@ impl BudgetArgs {
     /// A budget is a promise only if the memory is there. Errors: the plan takes more than is free.
     pub(super) fn check_free(&self, plan: &Plan) -> Result<(), Failure> {
         // The processor's memory is the host's too.
-        let needed = plan.peak() + Bytes(plan.host_bytes);
+        let needed = plan.peak() + plan.host();
         match available_memory() {
             Some(free) if needed > free => {
                 let message = format!("the plan takes {needed}, but only {free} of memory is free");
@@ -116,7 +116,8 @@ impl BudgetArgs {
 
 /// What is said of a run that takes the whole budget and does not fit.
 pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
-    misfit_failure(model, misfit, budget.vram_for(misfit.plan.peak()), Bytes(misfit.plan.host_bytes))
+    let [device, host] = misfit.plan.needed();
+    misfit_failure(model, misfit, budget.vram_for(device), host)
 }
 
 /// So many threads, or one for each core. Errors: more than can make sense.
@@ -138,7 +139,7 @@ impl Budget {
 
     /// What `--vram` must say, in whole MiB, for so many bytes to be left for a plan.
     pub(super) fn vram_for(&self, bytes: Bytes) -> Bytes {
-        let usable = (bytes + self.margin + self.others).as_f64();
+        let usable = bytes.as_f64() + self.margin.as_f64() + self.others.as_f64();
         let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1);
         total.align_up(Bytes::mib(1).0)
     }

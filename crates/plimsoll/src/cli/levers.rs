@@ -1,11 +1,13 @@
 //! The flags of the levers, which `train`, `plan` and `bench` share.
 
 use super::Failure;
+use super::budget::Budget;
+use super::device::Device;
 use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
 use ::plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
-use graph::Place;
 use graph::ops::StateFormat;
+use graph::{DeviceKind, Place};
 use serde_json::{Map, Value, json};
 use telemetry::available_memory;
 use units::Bytes;
@@ -19,10 +21,11 @@ pub(super) struct LeverArgs {
     /// many blocks
     #[arg(long, value_name = "auto|LEVEL|N", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
     recompute: AutoOr<RecomputeChoice>,
-    /// Part of the parameters, from 0 to 1, whose optimizer lives and works in host memory
+    /// Part of the parameters, from 0 to 1, whose optimizer lives and works in host memory. `auto` moves nothing on the
+    /// CPU, where that frees no memory
     #[arg(long, value_name = "auto|X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
     optimizer_offload: AutoOr<f64>,
-    /// Host memory that may be used for it [default: all that is free]
+    /// Host memory that a plan for a card may use for it [default: all that is free]
     #[arg(long, value_name = "SIZE")]
     host_ram: Option<Bytes>,
     /// Precision of weights and activations; `bf16-pure` keeps no weights in single precision behind. `auto` is fp32 on
@@ -185,13 +188,28 @@ impl LeverArgs {
         }
     }
 
-    /// Errors: the system does not say how much is free.
-    pub(super) fn host_budget(&self) -> Result<Bytes, Failure> {
+    /// Of a device with the host around it. Errors: as of the processor; the system does not say how much is free.
+    pub(super) fn budget(&self, device: &Device) -> Result<::plan::Budget, Failure> {
+        if device.targets.device.kind() == DeviceKind::Cpu {
+            return self.processor_budget(&device.budget);
+        }
         let free = || {
             let failure = Failure::bad_flag("this system does not say how much memory is free");
             available_memory().ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
         };
-        self.host_ram.map_or_else(free, Ok)
+        let host = self.host_ram.map_or_else(free, Ok)?;
+        Ok(::plan::Budget::Apart { device: device.budget.bytes, host })
+    }
+
+    /// Of the processor, whose memory is the host's. Errors: the host is given a budget of its own.
+    pub(super) fn processor_budget(&self, budget: &Budget) -> Result<::plan::Budget, Failure> {
+        match self.host_ram {
+            None => Ok(::plan::Budget::Shared(budget.bytes)),
+            Some(_) => {
+                Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
+                    .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
+            }
+        }
     }
 
     /// The flags as settings. What decides the order of sums is as it was resolved, so that a resumed run is the run.

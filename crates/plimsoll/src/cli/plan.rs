@@ -14,8 +14,9 @@ use crate::report::{
 };
 use crate::streams::{talk, write_data};
 use ::plan::{
-    Found, Level, LeverEffect, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, largest_micro_batch,
-    largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb, search, shared,
+    Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb,
+    largest_micro_batch, largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb,
+    search, shared,
 };
 use clap::{Args, ValueEnum};
 use data::{Tokenizer, TokenizerSpec};
@@ -192,9 +193,9 @@ impl Made {
     /// Why it does not fit, if it does not.
     fn failure(&self) -> Option<Failure> {
         let misfit = self.result.as_ref().err()?;
-        let workers = self.workers as u64;
-        let vram = self.device.budget.vram_for(Bytes(misfit.plan.peak_bytes * workers));
-        Some(misfit_failure(&self.model, misfit, vram, Bytes(misfit.plan.host_bytes * workers)))
+        let of_all = |bytes: Bytes| Bytes(bytes.0.saturating_mul(self.workers as u64));
+        let [device, host] = misfit.plan.needed().map(of_all);
+        Some(misfit_failure(&self.model, misfit, self.device.budget.vram_for(device), host))
     }
 
     fn moment(&self, explain: bool) -> Option<Moment> {
@@ -274,8 +275,7 @@ impl PlanArgs {
             seq_len,
             target_len: self.target_len.or(chosen.has_decoder().then_some(seq_len)),
             objective: self.objective.objective(),
-            budget: device.budget.bytes,
-            host_budget: self.levers.host_budget()?,
+            budget: self.levers.budget(&device)?,
             levers: self.levers.request(device.precision),
             evaluates: true,
             sample_prefill: Some(PREFILL),
@@ -320,9 +320,13 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{number}{extension}"))
 }
 
-/// How many workers there are to be.
+/// How many workers there are to be. Errors: more than are ever looked for.
 fn count(request: &Request, workers: AutoOr<usize>) -> Result<usize, Failure> {
     match workers {
+        AutoOr::Given(workers) if workers > MOST_WORKERS => {
+            Err(Failure::bad_flag(format!("{workers} runs can't share a device, at most {MOST_WORKERS} can"))
+                .hint("`--workers auto` finds how many fit"))
+        }
         AutoOr::Given(workers) => Ok(workers),
         AutoOr::Auto => Ok(most_workers(request)?.unwrap_or(1)),
     }
@@ -331,12 +335,11 @@ fn count(request: &Request, workers: AutoOr<usize>) -> Result<usize, Failure> {
 /// Shares the device among workers; the request becomes that of one of them.
 fn share(request: &mut Request, workers: usize) -> Answer {
     *request = shared(request, workers);
-    let words = format!(
-        "{workers} runs share the device, each with {} and {} of the host",
-        request.budget, request.host_budget
-    );
+    let (device, host) = (request.budget.device(), request.budget.host());
+    let of_host = host.map_or(String::new(), |host| format!(" and {host} of the host"));
+    let words = format!("{workers} runs share the device, each with {device}{of_host}");
     let value = json!({
-        "count": workers, "budget_bytes": request.budget.0, "host_budget_bytes": request.host_budget.0,
+        "count": workers, "budget_bytes": device.0, "host_budget_bytes": host.map(|host| host.0),
     });
     Answer { key: "workers", value, words }
 }

@@ -154,25 +154,24 @@ pub fn moment_text(moment: &Moment) -> String {
 /// must say for the smallest plan.
 pub fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram: Bytes) -> Failure {
     let plan = &misfit.plan;
-    let short = |budget: u64, short: Bytes| match short {
+    let short = |budget: Bytes, short: Bytes| match short {
         Bytes::ZERO => String::new(),
-        short => format!(", the budget is {} (short {short})", Bytes(budget)),
+        short => format!(", the budget is {budget} (short {short})"),
     };
+    let [needed, _] = plan.needed();
     let mut message = format!(
-        "{model} needs {} with a micro-batch of {} and sequences of {}{}",
-        plan.peak(),
+        "{model} needs {needed} with a micro-batch of {} and sequences of {}{}",
         plan.micro_batch,
         plan.seq_len,
-        short(plan.budget_bytes, misfit.short)
+        short(plan.budget().device(), misfit.short)
     );
     let weights = plan.breakdown.weights_bytes;
     if weights > plan.budget_bytes {
         message += &format!("; the weights alone are {}", Bytes(weights));
     }
     let mut flags = format!("--vram {}", whole_mib(vram));
-    if misfit.host_short > Bytes::ZERO {
-        let budget = short(plan.host_budget_bytes, misfit.host_short);
-        message += &format!("; and {} of host memory{budget}", Bytes(plan.host_bytes));
+    if let (Some(host), true) = (plan.budget().host(), misfit.host_short > Bytes::ZERO) {
+        message += &format!("; and {} of host memory{}", plan.host(), short(host, misfit.host_short));
         flags += &format!(" --host-ram {}", whole_mib(host_ram));
     }
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);

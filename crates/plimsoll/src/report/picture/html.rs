@@ -1,7 +1,9 @@
 //! A page that draws the scene itself: one file, nothing fetched, to be looked at closely. `page.html`, `page.css` and
 //! `page.js` beside this file are what it is made of; numbers and names reach the script as JSON.
 
-use super::{LEGEND, Map, PALETTE, ProgramScene, Rect, Scene, escape, is_of_odd_block, role_words, title, type_text};
+use super::{
+    LEGEND, Map, PALETTE, ProgramScene, Rect, Scene, escape, host_room, is_of_odd_block, role_words, title, type_text,
+};
 use crate::report::plan_table::{grouped, parts, shape_line};
 use plan::{Plan, moment_of_peak};
 use serde_json::{Value, json};
@@ -105,7 +107,7 @@ fn data(scene: &Scene) -> String {
         "budget": plan.budget_bytes,
         "ceiling": scene.ceiling(),
         "hostPeak": plan.host_bytes,
-        "hostBudget": plan.host_budget_bytes,
+        "hostBudget": host_room(plan),
         "tensors": tensors,
         "programs": scene.programs.iter().map(program_data).collect::<Vec<_>>(),
     });

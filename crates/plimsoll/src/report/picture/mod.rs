@@ -352,16 +352,26 @@ fn type_text(ty: &TensorType) -> String {
     format!("{} ({extents})", format!("{:?}", ty.dtype).to_ascii_lowercase())
 }
 
+/// The bytes that the host's arena may take: its budget, or what the device's leaves of the one that they share.
+fn host_room(plan: &Plan) -> u64 {
+    plan.host_budget_bytes.unwrap_or(plan.budget_bytes.saturating_sub(plan.peak_bytes))
+}
+
 /// What a picture is of: the model, its peak and the budget.
 fn title(model: &str, plan: &Plan) -> String {
-    let (peak, budget) = (plan.peak(), Bytes(plan.budget_bytes));
-    let on_device = match peak > budget {
-        true => format!("{model}: peak {peak}, {} over the budget of {budget}", peak - budget),
-        false => format!("{model}: peak {peak}, budget {budget}"),
+    let (peak, budget) = (plan.peak(), plan.budget().device());
+    let [lacking, host_lacking] = plan.budget().lacking(plan.arenas());
+    let beside = match plan.budget().host() {
+        None if plan.host() > Bytes::ZERO => format!(" and {} of host memory", plan.host()),
+        _ => String::new(),
     };
-    match plan.host_bytes > plan.host_budget_bytes {
-        true => format!("{on_device}; host {}, over {}", Bytes(plan.host_bytes), Bytes(plan.host_budget_bytes)),
-        false => on_device,
+    let on_device = match lacking > Bytes::ZERO {
+        true => format!("{model}: peak {peak}{beside}, {lacking} over the budget of {budget}"),
+        false => format!("{model}: peak {peak}{beside}, budget {budget}"),
+    };
+    match plan.budget().host() {
+        Some(host) if host_lacking > Bytes::ZERO => format!("{on_device}; host {}, over {host}", plan.host()),
+        _ => on_device,
     }
 }
 

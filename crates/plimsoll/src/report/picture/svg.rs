@@ -1,8 +1,8 @@
 //! A still picture of the program with the plan's peak. What each rectangle is, is said where the pointer rests.
 
 use super::{
-    LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, Scene, escape, is_of_odd_block, role_words, title,
-    type_text,
+    LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, Scene, escape, host_room, is_of_odd_block, role_words,
+    title, type_text,
 };
 use crate::report::plan_table::{grouped, shape_line};
 use plan::Plan;
@@ -120,7 +120,7 @@ fn draw_program(out: &mut String, scene: &Scene, program: &ProgramScene) -> f64 
     ground(out, &host, "offset");
     draw_map(out, &host, program, &program.host);
     brackets(out, &host, program.host.staying_end(), peak);
-    budget_line(out, &host, plan.host_budget_bytes);
+    budget_line(out, &host, host_room(plan));
     host.bottom() + 24.0
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use graph::models::ModelConfig;
 use graph::{Optimizer, Targets};
-use plan::{Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
+use plan::{Budget, Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
 
 /// Plans of nano: plain, with two micro-batches, with recomputation, with the optimizer on the host.
 fn plans() -> Vec<Plan> {
@@ -28,8 +28,7 @@ fn plan_of(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Plan {
         optimizer: Optimizer::default(),
         global_batch: 32,
         micro_batch: Some(micro_batch),
-        budget,
-        host_budget: Bytes::gib(1),
+        budget: Budget::Apart { device: budget, host: Bytes::gib(1) },
         levers,
         evaluates: true,
         sample_prefill: Some(8),
