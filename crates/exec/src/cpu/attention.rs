@@ -17,17 +17,18 @@
 //! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
-use super::dropout::{Columns, Mask, drop_columns};
-use super::gemm::{Matrix, MatrixMut, product};
+use super::dropout::{Columns, MOST_COLUMNS, Mask, drop_columns};
 use super::math::{exp, update};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::product::product;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE};
 use std::ops::Range;
 
-/// Queries of a block at most, so that what belongs to each of them fits in an array.
-pub(super) const BLOCK: usize = 64;
+/// Queries of a block at most, so that what belongs to each of them fits in an array. They are the columns of its mask.
+pub(super) const BLOCK: usize = MOST_COLUMNS;
 
 /// Queries of a strip: so finely a causal attention's products are cut where its blocks meet the diagonal. Measured: with
 /// more strips the products become too small for the library.

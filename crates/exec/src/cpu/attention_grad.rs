@@ -6,8 +6,8 @@
 
 use super::attention::{BLOCK, Block, Head, Operands, add};
 use super::dropout::{Mask, mark_columns};
-use super::gemm::{Matrix, MatrixMut};
 use super::math::{dot, exp, update};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;

@@ -1,10 +1,11 @@
 //! A BLAS found at run time: OpenBLAS, MKL, BLIS, or another library with `cblas_sgemm`. It is opened, tried, and then
-//! asked for large products instead of the `gemm` crate. Not here: which products, and how they are cut (`gemm.rs`).
+//! asked for large products instead of the `gemm` crate. Not here: which products, and how they are cut (`product.rs`).
 //!
 //! A library is kept on one thread. Our workers cut a product and call it side by side, so that it has no workers of
 //! its own which wait beside ours for the same cores. What it takes for itself, no plan sees.
 
-use super::gemm::{Matrix, MatrixMut, product_built_in, product_by_library};
+use super::gemm::product_built_in;
+use super::matrix::{Matrix, MatrixMut};
 use libloading::Library;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -132,6 +133,21 @@ pub(super) struct Operand {
     pub(super) stride: c_int,
 }
 
+impl Operand {
+    /// None if the matrix has too many elements for BLAS, or rows that overlap.
+    pub(super) fn of(matrix: Matrix) -> Option<Self> {
+        // A single row or column has both strides 1, and is long in one direction only.
+        let is_transposed = matrix.column_stride != 1 || matrix.row_stride < matrix.columns;
+        let (near, far, length) = if is_transposed {
+            (matrix.row_stride, matrix.column_stride, matrix.rows)
+        } else {
+            (matrix.column_stride, matrix.row_stride, matrix.columns)
+        };
+        let stride = c_int::try_from(far).ok().filter(|_| near == 1 && far >= length)?;
+        Some(Self { start: matrix.data.as_ptr(), is_transposed, stride })
+    }
+}
+
 impl Blas {
     /// Opens a library by its path, or by a name that the system's loader looks for, and tries it. A library runs code
     /// of its own when it is opened, and one that is broken may end the process.
@@ -232,6 +248,28 @@ impl Blas {
             })
         })
     }
+}
+
+/// into = scale · a b, added to what is there if `accumulate`, by one call of a library on the caller's thread.
+/// Panics if an extent is zero, or if the operands don't lie as BLAS wants them.
+pub(super) fn product_by_library(
+    blas: &Blas,
+    into: &mut MatrixMut,
+    accumulate: bool,
+    scale: f32,
+    a: Matrix,
+    b: Matrix,
+) {
+    let extents = [into.rows, into.columns, a.columns];
+    assert_eq!((a.rows, b.rows, b.columns), (into.rows, a.columns, into.columns), "extents of a product");
+    assert!(extents.iter().all(|&extent| extent > 0), "an empty product of {extents:?}");
+    let narrow = |count: usize| c_int::try_from(count).expect("extents and strides of 32 bits");
+    let [a, b] = [a, b].map(|operand| Operand::of(operand).expect("an operand that lies as BLAS wants it"));
+    let (kept, result) = (if accumulate { 1.0 } else { 0.0 }, (into.start, narrow(into.stride)));
+    // SAFETY: the views' constructors checked that every element which these extents and strides reach lies in its
+    // slice, `MatrixMut`'s and `operand` that rows don't overlap, and the assertions that the extents agree and that
+    // none is zero; `into` has its elements to itself.
+    unsafe { blas.product(extents.map(narrow), scale, &a, &b, kept, result) };
 }
 
 /// Multiples of an eighth from -8 to 8.

@@ -1,7 +1,7 @@
 //! Attention of a few new tokens to cached keys and values.
 
-use super::gemm::{Matrix, MatrixMut};
 use super::math::{dot, exponentials, mul_add};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;

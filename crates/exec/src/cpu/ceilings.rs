@@ -1,7 +1,8 @@
 //! What this machine reaches at best, for kernels to be held against: a large product, and a copy too large for caches.
 
-use super::gemm::{Matrix, MatrixMut, product};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::product::product;
 use crate::DeviceError;
 use crate::arena::Arena;
 use plan::Region;

@@ -1,6 +1,5 @@
 //! Dropout: elements zeroed by a mask that is drawn anew wherever it is needed, here and in attention.
 
-use super::attention::BLOCK;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -8,6 +7,9 @@ use crate::philox::{dropout_bits, dropout_threshold};
 use graph::Scalars;
 use graph::ops::{self, DropoutKey, dropout_site_of_head};
 use rayon::iter::IntoParallelIterator;
+
+/// Columns of a matrix at most that are dropped at a time.
+pub(super) const MOST_COLUMNS: usize = 64;
 
 pub(super) fn run(op: &ops::Dropout, mut call: Call) {
     let x = call.f32_unless_in_output(0);
@@ -89,7 +91,7 @@ impl Mask {
         let Columns { sample, head, count, first, step } = *columns;
         assert!(first.is_multiple_of(4) && step.is_multiple_of(4), "columns begin no quad: {first}, {step}");
         let site = dropout_site_of_head(self.site, head);
-        let mut words = [[0; BLOCK]; 4];
+        let mut words = [[0; MOST_COLUMNS]; 4];
         for (row, values) in values.chunks_exact_mut(count).enumerate() {
             // One draw serves four rows of a column.
             if row % 4 == 0 {
@@ -118,7 +120,7 @@ pub(super) struct Columns {
     pub(super) sample: usize,
     /// Which head's site they are drawn at.
     pub(super) head: usize,
-    /// Number of columns, at most [`BLOCK`].
+    /// Number of columns, at most [`MOST_COLUMNS`].
     pub(super) count: usize,
     pub(super) first: usize,
     pub(super) step: usize,

@@ -1,7 +1,7 @@
 //! Looking up rows of a table, and adding gradients up in it.
 
 use super::add::accumulate;
-use super::gemm::MatrixMut;
+use super::matrix::MatrixMut;
 use super::parallel::{self, CHUNK};
 use crate::call::Call;
 use graph::ops;

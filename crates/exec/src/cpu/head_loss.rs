@@ -1,9 +1,10 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
-use super::gemm::{Matrix, MatrixMut, product};
 use super::half::widen;
 use super::math::{exponentials, sum};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::product::product;
 use super::vectorize::vectorized;
 use crate::call::{Call, Input};
 use graph::DType;

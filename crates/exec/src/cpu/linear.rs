@@ -2,8 +2,9 @@
 
 use super::add::accumulate;
 use super::blas::blas_in_use;
-use super::gemm::{Matrix, MatrixMut, product};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::product::product;
 use super::transpose::{LINE, transpose};
 use crate::call::Call;
 use graph::Target;

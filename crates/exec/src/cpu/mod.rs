@@ -2,8 +2,8 @@
 //! threads. One file an op, named after the op's own; what each computes is said in `graph`, not here.
 //!
 //! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
-//! `gemm.rs` holds the only calls to the matrix library, `blas.rs` those to another that users may name, `math.rs` the
-//! few functions that loops share.
+//! `product.rs` decides who multiplies: `gemm.rs`, with the only call to the matrix library, or `blas.rs`, with those to
+//! another that users may name; both take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
 //!
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
 //! that are left to a BLAS are the exception: they are cut by the number of workers.
@@ -28,10 +28,12 @@ mod head_loss;
 mod layer_norm;
 mod linear;
 mod math;
+mod matrix;
 mod moving_average;
 mod paired_head_loss;
 mod parallel;
 mod positions;
+mod product;
 mod relu;
 mod rms_norm;
 mod rotary;

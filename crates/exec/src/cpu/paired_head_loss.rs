@@ -2,10 +2,11 @@
 //! where they lie. Probabilities are computed anew for each pass over a row, a stretch at a time that stays in the
 //! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
 
-use super::gemm::{Matrix, MatrixMut, product};
 use super::head_loss::{Head, wanted};
 use super::math::{dot, exp, maximum, sum, update};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::product::product;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use graph::ops;

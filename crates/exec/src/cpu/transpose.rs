@@ -1,6 +1,6 @@
 //! Transposing, with care for caches: of every line that is read, all is used while it is there.
 
-use super::gemm::Matrix;
+use super::matrix::Matrix;
 use super::vectorize::vectorized;
 
 /// Floats of a cache line.

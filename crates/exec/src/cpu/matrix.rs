@@ -1,0 +1,169 @@
+//! Views of matrices in slices. What is asked of a view is checked when it is made, so that a product may follow its
+//! pointers. Not here: products (`product.rs`).
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A matrix that is read; only this file makes one. Element (i, j) lies at `i * row_stride + j * column_stride`.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
+    /// Panics if they don't lie in the slice.
+    pub(super) fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert_inside(data.len(), rows, columns, stride);
+        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
+    }
+
+    /// Rows that lie one after the other. Panics if they don't fill the slice.
+    pub(super) fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// Rows and columns.
+    pub(super) fn extents(self) -> (usize, usize) {
+        (self.rows, self.columns)
+    }
+
+    /// Some of the rows. Panics if there are not so many.
+    pub(super) fn rows(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
+        // No rows may leave nothing of the slice to begin at.
+        let start = (range.start * self.row_stride).min(self.data.len());
+        Self { data: &self.data[start..], rows: range.len(), ..self }
+    }
+
+    /// Row `row`, whose elements are neighbours. Panics if there are not so many, or if the matrix is transposed.
+    pub(super) fn row(self, row: usize) -> &'a [f32] {
+        assert!(row < self.rows && self.column_stride == 1, "row {row} of {}", self.rows);
+        &self.data[row * self.row_stride..][..self.columns]
+    }
+
+    /// The same elements with rows and columns exchanged.
+    pub(super) fn transposed(self) -> Self {
+        let Self { data, rows, columns, row_stride, column_stride } = self;
+        Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
+    }
+
+    /// Some of the columns. Panics if there are not so many.
+    pub(super) fn columns(self, range: Range<usize>) -> Self {
+        self.transposed().rows(range).transposed()
+    }
+}
+
+/// A matrix that is written: rows of neighbouring elements, `stride` apart, and whatever lies between them is not its.
+/// Only this file makes one.
+pub(super) struct MatrixMut<'a> {
+    pub(super) start: *mut f32,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) stride: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: a view has its elements to itself, as `&mut [f32]` would, which may be sent too.
+unsafe impl Send for MatrixMut<'_> {}
+
+impl<'a> MatrixMut<'a> {
+    /// Rows that lie one after the other. Panics if they don't fill the slice.
+    pub(super) fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
+        assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
+    /// Panics if they don't lie in the slice, or overlap.
+    pub(super) fn strided(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(columns <= stride, "rows of {columns} elements overlap at a stride of {stride}");
+        assert_inside(data.len(), rows, columns, stride);
+        Self { start: data.as_mut_ptr(), rows, columns, stride, owner: PhantomData }
+    }
+
+    /// Cuts the matrix into blocks of `width` columns; the last may be narrower. Panics if `width` is zero.
+    pub(super) fn column_blocks(self, width: usize) -> impl Iterator<Item = MatrixMut<'a>> + Send {
+        (0..self.columns.div_ceil(width)).map(move |block| self.column_block(block * width, width))
+    }
+
+    /// At most `width` columns from `first` on. Whoever calls this must not ask for the same column twice.
+    fn column_block(&self, first: usize, width: usize) -> MatrixMut<'a> {
+        MatrixMut { start: self.start.wrapping_add(first), columns: width.min(self.columns - first), ..*self }
+    }
+
+    /// Cuts the matrix into blocks of `height` rows; the last may be lower. Panics if `height` is zero.
+    pub(super) fn row_blocks(self, height: usize) -> impl Iterator<Item = MatrixMut<'a>> + Send {
+        (0..self.rows.div_ceil(height)).map(move |block| self.row_block(block * height, height))
+    }
+
+    /// At most `height` rows from `first` on. Whoever calls this must not ask for the same row twice.
+    fn row_block(&self, first: usize, height: usize) -> MatrixMut<'a> {
+        MatrixMut { start: self.start.wrapping_add(first * self.stride), rows: height.min(self.rows - first), ..*self }
+    }
+
+    /// Some of the rows. Panics if there are not so many.
+    pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
+        MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
+    }
+
+    /// Some of the columns. Panics if there are not so many.
+    pub(super) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.columns, "columns {range:?} of {}", self.columns);
+        MatrixMut { start: self.start.wrapping_add(range.start), columns: range.len(), ..*self }
+    }
+
+    /// Number of rows.
+    pub(super) fn row_count(&self) -> usize {
+        self.rows
+    }
+
+    /// Sets all elements.
+    pub(super) fn fill(&mut self, value: f32) {
+        (0..self.rows).for_each(|row| self.row(row).fill(value));
+    }
+
+    /// Row `row`. Panics if there are not so many.
+    pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        // SAFETY: the constructor checked that all rows lie in the slice, the assertion that this is one of them, and
+        // the view has its elements to itself for as long as it is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride), self.columns) }
+    }
+}
+
+/// Panics unless `rows` rows of `columns` elements, `stride` apart, end within `length` elements.
+fn assert_inside(length: usize, rows: usize, columns: usize, stride: usize) {
+    let end = rows.saturating_sub(1).saturating_mul(stride).saturating_add(columns);
+    assert!(rows == 0 || end <= length, "{rows} rows of {columns} elements, {stride} apart, in {length} elements");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn column_blocks_cover_a_matrix_once() {
+        let mut data = vec![0.0; 3 * 10];
+        for (number, mut block) in MatrixMut::strided(&mut data, 3, 8, 10).column_blocks(3).enumerate() {
+            for row in 0..block.row_count() {
+                for x in block.row(row) {
+                    *x += (number + 1) as f32;
+                }
+            }
+        }
+        assert_eq!(data, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 0.0, 0.0].repeat(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "4 rows of 3 elements, 5 apart, in 17 elements")]
+    fn a_matrix_that_ends_beyond_its_slice_is_refused() {
+        MatrixMut::strided(&mut [0.0; 17], 4, 3, 5);
+    }
+}
