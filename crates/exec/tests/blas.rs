@@ -68,12 +68,13 @@ fn kernels_by_a_library_equal_their_references_and_themselves() {
     assert_eq!((library.name.as_str(), library.file.as_path()), ("OpenBLAS 0.0 stand-in", fake_blas::right()));
     let float = Fill::Uniform;
     let (layout, bias, accumulate) = (WeightLayout::OutIn, true, true);
-    let head = HeadLossGrad { chunk: 128, smoothing: 0.1, accumulate_loss: false, accumulate };
+    let head =
+        HeadLossGrad { chunk: 128, smoothing: 0.1, input: true, weight: true, accumulate_loss: false, accumulate };
     let (x, y, weight): (&[usize], &[usize], &[usize]) = (&[1, B, C], &[1, B, O], &[O, C]);
     let cases: [(Op, Shapes); 4] = [
         (Linear { layout, bias }.into(), vec![(x, float), (weight, float), (&[O], float)]),
         (LinearInputGrad { layout }.into(), vec![(y, float), (weight, float)]),
-        (LinearWeightGrad { layout, bias, accumulate }.into(), vec![(x, float), (y, float)]),
+        (LinearWeightGrad { layout, weight: true, bias, accumulate }.into(), vec![(x, float), (y, float)]),
         (head.into(), vec![(x, float), (weight, float), (&[1, B], Fill::Target(O as i32))]),
     ];
     for (op, shapes) in cases {

@@ -4,7 +4,7 @@ mod support;
 
 use exec::reference::{Value, interpret};
 use graph::{Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, Scalars, TensorId, differentiate};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use support::{Noise, fill_value};
 
 type Values = HashMap<TensorId, Value<f64>>;
@@ -23,7 +23,8 @@ struct Case {
     scalars: Scalars,
 }
 
-fn build(example: &Example, noise: &mut Noise) -> Case {
+/// Of an example some of whose operands are frozen parameters.
+fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Case {
     let mut graph = Graph::default();
     let inputs = example
         .inputs
@@ -34,7 +35,7 @@ fn build(example: &Example, noise: &mut Noise) -> Case {
             _ => graph.tensor(format!("input{i}"), ty.clone(), graph::Role::Staging, graph::Storage::Transient),
         })
         .collect::<Vec<_>>();
-    graph.declare_training_state();
+    graph.declare_training_state(&[], frozen);
     let mut builder = ProgramBuilder::new(&mut graph);
     let outputs = builder.push(example.op.clone(), &inputs).expect("examples are well-typed");
     let forward = builder.nodes[0].clone();
@@ -126,9 +127,32 @@ fn every_gradient_agrees_with_finite_differences() {
             continue;
         }
         covered.insert(example.op.variant());
-        build(&example, &mut Noise::new(seed as u64)).check();
+        build(&example, &BTreeSet::new(), &mut Noise::new(seed as u64)).check();
     }
     assert_eq!(covered, support::DIFFERENTIABLE.iter().copied().collect(), "an op without examples");
+}
+
+/// Whichever operands are frozen, the gradients of the others stay what they are, and none is made of these.
+#[test]
+fn every_gradient_agrees_with_finite_differences_beside_frozen_operands() {
+    for (seed, example) in Op::all_examples().into_iter().enumerate() {
+        if !support::DIFFERENTIABLE.contains(&example.op.variant())
+            || matches!(&example.op, Op::Positions(p) if p.offset)
+        {
+            continue;
+        }
+        let floats = example.inputs.iter().enumerate().filter(|(_, (ty, _))| ty.dtype == graph::DType::F32);
+        let names = floats.map(|(index, _)| format!("input{index}")).collect::<BTreeSet<_>>();
+        for name in names.iter().filter(|_| names.len() > 1) {
+            let alone = BTreeSet::from([name.clone()]);
+            let all_others = names.difference(&alone).cloned().collect();
+            for frozen in [alone, all_others] {
+                let case = build(&example, &frozen, &mut Noise::new(seed as u64));
+                assert!(!case.graph.tensors.iter().any(|t| frozen.iter().any(|name| t.name == format!("{name}.grad"))));
+                case.check();
+            }
+        }
+    }
 }
 
 /// Ops that are not in the list must refuse to be differentiated, so that none is forgotten.
@@ -147,7 +171,7 @@ fn every_other_op_says_that_it_has_no_gradient() {
         for (id, (ty, _)) in ids.iter().zip(&example.inputs) {
             graph.tensors[id.index()].ty = ty.clone();
         }
-        graph.declare_training_state();
+        graph.declare_training_state(&[], &BTreeSet::new());
         let mut builder = ProgramBuilder::new(&mut graph);
         // Without a result there is nothing whose gradient could be asked for.
         let made = builder.push(example.op.clone(), &ids).expect("examples are well-typed");

@@ -6,13 +6,14 @@ mod support;
 use exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
 use graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
 use graph::ops::{RopeScaling, StateFormat};
+use graph::optimizers::Rule;
 use graph::{Lengths, Objective, Optimizer, Place, Scalars, Storage, Targets, TensorId, TrainShape, build_training};
 use plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute,
     Region, Request, divisors, lay_out, search, validate,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use support::Noise;
 use units::Bytes;
 
@@ -35,6 +36,14 @@ fn between(noise: &mut Noise, low: usize, high: usize) -> usize {
 /// `value` or nothing, by the toss of a coin.
 fn perhaps<T>(noise: &mut Noise, value: T) -> Option<T> {
     (noise.unit() < 0.5).then_some(value)
+}
+
+/// Any of the parameters but one.
+fn random_frozen(noise: &mut Noise, model: &ModelConfig) -> BTreeSet<String> {
+    let mut names = model.parameter_names();
+    names.swap_remove(noise.below(names.len()));
+    let part = noise.unit();
+    names.into_iter().filter(|_| noise.unit() < part).collect()
 }
 
 /// Levers that stand anywhere. Where parameters are to be updated in the backward pass, clipping is turned off.
@@ -164,8 +173,11 @@ impl Case {
                 label_smoothing: perhaps(noise, 0.1).unwrap_or(0.0),
                 r_drop: (noise.unit() < 0.2).then_some(1.0),
             },
+            frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
         };
-        let mut optimizer = Optimizer { grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
+        let rules = Rule::all();
+        let rule = rules[noise.below(rules.len())];
+        let mut optimizer = Optimizer { rule, grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
         let levers = random_levers(noise, accumulation == 1, &mut optimizer);
         let threads = between(noise, 1, 8);
         let targets = [Targets::cpu(threads), Targets::cuda((8, 6), threads)][noise.below(2)];

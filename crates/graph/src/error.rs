@@ -33,6 +33,18 @@ pub enum GraphError {
         /// The preset whose name is nearest, if any is near.
         suggestion: Option<String>,
     },
+    /// A parameter is to be frozen that the model has not.
+    #[error("the model has no parameter `{name}`")]
+    UnknownParameter {
+        /// The name.
+        name: String,
+    },
+    /// All parameters are frozen.
+    #[error("all {parameters} parameters are frozen; nothing is left to train")]
+    NothingTrained {
+        /// How many there are (tensors, not elements).
+        parameters: usize,
+    },
     /// The sequence is longer than the model has positions for.
     #[error("a sequence of {seq_len} tokens does not fit {name}, which has {positions} positions")]
     TooLong {

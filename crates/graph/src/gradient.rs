@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Gradients of activations are SSA values: a second contribution makes a new value, their sum. Gradients of
-//! parameters are persistent accumulators: the first contribution of a step sets them, all others add.
+//! parameters are persistent accumulators: the first contribution of a step sets them, all others add. A parameter that
+//! is not trained has no gradient, and nothing is differentiated that has no trained parameter upstream.
 
 use crate::ops::Add;
 use crate::{GraphError, Node, Op, Pass, ProgramBuilder, TensorId};
@@ -78,24 +79,32 @@ impl Backward<'_, '_> {
         self.gradients.remove(&self.node.inputs[index])
     }
 
-    /// Emits the node that contributes to the gradients of the parameters `targets` (indices of operands).
-    /// `make(accumulate)` makes the op: it must add to the gradient of `targets[i]` if `accumulate[i]`, and set it
-    /// otherwise. The outputs `leading` come first (`None`: a fresh one), then the gradients. Returns all outputs.
+    /// Those of the operands `targets` that are trained parameters. No node may make a gradient of the others.
+    pub fn trained(&self, targets: &[usize]) -> Vec<usize> {
+        let is_trained = |index: &usize| self.parameter_gradients.contains_key(&self.node.inputs[*index]);
+        targets.iter().copied().filter(is_trained).collect()
+    }
+
+    /// Emits the node that contributes to the gradients of the trained parameters `targets` (indices of operands).
+    /// `make(accumulate)` makes the op: it must add to all of these gradients if `accumulate`, and set them otherwise. The
+    /// outputs `leading` come first (`None`: a fresh one), then the gradients. Returns all outputs.
+    /// Panics if a target is not trained, or if some have a gradient already and others have not.
     pub fn push_to_parameters(
         &mut self,
-        make: impl FnOnce(&[bool]) -> Op,
+        make: impl FnOnce(bool) -> Op,
         inputs: &[TensorId],
         leading: &[Option<TensorId>],
         targets: &[usize],
     ) -> Result<Vec<TensorId>, GraphError> {
         let mut outputs = leading.to_vec();
-        let mut accumulate = Vec::with_capacity(targets.len());
+        let mut accumulate = None;
         for &index in targets {
             let gradient = self.parameter_gradients[&self.node.inputs[index]];
-            accumulate.push(!self.written.insert(gradient) || self.accumulate);
+            let adds = !self.written.insert(gradient) || self.accumulate;
+            assert!(*accumulate.get_or_insert(adds) == adds, "parameters of one node are used as often as each other");
             outputs.push(Some(gradient));
         }
-        self.builder.push_into(make(&accumulate), inputs, &outputs)
+        self.builder.push_into(make(accumulate.unwrap_or(false)), inputs, &outputs)
     }
 
     /// Whether micro-steps add to the loss that is there rather than set it.

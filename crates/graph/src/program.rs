@@ -1,8 +1,10 @@
 //! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in the order of
 //! execution. The builder appends nodes whose outputs it infers from the op.
 
+use crate::optimizers::Moment;
 use crate::{Access, DType, GraphError, Init, Io, Op, Place, Role, Storage, Tensor, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Which part of a program a node belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +103,7 @@ impl Program {
     }
 }
 
-/// A trained parameter and what belongs to it.
+/// A parameter and what belongs to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// The weights.
@@ -110,7 +112,7 @@ pub struct Parameter {
     pub init: Init,
     /// Whether weight decay applies: not to norms and biases.
     pub decay: bool,
-    /// What belongs to it where the graph trains.
+    /// What belongs to it where the graph trains it; none: it is frozen, or the graph only infers.
     pub training: Option<Training>,
 }
 
@@ -139,7 +141,7 @@ impl Parameter {
 pub struct Graph {
     /// All tensors of all programs; a [`TensorId`] is an index into this.
     pub tensors: Vec<Tensor>,
-    /// The trained parameters in the order of their declaration.
+    /// The parameters in the order of their declaration.
     pub parameters: Vec<Parameter>,
     /// The programs that share the arena.
     pub programs: Vec<Program>,
@@ -160,21 +162,33 @@ impl Graph {
         tensor
     }
 
-    /// Gives every parameter a gradient and two moments, all persistent.
-    pub fn declare_training_state(&mut self) {
+    /// Gives every parameter that is not `frozen` a gradient and an optimizer's moments, all persistent.
+    pub fn declare_training_state(&mut self, moments: &[Moment], frozen: &BTreeSet<String>) {
         for index in 0..self.parameters.len() {
             let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
-            let mut state =
+            if frozen.contains(&name) {
+                continue;
+            }
+            let mut declare =
                 |suffix: &str, role| self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent);
-            let gradient = state("grad", Role::Gradient);
-            let moments = vec![state("exp_avg", Role::Optimizer), state("exp_avg_sq", Role::Optimizer)];
-            self.parameters[index].training = Some(Training { gradient, master: None, state: moments, average: None });
+            let gradient = declare("grad", Role::Gradient);
+            let state = moments.iter().map(|moment| declare(moment.name, Role::Optimizer)).collect();
+            self.parameters[index].training = Some(Training { gradient, master: None, state, average: None });
         }
     }
 
-    /// Number of trained parameters (elements, not tensors).
+    /// Number of parameters (elements, not tensors), trained or not.
     pub fn parameter_count(&self) -> u64 {
-        self.parameters.iter().map(|p| self[p.tensor].ty.elements() as u64).sum()
+        self.elements(|_| true)
+    }
+
+    /// Number of those that are trained.
+    pub fn trained_parameter_count(&self) -> u64 {
+        self.elements(|parameter| parameter.training.is_some())
+    }
+
+    fn elements(&self, counts: impl Fn(&Parameter) -> bool) -> u64 {
+        self.parameters.iter().filter(|p| counts(p)).map(|p| self[p.tensor].ty.elements() as u64).sum()
     }
 
     /// The program of this name.

@@ -102,7 +102,7 @@ impl TensorType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A trained parameter.
+    /// A parameter, trained or frozen.
     Weight,
     /// A parameter's gradient, accumulated over the micro-batches of a step.
     Gradient,

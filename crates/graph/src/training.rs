@@ -2,33 +2,13 @@
 //! `sample` and `encode`, all on the same parameters.
 
 use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig};
-use crate::ops::{AdamW, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, StateFormat, TakeRow, WeightLayout};
+use crate::ops::{
+    GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, StateFormat, TakeRow, WeightLayout,
+};
+use crate::optimizers::Optimizer;
 use crate::{DType, Graph, GraphError, Pass, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-
-/// The optimizer's constants. The learning rate changes from step to step and is not among them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Optimizer {
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
-    /// Decoupled weight decay, off norms and biases.
-    pub weight_decay: f32,
-    /// Largest norm of all gradients together; none: gradients are not clipped.
-    pub grad_clip: Option<f32>,
-    /// What the learning rate is multiplied by from one block to the one before it, counted from the head.
-    pub layer_decay: f32,
-}
-
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, grad_clip: Some(1.0), layer_decay: 1.0 }
-    }
-}
+use std::collections::{BTreeSet, HashMap};
 
 /// Lengths of the sequences that a program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +62,8 @@ pub struct TrainShape {
     pub evaluates: bool,
     /// Tokens that a prompt is read at a time, if text is sampled.
     pub sample_prefill: Option<usize>,
+    /// Names of the parameters that are not trained.
+    pub frozen: BTreeSet<String>,
 }
 
 impl Default for TrainShape {
@@ -98,6 +80,7 @@ impl Default for TrainShape {
             objective: Objective::default(),
             evaluates: false,
             sample_prefill: None,
+            frozen: BTreeSet::new(),
         }
     }
 }
@@ -115,7 +98,7 @@ pub struct SampleShape {
     pub source: usize,
 }
 
-/// A graph that trains. Errors: `TooLong`, `BadConfig`.
+/// A graph that trains. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
     for tokens in [shape.seq_len, shape.target_len.unwrap_or(1)] {
@@ -126,7 +109,15 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     }
     let mut graph = Graph::default();
     let declared = model.declare(&mut graph);
-    graph.declare_training_state();
+    if let Some(unknown) =
+        shape.frozen.iter().find(|name| !graph.parameters.iter().any(|p| graph[p.tensor].name == **name))
+    {
+        return Err(GraphError::UnknownParameter { name: unknown.clone() });
+    }
+    graph.declare_training_state(optimizer.rule.moments(), &shape.frozen);
+    if graph.trained_parameter_count() == 0 {
+        return Err(GraphError::NothingTrained { parameters: graph.parameters.len() });
+    }
     let mut staged = |name: &str| graph.tensor(name, TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
     let loss = staged("loss");
     let held_out_loss = shape.evaluates.then(|| staged("held_out_loss"));
@@ -246,10 +237,14 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     let factor = builder.apply(GradClip { max_norm: optimizer.grad_clip }, &[norm])?;
     for (parameter, site) in parameters.iter().zip(0..) {
         let Some(training) = &parameter.training else { continue };
-        let Optimizer { beta1, beta2, eps, weight_decay, .. } = *optimizer;
-        let weight_decay = if parameter.decay { weight_decay } else { 0.0 };
-        let rate = optimizer.layer_decay.powi(depths[&parameter.tensor]);
-        let op = AdamW { beta1, beta2, eps, weight_decay, rate, weight: DType::F32, state: StateFormat::F32, site };
+        let op = ParameterUpdate {
+            rule: optimizer.rule,
+            weight_decay: if parameter.decay { optimizer.weight_decay } else { 0.0 },
+            rate: optimizer.layer_decay.powi(depths[&parameter.tensor]),
+            weight: DType::F32,
+            state: StateFormat::F32,
+            site,
+        };
         let outputs = [&[parameter.tensor], &training.state[..]].concat();
         let outputs = outputs.into_iter().map(Some).collect::<Vec<_>>();
         builder.push_into(op, &[training.gradient, factor], &outputs)?;

@@ -128,6 +128,7 @@ pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, Pla
         head_chunk: settings.head_chunk,
         evaluates: request.evaluates,
         sample_prefill: request.sample_prefill,
+        frozen: request.frozen.clone(),
     };
     Ok(build_training(&request.model, &request.optimizer, &shape)?)
 }

@@ -96,6 +96,7 @@ pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
         targets: *targets,
         scalars: Some(Region { offset: 0, bytes: scalars_in(Place::Device, targets) }).filter(|s| s.bytes > 0),
         parameters: graph.parameter_count(),
+        trained_parameters: graph.trained_parameter_count(),
         breakdown: highest.map_or(device.persistent, |packed| breakdown(device, packed)),
         tensors,
         programs,

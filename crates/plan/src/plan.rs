@@ -175,8 +175,10 @@ pub struct Plan {
     /// Where a device that wants the run's scalars in its memory finds them, in its arena.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scalars: Option<Region>,
-    /// Number of trained parameters.
+    /// Number of parameters.
     pub parameters: u64,
+    /// Number of those that are trained.
+    pub trained_parameters: u64,
     /// What the bytes at the peak are for.
     pub breakdown: Breakdown,
     /// All tensors; a [`TensorId`] is an index into this.

@@ -6,6 +6,7 @@ use crate::levers::{Average, Excluded, Precision, Recompute};
 use graph::models::ModelConfig;
 use graph::ops::StateFormat;
 use graph::{GraphError, Lengths, Objective, Optimizer, Targets};
+use std::collections::BTreeSet;
 
 /// A training run to be planned.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,8 @@ pub struct Request {
     pub machine: Machine,
     /// Where levers are to stand.
     pub levers: LeverRequest,
+    /// Names of the parameters that are not trained.
+    pub frozen: BTreeSet<String>,
     /// Whether held-out loss is computed during the run.
     pub evaluates: bool,
     /// Tokens that a prompt is read at a time, if the run writes samples.
@@ -143,6 +146,7 @@ impl Request {
             targets,
             machine,
             levers: LeverRequest::default(),
+            frozen: BTreeSet::new(),
             evaluates: false,
             sample_prefill: None,
         }

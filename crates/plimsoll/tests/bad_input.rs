@@ -297,6 +297,10 @@ fn numbers() {
             ("--optimizer-offload some", USAGE, &["`some` is not a number"]),
             ("--host-ram lots", USAGE, &["`lots` is not a size"]),
             ("--precision fp8", USAGE, &["[possible values: auto, fp32, bf16, fp16, bf16-pure]"]),
+            ("--optimizer adam", USAGE, &["[possible values: adamw, lion]"]),
+            ("--optimizer lion --adam-eps 1e-6", USAGE, &["`--adam-eps` is no constant of lion", "hint: "]),
+            ("--freeze h.0.*", BAD_INPUT, &["`--freeze h.0.*` is no parameter of the model", "such as `transformer."]),
+            ("--freeze *", BAD_INPUT, &["parameters are frozen; nothing is left to train", "hint: at least one"]),
             ("--optimizer-state 4bit", USAGE, &["[possible values: fp32, bf16, 8bit]"]),
             (
                 "--update-in-backward on --micro-batch 4",

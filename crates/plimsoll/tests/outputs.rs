@@ -80,6 +80,7 @@ fn plan_as_json() {
             milliseconds: number
             model.name: text
             model.parameters: count
+            model.trained_parameters: count
             next_larger.micro_batch: count
             next_larger.peak_bytes: count
             peak_moment: null

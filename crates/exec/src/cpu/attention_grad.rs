@@ -13,8 +13,8 @@ use super::vectorize::vectorized;
 use crate::call::Call;
 use graph::ops;
 
-pub(super) fn run(op: &ops::AttentionGrad, mut call: Call) {
-    let (accumulate, op) = (op.accumulate, &op.forward);
+pub(super) fn run(grad: &ops::AttentionGrad, mut call: Call) {
+    let (accumulate, op) = (grad.accumulate, &grad.forward);
     let operands = Operands::new(op, &call, 1);
     let e = operands.extents;
     let (dy, y, lse) = (call.f32(0), call.f32(op.operands() + 1), call.f32(op.operands() + 2));
@@ -22,7 +22,7 @@ pub(super) fn run(op: &ops::AttentionGrad, mut call: Call) {
     let group = op.heads / op.kv_heads;
     let buckets = op.bias.map_or(0, |bias| bias.buckets);
     let mut outputs = call.take_f32_outputs().collect::<Vec<_>>();
-    let dtable = if buckets > 0 { outputs.pop() } else { None };
+    let dtable = if grad.table { outputs.pop() } else { None };
     let (partials, scratch) = call.take_scratch().split_at_mut(op.partial_tables(&e));
     let partials = &mut partials[..e.samples * op.heads * buckets];
     let mut partial = partials.chunks_exact_mut((group * buckets).max(1));

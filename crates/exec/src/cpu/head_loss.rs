@@ -34,8 +34,10 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
     let head = Head::new(op.chunk, &call, [0, 1, 2]);
     let scale = call.scalars.loss_scale;
     let slope_scale = scale * call.scalars.gradient_scale;
-    let [loss, dx, dweight] = call.take_outputs();
-    let mut dweight = MatrixMut::new(dweight, head.vocab, head.channels);
+    let mut outputs = call.take_f32_outputs();
+    let mut next = || outputs.next().expect("the op's types name this output");
+    let (loss, mut dx) = (next(), op.input.then(&mut next));
+    let mut dweight = op.weight.then(&mut next).map(|dweight| MatrixMut::new(dweight, head.vocab, head.channels));
     let [logits, losses, strip] = head.scratch(call.take_scratch());
     let mut total = 0.0;
     for first in (0..head.rows).step_by(head.chunk) {
@@ -46,10 +48,14 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
         });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
         let dlogits = Matrix::new(logits, targets.len(), head.vocab);
-        let dx = &mut dx[first * head.channels..][..targets.len() * head.channels];
-        head.input_gradient(logits, &mut MatrixMut::new(dx, targets.len(), head.channels), strip);
-        let (keep, x) = (op.accumulate || first > 0, head.inputs(first, targets.len()));
-        product(&mut dweight, keep, 1.0, dlogits.transposed(), x, head.workers);
+        if let Some(dx) = &mut dx {
+            let dx = &mut dx[first * head.channels..][..targets.len() * head.channels];
+            head.input_gradient(logits, &mut MatrixMut::new(dx, targets.len(), head.channels), strip);
+        }
+        if let Some(dweight) = &mut dweight {
+            let (keep, x) = (op.accumulate || first > 0, head.inputs(first, targets.len()));
+            product(dweight, keep, 1.0, dlogits.transposed(), x, head.workers);
+        }
     }
     let before = if op.accumulate_loss { loss[0] } else { 0.0 };
     loss[0] = before + (total * f64::from(scale)) as f32;

@@ -49,7 +49,9 @@ pub(super) fn run_grad(op: &ops::LayerNormGrad, mut call: Call) {
         }
     });
     let used = rows.div_ceil(part_rows);
-    for (index, total) in outputs.enumerate() {
+    // Sums are formed of both in passing.
+    let made = [op.weight, op.bias].into_iter().enumerate().filter(|(_, made)| *made);
+    for ((index, _), total) in made.zip(outputs) {
         if !op.accumulate {
             total.fill(0.0);
         }

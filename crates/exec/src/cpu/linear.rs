@@ -51,14 +51,13 @@ pub(super) fn run_weight_grad(op: &ops::LinearWeightGrad, mut call: Call) {
     let rows = call.io.inputs[0].rows();
     let (x, dy) = (Matrix::new(call.f32(0), rows, from), Matrix::new(call.f32(1), rows, to));
     let mut outputs = call.take_f32_outputs();
-    let dweight = outputs.next().expect("a gradient has outputs");
-    match op.layout {
-        WeightLayout::InOut => {
-            product(&mut MatrixMut::new(dweight, from, to), op.accumulate, 1.0, x.transposed(), dy, call.threads);
-        }
-        WeightLayout::OutIn => {
-            product(&mut MatrixMut::new(dweight, to, from), op.accumulate, 1.0, dy.transposed(), x, call.threads);
-        }
+    if op.weight {
+        let dweight = outputs.next().expect("the op's types name this output");
+        let (mut into, a, b) = match op.layout {
+            WeightLayout::InOut => (MatrixMut::new(dweight, from, to), x.transposed(), dy),
+            WeightLayout::OutIn => (MatrixMut::new(dweight, to, from), dy.transposed(), x),
+        };
+        product(&mut into, op.accumulate, 1.0, a, b, call.threads);
     }
     if let Some(dbias) = outputs.next() {
         sum_rows(dbias, op.accumulate, call.f32(1), call.take_scratch());

@@ -8,7 +8,6 @@
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
 //! that are left to a BLAS are the exception: they are cut by the number of workers.
 
-mod adamw;
 mod add;
 mod attention;
 mod attention_grad;
@@ -32,6 +31,7 @@ mod matrix;
 mod moving_average;
 mod paired_head_loss;
 mod parallel;
+mod parameter_update;
 mod positions;
 mod product;
 mod relu;
@@ -57,7 +57,6 @@ pub fn run(op: &Op, call: Call) {
 
 fn dispatch(op: &Op, mut call: Call) {
     match op {
-        Op::AdamW(op) => adamw::run(op, call),
         Op::Add(_) => add::run(call),
         Op::Attention(op) => attention::run(op, call),
         Op::AttentionGrad(op) => attention_grad::run(op, call),
@@ -84,6 +83,7 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::MovingAverage(op) => moving_average::run(op, call),
         Op::PairedHeadLoss(op) => paired_head_loss::run(op, call),
         Op::PairedHeadLossGrad(op) => paired_head_loss::run_grad(op, call),
+        Op::ParameterUpdate(op) => parameter_update::run(op, call),
         Op::Positions(op) => positions::run(op, call),
         Op::PositionsGrad(op) => positions::run_grad(op, call),
         Op::Relu(_) => relu::run(call),

@@ -32,10 +32,11 @@ pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
     let objective = Objective { alpha: op.alpha, smoothing: op.smoothing };
     let scale = call.scalars.loss_scale;
     let slope_scale = scale * call.scalars.gradient_scale;
-    let [loss, dx, other_dx, dweight] = call.take_outputs();
+    let mut outputs = call.take_f32_outputs();
+    let mut next = || outputs.next().expect("the op's types name this output");
+    let (loss, mut dxs) = (next(), [(); 2].map(|()| op.input.then(&mut next)));
     let (vocab, channels) = (heads[0].vocab, heads[0].channels);
-    let mut dweight = MatrixMut::new(dweight, vocab, channels);
-    let mut dxs = [dx, other_dx];
+    let mut dweight = op.weight.then(&mut next).map(|dweight| MatrixMut::new(dweight, vocab, channels));
     let mut room = Room::new(&heads[0], call.take_scratch());
     let mut total = 0.0;
     for first in (0..heads[0].rows).step_by(heads[0].chunk) {
@@ -44,10 +45,14 @@ pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
             room.losses(&heads, first, |[a, b], target| replace_by_gradients(a, b, target, &objective, slope_scale));
         for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
             let dlogits = &room.logits[draw][..rows * vocab];
-            let dx = &mut dx[first * channels..][..rows * channels];
-            head.input_gradient(dlogits, &mut MatrixMut::new(dx, rows, channels), room.strip);
-            let (keep, x) = (op.accumulate || first > 0 || draw > 0, head.inputs(first, rows));
-            product(&mut dweight, keep, 1.0, Matrix::new(dlogits, rows, vocab).transposed(), x, head.workers);
+            if let Some(dx) = dx {
+                let dx = &mut dx[first * channels..][..rows * channels];
+                head.input_gradient(dlogits, &mut MatrixMut::new(dx, rows, channels), room.strip);
+            }
+            if let Some(dweight) = &mut dweight {
+                let (keep, x) = (op.accumulate || first > 0 || draw > 0, head.inputs(first, rows));
+                product(dweight, keep, 1.0, Matrix::new(dlogits, rows, vocab).transposed(), x, head.workers);
+            }
         }
     }
     let before = if op.accumulate_loss { loss[0] } else { 0.0 };

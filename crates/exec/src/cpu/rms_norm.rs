@@ -25,7 +25,8 @@ pub(super) fn run_grad(op: &ops::RmsNormGrad, mut call: Call) {
     let add_to_output = op.residual && residual.is_none();
     assert!(dy.is_some() || !add_to_output, "dx can take the place of dy or of the residual, not of both");
     let (rows, channels) = (rstd.len(), weight.len());
-    let [dx, dweight] = call.take_outputs();
+    let mut outputs = call.take_f32_outputs();
+    let dx = outputs.next().expect("a gradient has outputs");
     let sums = call.take_scratch();
     let part_rows = rows.div_ceil(Target::CPU_ROW_PARTS);
     let parts = dx.par_chunks_mut(part_rows * channels).zip(sums.par_chunks_exact_mut(channels)).enumerate();
@@ -39,6 +40,7 @@ pub(super) fn run_grad(op: &ops::RmsNormGrad, mut call: Call) {
             input_gradient(dx, dy, &row, sums);
         }
     });
+    let Some(dweight) = outputs.next() else { return };
     if !op.accumulate {
         dweight.fill(0.0);
     }

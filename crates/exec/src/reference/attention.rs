@@ -143,7 +143,7 @@ pub(super) fn attention_grad<F: Real>(op: &AttentionGrad, call: &RefCall<F>, out
     for (output, values) in outputs.iter_mut().zip(streams) {
         *output = values.into_iter().map(F::from_f64).collect();
     }
-    if let Some(table) = table {
+    if let Some(table) = table.filter(|_| op.table) {
         let output = &mut outputs[forward.streams()];
         start(op.accumulate, output);
         output.iter_mut().zip(table).for_each(|(into, value)| *into = F::from_f64(into.to_f64() + value));

@@ -44,9 +44,12 @@ pub(super) fn head_loss_grad<F: Real>(op: &HeadLossGrad, call: &RefCall<F>, outp
             }
         }
     }
-    outputs[1] = dx.into_iter().map(F::from_f64).collect();
-    start(op.accumulate, &mut outputs[2]);
-    for (total, part) in outputs[2].iter_mut().zip(dweight) {
-        *total += F::from_f64(part);
+    if op.input {
+        outputs[1] = dx.into_iter().map(F::from_f64).collect();
+    }
+    if op.weight {
+        let total = &mut outputs[1 + usize::from(op.input)];
+        start(op.accumulate, total);
+        total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
     }
 }

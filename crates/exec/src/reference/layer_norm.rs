@@ -35,9 +35,11 @@ pub(super) fn layer_norm_grad<F: Real>(op: &LayerNormGrad, call: &RefCall<F>, ou
             let other = if op.residual { at(call.f(5), k) } else { 0.0 };
             let dx = (slope(k) - mean_slope - normed(k) * mean_product) * rstd;
             outputs[0][row * c + k] = F::from_f64(dx + other);
-            outputs[1][k] += F::from_f64(at(dy, k) * normed(k));
+            if op.weight {
+                outputs[1][k] += F::from_f64(at(dy, k) * normed(k));
+            }
             if op.bias {
-                outputs[2][k] += dy[row * c + k];
+                outputs[1 + usize::from(op.weight)][k] += dy[row * c + k];
             }
         }
     }

@@ -41,12 +41,12 @@ pub(super) fn linear_weight_grad<F: Real>(op: &LinearWeightGrad, call: &RefCall<
     }
     for o in 0..to {
         let column = || dy.iter().skip(o).step_by(to).map(|dy| dy.to_f64());
-        for i in 0..from {
+        for i in if op.weight { 0..from } else { 0..0 } {
             let dot = x.iter().skip(i).step_by(from).zip(column()).map(|(x, dy)| x.to_f64() * dy).sum();
             outputs[0][place(op.layout, i, o, from, to)] += F::from_f64(dot);
         }
         if op.bias {
-            outputs[1][o] += F::from_f64(column().sum());
+            outputs[usize::from(op.weight)][o] += F::from_f64(column().sum());
         }
     }
 }

@@ -3,7 +3,6 @@
 //!
 //! Nothing here is fast, and nothing here may be shared with the fast kernels that it judges.
 
-mod adamw;
 mod add;
 mod attention;
 mod cached_attention;
@@ -18,6 +17,7 @@ mod layer_norm;
 mod linear;
 mod moving_average;
 mod paired_head_loss;
+mod parameter_update;
 mod positions;
 mod real;
 mod relu;
@@ -82,7 +82,6 @@ impl<'a, F> RefCall<'a, F> {
 /// Runs an op. `outputs` hold what was there before and are overwritten or updated.
 pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     match op {
-        Op::AdamW(op) => adamw::adamw(op, call, outputs),
         Op::Add(_) => add::add(call, outputs),
         Op::Attention(op) => attention::attention(op, call, outputs),
         Op::AttentionGrad(op) => attention::attention_grad(op, call, outputs),
@@ -109,6 +108,7 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         Op::MovingAverage(op) => moving_average::moving_average(op, call, outputs),
         Op::PairedHeadLoss(op) => paired_head_loss::paired_head_loss(op, call, outputs),
         Op::PairedHeadLossGrad(op) => paired_head_loss::paired_head_loss_grad(op, call, outputs),
+        Op::ParameterUpdate(op) => parameter_update::parameter_update(op, call, outputs),
         Op::Positions(op) => positions::positions(op, call, outputs),
         Op::PositionsGrad(op) => positions::positions_grad(op, call, outputs),
         Op::Relu(_) => relu::relu(call, outputs),

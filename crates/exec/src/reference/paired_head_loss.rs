@@ -71,10 +71,13 @@ pub(super) fn paired_head_loss_grad<F: Real>(op: &PairedHeadLossGrad, call: &Ref
                 }
             }
         }
-        outputs[1 + draw] = dx.into_iter().map(F::from_f64).collect();
+        if op.input {
+            outputs[1 + draw] = dx.into_iter().map(F::from_f64).collect();
+        }
     }
-    start(op.accumulate, &mut outputs[3]);
-    for (total, part) in outputs[3].iter_mut().zip(dweight) {
-        *total += F::from_f64(part);
+    if op.weight {
+        let total = &mut outputs[if op.input { 3 } else { 1 }];
+        start(op.accumulate, total);
+        total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
     }
 }

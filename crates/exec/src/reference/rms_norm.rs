@@ -18,7 +18,9 @@ pub(super) fn rms_norm<F: Real>(op: &RmsNorm, call: &RefCall<F>, outputs: &mut [
 pub(super) fn rms_norm_grad<F: Real>(op: &RmsNormGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (dy, x, weight, rstd) = (call.f(0), call.f(1), call.f(2), call.f(3));
     let c = call.io.inputs[1].columns();
-    start(op.accumulate, &mut outputs[1]);
+    for sum in &mut outputs[1..] {
+        start(op.accumulate, sum);
+    }
     for (row, rstd) in rstd.iter().enumerate() {
         let at = |values: &[F], k: usize| values[row * c + k].to_f64();
         let normed = |k: usize| at(x, k) * rstd.to_f64();
@@ -28,7 +30,9 @@ pub(super) fn rms_norm_grad<F: Real>(op: &RmsNormGrad, call: &RefCall<F>, output
             let other = if op.residual { at(call.f(4), k) } else { 0.0 };
             let dx = (slope(k) - normed(k) * mean_product) * rstd.to_f64();
             outputs[0][row * c + k] = F::from_f64(dx + other);
-            outputs[1][k] += F::from_f64(at(dy, k) * normed(k));
+            if op.weight {
+                outputs[1][k] += F::from_f64(at(dy, k) * normed(k));
+            }
         }
     }
 }

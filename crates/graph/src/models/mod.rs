@@ -270,6 +270,13 @@ impl ModelConfig {
         with_config!(self, config => config.to_json())
     }
 
+    /// The names of all parameters, in the order of their declaration.
+    pub fn parameter_names(&self) -> Vec<String> {
+        let mut graph = Graph::default();
+        self.declare(&mut graph);
+        graph.parameters.iter().map(|p| graph[p.tensor].name.clone()).collect()
+    }
+
     /// Errors: `BadConfig` naming the key whose value is impossible.
     pub fn validate(&self) -> Result<(), GraphError> {
         with_config!(self, config => config.validate())

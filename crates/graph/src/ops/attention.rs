@@ -88,12 +88,14 @@ impl RelativeBias {
 
 /// Gradient of [`Attention`], which computes the probabilities anew from lse.
 /// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
-/// of the bias' table, `F32`, if there is one.
+/// of the bias' table, `F32`, if `table`.
 /// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
     pub forward: Attention,
+    /// Whether the gradient of the bias' table is made.
+    pub table: bool,
     /// Whether the table's gradient adds to what is there.
     pub accumulate: bool,
 }
@@ -237,13 +239,10 @@ impl Operation for Attention {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = [&[cx.upstream(0)?], cx.inputs(), &[cx.output(0), cx.output(1)]].concat();
         let streams = self.streams();
-        let gradients = match self.table() {
-            None => cx.push(AttentionGrad { forward: *self, accumulate: false }, &inputs)?,
-            Some(table) => {
-                let make = |accumulate: &[bool]| AttentionGrad { forward: *self, accumulate: accumulate[0] }.into();
-                cx.push_to_parameters(make, &inputs, &vec![None; streams], &[table])?
-            }
-        };
+        let trained = cx.trained(&Vec::from_iter(self.table()));
+        let table = !trained.is_empty();
+        let make = |accumulate| AttentionGrad { forward: *self, table, accumulate }.into();
+        let gradients = cx.push_to_parameters(make, &inputs, &vec![None; streams], &trained)?;
         for (index, &gradient) in gradients[..streams].iter().enumerate() {
             cx.give(index, gradient)?;
         }
@@ -330,7 +329,8 @@ impl Operation for AttentionGrad {
         expect_type("attention_grad", "y", inputs[count + 1], &forward[0])?;
         expect_type("attention_grad", "lse", inputs[count + 2], &forward[1])?;
         let streams = operands[..self.forward.streams()].iter().map(|&ty| ty.clone());
-        Ok(streams.chain(self.forward.table().map(|table| operands[table].with_dtype(DType::F32))).collect())
+        let table = self.forward.table().filter(|_| self.table);
+        Ok(streams.chain(table.map(|table| operands[table].with_dtype(DType::F32))).collect())
     }
 
     fn access(&self, index: usize) -> Access {
@@ -357,9 +357,17 @@ impl Operation for AttentionGrad {
     fn examples() -> Vec<Example> {
         let grad = |(index, example): (usize, Example)| {
             let Op::Attention(forward) = example.op else { unreachable!("examples of attention hold attention") };
-            Self { forward, accumulate: index % 2 == 1 }.of(&example)
+            Self { forward, table: forward.bias.is_some(), accumulate: index % 2 == 1 }.of(&example)
         };
-        Attention::examples().into_iter().enumerate().map(grad).collect()
+        let frozen = |example: &Example| match example.op {
+            Op::AttentionGrad(op) if op.table => {
+                Some(Example { op: Self { table: false, ..op }.into(), ..example.clone() })
+            }
+            _ => None,
+        };
+        let trained = Attention::examples().into_iter().enumerate().map(grad).collect::<Vec<_>>();
+        let frozen = trained.iter().filter_map(frozen).collect();
+        [trained, frozen].concat()
     }
 }
 

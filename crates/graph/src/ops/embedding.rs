@@ -50,7 +50,7 @@ impl Operation for Embedding {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = [cx.upstream(0)?, cx.input(0)];
         let vocab_size = cx.rows_of_input(1);
-        let make = |accumulate: &[bool]| EmbeddingGrad { vocab_size, accumulate: accumulate[0] }.into();
+        let make = |accumulate| EmbeddingGrad { vocab_size, accumulate }.into();
         cx.push_to_parameters(make, &inputs, &[], &[1]).map(drop)
     }
 

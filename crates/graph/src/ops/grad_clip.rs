@@ -5,7 +5,7 @@ use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// factor = min(1, max_norm / (norm/s + 1e-6)) / s, or 1/s without a limit, where s is `Scalars::gradient_scale`;
-/// NaN if the norm is NaN or infinite, which makes [`AdamW`](super::AdamW) leave the weights alone.
+/// NaN if the norm is NaN or infinite, which makes [`ParameterUpdate`](super::ParameterUpdate) leave the weights alone.
 /// norm: (1,) -> factor: (1,). Scratch: none.
 /// Source: Pascanu, Mikolov & Bengio 2013, algorithm 1; the 1e-6 is PyTorch's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -22,7 +22,8 @@ pub struct HeadLoss {
 }
 
 /// [`HeadLoss`] and its gradient in one pass, which saves computing the logits twice.
-/// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C), dweight: (V, C) in `F32`.
+/// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C) if `input`, dweight: (V, C) in `F32` if
+/// `weight`.
 /// Gradients are `Scalars::gradient_scale` times the loss's.
 /// Scratch: as the forward op.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,10 @@ pub struct HeadLossGrad {
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
+    /// Whether dx is made.
+    pub input: bool,
+    /// Whether dweight is made.
+    pub weight: bool,
     /// Whether the loss adds to what is there.
     pub accumulate_loss: bool,
     /// Whether dweight adds to what is there.
@@ -95,12 +100,13 @@ impl Operation for HeadLoss {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = cx.inputs().to_vec();
         let (Self { chunk, smoothing }, accumulate_loss) = (*self, cx.accumulates());
-        let make =
-            |accumulate: &[bool]| HeadLossGrad { chunk, smoothing, accumulate_loss, accumulate: accumulate[0] }.into();
+        let (input, trained, loss) = (cx.wants(0), cx.trained(&[1]), cx.output(0));
+        let weight = !trained.is_empty();
+        let make = |accumulate| HeadLossGrad { chunk, smoothing, input, weight, accumulate_loss, accumulate }.into();
         cx.retire_node();
-        let loss = cx.output(0);
-        let dx = cx.push_to_parameters(make, &inputs, &[Some(loss), None], &[1])?[1];
-        cx.give(0, dx)
+        let leading = if input { &[Some(loss), None][..] } else { &[Some(loss)] };
+        let made = cx.push_to_parameters(make, &inputs, leading, &trained)?;
+        if input { cx.give(0, made[1]) } else { Ok(()) }
     }
 
     fn examples() -> Vec<Example> {
@@ -124,13 +130,16 @@ impl Operation for HeadLossGrad {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         check("head_loss_grad", inputs)?;
-        Ok(vec![TensorType::f32(&[1]), inputs[0].clone(), inputs[1].with_dtype(DType::F32)])
+        let mut outputs = vec![TensorType::f32(&[1])];
+        outputs.extend(self.input.then(|| inputs[0].clone()));
+        outputs.extend(self.weight.then(|| inputs[1].with_dtype(DType::F32)));
+        Ok(outputs)
     }
 
     fn access(&self, index: usize) -> Access {
         match index {
             0 => accumulating(self.accumulate_loss),
-            1 => Access::Write,
+            1 if self.input => Access::Write,
             _ => accumulating(self.accumulate),
         }
     }
@@ -140,13 +149,15 @@ impl Operation for HeadLossGrad {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        3 * product_flops(io)
+        (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
-        let weights = Bytes(io.inputs[1].bytes().0 * 4 * chunks);
-        Bytes(io.inputs[0].bytes().0 * 3) + weights + logits_moved([io.inputs[0], io.inputs[1]], 4)
+        let [input, weight] = [self.input, self.weight].map(u64::from);
+        let weights = Bytes(io.inputs[1].bytes().0 * (1 + input + 2 * weight) * chunks);
+        let rows = Bytes(io.inputs[0].bytes().0 * (1 + input + weight));
+        rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 2 + input + weight)
     }
 
     /// The weight is widened in strips.
@@ -162,11 +173,13 @@ impl Operation for HeadLossGrad {
         HeadLoss::examples()
             .into_iter()
             .zip([(false, false), (true, true), (false, true), (true, false)])
-            .map(|(example, (accumulate_loss, accumulate))| {
+            .zip([(true, true), (true, false), (false, true), (true, true)])
+            .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
                 let Op::HeadLoss(HeadLoss { chunk, smoothing }) = example.op else {
                     unreachable!("examples of the forward op")
                 };
-                Example { op: Self { chunk, smoothing, accumulate_loss, accumulate }.into(), ..example }
+                let op = Self { chunk, smoothing, input, weight, accumulate_loss, accumulate };
+                Example { op: op.into(), ..example }
             })
             .collect()
     }

@@ -19,11 +19,13 @@ pub struct LayerNorm {
 
 /// Gradient of [`LayerNorm`].
 /// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
-/// another road -> dx: (B, T, C), which includes that; dweight: (C,), dbias: (C,) if it has one, both `F32`.
+/// another road -> dx: (B, T, C), which includes that; dweight: (C,) if `weight`, dbias: (C,) if `bias`, both `F32`.
 /// dx may take the place of dy or the residual. Scratch: `Target::row_parts` partial sums of dweight and dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
-    /// Whether there is a bias.
+    /// Whether dweight is made.
+    pub weight: bool,
+    /// Whether dbias is made.
     pub bias: bool,
     /// Whether a gradient from another road is added to dx.
     pub residual: bool,
@@ -61,11 +63,10 @@ impl Operation for LayerNorm {
         let mut inputs = vec![cx.upstream(0)?, cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
         let residual = cx.take_pending(0);
         inputs.extend(residual);
-        let bias = self.bias;
-        let make = |accumulate: &[bool]| {
-            LayerNormGrad { bias, residual: residual.is_some(), accumulate: accumulate[0] }.into()
-        };
-        let dx = cx.push_to_parameters(make, &inputs, &[None], if bias { &[1, 2] } else { &[1] })?[0];
+        let trained = cx.trained(if self.bias { &[1, 2] } else { &[1] });
+        let [weight, bias] = [1, 2].map(|index| trained.contains(&index));
+        let make = |accumulate| LayerNormGrad { weight, bias, residual: residual.is_some(), accumulate }.into();
+        let dx = cx.push_to_parameters(make, &inputs, &[None], &trained)?[0];
         cx.give(0, dx)
     }
 
@@ -99,8 +100,8 @@ impl Operation for LayerNormGrad {
         expect_type("layer_norm_grad", "mean", inputs[3], &rows)?;
         expect_type("layer_norm_grad", "rstd", inputs[4], &rows)?;
         let dweight = weight.with_dtype(DType::F32);
-        let mut outputs = vec![x.clone(), dweight.clone()];
-        outputs.extend(self.bias.then_some(dweight));
+        let mut outputs = vec![x.clone()];
+        outputs.extend([self.weight, self.bias].into_iter().filter(|made| *made).map(|_| dweight.clone()));
         Ok(outputs)
     }
 
@@ -122,7 +123,9 @@ impl Operation for LayerNormGrad {
     }
 
     fn examples() -> Vec<Example> {
-        let op = |bias, residual, accumulate| Self { bias, residual, accumulate };
+        let op = |bias, residual, accumulate| Self { weight: true, bias, residual, accumulate };
+        let without_weight = |bias, accumulate| Self { weight: false, ..op(bias, false, accumulate) };
+        let operands: [&[usize]; 5] = [&[1, 37, 67], &[1, 37, 67], &[67], &[1, 37], &[1, 37]];
         vec![
             Example::uniform(op(true, false, false), &[&[2, 3, 5], &[2, 3, 5], &[5], &[2, 3], &[2, 3]]),
             Example::uniform(
@@ -133,6 +136,8 @@ impl Operation for LayerNormGrad {
                 op(true, true, true),
                 &[&[1, 1, 129], &[1, 1, 129], &[129], &[1, 1], &[1, 1], &[1, 1, 129]],
             ),
+            Example::uniform(without_weight(true, true), &operands),
+            Example::uniform(without_weight(false, false), &operands),
         ]
         .into_iter()
         .map(|e| e.fill(4, Fill::Positive))

@@ -64,13 +64,16 @@ pub struct LinearInputGrad {
     pub layout: WeightLayout,
 }
 
-/// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout, dbias: (O,) if it has one; both `F32`.
+/// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout if `weight`, dbias: (O,) if `bias`; both
+/// `F32`.
 /// Scratch: `Target::row_parts` partial sums of dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
     /// Layout of the weight.
     pub layout: WeightLayout,
-    /// Whether there is a bias.
+    /// Whether dweight is made.
+    pub weight: bool,
+    /// Whether dbias is made.
     pub bias: bool,
     /// Whether the results add to what is there.
     pub accumulate: bool,
@@ -125,9 +128,11 @@ impl Operation for Linear {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let (dy, x, weight) = (cx.upstream(0)?, cx.input(0), cx.input(1));
         let Self { layout, bias } = *self;
-        if cx.wants(1) {
-            let make = |accumulate: &[bool]| LinearWeightGrad { layout, bias, accumulate: accumulate[0] }.into();
-            cx.push_to_parameters(make, &[x, dy], &[], if bias { &[1, 2] } else { &[1] })?;
+        let trained = cx.trained(if bias { &[1, 2] } else { &[1] });
+        if !trained.is_empty() {
+            let [weight, bias] = [1, 2].map(|index| trained.contains(&index));
+            let make = |accumulate| LinearWeightGrad { layout, weight, bias, accumulate }.into();
+            cx.push_to_parameters(make, &[x, dy], &[], &trained)?;
         }
         if cx.wants(0) {
             let dx = cx.push(LinearInputGrad { layout }, &[dy, weight])?[0];
@@ -198,9 +203,8 @@ impl Operation for LinearWeightGrad {
             WeightLayout::InOut => TensorType::f32(&[from, to]),
             WeightLayout::OutIn => TensorType::f32(&[to, from]),
         };
-        let mut outputs = vec![weight];
-        outputs.extend(self.bias.then(|| TensorType::f32(&[to])));
-        Ok(outputs)
+        let bias = TensorType::f32(&[to]);
+        Ok([(self.weight, weight), (self.bias, bias)].into_iter().filter(|(made, _)| *made).map(|(_, ty)| ty).collect())
     }
 
     fn access(&self, _index: usize) -> Access {
@@ -208,11 +212,19 @@ impl Operation for LinearWeightGrad {
     }
 
     fn nature(&self) -> Nature {
-        Nature::Products
+        if self.weight { Nature::Products } else { Nature::Streaming }
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].columns())
+        let (x, dy) = (io.inputs[0], io.inputs[1]);
+        if self.weight { product_flops(x.rows(), x.columns(), dy.columns()) } else { dy.elements() as u64 }
+    }
+
+    /// Without a product nobody reads x.
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        let read = io.inputs[1].bytes() + if self.weight { io.inputs[0].bytes() } else { Bytes::ZERO };
+        let written = io.outputs.iter().map(|ty| ty.bytes()).sum::<Bytes>();
+        read + Bytes(if self.accumulate { 2 * written.0 } else { written.0 })
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -222,11 +234,14 @@ impl Operation for LinearWeightGrad {
     }
 
     fn examples() -> Vec<Example> {
-        let op = |layout, bias, accumulate| Self { layout, bias, accumulate };
+        let op = |layout, bias, accumulate| Self { layout, weight: true, bias, accumulate };
+        let of_bias = |accumulate| Self { weight: false, ..op(WeightLayout::InOut, true, accumulate) };
         vec![
             Example::uniform(op(WeightLayout::InOut, true, false), &[&[2, 3, 5], &[2, 3, 7]]),
             Example::uniform(op(WeightLayout::OutIn, false, true), &[&[1, 19, 33], &[1, 19, 17]]),
             Example::uniform(op(WeightLayout::OutIn, true, true), &[&[1, 50, 33], &[1, 50, 65]]),
+            Example::uniform(of_bias(false), &[&[2, 3, 5], &[2, 3, 7]]),
+            Example::uniform(of_bias(true), &[&[1, 50, 33], &[1, 50, 65]]),
         ]
     }
 }

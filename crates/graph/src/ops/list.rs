@@ -1,6 +1,5 @@
 //! The list of ops, and the enum that holds any of them as plain data.
 
-pub use super::adamw::{AdamW, STATE_BLOCK, StateFormat};
 pub use super::add::Add;
 pub use super::attention::{
     ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, RelativeBias,
@@ -20,6 +19,7 @@ pub use super::layer_norm::{LayerNorm, LayerNormGrad};
 pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
 pub use super::moving_average::MovingAverage;
 pub use super::paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};
+pub use super::parameter_update::{ParameterUpdate, STATE_BLOCK, StateFormat};
 pub use super::positions::{Positions, PositionsGrad};
 pub use super::relu::{Relu, ReluGrad};
 pub use super::rms_norm::{RmsNorm, RmsNormGrad};
@@ -78,7 +78,6 @@ macro_rules! ops {
 }
 
 ops!(
-    AdamW,
     Add,
     Attention,
     AttentionGrad,
@@ -104,6 +103,7 @@ ops!(
     MovingAverage,
     PairedHeadLoss,
     PairedHeadLossGrad,
+    ParameterUpdate,
     Positions,
     PositionsGrad,
     Relu,

@@ -8,7 +8,6 @@
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
 
-mod adamw;
 mod add;
 mod attention;
 mod await_transfer;
@@ -29,6 +28,7 @@ mod linear;
 mod list;
 mod moving_average;
 mod paired_head_loss;
+mod parameter_update;
 mod positions;
 mod relu;
 mod rms_norm;

@@ -33,6 +33,10 @@ pub struct PairedHeadLossGrad {
     pub alpha: f32,
     /// The part of each target that is spread over the whole vocabulary, in [0, 1].
     pub smoothing: f32,
+    /// Whether dx is made.
+    pub input: bool,
+    /// Whether dweight is made.
+    pub weight: bool,
     /// Whether the loss adds to what is there.
     pub accumulate_loss: bool,
     /// Whether dweight adds to what is there.
@@ -86,14 +90,19 @@ impl Operation for PairedHeadLoss {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = cx.inputs().to_vec();
         let (Self { chunk, alpha, smoothing }, accumulate_loss) = (*self, cx.accumulates());
-        let make = |accumulate: &[bool]| {
-            PairedHeadLossGrad { chunk, alpha, smoothing, accumulate_loss, accumulate: accumulate[0] }.into()
+        let (input, trained, loss) = (cx.wants(0) || cx.wants(1), cx.trained(&[2]), cx.output(0));
+        let weight = !trained.is_empty();
+        let make = |accumulate| {
+            PairedHeadLossGrad { chunk, alpha, smoothing, input, weight, accumulate_loss, accumulate }.into()
         };
         cx.retire_node();
-        let loss = cx.output(0);
-        let made = cx.push_to_parameters(make, &inputs, &[Some(loss), None, None], &[2])?;
-        cx.give(0, made[1])?;
-        cx.give(1, made[2])
+        let leading = if input { &[Some(loss), None, None][..] } else { &[Some(loss)] };
+        let made = cx.push_to_parameters(make, &inputs, leading, &trained)?;
+        if input {
+            cx.give(0, made[1])?;
+            cx.give(1, made[2])?;
+        }
+        Ok(())
     }
 
     fn examples() -> Vec<Example> {
@@ -118,13 +127,18 @@ impl Operation for PairedHeadLossGrad {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         check("paired_head_loss_grad", inputs)?;
         let x = inputs[0].clone();
-        Ok(vec![TensorType::f32(&[1]), x.clone(), x, inputs[2].with_dtype(DType::F32)])
+        let mut outputs = vec![TensorType::f32(&[1])];
+        if self.input {
+            outputs.extend([x.clone(), x]);
+        }
+        outputs.extend(self.weight.then(|| inputs[2].with_dtype(DType::F32)));
+        Ok(outputs)
     }
 
     fn access(&self, index: usize) -> Access {
         match index {
             0 => accumulating(self.accumulate_loss),
-            1 | 2 => Access::Write,
+            1 | 2 if self.input => Access::Write,
             _ => accumulating(self.accumulate),
         }
     }
@@ -134,13 +148,15 @@ impl Operation for PairedHeadLossGrad {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        3 * product_flops(io)
+        (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
-        let weights = Bytes(io.inputs[2].bytes().0 * 8 * chunks);
-        Bytes(io.inputs[0].bytes().0 * 6) + weights + logits_moved([io.inputs[0], io.inputs[2]], 8)
+        let [input, weight] = [self.input, self.weight].map(u64::from);
+        let weights = Bytes(io.inputs[2].bytes().0 * 2 * (1 + input + 2 * weight) * chunks);
+        let rows = Bytes(io.inputs[0].bytes().0 * 2 * (1 + input + weight));
+        rows + weights + logits_moved([io.inputs[0], io.inputs[2]], 2 * (2 + input + weight))
     }
 
     /// The weight is widened in strips.
@@ -156,11 +172,12 @@ impl Operation for PairedHeadLossGrad {
         PairedHeadLoss::examples()
             .into_iter()
             .zip([(false, false), (true, true), (false, true), (true, false)])
-            .map(|(example, (accumulate_loss, accumulate))| {
+            .zip([(true, true), (true, false), (false, true), (true, true)])
+            .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
                 let Op::PairedHeadLoss(PairedHeadLoss { chunk, alpha, smoothing }) = example.op else {
                     unreachable!("examples of the forward op")
                 };
-                let op = Self { chunk, alpha, smoothing, accumulate_loss, accumulate };
+                let op = Self { chunk, alpha, smoothing, input, weight, accumulate_loss, accumulate };
                 Example { op: op.into(), ..example }
             })
             .collect()

@@ -54,8 +54,10 @@ impl Operation for Positions {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let upstream = cx.upstream(0)?;
         let positions = cx.rows_of_input(1);
-        let make = |accumulate: &[bool]| PositionsGrad { positions, accumulate: accumulate[0] }.into();
-        cx.push_to_parameters(make, &[upstream], &[], &[1])?;
+        let make = |accumulate| PositionsGrad { positions, accumulate }.into();
+        if !cx.trained(&[1]).is_empty() {
+            cx.push_to_parameters(make, &[upstream], &[], &[1])?;
+        }
         if cx.wants(0) {
             cx.give(0, upstream)?;
         }

@@ -17,10 +17,12 @@ pub struct RmsNorm {
 
 /// Gradient of [`RmsNorm`].
 /// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by another
-/// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32`.
+/// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
 /// dx may take the place of dy or the residual. Scratch: `Target::row_parts` partial sums of dweight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsNormGrad {
+    /// Whether dweight is made.
+    pub weight: bool,
     /// Whether a gradient from another road is added to dx.
     pub residual: bool,
     /// Whether dweight adds to what is there.
@@ -55,8 +57,10 @@ impl Operation for RmsNorm {
         let mut inputs = vec![cx.upstream(0)?, cx.input(0), cx.input(1), cx.output(1)];
         let residual = cx.take_pending(0);
         inputs.extend(residual);
-        let make = |accumulate: &[bool]| RmsNormGrad { residual: residual.is_some(), accumulate: accumulate[0] }.into();
-        let dx = cx.push_to_parameters(make, &inputs, &[None], &[1])?[0];
+        let trained = cx.trained(&[1]);
+        let (weight, residual) = (!trained.is_empty(), residual.is_some());
+        let make = |accumulate| RmsNormGrad { weight, residual, accumulate }.into();
+        let dx = cx.push_to_parameters(make, &inputs, &[None], &trained)?[0];
         cx.give(0, dx)
     }
 
@@ -86,7 +90,9 @@ impl Operation for RmsNormGrad {
         expect_type("rms_norm_grad", "dy", dy, x)?;
         expect_type("rms_norm_grad", "weight", weight, &x.with_shape(&[x.columns()]))?;
         expect_type("rms_norm_grad", "rstd", rstd, &row_type(x))?;
-        Ok(vec![x.clone(), weight.with_dtype(DType::F32)])
+        let mut outputs = vec![x.clone()];
+        outputs.extend(self.weight.then(|| weight.with_dtype(DType::F32)));
+        Ok(outputs)
     }
 
     fn access(&self, index: usize) -> Access {
@@ -106,12 +112,18 @@ impl Operation for RmsNormGrad {
     }
 
     fn examples() -> Vec<Example> {
-        let case = |residual, accumulate, shape: &[usize]| {
+        let case = |weight_is_trained, residual, accumulate, shape: &[usize]| {
             let (x, weight, rows) = (shape, &shape[2..], &shape[..2]);
             let operands = [x, x, weight, rows, x];
             let taken = if residual { &operands[..] } else { &operands[..4] };
-            Example::uniform(Self { residual, accumulate }, taken).fill(3, Fill::Positive)
+            let op = Self { weight: weight_is_trained, residual, accumulate };
+            Example::uniform(op, taken).fill(3, Fill::Positive)
         };
-        vec![case(false, false, &[2, 3, 5]), case(true, true, &[1, 37, 67]), case(true, false, &[1, 1, 129])]
+        vec![
+            case(true, false, false, &[2, 3, 5]),
+            case(true, true, true, &[1, 37, 67]),
+            case(true, true, false, &[1, 1, 129]),
+            case(false, true, false, &[1, 37, 67]),
+        ]
     }
 }

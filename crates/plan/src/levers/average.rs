@@ -18,10 +18,14 @@ pub struct Average {
 /// Name of the program that evaluates the averages.
 pub const EVALUATE_AVERAGE: &str = "evaluate_average";
 
-/// Adds averages to all parameters, to the update, and to evaluation.
+/// Adds averages to all parameters that are trained, to the update, and to evaluation. Of the others the average is the
+/// weight.
 pub fn average(graph: &mut Graph, wanted: Average) {
     let mut averages = HashMap::new();
     for index in 0..graph.parameters.len() {
+        if graph.parameters[index].training.is_none() {
+            continue;
+        }
         let weight = graph[graph.parameters[index].tensor].clone();
         let name = format!("{}.average", weight.name);
         let full = TensorType::f32(&weight.ty.shape);
@@ -66,7 +70,9 @@ fn evaluate_averages(graph: &mut Graph, evaluate: Program, averages: &HashMap<Te
         let (block, pass) = (node.block, node.pass);
         for input in &mut node.inputs {
             let Some(&average) = averages.get(input) else {
-                *input = copy(graph, *input);
+                if graph[*input].role != Role::Weight {
+                    *input = copy(graph, *input);
+                }
                 continue;
             };
             let (weight, full) = (graph[*input].clone(), graph[average].ty.dtype);

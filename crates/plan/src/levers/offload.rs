@@ -11,10 +11,10 @@ use graph::ops::Transfer;
 use graph::{Graph, Node, Pass, Place, Role, Storage, TensorId, Training};
 use std::collections::HashMap;
 
-/// Moves the optimizer of the first parameters, so many that they hold at least `fraction` of all elements, to the
-/// host. The nodes' operands are then in two memories; `settle` puts the transfers in.
+/// Moves the optimizer of the first trained parameters, so many that they hold at least `fraction` of all that are
+/// trained, in elements, to the host. The nodes' operands are then in two memories; `settle` puts the transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
-    let wanted = fraction * graph.parameter_count() as f64;
+    let wanted = fraction * graph.trained_parameter_count() as f64;
     let mut moved = 0.0;
     // Weights that had no master behind them, and the one that they get.
     let mut masters = HashMap::new();
@@ -23,8 +23,8 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
             break;
         }
         let weight = graph.parameters[index].tensor;
-        moved += graph[weight].ty.elements() as f64;
         let Some(mut training) = graph.parameters[index].training.clone() else { continue };
+        moved += graph[weight].ty.elements() as f64;
         let master = *training.master.get_or_insert_with(|| {
             let copy = graph[weight].clone();
             let master = graph.tensor(format!("{}.master", copy.name), copy.ty, Role::Optimizer, Storage::Persistent);

@@ -118,3 +118,51 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
     }
     rewritten.push(node);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::models::ModelConfig;
+    use graph::{Optimizer, TrainShape, build_training};
+
+    fn graph_in(wanted: Precision) -> Graph {
+        let model = ModelConfig::preset("nano").expect("a preset");
+        let shape = TrainShape { seq_len: 8, head_chunk: 8, sample_prefill: Some(4), ..TrainShape::default() };
+        let mut graph = build_training(&model, &Optimizer::default(), &shape).expect("a sensible model");
+        precision(&mut graph, wanted);
+        graph
+    }
+
+    /// Weights and activations are in the precision that was asked for, gradients, moments and losses in single; a master
+    /// is behind each weight where one belongs, and the weight is rounded from it right after its update.
+    #[test]
+    fn every_tensor_is_in_the_precision_that_belongs_to_it() {
+        for wanted in [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
+            let graph = graph_in(wanted);
+            for tensor in &graph.tensors {
+                let is_weight = tensor.role == Role::Weight;
+                let is_residual = tensor.name.ends_with("/add");
+                if is_weight || is_residual {
+                    assert_eq!(tensor.ty.dtype, wanted.dtype(), "{wanted:?}: {}", tensor.name);
+                }
+                let is_single = matches!(tensor.role, Role::Gradient | Role::Optimizer) || tensor.name == "loss";
+                assert!(!is_single || tensor.ty.dtype == DType::F32, "{wanted:?}: {}", tensor.name);
+            }
+            assert!(graph.tensors.iter().any(|t| t.name.ends_with("/add")), "a model has residuals");
+            let keeps_master = matches!(wanted, Precision::Bf16 | Precision::Fp16);
+            let nodes = &graph.program("update").expect("a graph that trains").nodes;
+            for parameter in &graph.parameters {
+                let training = parameter.training.as_ref().expect("all are trained");
+                assert_eq!(training.master.is_some(), keeps_master, "{wanted:?}");
+                let of_it = |n: &Node| n.op.update().is_some_and(|u| n.outputs[u.weight] == parameter.master());
+                let at = nodes.iter().position(of_it).expect("every parameter is updated");
+                if keeps_master {
+                    let expected = cast(wanted.dtype(), parameter.master(), parameter.tensor, Pass::Update);
+                    assert_eq!(nodes[at + 1], expected, "{wanted:?}");
+                }
+            }
+            let logits = graph.program("sample").and_then(|p| p.ports.logits).expect("text is sampled");
+            assert_eq!(graph[logits].ty.dtype, DType::F32);
+        }
+    }
+}

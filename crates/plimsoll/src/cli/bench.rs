@@ -8,6 +8,7 @@ use super::device::open;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
 use super::machine::known;
+use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};
 use crate::report::StepProfile;
@@ -61,6 +62,8 @@ pub(super) struct BenchArgs {
     /// Dropout rate
     #[arg(long, value_name = "X", value_parser = super::options::rate, default_value = "0")]
     dropout: f32,
+    #[command(flatten)]
+    optimizer: OptimizerArgs,
     #[command(flatten)]
     levers: LeverArgs,
     /// Steps that are timed
@@ -128,13 +131,14 @@ impl BenchArgs {
         chosen.config.set_dropout(self.dropout);
         let request = Request {
             // The peer that we are compared with does not clip.
-            optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
+            optimizer: Optimizer { rule: self.optimizer.rule(), grad_clip: None, ..Optimizer::default() },
             global_batch: self.global_batch.or(self.micro_batch.given()).unwrap_or(4),
             micro_batch: self.micro_batch.given(),
             seq_len: self.seq_len,
             target_len: chosen.has_decoder().then_some(self.seq_len),
             budget: self.levers.processor_budget(&budget)?,
             levers: self.levers.request(Precision::Fp32),
+            frozen: self.optimizer.frozen(&chosen.config)?,
             ..Request::new(chosen.config.clone(), Targets::cpu(threads), known(threads, None)?.0)
         };
         let found = match search(&request).map_err(|e| {

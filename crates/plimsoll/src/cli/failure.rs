@@ -68,6 +68,14 @@ impl Failure {
         self
     }
 
+    /// What went wrong, for what is no reason to end.
+    pub(super) fn message(&self) -> String {
+        match &self.message {
+            Message::Clap(error) => error.to_string(),
+            Message::Text(text) => text.clone(),
+        }
+    }
+
     /// Says what went wrong and gives the exit code.
     pub fn report(&self) -> ExitCode {
         match &self.message {
@@ -109,6 +117,9 @@ impl From<GraphError> for Failure {
             )),
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("`--seq-len {positions}` is the longest that the model can take"))
+            }
+            GraphError::NothingTrained { .. } => {
+                Self::bad_input(message).hint("at least one parameter must not match `--freeze`")
             }
             _ => Self::bad_input(message),
         }

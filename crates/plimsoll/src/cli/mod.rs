@@ -15,6 +15,7 @@ mod levers;
 mod machine;
 mod model;
 mod objective;
+mod optimizer;
 mod options;
 mod pairs;
 mod plan;

@@ -6,6 +6,7 @@ use super::failure::{exit_code, io_failure};
 use super::levers::LeverArgs;
 use super::model;
 use super::objective::ObjectiveArgs;
+use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, number_from_zero, positive_count, positive_number, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{
@@ -58,6 +59,8 @@ pub(super) struct PlanArgs {
     target_len: Option<usize>,
     #[command(flatten)]
     objective: ObjectiveArgs,
+    #[command(flatten)]
+    optimizer: OptimizerArgs,
     /// Samples of an optimizer step [default: 32 for nano, else 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     global_batch: Option<usize>,
@@ -266,6 +269,7 @@ impl PlanArgs {
         let default_batch = if chosen.name == "nano" { 32 } else { 4 };
         let mut request = Request {
             optimizer: Optimizer {
+                rule: self.optimizer.rule(),
                 grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
                 layer_decay: self.objective.layer_decay,
                 ..Optimizer::default()
@@ -275,6 +279,7 @@ impl PlanArgs {
             seq_len,
             target_len: self.target_len.or(chosen.has_decoder().then_some(seq_len)),
             objective: self.objective.objective(),
+            frozen: self.optimizer.frozen(&chosen.config)?,
             budget: self.levers.budget(&device)?,
             levers: self.levers.request(device.precision),
             evaluates: true,

@@ -7,6 +7,8 @@ use super::model::CONFIG_BYTES_MAX;
 use super::train::resumed_config;
 use ::train::checkpoint::CONFIG_FILE;
 use clap::{ArgMatches, CommandFactory, parser::ValueSource};
+use graph::ops::StateFormat;
+use graph::optimizers::Rule;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -73,12 +75,6 @@ const TRANSLATED: &[(&str, &str, Option<Setting>)] = &[
     ("mixed_precision", "no", None),
     ("mixed_precision", "bf16", Some(("precision", "bf16"))),
     ("mixed_precision", "fp16", Some(("precision", "fp16"))),
-    ("optim", "adamw", None),
-    ("optim", "adamw_torch", None),
-    ("optim", "adamw_torch_fused", None),
-    ("optim", "adamw_8bit", Some(("optimizer_state", "8bit"))),
-    ("optim", "adamw_bnb_8bit", Some(("optimizer_state", "8bit"))),
-    ("optim", "paged_adamw_8bit", Some(("optimizer_state", "8bit"))),
 ];
 
 /// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
@@ -154,6 +150,14 @@ fn parse(text: &str) -> Result<Settings, Failure> {
     let mut settings = Settings::new();
     for (key, value) in map.unwrap_or_default() {
         let name = key.replace('-', "_");
+        if name == "optim" {
+            for (flag, value) in optimizer_known_elsewhere(&key, &value)? {
+                if settings.insert(flag.to_owned(), vec![value.to_owned()]).is_some() {
+                    return Err(Failure::bad_flag(format!("`{flag}` is set twice, under two of its names")));
+                }
+            }
+            continue;
+        }
         if TRANSLATED.iter().any(|(translated, ..)| *translated == name) {
             if let Some((flag, value)) = translate(&key, &name, &value)?
                 && settings.insert(flag.to_owned(), vec![value.to_owned()]).is_some()
@@ -192,6 +196,22 @@ fn translate(key: &str, name: &str, value: &Value) -> Result<Option<Setting>, Fa
             Err(Failure::bad_flag(format!("`{key}: {value}` is not built; known here: {known}")))
         }
     }
+}
+
+/// The flags that a value of Hugging Face's `optim` means: the optimizer, and how its state is kept.
+fn optimizer_known_elsewhere(key: &str, value: &Value) -> Result<Vec<Setting>, Failure> {
+    let Some(found) = scalar(key, value)? else { return Ok(vec![]) };
+    let Some((rule, state)) = Rule::known_elsewhere_as(&found) else {
+        let known = Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(name, _)| format!("`{name}`"));
+        let known = known.collect::<Vec<_>>().join(", ");
+        return Err(Failure::bad_flag(format!("`{key}: {value}` is not built; known here: {known}")));
+    };
+    let state = match state {
+        StateFormat::F32 => None,
+        StateFormat::Bf16 => Some(("optimizer_state", "bf16")),
+        StateFormat::Blockwise8 => Some(("optimizer_state", "8bit")),
+    };
+    Ok([("optimizer", rule.name())].into_iter().chain(state).collect())
 }
 
 fn invalid(message: &str) -> String {
@@ -244,6 +264,7 @@ mod tests {
             ("epochs", vec!["2"]),
             ("learning_rate", vec!["0.0003"]),
             ("micro_batch", vec!["4"]),
+            ("optimizer", vec!["adamw"]),
             ("optimizer_state", vec!["8bit"]),
             ("precision", vec!["bf16"]),
             ("recompute", vec!["blocks"]),
@@ -257,7 +278,8 @@ mod tests {
         for (text, expected) in [
             ("lerning_rate: 1", "did you mean `learning_rate`"),
             ("bf16: maybe", "known here: `true`, `false`"),
-            ("optim: lion", "`adamw_8bit`"),
+            ("optim: sgd", "`lion_8bit`"),
+            ("optim: lion_8bit\noptimizer: adamw", "`optimizer` is set twice"),
             ("bf16: true\nprecision: fp32", "`precision` is set twice"),
             ("data: {a: 1}", "must be a plain value"),
             ("- 1\n- 2", "not valid YAML"),

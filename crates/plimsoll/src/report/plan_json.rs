@@ -46,7 +46,7 @@ pub fn plan_json(report: &PlanReport) -> Value {
         Err(misfit) => (None, misfit.candidates),
     };
     json!({
-        "model": { "name": model, "parameters": plan.parameters },
+        "model": { "name": model, "parameters": plan.parameters, "trained_parameters": plan.trained_parameters },
         "plan": PlanSummary::from(plan),
         "fits": fits,
         "short_by_bytes": short_by_bytes,

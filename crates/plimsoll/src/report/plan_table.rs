@@ -49,7 +49,11 @@ pub(super) fn shape_line(plan: &Plan) -> String {
     };
     let (parameters, samples, tokens) = (grouped(plan.parameters), plan.global_batch, plan.seq_len);
     let answers = plan.target_len.map_or(String::new(), |target| format!(" and {target}"));
-    format!("{parameters} parameters; a step is {samples} samples of {tokens}{answers} tokens{passes}")
+    let frozen = match plan.trained_parameters {
+        trained if trained == plan.parameters => String::new(),
+        trained => format!(", {} of them trained", grouped(trained)),
+    };
+    format!("{parameters} parameters{frozen}; a step is {samples} samples of {tokens}{answers} tokens{passes}")
 }
 
 fn table(plan: &Plan) -> Table {

@@ -6,6 +6,7 @@ use crate::cli::budget::{Budget, BudgetArgs};
 use crate::cli::levers::LeverArgs;
 use crate::cli::model::{self, Chosen};
 use crate::cli::objective::ObjectiveArgs;
+use crate::cli::optimizer::OptimizerArgs;
 use crate::cli::options::{
     AutoOr, auto_or_size, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
     positive_size, rate, seed,
@@ -18,6 +19,7 @@ use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Dataset, Tokenizer};
+use graph::optimizers::{Constants, Rule};
 use graph::{Lengths, Optimizer, Targets};
 use std::path::{Path, PathBuf};
 use units::Seconds;
@@ -79,7 +81,7 @@ pub(crate) struct TrainArgs {
     /// Time spent training: `90s`, `5m`, `1h30m`
     #[arg(long, value_name = "TIME", value_parser = positive_duration, conflicts_with_all = ["max_steps", "epochs"])]
     pub(super) duration: Option<Seconds>,
-    /// Peak learning rate [default: 4e-3 for nano, else 3e-4]
+    /// Peak learning rate [default: 4e-3 for nano, else 3e-4 with adamw; else what is usual]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     pub(super) learning_rate: Option<f64>,
     /// Steps of linear warm-up; a cosine to a tenth of the peak follows [default: a tenth of the run, at most 100]
@@ -88,18 +90,20 @@ pub(crate) struct TrainArgs {
     /// Part of the peak rate that is left at the end
     #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
     pub(super) final_lr_part: f64,
-    /// Decoupled weight decay, off norms and biases
-    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.1")]
-    pub(super) weight_decay: f64,
-    /// Decay of AdamW's first moment
-    #[arg(long, value_name = "X", value_parser = rate, default_value = "0.9")]
-    pub(super) beta1: f32,
-    /// Decay of AdamW's second moment
-    #[arg(long, value_name = "X", value_parser = rate, default_value = "0.95")]
-    pub(super) beta2: f32,
-    /// AdamW's epsilon
-    #[arg(long, value_name = "X", value_parser = positive_number, default_value = "1e-8")]
-    pub(super) adam_eps: f64,
+    #[command(flatten)]
+    pub(super) optimizer: OptimizerArgs,
+    /// Decoupled weight decay, off norms and biases [default: 0.1 with adamw, else what is usual]
+    #[arg(long, value_name = "X", value_parser = number_from_zero)]
+    pub(super) weight_decay: Option<f64>,
+    /// Decay of the first moment [default: the optimizer's]
+    #[arg(long, value_name = "X", value_parser = rate)]
+    pub(super) beta1: Option<f32>,
+    /// Decay of the second moment, or β₂ otherwise [default: the optimizer's]
+    #[arg(long, value_name = "X", value_parser = rate)]
+    pub(super) beta2: Option<f32>,
+    /// AdamW's epsilon [default: 1e-8]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    pub(super) adam_eps: Option<f64>,
     /// Largest norm of the gradient; 0 turns clipping off
     #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "1")]
     pub(super) grad_clip: f64,
@@ -244,13 +248,12 @@ impl TrainArgs {
         };
         Ok(Request {
             optimizer: Optimizer {
-                beta1: self.beta1,
-                beta2: self.beta2,
-                eps: self.adam_eps as f32,
-                weight_decay: self.weight_decay as f32,
+                rule: self.rule()?,
+                weight_decay: self.weight_decay.map_or(self.optimizer.usual_weight_decay(), |decay| decay as f32),
                 grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
                 layer_decay: self.objective.layer_decay,
             },
+            frozen: self.optimizer.frozen(&chosen.config)?,
             global_batch,
             micro_batch,
             seq_len: sequences.longest.tokens,
@@ -264,6 +267,12 @@ impl TrainArgs {
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
             ..Request::new(chosen.config.clone(), Targets::cpu(threads), machine)
         })
+    }
+
+    /// The optimizer with the constants that were asked for.
+    pub(super) fn rule(&self) -> Result<Rule, Failure> {
+        let eps = self.adam_eps.map(|eps| eps as f32);
+        self.optimizer.rule_with(&Constants { beta1: self.beta1, beta2: self.beta2, eps })
     }
 
     pub(super) fn default_global_batch(&self, chosen: &Chosen) -> usize {
@@ -288,6 +297,7 @@ impl TrainArgs {
         let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
         let tenth = length.last_step(steps_per_epoch).map_or(100, |last| last / 10);
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
+        let usual_rate = if is_nano { 4e-3 } else { 3e-4 } * self.optimizer.rule().rate_beside_adamw();
         let every = |n: u64| (n > 0).then_some(n);
         TrainerConfig {
             name: name.into_owned(),
@@ -295,7 +305,7 @@ impl TrainArgs {
             model: chosen.config.clone(),
             length,
             schedule: Schedule {
-                learning_rate: self.learning_rate.unwrap_or(if is_nano { 4e-3 } else { 3e-4 }),
+                learning_rate: self.learning_rate.unwrap_or(usual_rate),
                 warmup_steps: self.warmup_steps.unwrap_or(tenth.min(100)),
                 final_part: self.final_lr_part,
             },

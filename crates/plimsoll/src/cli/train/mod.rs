@@ -21,6 +21,8 @@ use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use args::Sequences;
 use data::{Dataset, Tokenizer, TokenizerSpec};
+use graph::Optimizer;
+use graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +44,7 @@ struct Session {
     tokenizer: Tokenizer,
     dataset: Arc<Dataset>,
     found: Found,
+    optimizer: Optimizer,
     folder: RunFolder,
     start: Start,
     trainer: TrainerConfig,
@@ -90,7 +93,8 @@ impl Session {
         };
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
-        Ok(Self { args, budget, chosen, tokenizer, dataset, found, folder, start, trainer, times })
+        let optimizer = request.optimizer;
+        Ok(Self { args, budget, chosen, tokenizer, dataset, found, optimizer, folder, start, trainer, times })
     }
 
     fn train(self) -> Result<u8, Failure> {
@@ -122,8 +126,11 @@ impl Session {
         let (ending, mut report, newest) = started.run()?;
         live.finish();
         if ending == Ending::Finished && self.args.sample_tokens > 0 {
-            let text = self.write_sample(&mut engine)?;
-            talk(sample_text(&text));
+            match self.write_sample(&mut engine) {
+                Ok(text) => talk(sample_text(&text)),
+                // The run is finished, and its last checkpoint written.
+                Err(failure) => talk(format_args!("warning: no sample was written: {}", failure.message())),
+            }
             report.measured.peak_bytes = engine.memory().high_water_bytes;
             report.measured.host_bytes = engine.memory().host_high_water_bytes;
             report.measured.planned_bytes_of_what_ran = engine.memory().planned_bytes_of_what_ran;
@@ -145,7 +152,7 @@ impl Session {
 
     fn divergence(&self, has_checkpoint: bool, resume: &str) -> Failure {
         let rate = self.trainer.schedule.learning_rate / 2.0;
-        let message = "loss or gradient stopped being numbers; the weights were not touched by that step";
+        let message = "loss or gradient stopped being numbers; nothing of that step is in a checkpoint";
         let failure = Failure::new(exit_code::DIVERGED, message);
         if has_checkpoint {
             failure.hint(format!("from the last checkpoint, slower: {resume} --learning-rate {rate:?}"))
@@ -173,10 +180,8 @@ impl Session {
             "learning_rate": trainer.schedule.learning_rate,
             "warmup_steps": trainer.schedule.warmup_steps,
             "final_lr_part": trainer.schedule.final_part,
-            "weight_decay": args.weight_decay,
-            "beta1": args.beta1.to_string(),
-            "beta2": args.beta2.to_string(),
-            "adam_eps": args.adam_eps,
+            "optimizer": args.optimizer.optimizer,
+            "weight_decay": self.optimizer.weight_decay.to_string(),
             "grad_clip": args.grad_clip,
             "seed": trainer.seed,
             "blas": args.blas.setting(),
@@ -197,6 +202,13 @@ impl Session {
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));
             map.insert("packing".into(), json!(args.packing));
+        }
+        let Constants { beta1, beta2, eps } = self.optimizer.rule.constants();
+        for (key, constant) in [("beta1", beta1), ("beta2", beta2), ("adam_eps", eps)] {
+            map.extend(constant.map(|constant| (key.to_owned(), json!(constant.to_string()))));
+        }
+        if !args.optimizer.freeze.is_empty() {
+            map.insert("freeze".into(), json!(args.optimizer.freeze));
         }
         map.append(&mut args.levers.settings(&self.found.settings));
         if !args.data.is_empty() {

@@ -1,0 +1,123 @@
+//! A parameter's update by an optimizer that treats each element by itself.
+
+use super::{Access, Example, Fill, Home, Io, Op, Operand, Operation, UpdateOperands, expect_type, operands};
+use crate::optimizers::Rule;
+use crate::{DType, GraphError, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// Elements that share a scale where moments are quantised.
+pub const STATE_BLOCK: usize = 256;
+
+/// How moments are kept between updates. Arithmetic is in single precision always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateFormat {
+    /// As they are.
+    F32,
+    /// Rounded to `Bf16`, up or down at random so that nothing is lost on average.
+    Bf16,
+    /// A byte each, and a scale for each `STATE_BLOCK` elements: the nearest of 256 levels between minus and plus (where
+    /// a moment is never below zero: between zero and plus) the block's largest. Of the latter, what is above zero stays
+    /// above zero.
+    Blockwise8,
+}
+
+/// The weight and its moments as the rule makes them, with g = factor · gradient, r = `rate` · `Scalars::learning_rate`
+/// and λ = `weight_decay`. gradient: any shape, `F32`, factor: (1,) -> weight, moments: the same shape, updated in place;
+/// where moments are quantised also the scales of each: one for each `STATE_BLOCK` elements. If the factor is not a
+/// number nothing is written. Scratch: none.
+/// Sources: the rule's; Dettmers et al. 2021 (arXiv:2110.02861), sections 2 and 3; stochastic rounding: Zamirai et al. 2020
+/// (arXiv:2010.06192).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ParameterUpdate {
+    /// The optimizer.
+    pub rule: Rule,
+    /// λ; zero for norms and biases.
+    pub weight_decay: f32,
+    /// This parameter's part of the learning rate: one, unless layers learn at rates of their own.
+    pub rate: f32,
+    /// Precision of the weight: `F32`, or `Bf16`, to which it is rounded at random.
+    pub weight: DType,
+    /// How moments are kept.
+    pub state: StateFormat,
+    /// Number of the parameter: what is rounded at random is keyed by it.
+    pub site: u32,
+}
+
+impl ParameterUpdate {
+    /// Types of the moments and, where they are quantised, of their scales.
+    fn state_types(&self, weight: &TensorType) -> Vec<TensorType> {
+        let moments = self.rule.moments().len();
+        match self.state {
+            StateFormat::F32 => vec![weight.with_dtype(DType::F32); moments],
+            StateFormat::Bf16 => vec![weight.with_dtype(DType::Bf16); moments],
+            StateFormat::Blockwise8 => {
+                let scales = TensorType::f32(&[weight.elements().div_ceil(STATE_BLOCK)]);
+                [vec![weight.with_dtype(DType::U8); moments], vec![scales; moments]].concat()
+            }
+        }
+    }
+}
+
+impl Operation for ParameterUpdate {
+    fn name(&self) -> &'static str {
+        self.rule.name()
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let [gradient, factor] = operands(self.name(), inputs)?;
+        expect_type(self.name(), "gradient", gradient, &gradient.with_dtype(DType::F32))?;
+        expect_type(self.name(), "factor", factor, &TensorType::f32(&[1]))?;
+        let mut outputs = vec![gradient.with_dtype(self.weight)];
+        outputs.extend(self.state_types(gradient));
+        Ok(outputs)
+    }
+
+    fn access(&self, _index: usize) -> Access {
+        Access::ReadWrite
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        self.rule.flops() * io.inputs[0].elements() as u64
+    }
+
+    /// A block at a time is decoded and encoded on the way.
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
+    fn home(&self) -> Home {
+        Home::Result
+    }
+
+    fn update(&self) -> Option<UpdateOperands> {
+        Some(UpdateOperands { gradient: 0, factor: 1, weight: 0 })
+    }
+
+    fn keeping(&self, weight: DType, state: StateFormat) -> Option<Op> {
+        Some(Self { weight, state, ..*self }.into())
+    }
+
+    fn examples() -> Vec<Example> {
+        Rule::all().into_iter().flat_map(examples_of).collect()
+    }
+}
+
+/// Every format of weight and moments, decayed or not, at different rates.
+fn examples_of(rule: Rule) -> Vec<Example> {
+    let case = |rate, weight_decay, weight, state, shape: &[usize]| {
+        let op = ParameterUpdate { rule, weight_decay, rate, weight, state, site: 3 };
+        Example { state: Fill::Positive, ..Example::uniform(op, &[shape, &[1]]).fill(1, Fill::Positive) }
+    };
+    vec![
+        case(1.0, 0.1, DType::F32, StateFormat::F32, &[3, 5]),
+        case(1.0, 0.0, DType::F32, StateFormat::F32, &[5000]),
+        case(1.0, 0.1, DType::Bf16, StateFormat::F32, &[3, 5]),
+        case(1.0, 0.0, DType::Bf16, StateFormat::Bf16, &[5000]),
+        case(1.0, 0.1, DType::F32, StateFormat::Bf16, &[9, 33]),
+        case(0.3, 0.1, DType::F32, StateFormat::F32, &[65]),
+        case(0.0, 0.1, DType::F32, StateFormat::F32, &[7]),
+        case(1.0, 0.1, DType::F32, StateFormat::Blockwise8, &[70, 100]),
+        case(1.0, 0.0, DType::Bf16, StateFormat::Blockwise8, &[257]),
+    ]
+}

@@ -1,0 +1,103 @@
+//! The flags that say what updates the weights, and which of them, which `train`, `plan` and `bench` share.
+
+use super::Failure;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use graph::Optimizer;
+use graph::models::ModelConfig;
+use graph::optimizers::{Constants, Rule};
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct OptimizerArgs {
+    /// What updates the weights
+    #[arg(long, value_name = "NAME", value_parser = names(), default_value = "adamw")]
+    pub(super) optimizer: String,
+    /// Leave the parameters of these names as they are; `*` stands for any characters, as in `*.h.0.*` or `*.bias`. Can
+    /// be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(super) freeze: Vec<String>,
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(Rule::all().into_iter().map(|rule| rule.name()))
+}
+
+impl OptimizerArgs {
+    /// The optimizer with its own constants.
+    pub(super) fn rule(&self) -> Rule {
+        Rule::named(&self.optimizer).expect("the flag takes these names only")
+    }
+
+    /// The optimizer with these constants. Errors: it has not one of them.
+    pub(super) fn rule_with(&self, constants: &Constants) -> Result<Rule, Failure> {
+        self.rule().with(constants).map_err(|constant| {
+            let flag = if constant == "eps" { "adam-eps" } else { constant };
+            Failure::bad_flag(format!("`--{flag}` is no constant of {}", self.optimizer))
+                .hint(format!("leave `--{flag}` out, or choose another `--optimizer`"))
+        })
+    }
+
+    /// The weight decay that is usual with the optimizer.
+    pub(super) fn usual_weight_decay(&self) -> f32 {
+        (f64::from(Optimizer::default().weight_decay) / self.rule().rate_beside_adamw()) as f32
+    }
+
+    /// The names of the model's parameters that are frozen. Errors: a pattern that no parameter has.
+    pub(super) fn frozen(&self, model: &ModelConfig) -> Result<BTreeSet<String>, Failure> {
+        if self.freeze.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let names = model.parameter_names();
+        let mut frozen = BTreeSet::new();
+        for pattern in &self.freeze {
+            let matching = names.iter().filter(|name| matches(pattern, name)).cloned().collect::<Vec<_>>();
+            if matching.is_empty() {
+                let example = names.get(names.len() / 2).map_or("", String::as_str);
+                return Err(Failure::bad_input(format!("`--freeze {pattern}` is no parameter of the model"))
+                    .hint(format!("parameters have names such as `{example}`; `*` stands for any characters")));
+            }
+            frozen.extend(matching);
+        }
+        Ok(frozen)
+    }
+}
+
+/// Whether a name is of a pattern in which each `*` stands for any characters, none too.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(found) = rest.find(part) else { return false };
+        rest = &rest[found + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        let name = "transformer.h.1.attn.c_attn.weight";
+        for (pattern, expected) in [
+            (name, true),
+            ("*", true),
+            ("**", true),
+            ("transformer.h.1.*", true),
+            ("*.weight", true),
+            ("*.h.1.*.weight", true),
+            ("*attn*attn*", true),
+            ("*attn*attn*attn*", false),
+            ("*.bias", false),
+            ("h.1.*", false),
+            ("transformer", false),
+            ("transformer.h.1.attn.c_attn.weight*weight", false),
+            ("", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern}");
+        }
+    }
+}
