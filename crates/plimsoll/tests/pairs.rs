@@ -74,3 +74,15 @@ fn a_t5_is_trained_on_pairs_and_answers() {
     assert_eq!(together.len(), 3);
     assert_eq!(together, ask("--prompt-file prompts.txt --batch 1 --json"));
 }
+
+/// The sample at the end of a run may be asked to be longer than any target: it ends there, and the run is done.
+#[test]
+fn a_sample_longer_than_any_target_ends_a_run_as_any_other() {
+    let sandbox = Sandbox::new();
+    sandbox.write("pairs.tsv", table());
+    let data = "--model t5-nano --tokenizer bytes --data pairs.tsv --source-len 32 --target-len 64";
+    let said =
+        sandbox.run(&format!("train {data} --global-batch 4 --max-steps 1 --cache-dir cache --sample-tokens 300"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(!said.stderr.contains("warning: no sample"), "{}", said.stderr);
+}

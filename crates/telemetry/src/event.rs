@@ -96,7 +96,14 @@ pub enum Event {
         /// What the system said.
         reason: String,
     },
-    /// Loss or gradient stopped being numbers; the weights were not touched by that step.
+    /// A step that diverged is being undone: the steps since a checkpoint, or since the start, are made again.
+    Undoing {
+        /// The last step of the checkpoint; 0 for the start.
+        from: u64,
+        /// The last step that is made again.
+        to: u64,
+    },
+    /// Loss or gradient stopped being numbers.
     Diverged {
         /// The step.
         step: u64,
@@ -104,6 +111,9 @@ pub enum Event {
         loss: Option<f64>,
         /// Its gradient norm, `null` if not a number.
         grad_norm: Option<f64>,
+        /// Whether the weights are those before the step. Where parameters are updated in the backward pass, they are
+        /// not if the step could not be undone; no checkpoint holds them then.
+        weights_whole: bool,
     },
     /// The run was asked to stop before its end.
     Interrupted {

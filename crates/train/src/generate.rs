@@ -122,7 +122,7 @@ impl<'e> Writer<'e> {
     }
 
     /// Appends as many tokens to the context of each row and returns the logits (B, V) of what comes next. When the
-    /// contexts are full, their older half is forgotten. Panics if there are no tokens, or not as many for each row.
+    /// contexts are full, their older half is forgotten; [`Writer::write`] ends a decoder's answer there. Panics if there are no tokens, or not as many for each row.
     pub fn feed(&mut self, tokens: &[&[u32]]) -> Result<&[f32], TrainError> {
         let count = tokens[0].len();
         assert!(
@@ -147,7 +147,7 @@ impl<'e> Writer<'e> {
     /// Feeds as many of the contexts' tokens from `position` on as one program takes; returns their number.
     fn feed_once(&mut self, position: usize) -> Result<usize, TrainError> {
         let left = self.contexts[0].len() - position;
-        let wide = left > 1 && position + self.prefill <= self.capacity;
+        let wide = left.min(self.prefill) > 1 && position + self.prefill <= self.capacity;
         let (program, width) = if wide { ("prefill", self.prefill) } else { ("sample", 1) };
         let fed = left.min(width);
         let mut ids = vec![0; self.rows * width];
@@ -163,8 +163,8 @@ impl<'e> Writer<'e> {
         Ok(fed)
     }
 
-    /// Continues prompts, or answers to them where there is a decoder, by at most `max_tokens` tokens each, or until
-    /// `stop`. Ids from `vocab` on are never drawn. `on_token` is told each token and which prompt it belongs to; it
+    /// Continues prompts, or answers to them where there is a decoder, by at most `max_tokens` tokens each, until
+    /// `stop`, or, with a decoder, until its cache is full. Ids from `vocab` on are never drawn. `on_token` is told each token and which prompt it belongs to; it
     /// returns whether to go on with that one. Panics if there are no prompts or more than rows, if one is empty, or if
     /// those that are continued are not all as long.
     pub fn write(
@@ -186,6 +186,10 @@ impl<'e> Writer<'e> {
         };
         let mut open = vec![true; prompts.len()];
         for draw in 0..max_tokens as u64 {
+            // A decoder has no position beyond the longest target that it was planned for.
+            if self.source.is_some() && self.contexts[0].len() == self.capacity {
+                break;
+            }
             let fed = next.iter().map(Vec::as_slice).collect::<Vec<_>>();
             let logits = self.feed(&fed)?;
             let drawn = logits.chunks_exact(logits.len() / next.len());

@@ -15,6 +15,7 @@ mod profile;
 mod report;
 mod schedule;
 mod trainer;
+mod undo;
 
 pub use bench::{BenchResult, bench};
 pub use calibrate::{Agreement, CalibrationError, Comparison, agreement, calibrate, compare_predictions};

@@ -1,6 +1,7 @@
 //! The loop: steps, evaluation, checkpoints, and how a run ends.
 
 use crate::checkpoint::{self, CheckpointError, Seen, State};
+use crate::undo::{Undo, run_step};
 use crate::{
     EVALUATE, Engine, Evaluation, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder, Schedule,
     TrainError,
@@ -111,6 +112,8 @@ struct Session {
     step_tokens: Vec<u64>,
     /// What has passed through the model so far.
     seen: Seen,
+    /// For plans some of whose updates are made before all gradients are known.
+    undo: Option<Undo>,
 }
 
 /// Batches that are made ahead of the step that takes them.
@@ -212,6 +215,7 @@ impl<'a> Trainer<'a> {
             step_ms: Vec::new(),
             step_tokens: Vec::new(),
             seen: Seen::default(),
+            undo: None,
         };
         match start {
             Start::Fresh => self.engine.initialise(self.config.seed)?,
@@ -230,6 +234,7 @@ impl<'a> Trainer<'a> {
                 self.emit(&mut session, Event::Resumed { step: state.step, checkpoint: path.clone() });
             }
         }
+        session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config.seed);
         Ok(session)
     }
 
@@ -304,7 +309,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Makes a step; false if its loss or gradient is not a number, in which case no weight became one that is not.
+    /// Makes a step; false if its loss or gradient is not a number, in which case the weights are those before it.
     /// Where gradients are scaled, one that overflowed only costs its update, until there is no scale left to lower.
     fn step(
         &mut self,
@@ -316,7 +321,7 @@ impl<'a> Trainer<'a> {
         let start = Instant::now();
         let step = session.step + 1;
         let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
-        let mut scalars = Scalars {
+        let scalars = Scalars {
             seed: self.config.seed,
             step,
             update: session.updates + 1,
@@ -325,12 +330,7 @@ impl<'a> Trainer<'a> {
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        for (micro, batch) in batches.micro.iter().enumerate() {
-            scalars.first_sample = batch.first_sample;
-            self.engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
-        }
-        session.seen.add(batches);
-        self.engine.run("update", &scalars)?;
+        run_step(self.engine, batches, scalars)?;
         let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
         let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
@@ -338,6 +338,7 @@ impl<'a> Trainer<'a> {
         let overflowed = loss.is_finite() && !grad_norm.is_finite();
         if overflowed && session.loss_scale.as_mut().is_some_and(LossScale::overflowed) {
             session.step = step;
+            session.seen.add(batches);
             session.losses.push(Some(loss));
             let loss_scale = session.loss_scale.map_or(1.0, |s| s.scale);
             self.emit(session, Event::UpdateSkipped { step, loss, loss_scale });
@@ -345,13 +346,19 @@ impl<'a> Trainer<'a> {
         }
         if !(loss.is_finite() && grad_norm.is_finite()) {
             let finite = |x: f64| x.is_finite().then_some(x);
-            self.emit(session, Event::Diverged { step, loss: finite(loss), grad_norm: finite(grad_norm) });
+            let weights_whole = self.undo(session, loss);
+            let (loss, grad_norm) = (finite(loss), finite(grad_norm));
+            self.emit(session, Event::Diverged { step, loss, grad_norm, weights_whole });
             return Ok(false);
         }
         self.engine.first_step_is_done();
         let step_ms = start.elapsed().as_secs_f64() * 1e3;
         session.step = step;
         session.updates += 1;
+        session.seen.add(batches);
+        if let Some(undo) = &mut session.undo {
+            undo.made(&scalars);
+        }
         if let Some(scale) = &mut session.loss_scale {
             scale.good();
         }
@@ -369,6 +376,15 @@ impl<'a> Trainer<'a> {
         };
         self.emit(session, event);
         Ok(true)
+    }
+
+    /// Brings the weights back to where they were before a step that diverged with this loss. Returns whether they are
+    /// there: they are already unless updates were made early, and nothing is written where the loss is not a number,
+    /// since no gradient is one then.
+    fn undo(&mut self, session: &mut Session, loss: f64) -> bool {
+        let Some(undo) = session.undo.take().filter(|_| !loss.is_nan()) else { return true };
+        self.emit(session, Event::Undoing { from: undo.from_step(), to: session.step });
+        undo.undo(self.engine, self.dataset, self.stop).unwrap_or(false)
     }
 
     fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
@@ -409,6 +425,9 @@ impl<'a> Trainer<'a> {
         let event = match checkpoint::save(self.engine, &folder, &config, state, self.config.keep_checkpoints) {
             Ok(saved) => {
                 session.last_checkpoint = Some((session.step, saved.path.clone()));
+                if let Some(undo) = &mut session.undo {
+                    undo.saved(Start::Resume(saved.path.clone()), session.step);
+                }
                 let milliseconds = start.elapsed().as_secs_f64() * 1e3;
                 Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
             }

@@ -115,6 +115,13 @@ impl Sink for Live {
                      hint: is the disk full? training goes on, and older checkpoints stay"
                 ));
             }
+            Event::Undoing { from, to } => self.line(&match to - from {
+                0 => format!("a parameter's gradient overflowed; going back to step {to}"),
+                _ => format!("a parameter's gradient overflowed; steps {} to {to} are made again", from + 1),
+            }),
+            Event::Diverged { step, weights_whole: false, .. } => {
+                self.line(&format!("warning: step {step} could not be undone; no checkpoint holds any of it"));
+            }
             Event::CheckpointSaved { .. }
             | Event::Diverged { .. }
             | Event::Interrupted { .. }

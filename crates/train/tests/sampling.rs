@@ -1,0 +1,31 @@
+//! Text that is written as long as it can be.
+
+mod support;
+
+use support::{Setup, families};
+use train::{Sampling, Writer};
+
+/// How many tokens a model writes if it is asked for many.
+fn written(setup: &Setup, asked: usize) -> usize {
+    let mut engine = setup.engine();
+    engine.initialise(7).expect("a loaded plan");
+    let sampling = Sampling { temperature: 1.0, top_k: None, top_p: 1.0, seed: 3 };
+    let (vocab, start, mut count) = (setup.model.vocab_size(), setup.model.decoder_start(), 0);
+    let mut writer = Writer::new(&mut engine, start);
+    let mut on_token = |_: usize, _: u32| {
+        count += 1;
+        true
+    };
+    writer.write(&[&[3, 1, 4]], asked, vocab, None, &sampling, &mut on_token).expect("a sound plan");
+    count
+}
+
+/// A decoder ends where its cache does; others forget what they wrote first and go on.
+#[test]
+fn an_answer_ends_where_its_decoders_cache_does() {
+    for (family, setup) in families() {
+        let longest = setup.shape.target_len.unwrap_or(200);
+        assert_eq!(written(&setup, 200), longest, "{family}");
+        assert_eq!(written(&setup, 5), 5, "{family}");
+    }
+}
