@@ -3,7 +3,7 @@
 mod support;
 
 use graph::optimizers::{AdamW, Lion, Rule};
-use graph::{Optimizer, Space, TrainShape};
+use graph::{Optimizer, Place, TrainShape};
 use plan::{Average, Levers, Precision};
 use std::path::Path;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn updating_early(rule: Rule, levers: Levers, checkpoint_every: Option<u64>) -> 
 #[test]
 fn a_step_that_diverged_is_undone_where_updates_are_made_early() {
     let plain = Levers::default();
-    let average = Some(Average { decay: 0.9, space: Space::Host });
+    let average = Some(Average { decay: 0.9, place: Place::Host });
     let adamw: Rule = AdamW::default().into();
     for (what, setup) in [
         ("plain", updating_early(adamw, plain, None)),

@@ -5,7 +5,7 @@ mod support;
 
 use graph::ops::StateFormat;
 use graph::optimizers::{AdamW, Lion, Rule};
-use graph::{Op, Optimizer, Role, Space, TrainShape};
+use graph::{Op, Optimizer, Place, Role, TrainShape};
 use plan::{Average, Level, Levers, Precision, Recompute};
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ fn frozen(setup: &Setup, parts: &[&str]) -> Setup {
 
 /// Levers that change no bit, over those of `plain`.
 fn ways(plain: Levers) -> Vec<Levers> {
-    let average = Some(Average { decay: 0.9, space: Space::Host });
+    let average = Some(Average { decay: 0.9, place: Place::Host });
     vec![
         Levers { recompute: Recompute::all(Level::Block), ..plain },
         Levers { optimizer_offload: 0.5, ..plain },
@@ -96,7 +96,7 @@ fn with_a_stop(setup: &Setup, folder: &Path, last: u64) -> support::Outcome {
 #[test]
 fn a_resumed_run_is_the_run_with_lion_and_with_frozen_parameters() {
     let plain = Setup::default();
-    let average = Some(Average { decay: 0.9, space: Space::Device });
+    let average = Some(Average { decay: 0.9, place: Place::Device });
     for (what, setup) in [
         ("lion", Setup { optimizer: Optimizer { rule: LION, ..plain.optimizer }, ..plain.clone() }),
         ("frozen", frozen(&plain, &[".h.0.", "wte"])),
