@@ -137,7 +137,7 @@ struct Chain {
 /// What came of a chain.
 enum Climbed {
     /// A rung that fits, and what the first lacks.
-    Found(Best, [Bytes; 2]),
+    Found(Box<Best>, [Bytes; 2]),
     /// What fits is slower than the best so far; what the first rung lacks.
     TooSlow([Bytes; 2]),
     /// Nothing of it fits; what the first rung lacks.
@@ -178,7 +178,7 @@ impl<'r> Fastest<'r> {
             for (chain, climbed) in now.into_iter().zip(climbed) {
                 let lacks = match climbed {
                     Climbed::Found(found, lacks) => {
-                        search.offer(found);
+                        search.offer(*found);
                         lacks
                     }
                     Climbed::TooSlow(lacks) => lacks,
@@ -286,7 +286,7 @@ impl<'r> Fastest<'r> {
             return Ok(Climbed::TooSlow(FITS));
         }
         let lacks = match self.workshop.plan_if_fits(&first) {
-            Ok(plan) => return Ok(Climbed::Found(Best { candidate: first, plan, rung: 0 }, FITS)),
+            Ok(plan) => return Ok(Climbed::Found(Box::new(Best { candidate: first, plan, rung: 0 }), FITS)),
             Err(lacks) => lacks,
         };
         drop(first);
@@ -335,7 +335,7 @@ impl<'r> Fastest<'r> {
                 return Ok(Climbed::TooSlow(lacks));
             }
             if let Ok(plan) = self.workshop.plan_if_fits(&candidate) {
-                return Ok(Climbed::Found(Best { candidate, plan, rung }, lacks));
+                return Ok(Climbed::Found(Box::new(Best { candidate, plan, rung }), lacks));
             }
             rung += 1;
             if rung == self.rungs.len() {

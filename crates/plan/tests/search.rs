@@ -104,7 +104,7 @@ proptest! {
         offload in prop::sample::select(vec![None, Some(0.5), Some(1.0)]),
         averages in any::<bool>(),
     ) {
-        let average = averages.then_some(Average { decay: 0.9, space: Place::Host });
+        let average = averages.then_some(Average { decay: 0.9, place: Place::Host });
         let levers = LeverRequest { optimizer_offload: offload, average, ..request.levers };
         let of = |bytes| Request { levers, budget: Budget::Shared(bytes), ..request.clone() };
         let roomy = search(&of(Bytes::gib(1))).expect("a sensible request").expect("a gibibyte is enough");

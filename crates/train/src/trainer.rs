@@ -383,7 +383,7 @@ impl<'a> Trainer<'a> {
     /// since no gradient is one then.
     fn undo(&mut self, session: &mut Session, loss: f64) -> bool {
         let Some(undo) = session.undo.take().filter(|_| !loss.is_nan()) else { return true };
-        self.emit(session, Event::Undoing { from: undo.from_step(), to: session.step });
+        self.emit(session, Event::Undoing { from: undo.first_step(), to: session.step });
         undo.undo(self.engine, self.dataset, self.stop).unwrap_or(false)
     }
 

@@ -42,7 +42,7 @@ impl Undo {
     }
 
     /// The last step from which on steps are made again.
-    pub(crate) fn from_step(&self) -> u64 {
+    pub(crate) fn first_step(&self) -> u64 {
         self.step
     }
 
