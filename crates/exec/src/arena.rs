@@ -1,28 +1,32 @@
 //! The CPU's arena: one anonymous mapping, and the only place where regions of it become slices.
 //!
-//! The pages come from the system when they are first touched, zeroed; so bytes that a plan reserves for a program
-//! which never runs cost nothing.
+//! Every page of it is there once it is reserved: `supply.rs` asks the system for them, `resident.rs` asks the system
+//! whether they are.
 
-use crate::DeviceError;
+mod resident;
+mod supply;
+
+pub use supply::FreeMemory;
+pub(crate) use supply::Supply;
+
 use memmap2::MmapMut;
 use plan::Region;
 
-/// A contiguous range of memory that is reserved once.
+/// A contiguous range of memory that is reserved once, by a [`Supply`].
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: MmapMut,
 }
 
 impl Arena {
-    /// Reserves zeroed memory, at least one byte.
-    pub(crate) fn reserve(bytes: u64) -> Result<Self, DeviceError> {
-        let refused = |reason: String| DeviceError::Refused { bytes, reason };
-        let length = usize::try_from(bytes).map_err(|e| refused(e.to_string()))?.max(1);
-        let memory = MmapMut::map_anon(length).map_err(|e| refused(e.to_string()))?;
-        #[cfg(all(target_os = "linux", not(miri)))]
-        // Large pages spare the processor most of its address translation; where they are off, nothing is lost.
-        let _ = memory.advise(memmap2::Advice::HugePage);
-        Ok(Self { memory })
+    /// Its size.
+    pub(crate) fn size(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    /// Bytes of its pages that are in memory now, whole pages; `None` where the system does not say.
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        resident::bytes(&self.memory)
     }
 
     /// The bytes of a region. Panics if it lies outside.
@@ -75,9 +79,14 @@ mod tests {
         Region { offset, bytes }
     }
 
+    fn arena() -> Arena {
+        let [arena] = Supply::default().reserve([64]).expect("64 bytes");
+        arena
+    }
+
     #[test]
     fn disjoint_regions_are_handed_out_together() {
-        let mut arena = Arena::reserve(64).expect("64 bytes");
+        let mut arena = arena();
         let (_, written) = arena.split(&[], &[region(0, 8), region(8, 8)]);
         written.into_iter().enumerate().for_each(|(i, slice)| slice.fill(i as u8 + 1));
         let (read, mut written) = arena.split(&[region(0, 8), region(4, 8)], &[region(32, 4)]);
@@ -89,12 +98,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "overlaps")]
     fn overlap_of_a_written_region_is_refused() {
-        let _ = Arena::reserve(64).expect("64 bytes").split(&[region(0, 9)], &[region(8, 8)]);
+        let _ = arena().split(&[region(0, 9)], &[region(8, 8)]);
     }
 
     #[test]
     #[should_panic(expected = "lies outside")]
     fn regions_outside_are_refused() {
-        let _ = Arena::reserve(64).expect("64 bytes").split(&[region(60, 8)], &[]);
+        let _ = arena().split(&[region(60, 8)], &[]);
     }
 }

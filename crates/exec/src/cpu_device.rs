@@ -4,6 +4,7 @@
 //! in an arena of its own, so that a plan is carried out as on any other device. It does one thing at a time, in the
 //! order in which steps are issued, so that there is nothing to wait for.
 
+use crate::arena::{FreeMemory, Supply};
 use crate::host_runner::HostRunner;
 use crate::{Capabilities, Device, DeviceError, MemoryReport};
 use graph::{DeviceKind, Place, Scalars, TensorId};
@@ -14,13 +15,20 @@ use std::borrow::Cow;
 #[derive(Debug, Default)]
 pub struct CpuDevice {
     runner: Option<HostRunner>,
+    supply: Supply,
     memory: MemoryReport,
 }
 
 impl CpuDevice {
-    /// A device without an arena yet.
+    /// A device without an arena yet, which takes whatever the system gives.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A device without an arena yet, which takes no more than is free: systems give memory that they don't have, and
+    /// end whoever uses it.
+    pub fn within(free: FreeMemory) -> Self {
+        Self { supply: Supply::of(free), ..Self::default() }
     }
 
     fn runner(&mut self) -> &mut HostRunner {
@@ -29,8 +37,8 @@ impl CpuDevice {
 
     fn touch(&mut self, place: Place, region: Region) {
         let mark = match place {
-            Place::Device => &mut self.memory.high_water_bytes,
-            Place::Host => &mut self.memory.host_high_water_bytes,
+            Place::Device => &mut self.memory.touched_bytes,
+            Place::Host => &mut self.memory.host_touched_bytes,
         };
         *mark = region.end().max(*mark);
     }
@@ -52,13 +60,13 @@ impl Device for CpuDevice {
 
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.runner = None;
-        self.runner = Some(HostRunner::with_both(plan)?);
+        let runner = HostRunner::new(self.supply.reserve([plan.peak_bytes, plan.host_bytes])?);
         self.memory = MemoryReport {
-            reserved_bytes: plan.peak_bytes,
-            host_reserved_bytes: plan.host_bytes,
-            allocations: self.memory.allocations + 1,
+            reserved_bytes: runner.arena(Place::Device).size(),
+            host_reserved_bytes: runner.arena(Place::Host).size(),
             ..MemoryReport::default()
         };
+        self.runner = Some(runner);
         Ok(())
     }
 
@@ -66,6 +74,19 @@ impl Device for CpuDevice {
         let (place, region) = (plan[tensor].place, check_size(plan, tensor, bytes.len())?);
         self.touch(place, region);
         self.runner().arena_mut(place).bytes_mut(region).copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (place, whole) = (plan[tensor].place, plan[tensor].region());
+        let end = offset + bytes.len() as u64;
+        if end > whole.bytes {
+            let tensor = plan[tensor].name.clone();
+            return Err(DeviceError::WrongSize { tensor, expected: whole.bytes, found: end });
+        }
+        let part = Region { offset: whole.offset + offset, bytes: bytes.len() as u64 };
+        self.touch(place, part);
+        self.runner().arena_mut(place).bytes_mut(part).copy_from_slice(bytes);
         Ok(())
     }
 
@@ -93,6 +114,11 @@ impl Device for CpuDevice {
     }
 
     fn memory(&self) -> MemoryReport {
-        self.memory
+        MemoryReport { allocations: self.supply.asked(), ..self.memory }
+    }
+
+    fn resident_bytes(&self) -> Option<u64> {
+        let runner = self.runner.as_ref()?;
+        Some(runner.arena(Place::Device).resident_bytes()? + runner.arena(Place::Host).resident_bytes()?)
     }
 }

@@ -3,15 +3,18 @@
 use graph::{DeviceKind, Scalars, TensorId};
 use plan::{Plan, Step};
 use std::borrow::Cow;
+use units::Bytes;
 
 /// Why a device could not go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The arena could not be reserved.
-    #[error("{bytes} bytes could not be reserved: {reason}")]
-    Refused {
-        /// Size of the arena.
-        bytes: u64,
+    /// The memory for a plan's arenas is not there.
+    #[error("{needed} of memory are needed, {}", .available.map_or(reason.clone(), |free| format!("{free} are free")))]
+    NoRoom {
+        /// Size of all arenas.
+        needed: Bytes,
+        /// What could be had when it was found out; `None` where the system does not say.
+        available: Option<Bytes>,
         /// What the system said.
         reason: String,
     },
@@ -52,18 +55,19 @@ pub struct Capabilities {
     pub kind: Option<DeviceKind>,
 }
 
-/// What a device measured about its memory.
+/// What a device knows about its arenas. Where regions end is the plan's word: that a device took no more from the
+/// system is seen in [`Device::resident_bytes`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryReport {
-    /// Bytes reserved.
+    /// Size of the arena.
     pub reserved_bytes: u64,
-    /// End of the highest byte that any step or copy touched.
-    pub high_water_bytes: u64,
-    /// Bytes reserved of the memory around the device.
+    /// End of the highest region that any step or copy touched.
+    pub touched_bytes: u64,
+    /// Size of the arena in the memory around the device.
     pub host_reserved_bytes: u64,
-    /// End of the highest byte of these that any step or copy touched.
-    pub host_high_water_bytes: u64,
-    /// How often the device asked the system for memory.
+    /// End of the highest region of this one that any step or copy touched.
+    pub host_touched_bytes: u64,
+    /// How often the device asked the system for memory, counted where it asks.
     pub allocations: u64,
 }
 
@@ -75,11 +79,15 @@ pub trait Device {
     /// What it is.
     fn capabilities(&self) -> Capabilities;
 
-    /// Reserves the plan's arenas, its own and the one around it, all that it ever takes. Contents are zero.
+    /// Reserves the plan's arenas, its own and the one around it, all that it ever takes, down to the last page.
+    /// Contents are zero. Errors: `NoRoom`.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
 
     /// Copies bytes to a tensor.
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Copies bytes to a part of a tensor that begins so many bytes into it. Errors: `WrongSize` if they end behind it.
+    fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError>;
 
     /// Copies a tensor's bytes to the host.
     fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError>;
@@ -105,6 +113,12 @@ pub trait Device {
         Ok(())
     }
 
-    /// What was measured.
+    /// What it knows about its arenas.
     fn memory(&self) -> MemoryReport;
+
+    /// Bytes of the arenas' pages that are in memory now, as the system counts them: each arena rounded up to whole
+    /// pages, unless some of it was swapped out. `None` where the system does not say.
+    fn resident_bytes(&self) -> Option<u64> {
+        None
+    }
 }

@@ -15,6 +15,7 @@ mod philox;
 mod quantise;
 pub mod reference;
 
+pub use arena::FreeMemory;
 pub use call::{Call, Input, Output};
 pub use cpu::{Blas, BlasError, BlasLibrary, Ceilings, blas_in_use, converted, run as run_cpu_kernel, use_blas};
 pub use cpu_device::CpuDevice;

@@ -92,8 +92,8 @@ impl NullDevice {
 
     fn touch(&mut self, what: &str, place: Place, region: Region) -> Result<(), DeviceError> {
         let (reserved, mark) = match place {
-            Place::Device => (self.memory.reserved_bytes, &mut self.memory.high_water_bytes),
-            Place::Host => (self.memory.host_reserved_bytes, &mut self.memory.host_high_water_bytes),
+            Place::Device => (self.memory.reserved_bytes, &mut self.memory.touched_bytes),
+            Place::Host => (self.memory.host_reserved_bytes, &mut self.memory.host_touched_bytes),
         };
         if region.end() > reserved {
             let problem = format!("{region:?} lies outside the arena of {reserved} bytes");
@@ -190,6 +190,18 @@ impl Device for NullDevice {
         let (place, region) = (plan[tensor].place, plan[tensor].region());
         self.touch("write", place, region)?;
         self.overwrite(place, region, Owner::Tensor(tensor));
+        Ok(())
+    }
+
+    fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (place, whole) = (plan[tensor].place, plan[tensor].region());
+        let part = Region { offset: whole.offset + offset, bytes: bytes.len() as u64 };
+        if part.end() > whole.end() {
+            let problem = format!("{part:?} ends behind `{}`", plan[tensor].name);
+            return Err(DeviceError::BadStep { step: "write".to_owned(), problem });
+        }
+        self.touch("write", place, part)?;
+        self.overwrite(place, part, Owner::Tensor(tensor));
         Ok(())
     }
 

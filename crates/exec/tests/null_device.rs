@@ -291,9 +291,9 @@ fn assert_exact_in(plan: &Plan, orders: &[Order], about: &dyn std::fmt::Debug) {
     assert_eq!(validate(plan), Ok(()), "{about:?}");
     let planned = MemoryReport {
         reserved_bytes: plan.peak_bytes,
-        high_water_bytes: plan.peak_bytes,
+        touched_bytes: plan.peak_bytes,
         host_reserved_bytes: plan.host_bytes,
-        host_high_water_bytes: plan.host_bytes,
+        host_touched_bytes: plan.host_bytes,
         allocations: 1,
     };
     for &order in orders {

@@ -35,11 +35,20 @@ fn check_shape(value: &Value, expected: Expect) {
     expected.assert_eq(&shape(value));
 }
 
-/// Invariant 3: what was planned is what was used, to the byte.
+/// Invariant 3: what was planned is what the system has in memory for it, to the page; and what the device touched, to
+/// the byte.
 fn assert_exact(value: &Value) {
-    assert!(value["plan"]["peak_bytes"].as_u64() > Some(0), "{value}");
-    assert_eq!(value["measured"]["peak_bytes"], value["plan"]["peak_bytes"]);
-    assert_eq!(value["measured"]["device_allocations_after_first_step"], 0);
+    let (plan, measured) = (&value["plan"], &value["measured"]);
+    assert!(plan["peak_bytes"].as_u64() > Some(0), "{value}");
+    assert_eq!(measured["touched_bytes"], plan["peak_bytes"]);
+    assert_eq!(measured["device_allocations_after_first_step"], 0);
+    let pages = ["peak_bytes", "host_bytes"].map(|key| plan[key].as_u64().expect("bytes").next_multiple_of(4096));
+    match measured["arena_resident_bytes"].as_u64() {
+        // Elsewhere pages may be larger.
+        Some(resident) if cfg!(target_arch = "x86_64") => assert_eq!(resident, pages.iter().sum::<u64>(), "{value}"),
+        _ => eprintln!("SKIPPED: this system does not tell which pages are in memory"),
+    }
+    assert_eq!(measured["arena_resident_peak_bytes"], measured["arena_resident_bytes"]);
 }
 
 fn must(said: Said) -> Said {
@@ -129,15 +138,19 @@ fn invariant_3_exact_bench_as_json() {
         &bench,
         expect![[r#"
             loss: number
+            measured.arena_resident_bytes: count
+            measured.arena_resident_peak_bytes: count
             measured.blas: null
             measured.device_allocations_after_first_step: count
-            measured.host_bytes: count
-            measured.peak_bytes: count
+            measured.host_touched_bytes: count
+            measured.outside_plan_bytes: count
+            measured.peak_rss_before_load_bytes: count
             measured.peak_rss_bytes: count
             measured.planned_bytes_of_what_ran: count
             measured.step_ms_min: number
             measured.step_ms_p50: number
             measured.tokens_per_s: number
+            measured.touched_bytes: count
             model.name: text
             model.parameters: count
             plan.accumulation: count
@@ -162,19 +175,6 @@ fn invariant_3_exact_bench_as_json() {
     assert!(near_chance.abs() < 0.5, "random tokens can't be learnt");
 }
 
-/// The process takes little beside what was planned.
-#[cfg(target_os = "linux")]
-#[test]
-fn bench_of_nano_stays_close_to_its_plan() {
-    let sandbox = Sandbox::new();
-    let flags = "--model nano --seq-len 64 --global-batch 32 --vram 1 --steps 1 --warmup 1";
-    let bench = must(sandbox.run(&format!("bench {flags} --json"))).json();
-    assert_exact(&bench);
-    let bytes = |room: &str, key: &str| bench[room][key].as_u64().expect("a count");
-    let beside = bytes("measured", "peak_rss_bytes").saturating_sub(bytes("plan", "peak_bytes"));
-    assert!(beside < 150 << 20, "{beside} bytes beside the plan");
-}
-
 #[test]
 fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
     let sandbox = Sandbox::new();
@@ -187,15 +187,19 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             eval[].loss: number
             eval[].step: count
             losses[]: number
+            measured.arena_resident_bytes: count
+            measured.arena_resident_peak_bytes: count
             measured.blas: null
             measured.device_allocations_after_first_step: count
-            measured.host_bytes: count
-            measured.peak_bytes: count
+            measured.host_touched_bytes: count
+            measured.outside_plan_bytes: count
+            measured.peak_rss_before_load_bytes: count
             measured.peak_rss_bytes: count
             measured.planned_bytes_of_what_ran: count
             measured.step_ms_min: number
             measured.step_ms_p50: number
             measured.tokens_per_s: number
+            measured.touched_bytes: count
             name: text
             padding_tokens: count
             plan.accumulation: count

@@ -55,7 +55,7 @@ pub enum Event {
         step_ms: f64,
         /// Tokens trained on, a second.
         tokens_per_s: f64,
-        /// Device memory in use: the high-water mark so far.
+        /// Memory that the run holds on the device, as the system counts it, or as the device does where that is silent.
         memory_bytes: u64,
     },
     /// Held-out loss was computed.

@@ -2,13 +2,16 @@
 //!
 //! Not here: how anything is shown. Read next: `event.rs`.
 
+mod available;
+mod control_groups;
 mod event;
 mod gpus;
 mod journal;
 mod machine;
 mod visible;
 
+pub use available::{Available, Bound, available_memory, available_pages};
 pub use event::{Event, Record, SCHEMA_VERSION, Sink};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use journal::{Journal, JournalError, read_journal};
-pub use machine::{available_memory, peak_rss, processor_name};
+pub use machine::{anonymous_rss, peak_rss, processor_name};

@@ -1,21 +1,17 @@
-//! What the system says about memory. A reading that the system does not give is `None`.
+//! What the system says about the machine and this process. A reading that the system does not give is `None`.
+//! Not here: how much memory is free (`available.rs`).
 
 use std::fs;
 use units::Bytes;
 
-/// Bytes that processes can still take: the smaller of what the system and the control group leave.
-pub fn available_memory() -> Option<Bytes> {
-    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib_field(&text, "MemAvailable:"));
-    let group = control_group_room();
-    match (system, group) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
 /// The largest resident size that this process has had.
 pub fn peak_rss() -> Option<Bytes> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// What this process has in memory now that no file backs.
+pub fn anonymous_rss() -> Option<Bytes> {
+    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
 }
 
 /// The processor's name, as the system gives it.
@@ -26,20 +22,10 @@ pub fn processor_name() -> Option<String> {
 }
 
 /// `name   123 kB` in a table of the kernel's.
-fn kib_field(text: &str, name: &str) -> Option<Bytes> {
+pub(crate) fn kib_field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Bytes(kib * 1024))
-}
-
-/// What the process's control group (version 2) has left, if it has a limit.
-fn control_group_room() -> Option<Bytes> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let read = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup{}/{file}", path.trim_end_matches('/'))).ok();
-    let limit: u64 = read("memory.max")?.trim().parse().ok()?;
-    let used: u64 = read("memory.current")?.trim().parse().ok()?;
-    Some(Bytes(limit.saturating_sub(used)))
+    kib.checked_mul(1024).map(Bytes)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Measuring this machine: small training runs of several shapes, each step of each program timed, so that plans of
 //! other runs can be told their time beforehand. And the test of it: predicted beside measured times of many plans.
 
-use crate::{Engine, TrainError, bench};
+use crate::{Engine, Footprint, TrainError, bench};
 use exec::Device;
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::ops::StateFormat;
@@ -167,16 +167,26 @@ impl TimedRun {
     }
 }
 
-/// Times the standard runs and returns what was measured, each kind of node once. `device` makes devices; `told` is
-/// told how many runs are done and how many there are.
+/// What was measured of a machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// Each kind of node once.
+    pub samples: Vec<Sample>,
+    /// What measuring took, one run after the other.
+    pub footprint: Footprint,
+}
+
+/// Times the standard runs and returns what was measured. `device` makes devices; `told` is told how many
+/// runs are done and how many there are.
 pub fn calibrate(
     targets: &Targets,
     device: &dyn Fn() -> Box<dyn Device>,
     told: &mut dyn FnMut(usize, usize),
-) -> Result<Vec<Sample>, CalibrationError> {
+) -> Result<Calibration, CalibrationError> {
     const STEPS: u64 = 4;
     let runs = TimedRun::standard(targets);
     let mut found = BTreeMap::<_, Vec<f64>>::new();
+    let mut footprint = None::<Footprint>;
     for (done, run) in runs.iter().enumerate() {
         told(done, runs.len());
         let (graph, plan) = run.planned()?;
@@ -189,6 +199,8 @@ pub fn calibrate(
             let Sample { device, op, dtype, flops, bytes, seconds } = step.sample;
             found.entry((device, op, dtype, flops, bytes)).or_default().push(seconds);
         }
+        let later = engine.memory().footprint;
+        footprint = Some(footprint.map_or(later, |earlier| earlier.then(later)));
     }
     told(runs.len(), runs.len());
     let sample = |((device, op, dtype, flops, bytes), mut times): (_, Vec<f64>)| {
@@ -196,7 +208,8 @@ pub fn calibrate(
         // Of nodes of one kind, the usual one.
         Sample { device, op, dtype, flops, bytes, seconds: times[times.len() / 2] }
     };
-    Ok(found.into_iter().map(sample).collect())
+    let samples = found.into_iter().map(sample).collect();
+    Ok(Calibration { samples, footprint: footprint.expect("there are runs to time") })
 }
 
 /// A plan's predicted and measured time.

@@ -1,12 +1,11 @@
 //! A plan on a device: loads it once, starts or fills the weights, runs programs.
 
-use crate::{Profile, TrainError};
+use crate::{Footprint, Profile, TrainError};
 use data::Batch;
 use exec::{Capabilities, Device, DeviceError, converted, normal_pair, run_program, run_program_timed};
 use graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
 use plan::{Plan, validate};
 use std::borrow::Cow;
-use telemetry::peak_rss;
 
 /// What the host feeds a program, row after row; see [`graph::Ports`]. What a program has no port for is not looked at.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,12 +24,18 @@ pub struct Feed<'a> {
     pub targets: &'a [i32],
 }
 
+/// Elements of a parameter that are started or converted at a time: little memory, and even, since random numbers come
+/// in pairs.
+const PART: usize = 1 << 16;
+
 /// A device with a plan's arena.
 pub struct Engine {
     device: Box<dyn Device>,
     plan: Plan,
     parameters: Vec<Parameter>,
-    allocations_after_first_step: Option<u64>,
+    /// How often the device had asked for memory when the first step was done.
+    allocations_at_first_step: Option<u64>,
+    footprint: Footprint,
     /// The highest of the peaks of the programs that ran.
     planned_bytes_of_what_ran: u64,
     profile: Option<Profile>,
@@ -45,12 +50,15 @@ impl Engine {
         if kind.is_some_and(|kind| kind != planned) {
             return Err(DeviceError::MadeForAnother { planned, device: name }.into());
         }
+        let mut footprint = Footprint::before_load();
         device.load(&plan)?;
+        footprint.measure(device.resident_bytes());
         Ok(Self {
             device,
             plan,
             parameters: graph.parameters.clone(),
-            allocations_after_first_step: None,
+            allocations_at_first_step: None,
+            footprint,
             planned_bytes_of_what_ran: 0,
             profile: None,
         })
@@ -71,36 +79,59 @@ impl Engine {
         &self.plan[tensor].name
     }
 
-    /// Starts all weights as their model says, tensor by tensor. Each is a function of the seed and its own number.
+    /// Starts all weights as their model says, part by part. Each is a function of the seed and its own number.
     pub fn initialise(&mut self, seed: u64) -> Result<(), TrainError> {
         let key = [seed as u32, (seed >> 32) as u32];
-        let mut values = Vec::new();
+        let mut values = Vec::with_capacity(PART);
         for (index, parameter) in self.parameters.clone().iter().enumerate() {
             let elements = self.plan[parameter.tensor].ty.elements();
-            values.clear();
-            match parameter.init {
-                Init::Zeros => values.resize(elements, 0.0),
-                Init::Ones => values.resize(elements, 1.0),
-                Init::Normal(deviation) => {
-                    let pairs = (0..elements.div_ceil(2) as u64).flat_map(|i| normal_pair(key, index as u32, i));
-                    values.extend(pairs.take(elements).map(|x| x * deviation));
+            for first in (0..elements).step_by(PART) {
+                let count = PART.min(elements - first);
+                values.clear();
+                match parameter.init {
+                    Init::Zeros => values.resize(count, 0.0),
+                    Init::Ones => values.resize(count, 1.0),
+                    Init::Normal(deviation) => {
+                        let pairs = (first as u64 / 2..).flat_map(|i| normal_pair(key, index as u32, i));
+                        values.extend(pairs.take(count).map(|x| x * deviation));
+                    }
                 }
-            }
-            self.fill_parameter(parameter, DType::F32, bytemuck::cast_slice(&values))?;
-            if let Some(average) = parameter.training.as_ref().and_then(|t| t.average) {
-                self.write(average, bytemuck::cast_slice(&values))?;
+                self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&values))?;
             }
         }
         Ok(())
     }
 
-    /// Sets a parameter's weights and their master, each in its own precision. What is in that precision already is
-    /// copied once, to its place.
+    /// Sets a parameter's weights, their master and their average, each in its own precision, part by part.
+    /// Errors: `WrongSize`.
     pub fn fill_parameter(&mut self, parameter: &Parameter, dtype: DType, values: &[u8]) -> Result<(), TrainError> {
-        self.write(parameter.tensor, &converted(values, dtype, self.plan[parameter.tensor].dtype()))?;
-        let master = parameter.master();
-        if master != parameter.tensor {
-            self.write(master, &converted(values, dtype, self.plan[master].dtype()))?;
+        let (elements, size) = (self.plan[parameter.tensor].ty.elements(), dtype.size_bytes() as usize);
+        if values.len() != elements * size {
+            let tensor = self.name(parameter.tensor).to_owned();
+            let (expected, found) = ((elements * size) as u64, values.len() as u64);
+            return Err(DeviceError::WrongSize { tensor, expected, found }.into());
+        }
+        for (number, part) in values.chunks(PART * size).enumerate() {
+            self.fill_part(parameter, number * PART, dtype, part)?;
+        }
+        Ok(())
+    }
+
+    /// Sets elements of a parameter from the `first` on.
+    fn fill_part(
+        &mut self,
+        parameter: &Parameter,
+        first: usize,
+        dtype: DType,
+        values: &[u8],
+    ) -> Result<(), TrainError> {
+        let (weights, master) = (parameter.tensor, parameter.master());
+        let master = Some(master).filter(|&master| master != weights);
+        let average = parameter.training.as_ref().and_then(|t| t.average);
+        for tensor in [Some(weights), master, average].into_iter().flatten() {
+            let stored = self.plan[tensor].dtype();
+            let offset = first as u64 * stored.size_bytes();
+            self.device.write_part(&self.plan, tensor, offset, &converted(values, dtype, stored))?;
         }
         Ok(())
     }
@@ -195,21 +226,33 @@ impl Engine {
         found.ports.clone()
     }
 
-    /// To be called when the first step is done: allocations are counted from here.
+    /// To be called when a step is done: what is counted after the first step is counted from here.
     pub fn first_step_is_done(&mut self) {
-        self.allocations_after_first_step.get_or_insert(self.device.memory().allocations);
+        if self.allocations_at_first_step.is_none() {
+            self.allocations_at_first_step = Some(self.device.memory().allocations);
+            self.footprint.measure(self.device.resident_bytes());
+        }
     }
 
-    /// The device's high-water mark, its allocations since the first step, and the process's peak resident size.
+    /// Memory that the run holds on the device: what was in memory of the arenas when it was last measured, or their
+    /// size where the system does not say.
+    pub fn held_bytes(&self) -> u64 {
+        let memory = self.device.memory();
+        self.footprint.arena_resident_bytes.unwrap_or(memory.reserved_bytes + memory.host_reserved_bytes)
+    }
+
+    /// What is known of the memory of this device and this process, measured now. Looks at each page of the arenas.
     pub fn memory(&self) -> EngineMemory {
         let memory = self.device.memory();
+        let mut footprint = self.footprint;
+        footprint.measure(self.device.resident_bytes());
         EngineMemory {
-            high_water_bytes: memory.high_water_bytes,
-            host_high_water_bytes: memory.host_high_water_bytes,
+            footprint,
+            touched_bytes: memory.touched_bytes,
+            host_touched_bytes: memory.host_touched_bytes,
             planned_bytes_of_what_ran: self.planned_bytes_of_what_ran,
             allocations_after_first_step: memory.allocations
-                - self.allocations_after_first_step.unwrap_or(memory.allocations),
-            peak_rss_bytes: peak_rss().map(|b| b.0),
+                - self.allocations_at_first_step.unwrap_or(memory.allocations),
         }
     }
 }
@@ -225,17 +268,17 @@ fn positions_in_segments(segments: &[i32], row: usize) -> Vec<i32> {
     positions
 }
 
-/// What was measured about memory.
+/// What is known of an engine's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineMemory {
-    /// End of the highest byte of the arena that was touched.
-    pub high_water_bytes: u64,
-    /// End of the highest byte of the host's arena that was touched.
-    pub host_high_water_bytes: u64,
+    /// What the system says.
+    pub footprint: Footprint,
+    /// End of the highest region of the arena that was touched.
+    pub touched_bytes: u64,
+    /// End of the highest region of the host's arena that was touched.
+    pub host_touched_bytes: u64,
     /// What the plan says that the programs which ran take: less than its peak if none was as long as allowed.
     pub planned_bytes_of_what_ran: u64,
     /// How often the device asked for memory after the first step.
     pub allocations_after_first_step: u64,
-    /// The process's peak resident size.
-    pub peak_rss_bytes: Option<u64>,
 }

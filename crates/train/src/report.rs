@@ -1,5 +1,6 @@
 //! What came of a run: report.json, and the measured part of a benchmark.
 
+use crate::Footprint;
 use crate::engine::EngineMemory;
 use plan::Plan;
 use serde::{Deserialize, Serialize};
@@ -43,16 +44,19 @@ impl From<&Plan> for PlanSummary {
     }
 }
 
-/// What was measured.
+/// What was measured, and what was counted on the way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The device's high-water mark.
-    pub peak_bytes: u64,
-    /// The high-water mark of the host's arena.
-    pub host_bytes: u64,
+    /// What the system says of the arenas and of the process.
+    #[serde(flatten)]
+    pub footprint: Footprint,
+    /// End of the highest region of the arena that any step or copy touched. Where regions end is the plan's word.
+    pub touched_bytes: u64,
+    /// The same of the host's arena.
+    pub host_touched_bytes: u64,
     /// What the plan says that the programs which ran take: the plan's peak, unless no sequence was as long as allowed.
     pub planned_bytes_of_what_ran: u64,
-    /// How often the device asked for memory after the first step.
+    /// How often the device asked the system for memory after the first step, counted where it asks.
     pub device_allocations_after_first_step: u64,
     /// Median duration of a step; `null` if none was made.
     pub step_ms_p50: Option<f64>,
@@ -62,8 +66,6 @@ pub struct Measured {
     pub tokens_per_s: Option<f64>,
     /// The BLAS that large products were left to; `null` where they were the built-in ones.
     pub blas: Option<String>,
-    /// The process's peak resident size; `null` where the system does not say.
-    pub peak_rss_bytes: Option<u64>,
 }
 
 impl Measured {
@@ -72,16 +74,27 @@ impl Measured {
         let speeds = step_tokens.iter().zip(step_ms).map(|(&tokens, ms)| tokens as f64 * 1e3 / ms);
         let speeds = speeds.collect::<Vec<_>>();
         Self {
-            peak_bytes: memory.high_water_bytes,
-            host_bytes: memory.host_high_water_bytes,
+            footprint: memory.footprint,
+            touched_bytes: memory.touched_bytes,
+            host_touched_bytes: memory.host_touched_bytes,
             planned_bytes_of_what_ran: memory.planned_bytes_of_what_ran,
             device_allocations_after_first_step: memory.allocations_after_first_step,
             step_ms_p50: percentile(step_ms, 0.5),
             step_ms_min: percentile(step_ms, 0.0),
             tokens_per_s: percentile(&speeds, 0.5),
             blas: exec::blas_in_use().map(ToString::to_string),
-            peak_rss_bytes: memory.peak_rss_bytes,
         }
+    }
+
+    /// Takes in what has become of memory since.
+    pub fn update_memory(&mut self, memory: EngineMemory) {
+        let later = Self::new(memory, &[], &[]);
+        *self = Self {
+            step_ms_p50: self.step_ms_p50,
+            step_ms_min: self.step_ms_min,
+            tokens_per_s: self.tokens_per_s,
+            ..later
+        };
     }
 }
 

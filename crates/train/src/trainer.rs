@@ -372,7 +372,7 @@ impl<'a> Trainer<'a> {
             grad_norm,
             step_ms,
             tokens_per_s: batches.tokens as f64 * 1e3 / step_ms,
-            memory_bytes: self.engine.memory().high_water_bytes,
+            memory_bytes: self.engine.held_bytes(),
         };
         self.emit(session, event);
         Ok(true)

@@ -1,12 +1,15 @@
-//! Loading streams weights out of the mapped files into the arena: beside the arena it takes one tensor at most, and
-//! nothing where the weights are in the wanted precision already.
+//! Weights come into the arena part by part, whether they are read from files or started: beside the arena a process
+//! takes little, however large a tensor is.
 
 mod support;
 
+use exec::{converted, normal_pair};
 use graph::models::{Gpt2Config, ModelConfig};
+use graph::{DType, Init, Place};
 use peak_alloc::PeakAlloc;
-use plan::{Levers, Precision};
+use plan::{Average, Levers, Precision};
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use support::weights::{deserialize, write_shards};
 use support::{Setup, tiny_gpt2};
 use train::checkpoint::{MODEL_FILE, load_weights};
@@ -18,6 +21,25 @@ static HEAP: PeakAlloc = PeakAlloc;
 /// Room for names, the file's header and the like.
 const SMALL: usize = 64 << 10;
 
+/// Weights in single precision that are started or converted at a time.
+const PART: usize = 4 << 16;
+
+/// Of a file whose checksum is made.
+const HASHED: usize = 1 << 20;
+
+const LARGEST_TENSOR: usize = 4 * 2_000 * 256;
+
+/// The tests measure the whole process, so they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What `work` takes of the heap at its peak.
+fn heap_of(work: impl FnOnce()) -> usize {
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    work();
+    HEAP.peak_usage() - before
+}
+
 const WANTED: [Precision; 4] = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure];
 
 fn setup(precision: Precision) -> Setup {
@@ -26,28 +48,65 @@ fn setup(precision: Precision) -> Setup {
 }
 
 #[test]
-fn loading_takes_the_arena_and_one_tensor() {
+fn starting_takes_the_arena_and_a_part_of_a_tensor() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for precision in WANTED {
+        let mut engine = setup(precision).engine();
+        let grown = heap_of(|| engine.initialise(7).expect("a loaded plan"));
+        let allowed = 2 * PART + SMALL;
+        assert!(allowed < LARGEST_TENSOR / 2, "or a whole tensor would pass");
+        assert!(grown <= allowed, "{precision:?}: {grown} bytes beside the arena, {allowed} allowed");
+    }
+}
+
+/// Parts change nothing: each weight is what it is in a tensor that is started as a whole, in each of its copies.
+#[test]
+fn a_weight_is_a_function_of_the_seed_and_its_number() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let average = Some(Average { decay: 0.9, place: Place::Device });
+    let levers = Levers { precision: Precision::Bf16, average, ..Levers::default() };
+    let mut engine = Setup { levers, ..setup(Precision::Bf16) }.engine();
+    engine.initialise(7).expect("a loaded plan");
+    let mut compared = 0;
+    for (index, parameter) in engine.parameters().iter().enumerate() {
+        let elements = engine.plan()[parameter.tensor].ty.elements();
+        let whole = match parameter.init {
+            Init::Zeros => vec![0.0; elements],
+            Init::Ones => vec![1.0; elements],
+            Init::Normal(deviation) => {
+                let pairs = (0..).flat_map(|i| normal_pair([7, 0], index as u32, i));
+                pairs.take(elements).map(|x| x * deviation).collect::<Vec<f32>>()
+            }
+        };
+        let average = parameter.training.as_ref().and_then(|t| t.average);
+        for tensor in [parameter.tensor, parameter.master()].into_iter().chain(average) {
+            let expected = converted(bytemuck::cast_slice(&whole), DType::F32, engine.plan()[tensor].dtype());
+            assert!(engine.view(tensor).expect("a tensor") == expected, "{}", engine.name(tensor));
+            compared += elements;
+        }
+    }
+    assert!(compared > 3 * LARGEST_TENSOR / 4, "{compared} weights");
+}
+
+#[test]
+fn loading_takes_the_arena_and_a_part_of_a_tensor() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let largest_f32 = 4 * 2_000 * 256;
     for stored in [Precision::Fp32, Precision::Bf16Pure] {
         let run = folder.path().join(format!("{stored:?}"));
         let (ending, _, checkpoint) = setup(stored).run(&run, &Start::Fresh, |_: &_, _: &_| {});
         assert_eq!(ending, Ending::Finished);
         let checkpoint = checkpoint.expect("a run that ended has a checkpoint");
         let bytes = checkpoint.join(MODEL_FILE).metadata().expect("a whole checkpoint").len() as usize;
-        assert!(bytes > 2 * largest_f32 / if stored == Precision::Fp32 { 1 } else { 2 }, "one tensor is all there is");
+        assert!(bytes > LARGEST_TENSOR, "one tensor is all there is");
         let sharded = run.join("sharded");
         fs::create_dir(&sharded).expect("a new folder");
         write_shards(&sharded, &deserialize(&fs::read(checkpoint.join(MODEL_FILE)).expect("weights")), 5);
         for (from, wanted) in [&checkpoint, &sharded].into_iter().flat_map(|from| WANTED.map(|wanted| (from, wanted))) {
             let mut engine = setup(wanted).engine();
-            let before = HEAP.current_usage();
-            HEAP.reset_peak_usage();
-            load_weights(&mut engine, from).expect("weights of this model");
-            let grown = HEAP.peak_usage() - before;
-            // Single precision behind half precision asks for both.
-            let is_there = stored == wanted;
-            let allowed = if is_there { SMALL } else { largest_f32 + SMALL };
+            let grown = heap_of(|| load_weights(&mut engine, from).expect("weights of this model"));
+            let allowed = HASHED + PART + SMALL;
+            assert!(allowed < LARGEST_TENSOR, "or a whole tensor would pass");
             let what = format!("{} from {stored:?} to {wanted:?}", from.display());
             assert!(grown <= allowed, "{what}: {grown} bytes beside the arena, {allowed} allowed");
         }

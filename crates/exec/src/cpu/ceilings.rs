@@ -4,9 +4,10 @@ use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::product::product;
 use crate::DeviceError;
-use crate::arena::Arena;
+use crate::arena::Supply;
 use plan::Region;
 use std::time::{Duration, Instant};
+use units::Bytes;
 
 /// Rows, terms of a sum and columns of the product: of the kind that training is made of.
 const PRODUCT: [usize; 3] = [2048, 512, 2048];
@@ -28,8 +29,11 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures both on `threads` workers of the current rayon pool, in an arena of up to 256 MiB, which no plan knows of.
-    /// Takes one to two seconds, more on slow machines. Errors: the system refuses the arena.
+    /// Memory that measuring takes.
+    pub const MEMORY: Bytes = Bytes(2 * 4 * COPIED as u64);
+
+    /// Measures both on `threads` workers of the current rayon pool, in an arena of up to [`MEMORY`](Self::MEMORY), which
+    /// no plan knows of. Takes one to two seconds, more on slow machines. Errors: the system refuses the arena.
     pub fn measure(threads: usize) -> Result<Self, DeviceError> {
         let [rows, inner, columns] = PRODUCT;
         let flops_per_s = measure([rows * inner, inner * columns, rows * columns], |[a, b, into]| {
@@ -48,7 +52,7 @@ impl Ceilings {
 /// How much of what `work` says that it did it does in a second, at best: what else the machine does only ever takes
 /// from it. It gets floats of these sizes, two of them to read and one to write.
 fn measure(floats: [usize; 3], work: impl Fn([&mut [f32]; 3]) -> usize) -> Result<f64, DeviceError> {
-    let mut arena = Arena::reserve(floats.iter().map(|floats| 4 * *floats as u64).sum())?;
+    let [mut arena] = Supply::default().reserve([floats.iter().map(|floats| 4 * *floats as u64).sum()])?;
     let (begin, mut runs, mut best) = (Instant::now(), 0, 0.0f64);
     while runs < FEWEST || begin.elapsed() < LONG_ENOUGH {
         let mut offset = 0;
@@ -61,7 +65,6 @@ fn measure(floats: [usize; 3], work: impl Fn([&mut [f32]; 3]) -> usize) -> Resul
         let mut slices = slices.into_iter().map(bytemuck::cast_slice_mut);
         let slices = [(); 3].map(|()| slices.next().expect("a slice for each region"));
         if runs == 0 {
-            // Pages that were never written may all be one and the same.
             slices.into_iter().for_each(|slice| slice.fill(0.5));
         } else {
             let start = Instant::now();

@@ -4,7 +4,6 @@
 use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
 use super::budget::{BudgetArgs, misfit_of};
-use super::device::open;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
 use super::machine::known;
@@ -148,9 +147,13 @@ impl BenchArgs {
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         self.budget.check_free(&found.plan)?;
+        if self.profile {
+            // Taken when the plan's memory is free again.
+            self.budget.check_room(Ceilings::MEMORY)?;
+        }
         let plan = PlanSummary::from(&found.plan);
         let parameters = found.plan.parameters;
-        let mut engine = Engine::new(open(), &found.graph, found.plan)?;
+        let mut engine = Engine::new(self.budget.processor(), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
         let timed = if self.profile { Some(self.time_nodes(&mut engine, vocab)?) } else { None };
@@ -176,18 +179,23 @@ impl BenchArgs {
         }
         let measured = &result.measured;
         let shown = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.1}"));
-        let resident = measured.peak_rss_bytes.map_or("-".to_owned(), |b| Bytes(b).to_string());
+        let counted = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| Bytes(b).to_string());
+        let exact = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| b.to_string());
+        let footprint = &measured.footprint;
         write_data(format_args!(
             "{parameters} parameters, {} x {} tokens a step, {threads} threads\n\
              {} tokens/s, {} ms a step\n\
-             planned {} bytes, measured {} bytes\n\
-             peak resident size: {resident}",
+             planned {} bytes, {} of them on the host; {} of them resident, in whole pages\n\
+             outside the plan: {}; peak resident size: {}",
             plan.global_batch,
             plan.seq_len,
             shown(measured.tokens_per_s),
             shown(measured.step_ms_p50),
-            plan.peak_bytes,
-            measured.peak_bytes
+            plan.peak_bytes + plan.host_bytes,
+            plan.host_bytes,
+            exact(footprint.arena_resident_bytes),
+            counted(footprint.outside_plan_bytes),
+            counted(footprint.peak_rss_bytes)
         ))?;
         if let Some(profile) = profile {
             write_data(profile.table())?;

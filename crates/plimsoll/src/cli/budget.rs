@@ -3,10 +3,12 @@
 use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
+use super::processor::{page_tables, process_margin, processor};
 use crate::report::misfit_failure;
 use ::plan::{Misfit, Plan};
 use clap::Args;
-use telemetry::available_memory;
+use exec::Device;
+use telemetry::{Available, available_memory};
 use units::Bytes;
 
 /// How much memory a run may take, and how many threads.
@@ -25,7 +27,8 @@ pub(super) struct BudgetArgs {
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub(super) memory_fraction: f32,
 
-    /// Kept free below the budget; a bare number is MiB [default: 0; 1024 on a GPU, whose driver takes some]
+    /// Kept free beside the plan; a bare number is MiB [default: what the process itself takes, up to 128, which is not
+    /// taken off `--vram`; 1024 on a GPU, whose driver takes some]
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
@@ -44,6 +47,8 @@ pub(super) struct Budget {
     total: Bytes,
     fraction: f32,
     margin: Bytes,
+    /// The margin that would be taken off `--vram`.
+    margin_of_vram: Bytes,
     others: Bytes,
 }
 
@@ -61,16 +66,31 @@ pub(super) struct Memory {
 }
 
 impl BudgetArgs {
-    /// Of the processor. Errors: the margin takes it all, or the system does not say how much is free.
+    /// Of the processor: what is asked for, or what is free less what the process itself takes.
+    /// Errors: the margin takes it all, or the system does not say how much is free.
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
-        let (total, source) = match self.vram {
-            Some(bytes) => (bytes, "asked for"),
-            None => {
-                let failure = Failure::bad_flag("this system does not say how much memory is free");
-                (available_memory().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?, "free memory")
-            }
-        };
-        self.budget_of(Memory { source: source.to_owned(), total, others: Bytes::ZERO, margin: Bytes::ZERO })
+        let others = Bytes::ZERO;
+        if let Some(total) = self.vram {
+            return self.budget_of(Memory { source: "asked for".to_owned(), total, others, margin: Bytes::ZERO });
+        }
+        let failure = Failure::bad_flag("this system does not say how much memory is free");
+        let free = available_memory().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
+        let margin = process_margin() + page_tables(free.bytes);
+        if self.vram_margin.is_none() && margin >= free.bytes {
+            let Available { bytes, bound } = free;
+            let message = format!("the process itself needs {margin}, but only {bytes} are {bound}");
+            return Err(
+                no_room(message, None).hint("`--vram-margin 32` keeps less for it, at the risk of being killed")
+            );
+        }
+        let budget = self.budget_of(Memory { source: free.bound.to_string(), total: free.bytes, others, margin });
+        let margin_of_vram = self.vram_margin.unwrap_or(Bytes::ZERO);
+        budget.map(|budget| Budget { margin_of_vram, ..budget })
+    }
+
+    /// The processor as a device, which takes no more than is there.
+    pub(super) fn processor(&self) -> Box<dyn Device> {
+        processor(self.vram_margin)
     }
 
     /// Of any memory: its total times the fraction, less the margin, less what others hold. Errors: nothing is left.
@@ -91,26 +111,41 @@ impl BudgetArgs {
             let message = format!("a margin of {margin}{held} leaves nothing of {usable}");
             return Err(Failure::bad_flag(message).hint("a smaller `--vram-margin` or a larger `--vram`"));
         }
-        Ok(Budget { bytes, source, total, fraction, margin, others })
+        Ok(Budget { bytes, source, total, fraction, margin, margin_of_vram: margin, others })
     }
 
-    /// A budget is a promise only if the memory is there. Errors: the plan takes more than is free.
+    /// A budget is a promise only if the memory is there, and what the process itself takes beside it.
+    /// Errors: it is not.
     pub(super) fn check_free(&self, plan: &Plan) -> Result<(), Failure> {
         // The processor's memory is the host's too.
-        let needed = plan.peak() + plan.host();
-        match available_memory() {
-            Some(free) if needed > free => {
-                let message = format!("the plan takes {needed}, but only {free} of memory is free");
-                let fitting = (free.as_f64() / Bytes::gib(1).as_f64() * 100.0).floor() / 100.0;
-                Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint(format!("`--vram {fitting}` plans for that")))
-            }
-            _ => Ok(()),
+        self.check_room(plan.peak() + plan.host())
+    }
+
+    /// Like [`check_free`](Self::check_free), of arenas of so many bytes.
+    pub(super) fn check_room(&self, arenas: Bytes) -> Result<(), Failure> {
+        let Some(free) = available_memory() else { return Ok(()) };
+        let process = self.vram_margin.unwrap_or_else(process_margin) + page_tables(arenas);
+        if arenas + process <= free.bytes {
+            return Ok(());
         }
+        let left = free.bytes.saturating_sub(process);
+        let Available { bytes, bound } = free;
+        let message = format!("the plan needs {arenas} and the process itself {process}, but only {bytes} are {bound}");
+        Err(no_room(message, Some(left)))
     }
 
     /// Threads asked for, or all cores. Errors: more than can make sense.
     pub(super) fn threads(&self) -> Result<usize, Failure> {
         threads(self.threads)
+    }
+}
+
+/// "Does not fit", of a plan for which there is less memory than it needs.
+pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
+    let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
+    match left.map(|left| left.0 / Bytes::mib(1).0) {
+        Some(0) | None => failure.hint("more memory, or less of it for other programs"),
+        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for that")),
     }
 }
 
@@ -139,14 +174,14 @@ impl Budget {
 
     /// What `--vram` must say, in whole MiB, for so many bytes to be left for a plan.
     pub(super) fn vram_for(&self, bytes: Bytes) -> Bytes {
-        let usable = bytes.as_f64() + self.margin.as_f64() + self.others.as_f64();
+        let usable = bytes.as_f64() + self.margin_of_vram.as_f64() + self.others.as_f64();
         let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1);
         total.align_up(Bytes::mib(1).0)
     }
 
     /// The subtraction, for people, a line for each thing that is taken off.
     pub(super) fn describe(&self) -> String {
-        let Self { bytes, source, total, fraction, margin, others } = self;
+        let Self { bytes, source, total, fraction, margin, margin_of_vram, others } = self;
         if bytes == total {
             return format!(" {bytes} ({source})");
         }
@@ -154,7 +189,8 @@ impl Budget {
         if *fraction < 1.0 {
             lines.push(format!("{:>10}  times {fraction}, the memory fraction", ""));
         }
-        for (taken, what) in [(margin, "margin"), (others, "held by others")] {
+        let whose = if margin == margin_of_vram { "margin" } else { "for the process itself" };
+        for (taken, what) in [(margin, whose), (others, "held by others")] {
             if *taken > Bytes::ZERO {
                 lines.push(format!("{:>10}  {what}", format!("- {taken}")));
             }

@@ -1,15 +1,16 @@
 //! `plimsoll calibrate`: measures this machine, so that plans can tell their time.
 
 use super::blas::BlasArgs;
-use super::device::open;
 use super::failure::exit_code;
 use super::machine::{MachineFile, known};
 use super::options::positive_size;
+use super::processor::processor;
 use super::{Failure, in_pool};
 use crate::report::{comparison_json, comparison_table};
 use crate::streams::{talk, write_data};
-use ::train::{agreement, calibrate, compare_predictions};
+use ::train::{Calibration, agreement, calibrate, compare_predictions};
 use clap::Args;
+use exec::Device;
 use graph::Targets;
 use serde_json::json;
 use std::path::PathBuf;
@@ -40,12 +41,16 @@ pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     in_pool(threads, || if args.check { args.compare(threads) } else { args.measure(threads) })
 }
 
+fn device() -> Box<dyn Device> {
+    processor(None)
+}
+
 impl CalibrateArgs {
     fn measure(&self, threads: usize) -> Result<u8, Failure> {
         let targets = Targets::cpu(threads);
         let start = Instant::now();
-        let samples =
-            calibrate(&targets, &open, &mut |done, all| talk(format_args!("measuring: {done} of {all} runs")))?;
+        let Calibration { samples, footprint } =
+            calibrate(&targets, &device, &mut |done, all| talk(format_args!("measuring: {done} of {all} runs")))?;
         let path = match &self.out {
             Some(path) => path.clone(),
             None => MachineFile::path(threads)?,
@@ -53,7 +58,7 @@ impl CalibrateArgs {
         let (count, seconds) = (samples.len(), start.elapsed().as_secs_f64());
         MachineFile::new(threads, samples).write(&path)?;
         if self.json {
-            let value = json!({ "file": path, "samples": count, "threads": threads, "seconds": seconds });
+            let value = json!({ "file": path, "samples": count, "threads": threads, "seconds": seconds, "measured": footprint });
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
         } else {
             write_data(format_args!("{count} kinds of nodes in {seconds:.0} s: {}", path.display()))?;
@@ -70,7 +75,7 @@ impl CalibrateArgs {
                 talk(format_args!("running: {done} of {all} plans"));
             }
         };
-        let comparisons = compare_predictions(&machine, &targets, &open, &mut told)?;
+        let comparisons = compare_predictions(&machine, &targets, &device, &mut told)?;
         let judged = agreement(&comparisons);
         if self.json {
             write_data(comparison_json(&comparisons, &judged))?;

@@ -4,7 +4,6 @@ use super::Failure;
 use super::budget::{Budget, BudgetArgs, Memory};
 use super::machine::known;
 use ::plan::{Card, Machine, Precision, Rates, card, card_with_memory};
-use exec::CpuDevice;
 use graph::Targets;
 use std::path::Path;
 use telemetry::{Gpu, gpus};
@@ -22,11 +21,6 @@ pub(super) struct Device {
     pub(super) precision: Precision,
     /// Where predicted times are known from.
     pub(super) times: String,
-}
-
-/// The device that runs what is planned for the processor.
-pub(super) fn open() -> Box<dyn exec::Device> {
-    Box::new(CpuDevice::new())
 }
 
 /// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.

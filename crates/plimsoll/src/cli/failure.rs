@@ -1,9 +1,11 @@
 //! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
 
+use super::budget::no_room;
 use crate::printable::printable_line;
 use crate::streams::talk;
 use ::plan::{PlanError, UnknownCard};
 use ::train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
+use exec::DeviceError;
 use graph::GraphError;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -154,6 +156,7 @@ impl From<TrainError> for Failure {
         match error {
             TrainError::Data(error) => error.into(),
             TrainError::Unsound(_) => Self::device(message).hint("this is a bug of plimsoll; please report it"),
+            TrainError::Device(DeviceError::NoRoom { available, .. }) => no_room(message, available),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),
@@ -187,6 +190,9 @@ impl From<CalibrationError> for Failure {
     fn from(error: CalibrationError) -> Self {
         match error {
             CalibrationError::Plan(error) => error.into(),
+            CalibrationError::Train(error @ TrainError::Device(DeviceError::NoRoom { .. })) => {
+                no_room(error.to_string(), None)
+            }
             CalibrationError::Train(error) => error.into(),
         }
     }

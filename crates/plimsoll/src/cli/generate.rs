@@ -2,12 +2,12 @@
 
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
-use super::device::open;
 use super::failure::{exit_code, io_failure};
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::train::PREFILL;
 use super::{Failure, in_pool, model};
+use crate::report::memory;
 use crate::streams::{talk, write_text};
 use ::plan::plan_sampling;
 use ::train::checkpoint::{
@@ -17,6 +17,9 @@ use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
 use graph::{SampleShape, Targets};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use units::Bytes;
 
@@ -95,12 +98,15 @@ impl GenerateArgs {
         let ids = prompts.iter().map(|text| self.encode(text, &tokenizer, &chosen)).collect::<Result<Vec<_>, _>>()?;
         let mut engine = self.engine(&folder, &chosen, &ids, threads)?;
         if let Some(path) = &self.logits {
-            return write_logits(&mut engine, &chosen, &ids[0], path);
+            write_logits(&mut engine, &chosen, &ids[0], path)?;
+            talk(memory(&engine.memory().footprint));
+            return Ok(exit_code::DONE);
         }
         let result = match self.prompt_file.is_some() || self.json {
             true => self.answer_all(&mut engine, &tokenizer, &chosen, &prompts, &ids),
             false => self.answer(&mut engine, &tokenizer, &chosen, &prompts[0], &ids[0]),
         };
+        talk(memory(&engine.memory().footprint));
         match result {
             Ok(()) => Ok(exit_code::DONE),
             // Whoever reads has seen enough.
@@ -162,7 +168,7 @@ impl GenerateArgs {
             );
         }
         self.budget.check_free(&plan)?;
-        let mut engine = Engine::new(open(), &graph, plan)?;
+        let mut engine = Engine::new(self.budget.processor(), &graph, plan)?;
         if self.ema {
             load_averages(&mut engine, folder)?;
         } else {
@@ -239,7 +245,7 @@ impl GenerateArgs {
     fn show(&self, tokenizer: &Tokenizer, prompt: &str, answer: &[u32]) -> std::io::Result<()> {
         let text = String::from_utf8_lossy(&tokenizer.decode(answer)).into_owned();
         let line = match self.json {
-            true => serde_json::json!({ "prompt": prompt, "text": text, "tokens": answer.len() }).to_string(),
+            true => json!({ "prompt": prompt, "text": text, "tokens": answer.len() }).to_string(),
             false => text.replace(['\n', '\r'], " "),
         };
         write_text(format!("{line}\n").as_bytes())
@@ -272,21 +278,22 @@ enum Stopped {
 }
 
 /// What the model expects after each token of a prompt, or after the decoder's first where there is one, for comparing
-/// with other implementations.
-fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Path) -> Result<u8, Failure> {
+/// with other implementations. Written token by token: all of them may be more than the plan.
+fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Path) -> Result<(), Failure> {
     let start = chosen.config.decoder_start();
     let mut writer = Writer::new(engine, start);
     writer.encode(&[prompt])?;
     let fed = start.map_or_else(|| prompt.to_vec(), |start| vec![start]);
-    let logits = fed.iter().map(|&token| Ok(writer.feed(&[&[token]])?.to_vec()));
-    let logits = logits.collect::<Result<Vec<_>, ::train::TrainError>>()?;
-    let mut value = serde_json::json!({ "tokens": fed, "logits": logits });
-    if start.is_some() {
-        value["source"] = serde_json::json!(prompt);
+    let mut file = BufWriter::new(File::create(path).map_err(io_failure(path.display()))?);
+    let mut put = |text: String| file.write_all(text.as_bytes()).map_err(io_failure(path.display()));
+    let source = start.map_or(String::new(), |_| format!(r#""source":{},"#, json!(prompt)));
+    put(format!(r#"{{{source}"tokens":{},"logits":["#, json!(fed)))?;
+    for (index, &token) in fed.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        put(format!("{comma}{}", json!(writer.feed(&[&[token]])?)))?;
     }
-    let text = value.to_string();
-    std::fs::write(path, text).map_err(io_failure(path.display()))?;
-    Ok(exit_code::DONE)
+    put("]}\n".to_owned())?;
+    file.flush().map_err(io_failure(path.display()))
 }
 
 /// The tokenizer that a run of ours was trained with.

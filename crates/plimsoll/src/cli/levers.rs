@@ -195,7 +195,8 @@ impl LeverArgs {
         }
         let free = || {
             let failure = Failure::bad_flag("this system does not say how much memory is free");
-            available_memory().ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
+            let free = available_memory().map(|free| free.bytes);
+            free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
         };
         let host = self.host_ram.map_or_else(free, Ok)?;
         Ok(::plan::Budget::Apart { device: device.budget.bytes, host })

@@ -19,6 +19,7 @@ mod optimizer;
 mod options;
 mod pairs;
 mod plan;
+mod processor;
 mod settings;
 mod tokenizer;
 mod train;

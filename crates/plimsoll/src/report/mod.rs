@@ -20,4 +20,4 @@ pub use picture::{plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{levers_table, misfit_failure, moment_text, plan_table};
 pub use profile::StepProfile;
-pub use summary::{sample_text, summary};
+pub use summary::{memory, sample_text, summary};

@@ -2,8 +2,8 @@
 
 use crate::printable::printable;
 use std::path::Path;
-use train::Report;
-use units::{Seconds, format_duration};
+use train::{Footprint, Report};
+use units::{Bytes, Seconds, format_duration};
 
 /// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
 pub fn sample_text(text: &[String; 2]) -> String {
@@ -44,8 +44,21 @@ pub fn summary(report: &Report, checkpoint: Option<&Path>, folder: &Path) -> Str
         all if all >= planned => String::new(),
         part => format!(" for the longest and {part} for what came"),
     };
-    lines.push(format!("planned {planned} bytes{shorter}, measured {} bytes", measured.peak_bytes));
+    lines.push(format!("planned {planned} bytes{shorter}, touched {}", measured.touched_bytes));
+    lines.push(memory(&measured.footprint));
     lines.join("\n")
+}
+
+/// What the system counted, in a line.
+pub fn memory(footprint: &Footprint) -> String {
+    let shown = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string());
+    let Footprint { arena_resident_bytes, outside_plan_bytes, peak_rss_bytes, .. } = footprint;
+    format!(
+        "measured: {} resident for the plan, {} outside it, {} at the peak",
+        shown(*arena_resident_bytes),
+        shown(*outside_plan_bytes),
+        shown(*peak_rss_bytes)
+    )
 }
 
 #[cfg(test)]

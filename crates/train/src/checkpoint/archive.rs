@@ -4,7 +4,7 @@
 //! Not here: which tensors a model needs and by which names it knows them (`read.rs`, `names.rs`).
 
 use super::{CheckpointError, INDEX_FILE};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorView};
 use serde::Deserialize;
@@ -92,6 +92,13 @@ impl Archive {
             || CheckpointError::MissingTensor { path: self.file_of(name).to_owned(), tensor: name.to_owned() };
         found.ok_or_else(missing)
     }
+
+    /// Takes a tensor's pages out of the process's memory: it has been read.
+    pub(super) fn release(&self, name: &str) {
+        if let Some(&place) = self.places.get(name) {
+            self.shards[place].release(name);
+        }
+    }
 }
 
 fn open_named(index_path: &Path, file: &str, index: &Index) -> Result<Shard, CheckpointError> {
@@ -120,6 +127,17 @@ impl Shard {
         let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
         let (length, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| refusal(path, &bytes, &error))?;
         Ok(Self { path: path.to_owned(), bytes, metadata, start: size_of::<u64>() + length })
+    }
+
+    fn release(&self, name: &str) {
+        let Some(info) = self.metadata.info(name) else { return };
+        let (from, to) = info.data_offsets;
+        if from < to {
+            // SAFETY: the mapping is of a file and only read: pages that go are read from the file again when they are
+            // needed, as they were the first time. What can't be advised stays in memory.
+            let _ =
+                unsafe { self.bytes.unchecked_advise_range(UncheckedAdvice::DontNeed, self.start + from, to - from) };
+        }
     }
 
     fn view(&self, name: &str) -> Option<TensorView<'_>> {

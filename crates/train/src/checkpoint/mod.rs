@@ -8,6 +8,7 @@
 mod archive;
 mod contents;
 mod error;
+mod hash;
 mod names;
 mod read;
 mod state;

@@ -2,11 +2,11 @@
 
 use super::archive::Archive;
 use super::contents::contents;
+use super::hash::hash_file;
 use super::names::{candidates, is_buffer, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
 use crate::Engine;
 use crate::TrainError;
-use exec::converted;
 use graph::DType;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
@@ -72,9 +72,7 @@ fn verify_file(folder: &Path, file: &FileSum) -> Result<(), CheckpointError> {
     if bytes != file.bytes {
         return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
     }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_mmap_rayon(&path).map_err(io)?;
-    if hasher.finalize().to_hex().as_str() != file.blake3 {
+    if hash_file(&path).map_err(io)? != file.blake3 {
         return Err(damaged(&path, "its contents changed since it was written".to_owned()));
     }
     Ok(())
@@ -131,7 +129,7 @@ pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainErro
     fill_weights(engine, &Archive::file(&folder.join(AVERAGE_FILE))?, true)
 }
 
-/// Fills parameters and their masters; averages start from the same weights.
+/// Fills parameters, their masters and their averages, which start from the same weights.
 fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
     let parameters = engine.parameters().to_vec();
     let names = parameters.iter().map(|p| engine.name(p.tensor).to_owned()).collect::<Vec<_>>();
@@ -145,11 +143,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result
         if view.shape() != shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
-        engine.fill_parameter(&parameters[index], dtype, view.data())?;
-        match parameters[index].training.as_ref().and_then(|t| t.average) {
-            Some(average) => engine.write(average, &converted(view.data(), dtype, DType::F32)),
-            None => Ok(()),
-        }
+        engine.fill_parameter(&parameters[index], dtype, view.data())
     })
 }
 
@@ -206,6 +200,7 @@ fn hand_out(
     for (index, name) in names.iter().enumerate() {
         let stored = stored_as[name.as_str()];
         take(index, stored, &archive.view(stored)?)?;
+        archive.release(stored);
     }
     Ok(())
 }

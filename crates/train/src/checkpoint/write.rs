@@ -2,6 +2,7 @@
 //! Until the rename the older checkpoints are all there is, and they are only deleted after it.
 
 use super::contents::contents;
+use super::hash::hash_file;
 use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State, list};
 use crate::Engine;
 use graph::{DType, TensorId};
@@ -120,9 +121,7 @@ fn write_tensors(engine: &Engine, tensors: &[(String, TensorId)], path: &Path) -
 fn sync_and_sum(folder: &Path, name: &str) -> io::Result<FileSum> {
     let path = folder.join(name);
     File::open(&path)?.sync_all()?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_mmap_rayon(&path)?;
-    Ok(FileSum { name: name.to_owned(), bytes: path.metadata()?.len(), blake3: hasher.finalize().to_hex().to_string() })
+    Ok(FileSum { name: name.to_owned(), bytes: path.metadata()?.len(), blake3: hash_file(&path)? })
 }
 
 /// Puts the new folder where an old one of the same step may lie. A kill between the two renames leaves this step

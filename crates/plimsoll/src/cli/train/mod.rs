@@ -9,7 +9,6 @@ pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
 use super::budget::{Budget, misfit_of};
-use super::device::open;
 use super::failure::{exit_code, io_failure};
 use super::machine::known;
 use super::model::Chosen;
@@ -54,7 +53,6 @@ struct Session {
 
 impl Session {
     fn prepare(args: TrainArgs, threads: usize) -> Result<Self, Failure> {
-        let budget = args.budget.budget()?;
         let mut chosen = args.choose_model()?;
         args.check_kind_of_data(&chosen)?;
         let spec = match &args.tokenizer {
@@ -77,6 +75,8 @@ impl Session {
             chosen.config.set_dropout(rate);
         }
         let (machine, times) = known(threads, None)?;
+        // What the tokenizer takes is no longer free.
+        let budget = args.budget.budget()?;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
         let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len), Sequences::of);
@@ -107,7 +107,7 @@ impl Session {
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
         talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times));
-        let mut engine = Engine::new(open(), &self.found.graph, self.found.plan.clone())?;
+        let mut engine = Engine::new(self.args.budget.processor(), &self.found.graph, self.found.plan.clone())?;
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
         let run = Trainer {
@@ -131,9 +131,7 @@ impl Session {
                 // The run is finished, and its last checkpoint written.
                 Err(failure) => talk(format_args!("warning: no sample was written: {}", failure.message())),
             }
-            report.measured.peak_bytes = engine.memory().high_water_bytes;
-            report.measured.host_bytes = engine.memory().host_high_water_bytes;
-            report.measured.planned_bytes_of_what_ran = engine.memory().planned_bytes_of_what_ran;
+            report.measured.update_memory(engine.memory());
         }
         talk(summary(&report, newest.as_deref(), self.folder.path()));
         if self.args.json {

@@ -1,0 +1,235 @@
+//! Where arenas come from: the system is asked for every page before an arena is handed out, never for more than is
+//! free, and each time that it is asked is counted.
+//!
+//! A system promises memory that it does not have, and ends the process that uses it. So pages are taken in steps, and
+//! before each step what is free is compared with what is still to come: others may take memory meanwhile.
+
+use super::Arena;
+use crate::DeviceError;
+use memmap2::MmapMut;
+use rayon::prelude::*;
+use std::io;
+use std::ops::Range;
+use units::Bytes;
+
+/// How a device learns how much memory there is.
+#[derive(Debug, Clone, Copy)]
+pub struct FreeMemory {
+    /// Pages that the process can still be given, whatever addresses it may have; `None` where the system does not say.
+    pub read: fn() -> Option<Bytes>,
+    /// What must be left of it for everything but arenas.
+    pub kept: Bytes,
+}
+
+/// The system as arenas are reserved from it.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    free: Option<FreeMemory>,
+    asked: u64,
+}
+
+/// Taken between two looks at what is free.
+const STEP: usize = 64 << 20;
+
+/// Taken by one worker at a time.
+const PIECE: usize = 8 << 20;
+
+/// No system's pages are smaller.
+const SMALLEST_PAGE: usize = 4096;
+
+impl Supply {
+    /// One that gives no more than is free.
+    pub(crate) fn of(free: FreeMemory) -> Self {
+        Self { free: Some(free), asked: 0 }
+    }
+
+    /// How often the system was asked for memory.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Zeroed arenas of these sizes, all of their pages in memory. Errors: `NoRoom`, and nothing stays reserved.
+    pub(crate) fn reserve<const N: usize>(&mut self, sizes: [u64; N]) -> Result<[Arena; N], DeviceError> {
+        let mut taking = Taking { free: self.free, needed: sizes.iter().sum(), taken: 0 };
+        taking.check()?;
+        let mut arenas = Vec::with_capacity(N);
+        for size in sizes {
+            self.asked += 1;
+            arenas.push(taking.arena(size)?);
+        }
+        Ok(arenas.try_into().expect("an arena for each size"))
+    }
+}
+
+/// Arenas of which part of the pages may be there already.
+struct Taking {
+    free: Option<FreeMemory>,
+    /// Bytes of all arenas.
+    needed: u64,
+    /// Bytes that are there.
+    taken: u64,
+}
+
+impl Taking {
+    fn arena(&mut self, size: u64) -> Result<Arena, DeviceError> {
+        let length = usize::try_from(size).map_err(|e| self.no_room(None, e.to_string()))?;
+        let mut memory = MmapMut::map_anon(length).map_err(|e| self.no_room(self.available(), e.to_string()))?;
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // Large pages spare the processor most of its address translation; where they are off, nothing is lost. They
+        // only lie where all of their bytes belong to the mapping, so that they add nothing to it.
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        for start in (0..length).step_by(STEP) {
+            self.check()?;
+            let step = start..length.min(start + STEP);
+            populate(&mut memory, step.clone()).map_err(|e| self.no_room(self.available(), e.to_string()))?;
+            self.taken += step.len() as u64;
+        }
+        Ok(Arena { memory })
+    }
+
+    /// What all arenas together can have.
+    fn available(&self) -> Option<Bytes> {
+        let FreeMemory { read, kept } = self.free?;
+        Some((read()? + Bytes(self.taken)).saturating_sub(kept))
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        match self.available() {
+            Some(available) if available < Bytes(self.needed) => {
+                Err(self.no_room(Some(available), "it is not free".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn no_room(&self, available: Option<Bytes>, reason: String) -> DeviceError {
+        // What is refused although it is free is short for another reason, which the system gave.
+        let available = available.filter(|available| available.0 < self.needed);
+        DeviceError::NoRoom { needed: Bytes(self.needed), available, reason }
+    }
+}
+
+/// Has the system put a page behind every byte of the range.
+fn populate(memory: &mut MmapMut, range: Range<usize>) -> io::Result<()> {
+    match ask(memory, range.clone()) {
+        // Linux before 5.14, or another system.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+            touch(&mut memory[range]);
+            Ok(())
+        }
+        asked => asked,
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn ask(memory: &MmapMut, range: Range<usize>) -> io::Result<()> {
+    let pieces = range.clone().into_par_iter().step_by(PIECE);
+    pieces
+        .try_for_each(|start| memory.advise_range(memmap2::Advice::PopulateWrite, start, PIECE.min(range.end - start)))
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn ask(_memory: &MmapMut, _range: Range<usize>) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Writes to every page of fresh memory, which is zero and stays so.
+fn touch(memory: &mut [u8]) {
+    memory.par_chunks_mut(PIECE).for_each(|piece| piece.iter_mut().step_by(SMALLEST_PAGE).for_each(|byte| *byte = 0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// What is free, of the tests' machine.
+        static FREE: Cell<u64> = const { Cell::new(0) };
+        /// What others take of it each time that somebody looks.
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn free() -> Option<Bytes> {
+        let free = FREE.get();
+        FREE.set(free.saturating_sub(TAKEN.get()));
+        Some(Bytes(free))
+    }
+
+    fn reserve(free_bytes: u64, taken: u64, kept: u64, sizes: [u64; 2]) -> Result<[Arena; 2], DeviceError> {
+        FREE.set(free_bytes);
+        TAKEN.set(taken);
+        Supply::of(FreeMemory { read: free, kept: Bytes(kept) }).reserve(sizes)
+    }
+
+    fn pages(bytes: u64) -> u64 {
+        bytes.next_multiple_of(super::super::resident::page_bytes())
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn all_pages_are_there_and_no_more() {
+        // The last page of one, the first large page of another, more than a step, none.
+        for bytes in [1, 4096, 4097, (2 << 20) + 1, (5 << 20) - 3, (STEP as u64) + (3 << 20) + 77, 0] {
+            let [arena] = Supply::default().reserve([bytes]).expect("little memory");
+            let Some(resident) = arena.resident_bytes() else {
+                eprintln!("SKIPPED: this system does not tell which pages are in memory");
+                return;
+            };
+            assert_eq!(resident, pages(bytes), "an arena of {bytes} bytes");
+            assert_eq!(arena.size(), bytes);
+            assert!(arena.memory.iter().all(|&byte| byte == 0));
+        }
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn pages_are_there_where_the_system_can_only_be_made_to_by_touching_them() {
+        let bytes = 2 * PIECE + 5;
+        let mut memory = MmapMut::map_anon(bytes).expect("little memory");
+        let Some(before) = super::super::resident::bytes(&memory) else {
+            eprintln!("SKIPPED: this system does not tell which pages are in memory");
+            return;
+        };
+        assert_eq!(before, 0, "pages that nobody touched");
+        touch(&mut memory);
+        assert_eq!(super::super::resident::bytes(&memory), Some(pages(bytes as u64)));
+    }
+
+    #[test]
+    fn what_is_not_free_is_not_taken() {
+        let sizes = [3 << 20, 1 << 20];
+        assert!(reserve(4 << 20, 0, 0, sizes).is_ok());
+        for (free_bytes, kept) in [((4 << 20) - 1, 0), (4 << 20, 1), (0, 0)] {
+            let error = reserve(free_bytes, 0, kept, sizes).expect_err("too little");
+            let available = Some(Bytes(free_bytes - kept));
+            let expected = DeviceError::NoRoom { needed: Bytes::mib(4), available, reason: "it is not free".into() };
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn what_others_take_meanwhile_is_noticed() {
+        let step = STEP as u64;
+        // Enough at first; somebody takes half a step before the second look and each that follows.
+        let error = reserve(2 * step, step / 2, 0, [2 * step, 0]).expect_err("others were faster");
+        assert!(
+            matches!(error, DeviceError::NoRoom { available: Some(free), .. } if free < Bytes(2 * step)),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn asking_is_counted() {
+        let mut supply = Supply::default();
+        let _first = supply.reserve([1, 1]).expect("two bytes");
+        let _second = supply.reserve([1]).expect("a byte");
+        assert_eq!(supply.asked(), 3);
+    }
+
+    #[test]
+    fn more_than_there_are_addresses_is_refused() {
+        let error = Supply::default().reserve([u64::MAX / 2]).expect_err("too much for any machine");
+        assert!(matches!(error, DeviceError::NoRoom { available: None, .. }), "{error}");
+    }
+}

@@ -1,0 +1,30 @@
+//! The processor as the device that commands run plans on, inside the memory that is there and leaving some of it for
+//! the process itself. Not here: budgets (`budget.rs`).
+
+use exec::{CpuDevice, Device, FreeMemory};
+use telemetry::{anonymous_rss, available_pages};
+use units::Bytes;
+
+/// What a process takes beside its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
+/// `tests/memory.rs` holds each command to it.
+pub(super) const PROCESS: Bytes = Bytes::mib(128);
+
+/// What it may come to take yet, however much it has taken already.
+const STILL: Bytes = Bytes::mib(24);
+
+/// What must be left free for the process itself from now on.
+pub(super) fn process_margin() -> Bytes {
+    PROCESS.saturating_sub(anonymous_rss().unwrap_or(Bytes::ZERO)).max(STILL)
+}
+
+/// What the tables take in which the system notes where so many bytes lie: an entry of eight bytes for each page.
+pub(super) fn page_tables(bytes: Bytes) -> Bytes {
+    Bytes(bytes.0.div_ceil(512))
+}
+
+/// A device that takes no more than is free, less what is kept for the process: so much, or [`process_margin`].
+pub(super) fn processor(kept: Option<Bytes>) -> Box<dyn Device> {
+    let free =
+        FreeMemory { read: || available_pages().map(|pages| pages.bytes), kept: kept.unwrap_or_else(process_margin) };
+    Box::new(CpuDevice::within(free))
+}

@@ -1,0 +1,271 @@
+//! What the binary takes of the machine: every command is held to a bound outside its plan, as the kernel counts it, and
+//! where memory is limited, a run is refused or comes to its end but is never killed.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use support::{Said, Sandbox};
+
+const MIB: u64 = 1 << 20;
+
+/// What commands that carry out a plan may take outside it, and what others may take at all: less than the 128 MiB that
+/// are kept for the process by default.
+const OUTSIDE_PLAN: u64 = 96 * MIB;
+
+/// What came of a command, and the most memory that it held.
+struct Ended {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+    peak_rss: u64,
+}
+
+impl Ended {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", self.stdout, self.stderr))
+    }
+
+    /// The exit code. Panics if a signal ended it.
+    fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("killed: {:?}\n{}", self.status, self.stderr))
+    }
+}
+
+/// Runs a command to its end.
+#[expect(clippy::zombie_processes, reason = "`wait4` waits for it, and tells what it took")]
+fn run(sandbox: &Sandbox, mut command: Command) -> Ended {
+    let [out, err] = ["stdout", "stderr"].map(|name| sandbox.path(name));
+    let file = |path: &Path| File::create(path).expect("a file in the sandbox");
+    let child = command.stdout(file(&out)).stderr(file(&err)).spawn().expect("the binary runs");
+    let mut status = 0;
+    // SAFETY: a `rusage` is plain numbers, for which zero is a value.
+    let mut usage = unsafe { std::mem::zeroed::<libc::rusage>() };
+    // SAFETY: the process is a child of this one that nobody else waits for, and both results are written to.
+    let waited = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
+    assert_eq!(waited, child.id() as libc::pid_t, "waiting for {command:?}");
+    let text = |path: &Path| fs::read_to_string(path).expect("what was written");
+    let peak_rss = usage.ru_maxrss as u64 * 1024;
+    Ended { status: ExitStatus::from_raw(status), stdout: text(&out), stderr: text(&err), peak_rss }
+}
+
+fn must(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
+    let ended = run(sandbox, sandbox.command(arguments));
+    assert_eq!(ended.code(), 0, "{arguments:?}: {}", ended.stderr);
+    ended
+}
+
+fn bytes(value: &Value, keys: [&str; 2]) -> u64 {
+    value[keys[0]][keys[1]].as_u64().unwrap_or_else(|| panic!("{keys:?} of {value}"))
+}
+
+/// The commands that `--help` lists.
+fn commands(sandbox: &Sandbox) -> BTreeSet<String> {
+    let help = Said::of(sandbox.command(["--help"]).output().expect("the binary runs"));
+    let listed = help.stdout_text().split("Commands:").nth(1).expect("a list of commands").split("Options:").next();
+    let lines = listed.expect("the list").lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = lines.filter_map(|line| line.split_ascii_whitespace().next()).filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
+}
+
+/// Text of four megabytes, and a model whose largest tensor is as large.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let line = |i: u64| format!("line {i} of a text has {} in it, and {}\n", i * i % 977, i * 31 % 7919);
+    sandbox.write("large.txt", (0..80_000).map(line).collect::<String>());
+    sandbox.write("wide/config.json", support::tiny_config(&serde_json::json!({ "vocab_size": 50_304, "n_embd": 64 })));
+    sandbox.write("lifetimes.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
+    sandbox.write("pairs.tsv", (0..2_000).map(|i| format!("word {i}\tits meaning is {}\n", i * 7)).collect::<String>());
+    sandbox
+}
+
+/// All commands but `calibrate`, which takes its time and is held to the same bound below.
+#[test]
+fn every_command_takes_little_outside_its_plan() {
+    let sandbox = sandbox();
+    let all: &[&str] = &[
+        "plan --model gpt2-xl --gpu 4090",
+        "gpus",
+        "arena lifetimes.csv",
+        "tokenizer train --data large.txt --kind bpe --vocab-size 400 --output bpe.json",
+        "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json",
+        "bench --data-only --data large.txt --tokenizer bytes --cache-dir cache",
+        "bench --model nano --seq-len 64 --global-batch 32 --vram 1 --steps 2 --warmup 1 --json",
+        "bench --model wide --seq-len 32 --micro-batch 2 --vram 1 --steps 2 --warmup 1 --json",
+        "bench --model t5-nano --seq-len 32 --micro-batch 2 --vram 1 --steps 2 --warmup 1 --json",
+        "train --model wide --data large.txt --tokenizer gpt2 --seq-len 32 --global-batch 4 --max-steps 4 \
+         --checkpoint-every 2 --sample-tokens 4 --vram 1 --name run --cache-dir cache --runs-dir runs --json",
+        "train --resume runs/run --max-steps 6 --vram 1 --cache-dir cache --json",
+        "train --model t5-nano --data pairs.tsv --tokenizer bytes --source-len 32 --target-len 32 --global-batch 4 \
+         --max-steps 2 --sample-tokens 4 --vram 1 --name pairs --cache-dir cache --runs-dir runs --json",
+        "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line",
+        "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line",
+    ];
+    let mut seen = BTreeSet::from(["calibrate".to_owned()]);
+    for arguments in all {
+        let ended = run(&sandbox, sandbox.command(arguments.split_whitespace()));
+        let is_gpus = *arguments == "gpus";
+        assert!(ended.code() == 0 || is_gpus, "{arguments}: {}", ended.stderr);
+        let planned = if ended.stdout.contains("arena_resident_bytes") {
+            let value = ended.json();
+            let outside = bytes(&value, ["measured", "outside_plan_bytes"]);
+            assert!(outside < OUTSIDE_PLAN, "{arguments}: {outside} bytes outside the plan");
+            bytes(&value, ["measured", "arena_resident_bytes"])
+        } else if arguments.starts_with("generate") {
+            planned_by_generate(&ended.stderr)
+        } else {
+            0
+        };
+        let outside = ended.peak_rss.saturating_sub(planned);
+        eprintln!(
+            "{:6.1} MiB outside a plan of {:6.1}: {arguments}",
+            outside as f64 / MIB as f64,
+            planned as f64 / MIB as f64
+        );
+        assert!(outside < OUTSIDE_PLAN, "{arguments}: {outside} bytes beside {planned}");
+        seen.insert(arguments.split(' ').next().expect("a command").to_owned());
+    }
+    assert_eq!(seen, commands(&sandbox), "each command has its bound here");
+}
+
+/// The least that `generate` can have reserved: its message gives three figures.
+fn planned_by_generate(stderr: &str) -> u64 {
+    let line = stderr.lines().find_map(|line| line.strip_prefix("measured: ")).expect("a line about memory");
+    let size = line.split(" resident").next().expect("the first figure");
+    size.parse::<units::Bytes>().unwrap_or_else(|e| panic!("{size}: {e}")).0
+}
+
+#[test]
+#[ignore = "takes minutes on a busy machine; `cargo test --test memory -- --ignored` runs it"]
+fn calibrate_takes_little_outside_its_plans() {
+    let sandbox = sandbox();
+    let ended = must(&sandbox, &["calibrate", "--threads", "2", "--out", "machine.json", "--json"]);
+    let value = ended.json();
+    let outside = bytes(&value, ["measured", "outside_plan_bytes"]);
+    assert!(outside < OUTSIDE_PLAN, "{outside} bytes outside the plans");
+    let planned = bytes(&value, ["measured", "arena_resident_peak_bytes"]);
+    assert!(ended.peak_rss.saturating_sub(planned) < OUTSIDE_PLAN, "{} beside {planned}", ended.peak_rss);
+}
+
+/// A plan of some 47 MiB.
+const BENCH: &[&str] = &[
+    "bench",
+    "--model",
+    "nano",
+    "--seq-len",
+    "64",
+    "--global-batch",
+    "32",
+    "--micro-batch",
+    "32",
+    "--recompute",
+    "none",
+    "--optimizer-offload",
+    "0",
+    "--head-chunk",
+    "64",
+    "--attention-rows",
+    "64",
+    "--steps",
+    "1",
+    "--warmup",
+    "0",
+    "--threads",
+    "2",
+    "--json",
+];
+
+/// Runs benchmarks with and without a budget under limits from nearly nothing to enough: each is refused or comes to its
+/// end. `limited` makes the command that runs under a limit.
+fn never_killed(sandbox: &Sandbox, limits: &[u64], limited: impl Fn(&[&str], u64) -> Command) {
+    let mut codes = BTreeSet::new();
+    for &limit in limits {
+        for more in [&["--vram", "1"][..], &[]] {
+            let ended = run(sandbox, limited(&[BENCH, more].concat(), limit));
+            let code = ended.code();
+            eprintln!("{} MiB {more:?}: {code} {}", limit / MIB, ended.stderr);
+            assert!([0, 3].contains(&code), "{code} under {} MiB: {}", limit / MIB, ended.stderr);
+            assert!(
+                code == 0 || (ended.stderr.contains("error: ") && ended.stderr.contains("hint: ")),
+                "{}",
+                ended.stderr
+            );
+            codes.insert(code);
+        }
+    }
+    assert_eq!(codes, BTreeSet::from([0, 3]), "limits from too small to enough");
+}
+
+/// `sh -c` that puts itself under a limit before it becomes the binary.
+fn under(sandbox: &Sandbox, limit: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_plimsoll")]).args(arguments);
+    sandbox.confine(&mut command);
+    command.process_group(0);
+    command
+}
+
+#[test]
+fn invariant_6_a_limit_on_addresses_refuses_and_never_kills() {
+    let sandbox = Sandbox::new();
+    never_killed(&sandbox, &[160, 256, 1024].map(|mib| mib * MIB), |arguments, limit| {
+        under(&sandbox, &format!("ulimit -v {}", limit / 1024), arguments)
+    });
+}
+
+#[test]
+fn invariant_6_a_limit_on_data_refuses_and_never_kills() {
+    let sandbox = Sandbox::new();
+    never_killed(&sandbox, &[64, 128, 1024].map(|mib| mib * MIB), |arguments, limit| {
+        under(&sandbox, &format!("ulimit -d {}", limit / 1024), arguments)
+    });
+}
+
+/// A control group of version 1 or 2 with a limit, removed when dropped.
+struct ControlGroup(PathBuf);
+
+impl ControlGroup {
+    /// None where this user may make none.
+    fn new(name: &str) -> Option<Self> {
+        let name = format!("plimsoll-test-{name}-{}", std::process::id());
+        let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| (Path::new(root).join(&name), root));
+        groups.into_iter().find_map(|(group, root)| {
+            let is_memory =
+                ["memory.limit_in_bytes", "cgroup.subtree_control"].map(|f| Path::new(root).join(f).exists());
+            if !is_memory.contains(&true) || fs::create_dir(&group).is_err() {
+                return None;
+            }
+            let group = Self(group);
+            group.limit(1 << 40).then_some(group)
+        })
+    }
+
+    fn limit(&self, bytes: u64) -> bool {
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|file| self.0.join(file));
+        files.iter().filter(|file| file.exists()).any(|file| fs::write(file, bytes.to_string()).is_ok())
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn invariant_6_a_control_group_refuses_and_never_kills() {
+    let Some(group) = ControlGroup::new("bench") else {
+        eprintln!("SKIPPED: this user may make no control group");
+        return;
+    };
+    let sandbox = Sandbox::new();
+    never_killed(&sandbox, &[24, 56, 85, 160, 300].map(|mib| mib * MIB), |arguments, limit| {
+        assert!(group.limit(limit), "the group is empty and takes a limit");
+        under(&sandbox, &format!("echo $$ > {}/cgroup.procs", group.0.display()), arguments)
+    });
+}

@@ -1,0 +1,230 @@
+//! What the memory control groups of this process leave: versions 1 and 2, the process's own group and all above it.
+//!
+//! A group is charged for the files that its processes read. The kernel frees these pages before it refuses any, so
+//! they count as free.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use units::Bytes;
+
+/// Names of a version's files.
+struct Version {
+    /// Type of the file system, and the word that its mount must have among its options.
+    filesystem: &'static str,
+    option: Option<&'static str>,
+    /// Where it lies if the system does not tell its mounts.
+    usual_mount: &'static str,
+    limits: &'static [&'static str],
+    used: &'static str,
+    /// Lines of `memory.stat`, of the group and all below it, that are freed before anything is refused.
+    reclaimable: &'static [&'static str],
+    /// A line of `memory.stat` with the least limit of the group and those above it, even those that can't be seen.
+    inherited_limit: Option<&'static str>,
+}
+
+/// Source: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel.
+const V1: Version = Version {
+    filesystem: "cgroup",
+    option: Some("memory"),
+    usual_mount: "/sys/fs/cgroup/memory",
+    limits: &["memory.limit_in_bytes"],
+    used: "memory.usage_in_bytes",
+    reclaimable: &["total_inactive_file", "total_active_file"],
+    inherited_limit: Some("hierarchical_memory_limit"),
+};
+
+/// Source: Documentation/admin-guide/cgroup-v2.rst of the kernel. Above `memory.high` a process is not ended but slowed
+/// down until it hardly moves.
+const V2: Version = Version {
+    filesystem: "cgroup2",
+    option: None,
+    usual_mount: "/sys/fs/cgroup",
+    limits: &["memory.max", "memory.high"],
+    used: "memory.current",
+    reclaimable: &["inactive_file", "active_file", "slab_reclaimable"],
+    inherited_limit: None,
+};
+
+/// The limited groups of this process and what each leaves, from the process's own upwards. Groups are named by their
+/// path below the mount.
+pub(crate) fn rooms(root: &Path) -> Vec<(PathBuf, Bytes)> {
+    let read = |file: &str| fs::read_to_string(root.join("proc/self").join(file)).unwrap_or_default();
+    let (groups, mounts) = (read("cgroup"), read("mountinfo"));
+    let mut rooms = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let version = match (number, controllers) {
+            ("0", "") => &V2,
+            (_, controllers) if controllers.split(',').any(|controller| controller == "memory") => &V1,
+            _ => continue,
+        };
+        let (mount, below) = version.place(&mounts, Path::new(path));
+        let folder = root.join(mount.strip_prefix("/").unwrap_or(&mount));
+        for group in below.ancestors() {
+            let room = version.room(&folder.join(group));
+            rooms.extend(room.map(|room| (Path::new("/").join(group), room)));
+        }
+    }
+    rooms
+}
+
+impl Version {
+    /// Where the groups are mounted, and where below this the group of this path lies. A container may see its own group
+    /// as the root, or a path that leads out of what is mounted; what is mounted is then the best that is known.
+    fn place(&self, mounts: &str, group: &Path) -> (PathBuf, PathBuf) {
+        let mounted = mounts.lines().filter_map(|line| {
+            let (mount, filesystem) = line.split_once(" - ")?;
+            let (mut mount, mut filesystem) = (mount.split(' ').skip(3), filesystem.split(' '));
+            let (top, point) = (mount.next()?, mount.next()?);
+            let (kind, options) = (filesystem.next()?, filesystem.nth(1)?);
+            let fits = kind == self.filesystem && self.option.is_none_or(|o| options.split(',').any(|x| x == o));
+            fits.then(|| (PathBuf::from(point), PathBuf::from(top)))
+        });
+        let mounted = mounted.collect::<Vec<_>>();
+        let below = |top: &Path| {
+            let below = group.strip_prefix(top).ok()?;
+            below.components().all(|part| matches!(part, std::path::Component::Normal(_))).then(|| below.to_owned())
+        };
+        let known = mounted.iter().find_map(|(point, top)| Some((point.clone(), below(top)?)));
+        let outside = || mounted.first().map(|(point, _)| (point.clone(), PathBuf::new()));
+        let usual = || (PathBuf::from(self.usual_mount), below(Path::new("/")).unwrap_or_default());
+        known.or_else(outside).unwrap_or_else(usual)
+    }
+
+    /// What a group leaves, if it has a limit.
+    fn room(&self, group: &Path) -> Option<Bytes> {
+        let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let line = |name: &str| {
+            let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+            value.trim().parse::<u64>().ok()
+        };
+        let inherited = self.inherited_limit.and_then(line);
+        let limit = self.limits.iter().filter_map(|file| number(file)).chain(inherited).min()?;
+        let reclaimable = self.reclaimable.iter().filter_map(|name| line(name)).sum::<u64>();
+        let used = number(self.used)?.saturating_sub(reclaimable);
+        Some(Bytes(limit.saturating_sub(used)))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    /// A folder with these files; of several of one name, the last.
+    pub(crate) fn machine_with(files: &[(&str, &str)]) -> TempDir {
+        let machine = tempfile::tempdir().expect("a temporary folder");
+        for (path, contents) in files {
+            let path = machine.path().join(path);
+            fs::create_dir_all(path.parent().expect("files lie in folders")).expect("folders");
+            fs::write(path, contents).expect("written");
+        }
+        machine
+    }
+
+    fn check(files: &[(&str, &str)], expected: &[(&str, u64)]) {
+        let machine = machine_with(files);
+        let expected = expected.iter().map(|(group, bytes)| (PathBuf::from(group), Bytes(*bytes))).collect::<Vec<_>>();
+        assert_eq!(rooms(machine.path()), expected, "{files:?}");
+    }
+
+    #[test]
+    fn version_2_with_all_groups_above() {
+        check(
+            &[
+                ("proc/self/cgroup", "0::/user/run/own\n"),
+                ("sys/fs/cgroup/user/run/own/memory.max", "max\n"),
+                ("sys/fs/cgroup/user/run/own/memory.current", "100\n"),
+                ("sys/fs/cgroup/user/run/memory.max", "5000\n"),
+                ("sys/fs/cgroup/user/run/memory.high", "4000\n"),
+                ("sys/fs/cgroup/user/run/memory.current", "1000\n"),
+                ("sys/fs/cgroup/user/memory.max", "3000\n"),
+                ("sys/fs/cgroup/user/memory.high", "max\n"),
+                ("sys/fs/cgroup/user/memory.current", "2500\n"),
+            ],
+            &[("/user/run", 3000), ("/user", 500)],
+        );
+    }
+
+    /// A group of 8 GiB that has read 7.8 GiB of files is nearly empty.
+    #[test]
+    fn files_that_were_read_count_as_free() {
+        let stat = "anon 500\nfile 7500\ninactive_file 5000\nactive_file 2000\nslab_reclaimable 300\nshmem 400\n";
+        let version_2: &[(&str, &str)] = &[
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "8000\n"),
+            ("sys/fs/cgroup/memory.current", "7900\n"),
+            ("sys/fs/cgroup/memory.stat", stat),
+        ];
+        check(version_2, &[("/", 8000 - (7900 - 7300))]);
+        let stat = "inactive_file 1\ntotal_inactive_file 5000\ntotal_active_file 2000\n";
+        let version_1: &[(&str, &str)] = &[
+            ("proc/self/cgroup", "4:memory:/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "8000\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "7900\n"),
+            ("sys/fs/cgroup/memory/memory.stat", stat),
+        ];
+        check(version_1, &[("/", 8000 - (7900 - 7000))]);
+    }
+
+    #[test]
+    fn version_1_beside_version_2_with_all_groups_above() {
+        check(
+            &[
+                ("proc/self/cgroup", "9:name=systemd:/\n5:cpu,memory:/lxc/own\n3:cpuset:/\n0::/\n"),
+                ("sys/fs/cgroup/memory/lxc/own/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("sys/fs/cgroup/memory/lxc/own/memory.usage_in_bytes", "100\n"),
+                ("sys/fs/cgroup/memory/lxc/memory.limit_in_bytes", "1000\n"),
+                ("sys/fs/cgroup/memory/lxc/memory.usage_in_bytes", "400\n"),
+            ],
+            &[("/lxc/own", 9_223_372_036_854_771_612), ("/lxc", 600)],
+        );
+    }
+
+    #[test]
+    fn a_limit_of_a_group_that_cannot_be_seen_counts() {
+        check(
+            &[
+                ("proc/self/cgroup", "4:memory:/docker/abc\n"),
+                (
+                    "proc/self/mountinfo",
+                    "30 25 0:26 /docker/abc /groups/memory rw shared:9 - cgroup cgroup rw,memory\n",
+                ),
+                ("groups/memory/memory.limit_in_bytes", "9000\n"),
+                ("groups/memory/memory.usage_in_bytes", "400\n"),
+                ("groups/memory/memory.stat", "hierarchical_memory_limit 2000\n"),
+            ],
+            &[("/", 1600)],
+        );
+    }
+
+    #[test]
+    fn mounts_are_found_wherever_they_are() {
+        let mounts = "24 1 8:1 / / rw - ext4 /dev/sda rw\n\
+                      30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let files: &[(&str, &str)] = &[
+            ("proc/self/mountinfo", mounts),
+            ("sys/fs/cgroup/unified/own/memory.max", "7000\n"),
+            ("sys/fs/cgroup/unified/own/memory.current", "3000\n"),
+            ("sys/fs/cgroup/unified/memory.max", "5000\n"),
+            ("sys/fs/cgroup/unified/memory.current", "3500\n"),
+        ];
+        check(&[files, &[("proc/self/cgroup", "0::/own\n")]].concat(), &[("/own", 4000), ("/", 1500)]);
+        // Seen from inside a container, the path may lead out of what it sees.
+        check(&[files, &[("proc/self/cgroup", "0::/../../elsewhere\n")]].concat(), &[("/", 1500)]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_limit() {
+        check(&[], &[]);
+        check(&[("proc/self/cgroup", "nonsense\n0::/own\n4:memory\n")], &[]);
+        let only_limit: &[(&str, &str)] =
+            &[("proc/self/cgroup", "0::/own\n"), ("sys/fs/cgroup/own/memory.max", "7000\n")];
+        check(only_limit, &[]);
+    }
+}

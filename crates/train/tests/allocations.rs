@@ -1,0 +1,71 @@
+//! A device that asks for memory while steps run is found out.
+
+mod support;
+
+use exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
+use graph::{Scalars, TensorId};
+use plan::{Plan, Step};
+use std::borrow::Cow;
+use support::Setup;
+use train::{Engine, bench};
+
+/// The processor, which asks once more for memory in each op, if it is `greedy`.
+struct Growing {
+    device: CpuDevice,
+    greedy: bool,
+    more: u64,
+}
+
+impl Device for Growing {
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
+        self.device.load(plan)
+    }
+
+    fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(plan, tensor, bytes)
+    }
+
+    fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write_part(plan, tensor, offset, bytes)
+    }
+
+    fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(plan, tensor, bytes)
+    }
+
+    fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError> {
+        self.device.view(plan, tensor)
+    }
+
+    fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError> {
+        self.more += u64::from(self.greedy);
+        self.device.run(plan, step, scalars)
+    }
+
+    fn memory(&self) -> MemoryReport {
+        let memory = self.device.memory();
+        MemoryReport { allocations: memory.allocations + self.more, ..memory }
+    }
+}
+
+#[test]
+fn allocations_after_the_first_step_are_reported() {
+    for greedy in [false, true] {
+        let setup = Setup::default();
+        let (graph, plan) = setup.plan();
+        let device = Growing { device: CpuDevice::new(), greedy, more: 0 };
+        let mut engine = Engine::new(Box::new(device), &graph, plan).expect("a sound plan and memory for it");
+        let steps = 3;
+        let result = bench(&mut engine, setup.model.vocab_size(), 0, steps, 1).expect("steps");
+        let count = result.measured.device_allocations_after_first_step;
+        let plan = engine.plan();
+        let ops = |program: &str| plan.program(program).map_or(0, |program| program.steps.len()) as u64;
+        let micro_steps = ops("micro_step") + (plan.accumulation as u64 - 1) * ops("micro_step_add");
+        let expected = if greedy { (steps - 1) * (micro_steps + ops("update")) } else { 0 };
+        assert_eq!(count, expected, "greedy: {greedy}");
+    }
+}
