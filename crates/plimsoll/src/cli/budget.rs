@@ -124,7 +124,7 @@ impl BudgetArgs {
     /// Like [`check_free`](Self::check_free), of arenas of so many bytes.
     pub(super) fn check_room(&self, arenas: Bytes) -> Result<(), Failure> {
         let Some(free) = available_memory() else { return Ok(()) };
-        let process = self.vram_margin.unwrap_or_else(process_margin) + page_tables(arenas);
+        let process = self.vram_margin.unwrap_or_else(|| process_margin() + page_tables(arenas));
         if arenas + process <= free.bytes {
             return Ok(());
         }
