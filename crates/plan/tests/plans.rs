@@ -5,7 +5,7 @@ use graph::ops::StateFormat;
 use graph::{Optimizer, Role, Targets};
 use plan::{
     Budget, Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request,
-    search, validate,
+    card, search, validate,
 };
 use units::Bytes;
 
@@ -137,6 +137,29 @@ fn invariant_2_validated_every_kind_of_damage_is_found() {
     assert!(matches!(validate(&ill_typed), Err(PlanViolation::IllTyped { .. })));
 }
 
+fn on_a_card(request: Request) -> Request {
+    let card = card("rtx-3070").expect("a known card");
+    let targets = Targets::cuda(card.compute_capability, 4);
+    Request { targets, machine: Machine::of_rates(Rates::of_card(card)), ..request }
+}
+
+#[test]
+fn a_card_keeps_its_scores_on_the_chip_whatever_the_processor_beside_it() {
+    let request = request("gpt2", 4, Some(2), Bytes::gib(100));
+    let scratch_of = |plan: &Plan, op: &str| {
+        let steps = plan.programs[0].steps.iter().filter(|step| step.op.name() == op);
+        steps.map(|step| step.scratch.map_or(0, |region| region.bytes)).max().expect("a step of this op")
+    };
+    let of_card = found(&on_a_card(request.clone())).plan;
+    assert_eq!(scratch_of(&of_card, "attention"), 0);
+    // One number for each query of each head.
+    assert_eq!(scratch_of(&of_card, "attention_grad"), 4 * 2 * 12 * 1024);
+    assert!(scratch_of(&found(&request).plan, "attention") > 0);
+    let with_more_threads = Request { targets: Targets::cuda((8, 6), 32), ..on_a_card(request) };
+    let threads = |plan: Plan| Plan { targets: of_card.targets, ..plan };
+    assert_eq!(threads(found(&with_more_threads).plan), of_card, "nothing runs on the host");
+}
+
 /// What people have, what they want to train on it, and that it fits: sequences of 1,024, twelve of them a step.
 #[test]
 fn cards_of_eight_and_six_gibibytes_hold_what_they_are_said_to() {
@@ -151,7 +174,7 @@ fn cards_of_eight_and_six_gibibytes_hold_what_they_are_said_to() {
     ] {
         let levers =
             LeverRequest { precision, optimizer_state: state, optimizer_offload: offload, ..LeverRequest::default() };
-        let wanted = Request { levers, ..request(model, 12, None, memory - margin) };
+        let wanted = on_a_card(Request { levers, ..request(model, 12, None, memory - margin) });
         let found = found(&wanted);
         assert_eq!(validate(&found.plan), Ok(()), "{model}");
         assert_eq!(found.plan.seq_len, 1024);
@@ -166,19 +189,19 @@ fn memory_grows_linearly_with_the_length_of_sequences() {
     let long = ModelConfig::preset("gpt2").expect("a preset").to_json().replace("1024", "8192");
     let model = ModelConfig::from_json(&long).expect("a preset of more positions");
     assert_eq!(model.max_positions(), 8192);
-    for level in [Level::None, Level::Cheap, Level::Block] {
+    for (level, is_card) in [(Level::None, false), (Level::Cheap, true), (Level::Block, false)] {
         let plan = |seq_len| {
             let mut wanted = Request { seq_len, model: model.clone(), ..request("gpt2", 1, Some(1), Bytes::gib(100)) };
             wanted.levers.recompute = Some(Recompute::all(level));
             wanted.levers.head_chunk = Some(64);
-            found(&wanted).plan
+            found(&if is_card { on_a_card(wanted) } else { wanted }).plan
         };
         let plans = [1024, 2048, 4096, 8192].map(plan);
         let peaks = plans.each_ref().map(|plan| plan.peak_bytes as f64);
         let growth = [peaks[1] - peaks[0], (peaks[2] - peaks[1]) / 2.0, (peaks[3] - peaks[2]) / 4.0];
         assert!(
             growth.iter().all(|g| (g / growth[0] - 1.0).abs() < 0.02),
-            "{level:?}: {growth:?} bytes a thousand tokens"
+            "{level:?}, on a card: {is_card}: {growth:?} bytes a thousand tokens"
         );
         let [.., longest] = plans;
         let scores = 4 * 8192 * 8192;

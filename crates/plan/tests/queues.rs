@@ -1,0 +1,74 @@
+//! What is predicted is what is scheduled: the search predicts a step before anything has a place; the plan's queues and
+//! waits, which follow from the places, are to give the same time, and to hide transfers behind what computes.
+
+use graph::models::ModelConfig;
+use graph::{Io, Optimizer, Place, Targets};
+use plan::{Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Queue, Rates, Request, Step, Work, card, search};
+use units::Bytes;
+
+/// A preset with parts of its optimizer on the host of a card.
+fn found(offload: f64, clips: bool, machine: &Machine) -> Found {
+    let model = ModelConfig::preset("gpt2").expect("a preset");
+    let request = Request {
+        optimizer: Optimizer { grad_clip: clips.then_some(1.0), ..Optimizer::default() },
+        seq_len: 512,
+        global_batch: 4,
+        micro_batch: Some(4),
+        budget: Budget::Apart { device: Bytes::gib(24), host: Bytes::gib(24) },
+        levers: LeverRequest { optimizer_offload: Some(offload), ..LeverRequest::default() },
+        ..Request::new(model, Targets::cuda((8, 6), 4), machine.clone())
+    };
+    search(&request).expect("a sensible request").expect("a plan that fits")
+}
+
+fn seconds(machine: &Machine, plan: &Plan, step: &Step) -> f64 {
+    let io = Io {
+        inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
+        outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
+    };
+    let work = Work::of(&step.op, &io, &plan.targets[step.place]);
+    if step.place == Place::Host { machine.on_host(work) } else { machine.node(&step.op, work) }
+}
+
+/// When the program's last step ends if each starts as soon as its queue is free and what it waits for is done; and
+/// how long each queue works.
+fn carried_out(machine: &Machine, plan: &Plan, program: &PlannedProgram) -> (f64, [f64; 4]) {
+    let mut ends = Vec::new();
+    let (mut free, mut works) = ([0.0; 4], [0.0; 4]);
+    for step in &program.steps {
+        let queue = plan.queue(step) as usize;
+        let waited = step.waits.iter().map(|&wait| ends[wait as usize]).fold(0.0, f64::max);
+        let seconds = seconds(machine, plan, step);
+        free[queue] = f64::max(free[queue], waited) + seconds;
+        works[queue] += seconds;
+        ends.push(free[queue]);
+    }
+    (free.into_iter().fold(0.0, f64::max), works)
+}
+
+#[test]
+fn a_step_takes_as_long_as_its_queues_and_waits_say() {
+    let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
+    for (offload, clips) in [(0.0, true), (0.5, false), (1.0, false), (1.0, true)] {
+        let found = found(offload, clips, &machine);
+        let names = ["micro_step", "update"];
+        let programs = found.plan.programs.iter().filter(|program| names.contains(&program.name.as_str()));
+        let scheduled = programs.map(|program| carried_out(&machine, &found.plan, program).0).sum::<f64>();
+        let ratio = found.step.0 / scheduled;
+        assert!((ratio - 1.0).abs() < 0.02, "offload {offload}, clipping {clips}: predicted {ratio} of what is scheduled");
+    }
+}
+
+#[test]
+fn what_is_sent_is_hidden_behind_what_computes() {
+    let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
+    let found = found(1.0, false, &machine);
+    let program = found.plan.program("micro_step").expect("training has one");
+    let (end, works) = carried_out(&machine, &found.plan, program);
+    let (sum, longest) = (works.iter().sum::<f64>(), works.iter().copied().fold(0.0, f64::max));
+    let of = |queue: Queue| works[queue as usize];
+    assert!(of(Queue::Host) > 0.0 && of(Queue::ToHost) > 0.0 && of(Queue::ToDevice) > 0.0, "{works:?}");
+    // Of what could be hidden behind the queue that works longest, most is.
+    let hidden = (sum - end) / (sum - longest);
+    assert!(hidden > 0.6, "{hidden} of what could be hidden is; {works:?} s on queues, {end} s in all");
+}
