@@ -1,0 +1,107 @@
+// What all kernels share: numbers of 16 bits, vectors of 16 bytes, sums over warps and blocks in a fixed order.
+// NVRTC brings no headers; these few lines are all that the kernels need.
+//
+// BUG_… macros plant the bugs that crates/fake-cuda must find; nothing that is shipped defines them.
+
+#pragma once
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define WARP 32
+#define ALL_LANES 0xffffffffu
+
+struct f16 {
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+
+// Exact in both directions but for `round_to`, which rounds to nearest, ties to even.
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+__device__ __forceinline__ float widen(f16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+template <class T>
+__device__ __forceinline__ T round_to(float x);
+template <>
+__device__ __forceinline__ float round_to<float>(float x) {
+    return x;
+}
+template <>
+__device__ __forceinline__ f16 round_to<f16>(float x) {
+    f16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+template <>
+__device__ __forceinline__ bf16 round_to<bf16>(float x) {
+    bf16 y;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+    u32 bits = __float_as_uint(x);
+    // What is not a number stays so, whatever its lower bits.
+    y.bits = x != x ? 0x7fff : (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+#endif
+    return y;
+}
+
+// 16 bytes of numbers, loaded and stored by one instruction. Addresses are multiples of 16.
+template <class T>
+struct Vector {
+    enum { SIZE = 16 / sizeof(T) };
+    T at[SIZE];
+
+    __device__ __forceinline__ static Vector load(const T *from) {
+        union {
+            uint4 words;
+            Vector vector;
+        } both;
+        both.words = *reinterpret_cast<const uint4 *>(from);
+        return both.vector;
+    }
+
+    __device__ __forceinline__ void store(T *to) const {
+        union {
+            uint4 words;
+            Vector vector;
+        } both;
+        both.vector = *this;
+        *reinterpret_cast<uint4 *>(to) = both.words;
+    }
+};
+
+// The sum over a warp, in every lane: pairs, then pairs of pairs.
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
+    return x;
+}
+
+// The sum over a block of whole warps, in every thread. `part` has a place for each warp.
+__device__ __forceinline__ float block_sum(float x, float *part) {
+    x = warp_sum(x);
+#ifndef BUG_NO_BARRIER
+    __syncthreads(); // whoever read the sum before this one is done
+#endif
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float sum = 0.0f;
+    for (int warp = 0; warp < blockDim.x / WARP; ++warp) sum += part[warp];
+    return sum;
+}
+
+// Calls `f(i, count)` for each stretch of up to a vector's size that falls to this thread, of `count` elements.
+template <int SIZE, class F>
+__device__ __forceinline__ void each_vector(u64 elements, F f) {
+    u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * SIZE;
+    if (i < elements) f(i, elements - i < SIZE ? (int)(elements - i) : SIZE);
+}

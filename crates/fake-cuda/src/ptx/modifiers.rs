@@ -1,0 +1,51 @@
+//! What stands behind an opcode's dots. Each decoder takes the modifiers that it knows; one left over is refused.
+
+use super::types::Type;
+
+/// The modifiers of a statement, in order.
+#[derive(Debug)]
+pub struct Modifiers<'a> {
+    left: Vec<&'a str>,
+}
+
+impl<'a> Modifiers<'a> {
+    /// Opcode and modifiers of `ld.global.f32`.
+    pub fn split(word: &'a str) -> (&'a str, Self) {
+        let mut parts = word.split('.');
+        let opcode = parts.next().unwrap_or("");
+        (opcode, Self { left: parts.collect() })
+    }
+
+    /// Whether a modifier is there; it is taken.
+    pub fn take(&mut self, name: &str) -> bool {
+        let place = self.left.iter().position(|left| *left == name);
+        place.map(|place| self.left.remove(place)).is_some()
+    }
+
+    /// The value that belongs to the first of these modifiers that is there; it is taken.
+    pub fn choose<T: Copy>(&mut self, names: &[(&str, T)]) -> Option<T> {
+        names.iter().find(|(name, _)| self.take(name)).map(|(_, value)| *value)
+    }
+
+    /// Takes all of these.
+    pub fn ignore(&mut self, names: &[&str]) {
+        self.left.retain(|left| !names.contains(left));
+    }
+
+    /// Takes all that begin so.
+    pub fn ignore_prefixes(&mut self, prefixes: &[&str]) {
+        self.left.retain(|left| !prefixes.iter().any(|prefix| left.starts_with(prefix)));
+    }
+
+    /// The types, in order; they are taken.
+    pub fn types(&mut self) -> Vec<Type> {
+        let types = self.left.iter().filter_map(|left| Type::parse(left)).collect();
+        self.left.retain(|left| Type::parse(left).is_none());
+        types
+    }
+
+    /// Whether all were taken.
+    pub fn none_left(&self) -> bool {
+        self.left.is_empty()
+    }
+}

@@ -1,0 +1,106 @@
+//! `cp.async`: copies that land no earlier than they are waited for. Their bytes arrive at the wait, the latest moment
+//! allowed, so that whoever reads them sooner reads what was there before, and is found out.
+
+use super::super::program::{Action, Reg};
+use super::block::Block;
+use super::fault::{FaultKind, Stop};
+use super::warp::{Warp, each};
+
+/// Copies of a warp that are under way.
+#[derive(Debug)]
+pub(super) struct Copies {
+    pending: Vec<Copy>,
+    /// Groups that each lane has committed.
+    committed: [u64; 32],
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self { pending: Vec::new(), committed: [0; 32] }
+    }
+}
+
+#[derive(Debug)]
+struct Copy {
+    lane: usize,
+    /// The lane's group: as many as it had committed before.
+    group: u64,
+    to: u64,
+    data: [u8; 16],
+    bytes: usize,
+}
+
+impl Copies {
+    /// Lanes with copies under way.
+    pub fn lanes(&self) -> u32 {
+        self.pending.iter().fold(0, |lanes, copy| lanes | 1 << copy.lane)
+    }
+
+    /// Closes the lanes' groups.
+    pub fn commit(&mut self, lanes: u32) {
+        each(lanes).for_each(|lane| self.committed[lane] += 1);
+    }
+
+    /// Takes the copies out that must have arrived when all but `groups` of each lane's groups have, or all of them.
+    fn due(&mut self, lanes: u32, groups: Option<u64>) -> Vec<Copy> {
+        let committed = self.committed;
+        let due = |copy: &Copy| {
+            let reached = groups.is_none_or(|groups| copy.group + groups < committed[copy.lane]);
+            lanes >> copy.lane & 1 == 1 && reached
+        };
+        let (due, pending) = std::mem::take(&mut self.pending).into_iter().partition(due);
+        self.pending = pending;
+        due
+    }
+}
+
+impl Block<'_, '_> {
+    /// Starts copies from device to shared memory.
+    pub fn copy_async(&mut self, warp: &mut Warp, site: usize, lanes: u32, action: &Action) -> Result<(), Stop> {
+        let Action::CopyAsync { to, from, whole_lines, bytes, source_bytes } = action else { return Ok(()) };
+        let bytes = warp.uniform(*bytes, lanes, "lanes copy different sizes")?;
+        let known = if *whole_lines { bytes == 16 } else { matches!(bytes, 4 | 8 | 16) };
+        if !known {
+            return Err(Stop::first(lanes, FaultKind::Operand("cp.async of a size that there is not")));
+        }
+        let source_bytes = match source_bytes {
+            Some(reg) => *warp.read(*reg, lanes)?,
+            None => [bytes; 32],
+        };
+        let (to, from) = (self.places(warp, lanes, to, bytes)?, self.places(warp, lanes, from, bytes)?);
+        self.count(site, &from, false);
+        for lane in each(lanes) {
+            let stop = |kind| Stop { lane: lane as u32, kind };
+            let read = (source_bytes[lane] & 0xffff_ffff) as usize;
+            if read > bytes as usize {
+                return Err(stop(FaultKind::Operand("cp.async reads more than it writes")));
+            }
+            let mut data = [0; 16];
+            if read > 0 {
+                self.fetch(warp, lane, from.at[lane], &mut data[..read], false).map_err(stop)?;
+            }
+            let at = to.at[lane].1;
+            self.shared_bounds(at, at + bytes).map_err(stop)?;
+            let (shared, access, launch) = self.shared_by(warp, lane, false);
+            let departed = shared.depart(at as usize, bytes as usize, &access, launch);
+            departed.map_err(|problem| stop(FaultKind::Memory(problem)))?;
+            let group = warp.copies.committed[lane];
+            warp.copies.pending.push(Copy { lane, group, to: at, data, bytes: bytes as usize });
+        }
+        Ok(())
+    }
+
+    /// Waits until all but so many groups have arrived; `None`: all copies.
+    pub fn copy_wait(&mut self, warp: &mut Warp, lanes: u32, groups: Option<Reg>) -> Result<(), Stop> {
+        let groups = match groups {
+            Some(reg) => Some(warp.uniform(reg, lanes, "lanes wait for different groups")?),
+            None => None,
+        };
+        for copy in warp.copies.due(lanes, groups) {
+            let (shared, access, launch) = self.shared_by(warp, copy.lane, false);
+            let arrived = shared.arrive(copy.to as usize, &copy.data[..copy.bytes], &access, launch);
+            arrived.map_err(|problem| Stop { lane: copy.lane as u32, kind: FaultKind::Memory(problem) })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs a kernel: block after block, warp by warp, with every access checked. Read next: `block.rs`.
+
+mod access;
+mod asynchronous;
+mod block;
+mod exchange;
+mod fault;
+mod matrix;
+mod warp;
+
+pub use fault::{Fault, FaultKind};
+
+use super::program::Kernel;
+use crate::shadow::{Memory, Stamp, Touched};
+use crate::trace::Counters;
+use block::Block;
+use warp::{Position, Warp};
+
+/// Generic addresses of shared memory begin here.
+pub const SHARED_WINDOW: u64 = 0x7d00_0000_0000;
+/// Generic addresses of local memory begin here.
+pub const LOCAL_WINDOW: u64 = 0x7e00_0000_0000;
+/// Generic addresses of constants begin here.
+pub const CONSTANT_WINDOW: u64 = 0x7f00_0000_0000;
+/// Size of a window.
+pub const WINDOW: u64 = 1 << 32;
+
+/// In which order blocks, and warps between barriers, run. Results must not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The first one as far as it gets.
+    Forward,
+    /// The last one as far as it gets.
+    Backward,
+    /// Each an instruction, in turn.
+    Interleaved,
+    /// Any one, a few instructions; the number chooses.
+    Random(u64),
+}
+
+/// How a matrix instruction adds up in single precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accumulation {
+    /// Exactly, then rounded to nearest.
+    Nearest,
+    /// Exactly, then cut off, as tensor cores are seen to do.
+    /// Source: Fasi, Higham, Mikaitis & Pranesh 2021, "Numerical behavior of NVIDIA tensor cores".
+    Truncating,
+}
+
+/// How to run what hardware leaves open.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Order of blocks and warps.
+    pub order: Order,
+    /// If not 0, approximate instructions are off by up to 2 units in the last place, as this number chooses.
+    pub blur: u64,
+    /// Rounding of matrix instructions.
+    pub accumulation: Accumulation,
+    /// Instructions of warps after which a launch counts as hanging.
+    pub steps: u64,
+    /// Shared memory of a block that the card has, in bytes.
+    pub shared_limit: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            order: Order::Forward,
+            blur: 0,
+            accumulation: Accumulation::Nearest,
+            steps: 200_000_000,
+            shared_limit: 99 << 10,
+        }
+    }
+}
+
+/// A launch.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// Blocks along each axis.
+    pub grid: [u32; 3],
+    /// Threads of a block along each axis.
+    pub block: [u32; 3],
+    /// Shared memory beyond what the kernel declares, in bytes.
+    pub dynamic_shared: u32,
+    /// The parameter block.
+    pub parameters: &'a [u8],
+}
+
+/// What a launch did: counters, and the bytes of device memory that it read and wrote.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Counters.
+    pub counters: Counters,
+    /// Bytes read and written.
+    pub touched: Vec<Touched>,
+}
+
+/// Runs a kernel to its end. `files` names source files for messages.
+/// Errors: the first fault; memory is left as it was then.
+pub fn launch(
+    kernel: &Kernel,
+    launch: &Launch,
+    settings: &Settings,
+    memory: &mut Memory,
+    files: &[(u32, String)],
+) -> Result<Outcome, Fault> {
+    let threads = check(kernel, launch, settings)?;
+    memory.begin_launch();
+    let mut warps = (0..threads.div_ceil(32)).map(|index| Warp::new(kernel, index)).collect::<Vec<_>>();
+    let mut block = Block::new(kernel, launch, settings, memory, files);
+    for number in block_order(launch.grid, settings.order) {
+        let at = [
+            (number % u64::from(launch.grid[0])) as u32,
+            (number / u64::from(launch.grid[0]) % u64::from(launch.grid[1])) as u32,
+            (number / u64::from(launch.grid[0]) / u64::from(launch.grid[1])) as u32,
+        ];
+        let position = Position {
+            grid: launch.grid,
+            block: launch.block,
+            at,
+            dynamic_shared: launch.dynamic_shared,
+            dynamic_start: kernel.shared_bytes.next_multiple_of(16),
+        };
+        block.run(number as u32, position, &mut warps)?;
+    }
+    let mut counters = block.finish();
+    let touched = memory.end_launch();
+    for (start, end, written) in &touched {
+        let bytes = if *written { &mut counters.distinct_written_bytes } else { &mut counters.distinct_read_bytes };
+        *bytes += end - start;
+    }
+    Ok(Outcome { counters, touched })
+}
+
+/// Threads of a block, if the launch is possible at all.
+fn check(kernel: &Kernel, launch: &Launch, settings: &Settings) -> Result<u32, Fault> {
+    let fault = |what: String| Fault {
+        kind: FaultKind::Launch(what),
+        kernel: kernel.name.clone(),
+        source: String::new(),
+        text: String::new(),
+        block: [0; 3],
+        thread: 0,
+    };
+    let product = |extents: [u32; 3]| extents.into_iter().map(u128::from).product::<u128>();
+    let (threads, blocks) = (product(launch.block), product(launch.grid));
+    let most = u128::from(kernel.max_threads.unwrap_or(1024).min(1024));
+    if threads == 0 || threads > most || launch.block[2] > 64 {
+        return Err(fault(format!("blocks of {:?} threads; at most {most} are allowed", launch.block)));
+    }
+    if blocks == 0 || blocks >= u128::from(Stamp::BLOCKS) || launch.grid[1] > 65535 || launch.grid[2] > 65535 {
+        return Err(fault(format!("a grid of {:?} blocks", launch.grid)));
+    }
+    let shared = u64::from(kernel.shared_bytes.next_multiple_of(16)) + u64::from(launch.dynamic_shared);
+    if shared > settings.shared_limit.into() {
+        return Err(fault(format!("{shared} bytes of shared memory; {} are allowed", settings.shared_limit)));
+    }
+    if launch.parameters.len() != kernel.parameter_bytes as usize {
+        let (given, declared) = (launch.parameters.len(), kernel.parameter_bytes);
+        return Err(fault(format!("{given} bytes of parameters; it declares {declared}")));
+    }
+    Ok(threads as u32)
+}
+
+/// The blocks, in the order in which they run.
+fn block_order(grid: [u32; 3], order: Order) -> Vec<u64> {
+    let mut blocks = (0..grid.into_iter().map(u64::from).product()).collect::<Vec<u64>>();
+    match order {
+        Order::Forward | Order::Interleaved => {}
+        Order::Backward => blocks.reverse(),
+        Order::Random(seed) => {
+            let mut random = Random(seed);
+            for left in (1..blocks.len()).rev() {
+                blocks.swap(left, random.below(left as u64 + 1) as usize);
+            }
+        }
+    }
+    blocks
+}
+
+/// Numbers that look random and are the same each time.
+/// Source: Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
+#[derive(Debug, Clone, Copy)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Spreads the bits of a number over all of them.
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}

@@ -1,0 +1,70 @@
+//! The types that PTX writes behind a dot.
+
+/// A fundamental or packed type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// `.pred`
+    Pred,
+    /// `.bN`: bits without a meaning.
+    Bits(u32),
+    /// `.uN`
+    Unsigned(u32),
+    /// `.sN`
+    Signed(u32),
+    /// `.f16`
+    F16,
+    /// `.bf16`
+    Bf16,
+    /// `.f16x2`
+    F16x2,
+    /// `.bf16x2`
+    Bf16x2,
+    /// `.tf32`, only in matrix instructions and conversions.
+    Tf32,
+    /// `.f32`
+    F32,
+    /// `.f64`
+    F64,
+}
+
+impl Type {
+    /// The type of this name, which is written without its dot.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "pred" => Self::Pred,
+            "f16" => Self::F16,
+            "bf16" => Self::Bf16,
+            "f16x2" => Self::F16x2,
+            "bf16x2" => Self::Bf16x2,
+            "tf32" => Self::Tf32,
+            "f32" => Self::F32,
+            "f64" => Self::F64,
+            _ => {
+                let bits = ["8", "16", "32", "64"].iter().position(|bits| name.get(1..) == Some(*bits))?;
+                let bits = 8 << bits;
+                match name.as_bytes()[0] {
+                    b'b' => Self::Bits(bits),
+                    b'u' => Self::Unsigned(bits),
+                    b's' => Self::Signed(bits),
+                    _ => return None,
+                }
+            }
+        })
+    }
+
+    /// Width in bits; 1 of a predicate.
+    pub fn bits(self) -> u32 {
+        match self {
+            Self::Pred => 1,
+            Self::Bits(bits) | Self::Unsigned(bits) | Self::Signed(bits) => bits,
+            Self::F16 | Self::Bf16 => 16,
+            Self::F16x2 | Self::Bf16x2 | Self::Tf32 | Self::F32 => 32,
+            Self::F64 => 64,
+        }
+    }
+
+    /// Width in memory, in bytes.
+    pub fn bytes(self) -> u32 {
+        self.bits().div_ceil(8)
+    }
+}

@@ -1,0 +1,264 @@
+//! Bytes with their shadow, in pages made when they are first touched.
+
+use super::stamp::{Access, Stamp};
+use std::fmt;
+
+/// Bytes of a page. Aligned accesses of up to 16 bytes never cross one.
+pub const PAGE: usize = 4096;
+const WORD: usize = 4;
+const WRITTEN: u8 = 1;
+const IN_FLIGHT: u8 = 2;
+/// What memory holds before anything wrote it.
+const POISON: u8 = 0xA5;
+
+/// What is wrong with an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Problem {
+    /// It reads bytes that nothing wrote.
+    Unwritten,
+    /// It touches bytes that an asynchronous copy is still to write.
+    InFlight,
+    /// It isn't ordered with an access that wrote, or read what this one writes.
+    Race {
+        /// The other thread.
+        other: Stamp,
+        /// Whether the other one wrote.
+        wrote: bool,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unwritten => write!(f, "reads bytes that nothing wrote"),
+            Self::InFlight => write!(f, "touches bytes that cp.async has not delivered"),
+            Self::Race { other, wrote } => {
+                let verb = if *wrote { "writes" } else { "reads" };
+                write!(f, "race: thread {} of block {} {verb} it, no barrier between", other.thread(), other.block())
+            }
+        }
+    }
+}
+
+/// The last accesses of a byte or, as long as a page is only accessed by words, of a word.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    writer: Stamp,
+    /// The last reader.
+    reader: Stamp,
+    /// The last reader that was farther away: of another block, warp or thread than `reader`.
+    other: Stamp,
+}
+
+impl Cell {
+    fn read(&mut self, access: &Access) -> Result<(), Problem> {
+        if !access.follows(self.writer) {
+            return Err(Problem::Race { other: self.writer, wrote: true });
+        }
+        let now = access.stamp();
+        if distance(self.reader, now) >= distance(self.other, now) {
+            self.other = self.reader;
+        }
+        self.reader = now;
+        Ok(())
+    }
+
+    fn write(&mut self, access: &Access) -> Result<(), Problem> {
+        for (other, wrote) in [(self.writer, true), (self.reader, false), (self.other, false)] {
+            if !access.follows(other) {
+                return Err(Problem::Race { other, wrote });
+            }
+        }
+        self.writer = access.stamp();
+        Ok(())
+    }
+}
+
+/// How hard it is to be ordered with each other: not at all for a thread and itself, most for blocks.
+fn distance(a: Stamp, b: Stamp) -> u32 {
+    match (a.block() == b.block(), a.thread() / 32 == b.thread() / 32, a.thread() == b.thread()) {
+        _ if !a.somebody() => 0,
+        (false, ..) => 4,
+        (true, false, _) => 3,
+        (true, true, false) => 2,
+        (true, true, true) => 1,
+    }
+}
+
+struct Page {
+    bytes: [u8; PAGE],
+    state: [u8; PAGE],
+    /// One a word or, once something narrower was accessed, one a byte.
+    cells: Vec<Cell>,
+    /// The launch that `cells` are of.
+    launch: u64,
+}
+
+impl Page {
+    fn new() -> Box<Self> {
+        Box::new(Self { bytes: [POISON; PAGE], state: [0; PAGE], cells: Vec::new(), launch: 0 })
+    }
+
+    /// The cells of some bytes in this launch.
+    fn cells(&mut self, at: usize, bytes: usize, launch: u64) -> &mut [Cell] {
+        if self.launch != launch {
+            self.launch = launch;
+            self.cells.clear();
+            self.cells.resize(PAGE / WORD, Cell::default());
+        }
+        let words = self.cells.len() == PAGE / WORD;
+        if words && at.is_multiple_of(WORD) && bytes.is_multiple_of(WORD) {
+            return &mut self.cells[at / WORD..(at + bytes) / WORD];
+        }
+        if words {
+            self.cells = self.cells.iter().flat_map(|cell| [*cell; WORD]).collect();
+        }
+        &mut self.cells[at..at + bytes]
+    }
+}
+
+/// A stretch of memory.
+pub struct Pages {
+    pages: Vec<Option<Box<Page>>>,
+    bytes: u64,
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pages({} bytes)", self.bytes)
+    }
+}
+
+impl Pages {
+    /// So many bytes that nothing wrote.
+    pub fn new(bytes: u64) -> Self {
+        let mut pages = Vec::new();
+        pages.resize_with(bytes.div_ceil(PAGE as u64) as usize, || None);
+        Self { pages, bytes }
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether a launch touched the page already.
+    pub fn touched(&self, page: usize, launch: u64) -> bool {
+        self.pages[page].as_ref().is_some_and(|page| page.launch == launch)
+    }
+
+    fn page(&mut self, at: usize) -> &mut Page {
+        self.pages[at / PAGE].get_or_insert_with(Page::new)
+    }
+
+    /// What a thread reads. The bytes are within this stretch and one page.
+    pub fn read(&mut self, at: usize, out: &mut [u8], access: &Access, launch: u64) -> Result<(), Problem> {
+        let (page, at) = (self.page(at), at % PAGE);
+        for state in &page.state[at..at + out.len()] {
+            match state {
+                &WRITTEN => {}
+                state if state & IN_FLIGHT != 0 => return Err(Problem::InFlight),
+                _ => return Err(Problem::Unwritten),
+            }
+        }
+        for cell in page.cells(at, out.len(), launch) {
+            cell.read(access)?;
+        }
+        out.copy_from_slice(&page.bytes[at..at + out.len()]);
+        Ok(())
+    }
+
+    /// What a thread writes. The bytes are within this stretch and one page.
+    pub fn write(&mut self, at: usize, data: &[u8], access: &Access, launch: u64) -> Result<(), Problem> {
+        let (page, at) = (self.page(at), at % PAGE);
+        if page.state[at..at + data.len()].iter().any(|state| state & IN_FLIGHT != 0) {
+            return Err(Problem::InFlight);
+        }
+        for cell in page.cells(at, data.len(), launch) {
+            cell.write(access)?;
+        }
+        page.bytes[at..at + data.len()].copy_from_slice(data);
+        page.state[at..at + data.len()].fill(WRITTEN);
+        Ok(())
+    }
+
+    /// Marks what an asynchronous copy may write from now on: whoever used it must be done with it.
+    pub fn depart(&mut self, at: usize, bytes: usize, access: &Access, launch: u64) -> Result<(), Problem> {
+        let (page, at) = (self.page(at), at % PAGE);
+        if page.state[at..at + bytes].iter().any(|state| state & IN_FLIGHT != 0) {
+            return Err(Problem::InFlight);
+        }
+        for cell in page.cells(at, bytes, launch) {
+            cell.write(access)?;
+        }
+        page.state[at..at + bytes].iter_mut().for_each(|state| *state |= IN_FLIGHT);
+        Ok(())
+    }
+
+    /// What an asynchronous copy delivers where [`Pages::depart`] announced it.
+    pub fn arrive(&mut self, at: usize, data: &[u8], access: &Access, launch: u64) -> Result<(), Problem> {
+        let (page, start) = (self.page(at), at % PAGE);
+        page.state[start..start + data.len()].iter_mut().for_each(|state| *state &= !IN_FLIGHT);
+        self.write(at, data, access, launch)
+    }
+
+    /// What the host or a copy writes, of any length.
+    pub fn fill_from(&mut self, at: usize, data: &[u8]) {
+        let mut at = at;
+        let mut left = data;
+        while !left.is_empty() {
+            let (piece, rest) = left.split_at(left.len().min(PAGE - at % PAGE));
+            let page = self.page(at);
+            page.bytes[at % PAGE..][..piece.len()].copy_from_slice(piece);
+            page.state[at % PAGE..][..piece.len()].fill(WRITTEN);
+            at += piece.len();
+            left = rest;
+        }
+    }
+
+    /// What the host reads, of any length: the bytes, and whether each was written.
+    pub fn copy_out(&self, at: usize, out: &mut [u8], written: &mut [bool]) {
+        for (offset, (byte, written)) in out.iter_mut().zip(written).enumerate() {
+            let place = at + offset;
+            let page = self.pages[place / PAGE].as_ref();
+            *byte = page.map_or(POISON, |page| page.bytes[place % PAGE]);
+            *written = page.is_some_and(|page| page.state[place % PAGE] == WRITTEN);
+        }
+    }
+
+    /// Makes bytes unwritten.
+    pub fn forget(&mut self, at: usize, bytes: usize) {
+        let end = at + bytes;
+        let mut at = at;
+        while at < end {
+            let piece = (end - at).min(PAGE - at % PAGE);
+            if let Some(page) = &mut self.pages[at / PAGE] {
+                page.state[at % PAGE..][..piece].fill(0);
+                page.bytes[at % PAGE..][..piece].fill(POISON);
+            }
+            at += piece;
+        }
+    }
+
+    /// What a launch read and wrote of a page, as offsets `(start, end, written)` into this stretch.
+    pub fn accesses(&self, page: usize, launch: u64) -> Vec<(u64, u64, bool)> {
+        let Some(content) = self.pages[page].as_ref().filter(|content| content.launch == launch) else {
+            return Vec::new();
+        };
+        let size = (PAGE / content.cells.len()) as u64;
+        let mut found: Vec<(u64, u64, bool)> = Vec::new();
+        for written in [false, true] {
+            for (index, cell) in content.cells.iter().enumerate() {
+                if !(if written { cell.writer } else { cell.reader }).somebody() {
+                    continue;
+                }
+                let start = (page * PAGE) as u64 + index as u64 * size;
+                match found.last_mut() {
+                    Some(last) if last.1 == start && last.2 == written => last.1 += size,
+                    _ => found.push((start, start + size, written)),
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,86 @@
+//! Bugs planted in the kernels by `scripts/kernels.py`: each is found, by name and at its line of the source.
+
+mod support;
+
+use Argument::{Address, Float, Int};
+use fake_cuda::ptx::run::{Fault, FaultKind, Order, Outcome};
+use fake_cuda::shadow::{Outside, Problem};
+use support::{Argument, Card, Number, ORDERS, module, text};
+
+/// Runs a planted LayerNorm on 3 rows of 328 columns.
+fn layer_norm(bug: &str, order: Order) -> Result<Outcome, Fault> {
+    let (mut card, number, columns) = (Card::with(order, 0), Number::Bf16, 328);
+    let bytes = number.bytes(&number.random(3 * columns, 1));
+    let weight = number.bytes(&number.random(columns, 2));
+    let pointers =
+        [card.put(&bytes), card.put(&weight), card.put(&weight), card.room(bytes.len()), card.room(12), card.room(12)];
+    let arguments = [&pointers.map(Address)[..], &[Int(columns as i32), Float(1e-5)]].concat();
+    let module = module(&format!("tests/planted/layer_norm_{bug}.ptx"));
+    card.launch(&module, "layer_norm_bf16", (3, 96, 0), &arguments)
+}
+
+/// Runs a planted product of 64 by 64 by 96.
+fn product(bug: &str, order: Order) -> Result<Outcome, Fault> {
+    let (mut card, number) = (Card::with(order, 0), Number::Bf16);
+    let bytes = number.bytes(&number.random(64 * 96, 1));
+    let pointers = [card.put(&bytes), card.put(&bytes), card.room(4 * 64 * 64)];
+    let arguments = [&pointers.map(Address)[..], &[Int(64), Int(64), Int(96)]].concat();
+    let module = module(&format!("tests/planted/product_{bug}.ptx"));
+    card.launch(&module, "product_bf16", (1, 128, 0), &arguments)
+}
+
+/// The line of a kernel's source, as it was compiled.
+fn source_line(source: &str) -> String {
+    let (file, line) = source.rsplit_once(':').expect("file:line");
+    let text = text(&format!("../exec/kernels/{file}"));
+    let line = line.parse::<usize>().expect("a line");
+    text.lines().nth(line - 1).unwrap_or_else(|| panic!("{source}")).trim().to_owned()
+}
+
+/// In every order of warps, the fault is of this kind and at a line that holds these words.
+fn found(run: fn(&str, Order) -> Result<Outcome, Fault>, bug: &str, is: fn(&FaultKind) -> bool, words: &[&str]) {
+    for order in ORDERS {
+        let fault = run(bug, order).expect_err(bug);
+        assert!(is(&fault.kind), "{bug}, {order:?}: {fault}");
+        let line = source_line(&fault.source);
+        assert!(words.iter().any(|words| line.contains(words)), "{bug}, {order:?}: {fault}\n{line}");
+    }
+}
+
+#[test]
+fn a_missing_barrier_is_a_race() {
+    let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::Race { .. }));
+    found(layer_norm, "no_barrier", is, &["part[threadIdx.x / WARP] = x", "sum += part[warp]"]);
+    let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::Race { .. } | Problem::InFlight));
+    found(product, "no_barrier", is, &["asm volatile(", "begin(step + 1)"]);
+}
+
+#[test]
+fn a_missing_wait_reads_what_has_not_arrived() {
+    let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::InFlight));
+    found(product, "no_wait", is, &["ldmatrix", "shared_address(row)"]);
+}
+
+#[test]
+fn a_misaligned_vector_is_found() {
+    let is = |kind: &FaultKind| matches!(kind, FaultKind::Misaligned { bytes: 16, .. });
+    found(layer_norm, "misaligned", is, &["reinterpret_cast<const uint4 *>(from)"]);
+}
+
+#[test]
+fn an_access_out_of_bounds_is_found() {
+    let is = |kind: &FaultKind| matches!(kind, FaultKind::Bounds(Outside::Past { .. }));
+    found(layer_norm, "out_of_bounds", is, &["reinterpret_cast<const uint4 *>(from)", "reinterpret_cast<uint4 *>(to)"]);
+}
+
+#[test]
+fn a_shuffle_in_divergent_code_is_found() {
+    let is = |kind: &FaultKind| matches!(kind, FaultKind::Divergent { .. });
+    found(layer_norm, "divergent", is, &["__shfl_xor_sync"]);
+}
+
+#[test]
+fn unpadded_tiles_conflict_in_banks_and_nothing_else() {
+    let (taken, fewest) = product("bank_conflicts", Order::Forward).expect("runs").counters.total(true);
+    assert!(taken >= 2 * fewest, "{taken} {fewest}");
+}

@@ -1,0 +1,191 @@
+//! What the tests of kernels share: numbers, device memory, launches.
+//! Each test file uses a part of it.
+#![allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
+
+use fake_cuda::ptx::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
+use fake_cuda::ptx::run::{self, Fault, Launch, Order, Outcome, Settings};
+use fake_cuda::ptx::{Module, parse};
+use fake_cuda::shadow::Memory;
+use std::path::PathBuf;
+
+/// How a tensor lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Number {
+    F32,
+    F16,
+    Bf16,
+}
+
+pub const NUMBERS: [Number; 3] = [Number::F32, Number::F16, Number::Bf16];
+
+impl Number {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// Half a unit in the last place of 1: the largest relative error of rounding.
+    pub fn half_unit(self) -> f64 {
+        match self {
+            Self::F32 => 2f64.powi(-24),
+            Self::F16 => 2f64.powi(-11),
+            Self::Bf16 => 2f64.powi(-8),
+        }
+    }
+
+    pub fn bytes(self, values: &[f64]) -> Vec<u8> {
+        let encode = |x: &f64| match self {
+            Self::F32 => (*x as f32).to_le_bytes().to_vec(),
+            Self::F16 => f16_bits(*x).to_le_bytes().to_vec(),
+            Self::Bf16 => bf16_bits(*x).to_le_bytes().to_vec(),
+        };
+        values.iter().flat_map(encode).collect()
+    }
+
+    pub fn values(self, bytes: &[u8]) -> Vec<f64> {
+        let size = if self == Self::F32 { 4 } else { 2 };
+        let decode = |b: &[u8]| match self {
+            Self::F32 => f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),
+            Self::F16 => f16_value(u16::from_le_bytes([b[0], b[1]])).into(),
+            Self::Bf16 => bf16_value(u16::from_le_bytes([b[0], b[1]])).into(),
+        };
+        bytes.chunks_exact(size).map(decode).collect()
+    }
+
+    /// So many numbers between -2 and 2 that it holds exactly.
+    pub fn random(self, count: usize, seed: u64) -> Vec<f64> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f64 / (1u64 << 22) as f64 - 2.0
+        };
+        let values = (0..count).map(|_| next()).collect::<Vec<_>>();
+        self.values(&self.bytes(&values))
+    }
+}
+
+/// The committed PTX of a target.
+pub fn kernels(target: u32, file: &str) -> Module {
+    module(&format!("../exec/kernels/ptx/sm_{target}/{file}.ptx"))
+}
+
+/// A module of a file beside this crate's Cargo.toml.
+pub fn module(path: &str) -> Module {
+    parse(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The text of a file beside this crate's Cargo.toml.
+pub fn text(path: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Four orders of warps and blocks.
+pub const ORDERS: [Order; 4] = [Order::Forward, Order::Backward, Order::Interleaved, Order::Random(7)];
+
+/// A card with memory, and what it does.
+#[derive(Default)]
+pub struct Card {
+    pub memory: Memory,
+    pub settings: Settings,
+}
+
+impl Card {
+    pub fn with(order: Order, blur: u64) -> Self {
+        Self { settings: Settings { order, blur, ..Settings::default() }, ..Self::default() }
+    }
+
+    /// Memory that holds these bytes.
+    pub fn put(&mut self, bytes: &[u8]) -> u64 {
+        let address = self.memory.allocate(bytes.len() as u64);
+        self.memory.write(address, bytes).unwrap();
+        address
+    }
+
+    /// Memory that nothing wrote.
+    pub fn room(&mut self, bytes: usize) -> u64 {
+        self.memory.allocate(bytes as u64)
+    }
+
+    /// What lies there; all of it must have been written.
+    pub fn get(&mut self, address: u64, bytes: usize) -> Vec<u8> {
+        let (data, written) = self.memory.read(address, bytes as u64).unwrap();
+        assert!(written.iter().all(|written| *written), "{} bytes unwritten", written.iter().filter(|w| !**w).count());
+        data
+    }
+
+    /// A launch of blocks along one axis: blocks, threads, dynamic shared memory.
+    pub fn launch(
+        &mut self,
+        module: &Module,
+        kernel: &str,
+        (grid, block, dynamic_shared): (u32, u32, u32),
+        arguments: &[Argument],
+    ) -> Result<Outcome, Fault> {
+        self.run(module, kernel, ([grid, 1, 1], block, dynamic_shared), arguments)
+    }
+
+    /// A launch of blocks along all axes.
+    pub fn launch_on(
+        &mut self,
+        module: &Module,
+        kernel: &str,
+        grid: [u32; 3],
+        block: u32,
+        arguments: &[Argument],
+    ) -> Result<Outcome, Fault> {
+        self.run(module, kernel, (grid, block, 0), arguments)
+    }
+
+    fn run(
+        &mut self,
+        module: &Module,
+        kernel: &str,
+        (grid, block, dynamic_shared): ([u32; 3], u32, u32),
+        arguments: &[Argument],
+    ) -> Result<Outcome, Fault> {
+        let kernel = module.kernel(kernel).unwrap_or_else(|| panic!("no kernel {kernel}"));
+        let parameters = parameters(kernel, arguments);
+        let launch = Launch { grid, block: [block, 1, 1], dynamic_shared, parameters: &parameters };
+        run::launch(kernel, &launch, &self.settings, &mut self.memory, &module.files)
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub enum Argument {
+    Address(u64),
+    Long(u64),
+    Int(i32),
+    Float(f32),
+}
+
+/// The parameter block of some arguments.
+pub fn parameters(kernel: &fake_cuda::ptx::Kernel, arguments: &[Argument]) -> Vec<u8> {
+    assert_eq!(kernel.parameters.len(), arguments.len(), "{}", kernel.name);
+    let mut block = vec![0; kernel.parameter_bytes as usize];
+    for (parameter, argument) in kernel.parameters.iter().zip(arguments) {
+        let bytes = match argument {
+            Argument::Address(value) | Argument::Long(value) => value.to_le_bytes().to_vec(),
+            Argument::Int(value) => value.to_le_bytes().to_vec(),
+            Argument::Float(value) => value.to_le_bytes().to_vec(),
+        };
+        assert_eq!(bytes.len(), parameter.bytes as usize, "{} {}", kernel.name, parameter.name);
+        block[parameter.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    block
+}
+
+/// The largest error, relative to what is expected or to 1 where that is small.
+pub fn worst(got: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    got.iter().zip(expected).fold(0.0, |worst: f64, (got, expected)| {
+        let error = (got - expected).abs() / expected.abs().max(1.0);
+        if error.is_nan() { f64::INFINITY } else { worst.max(error) }
+    })
+}

@@ -1,0 +1,231 @@
+"""Compiles crates/exec/kernels/*.cu to the PTX that is committed beside them, and writes figures of every kernel.
+
+    python scripts/kernels.py --venv DIR            PTX of every target, and bench/results/kernels.csv
+    python scripts/kernels.py --venv DIR --check    exits 1 if what is committed is not what the sources give
+
+DIR is a virtual environment outside of the repository; it is made if it is not there. The compiler is NVRTC out of the
+wheel named below, which needs neither a card nor a driver. It says `.version` of its own release, which drivers older
+than it refuse; nothing in the kernels needs more than the version of their target, so that is what is written instead.
+"""
+
+import argparse
+import csv
+import ctypes
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+KERNELS = REPOSITORY / "crates/exec/kernels"
+PLANTED = REPOSITORY / "crates/fake-cuda/tests/planted"
+FIGURES = REPOSITORY / "bench/results/kernels.csv"
+
+WHEEL = "nvidia-cuda-nvrtc-cu12==12.9.86"
+LIBRARY = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
+
+# Compute capability of a target and the oldest PTX version that knows all that kernels for it use.
+TARGETS = {75: "6.3", 80: "7.0"}
+# Cards whose machine code is looked at for figures: what they have of an SM, from the CUDA programming guide's table of
+# technical specifications: threads, blocks, bytes of shared memory, and bytes that every block takes besides.
+CARDS = {
+    75: {"threads": 1024, "blocks": 16, "shared": 64 << 10, "reserved": 0},
+    80: {"threads": 2048, "blocks": 32, "shared": 164 << 10, "reserved": 1 << 10},
+    86: {"threads": 1536, "blocks": 16, "shared": 100 << 10, "reserved": 1 << 10},
+    89: {"threads": 1536, "blocks": 24, "shared": 100 << 10, "reserved": 1 << 10},
+    90: {"threads": 2048, "blocks": 32, "shared": 228 << 10, "reserved": 1 << 10},
+    120: {"threads": 1536, "blocks": 24, "shared": 100 << 10, "reserved": 1 << 10},
+}
+REGISTERS_OF_AN_SM = 65536
+# Registers are handed to warps in pieces of this many.
+REGISTER_PIECE = 256
+
+# Bugs that crates/fake-cuda must find: source, macro, and the one kernel that is kept.
+BUGS = [
+    ("layer_norm", "NO_BARRIER", "layer_norm_bf16"),
+    ("layer_norm", "MISALIGNED", "layer_norm_bf16"),
+    ("layer_norm", "OUT_OF_BOUNDS", "layer_norm_bf16"),
+    ("layer_norm", "DIVERGENT", "layer_norm_bf16"),
+    ("product", "NO_WAIT", "product_bf16"),
+    ("product", "NO_BARRIER", "product_bf16"),
+    ("product", "BANK_CONFLICTS", "product_bf16"),
+]
+BUGS_TARGET = 80
+
+
+class CompileError(Exception):
+    """What NVRTC says of a source that it refuses."""
+
+
+class Compiler:
+    """NVRTC, out of a wheel."""
+
+    def __init__(self, venv: Path) -> None:
+        if not (venv / "bin/python").exists():
+            subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        found = self._find(venv)
+        if found is None:
+            subprocess.run([venv / "bin/python", "-m", "pip", "install", "--quiet", WHEEL], check=True)
+            found = self._find(venv)
+        if found is None:
+            sys.exit(f"error: {WHEEL} has no {LIBRARY}")
+        self._library = ctypes.CDLL(str(found))
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    @staticmethod
+    def _find(venv: Path) -> Path | None:
+        return next(iter(venv.glob(f"lib/python*/site-packages/{LIBRARY}")), None)
+
+    def _text(self, program: ctypes.c_void_p, what: str) -> str:
+        size = ctypes.c_size_t()
+        getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        getattr(self._library, f"nvrtcGet{what}")(program, text)
+        return text.value.decode()
+
+    def compile(self, source: Path, options: list[str]) -> tuple[str, str]:
+        """PTX and log of a source. Raises CompileError."""
+        header = KERNELS / "common.cuh"
+        program = ctypes.c_void_p()
+        headers, names = (ctypes.c_char_p * 1)(header.read_bytes()), (ctypes.c_char_p * 1)(header.name.encode())
+        text, name = source.read_bytes(), source.name.encode()
+        if self._library.nvrtcCreateProgram(ctypes.byref(program), text, name, 1, headers, names):
+            raise CompileError(f"{source.name}: NVRTC takes no source")
+        encoded = [option.encode() for option in options]
+        code = self._library.nvrtcCompileProgram(program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded))
+        log = self._text(program, "ProgramLog")
+        ptx = "" if code else self._text(program, "PTX")
+        self._library.nvrtcDestroyProgram(ctypes.byref(program))
+        if code:
+            raise CompileError(f"{source.name}: {self._library.nvrtcGetErrorString(code).decode()}\n{log}")
+        return ptx, log
+
+
+def committed_form(ptx: str, target: int) -> str:
+    """PTX as it is committed: an older version, line information in its oldest form, no comments, no build's name."""
+    lines = []
+    for line in ptx.replace("\0", "").splitlines():
+        line = line.split("//")[0].rstrip()
+        line = re.sub(r"^\.version .*", f".version {TARGETS[target]}", line)
+        # What was inlined into what is of a newer version than the lines themselves.
+        line = re.sub(r"^(\s*\.loc\s+\d+\s+\d+\s+\d+),.*", r"\1", line)
+        lines.append(line)
+    text = "\n".join(lines)
+    # The names of inlined functions, which nothing refers to any more.
+    text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\}", "", text, flags=re.S)
+    return re.sub(r"\n{2,}", "\n", text).strip() + "\n"
+
+
+def options(target: int, macros: list[str]) -> list[str]:
+    """Options of every compilation."""
+    return [f"--gpu-architecture=compute_{target}", "--std=c++17", "--generate-line-info", *(f"-D{m}" for m in macros)]
+
+
+def ptx_files(compiler: Compiler) -> dict[Path, str]:
+    """All PTX that is committed, by its path."""
+    files = {}
+    for target in TARGETS:
+        for source in sorted(KERNELS.glob("*.cu")):
+            ptx, _ = compiler.compile(source, options(target, []))
+            if ".entry" in ptx:
+                files[KERNELS / f"ptx/sm_{target}/{source.stem}.ptx"] = committed_form(ptx, target)
+    for source, bug, kernel in BUGS:
+        ptx, _ = compiler.compile(KERNELS / f"{source}.cu", options(BUGS_TARGET, [f"BUG_{bug}"]))
+        files[PLANTED / f"{source}_{bug.lower()}.ptx"] = only(committed_form(ptx, BUGS_TARGET), kernel)
+    return files
+
+
+def only(ptx: str, kernel: str) -> str:
+    """PTX without its other kernels."""
+    entries = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}\n", flags=re.S | re.M)
+    return entries.sub(lambda entry: entry[0] if entry[1] == kernel else "", ptx)
+
+
+def occupancy(card: dict[str, int], registers: int, shared: int, threads: int) -> float:
+    """The part of an SM's threads that can be there at once with blocks of so many threads.
+
+    Source: CUDA programming guide, "Calculate occupancy": threads, blocks, registers and shared memory each limit it.
+    """
+    warps = -(-threads // 32)
+    pieces = -(-registers * 32 // REGISTER_PIECE) * REGISTER_PIECE
+    blocks = min(
+        card["threads"] // (32 * warps),
+        card["blocks"],
+        REGISTERS_OF_AN_SM // (pieces * warps),
+        card["shared"] // (shared + card["reserved"]) if shared + card["reserved"] else card["blocks"],
+    )
+    return blocks * 32 * warps / card["threads"]
+
+
+def figures(compiler: Compiler) -> str:
+    """Registers, spills, shared memory and occupancy of every kernel on every card, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow("kernel target threads registers spill_bytes stack_bytes shared_bytes occupancy".split())
+    for source in sorted(KERNELS.glob("*.cu")):
+        declared = source.read_text()
+        for target, card in CARDS.items():
+            machine = [f"--gpu-architecture=sm_{target}", "--std=c++17", "--ptxas-options=-v"]
+            _, log = compiler.compile(source, machine)
+            for name, figure in sorted(parse_log(log).items()):
+                threads = min(threads_of(declared, name), 256)
+                part = occupancy(card, figure["registers"], figure["shared"], threads)
+                row = [figure[key] for key in ("registers", "spills", "stack", "shared")]
+                writer.writerow([name, f"sm_{target}", threads, *row, f"{part:.2f}"])
+    return text.getvalue()
+
+
+def threads_of(source: str, kernel: str) -> int:
+    """The bound on a kernel's threads, as its source declares it."""
+    found = re.search(rf"KERNEL\((\d+)\)\s+{kernel}\(", source)
+    if not found:
+        sys.exit(f"error: no KERNEL(…) {kernel}")
+    return int(found[1])
+
+
+def parse_log(log: str) -> dict[str, dict[str, int]]:
+    """What the assembler says of each kernel."""
+    kernels = {}
+    for part in log.split("Compiling entry function '")[1:]:
+
+        def number(pattern: str, part: str = part) -> int:
+            found = re.search(pattern, part)
+            return int(found[1]) if found else 0
+
+        kernels[part.split("'")[0]] = {
+            "registers": number(r"Used (\d+) registers"),
+            "spills": number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
+            "stack": number(r"(\d+) bytes stack frame"),
+            "shared": number(r"(\d+) bytes smem"),
+        }
+    return kernels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--venv", type=Path, required=True, help="virtual environment for the compiler's wheel")
+    parser.add_argument("--check", action="store_true", help="compare with what is committed, and write nothing")
+    arguments = parser.parse_args()
+    compiler = Compiler(arguments.venv.resolve())
+    try:
+        files = {**ptx_files(compiler), FIGURES: figures(compiler)}
+    except CompileError as error:
+        sys.exit(f"error: {error}")
+    there = {*KERNELS.glob("ptx/*/*.ptx"), *PLANTED.glob("*.ptx")}
+    changed = {path for path, text in files.items() if not path.exists() or path.read_text() != text}
+    changed |= there - files.keys()
+    if arguments.check:
+        for path in sorted(changed):
+            print(f"differs from what the sources give: {path.relative_to(REPOSITORY)}")
+        sys.exit(1 if changed else 0)
+    for path in there - files.keys():
+        path.unlink()
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    print(files[FIGURES], end="")
+
+
+if __name__ == "__main__":
+    main()
