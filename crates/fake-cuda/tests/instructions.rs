@@ -19,7 +19,7 @@ fn wrapped(body: &str) -> String {
     )
 }
 
-fn run(body: &str, threads: u32) -> Result<Vec<u32>, Fault> {
+fn run(body: &str, threads: u32) -> Result<Vec<u32>, Box<Fault>> {
     let module = parse(&wrapped(body)).unwrap_or_else(|error| panic!("{error}\n{body}"));
     let mut card = Card::default();
     card.settings.steps = 10_000;

@@ -106,10 +106,9 @@ fn mutants(line: &str) -> Vec<(&'static str, String)> {
                 .map(|line| ("float", line)),
         );
     }
-    if is("add.s") || is("shl.b32") || is("and.b32") || is("mad.lo") || is("shr") {
-        if let Some((head, last)) = statement.trim_end_matches(';').rsplit_once(", ") {
-            all.extend(last.parse::<i64>().ok().map(|last| ("constant + 1", format!("{head}, {};", last + 1))));
-        }
+    let whole = is("add.s") || is("shl.b32") || is("and.b32") || is("mad.lo") || is("shr");
+    if let Some((head, last)) = statement.trim_end_matches(';').rsplit_once(", ").filter(|_| whole) {
+        all.extend(last.parse::<i64>().ok().map(|last| ("constant + 1", format!("{head}, {};", last + 1))));
     }
     all
 }

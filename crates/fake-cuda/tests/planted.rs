@@ -8,7 +8,7 @@ use fake_cuda::shadow::{Outside, Problem};
 use support::{Argument, Card, Number, ORDERS, module, text};
 
 /// Runs a planted LayerNorm on 3 rows of 328 columns.
-fn layer_norm(bug: &str, order: Order) -> Result<Outcome, Fault> {
+fn layer_norm(bug: &str, order: Order) -> Result<Outcome, Box<Fault>> {
     let (mut card, number, columns) = (Card::with(order, 0), Number::Bf16, 328);
     let bytes = number.bytes(&number.random(3 * columns, 1));
     let weight = number.bytes(&number.random(columns, 2));
@@ -20,7 +20,7 @@ fn layer_norm(bug: &str, order: Order) -> Result<Outcome, Fault> {
 }
 
 /// Runs a planted product of 64 by 64 by 96.
-fn product(bug: &str, order: Order) -> Result<Outcome, Fault> {
+fn product(bug: &str, order: Order) -> Result<Outcome, Box<Fault>> {
     let (mut card, number) = (Card::with(order, 0), Number::Bf16);
     let bytes = number.bytes(&number.random(64 * 96, 1));
     let pointers = [card.put(&bytes), card.put(&bytes), card.room(4 * 64 * 64)];
@@ -38,7 +38,7 @@ fn source_line(source: &str) -> String {
 }
 
 /// In every order of warps, the fault is of this kind and at a line that holds these words.
-fn found(run: fn(&str, Order) -> Result<Outcome, Fault>, bug: &str, is: fn(&FaultKind) -> bool, words: &[&str]) {
+fn found(run: fn(&str, Order) -> Result<Outcome, Box<Fault>>, bug: &str, is: fn(&FaultKind) -> bool, words: &[&str]) {
     for order in ORDERS {
         let fault = run(bug, order).expect_err(bug);
         assert!(is(&fault.kind), "{bug}, {order:?}: {fault}");

@@ -126,7 +126,7 @@ impl Card {
         kernel: &str,
         (grid, block, dynamic_shared): (u32, u32, u32),
         arguments: &[Argument],
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, Box<Fault>> {
         self.run(module, kernel, ([grid, 1, 1], block, dynamic_shared), arguments)
     }
 
@@ -138,7 +138,7 @@ impl Card {
         grid: [u32; 3],
         block: u32,
         arguments: &[Argument],
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, Box<Fault>> {
         self.run(module, kernel, (grid, block, 0), arguments)
     }
 
@@ -148,7 +148,7 @@ impl Card {
         kernel: &str,
         (grid, block, dynamic_shared): ([u32; 3], u32, u32),
         arguments: &[Argument],
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, Box<Fault>> {
         let kernel = module.kernel(kernel).unwrap_or_else(|| panic!("no kernel {kernel}"));
         let parameters = parameters(kernel, arguments);
         let launch = Launch { grid, block: [block, 1, 1], dynamic_shared, parameters: &parameters };

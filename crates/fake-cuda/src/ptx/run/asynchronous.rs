@@ -7,17 +7,11 @@ use super::fault::{FaultKind, Stop};
 use super::warp::{Warp, each};
 
 /// Copies of a warp that are under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Copies {
     pending: Vec<Copy>,
     /// Groups that each lane has committed.
     committed: [u64; 32],
-}
-
-impl Default for Copies {
-    fn default() -> Self {
-        Self { pending: Vec::new(), committed: [0; 32] }
-    }
 }
 
 #[derive(Debug)]

@@ -63,7 +63,7 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Runs a block to its end.
-    pub fn run(&mut self, number: u32, position: Position, warps: &mut [Warp<'k>]) -> Result<(), Fault> {
+    pub fn run(&mut self, number: u32, position: Position, warps: &mut [Warp<'k>]) -> Result<(), Box<Fault>> {
         (self.number, self.at) = (number, position.at);
         let shared = position.dynamic_start + position.dynamic_shared;
         self.shared = Pages::new(shared.into());
@@ -111,7 +111,7 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// All that live wait: the barrier lets them pass.
-    fn pass_barrier(&mut self, warps: &mut [Warp]) -> Result<(), Fault> {
+    fn pass_barrier(&mut self, warps: &mut [Warp]) -> Result<(), Box<Fault>> {
         if let Some(gone) = warps.iter().position(|warp| warp.current().is_none()) {
             // The barrier is the instruction before the one that a waiting warp runs next.
             let barrier = warps.iter().find_map(|warp| Some(warp.current()?.0 - 1));
@@ -126,16 +126,16 @@ impl<'a, 'k> Block<'a, 'k> {
         Ok(())
     }
 
-    fn fault(&self, warp: u32, at: Option<usize>, stop: Stop) -> Fault {
+    fn fault(&self, warp: u32, at: Option<usize>, stop: Stop) -> Box<Fault> {
         let instruction = at.and_then(|at| self.kernel.instructions.get(at));
-        Fault {
+        Box::new(Fault {
             kind: stop.kind,
             kernel: self.kernel.name.clone(),
             source: instruction.map_or_else(String::new, |i| source(self.files, i.file, i.line)),
             text: instruction.map_or_else(String::new, |i| i.text.clone()),
             block: self.at,
             thread: warp * 32 + stop.lane,
-        }
+        })
     }
 
     /// Accesses to shared memory of this block are told from those of others by this.

@@ -105,7 +105,7 @@ pub fn launch(
     settings: &Settings,
     memory: &mut Memory,
     files: &[(u32, String)],
-) -> Result<Outcome, Fault> {
+) -> Result<Outcome, Box<Fault>> {
     let threads = check(kernel, launch, settings)?;
     memory.begin_launch();
     let mut warps = (0..threads.div_ceil(32)).map(|index| Warp::new(kernel, index)).collect::<Vec<_>>();
@@ -135,14 +135,16 @@ pub fn launch(
 }
 
 /// Threads of a block, if the launch is possible at all.
-fn check(kernel: &Kernel, launch: &Launch, settings: &Settings) -> Result<u32, Fault> {
-    let fault = |what: String| Fault {
-        kind: FaultKind::Launch(what),
-        kernel: kernel.name.clone(),
-        source: String::new(),
-        text: String::new(),
-        block: [0; 3],
-        thread: 0,
+fn check(kernel: &Kernel, launch: &Launch, settings: &Settings) -> Result<u32, Box<Fault>> {
+    let fault = |what: String| {
+        Box::new(Fault {
+            kind: FaultKind::Launch(what),
+            kernel: kernel.name.clone(),
+            source: String::new(),
+            text: String::new(),
+            block: [0; 3],
+            thread: 0,
+        })
     };
     let product = |extents: [u32; 3]| extents.into_iter().map(u128::from).product::<u128>();
     let (threads, blocks) = (product(launch.block), product(launch.grid));

@@ -1,0 +1,337 @@
+//! The machine that the environment variable `FAKE_CUDA` describes. Its format: `lib.rs`. A description that cannot be
+//! understood ends the process.
+
+use crate::ptx::run::{Accumulation, Order, Settings};
+use crate::streams::Execution;
+
+const MIB: u64 = 1 << 20;
+
+/// What a card of some kind has. From the CUDA programming guide's tables of technical specifications and the vendor's
+/// data sheets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    key: &'static str,
+    name: &'static str,
+    capability: (i32, i32),
+    memory_mib: u64,
+    multiprocessors: i32,
+    clock_khz: i32,
+    memory_clock_khz: i32,
+    memory_bus_bits: i32,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        key: "rtx2080",
+        name: "NVIDIA GeForce RTX 2080",
+        capability: (7, 5),
+        memory_mib: 8192,
+        multiprocessors: 46,
+        clock_khz: 1_710_000,
+        memory_clock_khz: 7_000_000,
+        memory_bus_bits: 256,
+    },
+    Kind {
+        key: "rtx3060",
+        name: "NVIDIA GeForce RTX 3060",
+        capability: (8, 6),
+        memory_mib: 12_288,
+        multiprocessors: 28,
+        clock_khz: 1_777_000,
+        memory_clock_khz: 7_501_000,
+        memory_bus_bits: 192,
+    },
+    Kind {
+        key: "rtx3090",
+        name: "NVIDIA GeForce RTX 3090",
+        capability: (8, 6),
+        memory_mib: 24_576,
+        multiprocessors: 82,
+        clock_khz: 1_695_000,
+        memory_clock_khz: 9_751_000,
+        memory_bus_bits: 384,
+    },
+    Kind {
+        key: "a100",
+        name: "NVIDIA A100-SXM4-40GB",
+        capability: (8, 0),
+        memory_mib: 40_960,
+        multiprocessors: 108,
+        clock_khz: 1_410_000,
+        memory_clock_khz: 1_215_000,
+        memory_bus_bits: 5120,
+    },
+    Kind {
+        key: "rtx4090",
+        name: "NVIDIA GeForce RTX 4090",
+        capability: (8, 9),
+        memory_mib: 24_564,
+        multiprocessors: 128,
+        clock_khz: 2_520_000,
+        memory_clock_khz: 10_501_000,
+        memory_bus_bits: 384,
+    },
+    Kind {
+        key: "rtx5090",
+        name: "NVIDIA GeForce RTX 5090",
+        capability: (12, 0),
+        memory_mib: 32_607,
+        multiprocessors: 170,
+        clock_khz: 2_407_000,
+        memory_clock_khz: 14_001_000,
+        memory_bus_bits: 512,
+    },
+];
+
+/// A call that fails, by the name of its function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFault {
+    /// The function.
+    pub function: String,
+    /// Which call of it, from 1.
+    pub call: u64,
+    /// What it gives.
+    pub code: u32,
+    /// Whether every later call of any function gives that as well.
+    pub sticky: bool,
+}
+
+/// A machine with cards of one kind.
+#[derive(Debug, Clone)]
+pub struct Card {
+    kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (i32, i32),
+    /// Memory, in bytes.
+    pub memory: u64,
+    /// Cards.
+    pub count: i32,
+    /// What the driver says of its version: 12080 is 12.8.
+    pub driver: i32,
+    /// Bytes that other processes hold.
+    pub others: u64,
+    /// Bytes that they take whenever memory is asked for or asked about.
+    pub growth: u64,
+    /// Bytes that a context takes.
+    pub context: u64,
+    /// Bytes that a module takes.
+    pub module: u64,
+    /// Whether memory can be mapped (VMM).
+    pub mapping: bool,
+    /// When operations run.
+    pub execution: Execution,
+    /// How kernels run.
+    pub settings: Settings,
+    /// Calls that fail.
+    pub faults: Vec<CallFault>,
+    /// Where counters are written to when the context is released.
+    pub trace: Option<String>,
+    /// Whether calls are told on the standard error stream.
+    pub log: bool,
+}
+
+impl Card {
+    /// The machine of a description.
+    pub fn parse(description: &str) -> Result<Self, String> {
+        let mut card = Self::of(KINDS[1]);
+        for entry in description.split(';').filter(|entry| !entry.is_empty()) {
+            card.entry(entry).ok_or_else(|| format!("FAKE_CUDA: `{entry}` is nothing that is known"))?;
+        }
+        Ok(card)
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            name: kind.name.to_owned(),
+            capability: kind.capability,
+            memory: kind.memory_mib * MIB,
+            count: 1,
+            driver: 12_080,
+            others: 350 * MIB,
+            growth: 0,
+            context: 250 * MIB,
+            module: 2 * MIB,
+            mapping: true,
+            execution: Execution::Eager,
+            settings: Settings { shared_limit: shared_limit(kind.capability), ..Settings::default() },
+            faults: Vec::new(),
+            trace: None,
+            log: false,
+        }
+    }
+
+    fn entry(&mut self, entry: &str) -> Option<()> {
+        let (key, value) = entry.split_once('=')?;
+        let number = || value.parse::<u64>().ok();
+        match key {
+            "card" => {
+                let kind = KINDS.into_iter().find(|kind| kind.key == value)?;
+                let Self { faults, settings, execution, .. } = self.clone();
+                *self = Self { faults, execution, ..Self::of(kind) };
+                self.settings = Settings { shared_limit: self.settings.shared_limit, ..settings };
+            }
+            "name" => self.name = value.to_owned(),
+            "capability" => {
+                let (major, minor) = value.split_once('.')?;
+                self.capability = (major.parse().ok()?, minor.parse().ok()?);
+                self.settings.shared_limit = shared_limit(self.capability);
+            }
+            "memory" => self.memory = number()? * MIB,
+            "cards" => self.count = value.parse().ok()?,
+            "driver" => self.driver = value.parse().ok()?,
+            "others" => self.others = number()? * MIB,
+            "growth" => self.growth = number()? * MIB,
+            "context" => self.context = number()? * MIB,
+            "module" => self.module = number()? * MIB,
+            "mapping" => self.mapping = number()? != 0,
+            "log" => self.log = number()? != 0,
+            "trace" => self.trace = Some(value.to_owned()),
+            "steps" => self.settings.steps = number()?,
+            "blur" => self.settings.blur = number()?,
+            "accumulation" => {
+                self.settings.accumulation = match value {
+                    "nearest" => Accumulation::Nearest,
+                    "truncating" => Accumulation::Truncating,
+                    _ => return None,
+                }
+            }
+            "execution" => {
+                self.execution = match value {
+                    "eager" => Execution::Eager,
+                    "late" => Execution::Late,
+                    _ => return None,
+                }
+            }
+            "order" => self.settings.order = order(value)?,
+            "fail" | "stick" => self.faults.push(call_fault(value, key == "stick")?),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// What the k-th call of a function gives, if it fails.
+    pub fn fault(&self, function: &str, call: u64) -> Option<&CallFault> {
+        self.faults.iter().find(|fault| fault.function == function && fault.call == call)
+    }
+
+    /// Compute capability as PTX targets count it: 86.
+    pub fn target(&self) -> u32 {
+        (self.capability.0 * 10 + self.capability.1) as u32
+    }
+
+    /// The newest PTX version that the driver knows, as major · 10 + minor. From NVIDIA's release notes of PTX.
+    pub fn newest_ptx(&self) -> u32 {
+        const NEWEST: [(i32, u32); 12] = [
+            (13_000, 90),
+            (12_090, 88),
+            (12_080, 87),
+            (12_070, 86),
+            (12_050, 85),
+            (12_040, 84),
+            (12_030, 83),
+            (12_020, 82),
+            (12_010, 81),
+            (12_000, 80),
+            (11_080, 78),
+            (11_000, 70),
+        ];
+        NEWEST.iter().find(|(driver, _)| self.driver >= *driver).map_or(63, |(_, version)| *version)
+    }
+
+    /// Most dynamic shared memory of a block that need not be asked for.
+    pub const USUAL_SHARED: i32 = 48 << 10;
+
+    /// `CUdevice_attribute`, by its number in `cuda.h`. `None`: one that the stand-in has no value for.
+    pub fn attribute(&self, attribute: u32) -> Option<i32> {
+        let (major, minor) = self.capability;
+        let ampere = i32::from(self.target() >= 80);
+        Some(match attribute {
+            // Threads of a block, extents of blocks and of the grid.
+            1..=3 => 1024,
+            4 => 64,
+            5 => i32::MAX,
+            6 | 7 => 65_535,
+            8 => Self::USUAL_SHARED,
+            9 => 64 << 10,
+            10 => 32,
+            12 | 82 => 65_536,
+            13 => self.kind.clock_khz,
+            14 => 512,
+            16 => self.kind.multiprocessors,
+            // Integrated; can map host memory; compute mode; ECC.
+            18 | 20 | 32 => 0,
+            19 | 31 | 41 => 1,
+            33 => 1,
+            34 => 0,
+            35 => 0,
+            36 => self.kind.memory_clock_khz,
+            37 => self.kind.memory_bus_bits,
+            38 => 4 << 20,
+            39 => {
+                if ampere == 1 {
+                    1536
+                } else {
+                    1024
+                }
+            }
+            40 => 2,
+            75 => major,
+            76 => minor,
+            78 => 1,
+            81 => self.settings.shared_limit as i32 + 1024,
+            97 => self.settings.shared_limit as i32,
+            102 => i32::from(self.mapping),
+            106 => 16,
+            // Memory pools: every allocation is to be seen.
+            115 => 0,
+            _ => return None,
+        })
+    }
+}
+
+/// Most shared memory of a block that may be asked for. CUDA programming guide, technical specifications.
+fn shared_limit(capability: (i32, i32)) -> u32 {
+    match capability {
+        (7, _) => 64 << 10,
+        (8, 0 | 7) => 163 << 10,
+        (9, _) | (10, _) => 227 << 10,
+        _ => 99 << 10,
+    }
+}
+
+fn order(value: &str) -> Option<Order> {
+    Some(match value.split_once(':') {
+        None if value == "forward" => Order::Forward,
+        None if value == "backward" => Order::Backward,
+        None if value == "interleaved" => Order::Interleaved,
+        Some(("random", seed)) => Order::Random(seed.parse().ok()?),
+        _ => return None,
+    })
+}
+
+/// `function:call:code`
+fn call_fault(value: &str, sticky: bool) -> Option<CallFault> {
+    let mut parts = value.split(':');
+    let (function, call, code) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then_some(CallFault { function, call, code, sticky })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_understood_or_refused() {
+        let card = Card::parse("card=rtx4090;others=100;driver=11080;fail=cuMemAlloc_v2:3:2;order=random:9").unwrap();
+        assert_eq!((card.target(), card.memory, card.others), (89, 24_564 * MIB, 100 * MIB));
+        assert_eq!(card.newest_ptx(), 78);
+        assert_eq!(card.fault("cuMemAlloc_v2", 3).map(|fault| fault.code), Some(2));
+        assert_eq!(card.settings.order, Order::Random(9));
+        for wrong in ["card=gtx1", "memory=x", "fail=cuInit:1", "fail=a:1:2:3", "what", "order=sideways"] {
+            assert!(Card::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

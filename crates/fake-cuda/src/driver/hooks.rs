@@ -1,0 +1,115 @@
+//! What the stand-in has and a driver has not: tests and the device find these by name, and do without where they are
+//! missing. `lib.rs` says how to use them.
+
+use super::codes::{Code, INVALID_VALUE, UNKNOWN};
+use super::state::Driver;
+use super::{entries, give};
+use crate::shadow::{Mode, Rights};
+use crate::streams::Announcement;
+use crate::trace::csv;
+use std::ffi::{CStr, c_char, c_uint};
+use std::sync::Arc;
+
+/// The first call of an announcement, and the one that allows everything again.
+const BEGIN: c_uint = 0;
+const EVERYTHING: c_uint = 5;
+
+entries! {
+    /// Announces what the operations enqueued from here on may touch. Mode 0 begins an announcement that allows
+    /// nothing; 1 (read), 2 (write), 3 (update) and 4 (scratch) add a region to it; 5 allows everything again.
+    fn fake_cuda_allow(driver, address: u64, bytes: usize, mode: c_uint) Nothing {
+        let number = driver.announcement.number;
+        driver.announcement = Arc::new(match mode {
+            BEGIN => Announcement { number: number + 1, rights: Rights::none() },
+            EVERYTHING => Announcement { number: number + 1, rights: Rights::default() },
+            _ => {
+                let mode = Mode::of(mode).ok_or(INVALID_VALUE)?;
+                let mut announcement = (*driver.announcement).clone();
+                if let Err((start, end, other)) = announcement.rights.allow(address, bytes as u64, mode) {
+                    driver.last_failure =
+                        format!("{mode:?} of {address:#x}+{bytes} overlaps {other:?} of {start:#x} to {end:#x}");
+                    return Err(INVALID_VALUE);
+                }
+                announcement
+            }
+        });
+        Ok(())
+    }
+
+    /// How often a function was called.
+    fn fake_cuda_calls(driver, name: *const c_char, count: *mut u64) Nothing {
+        if name.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let name = CStr::from_ptr(name).to_string_lossy();
+        give(count, driver.calls.get(&*name).copied().unwrap_or(0))
+    }
+
+    /// The last failure's message, cut to fit, with a zero behind it.
+    fn fake_cuda_failure(driver, to: *mut c_char, size: usize) Nothing {
+        if to.is_null() || size == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let bytes = driver.last_failure.as_bytes();
+        let fits = bytes.len().min(size - 1);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, fits);
+        to.add(fits).write(0);
+        Ok(())
+    }
+
+    /// Bytes of the card that this process holds, and the most that it ever held.
+    fn fake_cuda_used(driver, now: *mut u64, most: *mut u64) Nothing {
+        give(now, driver.used)?;
+        give(most, driver.most_used)
+    }
+
+    /// Objects that were not given back: allocations, reservations, mapped memory, pinned memory, modules, streams,
+    /// events, graphs.
+    fn fake_cuda_leaks(driver, count: *mut u64) Nothing {
+        give(count, driver.open_objects())
+    }
+
+    /// Writes counters by kernel, as CSV, into a file.
+    fn fake_cuda_trace(driver, path: *const c_char) Nothing {
+        if path.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let path = CStr::from_ptr(path).to_string_lossy();
+        driver.trace_into(&path)
+    }
+
+    /// Forgets everything: another machine, for the next test of a process. Its description is that of `FAKE_CUDA` if
+    /// the pointer is null.
+    fn fake_cuda_reset(driver, description: *const c_char) Nothing {
+        let description = match description.is_null() {
+            true => std::env::var("FAKE_CUDA").unwrap_or_default(),
+            false => CStr::from_ptr(description).to_string_lossy().into_owned(),
+        };
+        let card = super::Card::parse(&description).map_err(|error| {
+            eprintln!("{error}");
+            INVALID_VALUE
+        })?;
+        *driver = Driver::new(card);
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// Writes the trace that the description asks for.
+    pub(super) fn write_trace(&self) -> Result<(), Code> {
+        self.card.trace.as_ref().map_or(Ok(()), |path| self.trace_into(path))
+    }
+
+    fn trace_into(&self, path: &str) -> Result<(), Code> {
+        std::fs::write(path, csv(&self.machinery.counters)).map_err(|error| {
+            eprintln!("fake CUDA: {path}: {error}");
+            UNKNOWN
+        })
+    }
+
+    fn open_objects(&self) -> u64 {
+        let memory = self.allocations.len() + self.reservations.len() + self.physical.len() + self.pinned.len();
+        let rest = self.modules.len() + self.executables.len() + self.engine.open_objects();
+        (memory + rest) as u64
+    }
+}

@@ -1,0 +1,297 @@
+//! Memory: allocations, mapped reservations, pinned host memory.
+
+use super::codes::{
+    Code, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, NOT_SUPPORTED,
+    STREAM_CAPTURE_UNSUPPORTED,
+};
+use super::state::{Driver, Physical};
+use super::{entries, give};
+use crate::shadow::{Pages, Region};
+use std::alloc::Layout;
+use std::ffi::{c_int, c_uint, c_void};
+
+/// Sizes and addresses of mapped memory are multiples of this.
+const GRANULARITY: u64 = 2 << 20;
+const PAGE: usize = 4096;
+
+/// `CUmemLocation`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Location {
+    kind: c_uint,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`, as far as it is looked at.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Properties {
+    kind: c_uint,
+    handle_types: c_uint,
+    location: Location,
+}
+
+/// `CUmemAccessDesc`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct AccessDescription {
+    location: Location,
+    flags: c_uint,
+}
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const DEVICE: c_uint = 1;
+const PINNED: c_uint = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_WRITE: c_uint = 3;
+
+entries! {
+    /// `cuMemGetInfo`.
+    fn cuMemGetInfo_v2(driver, free: *mut usize, total: *mut usize) Context {
+        let bytes = driver.free_bytes();
+        give(free, bytes as usize)?;
+        give(total, driver.card.memory as usize)
+    }
+
+    /// `cuMemAlloc`.
+    fn cuMemAlloc_v2(driver, address: *mut u64, bytes: usize) Context {
+        not_capturing(driver)?;
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        driver.take(bytes as u64)?;
+        let at = driver.machinery.memory.allocate(bytes as u64);
+        driver.allocations.insert(at, bytes as u64);
+        give(address, at)
+    }
+
+    /// `cuMemFree`: waits for everything first.
+    fn cuMemFree_v2(driver, address: u64) Context {
+        not_capturing(driver)?;
+        if address == 0 {
+            return Ok(());
+        }
+        let bytes = driver.allocations.remove(&address).ok_or(INVALID_VALUE)?;
+        driver.wait(|engine, machine| engine.synchronize_all(machine))?;
+        driver.machinery.memory.remove(address);
+        driver.engine.hazards.forget(address, address + bytes);
+        driver.used -= bytes;
+        Ok(())
+    }
+
+    /// `cuMemGetAllocationGranularity`.
+    fn cuMemGetAllocationGranularity(
+        driver,
+        granularity: *mut usize,
+        properties: *const Properties,
+        _option: c_uint,
+    ) Context {
+        mapped(driver, properties)?;
+        give(granularity, GRANULARITY as usize)
+    }
+
+    /// `cuMemAddressReserve`: addresses, no memory.
+    fn cuMemAddressReserve(
+        driver,
+        address: *mut u64,
+        bytes: usize,
+        _alignment: usize,
+        _wanted: u64,
+        _flags: u64,
+    ) Context {
+        whole(driver, bytes as u64)?;
+        let at = driver.machinery.memory.reserve(bytes as u64);
+        driver.reservations.insert(at, bytes as u64);
+        give(address, at)
+    }
+
+    /// `cuMemAddressFree`: nothing may be mapped there.
+    fn cuMemAddressFree(driver, address: u64, bytes: usize) Context {
+        let reserved = driver.reservations.get(&address).copied();
+        let busy = driver.mappings.range(address..address + bytes as u64).next().is_some();
+        if reserved != Some(bytes as u64) || busy {
+            return Err(INVALID_VALUE);
+        }
+        driver.reservations.remove(&address);
+        Ok(())
+    }
+
+    /// `cuMemCreate`: memory, no addresses.
+    fn cuMemCreate(driver, handle: *mut u64, bytes: usize, properties: *const Properties, _flags: u64) Context {
+        mapped(driver, properties)?;
+        whole(driver, bytes as u64)?;
+        not_capturing(driver)?;
+        driver.take(bytes as u64)?;
+        let id = driver.handle();
+        let pages = Some(Pages::new(bytes as u64));
+        driver.physical.insert(id, Physical { bytes: bytes as u64, pages, released: false });
+        give(handle, id)
+    }
+
+    /// `cuMemRelease`: memory that is mapped goes when it is unmapped.
+    fn cuMemRelease(driver, handle: u64) Context {
+        let physical = driver.physical.get_mut(&handle).filter(|physical| !physical.released).ok_or(INVALID_VALUE)?;
+        physical.released = true;
+        release(driver, handle);
+        Ok(())
+    }
+
+    /// `cuMemMap`: a whole handle, into a reservation, where nothing is mapped yet.
+    fn cuMemMap(driver, address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) Context {
+        let bytes = bytes as u64;
+        let end = address.checked_add(bytes).ok_or(INVALID_VALUE)?;
+        let reserved = driver.reservations.range(..=address).next_back();
+        let inside = reserved.is_some_and(|(start, size)| end <= start + size);
+        let before = driver.mappings.range(..end).next_back();
+        let free = before.is_none_or(|(start, (_, size))| start + size <= address);
+        let physical = driver.physical.get_mut(&handle).ok_or(INVALID_VALUE)?;
+        if !inside || !free || !address.is_multiple_of(GRANULARITY) || offset != 0 || bytes != physical.bytes {
+            return Err(INVALID_VALUE);
+        }
+        let pages = physical.pages.take().ok_or(INVALID_VALUE)?;
+        driver.machinery.memory.place(address, Region { pages, accessible: false });
+        driver.mappings.insert(address, (handle, bytes));
+        Ok(())
+    }
+
+    /// `cuMemSetAccess`: only reading and writing by the card is known.
+    fn cuMemSetAccess(
+        driver,
+        address: u64,
+        bytes: usize,
+        descriptions: *const AccessDescription,
+        count: usize,
+    ) Context {
+        if descriptions.is_null() || count != 1 {
+            return Err(INVALID_VALUE);
+        }
+        let AccessDescription { location, flags } = descriptions.read();
+        if location.kind != DEVICE || location.id != 0 || flags != READ_WRITE {
+            return Err(NOT_SUPPORTED);
+        }
+        for at in mappings_of(driver, address, bytes as u64)? {
+            if let Some(region) = driver.machinery.memory.region(at) {
+                region.accessible = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// `cuMemUnmap`: whole mappings; waits for everything first.
+    fn cuMemUnmap(driver, address: u64, bytes: usize) Context {
+        driver.wait(|engine, machine| engine.synchronize_all(machine))?;
+        for at in mappings_of(driver, address, bytes as u64)? {
+            let Some((handle, size)) = driver.mappings.remove(&at) else { continue };
+            let region = driver.machinery.memory.remove(at);
+            driver.engine.hazards.forget(at, at + size);
+            if let (Some(physical), Some(region)) = (driver.physical.get_mut(&handle), region) {
+                physical.pages = Some(region.pages);
+            }
+            release(driver, handle);
+        }
+        Ok(())
+    }
+
+    /// `cuMemHostAlloc`.
+    fn cuMemHostAlloc(driver, to: *mut *mut c_void, bytes: usize, _flags: c_uint) Context {
+        let layout = layout(bytes).filter(|_| bytes > 0 && !to.is_null()).ok_or(INVALID_VALUE)?;
+        let at = std::alloc::alloc_zeroed(layout);
+        if at.is_null() {
+            return Err(super::codes::OUT_OF_MEMORY);
+        }
+        driver.pinned.insert(at as usize, (bytes, true));
+        give(to, at.cast())
+    }
+
+    /// `cuMemFreeHost`: waits for everything first.
+    fn cuMemFreeHost(driver, at: *mut c_void) Context {
+        let allocated = driver.pinned.get(&(at as usize)).filter(|(_, allocated)| *allocated);
+        let bytes = allocated.ok_or(INVALID_VALUE)?.0;
+        driver.wait(|engine, machine| engine.synchronize_all(machine))?;
+        driver.pinned.remove(&(at as usize));
+        driver.engine.hazards.forget(at as u64, at as u64 + bytes as u64);
+        std::alloc::dealloc(at.cast(), layout(bytes).ok_or(INVALID_VALUE)?);
+        Ok(())
+    }
+
+    /// `cuMemHostRegister`.
+    fn cuMemHostRegister_v2(driver, at: *mut c_void, bytes: usize, _flags: c_uint) Context {
+        let start = at as usize;
+        if at.is_null() || bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let before = driver.pinned.range(..start + bytes).next_back();
+        if before.is_some_and(|(other, (size, _))| other + size > start) {
+            return Err(HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        driver.pinned.insert(start, (bytes, false));
+        Ok(())
+    }
+
+    /// `cuMemHostUnregister`: waits for everything first.
+    fn cuMemHostUnregister(driver, at: *mut c_void) Context {
+        let registered = driver.pinned.get(&(at as usize)).is_some_and(|(_, allocated)| !*allocated);
+        if !registered {
+            return Err(HOST_MEMORY_NOT_REGISTERED);
+        }
+        driver.wait(|engine, machine| engine.synchronize_all(machine))?;
+        if let Some((bytes, _)) = driver.pinned.remove(&(at as usize)) {
+            driver.engine.hazards.forget(at as u64, at as u64 + bytes as u64);
+        }
+        Ok(())
+    }
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, PAGE).ok()
+}
+
+/// Nothing that takes or gives memory may happen while a stream is captured.
+fn not_capturing(driver: &Driver) -> Result<(), Code> {
+    if driver.engine.capturing() { Err(STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+}
+
+/// Memory of the card itself is all that can be mapped.
+///
+/// # Safety
+/// `properties` is null or points to properties.
+unsafe fn mapped(driver: &Driver, properties: *const Properties) -> Result<(), Code> {
+    if !driver.card.mapping {
+        return Err(NOT_SUPPORTED);
+    }
+    if properties.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller says that it then points to properties.
+    let Properties { kind, location, .. } = unsafe { properties.read() };
+    if kind == PINNED && location.kind == DEVICE && location.id == 0 { Ok(()) } else { Err(NOT_SUPPORTED) }
+}
+
+fn whole(driver: &Driver, bytes: u64) -> Result<(), Code> {
+    match driver.card.mapping {
+        false => Err(NOT_SUPPORTED),
+        true if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) => Err(INVALID_VALUE),
+        true => Ok(()),
+    }
+}
+
+/// The mappings that make up these bytes exactly.
+fn mappings_of(driver: &Driver, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {
+    let (mut at, end) = (address, address.checked_add(bytes).ok_or(INVALID_VALUE)?);
+    let mut found = Vec::new();
+    while at < end {
+        let (_, size) = driver.mappings.get(&at).ok_or(INVALID_VALUE)?;
+        found.push(at);
+        at += size;
+    }
+    if at == end { Ok(found) } else { Err(INVALID_VALUE) }
+}
+
+/// Gives memory back that nobody has a handle of and that is mapped nowhere.
+fn release(driver: &mut Driver, handle: u64) {
+    let gone = driver.physical.get(&handle).filter(|physical| physical.released && physical.pages.is_some());
+    if let Some(bytes) = gone.map(|physical| physical.bytes) {
+        driver.physical.remove(&handle);
+        driver.used -= bytes;
+    }
+}

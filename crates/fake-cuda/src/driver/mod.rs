@@ -1,0 +1,100 @@
+//! The functions of the CUDA driver that Plimsoll reaches through cudarc, with names and arguments of NVIDIA's `cuda.h`.
+//!
+//! One state behind a lock; the host counts as one thread. A launch that faults leaves the error behind that every
+//! later call gives, as a card does; what happened is told on the standard error stream.
+
+mod card;
+pub mod codes;
+mod copies;
+mod device;
+mod hooks;
+mod memory;
+mod modules;
+mod state;
+mod streams;
+
+pub use card::{CallFault, Card};
+
+use codes::{Code, INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS};
+use state::Driver;
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+/// What a call needs before it can do anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// Nothing: it may be the first call.
+    Nothing,
+    /// `cuInit`.
+    Init,
+    /// A context that is current in this thread.
+    Context,
+}
+
+thread_local! {
+    /// The context that is current in this thread, 0 for none.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+fn driver() -> MutexGuard<'static, Driver> {
+    static DRIVER: OnceLock<Mutex<Driver>> = OnceLock::new();
+    let lock = DRIVER.get_or_init(|| {
+        let description = std::env::var("FAKE_CUDA").unwrap_or_default();
+        let card = Card::parse(&description).unwrap_or_else(|error| panic!("{error}"));
+        Mutex::new(Driver::new(card))
+    });
+    // A test that panicked while it held the lock leaves a state that is still of use.
+    lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Counts a call, lets it fail if the description says so, and carries it out.
+fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
+    let driver = &mut *driver();
+    if let Err(code) = driver.begin_call(name) {
+        return code;
+    }
+    if needs != Needs::Nothing && !driver.initialized {
+        return NOT_INITIALIZED;
+    }
+    if needs == Needs::Context && CURRENT.get() == 0 {
+        return INVALID_CONTEXT;
+    }
+    body(driver).err().unwrap_or(SUCCESS)
+}
+
+/// Writes a result to where the caller wants it. Errors: nowhere.
+///
+/// # Safety
+/// `to` is null or points to a `T`.
+unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller says that it then points to a `T`.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Exported functions. `fn name(driver, arguments…) needs { body }`; the body gives `Result<(), Code>`.
+macro_rules! entries {
+    ($($(#[$doc:meta])* fn $name:ident($driver:ident $(, $argument:ident: $ty:ty)* $(,)?) $needs:ident $body:block)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As in NVIDIA's `cuda.h`: pointers are null or valid for what the function does with them.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, reason = "NVIDIA's name")]
+            #[allow(clippy::too_many_arguments, reason = "NVIDIA's arguments")]
+            pub unsafe extern "C" fn $name($($argument: $ty),*) -> $crate::driver::codes::Code {
+                $crate::driver::enter(stringify!($name), $crate::driver::Needs::$needs, |$driver| {
+                    let _ = &$driver;
+                    // SAFETY: bodies use the arguments as cuda.h says, and the caller promises what it asks for.
+                    #[allow(unused_unsafe, reason = "not every body does anything unsafe")]
+                    unsafe { $body }
+                })
+            }
+        )*
+    };
+}
+use entries;

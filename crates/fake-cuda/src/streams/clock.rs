@@ -1,0 +1,31 @@
+//! Vector clocks. Source: Fidge 1988, Mattern 1989.
+
+use std::collections::BTreeMap;
+
+/// Something that does one operation after the other: a stream, or a stream's part of a graph.
+pub type Lane = u64;
+
+/// How many operations of each lane are known to have happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clock(BTreeMap<Lane, u64>);
+
+impl Clock {
+    /// Learns what another clock knows.
+    pub fn join(&mut self, other: &Self) {
+        for (lane, tick) in &other.0 {
+            let mine = self.0.entry(*lane).or_default();
+            *mine = (*mine).max(*tick);
+        }
+    }
+
+    /// Learns that operation `tick` of a lane happened, and so all before it.
+    pub fn learn(&mut self, lane: Lane, tick: u64) {
+        let mine = self.0.entry(lane).or_default();
+        *mine = (*mine).max(tick);
+    }
+
+    /// Whether an operation is known to have happened.
+    pub fn knows(&self, lane: Lane, tick: u64) -> bool {
+        self.0.get(&lane).is_some_and(|known| *known >= tick)
+    }
+}

@@ -1,0 +1,49 @@
+//! The shared library as a program finds it: by path, by the driver's name, and without a function.
+
+use libloading::Library;
+use std::ffi::{c_int, c_uint};
+
+type Init = unsafe extern "C" fn(c_uint) -> u32;
+
+/// Whether a library has a function.
+fn has(library: &Library, function: &str) -> bool {
+    // SAFETY: the symbol is only looked up.
+    unsafe { library.get::<Init>(function.as_bytes()) }.is_ok()
+}
+
+#[test]
+fn the_library_is_beside_the_tests_and_answers() {
+    // SAFETY: loading the stand-in runs nothing.
+    let library = unsafe { Library::new(fake_cuda::library()) }.expect("loads");
+    let mut version: c_int = 0;
+    // SAFETY: the function has this type, and the place is on this stack.
+    let code = unsafe {
+        let function = library.get::<unsafe extern "C" fn(*mut c_int) -> u32>(b"cuDriverGetVersion").expect("is there");
+        function(&mut version)
+    };
+    assert_eq!((code, version), (0, 12_080));
+    assert!(has(&library, "cuLaunchKernel") && has(&library, "fake_cuda_allow"));
+}
+
+#[test]
+fn a_function_can_be_missing() {
+    let path = std::env::temp_dir().join(format!("fake-cuda-without-{}.so", std::process::id()));
+    fake_cuda::library_without("cuGraphLaunch", &path).expect("copies");
+    // SAFETY: loading the stand-in runs nothing.
+    let library = unsafe { Library::new(&path) }.expect("loads");
+    assert!(!has(&library, "cuGraphLaunch"));
+    assert!(has(&library, "cuGraphUpload") && has(&library, "cuInit"));
+    drop(library);
+    std::fs::remove_file(&path).expect("is there");
+}
+
+/// Who loads the stand-in by path finds it again under the driver's name, as cudarc looks for it.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_library_has_the_drivers_name() {
+    // SAFETY: loading the stand-in runs nothing.
+    let _first = unsafe { Library::new(fake_cuda::library()) }.expect("loads");
+    // SAFETY: as above; on a machine with a driver, the stand-in of that name is loaded already.
+    let again = unsafe { Library::new("libcuda.so") }.expect("found by its name");
+    assert!(has(&again, "fake_cuda_reset"));
+}
