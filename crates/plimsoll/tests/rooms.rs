@@ -9,6 +9,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("files", &["units"]),
     ("fake-blas", &[]),
+    ("fake-cuda", &[]),
     ("fake-nvml", &[]),
     ("graph", &["units"]),
     ("plan", &["units", "graph"]),

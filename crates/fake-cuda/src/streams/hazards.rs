@@ -147,7 +147,7 @@ mod tests {
         hazards.touch((55, 70), false, (3, 1), &clock(&[(1, 1)])).unwrap();
         let conflict = hazards.touch((0, 100), true, (1, 2), &clock(&[(1, 1), (2, 2)])).unwrap_err();
         assert_eq!(conflict, Conflict { other: (3, 1), wrote: false, start: 55 });
-        hazards.touch((0, 100), true, (1, 3), &clock(&[(1, 1), (2, 2), (3, 1)])).unwrap();
+        hazards.touch((0, 100), true, (1, 3), &clock(&[(1, 2), (2, 2), (3, 1)])).unwrap();
     }
 
     #[test]

@@ -14,10 +14,11 @@ use crate::report::{
     plan_table,
 };
 use crate::streams::{talk, write_data};
+use ::train::TrainError;
 use ::plan::{
     Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb,
     largest_micro_batch, largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb,
-    search, shared,
+    search, shared, validate,
 };
 use clap::{Args, ValueEnum};
 use data::{Tokenizer, TokenizerSpec};
