@@ -1,5 +1,6 @@
 //! A block: its warps in some order, its barriers, its shared memory; and what each instruction does to a warp.
 
+use super::super::lanes::Lane;
 use super::super::program::{Action, Join, Kernel, Reg};
 use super::fault::{Fault, FaultKind, Stop};
 use super::warp::{Position, Row, Warp, each};
@@ -207,11 +208,10 @@ impl<'a, 'k> Block<'a, 'k> {
         match action {
             Action::Compute { lane, result, operands, used, approximate, flush, saturate, flops } => {
                 let rows = operand_rows(warp, operands, *used, lanes)?;
-                let rows = if *flush { rows.map(|row| row.map(flushed)) } else { rows };
-                let mut row = [0; 32];
-                for l in each(lanes) {
-                    row[l] = lane(rows[0][l], rows[1][l], rows[2][l], rows[3][l]);
-                }
+                let mut row = match *flush {
+                    true => computed(*lane, rows.map(|row| row.map(flushed)).each_ref(), lanes),
+                    false => computed(*lane, rows, lanes),
+                };
                 if *approximate && self.settings.blur != 0 {
                     each(lanes)
                         .for_each(|l| row[l] = blurred(row[l], self.settings.blur ^ mix(rows[0][l] ^ at as u64)));
@@ -293,12 +293,25 @@ impl<'a, 'k> Block<'a, 'k> {
 }
 
 /// Rows of the operands that are used; the rest repeat the first.
-fn operand_rows(warp: &Warp, operands: &[Reg; 4], used: usize, lanes: u32) -> Result<[Row; 4], Stop> {
-    let mut rows = [*warp.read(operands[0], lanes)?; 4];
+fn operand_rows<'w>(warp: &'w Warp, operands: &[Reg; 4], used: usize, lanes: u32) -> Result<[&'w Row; 4], Stop> {
+    let mut rows = [warp.read(operands[0], lanes)?; 4];
     for (row, reg) in rows.iter_mut().zip(operands).take(used).skip(1) {
-        *row = *warp.read(*reg, lanes)?;
+        *row = warp.read(*reg, lanes)?;
     }
     Ok(rows)
+}
+
+/// A function of these lanes; the others are 0.
+fn computed(lane: Lane, [a, b, c, e]: [&Row; 4], lanes: u32) -> Row {
+    let mut row = [0; 32];
+    if lanes == !0 {
+        for l in 0..32 {
+            row[l] = lane(a[l], b[l], c[l], e[l]);
+        }
+    } else {
+        each(lanes).for_each(|l| row[l] = lane(a[l], b[l], c[l], e[l]));
+    }
+    row
 }
 
 /// Lanes in which a predicate holds.
