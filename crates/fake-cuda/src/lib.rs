@@ -56,7 +56,8 @@ pub fn library() -> PathBuf {
     found.unwrap_or_else(|| panic!("no {name} beside {}", test.display()))
 }
 
-/// A copy of the library, at `path`, that lacks a function: its name is spoilt in the table of symbols.
+/// A copy of the library, at `path`, that lacks a function: its name is spoilt in the table of symbols. ELF only, whose
+/// loaders compare names.
 pub fn library_without(function: &str, path: &Path) -> io::Result<()> {
     let mut bytes = std::fs::read(library())?;
     let name = [b"\0", function.as_bytes(), b"\0"].concat();
