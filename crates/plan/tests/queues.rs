@@ -3,7 +3,9 @@
 
 use graph::models::ModelConfig;
 use graph::{Io, Optimizer, Place, Targets};
-use plan::{Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Queue, Rates, Request, Step, Work, card, search};
+use plan::{
+    Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Queue, Rates, Request, Step, Work, card, search,
+};
 use units::Bytes;
 
 /// A preset with parts of its optimizer on the host of a card.
@@ -55,7 +57,10 @@ fn a_step_takes_as_long_as_its_queues_and_waits_say() {
         let programs = found.plan.programs.iter().filter(|program| names.contains(&program.name.as_str()));
         let scheduled = programs.map(|program| carried_out(&machine, &found.plan, program).0).sum::<f64>();
         let ratio = found.step.0 / scheduled;
-        assert!((ratio - 1.0).abs() < 0.02, "offload {offload}, clipping {clips}: predicted {ratio} of what is scheduled");
+        assert!(
+            (ratio - 1.0).abs() < 0.02,
+            "offload {offload}, clipping {clips}: predicted {ratio} of what is scheduled"
+        );
     }
 }
 

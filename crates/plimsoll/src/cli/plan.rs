@@ -14,12 +14,12 @@ use crate::report::{
     plan_table,
 };
 use crate::streams::{talk, write_data};
-use ::train::TrainError;
 use ::plan::{
     Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb,
     largest_micro_batch, largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb,
     search, shared, validate,
 };
+use ::train::TrainError;
 use clap::{Args, ValueEnum};
 use data::{Tokenizer, TokenizerSpec};
 use graph::Optimizer;
@@ -298,7 +298,8 @@ impl PlanArgs {
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         let plan = result.as_ref().map_or_else(|misfit| &misfit.plan, |found| &found.plan);
         // What does not fit is shown as what it would be with the memory that it lacks.
-        validate(&Plan { budget_bytes: u64::MAX, host_budget_bytes: None, ..plan.clone() }).map_err(TrainError::from)?;
+        validate(&Plan { budget_bytes: u64::MAX, host_budget_bytes: None, ..plan.clone() })
+            .map_err(TrainError::from)?;
         let effects = match &result {
             Ok(found) => lever_effects(&request, found)?,
             Err(_) => Vec::new(),
