@@ -1,6 +1,6 @@
 //! The factor by which gradients are scaled down when their norm is too large.
 
-use super::{Example, Fill, Io, Operation, expect_type, operands};
+use super::{Example, Fill, Home, Io, Operation, expect_type, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,10 @@ impl Operation for GradClip {
         let [norm] = operands("grad_clip", inputs)?;
         expect_type("grad_clip", "norm", norm, &TensorType::f32(&[1]))?;
         Ok(vec![norm.clone()])
+    }
+
+    fn home(&self) -> Home {
+        Home::Operands
     }
 
     fn flops(&self, _io: &Io) -> u64 {

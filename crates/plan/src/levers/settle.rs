@@ -8,7 +8,7 @@ use super::offload::sent;
 use super::overlap::overlap;
 use graph::ops::Home;
 use graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Rewrites all programs of a graph. Without tensors on the host it changes nothing.
 pub fn settle(graph: &mut Graph) {
@@ -22,6 +22,7 @@ pub fn settle(graph: &mut Graph) {
             settled.take(node);
         }
         let nodes = settled.nodes;
+        let nodes = without_unread_transfers(graph, index, nodes);
         graph.programs[index].nodes = overlap(graph, nodes);
     }
 }
@@ -29,7 +30,7 @@ pub fn settle(graph: &mut Graph) {
 struct Settled<'g> {
     graph: &'g mut Graph,
     nodes: Vec<Node>,
-    /// Single numbers that were sent over already.
+    /// Single numbers that are in another place too: sent over, or made there.
     sent: HashMap<(TensorId, Place), TensorId>,
 }
 
@@ -53,8 +54,10 @@ impl Settled<'_> {
                 continue;
             }
             let staged = self.staged(output, place);
-            if node.op.access(index) == Access::ReadWrite {
-                self.nodes.push(sent(&node, output, staged));
+            match node.op.access(index) {
+                Access::ReadWrite => self.nodes.push(sent(&node, output, staged)),
+                Access::Write if self.is_single_number(output) => drop(self.sent.insert((output, place), staged)),
+                Access::Write => {}
             }
             node.outputs[index] = staged;
             results.push(sent(&node, staged, output));
@@ -69,7 +72,8 @@ impl Settled<'_> {
             Home::Device => Place::Device,
             Home::Result => place(node.outputs[0]),
             Home::Operands | Home::EachOperand => {
-                let on_host = node.inputs.iter().all(|&id| place(id) == Place::Host);
+                let is_on_host = |id: TensorId| place(id) == Place::Host || self.sent.contains_key(&(id, Place::Host));
+                let on_host = node.inputs.iter().all(|&id| is_on_host(id));
                 if on_host { Place::Host } else { Place::Device }
             }
         }
@@ -105,12 +109,16 @@ impl Settled<'_> {
         }
         let staged = self.staged(operand, place);
         self.nodes.push(sent(node, operand, staged));
-        // A number may stay for all who ask for it; tensors are sent anew, since room is what this is about.
-        let is_constant = self.graph[operand].storage == Storage::Transient;
-        if self.graph[operand].ty.elements() == 1 && is_constant {
+        // A number may stay for all who ask for it; tensors are sent once more, since room is what this is about.
+        if self.is_single_number(operand) {
             self.sent.insert((operand, place), staged);
         }
         staged
+    }
+
+    /// Whether it is one number that is written once in a program.
+    fn is_single_number(&self, id: TensorId) -> bool {
+        self.graph[id].storage == Storage::Transient && self.graph[id].ty.elements() == 1
     }
 
     /// A place for a tensor's bytes in the other memory.
@@ -124,4 +132,12 @@ impl Settled<'_> {
         self.graph[staged].place = place;
         staged
     }
+}
+
+/// Numbers that were made on the host are sent to the device only for who reads them there.
+fn without_unread_transfers(graph: &Graph, program: usize, nodes: Vec<Node>) -> Vec<Node> {
+    let read = nodes.iter().flat_map(|n| &n.inputs).copied().chain(graph.programs[program].ports.fetched());
+    let read = read.collect::<HashSet<_>>();
+    let is_read = |id: &TensorId| graph[*id].storage != Storage::Transient || read.contains(id);
+    nodes.into_iter().filter(|n| !matches!(n.op, Op::Transfer(_)) || n.outputs.iter().any(is_read)).collect()
 }
