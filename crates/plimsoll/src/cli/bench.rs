@@ -185,7 +185,7 @@ impl BenchArgs {
         write_data(format_args!(
             "{parameters} parameters, {} x {} tokens a step, {threads} threads\n\
              {} tokens/s, {} ms a step\n\
-             planned {} bytes, {} of them on the host; {} of them resident, in whole pages\n\
+             planned {} bytes, on the host {}; resident {}, in whole pages\n\
              outside the plan: {}; peak resident size: {}",
             plan.global_batch,
             plan.seq_len,
