@@ -5,9 +5,15 @@
 //! A path that a user or a received folder names may be anything: a pipe that nobody writes to, a device without end, a
 //! file of the kernel's that waits for events. Only regular files are opened, and nothing is read whole that has no
 //! stated limit.
+//!
+//! What a run writes, it writes through a [`Disk`]: synced, whole or not at all, and never through a link.
 
+mod disk;
 mod open;
+mod own;
 mod write;
 
+pub use disk::{Disk, Log, Operation, Watch};
 pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text};
+pub use own::{is_file, is_folder, is_there, open_own};
 pub use write::{create_unique, sync_folder};

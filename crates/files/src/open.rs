@@ -74,14 +74,14 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-fn check(metadata: &Metadata) -> io::Result<()> {
+pub(crate) fn check(metadata: &Metadata) -> io::Result<()> {
     match metadata.is_file() {
         true => Ok(()),
         false => Err(not_regular(kind_of(metadata))),
     }
 }
 
-fn not_regular(found: &'static str) -> io::Error {
+pub(crate) fn not_regular(found: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, NotRegular { found })
 }
 

@@ -28,15 +28,43 @@ fn a_library_gives_the_same_losses_every_time_and_is_named() {
     assert!((loss(&off) - loss(&first)).abs() < 1e-5, "{off} {first}");
 }
 
+/// A run's folder may come from somebody else, and a library is code.
 #[test]
-fn a_resumed_run_keeps_its_library() {
+fn a_resumed_run_loads_no_library_that_the_command_line_does_not_name() {
     let sandbox = Sandbox::new();
     let right = fake_blas::right().display().to_string();
+    let resume = |flags: &str| {
+        let said = sandbox.run(&format!("train --resume runs/kept --json {flags}"));
+        assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
+        (said.json()["measured"]["blas"].clone(), said.stderr)
+    };
     sandbox.must_train(&format!("--blas {right} --name kept --max-steps 5"));
     assert!(sandbox.text("runs/kept/config.yaml").contains(&right));
-    let said = sandbox.run("train --resume runs/kept --max-steps 6 --json");
+    let (blas, stderr) = resume("--max-steps 6");
+    assert_eq!(blas, Value::Null);
+    for words in ["runs/kept/config.yaml names a BLAS, which only the command line may", &format!("`--blas {right}`")] {
+        assert!(stderr.contains(words), "lacks `{words}`: {stderr}");
+    }
+    let (blas, stderr) = resume(&format!("--max-steps 7 --blas {right}"));
+    assert!(blas.as_str().is_some_and(|blas| blas.contains(&right)), "{blas}");
+    assert!(!stderr.contains("names a BLAS"), "{stderr}");
+    // A file of settings that the command line names is the user's own.
+    sandbox.write("own.yaml", format!("blas: {right}"));
+    let (blas, _) = resume("--max-steps 8 --config own.yaml");
+    assert!(blas.as_str().is_some_and(|blas| blas.contains(&right)), "{blas}");
+}
+
+#[test]
+fn a_bare_name_is_not_looked_for_in_the_current_folder() {
+    let sandbox = Sandbox::new();
+    std::fs::copy(fake_blas::right(), sandbox.path("libnear.so")).expect("copied");
+    let said = bench(&sandbox, "libnear.so");
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    for words in ["libnear.so can't be loaded: ", "hint: `--blas ./libnear.so` is the file in this folder"] {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+    let said = bench(&sandbox, "./libnear.so");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.json()["measured"]["blas"].as_str().is_some_and(|blas| blas.contains(&right)));
 }
 
 #[test]

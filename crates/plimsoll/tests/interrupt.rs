@@ -17,6 +17,7 @@ use support::{Random, Said, Sandbox, tiny_config};
 
 const INTERRUPTED: i32 = 130;
 const SIGKILL: i32 = 9;
+const DEVICE_FAILED: i32 = 5;
 
 /// Far more than any of these waits takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -206,8 +207,53 @@ fn a_second_interrupt_leaves_at_once() {
     );
 }
 
+/// A closed terminal sends SIGHUP, and a manager of jobs SIGTERM, more than once: none of them means haste.
 #[test]
-fn a_damaged_checkpoint_is_passed_over_and_named() {
+fn all_signals_but_a_second_interrupt_wait_for_the_step_and_its_checkpoint() {
+    for signals in [["TERM", "HUP"], ["HUP", "HUP"], ["INT", "TERM"], ["TERM", "INT"]] {
+        let sandbox = Sandbox::new();
+        // A step that takes longer than two signals, and that ends.
+        let flags = "--model nano --seq-len 64 --global-batch 64 --micro-batch 4 --name slow --checkpoint-every 0 --eval-samples 1";
+        let mut child = spawn(&sandbox, &Sandbox::train_arguments(flags));
+        let journal = sandbox.path("runs/slow/journal.jsonl");
+        assert!(wait_until(&mut child, || fs::read(&journal).is_ok_and(|text| !text.is_empty())), "it began");
+        signal(&child, signals[0]);
+        let mut talk = BufReader::new(child.stderr.take().expect("it is kept")).lines().map_while(Result::ok);
+        assert!(talk.any(|line| line.contains("stopping after this step")), "{signals:?}");
+        signal(&child, signals[1]);
+        let rest = talk.collect::<Vec<_>>().join("\n");
+        assert_eq!(end_of(child).code, Some(INTERRUPTED), "{signals:?}: {rest}");
+        assert!(rest.contains("this resumes the run"), "{signals:?}: {rest}");
+        let last = steps_told(&journal) as u64;
+        assert!(last > 0, "{signals:?}");
+        sandbox.tensors("runs/slow", last);
+    }
+}
+
+/// `nohup` starts a program with SIGHUP ignored, and shells start background jobs with SIGINT ignored.
+#[test]
+fn signals_that_were_ignored_when_the_run_was_started_stay_ignored() {
+    for (ignored, heard) in [("HUP", "INT"), ("INT", "TERM")] {
+        let sandbox = Sandbox::new();
+        let arguments = Sandbox::train_arguments("--name kept --max-steps 1000000 --checkpoint-every 0");
+        let Some(mut child) = spawn_by(&sandbox, &format!("trap '' {ignored}"), &arguments) else {
+            return eprintln!("SKIPPED: no bash to ignore a signal in");
+        };
+        let journal = sandbox.path("runs/kept/journal.jsonl");
+        assert!(wait_until(&mut child, || steps_told(&journal) > 0), "{ignored}: {}", end_of(child).stderr);
+        for _ in 0..3 {
+            let told = steps_told(&journal);
+            signal(&child, ignored);
+            assert!(wait_until(&mut child, || steps_told(&journal) > told + 5), "{ignored}: {}", end_of(child).stderr);
+        }
+        signal(&child, heard);
+        let said = end_of(child);
+        assert_eq!(said.code, Some(INTERRUPTED), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_is_skipped_and_named() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name whole");
     let newest = "checkpoints/step-000020";
@@ -236,8 +282,7 @@ fn a_damaged_checkpoint_is_passed_over_and_named() {
             None => fs::remove_file(sandbox.path(&path)).expect("it is there"),
         }
         let said = sandbox.must_train(&format!("--name cut-{number} --resume auto"));
-        for words in [&format!("warning: checkpoint {run}/{newest} is passed over: "), *reason, "resumed after step 15"]
-        {
+        for words in [&format!("warning: checkpoint {run}/{newest} is skipped: "), *reason, "resumed after step 15"] {
             assert!(said.stderr.contains(words), "{path} lacks `{words}`: {}", said.stderr);
         }
         sandbox.assert_same_run(&run, "runs/whole", 20);
@@ -267,18 +312,20 @@ fn a_second_run_in_the_same_folder_is_refused_and_the_first_goes_on() {
 
 /// Runs the binary where no file can grow beyond a limit, which stands for a full disk: weights are larger, the other
 /// files of a run are not.
-fn train_on_a_full_disk(sandbox: &Sandbox, kib: u64, flags: &str) -> Option<Said> {
-    let script = format!("ulimit -f {kib} && trap '' XFSZ && exec \"$0\" \"$@\"");
-    let mut bash = Command::new("bash");
-    bash.args(["-c", &script, env!("CARGO_BIN_EXE_plimsoll")]).args(Sandbox::train_arguments(flags));
-    sandbox.confine(&mut bash);
-    match bash.output() {
-        Ok(output) => Some(Said::of(output)),
-        Err(_) => {
-            eprintln!("SKIPPED: no bash to set a limit with");
-            None
-        }
+fn train_on_a_full_disk(sandbox: &Sandbox, kib: u64, flags: &str) -> Option<Child> {
+    let child = spawn_by(sandbox, &format!("ulimit -f {kib} && trap '' XFSZ"), &Sandbox::train_arguments(flags));
+    if child.is_none() {
+        eprintln!("SKIPPED: no bash to set a limit with");
     }
+    child
+}
+
+/// Starts the binary from a shell that does something before.
+fn spawn_by(sandbox: &Sandbox, before: &str, arguments: &[String]) -> Option<Child> {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("{before} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_plimsoll")]).args(arguments);
+    sandbox.confine(&mut bash);
+    bash.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()
 }
 
 #[test]
@@ -296,17 +343,25 @@ fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
     let before = sandbox.tree("runs/full/checkpoints");
 
     let resumed = format!("{} --resume auto", flags("full", 30));
-    let Some(said) = train_on_a_full_disk(&sandbox, weights - 1, &resumed) else { return };
-    assert_eq!((said.code, said.stdout_text()), (Some(0), ""), "{}", said.stderr);
+    let Some(child) = train_on_a_full_disk(&sandbox, weights - 1, &resumed) else { return };
+    let said = end_of(child);
+    assert_eq!((said.code, said.stdout_text()), (Some(DEVICE_FAILED), ""), "{}", said.stderr);
     for step in [15, 20, 25, 30] {
         let words = format!("warning: the checkpoint after step {step} could not be written");
         assert!(said.stderr.contains(&words), "lacks `{words}`: {}", said.stderr);
     }
-    for words in
-        ["File too large", "hint: is the disk full? training goes on, and older checkpoints stay", "step-000010"]
-    {
+    for words in [
+        "File too large",
+        "hint: is the disk full? training goes on, and older checkpoints stay",
+        "error: the state after step 30 is not on disk: ",
+        "hint: on disk is runs/full/checkpoints/step-000010, the state after step 10",
+        "this makes the steps since then again: plimsoll train --resume runs/full",
+    ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
+    assert!(!said.stderr.contains("finished"), "{}", said.stderr);
+    let report = sandbox.json("runs/full/report.json");
+    assert_eq!((&report["status"], &report["saved_step"]), (&"unsaved".into(), &10.into()));
     assert!(sandbox.tree("runs/full/checkpoints") == before, "the older checkpoints changed, or something was left");
     assert_eq!(sandbox.json("runs/full/report.json")["losses"].as_array().map(Vec::len), Some(30));
 
@@ -314,6 +369,66 @@ fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
     let said = sandbox.must_train(&resumed);
     assert!(said.stderr.contains("resumed after step 10"), "{}", said.stderr);
     assert_eq!(sandbox.tensors("runs/full", 30)[0].len() as u64 / 1024, weights);
+}
+
+/// An interrupt promises that the run can be resumed only if it can.
+#[test]
+fn an_interrupted_run_that_can_not_be_saved_says_so() {
+    let sandbox = Sandbox::new();
+    sandbox.write("wide/config.json", tiny_config(&serde_json::json!({"n_embd": 48})));
+    // Room for all but the weights.
+    let flags = "--model wide --name cut --max-steps 1000000 --checkpoint-every 0";
+    let Some(mut child) = train_on_a_full_disk(&sandbox, 100, flags) else { return };
+    let journal = sandbox.path("runs/cut/journal.jsonl");
+    assert!(wait_until(&mut child, || steps_told(&journal) >= 3), "{}", end_of(child).stderr);
+    signal(&child, "INT");
+    let said = end_of(child);
+    assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
+    for words in ["is not on disk: ", "hint: no checkpoint is on disk", "this begins again: plimsoll train --resume"] {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+    assert!(!said.stderr.contains("this resumes the run"), "{}", said.stderr);
+}
+
+/// A disk of its own that is really full, mounted for one process and gone with it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_with_room_for_one_checkpoint_keeps_that_one() {
+    let sandbox = Sandbox::new();
+    let kib = |bytes: usize| bytes.next_multiple_of(4096) / 1024;
+    sandbox.must_train("--name whole --max-steps 5");
+    let sizes = |folder: &str| sandbox.tree(folder).values().map(|contents| kib(contents.len())).sum::<usize>();
+    let (run, checkpoint) = (sizes("runs/whole"), sizes("runs/whole/checkpoints"));
+    // The run, half of a checkpoint more, and some folders and events.
+    let size = run + checkpoint / 2 + 40;
+    let mount = format!("mkdir disk after && mount -t tmpfs -o size={size}k none disk");
+    let script = format!("{mount} || exit 99; \"$0\" \"$@\"; code=$?; cp -R disk/. after; exit $code");
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "--map-root-user", "sh", "-c", &script, env!("CARGO_BIN_EXE_plimsoll")]);
+    let flags = "--name full --runs-dir disk --max-steps 20 --keep-checkpoints 1";
+    shell.args(Sandbox::train_arguments(flags));
+    sandbox.confine(&mut shell);
+    let said = match shell.output() {
+        Ok(output) if output.status.code() != Some(99) => Said::of(output),
+        refused => return eprintln!("SKIPPED: no disk can be mounted here: {refused:?}"),
+    };
+    if said.stderr.contains("unshare:") {
+        return eprintln!("SKIPPED: no disk can be mounted here: {}", said.stderr);
+    }
+    assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
+    for words in [
+        "No space left on device",
+        "error: the state after step 20 is not on disk: ",
+        "hint: on disk is disk/full/checkpoints/step-000005, the state after step 5",
+    ] {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+    assert_eq!(sandbox.json("after/full/report.json")["status"], "unsaved");
+    // Elsewhere there is room.
+    let said = sandbox.must_train("--resume after/full --max-steps 20");
+    assert!(said.stderr.contains("resumed after step 5 "), "{}", said.stderr);
+    sandbox.must_train("--name other --max-steps 20");
+    sandbox.assert_same_run("after/full", "runs/other", 20);
 }
 
 /// A run may write its talk to a log on a disk that is full, or to a reader that went away.

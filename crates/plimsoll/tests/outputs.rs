@@ -183,9 +183,11 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
     check_shape(
         &report,
         expect![[r#"
+            branch: count
             eval[].average_loss: null
             eval[].loss: number
             eval[].step: count
+            journal_events_lost: count
             losses[]: number
             measured.arena_resident_bytes: count
             measured.arena_resident_peak_bytes: count
@@ -211,6 +213,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             plan.peak_bytes: count
             plan.seq_len: count
             plan.target_len: null
+            saved_step: count
             seconds: number
             status: text
             tokens_seen: count

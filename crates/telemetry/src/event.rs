@@ -34,7 +34,14 @@ pub enum Event {
         /// The checkpoint.
         checkpoint: PathBuf,
     },
-    /// A checkpoint was passed over because it is damaged.
+    /// A branch of the run begins at a checkpoint that is not its newest; later ones of other branches are left behind.
+    Branched {
+        /// The last step that the new branch has in common with the one that it left; 0 if none.
+        from_step: u64,
+        /// Later checkpoints that are no part of it.
+        left_behind: Vec<PathBuf>,
+    },
+    /// A checkpoint was skipped because it is damaged.
     CheckpointSkipped {
         /// The checkpoint.
         checkpoint: PathBuf,
@@ -96,6 +103,22 @@ pub enum Event {
         /// What the system said.
         reason: String,
     },
+    /// Events could not be written to the journal, or not be made durable there.
+    EventsLost {
+        /// How many in this session so far.
+        events: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// The run ended, and the state after its last step is not on disk.
+    Unsaved {
+        /// The last step that was made.
+        step: u64,
+        /// The newest step that a checkpoint of this session is whole on disk for.
+        saved_step: Option<u64>,
+        /// That checkpoint.
+        checkpoint: Option<PathBuf>,
+    },
     /// A step that diverged is being undone: the steps since a checkpoint, or since the start, are made again.
     Undoing {
         /// The last step of the checkpoint; 0 for the start.
@@ -136,9 +159,17 @@ pub struct Record {
     pub v: u32,
     /// Seconds since 1970, UTC.
     pub time_s: f64,
+    /// Which branch of the run it belongs to; 0 until an older checkpoint was resumed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub branch: u64,
     /// What happened.
     #[serde(flatten)]
     pub event: Event,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_zero(branch: &u64) -> bool {
+    *branch == 0
 }
 
 /// Something that takes events as they happen.

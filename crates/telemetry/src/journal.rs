@@ -2,10 +2,14 @@
 //! opened again) and full disks (what could not be written is counted, and training goes on).
 
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use files::{Disk, Log, open_regular};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Far longer than any record; a line that is longer is none.
+const LONGEST_LINE: u64 = 1 << 20;
 
 /// Why a journal could not be opened or read.
 #[derive(Debug, thiserror::Error)]
@@ -21,90 +25,196 @@ pub struct JournalError {
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
-    file: File,
+    log: Log,
+    /// Which branch of the run the records are of.
+    branch: u64,
+    /// Whether the file may end in the middle of a line.
+    is_torn: bool,
+    unsynced: u64,
     lost: u64,
+    /// What the system said when the last event was lost.
+    reason: String,
 }
 
 impl Journal {
-    /// Opens a journal to append to it, and cuts off a last line that was not finished.
-    pub fn open(path: &Path) -> Result<Self, JournalError> {
-        let error = |source| JournalError { path: path.to_owned(), source };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(error)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(error)?;
-        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |newline| newline + 1);
-        file.set_len(whole as u64).map_err(error)?;
-        file.seek(SeekFrom::End(0)).map_err(error)?;
-        Ok(Self { file, lost: 0 })
+    /// Opens a journal to append to it, and cuts off a last line that was not finished. Never follows a link.
+    pub fn open(disk: &Disk, path: &Path) -> Result<Self, JournalError> {
+        let open = || {
+            let mut log = disk.open_log(path)?;
+            let (whole, length) = whole_lines(log.file())?;
+            if whole < length {
+                log.truncate(whole)?;
+            }
+            Ok(Self { log, branch: 0, is_torn: false, unsynced: 0, lost: 0, reason: String::new() })
+        };
+        open().map_err(|source| JournalError { path: path.to_owned(), source })
     }
 
-    /// Events that could not be written.
+    /// From here on records are of this branch.
+    pub fn set_branch(&mut self, branch: u64) {
+        self.branch = branch;
+    }
+
+    /// Makes all that was written durable. If the system refuses, what was written since the last time counts as lost.
+    pub fn sync(&mut self) {
+        if let Err(error) = self.log.sync() {
+            self.lose(self.unsynced, &error);
+        }
+        self.unsynced = 0;
+    }
+
+    /// Events that could not be written or made durable.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// What the system said when the last of them was lost.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    fn lose(&mut self, events: u64, error: &io::Error) {
+        self.lost += events;
+        self.reason = error.to_string();
     }
 }
 
 impl Sink for Journal {
     fn take(&mut self, event: &Event) {
         let time_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let record = Record { v: SCHEMA_VERSION, time_s, event: event.clone() };
-        let mut line = serde_json::to_string(&record).expect("events are plain data");
-        line.push('\n');
-        if self.file.write_all(line.as_bytes()).is_err() {
-            self.lost += 1;
+        let record = Record { v: SCHEMA_VERSION, time_s, branch: self.branch, event: event.clone() };
+        let text = serde_json::to_string(&record).expect("events are plain data");
+        // What a full disk cut off must not take the next line with it.
+        let line = format!("{}{text}\n", if self.is_torn { "\n" } else { "" });
+        let written = self.log.append(line.as_bytes());
+        self.is_torn = written.is_err();
+        match written {
+            Ok(()) => self.unsynced += 1,
+            Err(error) => self.lose(1, &error),
         }
     }
 }
 
-/// All records of a journal that can be read, in order; lines of another schema or torn ones are passed over.
+/// Where the last whole line of a file ends, and where the file does. Read backwards: journals grow long.
+fn whole_lines(file: &mut File) -> io::Result<(u64, u64)> {
+    const BLOCK: u64 = 1 << 16;
+    let length = file.seek(SeekFrom::End(0))?;
+    let mut end = length;
+    while end > 0 {
+        let start = end.saturating_sub(BLOCK);
+        let mut block = vec![0; (end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut block)?;
+        if let Some(newline) = block.iter().rposition(|&b| b == b'\n') {
+            return Ok((start + newline as u64 + 1, length));
+        }
+        end = start;
+    }
+    Ok((0, length))
+}
+
+/// All records of a journal that can be read, in order; lines of another schema, torn ones and endless ones are
+/// skipped. Errors: the file can't be read.
 pub fn read_journal(path: &Path) -> Result<Vec<Record>, JournalError> {
-    let text = std::fs::read(path).map_err(|source| JournalError { path: path.to_owned(), source })?;
-    let lines = text.split(|&b| b == b'\n');
-    Ok(lines.filter_map(|line| serde_json::from_slice::<Record>(line).ok()).filter(|r| r.v == SCHEMA_VERSION).collect())
+    let mut records = Vec::new();
+    for_each_record(path, |record| records.push(record))?;
+    Ok(records)
+}
+
+/// Like [`read_journal`], one record at a time.
+pub fn for_each_record(path: &Path, take: impl FnMut(Record)) -> Result<(), JournalError> {
+    let read = || read_lines(BufReader::new(open_regular(path)?), take);
+    read().map_err(|source| JournalError { path: path.to_owned(), source })
+}
+
+fn read_lines(mut lines: impl BufRead, mut take: impl FnMut(Record)) -> io::Result<()> {
+    let mut line = Vec::new();
+    // A piece of a line that is too long is no record either.
+    while (&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+        if let Some(record) = serde_json::from_slice::<Record>(&line).ok().filter(|r| r.v == SCHEMA_VERSION) {
+            take(record);
+        }
+        line.clear();
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use files::{Operation, Watch};
+    use std::io::Write;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn event(step: u64) -> Event {
         Event::Evaluated { step, loss: 1.5, average_loss: None, tokens: 10 }
+    }
+
+    fn steps(path: &Path) -> Vec<Event> {
+        read_journal(path).expect("readable").into_iter().map(|record| record.event).collect()
     }
 
     #[test]
     fn what_is_written_is_read_and_a_torn_line_is_cut_off() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal.jsonl");
-        Journal::open(&path).expect("a new journal").take(&event(1));
-        OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(b"{\"v\":1,\"ev")).expect("appended");
-        let mut journal = Journal::open(&path).expect("an old journal");
+        let disk = Disk::default();
+        Journal::open(&disk, &path).expect("a new journal").take(&event(1));
+        // Torn lines longer than what is read at once, and shorter.
+        for torn in ["{\"v\":1,\"ev".to_owned(), "x".repeat(200_000)] {
+            let mut file = File::options().append(true).open(&path).expect("a file");
+            file.write_all(torn.as_bytes()).expect("appended");
+            Journal::open(&disk, &path).expect("an old journal");
+            assert_eq!(std::fs::read_to_string(&path).expect("text").lines().count(), 1);
+        }
+        let mut journal = Journal::open(&disk, &path).expect("an old journal");
         journal.take(&event(2));
-        let events = read_journal(&path).expect("readable").into_iter().map(|r| r.event).collect::<Vec<_>>();
-        assert_eq!((events, journal.lost()), (vec![event(1), event(2)], 0));
-        assert_eq!(std::fs::read_to_string(&path).expect("text").lines().count(), 2);
+        assert_eq!((steps(&path), journal.lost()), (vec![event(1), event(2)], 0));
+    }
+
+    /// A disk that is full now and then: half of a line is written before the system says so.
+    #[derive(Debug)]
+    struct Full(AtomicBool);
+
+    impl Watch for Full {
+        fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+            if !self.0.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if let Operation::Append(path, bytes) = operation {
+                File::options().append(true).open(path)?.write_all(&bytes[..bytes.len() / 2])?;
+            }
+            Err(io::ErrorKind::StorageFull.into())
+        }
     }
 
     #[test]
-    fn a_full_disk_is_counted_and_not_fatal() {
-        let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else {
-            eprintln!("SKIPPED: this machine has no /dev/full");
-            return;
-        };
-        let mut journal = Journal { file, lost: 0 };
-        journal.take(&event(1));
-        assert_eq!(journal.lost(), 1);
-    }
-
-    #[test]
-    fn foreign_lines_are_passed_over() {
+    fn a_full_disk_costs_the_events_that_it_had_no_room_for_and_no_others() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal.jsonl");
-        std::fs::write(
-            &path,
-            b"\xff\xfe\n{}\nnull\n{\"v\":99,\"time_s\":0,\"event\":\"finished\",\"step\":1,\"seconds\":1}\n",
-        )
-        .expect("written");
+        let full = Arc::new(Full(AtomicBool::new(false)));
+        let mut journal = Journal::open(&Disk::watched(full.clone()), &path).expect("a new journal");
+        for step in 1..=6 {
+            full.0.store([2, 3, 5].contains(&step), Ordering::Relaxed);
+            journal.take(&event(step));
+        }
+        assert_eq!((steps(&path), journal.lost()), ([1, 4, 6].map(event).to_vec(), 3));
+        assert!(!journal.reason().is_empty());
+        full.0.store(true, Ordering::Relaxed);
+        journal.sync();
+        assert_eq!(journal.lost(), 6, "what is not durable may be lost");
+    }
+
+    #[test]
+    fn foreign_lines_are_skipped() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal.jsonl");
+        let endless = vec![b'['; 3 << 20];
+        let foreign = b"\xff\xfe\n{}\nnull\n{\"v\":99,\"time_s\":0,\"event\":\"finished\",\"step\":1,\"seconds\":1}\n";
+        std::fs::write(&path, [&foreign[..], &endless, b"\n"].concat()).expect("written");
         assert_eq!(read_journal(&path).expect("readable"), vec![]);
+        Journal::open(&Disk::default(), &path).expect("a journal").take(&event(1));
+        assert_eq!(steps(&path), [event(1)]);
     }
 }

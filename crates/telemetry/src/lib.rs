@@ -13,5 +13,5 @@ mod visible;
 pub use available::{Available, Bound, available_memory, available_pages};
 pub use event::{Event, Record, SCHEMA_VERSION, Sink};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
-pub use journal::{Journal, JournalError, read_journal};
+pub use journal::{Journal, JournalError, for_each_record, read_journal};
 pub use machine::{anonymous_rss, peak_rss, processor_name};

@@ -1,8 +1,9 @@
 //! A run's folder: where its files lie, and the lock that keeps a second process out of it.
 
-use crate::checkpoint::list;
+use crate::checkpoint::{CheckpointError, list};
+use files::{Disk, open_own};
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Why a run's folder can't be used.
@@ -20,6 +21,15 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder of checkpoints is a link to another.
+    #[error("{path} is a symbolic link; a run writes and deletes only inside its own folder")]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
+    /// The checkpoints can't be listed.
+    #[error(transparent)]
+    Checkpoints(#[from] CheckpointError),
     /// The system refused.
     #[error("{path}: {source}")]
     Io {
@@ -35,25 +45,34 @@ pub enum FolderError {
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    disk: Disk,
     _lock: File,
 }
 
 impl RunFolder {
-    /// Creates the folder, or opens it if `resume`. Errors: `Exists`, `InUse`, `Io`.
+    /// Creates the folder, or opens it if `resume`. Errors: `Exists`, `InUse`, `Io`, `Link`.
     pub fn open(path: &Path, resume: bool) -> Result<Self, FolderError> {
+        Self::open_on(Disk::default(), path, resume)
+    }
+
+    /// Like [`open`](Self::open), on a disk that may be watched.
+    pub fn open_on(disk: Disk, path: &Path, resume: bool) -> Result<Self, FolderError> {
         let io = |path: &Path, source| FolderError::Io { path: path.to_owned(), source };
         let checkpoints = path.join("checkpoints");
-        fs::create_dir_all(&checkpoints).map_err(|e| io(&checkpoints, e))?;
+        // A folder that somebody else made must not lead this run to delete checkpoints elsewhere.
+        if fs::symlink_metadata(&checkpoints).is_ok_and(|found| found.is_symlink()) {
+            return Err(FolderError::Link { path: checkpoints });
+        }
+        disk.create_folders(&checkpoints).map_err(|e| io(&checkpoints, e))?;
         let lock_path = path.join("lock");
-        let lock = File::options().write(true).create(true).truncate(false).open(&lock_path);
-        let lock = lock.map_err(|e| io(&lock_path, e))?;
+        let lock = open_own(&lock_path).map_err(|e| io(&lock_path, e))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FolderError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(e)) => return Err(io(&lock_path, e)),
         }
-        let folder = Self { path: path.to_owned(), _lock: lock };
-        if !resume && folder.holds_a_run() {
+        let folder = Self { path: path.to_owned(), disk, _lock: lock };
+        if !resume && folder.holds_a_run()? {
             return Err(FolderError::Exists { path: path.to_owned() });
         }
         Ok(folder)
@@ -61,8 +80,19 @@ impl RunFolder {
 
     /// Whether a run got as far as to say or to save something. One that was refused at its start leaves a folder that
     /// another may take.
-    fn holds_a_run(&self) -> bool {
-        self.journal().metadata().is_ok_and(|journal| journal.len() > 0) || !list(&self.checkpoints()).is_empty()
+    fn holds_a_run(&self) -> Result<bool, FolderError> {
+        let io = |path: PathBuf, source| FolderError::Io { path, source };
+        let said = match fs::symlink_metadata(self.journal()) {
+            Ok(journal) => journal.len() > 0,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(source) => return Err(io(self.journal(), source)),
+        };
+        Ok(said || !list(&self.checkpoints())?.is_empty())
+    }
+
+    /// Where its files are written.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// The folder.
@@ -101,19 +131,10 @@ impl RunFolder {
     }
 }
 
-/// Writes a file so that it is either the old one or the new one, whatever happens.
-pub(crate) fn write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
-}
-
 impl RunFolder {
     /// Writes one of the folder's files, whole or not at all.
     pub fn write(&self, path: &Path, contents: &[u8]) -> Result<(), FolderError> {
-        write_whole(path, contents).map_err(|source| FolderError::Io { path: path.to_owned(), source })
+        self.disk.replace(path, contents).map_err(|source| FolderError::Io { path: path.to_owned(), source })
     }
 }
 

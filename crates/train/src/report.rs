@@ -114,8 +114,14 @@ pub struct Evaluation {
 pub struct Report {
     /// Name of the run.
     pub name: String,
-    /// `finished`, `interrupted` or `diverged`.
+    /// `finished`, `interrupted` or `diverged`; `unsaved` if the state after the last step is not on disk.
     pub status: String,
+    /// Which branch of the run this is; 0 until an older checkpoint was resumed. Losses are those along it.
+    pub branch: u64,
+    /// The step of the newest checkpoint that is whole on disk; `null` if there is none.
+    pub saved_step: Option<u64>,
+    /// Events of this session that the journal may lack.
+    pub journal_events_lost: u64,
     /// The plan's numbers.
     pub plan: PlanSummary,
     /// What was measured in this session.

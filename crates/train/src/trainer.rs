@@ -1,20 +1,20 @@
-//! The loop: steps, evaluation, checkpoints, and how a run ends.
+//! The loop: steps, and what is due between them. Not here: how a session begins (`session.rs`) and ends (`ending.rs`),
+//! and what is saved (`saving.rs`).
 
-use crate::checkpoint::{self, CheckpointError, Seen, State};
-use crate::undo::{Undo, run_step};
+use crate::session::Session;
+use crate::undo::run_step;
 use crate::{
-    EVALUATE, Engine, Evaluation, Length, LossScale, Measured, PlanSummary, Progress, Report, RunFolder, Schedule,
-    TrainError,
+    EVALUATE, Ending, Engine, Evaluation, Length, LossScale, Outcome, Progress, RunFolder, Schedule, TrainError,
 };
 use data::{Dataset, Loader, StepBatches};
 use graph::Scalars;
 use graph::models::ModelConfig;
 use plan::EVALUATE_AVERAGE;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use telemetry::{Event, Journal, Sink, read_journal};
+use telemetry::{Event, Sink};
 
 /// What a run needs to know beside its plan.
 #[derive(Debug, Clone)]
@@ -58,27 +58,6 @@ pub enum Start {
     Resume(PathBuf),
 }
 
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It made all its steps.
-    Finished,
-    /// It was asked to stop and can be resumed.
-    Interrupted,
-    /// Loss or gradient stopped being numbers.
-    Diverged,
-}
-
-impl Ending {
-    fn status(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::Interrupted => "interrupted",
-            Self::Diverged => "diverged",
-        }
-    }
-}
-
 /// A run.
 pub struct Trainer<'a> {
     /// The device with the plan.
@@ -89,59 +68,32 @@ pub struct Trainer<'a> {
     pub folder: &'a RunFolder,
     /// Everything else.
     pub config: &'a TrainerConfig,
-    /// Told every event beside the journal.
-    pub view: &'a mut dyn Sink,
+    /// Told every event, as the journal is.
+    pub sinks: Vec<&'a mut dyn Sink>,
     /// Set from outside to stop after the current step.
     pub stop: &'a AtomicBool,
-}
-
-/// Where a session stands.
-struct Session {
-    journal: Journal,
-    started: Instant,
-    seconds_before: f64,
-    step: u64,
-    /// Updates made: steps less those whose update was skipped.
-    updates: u64,
-    loss_scale: Option<LossScale>,
-    last_checkpoint: Option<(u64, PathBuf)>,
-    losses: Vec<Option<f64>>,
-    eval: Vec<Evaluation>,
-    step_ms: Vec<f64>,
-    /// Tokens of each of this session's steps.
-    step_tokens: Vec<u64>,
-    /// What has passed through the model so far.
-    seen: Seen,
-    /// For plans some of whose updates are made before all gradients are known.
-    undo: Option<Undo>,
 }
 
 /// Batches that are made ahead of the step that takes them.
 const STEPS_AHEAD: usize = 4;
 
-impl Session {
-    fn seconds(&self) -> f64 {
-        self.seconds_before + self.started.elapsed().as_secs_f64()
-    }
-}
-
 /// A run whose weights are in place and which has made no step yet.
 pub struct Started<'a> {
     trainer: Trainer<'a>,
-    session: Session,
+    session: Session<'a>,
 }
 
 impl Started<'_> {
-    /// Runs to the end, to an interrupt or to a divergence; writes report.json; returns the newest checkpoint too.
-    /// Errors: the device fails. A checkpoint that can't be written is an event, not an error.
-    pub fn run(self) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+    /// Runs to the end, to an interrupt or to a divergence, and writes report.json.
+    /// Errors: the device or the data fails. What can't be written is a part of the outcome.
+    pub fn run(self) -> Result<Outcome, TrainError> {
         self.trainer.go_on(self.session)
     }
 }
 
 impl<'a> Trainer<'a> {
     /// [`Trainer::start`] and [`Started::run`].
-    pub fn run(self, start: &Start) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+    pub fn run(self, start: &Start) -> Result<Outcome, TrainError> {
         self.start(start)?.run()
     }
 
@@ -159,7 +111,7 @@ impl<'a> Trainer<'a> {
         Ok(Started { trainer: self, session })
     }
 
-    fn go_on(mut self, mut session: Session) -> Result<(Ending, Report, Option<PathBuf>), TrainError> {
+    fn go_on(mut self, mut session: Session<'a>) -> Result<Outcome, TrainError> {
         let steps_per_epoch = self.dataset.training() as f64 / self.engine.plan().global_batch as f64;
         let last_step = self.config.length.last_step(steps_per_epoch);
         let plan = self.engine.plan();
@@ -172,113 +124,12 @@ impl<'a> Trainer<'a> {
             first_step: session.step + 1,
             last_step,
         };
-        self.emit(&mut session, started);
+        session.emit(started);
         let ending = self.steps(&mut session, last_step)?;
-        let event = match ending {
-            Ending::Finished => Some(Event::Finished { step: session.step, seconds: session.seconds() }),
-            Ending::Interrupted => Some(Event::Interrupted { step: session.step }),
-            Ending::Diverged => None,
-        };
-        if ending != Ending::Diverged {
-            if ending == Ending::Finished && session.eval.last().is_none_or(|e| e.step != session.step) {
-                self.evaluate(&mut session)?;
-            }
-            if session.last_checkpoint.as_ref().is_none_or(|(step, _)| *step != session.step) {
-                self.checkpoint(&mut session);
-            }
-        }
-        if let Some(event) = event {
-            self.emit(&mut session, event);
-        }
-        let report = self.report(&session, ending);
-        let text = serde_json::to_string_pretty(&report).expect("a report is plain data");
-        self.folder.write(&self.folder.report(), text.as_bytes())?;
-        Ok((ending, report, session.last_checkpoint.map(|(_, path)| path)))
+        self.end(&mut session, ending)
     }
 
-    fn emit(&mut self, session: &mut Session, event: Event) {
-        session.journal.take(&event);
-        self.view.take(&event);
-    }
-
-    fn begin(&mut self, start: &Start) -> Result<Session, TrainError> {
-        let mut session = Session {
-            journal: Journal::open(&self.folder.journal())?,
-            started: Instant::now(),
-            seconds_before: 0.0,
-            step: 0,
-            updates: 0,
-            loss_scale: self.config.loss_scale,
-            last_checkpoint: None,
-            losses: Vec::new(),
-            eval: Vec::new(),
-            step_ms: Vec::new(),
-            step_tokens: Vec::new(),
-            seen: Seen::default(),
-            undo: None,
-        };
-        match start {
-            Start::Fresh => self.engine.initialise(self.config.seed)?,
-            Start::Weights(path) => checkpoint::load_weights(self.engine, path)?,
-            Start::Resume(path) => {
-                let state = checkpoint::verify(path)?;
-                self.check_same_run(path, &state)?;
-                checkpoint::restore(self.engine, path)?;
-                session.step = state.step;
-                session.updates = state.updates;
-                session.loss_scale = state.loss_scale;
-                session.seconds_before = state.seconds;
-                session.seen = state.seen;
-                session.last_checkpoint = Some((state.step, path.clone()));
-                self.recall(&mut session)?;
-                self.emit(&mut session, Event::Resumed { step: state.step, checkpoint: path.clone() });
-            }
-        }
-        session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config.seed);
-        Ok(session)
-    }
-
-    /// A resumed run is the run only if these are the same.
-    fn check_same_run(&self, path: &Path, state: &State) -> Result<(), CheckpointError> {
-        let plan = self.engine.plan();
-        let length = |tokens: Option<usize>| tokens.map_or("none".to_owned(), |n| n.to_string());
-        for (what, found, expected) in [
-            ("data", state.data_fingerprint.clone(), self.dataset.fingerprint()),
-            ("a precision of", state.precision.clone(), self.config.precision.clone()),
-            ("a seed of", state.seed.to_string(), self.config.seed.to_string()),
-            ("a global batch of", state.global_batch.to_string(), plan.global_batch.to_string()),
-            ("a sequence length of", state.seq_len.to_string(), plan.seq_len.to_string()),
-            ("targets of", length(state.target_len), length(plan.target_len)),
-        ] {
-            if found != expected {
-                return Err(CheckpointError::OtherRun { path: path.to_owned(), what, found, expected });
-            }
-        }
-        Ok(())
-    }
-
-    /// Losses up to the step that is resumed from, out of the journal.
-    fn recall(&self, session: &mut Session) -> Result<(), TrainError> {
-        session.losses = vec![None; session.step as usize];
-        for record in read_journal(&self.folder.journal())? {
-            match record.event {
-                Event::Step { step, loss, .. } if (1..=session.step).contains(&step) => {
-                    session.losses[step as usize - 1] = Some(loss);
-                }
-                Event::UpdateSkipped { step, loss, .. } if (1..=session.step).contains(&step) => {
-                    session.losses[step as usize - 1] = Some(loss);
-                }
-                Event::Evaluated { step, loss, average_loss, .. } if step <= session.step => {
-                    session.eval.retain(|e| e.step != step);
-                    session.eval.push(Evaluation { step, loss, average_loss });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn steps(&mut self, session: &mut Session, last_step: Option<u64>) -> Result<Ending, TrainError> {
+    fn steps(&mut self, session: &mut Session<'_>, last_step: Option<u64>) -> Result<Ending, TrainError> {
         let (micro_batch, global_batch) = (self.engine.plan().micro_batch, self.engine.plan().global_batch);
         let dataset = Arc::clone(self.dataset);
         let loader = Loader::start(dataset, session.step, global_batch, micro_batch, STEPS_AHEAD)?;
@@ -298,14 +149,10 @@ impl<'a> Trainer<'a> {
                 return Ok(Ending::Diverged);
             }
             loader.give_back(batches);
-            let due = |every: Option<u64>| every.is_some_and(|n| session.step.is_multiple_of(n));
-            let (evaluate, checkpoint) = (due(self.config.eval_every), due(self.config.checkpoint_every));
-            if evaluate {
+            if self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every)) {
                 self.evaluate(session)?;
             }
-            if checkpoint {
-                self.checkpoint(session);
-            }
+            self.checkpoint_if_due(session);
         }
     }
 
@@ -313,7 +160,7 @@ impl<'a> Trainer<'a> {
     /// Where gradients are scaled, one that overflowed only costs its update, until there is no scale left to lower.
     fn step(
         &mut self,
-        session: &mut Session,
+        session: &mut Session<'_>,
         batches: &StepBatches,
         part: f64,
         last_step: Option<u64>,
@@ -341,14 +188,14 @@ impl<'a> Trainer<'a> {
             session.seen.add(batches);
             session.losses.push(Some(loss));
             let loss_scale = session.loss_scale.map_or(1.0, |s| s.scale);
-            self.emit(session, Event::UpdateSkipped { step, loss, loss_scale });
+            session.emit(Event::UpdateSkipped { step, loss, loss_scale });
             return Ok(true);
         }
         if !(loss.is_finite() && grad_norm.is_finite()) {
             let finite = |x: f64| x.is_finite().then_some(x);
             let weights_whole = self.undo(session, loss);
             let (loss, grad_norm) = (finite(loss), finite(grad_norm));
-            self.emit(session, Event::Diverged { step, loss, grad_norm, weights_whole });
+            session.emit(Event::Diverged { step, loss, grad_norm, weights_whole });
             return Ok(false);
         }
         self.engine.first_step_is_done();
@@ -374,81 +221,27 @@ impl<'a> Trainer<'a> {
             tokens_per_s: batches.tokens as f64 * 1e3 / step_ms,
             memory_bytes: self.engine.held_bytes(),
         };
-        self.emit(session, event);
+        session.emit(event);
         Ok(true)
     }
 
     /// Brings the weights back to where they were before a step that diverged with this loss. Returns whether they are
     /// there: they are already unless updates were made early, and nothing is written where the loss is not a number,
     /// since no gradient is one then.
-    fn undo(&mut self, session: &mut Session, loss: f64) -> bool {
+    fn undo(&mut self, session: &mut Session<'_>, loss: f64) -> bool {
         let Some(undo) = session.undo.take().filter(|_| !loss.is_nan()) else { return true };
-        self.emit(session, Event::Undoing { from: undo.first_step(), to: session.step });
+        session.emit(Event::Undoing { from: undo.first_step(), to: session.step });
         undo.undo(self.engine, self.dataset, self.stop).unwrap_or(false)
     }
 
-    fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
+    pub(crate) fn evaluate(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
         let samples = self.config.eval_samples;
         if let Some((loss, tokens)) = crate::evaluate(self.engine, EVALUATE, self.dataset, samples)? {
             let average = crate::evaluate(self.engine, EVALUATE_AVERAGE, self.dataset, samples)?;
             let (step, average_loss) = (session.step, average.map(|(loss, _)| loss));
             session.eval.push(Evaluation { step, loss, average_loss });
-            self.emit(session, Event::Evaluated { step, loss, average_loss, tokens });
+            session.emit(Event::Evaluated { step, loss, average_loss, tokens });
         }
         Ok(())
-    }
-
-    /// Saves a checkpoint. If that fails, training goes on and the older checkpoints stay.
-    fn checkpoint(&mut self, session: &mut Session) {
-        let start = Instant::now();
-        let plan = self.engine.plan();
-        let state = State {
-            version: State::VERSION,
-            step: session.step,
-            samples_seen: session.step * plan.global_batch as u64,
-            seen: session.seen,
-            seconds: session.seconds(),
-            updates: session.updates,
-            loss_scale: session.loss_scale,
-            precision: self.config.precision.clone(),
-            seed: self.config.seed,
-            global_batch: plan.global_batch,
-            seq_len: plan.seq_len,
-            target_len: plan.target_len,
-            data_fingerprint: self.dataset.fingerprint(),
-            tokenizer: self.config.tokenizer.clone(),
-            files: vec![],
-            checksum: String::new(),
-        };
-        let folder = self.folder.checkpoints();
-        let config = self.config.model.to_json();
-        let event = match checkpoint::save(self.engine, &folder, &config, state, self.config.keep_checkpoints) {
-            Ok(saved) => {
-                session.last_checkpoint = Some((session.step, saved.path.clone()));
-                if let Some(undo) = &mut session.undo {
-                    undo.saved(Start::Resume(saved.path.clone()), session.step);
-                }
-                let milliseconds = start.elapsed().as_secs_f64() * 1e3;
-                Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
-            }
-            Err(error) => Event::CheckpointFailed { step: session.step, reason: error.to_string() },
-        };
-        self.emit(session, event);
-    }
-
-    fn report(&self, session: &Session, ending: Ending) -> Report {
-        let plan = self.engine.plan();
-        Report {
-            name: self.config.name.clone(),
-            status: ending.status().to_owned(),
-            plan: PlanSummary::from(plan),
-            measured: Measured::new(self.engine.memory(), &session.step_ms, &session.step_tokens),
-            losses: session.losses.clone(),
-            eval: session.eval.clone(),
-            tokens_seen: session.seen.tokens,
-            padding_tokens: session.seen.padding,
-            truncated_samples: session.seen.truncated,
-            seconds: session.seconds(),
-        }
     }
 }

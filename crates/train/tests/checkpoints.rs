@@ -3,6 +3,7 @@
 
 mod support;
 
+use files::{Disk, Operation, Watch};
 use graph::TensorId;
 use proptest::prelude::*;
 use proptest::string::string_regex;
@@ -10,16 +11,17 @@ use proptest::test_runner::TestRunner;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io};
 use support::weights::{Tensors, right_tensors, serialize, with_header, with_raw_header, zeros};
 use support::{Setup, all_losses, bits};
 use telemetry::Event;
 use tempfile::TempDir;
 use train::checkpoint::{
-    CONFIG_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, Seen, State, list, load_weights,
-    newest_whole, restore, verify,
+    CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, STATE_FILE, Seen, State, list,
+    load_weights, newest_whole, restore, verify,
 };
 use train::{Ending, Engine, Start, TrainError};
 
@@ -48,7 +50,7 @@ fn write(path: &Path, bytes: &[u8]) {
 }
 
 fn steps_in(checkpoints: &Path) -> Vec<u64> {
-    list(checkpoints).into_iter().map(|(step, _)| step).collect()
+    list(checkpoints).expect("a folder").into_iter().map(|(step, _)| step).collect()
 }
 
 /// Flips a bit in the middle of the weights.
@@ -63,7 +65,7 @@ fn spoil(checkpoint: &Path) {
 #[test]
 fn whatever_happens_to_a_file_is_noticed() {
     let (_parent, checkpoints) = run(&three_steps());
-    let (_, checkpoint) = &list(&checkpoints)[0];
+    let (_, checkpoint) = &list(&checkpoints).expect("a folder")[0];
     assert_eq!(verify(checkpoint).expect("nothing happened yet").step, 3);
     for file in FILES {
         let path = checkpoint.join(file);
@@ -94,7 +96,7 @@ fn whatever_happens_to_a_file_is_noticed() {
 #[test]
 fn files_of_another_checkpoint_are_noticed() {
     let (_parent, checkpoints) = run(&three_steps());
-    let [newest, older] = [0, 1].map(|i| list(&checkpoints)[i].1.clone());
+    let [newest, older] = [0, 1].map(|i| list(&checkpoints).expect("a folder")[i].1.clone());
     for file in [MODEL_FILE, OPTIMIZER_FILE, STATE_FILE] {
         let [own, foreign] = [&newest, &older].map(|checkpoint| read(&checkpoint.join(file)));
         assert_ne!(own, foreign);
@@ -109,16 +111,26 @@ fn the_newest_whole_checkpoint_is_taken_and_damaged_ones_are_told() {
     let (_parent, checkpoints) = run(&three_steps());
     for (damaged, expected) in [(0usize, Some(3)), (1, Some(2)), (2, Some(1)), (3, None)] {
         if let Some(index) = damaged.checked_sub(1) {
-            spoil(&list(&checkpoints)[index].1);
+            spoil(&list(&checkpoints).expect("a folder")[index].1);
         }
-        let (found, skipped) = newest_whole(&checkpoints);
+        let Newest { found, skipped, left_behind } = newest_whole(&checkpoints).expect("a folder that can be read");
         let found = found.map(|(path, state)| (state.step, path));
         assert_eq!(found, expected.map(|step| (step, path_of(&checkpoints, step))));
+        assert_eq!(left_behind, Vec::<PathBuf>::new());
         let told = skipped.iter().map(|s| &s.path).collect::<Vec<_>>();
-        assert_eq!(told, list(&checkpoints)[..damaged].iter().map(|(_, path)| path).collect::<Vec<_>>());
+        assert_eq!(
+            told,
+            list(&checkpoints).expect("a folder")[..damaged].iter().map(|(_, path)| path).collect::<Vec<_>>()
+        );
         assert!(skipped.iter().all(|s| s.reason.contains(MODEL_FILE)), "{skipped:?}");
     }
-    assert!(matches!(newest_whole(&checkpoints.join("nowhere")), (None, skipped) if skipped.is_empty()));
+    let nowhere = newest_whole(&checkpoints.join("nowhere")).expect("nothing is there");
+    assert_eq!(nowhere, Newest { found: None, skipped: vec![], left_behind: vec![] });
+}
+
+fn newest_step(checkpoints: &Path) -> u64 {
+    let newest = newest_whole(checkpoints).expect("a folder that can be read");
+    newest.found.expect("a whole checkpoint").1.step
 }
 
 fn path_of(checkpoints: &Path, step: u64) -> PathBuf {
@@ -146,7 +158,7 @@ fn damaged_checkpoints_do_not_push_out_the_one_just_saved() {
         let (_, _, newest) = second_step.run(&parent.path().join("run"), &start, |_: &_, _: &_| {});
         assert_eq!(newest, Some(path_of(&checkpoints, 2)));
         assert_eq!(steps_in(&checkpoints), stay, "keep {keep_checkpoints}");
-        assert_eq!(newest_whole(&checkpoints).0.expect("it was just saved").1.step, 2);
+        assert_eq!(newest_step(&checkpoints), 2);
     }
 }
 
@@ -154,14 +166,20 @@ fn damaged_checkpoints_do_not_push_out_the_one_just_saved() {
 #[test]
 fn leftovers_of_a_kill_are_no_checkpoints() {
     let (parent, checkpoints) = run(&Setup { steps: 1, ..three_steps() });
-    let leftover = checkpoints.join(".writing-step-000002");
-    fs::create_dir(&leftover).expect("a new folder");
-    write(&leftover.join(MODEL_FILE), b"half a tensor");
+    let leftovers = [".writing-step-000002", ".writing-step-000009", ".writing-step-000001.old"];
+    let leftovers = leftovers.map(|name| checkpoints.join(name));
+    for leftover in &leftovers {
+        fs::create_dir(leftover).expect("a new folder");
+        write(&leftover.join(MODEL_FILE), b"half a tensor");
+    }
+    let foreign = checkpoints.join("notes");
+    write(&foreign, b"not ours to delete");
     assert_eq!(steps_in(&checkpoints), [1]);
     let start = Start::Resume(path_of(&checkpoints, 1));
     three_steps().run(&parent.path().join("run"), &start, |_: &_, _: &_| {});
     assert_eq!(steps_in(&checkpoints), [3, 2, 1]);
-    assert!(verify(&path_of(&checkpoints, 2)).is_ok() && !leftover.exists());
+    assert!(verify(&path_of(&checkpoints, 2)).is_ok() && foreign.exists());
+    assert!(!leftovers.iter().any(|leftover| leftover.exists()), "what a killed save left was not swept");
 }
 
 /// Steps whose checkpoint was saved, and steps whose was not.
@@ -184,24 +202,37 @@ impl Saves {
     }
 }
 
+/// A disk that has no room for the checkpoint after the second step.
+#[derive(Debug)]
+struct NoSecond;
+
+impl Watch for NoSecond {
+    fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        match operation {
+            Operation::CreateFile(path) if path.ends_with(".writing-step-000002/optimizer.safetensors") => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_that_fails_is_told_and_training_goes_on() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().join("run");
     let checkpoints = folder.join("checkpoints");
     let mut saves = Saves::default();
-    let view = |event: &Event, _: &AtomicBool| {
-        saves.take(event);
-        // A file takes the place of the folder that the second checkpoint would be written to.
-        if matches!(event, Event::Step { step: 2, .. }) {
-            write(&checkpoints.join(".writing-step-000002"), b"in the way");
-        }
-    };
-    let (ending, report, newest) = three_steps().run(&folder, &Start::Fresh, view);
-    assert_eq!((ending, saves.saved, saves.failed), (Ending::Finished, vec![1, 3], vec![2]));
-    assert_eq!(bits(&all_losses(&report, 3)), bits(&three_steps().losses()));
-    assert_eq!((steps_in(&checkpoints), newest), (vec![3, 1], Some(path_of(&checkpoints, 3))));
+    let view = |event: &Event, _: &AtomicBool| saves.take(event);
+    let outcome = three_steps().run_on(Disk::watched(Arc::new(NoSecond)), &folder, &Start::Fresh, view);
+    let outcome = outcome.expect("a session without an error");
+    assert_eq!((outcome.ending, saves.saved, saves.failed), (Ending::Finished, vec![1, 3], vec![2]));
+    assert_eq!(bits(&all_losses(&outcome.report, 3)), bits(&three_steps().losses()));
+    assert_eq!((steps_in(&checkpoints), outcome.saved), (vec![3, 1], Some((3, path_of(&checkpoints, 3)))));
+    assert_eq!((outcome.unsaved, outcome.unreported.is_none()), (None, true));
     assert!([1, 3].iter().all(|&step| verify(&path_of(&checkpoints, step)).is_ok()));
+    let names = fs::read_dir(&checkpoints).expect("a folder").count();
+    assert_eq!(names, 2, "what was written of the second is gone");
 }
 
 /// Names the run's folder for the session below.
@@ -250,9 +281,11 @@ fn report_of(folder: &Path) -> Vec<f64> {
 proptest! {
     /// Every float must come back from JSON as it was, or a state would not pass its own checksum.
     #[test]
-    fn a_state_survives_whatever_its_seconds(seconds in prop::num::f64::POSITIVE, step in any::<u64>()) {
+    fn a_state_survives_whatever_its_seconds(seconds in prop::num::f64::POSITIVE, step in 0..=1u64 << 56) {
+        prop_assume!(seconds.is_finite());
         let state = State {
-            updates: 1,
+            branch: step,
+            updates: step,
             loss_scale: None,
             precision: String::new(),
             version: State::VERSION,
@@ -261,7 +294,7 @@ proptest! {
             seen: Seen { tokens: step, ..Seen::default() },
             target_len: None,
             seconds,
-            seed: step,
+            seed: u64::MAX - step,
             global_batch: 1,
             seq_len: 1,
             data_fingerprint: String::new(),
@@ -451,4 +484,124 @@ fn no_file_makes_loading_panic() {
         Ok(())
     });
     assert!(result.is_ok(), "{result:?}");
+}
+
+/// A checkpoint whose state is forged, with a right checksum.
+fn forge(checkpoint: &Path, change: impl FnOnce(&mut State)) {
+    let text = String::from_utf8(read(&checkpoint.join(STATE_FILE))).expect("text");
+    let mut state = State::from_json(&text).expect("a sound state");
+    change(&mut state);
+    write(&checkpoint.join(STATE_FILE), state.to_json().as_bytes());
+}
+
+/// Steps decide how long the list of losses is, and where in the data a run goes on.
+#[test]
+fn a_state_that_claims_absurd_steps_is_refused() {
+    let (parent, checkpoints) = run(&three_steps());
+    for (step, samples) in [(1u64 << 32, 8u64 << 32), (1 << 40, 8 << 40), (1 << 62, 0), (u64::MAX, u64::MAX)] {
+        let checkpoint = path_of(&checkpoints, 3);
+        let sound = read(&checkpoint.join(STATE_FILE));
+        forge(&checkpoint, |state| (state.step, state.samples_seen) = (step, samples));
+        let result =
+            three_steps().try_run(&parent.path().join("run"), &Start::Resume(checkpoint.clone()), |_: &_, _: &_| {});
+        let Err(TrainError::Checkpoint(error)) = result else { panic!("step {step}: {result:?}") };
+        match error {
+            CheckpointError::NoHistory { known, .. } => assert_eq!((known, step < 1 << 56), (3, true)),
+            CheckpointError::Damaged { problem, .. } => assert!(problem.contains("samples"), "{problem}"),
+            other => panic!("step {step}: {other}"),
+        }
+        write(&checkpoint.join(STATE_FILE), &sound);
+    }
+}
+
+/// Names in a state are not paths, and what they name is a regular file, whatever somebody put in its place.
+#[cfg(unix)]
+#[test]
+fn entries_that_are_no_files_of_a_checkpoint_are_damage_and_nothing_waits_for_them() {
+    let (_parent, checkpoints) = run(&three_steps());
+    let checkpoint = path_of(&checkpoints, 3);
+    let sound = read(&checkpoint.join(STATE_FILE));
+    for name in ["/dev/zero", "../step-000002/model.safetensors", "/proc/self/pagemap", "state.json", ""] {
+        let empty = FileSum { name: name.to_owned(), bytes: 0, blake3: blake3::hash(&[]).to_hex().to_string() };
+        forge(&checkpoint, |state| state.files.push(empty));
+        let error = verify(&checkpoint).unwrap_err();
+        assert!(matches!(error, CheckpointError::Damaged { .. }), "{name}: {error}");
+        write(&checkpoint.join(STATE_FILE), &sound);
+    }
+    for file in FILES {
+        let (path, aside) = (checkpoint.join(file), checkpoint.join("aside"));
+        fs::rename(&path, &aside).expect("renamed");
+        let status = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+        assert!(status.success());
+        let error = verify(&checkpoint).unwrap_err();
+        assert!(error.is_damage() && error.to_string().contains("a named pipe"), "{file}: {error}");
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
+        assert!(verify(&checkpoint).unwrap_err().is_damage(), "{file}");
+        fs::remove_file(&path).expect("removed");
+        fs::rename(&aside, &path).expect("renamed");
+    }
+    assert_eq!(verify(&checkpoint).expect("all is back").step, 3);
+}
+
+/// Nothing is there, or nothing could be seen: only one of them means that a run has no checkpoint.
+#[test]
+fn a_folder_that_can_not_be_listed_is_an_error_and_not_empty() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("checkpoints");
+    write(&file, b"no folder");
+    for result in [list(&file).map(|_| ()), newest_whole(&file).map(|_| ())] {
+        assert!(matches!(result, Err(CheckpointError::Io { .. })), "{result:?}");
+    }
+    assert_eq!(list(&folder.path().join("nowhere")).expect("nothing is there"), []);
+}
+
+/// A disk that takes nothing from the second step on.
+#[derive(Debug, Default)]
+struct Filling(AtomicBool);
+
+impl Watch for Filling {
+    fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        let is_full = self.0.load(Ordering::Relaxed);
+        let needs_room =
+            matches!(operation, Operation::CreateFile(_) | Operation::CreateFolder(_) | Operation::Append(..));
+        if is_full && needs_room { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+/// Whatever the disk refuses at the end is told, with what there is.
+#[test]
+fn a_run_whose_last_state_is_not_on_disk_is_not_finished() {
+    for interrupted in [false, true] {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = parent.path().join("run");
+        let disk = Arc::new(Filling::default());
+        let mut told = Vec::new();
+        let view = |event: &Event, stop: &AtomicBool| {
+            if matches!(event, Event::CheckpointSaved { step: 1, .. }) {
+                disk.0.store(true, Ordering::Relaxed);
+            }
+            if interrupted && matches!(event, Event::Step { step: 2, .. }) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            told.push(event.clone());
+        };
+        let outcome = three_steps().run_on(Disk::watched(disk.clone()), &folder, &Start::Fresh, view);
+        let outcome = outcome.expect("what the disk refuses is no error of the run");
+        let (ending, last) = if interrupted { (Ending::Interrupted, 2) } else { (Ending::Finished, 3) };
+        let first = path_of(&folder.join("checkpoints"), 1);
+        assert_eq!((outcome.ending, outcome.saved.clone()), (ending, Some((1, first.clone()))));
+        assert!(outcome.unsaved.is_some_and(|reason| reason.contains(&format!("step-{last:06}"))));
+        assert!(outcome.unreported.is_some() && !folder.join("report.json").exists());
+        let report = &outcome.report;
+        assert_eq!((report.status.as_str(), report.saved_step), ("unsaved", Some(1)));
+        assert!(report.journal_events_lost >= 4, "{}", report.journal_events_lost);
+        let unsaved = Event::Unsaved { step: last, saved_step: Some(1), checkpoint: Some(first) };
+        assert!(told.contains(&unsaved), "{told:?}");
+        assert!(!told.iter().any(|e| matches!(e, Event::Finished { .. } | Event::Interrupted { .. })), "{told:?}");
+        let lost =
+            told.iter().filter_map(|e| if let Event::EventsLost { events, .. } = e { Some(*events) } else { None });
+        assert_eq!(lost.collect::<Vec<_>>(), [1, report.journal_events_lost], "told when it began, and in the end");
+        assert_eq!(newest_step(&folder.join("checkpoints")), 1);
+    }
 }

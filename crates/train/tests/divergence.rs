@@ -45,10 +45,10 @@ fn run(setup: &Setup, folder: &Path, start: &Start, rate: f64, steps: u64) -> (V
         dataset: &dataset,
         folder: &RunFolder::open(folder, *start != Start::Fresh).expect("a folder"),
         config: &config,
-        view: &mut seen,
+        sinks: vec![&mut seen],
         stop: &stop,
     };
-    let (ending, ..) = trainer.run(start).expect("a run without an error");
+    let ending = trainer.run(start).expect("a run without an error").ending;
     (state(&engine), ending, seen)
 }
 

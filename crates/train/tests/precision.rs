@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
-use telemetry::{Event, Sink};
+use telemetry::Event;
 use train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
 use units::Bytes;
 
@@ -245,12 +245,6 @@ fn repository_text() -> TokenStore {
     TokenStore::in_memory(&bytes.map(u32::from).collect::<Vec<_>>(), 256, Bytes(0))
 }
 
-struct Silent;
-
-impl Sink for Silent {
-    fn take(&mut self, _: &Event) {}
-}
-
 /// `cargo test -p plimsoll-train --test precision nano -- --nocapture` prints the losses.
 #[test]
 fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
@@ -293,10 +287,10 @@ fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
                 dataset: &dataset,
                 folder: &folder,
                 config: &config,
-                view: &mut Silent,
+                sinks: vec![],
                 stop: &stop,
             };
-            let (_, report, _) = trainer.run(&Start::Fresh).expect("a run without an error");
+            let report = trainer.run(&Start::Fresh).expect("a run without an error").report;
             report.eval.last().expect("a run ends with an evaluation").loss
         });
         println!("{precision:?}, moments {state:?}: {loss:.4}");

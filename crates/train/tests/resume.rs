@@ -91,7 +91,7 @@ fn invariant_7_a_run_resumed_from_an_older_checkpoint_is_the_run() {
     let journal = folder.join("journal.jsonl");
     let torn = fs::read(&journal).expect("a journal");
     fs::write(&journal, &torn[..torn.len() - 9]).expect("written");
-    for (step, checkpoint) in list(&folder.join("checkpoints")) {
+    for (step, checkpoint) in list(&folder.join("checkpoints")).expect("a folder") {
         let what = format!("resumed from step {step}");
         let outcome = setup.run(&folder, &Start::Resume(checkpoint), stop_after(u64::MAX));
         assert_same_run(&what, &setup, &outcome, &whole);
@@ -122,6 +122,37 @@ fn another_run_is_not_resumed() {
         }
     }
     assert_eq!(setup.run(&folder, &start, stop_after(u64::MAX)).0, Ending::Finished);
+}
+
+/// Shapes do not tell heads from each other, and epsilon has none.
+#[test]
+fn another_model_of_the_same_shapes_is_not_resumed() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let folder = parent.path().join("run");
+    let setup = Setup::default();
+    let start = Start::Resume(last_checkpoint(&setup.run(&folder, &Start::Fresh, stop_after(1))).clone());
+    let gpt2 = |change: fn(&mut Gpt2Config)| {
+        let mut model = tiny_gpt2();
+        change(&mut model);
+        Setup { model: ModelConfig::Gpt2(model), ..setup.clone() }
+    };
+    for (expected, values, other) in [
+        ("n_head", ["2", "4"], gpt2(|model| model.n_head = 4)),
+        ("layer_norm_epsilon", ["0.00001", "0.001"], gpt2(|model| model.layer_norm_epsilon = 1e-3)),
+        ("initializer_range", ["0.1", "0.2"], gpt2(|model| model.initializer_range = 0.2)),
+    ] {
+        match other.try_run(&folder, &start, stop_after(u64::MAX)) {
+            Err(TrainError::Checkpoint(CheckpointError::OtherModel { key, found, expected: ours, .. })) => {
+                let number = |text: &str| text.parse::<f32>().expect("a number");
+                assert_eq!(key, expected);
+                assert_eq!([number(&found), number(&ours)], values.map(number), "{key}");
+            }
+            result => panic!("{expected}: {result:?}"),
+        }
+    }
+    // Dropout is a setting of the run and may change.
+    let (ending, ..) = gpt2(|model| model.attn_pdrop = 0.0).run(&folder, &start, stop_after(2));
+    assert_eq!(ending, Ending::Interrupted);
 }
 
 #[test]

@@ -74,24 +74,38 @@ impl BlasArgs {
         match &self.blas {
             Choice::Off => {}
             Choice::Auto => choose_first(),
-            Choice::Library(path) => use_blas(open(&located(path))?),
+            Choice::Library(path) => use_blas(open(&located(path)).map_err(|refusal| refused(path, refusal))?),
         }
         Ok(())
     }
 
-    /// What a resumed run must say to multiply with the same library, whatever is installed then.
+    /// What multiplied, for the settings that a run keeps.
     pub(super) fn setting(&self) -> String {
-        match (&self.blas, blas_in_use()) {
-            (Choice::Library(path), _) => located(path).to_string_lossy().into_owned(),
-            (Choice::Auto, Some(library)) => library.file.to_string_lossy().into_owned(),
-            _ => "off".to_owned(),
-        }
+        library_flag().unwrap_or_else(|| "off".to_owned())
     }
 }
 
-/// A file where it lies; the system's loader looks for all other names.
+/// What names the library in use to whoever wants it again; none if there is none.
+pub(super) fn library_flag() -> Option<String> {
+    blas_in_use().map(|library| library.file.to_string_lossy().into_owned())
+}
+
+/// Whether a run's folder may choose so: the folder may come from somebody else, and a library is code. Names that
+/// `auto` looks for mean what the system has installed.
+pub(super) fn is_harmless(setting: &str) -> bool {
+    ["off", "false", "auto"].contains(&setting) || NAMES.contains(&setting)
+}
+
+/// A file where it lies. A bare name is left to the system's loader, which does not look in the current folder.
 fn located(path: &Path) -> PathBuf {
+    if is_bare(path) {
+        return path.to_owned();
+    }
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn is_bare(path: &Path) -> bool {
+    !path.as_os_str().is_empty() && path.file_name() == Some(path.as_os_str())
 }
 
 /// Takes the first library that is there and works, and says which.
@@ -103,7 +117,7 @@ fn choose_first() {
                 return use_blas(blas);
             }
             Err(Refusal::Blas(BlasError::NotLoaded { .. })) => {}
-            Err(refusal) => talk(format_args!("{name} is passed over: {refusal}")),
+            Err(refusal) => talk(format_args!("{name} is skipped: {refusal}")),
         }
     }
     talk("no BLAS found; matrix products are the built-in ones");
@@ -126,6 +140,13 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self::bad_input(refusal.to_string()).hint(HINT)
     }
+}
+
+/// Why the library that was asked for is not used, and what to say for one that lies in the current folder.
+fn refused(path: &Path, refusal: Refusal) -> Failure {
+    let is_here = is_bare(path) && path.is_file();
+    let failure = Failure::from(refusal);
+    if is_here { failure.hint(format!("`--blas ./{}` is the file in this folder", path.display())) } else { failure }
 }
 
 /// Opens a library that a child of this process has tried.
@@ -191,6 +212,15 @@ pub(super) fn run(args: &TryBlasArgs) -> Result<u8, Failure> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_paths_lead_to_the_current_folder() {
+        for (path, bare) in
+            [("libx.so", true), ("./libx.so", false), ("a/libx.so", false), ("/libx.so", false), ("", false)]
+        {
+            assert_eq!(is_bare(Path::new(path)), bare, "{path}");
+        }
+    }
 
     fn child(script: &str) -> Child {
         let mut command = Command::new("sh");

@@ -160,6 +160,9 @@ impl From<TrainError> for Failure {
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),
+            TrainError::Journal(error) if error.source.kind() == std::io::ErrorKind::InvalidInput => {
+                Self::bad_input(message).hint("a run's journal is a file in its folder; move away what lies there")
+            }
             TrainError::Journal(_) => Self::device(message).hint("is the disk full, or the folder read-only?"),
             TrainError::Vocabulary { .. } => Self::bad_input(message)
                 .hint("choose a tokenizer that the model was made for, or a larger `vocab_size`"),
@@ -201,9 +204,10 @@ impl From<CalibrationError> for Failure {
 impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Self {
         let failure = Self::bad_input(line(&error));
+        let is_damage = error.is_damage();
         match error {
             CheckpointError::Damaged { .. } => {
-                failure.hint("copy it anew, or take an older checkpoint; `--resume auto` finds the newest whole one")
+                failure.hint("copy it again, or take an older checkpoint; `--resume auto` finds the newest whole one")
             }
             CheckpointError::OtherRun { .. } => failure
                 .hint("give the flags that the run was started with, or start another with `--init` and `--name`"),
@@ -230,7 +234,16 @@ impl From<CheckpointError> for Failure {
             CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => failure.hint(
                 "a checkpoint is a folder with `model.safetensors`, or with shards and `model.safetensors.index.json`",
             ),
+            CheckpointError::Io { path, source } if !is_damage => Self::device(format!("{}: {source}", path.display()))
+                .hint("is the disk there, and may this user read it? nothing was changed"),
             CheckpointError::Io { .. } => failure,
+            CheckpointError::OtherModel { key, .. } => failure.hint(format!(
+                "the checkpoint's own config.json is the model that was trained: was `{key}` edited in the run's, or another \
+                 `--model` given?"
+            )),
+            CheckpointError::NoHistory { .. } => {
+                failure.hint("put the journal.jsonl of the run back, or start another with `--init` and `--name`")
+            }
             CheckpointError::None { .. } => failure.hint("another `--name` starts a new run"),
         }
     }
@@ -245,6 +258,10 @@ impl From<FolderError> for Failure {
             }
             FolderError::Exists { .. } => {
                 Self::bad_flag(message).hint("`--resume auto` goes on with it; another `--name` starts a new one")
+            }
+            FolderError::Checkpoints(error) => error.into(),
+            FolderError::Link { .. } => {
+                Self::bad_input(message).hint("`--runs-dir` says where runs are kept, on another disk too")
             }
             FolderError::Io { .. } => Self::device(message).hint("is the disk full, or the folder read-only?"),
         }

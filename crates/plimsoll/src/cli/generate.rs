@@ -11,11 +11,12 @@ use crate::report::memory;
 use crate::streams::{talk, write_text};
 use ::plan::plan_sampling;
 use ::train::checkpoint::{
-    AVERAGE_FILE, CONFIG_FILE, CheckpointError, STATE_FILE, State, load_averages, load_weights, newest_whole,
+    AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_averages, load_weights, newest_whole, read_state,
 };
 use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
+use files::{is_file, is_folder};
 use graph::{SampleShape, Targets};
 use serde_json::json;
 use std::fs::File;
@@ -83,13 +84,18 @@ pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
 impl GenerateArgs {
     fn generate(&self, threads: usize) -> Result<u8, Failure> {
         let folder = self.folder()?;
-        if self.ema && !folder.join(AVERAGE_FILE).is_file() {
+        let averages = folder.join(AVERAGE_FILE);
+        if self.ema && !is_file(&averages).map_err(io_failure(averages.display()))? {
             let message = format!("{} holds no averaged weights", folder.display());
             return Err(Failure::bad_input(message)
                 .hint("`plimsoll train --ema 0.999` keeps them; without `--ema` the weights themselves are used"));
         }
         let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
-        let spec = match self.tokenizer.clone().or_else(|| tokenizer_of(&folder)) {
+        let spec = match &self.tokenizer {
+            Some(spec) => Some(spec.clone()),
+            None => tokenizer_of(&folder)?,
+        };
+        let spec = match spec {
             Some(spec) => spec,
             None => chosen.default_tokenizer()?.to_owned(),
         };
@@ -254,18 +260,20 @@ impl GenerateArgs {
     /// The folder with the weights.
     fn folder(&self) -> Result<PathBuf, Failure> {
         let checkpoints = self.checkpoint.join("checkpoints");
-        if !checkpoints.is_dir() && self.checkpoint.join(CONFIG_FILE).is_file() {
+        let is_run = is_folder(&checkpoints).map_err(io_failure(checkpoints.display()))?;
+        let config = self.checkpoint.join(CONFIG_FILE);
+        if !is_run && is_file(&config).map_err(io_failure(config.display()))? {
             return Ok(self.checkpoint.clone());
-        } else if !checkpoints.is_dir() {
+        } else if !is_run {
             let message = format!("{} is neither a run nor a folder with a {CONFIG_FILE}", self.checkpoint.display());
             return Err(Failure::bad_input(message)
                 .hint("`--checkpoint` takes runs/NAME, a checkpoint in it, or a folder saved by `transformers`"));
         }
-        let (newest, skipped) = newest_whole(&checkpoints);
-        for skipped in skipped {
-            talk(format_args!("warning: checkpoint {} is passed over: {}", skipped.path.display(), skipped.reason));
+        let newest = newest_whole(&checkpoints)?;
+        for skipped in newest.skipped {
+            talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
         }
-        Ok(newest.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
+        Ok(newest.found.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
     }
 }
 
@@ -296,10 +304,10 @@ fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Pat
     file.flush().map_err(io_failure(path.display()))
 }
 
-/// The tokenizer that a run of ours was trained with.
-fn tokenizer_of(folder: &Path) -> Option<String> {
-    let text = files::read_text(&folder.join(STATE_FILE), PROMPT_BYTES_MAX).ok()?;
-    Some(State::from_json(&text).ok()?.tokenizer)
+/// The tokenizer that a run of ours was trained with; none where others saved the weights.
+/// Errors: a state is there and can't be read.
+fn tokenizer_of(folder: &Path) -> Result<Option<String>, Failure> {
+    Ok(read_state(folder)?.map(|state| state.tokenizer))
 }
 
 /// Writes text to stdout token by token. Tokenizers may join or split characters between tokens, so all of the text

@@ -86,7 +86,7 @@ pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, St
     let path = match asked {
         Some(path) => path.to_owned(),
         None => match MachineFile::path(threads) {
-            Ok(path) if path.exists() => path,
+            Ok(path) if path.try_exists().unwrap_or(true) => path,
             _ => return guess("nothing was measured here yet".to_owned()),
         },
     };

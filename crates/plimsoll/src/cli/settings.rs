@@ -3,8 +3,10 @@
 //! accepted too.
 
 use super::Failure;
+use super::blas::is_harmless;
 use super::model::CONFIG_BYTES_MAX;
 use super::train::resumed_config;
+use crate::streams::talk;
 use ::train::checkpoint::CONFIG_FILE;
 use clap::{ArgMatches, CommandFactory, parser::ValueSource};
 use graph::ops::StateFormat;
@@ -112,6 +114,7 @@ pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec
             }
             let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
             below.retain(|flag, _| !spellings(flag).iter().any(|spelling| is_set(spelling)));
+            leave_out_code(&mut below, &path);
             settings.extend(below);
             files.push(path);
         }
@@ -129,6 +132,20 @@ pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec
         return Err(Failure::usage(error).hint(format!("the settings of {names} count as flags")));
     }
     Ok(all)
+}
+
+/// Takes out of a run's own settings what would load code: the run may have come from somebody else.
+fn leave_out_code(settings: &mut Settings, path: &Path) {
+    let Some(values) = settings.get("blas").filter(|values| !values.iter().all(|value| is_harmless(value))) else {
+        return;
+    };
+    let library = values.last().map_or("", String::as_str).escape_debug();
+    talk(format_args!(
+        "warning: {} names a BLAS, which only the command line may: products are the built-in ones, which round otherwise\n\
+         hint: `--blas {library}` uses it again",
+        path.display()
+    ));
+    settings.remove("blas");
 }
 
 /// A flag and those that it can't be given with.

@@ -3,6 +3,7 @@
 use crate::streams::talk;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Instant;
 use telemetry::{Event, Sink};
 use units::{Bytes, Seconds, format_duration};
@@ -70,6 +71,15 @@ impl Live {
     }
 }
 
+/// What a branch that begins leaves behind.
+fn branched(from_step: u64, left_behind: &[PathBuf]) -> String {
+    let names = left_behind.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let kept =
+        if names.is_empty() { String::new() } else { format!("; {names} of the branch before stay as they are") };
+    format!("a new branch of the run begins after step {from_step}; `--resume auto` goes on with it from now on{kept}")
+}
+
 impl Sink for Live {
     fn take(&mut self, event: &Event) {
         match event {
@@ -78,8 +88,13 @@ impl Sink for Live {
                 self.line(&format!("resumed after step {step} from {}", checkpoint.display()));
             }
             Event::CheckpointSkipped { checkpoint, reason } => {
-                self.line(&format!("warning: checkpoint {} is passed over: {reason}", checkpoint.display()));
+                self.line(&format!("warning: checkpoint {} is skipped: {reason}", checkpoint.display()));
             }
+            Event::Branched { from_step, left_behind } => self.line(&branched(*from_step, left_behind)),
+            Event::EventsLost { events, reason } => self.line(&format!(
+                "warning: {events} events could not be written to the journal: {reason}; losses that are not in it are \
+                 missing from reports of resumed sessions"
+            )),
             Event::Step { step, loss, learning_rate, grad_norm, tokens_per_s, memory_bytes, .. } => {
                 let of = self.last_step.map_or(String::new(), |last| format!("/{last}"));
                 let text = format!(
@@ -123,6 +138,7 @@ impl Sink for Live {
                 self.line(&format!("warning: step {step} could not be undone; no checkpoint holds any of it"));
             }
             Event::CheckpointSaved { .. }
+            | Event::Unsaved { .. }
             | Event::Diverged { .. }
             | Event::Interrupted { .. }
             | Event::Finished { .. } => {}

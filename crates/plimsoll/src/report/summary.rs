@@ -2,7 +2,7 @@
 
 use crate::printable::printable;
 use std::path::Path;
-use train::{Footprint, Report};
+use train::{Footprint, Outcome};
 use units::{Bytes, Seconds, format_duration};
 
 /// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
@@ -12,7 +12,8 @@ pub fn sample_text(text: &[String; 2]) -> String {
 }
 
 /// Losses, where the checkpoint lies, and planned against measured bytes.
-pub fn summary(report: &Report, checkpoint: Option<&Path>, folder: &Path) -> String {
+pub fn summary(outcome: &Outcome, folder: &Path) -> String {
+    let report = &outcome.report;
     let mut lines = vec![String::new()];
     let steps = report.losses.len();
     let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |t| format!("{t:.0}"));
@@ -34,11 +35,17 @@ pub fn summary(report: &Report, checkpoint: Option<&Path>, folder: &Path) -> Str
         };
         lines.push(format!("held-out loss {:.4} nats a token{from}", last.loss));
     }
-    lines.push(match checkpoint {
-        Some(path) => format!("checkpoint {}", path.display()),
+    if report.journal_events_lost > 0 {
+        lines.push(format!("journal    may lack {} events of this session", report.journal_events_lost));
+    }
+    lines.push(match &outcome.saved {
+        Some((_, path)) => format!("checkpoint {}", path.display()),
         None => "no checkpoint was saved".to_owned(),
     });
-    lines.push(format!("report     {}", folder.join("report.json").display()));
+    lines.push(match &outcome.unreported {
+        Some(error) => format!("report     not written: {error}"),
+        None => format!("report     {}", folder.join("report.json").display()),
+    });
     let (planned, measured) = (report.plan.peak_bytes, &report.measured);
     let shorter = match measured.planned_bytes_of_what_ran {
         all if all >= planned => String::new(),

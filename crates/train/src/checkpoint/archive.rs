@@ -4,15 +4,19 @@
 //! Not here: which tensors a model needs and by which names it knows them (`read.rs`, `names.rs`).
 
 use super::{CheckpointError, INDEX_FILE};
+use files::{is_there, open_regular, read_at_most};
 use memmap2::{Mmap, UncheckedAdvice};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorView};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
+use units::Bytes;
+
+/// Room for a million tensors.
+const LONGEST_INDEX: Bytes = Bytes(1 << 28);
 
 /// Tensors by name, wherever they lie.
 pub(super) struct Archive {
@@ -42,7 +46,9 @@ impl Archive {
     /// Errors: those of [`Archive::file`] and [`Archive::sharded`].
     pub(super) fn file_or_shards(folder: &Path, file: &str) -> Result<Self, CheckpointError> {
         let (file, index) = (folder.join(file), folder.join(INDEX_FILE));
-        if !file.exists() && index.exists() { Self::sharded(&index) } else { Self::file(&file) }
+        let is_there =
+            |path: &Path| is_there(path).map_err(|source| CheckpointError::Io { path: path.to_owned(), source });
+        if !is_there(&file)? && is_there(&index)? { Self::sharded(&index) } else { Self::file(&file) }
     }
 
     /// Opens one file. Errors: `Io`, `Damaged`, `UnsupportedDtype`.
@@ -55,7 +61,8 @@ impl Archive {
     /// Opens the shards that an index names.
     /// Errors: `BadIndex`, `ShardOutside`, `MissingShard`, and for each shard those of [`Archive::file`].
     fn sharded(path: &Path) -> Result<Self, CheckpointError> {
-        let text = fs::read(path).map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
+        let text = read_at_most(path, LONGEST_INDEX)
+            .map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
         let index = serde_json::from_slice::<Index>(&text)
             .map_err(|error| CheckpointError::BadIndex { path: path.to_owned(), problem: error.to_string() })?;
         let files = index.weight_map.values().map(String::as_str).collect::<BTreeSet<_>>();
@@ -120,7 +127,7 @@ fn open_named(index_path: &Path, file: &str, index: &Index) -> Result<Shard, Che
 impl Shard {
     fn open(path: &Path) -> Result<Self, CheckpointError> {
         let io = |source| CheckpointError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
+        let file = open_regular(path).map_err(io)?;
         // SAFETY: the mapping is only read. Another process that shortens the file meanwhile could end this one, as
         // with every mapped file; it could not make wrong bytes look right, since lengths were checked against the
         // header.

@@ -1,6 +1,6 @@
 //! What can be wrong with a checkpoint.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 /// Why a checkpoint can't be read or written.
@@ -114,12 +114,57 @@ pub enum CheckpointError {
         /// Of this run.
         expected: String,
     },
+    /// The checkpoint is of a model whose configuration differs, though its shapes may be the same.
+    #[error("{path} was made with `{key}` {found}, this run's model has {expected}")]
+    OtherModel {
+        /// The checkpoint's configuration.
+        path: PathBuf,
+        /// The first key of config.json that differs.
+        key: String,
+        /// Its value in the checkpoint; `absent` if it has none.
+        found: String,
+        /// Of this run.
+        expected: String,
+    },
+    /// Nearly all losses of a run are missing, so that its state is no state of this run.
+    #[error(
+        "{path} is after step {step}, the journal knows the losses of {known} steps; {most} may be missing at most"
+    )]
+    NoHistory {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its step.
+        step: u64,
+        /// Steps up to it that the journal knows.
+        known: u64,
+        /// How many may be missing.
+        most: u64,
+    },
     /// Nothing to resume from.
     #[error("{path} holds no whole checkpoint")]
     None {
         /// Where it was looked for.
         path: PathBuf,
     },
+}
+
+impl CheckpointError {
+    /// Whether a checkpoint was looked at and is damaged, so that it will not be whole later either. What the system
+    /// refuses to show may be.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::InvalidData
+                    | ErrorKind::FileTooLarge
+            ),
+            Self::Damaged { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 fn and_more(others: usize) -> String {

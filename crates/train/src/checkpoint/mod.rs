@@ -3,21 +3,28 @@
 //!
 //! ```text
 //!   step-000200/  model.safetensors  optimizer.safetensors  (average.safetensors)  config.json  state.json
+//!   branches.json, once an older checkpoint was resumed
 //! ```
 
 mod archive;
+pub(crate) mod branches;
 mod contents;
 mod error;
+mod find;
 mod hash;
 mod names;
 mod read;
+mod same_run;
 mod state;
 mod write;
 
+pub use branches::{BRANCHES_FILE, Branches, Lineage, Origin};
 pub use error::CheckpointError;
-pub use read::{Skipped, list, load_averages, load_weights, newest_whole, restore, verify};
+pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};
+pub use read::{load_averages, load_weights, restore};
+pub(crate) use same_run::check_same_run;
 pub use state::{FileSum, Seen, State};
-pub use write::{Saved, save};
+pub use write::{Saved, save, sweep};
 
 /// Weights, under their family's names.
 pub const MODEL_FILE: &str = "model.safetensors";

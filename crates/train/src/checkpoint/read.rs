@@ -1,93 +1,24 @@
-//! Reading checkpoints, our own and others': nothing is believed before it is checked.
+//! Reading checkpoints, our own and others': nothing is trusted before it is checked.
+//! Not here: which checkpoints there are (`find.rs`).
 
 use super::archive::Archive;
 use super::contents::contents;
-use super::hash::hash_file;
+use super::find::{read_state, verify_file};
 use super::names::{candidates, is_buffer, originals, packed};
-use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
 use graph::DType;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// A damaged checkpoint that was passed over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// The checkpoint.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-/// The checkpoints in a folder as (step, path), the newest first. Unfinished ones are not among them.
-pub fn list(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
-    let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
-    let mut found = entries
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let step = name.to_str()?.strip_prefix("step-")?.parse().ok()?;
-            Some((step, entry.path()))
-        })
-        .collect::<Vec<_>>();
-    found.sort_by(|a, b| b.cmp(a));
-    found
-}
-
-/// The newest whole checkpoint in a folder, and the damaged ones that are newer.
-pub fn newest_whole(checkpoints: &Path) -> (Option<(PathBuf, State)>, Vec<Skipped>) {
-    let mut skipped = Vec::new();
-    for (_, path) in list(checkpoints) {
-        match verify(&path) {
-            Ok(state) => return (Some((path, state)), skipped),
-            Err(error) => skipped.push(Skipped { path, reason: error.to_string() }),
-        }
-    }
-    (None, skipped)
-}
-
-/// Checks all of a checkpoint's checksums and returns its state. Errors: `Io`, `Damaged`.
-pub fn verify(path: &Path) -> Result<State, CheckpointError> {
-    let state_path = path.join(STATE_FILE);
-    let text = fs::read(&state_path).map_err(|source| CheckpointError::Io { path: state_path.clone(), source })?;
-    let text = String::from_utf8(text).map_err(|_| damaged(&state_path, "it is not text".to_owned()))?;
-    let state = State::from_json(&text).map_err(|problem| damaged(&state_path, problem))?;
-    for required in [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE] {
-        if !state.files.iter().any(|f| f.name == required) {
-            return Err(damaged(&state_path, format!("it does not list {required}")));
-        }
-    }
-    for file in &state.files {
-        verify_file(path, file)?;
-    }
-    Ok(state)
-}
-
-fn verify_file(folder: &Path, file: &FileSum) -> Result<(), CheckpointError> {
-    let path = folder.join(&file.name);
-    let io = |source| CheckpointError::Io { path: path.clone(), source };
-    let bytes = path.metadata().map_err(io)?.len();
-    if bytes != file.bytes {
-        return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
-    }
-    if hash_file(&path).map_err(io)? != file.blake3 {
-        return Err(damaged(&path, "its contents changed since it was written".to_owned()));
-    }
-    Ok(())
-}
-
-/// Checks the weights beside a `state.json`, if there is one: the file may have been copied without its moments.
+/// Checks the weights and the configuration beside a `state.json`, if there is one: they may have been copied without
+/// their moments.
 fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
-    let state_path = folder.join(STATE_FILE);
-    let Ok(text) = fs::read(&state_path) else { return Ok(()) };
-    let state = State::from_json(&String::from_utf8_lossy(&text)).map_err(|problem| damaged(&state_path, problem))?;
-    state.files.iter().filter(|file| file.name == name).try_for_each(|file| verify_file(folder, file))
-}
-
-fn damaged(path: &Path, problem: String) -> CheckpointError {
-    CheckpointError::Damaged { path: path.to_owned(), problem }
+    let Some(state) = read_state(folder)? else { return Ok(()) };
+    let of_weights = |file: &&FileSum| file.name == name || file.name == CONFIG_FILE;
+    state.files.iter().filter(of_weights).try_for_each(|file| verify_file(folder, file))
 }
 
 /// Fills weights, moments and averages from a checkpoint that `verify` has passed.

@@ -43,6 +43,9 @@ impl Seen {
 pub struct State {
     /// Version of this schema.
     pub version: u32,
+    /// Which branch of the run it is of; 0 until an older checkpoint was resumed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub branch: u64,
     /// The last step that was made.
     pub step: u64,
     /// Samples trained on: the position in the seeded order of the data, and the counter of dropout.
@@ -100,8 +103,38 @@ impl State {
         if state.to_json() != text.trim_end() {
             return Err("its checksum does not match".to_owned());
         }
-        Ok(state)
+        match state.nonsense() {
+            Some(problem) => Err(problem),
+            None => Ok(state),
+        }
     }
+
+    /// What no run can have come to, though the checksum is right. Sums of what is left stay far from overflowing.
+    fn nonsense(&self) -> Option<String> {
+        const MOST: u64 = 1 << 56;
+        let samples = self.step.checked_mul(self.global_batch as u64);
+        if samples != Some(self.samples_seen) || self.samples_seen > MOST || self.global_batch == 0 {
+            let (step, global_batch, samples) = (self.step, self.global_batch, self.samples_seen);
+            return Some(format!("{step} steps of {global_batch} samples are not {samples} samples"));
+        } else if self.updates > self.step {
+            return Some(format!("it counts {} updates in {} steps", self.updates, self.step));
+        }
+        let Seen { tokens, padding, truncated } = self.seen;
+        let most = tokens.max(padding).max(truncated);
+        if most > MOST {
+            return Some(format!("it counts {most} tokens or samples"));
+        }
+        let LossScale { scale, good_steps } = self.loss_scale.unwrap_or_default();
+        let is_scale = scale.is_finite() && scale > 0.0 && u64::from(good_steps) <= self.step;
+        let is_sensible = is_scale && self.seconds.is_finite() && self.seconds >= 0.0;
+        let scale = format!("a loss scale of {scale}, good for {good_steps} steps");
+        (!is_sensible).then(|| format!("it has {scale}, after {} seconds", self.seconds))
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_zero(branch: &u64) -> bool {
+    *branch == 0
 }
 
 #[cfg(test)]
@@ -112,6 +145,7 @@ mod tests {
     fn state() -> State {
         State {
             version: State::VERSION,
+            branch: 0,
             step: 7,
             samples_seen: 224,
             seen: Seen { tokens: 14336, padding: 3, truncated: 1 },
@@ -136,6 +170,27 @@ mod tests {
         let read = State::from_json(&text).expect("what was written can be read");
         assert_eq!(State { checksum: String::new(), ..read }, state());
         assert!(State::from_json(&text.replace("\"step\": 7", "\"step\": 8")).unwrap_err().contains("checksum"));
+    }
+
+    /// Whoever writes a state can write its checksum, too.
+    #[test]
+    fn states_that_no_run_can_have_are_refused() {
+        let seen = Seen { tokens: u64::MAX, ..state().seen };
+        for (forged, expected) in [
+            (State { step: 1 << 62, ..state() }, "4611686018427387904 steps of 32 samples are not 224"),
+            (State { step: 1 << 62, samples_seen: 0, global_batch: 4, ..state() }, "are not 0 samples"),
+            (State { step: 1 << 62, samples_seen: 1 << 62, global_batch: 1, ..state() }, "steps of 1 samples are not"),
+            (State { samples_seen: 0, global_batch: 0, ..state() }, "steps of 0 samples"),
+            (State { updates: 8, ..state() }, "8 updates in 7 steps"),
+            (State { seen, ..state() }, "18446744073709551615 tokens"),
+            (State { seconds: -1.0, ..state() }, "after -1 seconds"),
+            (State { loss_scale: Some(LossScale { scale: 0.0, good_steps: 0 }), ..state() }, "a loss scale of 0"),
+        ] {
+            let error = State::from_json(&forged.to_json()).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let branched = State { branch: 3, ..state() };
+        assert_eq!(State::from_json(&branched.to_json()).map(|state| state.branch), Ok(3));
     }
 
     proptest! {

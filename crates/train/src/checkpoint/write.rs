@@ -1,10 +1,13 @@
 //! Writing a checkpoint: into a temporary folder, each file synced and hashed, then renamed, then the parent synced.
 //! Until the rename the older checkpoints are all there is, and they are only deleted after it.
 
+use super::branches::Branches;
 use super::contents::contents;
-use super::hash::hash_file;
-use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State, list};
-use crate::Engine;
+use super::find::{list, name_of, own_state, step_of};
+use super::hash::sum;
+use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State};
+use crate::{Engine, RunFolder};
+use files::{Disk, is_there};
 use graph::{DType, TensorId};
 use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
 use std::borrow::Cow;
@@ -50,59 +53,79 @@ impl View for DeviceTensor<'_> {
     }
 }
 
-/// Saves the engine's weights and moments and `state`, whose files and checksum are filled in, into the folder
-/// `checkpoints`; then deletes all but the newest `keep` up to this one.
+/// Saves the engine's weights and moments and `state`, whose files and checksum are filled in, into a run's folder; then
+/// deletes all but the newest `keep` of the run up to this one.
 /// Errors: `Io`; older checkpoints are then untouched.
 pub fn save(
     engine: &Engine,
-    checkpoints: &Path,
+    folder: &RunFolder,
     config_json: &str,
     state: State,
     keep: usize,
 ) -> Result<Saved, CheckpointError> {
-    let name = format!("step-{:06}", state.step);
-    let temporary = checkpoints.join(format!(".writing-{name}"));
+    let (disk, checkpoints) = (folder.disk(), folder.checkpoints());
+    let name = name_of(state.step);
+    let temporary = checkpoints.join(format!("{UNFINISHED}{name}"));
     let path = checkpoints.join(&name);
     let step = state.step;
-    let saved = write_files(engine, &temporary, config_json, state).and_then(|bytes| {
-        replace(&temporary, &path)?;
-        sync_folder(checkpoints)?;
-        Ok(Saved { path: path.clone(), bytes })
+    let saved = write_files(engine, disk, &temporary, config_json, state).and_then(|bytes| {
+        let replaced = replace(disk, &temporary, &path)?;
+        disk.sync_folder(&checkpoints)?;
+        Ok((Saved { path: path.clone(), bytes }, replaced))
     });
     match saved {
-        Ok(saved) => {
-            delete_old(checkpoints, step, keep);
+        Ok((saved, replaced)) => {
+            // What can't be deleted now is swept when the run is started again.
+            let _ = disk.remove_if_there(&replaced);
+            delete_old(disk, &checkpoints, step, keep);
             Ok(saved)
         }
         Err(source) => {
             // What was written is useless; if even this fails, the next checkpoint tries again.
-            let _ = fs::remove_dir_all(&temporary);
+            let _ = disk.remove_if_there(&temporary);
             Err(CheckpointError::Io { path, source })
         }
     }
 }
 
-fn write_files(engine: &Engine, folder: &Path, config_json: &str, mut state: State) -> io::Result<u64> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
+/// What the name of a checkpoint begins with while it is written, or about to be deleted.
+const UNFINISHED: &str = ".writing-";
+
+/// Deletes what saves that were killed left behind. Whoever calls this holds the run's lock, so nobody writes there now.
+/// What can't be deleted does no harm.
+pub fn sweep(folder: &RunFolder) {
+    let entries = fs::read_dir(folder.checkpoints()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_unfinished(&entry.file_name().to_string_lossy())) {
+        let _ = folder.disk().remove_if_there(&entry.path());
     }
-    fs::create_dir_all(folder)?;
+}
+
+/// Whether a checkpoint is written under this name, or was.
+fn is_unfinished(name: &str) -> bool {
+    let step = name.strip_prefix(UNFINISHED).map(|rest| rest.strip_suffix(OLD).unwrap_or(rest));
+    step.and_then(step_of).is_some()
+}
+
+fn write_files(engine: &Engine, disk: &Disk, folder: &Path, config_json: &str, mut state: State) -> io::Result<u64> {
+    disk.remove_if_there(folder)?;
+    disk.create_folder(folder)?;
     let config = folder.join(CONFIG_FILE);
-    fs::write(&config, config_json)?;
+    disk.write_new(&config, config_json.as_bytes())?;
     // The library makes its files readable by their owner alone; a checkpoint is as open as any other file.
     let permissions = config.metadata()?.permissions();
     let contents = contents(engine);
     for (name, tensors) in &contents {
         let path = folder.join(name);
-        write_tensors(engine, tensors, &path)?;
+        disk.create_with(&path, |path| write_tensors(engine, tensors, path))?;
         fs::set_permissions(&path, permissions.clone())?;
+        disk.sync_file(&path)?;
     }
     let names = contents.iter().map(|(name, _)| *name).chain([CONFIG_FILE]);
-    state.files = names.map(|name| sync_and_sum(folder, name)).collect::<io::Result<_>>()?;
-    fs::write(folder.join(STATE_FILE), state.to_json())?;
-    let own = sync_and_sum(folder, STATE_FILE)?;
-    sync_folder(folder)?;
-    Ok(state.files.iter().map(|f| f.bytes).sum::<u64>() + own.bytes)
+    state.files = names.map(|name| sum_of(folder, name)).collect::<io::Result<_>>()?;
+    let own = state.to_json();
+    disk.write_new(&folder.join(STATE_FILE), own.as_bytes())?;
+    disk.sync_folder(folder)?;
+    Ok(state.files.iter().map(|f| f.bytes).sum::<u64>() + own.len() as u64)
 }
 
 fn write_tensors(engine: &Engine, tensors: &[(String, TensorId)], path: &Path) -> io::Result<()> {
@@ -118,37 +141,56 @@ fn write_tensors(engine: &Engine, tensors: &[(String, TensorId)], path: &Path) -
     })
 }
 
-fn sync_and_sum(folder: &Path, name: &str) -> io::Result<FileSum> {
-    let path = folder.join(name);
-    File::open(&path)?.sync_all()?;
-    Ok(FileSum { name: name.to_owned(), bytes: path.metadata()?.len(), blake3: hash_file(&path)? })
+fn sum_of(folder: &Path, name: &str) -> io::Result<FileSum> {
+    let file = File::open(folder.join(name))?;
+    let (bytes, blake3) = (file.metadata()?.len(), sum(&file)?.to_hex().to_string());
+    Ok(FileSum { name: name.to_owned(), bytes, blake3 })
 }
 
-/// Puts the new folder where an old one of the same step may lie. A kill between the two renames leaves this step
-/// without a checkpoint, and the older ones as they were.
-fn replace(temporary: &Path, path: &Path) -> io::Result<()> {
-    if !path.exists() {
-        return fs::rename(temporary, path);
+/// What a folder that is about to be deleted is called.
+const OLD: &str = ".old";
+
+/// Puts the new folder where an old one of the same step may lie, and returns what that one is called now. A kill between
+/// the two renames leaves this step without a checkpoint, and the older ones as they were.
+fn replace(disk: &Disk, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
+    let mut old = temporary.as_os_str().to_owned();
+    old.push(OLD);
+    let old = PathBuf::from(old);
+    if is_there(path)? {
+        disk.remove_if_there(&old)?;
+        disk.rename(path, &old)?;
     }
-    let old = temporary.with_extension("old");
-    if old.exists() {
-        fs::remove_dir_all(&old)?;
-    }
-    fs::rename(path, &old)?;
-    fs::rename(temporary, path)?;
-    fs::remove_dir_all(&old)
+    disk.rename(temporary, path)?;
+    Ok(old)
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-/// Deletes all but the newest `keep` checkpoints (at least one) up to that of `saved_step`. Those of later steps, which
-/// a run that was resumed from an older one finds damaged or comes to again, neither count nor go. A folder that can't
-/// be deleted is tried again after the next checkpoint.
-fn delete_old(checkpoints: &Path, saved_step: u64, keep: usize) {
-    let up_to_it = list(checkpoints).into_iter().filter(|(step, _)| *step <= saved_step);
+/// Deletes all but the newest `keep` checkpoints of this run (at least one) up to that of `saved_step`. Those of later
+/// steps, which a run that was resumed from an older one finds damaged or comes to again, neither count nor go, and
+/// neither do those of branches that were left behind. Nothing depends on it: a folder that can't be deleted is tried
+/// again after the next checkpoint.
+fn delete_old(disk: &Disk, checkpoints: &Path, saved_step: u64, keep: usize) {
+    let (Ok(branches), Ok(found)) = (Branches::read(checkpoints), list(checkpoints)) else { return };
+    let lineage = branches.lineage();
+    let is_ours = |path: &Path| own_state(path).map_or(true, |state| lineage.has(state.branch, state.step));
+    let up_to_it = found.into_iter().filter(|(step, path)| *step <= saved_step && is_ours(path));
     for (_, path) in up_to_it.skip(keep.max(1)) {
-        let _ = fs::remove_dir_all(path);
+        let _ = disk.remove_if_there(&path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_our_own_are_swept() {
+        for name in [".writing-step-000001", ".writing-step-1000000", ".writing-step-000012.old"] {
+            assert!(is_unfinished(name), "{name}");
+        }
+        for name in
+            ["step-000001", ".writing-", ".writing-notes", ".writing-step-1", ".writing-step-000001.bak", "a.old"]
+        {
+            assert!(!is_unfinished(name), "{name}");
+        }
     }
 }

@@ -5,6 +5,7 @@ pub mod weights;
 
 use data::{Batches, Dataset, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec};
 use exec::{CpuDevice, philox};
+use files::Disk;
 use graph::models::{Gpt2Config, ModelConfig};
 use graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
 use plan::{Level, Levers, Plan, Recompute, lay_out};
@@ -232,16 +233,29 @@ impl Setup {
 
     /// Runs a session in `folder`.
     pub fn try_run(&self, folder: &Path, start: &Start, view: impl View) -> Result<Outcome, TrainError> {
+        let outcome = self.run_on(Disk::default(), folder, start, view)?;
+        Ok((outcome.ending, outcome.report, outcome.saved.map(|(_, path)| path)))
+    }
+
+    /// Runs a session in `folder`, on a disk that may be watched.
+    pub fn run_on(
+        &self,
+        disk: Disk,
+        folder: &Path,
+        start: &Start,
+        view: impl View,
+    ) -> Result<train::Outcome, TrainError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build().expect("a pool");
         pool.install(|| {
             let stop = AtomicBool::new(false);
             let dataset = Arc::new(self.dataset());
+            let mut sink = ViewSink { view, stop: &stop };
             let trainer = Trainer {
                 engine: &mut self.engine(),
                 dataset: &dataset,
-                folder: &RunFolder::open(folder, *start != Start::Fresh)?,
+                folder: &RunFolder::open_on(disk, folder, *start != Start::Fresh)?,
                 config: &self.config(),
-                view: &mut ViewSink { view, stop: &stop },
+                sinks: vec![&mut sink],
                 stop: &stop,
             };
             trainer.run(start)

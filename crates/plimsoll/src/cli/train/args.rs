@@ -3,6 +3,7 @@
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::{Budget, BudgetArgs};
+use crate::cli::failure::io_failure;
 use crate::cli::levers::LeverArgs;
 use crate::cli::model::{self, Chosen};
 use crate::cli::objective::ObjectiveArgs;
@@ -19,6 +20,7 @@ use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Dataset, Tokenizer};
+use files::is_file;
 use graph::optimizers::{Constants, Rule};
 use graph::{Lengths, Optimizer, Targets};
 use std::path::{Path, PathBuf};
@@ -187,6 +189,12 @@ fn power_of_two(text: &str) -> Result<f32, String> {
     }
 }
 
+/// Whether a folder has a file. Errors: the system does not say.
+fn has(folder: &Path, file: &str) -> Result<bool, Failure> {
+    let path = folder.join(file);
+    is_file(&path).map_err(io_failure(path.display()))
+}
+
 /// The model whose config.json lies beside its weights.
 fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
     model::open(&weights.join(CONFIG_FILE).to_string_lossy())
@@ -212,7 +220,7 @@ impl TrainArgs {
             (Some(name), None) => model::open(name),
             (None, None) => model::open("nano"),
             (Some(name), Some(folder)) => match model::open(name)? {
-                chosen if chosen.is_preset && folder.join(CONFIG_FILE).is_file() => sized_by(folder, &chosen),
+                chosen if chosen.is_preset && has(folder, CONFIG_FILE)? => sized_by(folder, &chosen),
                 chosen => Ok(chosen),
             },
             (None, Some(folder)) => open_beside(folder),
@@ -222,7 +230,7 @@ impl TrainArgs {
     /// Weights to start from, or none. Errors: there are none where they should be.
     pub(super) fn fresh(&self) -> Result<Start, Failure> {
         let Some(folder) = &self.init else { return Ok(Start::Fresh) };
-        if ![MODEL_FILE, INDEX_FILE].iter().any(|file| folder.join(file).is_file()) {
+        if !(has(folder, MODEL_FILE)? || has(folder, INDEX_FILE)?) {
             let message = format!("{} holds no {MODEL_FILE}", folder.display());
             return Err(Failure::bad_input(message).hint(
                 "`--init` takes a checkpoint, runs/NAME/checkpoints/step-N, or a folder saved by `transformers`",

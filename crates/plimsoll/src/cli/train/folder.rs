@@ -2,13 +2,18 @@
 
 use super::args::TrainArgs;
 use crate::cli::Failure;
+use crate::cli::failure::io_failure;
 use crate::streams::talk;
 use ::train::checkpoint::{self, newest_whole};
 use ::train::{FolderError, RunFolder, Start};
+use files::{is_file, is_folder};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use telemetry::{Event, Sink};
 
 /// The settings of the run that `--resume` means, if there are any; they are laid under all others.
+/// Errors: a folder can't be read.
 pub(in crate::cli) fn resumed_config(
     resume: &str,
     name: Option<&str>,
@@ -16,30 +21,47 @@ pub(in crate::cli) fn resumed_config(
 ) -> Result<Option<PathBuf>, Failure> {
     let run = match (resume, name) {
         ("auto", Some(name)) => Some(runs_dir.join(name)),
-        ("auto", None) => newest_run(runs_dir),
+        ("auto", None) => newest_run(runs_dir)?,
         (path, _) => Some(run_of(Path::new(path))?),
     };
-    Ok(run.map(|run| run.join("config.yaml")).filter(|config| config.exists()))
+    let Some(config) = run.map(|run| run.join("config.yaml")) else { return Ok(None) };
+    let is_there = is_file(&config).map_err(io_failure(config.display()))?;
+    Ok(is_there.then_some(config))
 }
 
 /// The run whose checkpoint, or which itself, lies at `path`.
 fn run_of(path: &Path) -> Result<PathBuf, Failure> {
-    let candidates = [Some(path), path.parent().and_then(Path::parent)];
-    let is_run = |run: &&Path| run.join("checkpoints").is_dir();
-    candidates.into_iter().flatten().find(is_run).map(Path::to_owned).ok_or_else(|| {
-        Failure::bad_input(format!("{} is neither a run nor a checkpoint of one", path.display()))
-            .hint("`--init PATH` starts a new run from weights that lie elsewhere")
-    })
+    for run in [Some(path), path.parent().and_then(Path::parent)].into_iter().flatten() {
+        let checkpoints = run.join("checkpoints");
+        if is_folder(&checkpoints).map_err(io_failure(checkpoints.display()))? {
+            return Ok(run.to_owned());
+        }
+    }
+    Err(Failure::bad_input(format!("{} is neither a run nor a checkpoint of one", path.display()))
+        .hint("`--init PATH` starts a new run from weights that lie elsewhere"))
 }
 
-/// The run that was written to last; one that was refused at its start wrote nothing.
-fn newest_run(runs: &Path) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path());
-    let written = |run: &PathBuf| {
-        let journal = run.join("journal.jsonl").metadata().ok().filter(|journal| journal.len() > 0);
-        journal.and_then(|journal| journal.modified().ok())
+/// The run that was written to last; one that was refused at its start wrote nothing. Errors: a folder can't be read.
+fn newest_run(runs: &Path) -> Result<Option<PathBuf>, Failure> {
+    let entries = match std::fs::read_dir(runs) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(io_failure(runs.display()))?,
     };
-    entries.filter_map(|run| Some((written(&run)?, run))).max().map(|(_, run)| run)
+    let mut newest = None;
+    for entry in entries {
+        let run = entry.map_err(io_failure(runs.display()))?.path();
+        let written = written(&run.join("journal.jsonl")).map_err(io_failure(run.display()))?;
+        newest = newest.max(written.map(|time| (time, run)));
+    }
+    Ok(newest.map(|(_, run)| run))
+}
+
+/// When something was last written to a journal; none if there is none, or nothing in it.
+fn written(journal: &Path) -> std::io::Result<Option<SystemTime>> {
+    match is_file(journal)?.then(|| journal.metadata()).transpose()? {
+        Some(found) if found.len() > 0 => found.modified().map(Some),
+        _ => Ok(None),
+    }
 }
 
 impl TrainArgs {
@@ -61,7 +83,7 @@ impl TrainArgs {
         }
         let run = match &self.name {
             Some(name) => Some(self.path_of(name)?),
-            None => newest_run(&self.runs_dir),
+            None => newest_run(&self.runs_dir)?,
         };
         let folder = match run {
             Some(run) => RunFolder::open(&run, true)?,
@@ -70,26 +92,42 @@ impl TrainArgs {
         if let Some(newest) = self.newest_checkpoint(&folder)? {
             return Ok((folder, Start::Resume(newest)));
         }
-        if !checkpoint::list(&folder.checkpoints()).is_empty() {
+        if !checkpoint::list(&folder.checkpoints())?.is_empty() {
             let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
             return Err(failure.hint("what is damaged is kept; the weights of one may still do for `--init`"));
         }
+        // The journal of a session that reached no checkpoint stays; the run begins again in it.
         talk(format_args!("no checkpoint in {} yet; the run begins", folder.path().display()));
-        let start = self.fresh()?;
-        // What an earlier session left without reaching a checkpoint is no part of this run.
-        let _ = std::fs::remove_file(folder.journal());
-        Ok((folder, start))
+        Ok((folder, self.fresh()?))
     }
 
-    /// The newest whole checkpoint; damaged ones are stepped over and named.
+    /// The newest whole checkpoint of the newest branch; damaged ones are skipped and named.
     fn newest_checkpoint(&self, folder: &RunFolder) -> Result<Option<PathBuf>, Failure> {
-        let (newest, skipped) = newest_whole(&folder.checkpoints());
-        let mut journal = telemetry::Journal::open(&folder.journal()).map_err(::train::TrainError::from)?;
-        for skipped in skipped {
-            talk(format_args!("warning: checkpoint {} is passed over: {}", skipped.path.display(), skipped.reason));
-            journal.take(&Event::CheckpointSkipped { checkpoint: skipped.path, reason: skipped.reason });
+        let newest = newest_whole(&folder.checkpoints())?;
+        if let Some(first) = newest.left_behind.first() {
+            talk(format_args!(
+                "{} is of a branch that was left behind; the newest branch goes on\nhint: `--resume {}` goes back to it",
+                names_of(&newest.left_behind),
+                first.display()
+            ));
         }
-        Ok(newest.map(|(path, _)| path))
+        if !newest.skipped.is_empty() {
+            let journal = telemetry::Journal::open(folder.disk(), &folder.journal());
+            let mut journal = journal.map_err(::train::TrainError::from)?;
+            for skipped in newest.skipped {
+                talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
+                journal.take(&Event::CheckpointSkipped { checkpoint: skipped.path, reason: skipped.reason });
+            }
+        }
+        match (newest.found, newest.left_behind.is_empty()) {
+            (Some((path, _)), _) => Ok(Some(path)),
+            (None, true) => Ok(None),
+            (None, false) => {
+                let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
+                Err(failure
+                    .hint("the newest branch has none; `--resume` with the path of one of another goes on from it"))
+            }
+        }
     }
 
     /// `runs/NAME`
@@ -115,4 +153,10 @@ impl TrainArgs {
             |folder: &Result<_, _>| matches!(folder, Err(FolderError::Exists { .. } | FolderError::InUse { .. }));
         Ok(numbered.into_iter().find(|folder| !is_taken(folder)).expect("there is no end of numbers")?)
     }
+}
+
+/// The names of some checkpoints, for people.
+fn names_of(paths: &[PathBuf]) -> String {
+    let names = paths.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,9 @@
 //! `plimsoll train`: train or fine-tune a model. The main job.
 
 mod args;
+mod ending;
 mod folder;
+mod signals;
 mod text;
 
 pub(super) use args::TrainArgs;
@@ -9,7 +11,6 @@ pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
 use super::budget::{Budget, misfit_of};
-use super::failure::{exit_code, io_failure};
 use super::machine::known;
 use super::model::Chosen;
 use super::objective::ObjectiveArgs;
@@ -23,8 +24,8 @@ use data::{Dataset, Tokenizer, TokenizerSpec};
 use graph::Optimizer;
 use graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
+use signals::stop_on_signals;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tokens that a prompt is read at a time.
 pub(super) const PREFILL: usize = 32;
@@ -115,7 +116,7 @@ impl Session {
             dataset: &self.dataset,
             folder: &self.folder,
             config: &self.trainer,
-            view: &mut live,
+            sinks: vec![&mut live],
             stop: &stop,
         };
         let started = run.start(&self.start)?;
@@ -123,40 +124,24 @@ impl Session {
         for (path, contents) in files {
             self.folder.write(&path, &contents)?;
         }
-        let (ending, mut report, newest) = started.run()?;
+        let mut outcome = started.run().map_err(|error| {
+            let resume = self.resume_command();
+            Failure::from(error).hint(format!("if it saved a checkpoint, this goes on from there: {resume}"))
+        })?;
         live.finish();
-        if ending == Ending::Finished && self.args.sample_tokens > 0 {
+        if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
                 Ok(text) => talk(sample_text(&text)),
                 // The run is finished, and its last checkpoint written.
                 Err(failure) => talk(format_args!("warning: no sample was written: {}", failure.message())),
             }
-            report.measured.update_memory(engine.memory());
+            outcome.report.measured.update_memory(engine.memory());
         }
-        talk(summary(&report, newest.as_deref(), self.folder.path()));
+        talk(summary(&outcome, self.folder.path()));
         if self.args.json {
-            write_data(serde_json::to_string_pretty(&report).expect("a report is plain data"))?;
+            write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
         }
-        let resume = format!("plimsoll train --resume {}", for_a_shell(&self.folder.path().to_string_lossy()));
-        match ending {
-            Ending::Finished => Ok(exit_code::DONE),
-            Ending::Interrupted => {
-                talk(format_args!("interrupted; this resumes the run:\n  {resume}"));
-                Ok(exit_code::INTERRUPTED)
-            }
-            Ending::Diverged => Err(self.divergence(newest.is_some(), &resume)),
-        }
-    }
-
-    fn divergence(&self, has_checkpoint: bool, resume: &str) -> Failure {
-        let rate = self.trainer.schedule.learning_rate / 2.0;
-        let message = "loss or gradient stopped being numbers; nothing of that step is in a checkpoint";
-        let failure = Failure::new(exit_code::DIVERGED, message);
-        if has_checkpoint {
-            failure.hint(format!("from the last checkpoint, slower: {resume} --learning-rate {rate:?}"))
-        } else {
-            failure.hint("a lower `--learning-rate` or a longer `--warmup-steps`")
-        }
+        self.conclude(&outcome)
     }
 
     /// The settings of this run as a file of settings: what resuming needs to be the same run.
@@ -266,28 +251,4 @@ impl Session {
         let text = |ids: &[u32]| String::from_utf8_lossy(&self.tokenizer.decode(ids)).into_owned();
         Ok([text(&prompt), text(&written)])
     }
-}
-
-/// A word of a command, in quotes if a shell would take it for more than that.
-fn for_a_shell(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-/// The first interrupt asks the run to stop after its step, the second leaves at once.
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
-    let handler = move || {
-        if seen.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(exit_code::INTERRUPTED));
-        }
-        talk("\nstopping after this step, then a checkpoint; once more leaves at once");
-    };
-    ctrlc::set_handler(handler).map_err(std::io::Error::other).map_err(io_failure("signals can't be handled"))?;
-    Ok(stop)
 }

@@ -1,0 +1,72 @@
+//! What is said when a run has ended: what is on disk, and the command that resumes it.
+
+use super::Session;
+use crate::cli::Failure;
+use crate::cli::blas::library_flag;
+use crate::cli::failure::exit_code;
+use crate::streams::talk;
+use ::train::{Ending, Outcome};
+
+impl Session {
+    /// The exit code of an outcome, with the last words about it. Errors: not all of it is on disk, or it diverged.
+    pub(super) fn conclude(&self, outcome: &Outcome) -> Result<u8, Failure> {
+        let resume = self.resume_command();
+        if let Some(reason) = &outcome.unsaved {
+            let step = outcome.report.losses.len();
+            let failure = Failure::device(format!("the state after step {step} is not on disk: {reason}"));
+            return Err(failure.hint(on_disk(outcome)).hint(match outcome.saved {
+                Some(_) => format!("with room on the disk, this makes the steps since then again: {resume}"),
+                None => format!("with room on the disk, this begins again: {resume}"),
+            }));
+        }
+        if outcome.ending == Ending::Diverged {
+            return Err(self.divergence(outcome, &resume));
+        }
+        if let Some(error) = &outcome.unreported {
+            let message = format!("the run is saved, its report is not: {error}");
+            return Err(Failure::device(message).hint(on_disk(outcome)));
+        }
+        match outcome.ending {
+            Ending::Interrupted => {
+                talk(format_args!("interrupted; this resumes the run:\n  {resume}"));
+                Ok(exit_code::INTERRUPTED)
+            }
+            Ending::Finished | Ending::Diverged => Ok(exit_code::DONE),
+        }
+    }
+
+    fn divergence(&self, outcome: &Outcome, resume: &str) -> Failure {
+        let rate = self.trainer.schedule.learning_rate / 2.0;
+        let message = "loss or gradient stopped being numbers; nothing of that step is in a checkpoint";
+        let failure = Failure::new(exit_code::DIVERGED, message);
+        if outcome.saved.is_some() {
+            failure.hint(format!("from the last checkpoint, slower: {resume} --learning-rate {rate:?}"))
+        } else {
+            failure.hint("a lower `--learning-rate` or a longer `--warmup-steps`")
+        }
+    }
+
+    /// What resumes this run with the same products. A library is named again, since a run's folder does not choose one.
+    pub(super) fn resume_command(&self) -> String {
+        let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
+        format!("plimsoll train --resume {}{library}", for_a_shell(&self.folder.path().to_string_lossy()))
+    }
+}
+
+/// Which checkpoint there is.
+fn on_disk(outcome: &Outcome) -> String {
+    match &outcome.saved {
+        Some((step, path)) => format!("on disk is {}, the state after step {step}", path.display()),
+        None => "no checkpoint is on disk".to_owned(),
+    }
+}
+
+/// A word of a command, in quotes if a shell would take it for more than that.
+fn for_a_shell(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}

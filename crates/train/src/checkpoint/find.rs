@@ -1,0 +1,144 @@
+//! Which checkpoints there are, and which of them are whole. What can't be read is an error; only what was read and is
+//! damaged is skipped.
+
+use super::branches::Branches;
+use super::hash::sum;
+use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use files::{open_regular, read_text};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use units::Bytes;
+
+/// Far more than a state takes.
+const LONGEST_STATE: Bytes = Bytes(1 << 20);
+
+/// A damaged checkpoint that was skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What a folder of checkpoints holds for whoever wants the newest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Newest {
+    /// The newest whole checkpoint of the newest branch.
+    pub found: Option<(PathBuf, State)>,
+    /// Damaged ones of later steps.
+    pub skipped: Vec<Skipped>,
+    /// Those of later steps that are of branches which were left behind.
+    pub left_behind: Vec<PathBuf>,
+}
+
+/// The checkpoints in a folder as (step, path), the latest step first. Unfinished ones are not among them. A folder that
+/// is not there holds none. Errors: `Io`.
+pub fn list(checkpoints: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
+    let read = || -> io::Result<Vec<(u64, PathBuf)>> {
+        let entries = match fs::read_dir(checkpoints) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            found.extend(entry.file_name().to_str().and_then(step_of).map(|step| (step, entry.path())));
+        }
+        found.sort_by(|a, b| b.cmp(a));
+        Ok(found)
+    };
+    read().map_err(|source| CheckpointError::Io { path: checkpoints.to_owned(), source })
+}
+
+/// The name of the checkpoint after a step.
+pub(super) fn name_of(step: u64) -> String {
+    format!("step-{step:06}")
+}
+
+pub(super) fn step_of(name: &str) -> Option<u64> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (name == name_of(step)).then_some(step)
+}
+
+/// The newest whole checkpoint of the newest branch in a folder.
+/// Errors: the folder or a checkpoint can't be read; the branches are damaged.
+pub fn newest_whole(checkpoints: &Path) -> Result<Newest, CheckpointError> {
+    let lineage = Branches::read(checkpoints)?.lineage();
+    let mut newest = Newest { found: None, skipped: vec![], left_behind: vec![] };
+    for (_, path) in list(checkpoints)? {
+        let state = own_state(&path);
+        if state.as_ref().is_ok_and(|state| !lineage.has(state.branch, state.step)) {
+            newest.left_behind.push(path);
+            continue;
+        }
+        match state.and_then(|state| verify_files(&path, state)) {
+            Ok(state) => {
+                newest.found = Some((path, state));
+                return Ok(newest);
+            }
+            Err(error) if error.is_damage() => newest.skipped.push(Skipped { path, reason: error.to_string() }),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(newest)
+}
+
+/// Checks all of a checkpoint's checksums and returns its state. Errors: `Io`, `Damaged`.
+pub fn verify(path: &Path) -> Result<State, CheckpointError> {
+    verify_files(path, own_state(path)?)
+}
+
+/// The state in a folder, whose own checksum is right; none if weights lie there without one. Errors: `Io`, `Damaged`.
+pub fn read_state(folder: &Path) -> Result<Option<State>, CheckpointError> {
+    match own_state(folder) {
+        Err(CheckpointError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        state => state.map(Some),
+    }
+}
+
+/// The state of a checkpoint. Errors: `Io`, `Damaged`.
+pub(super) fn own_state(checkpoint: &Path) -> Result<State, CheckpointError> {
+    let path = checkpoint.join(STATE_FILE);
+    match read_text(&path, LONGEST_STATE) {
+        Ok(text) => State::from_json(&text).map_err(|problem| damaged(&path, problem)),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(&path, "it is not text".to_owned())),
+        Err(source) => Err(CheckpointError::Io { path, source }),
+    }
+}
+
+fn verify_files(path: &Path, state: State) -> Result<State, CheckpointError> {
+    let state_path = path.join(STATE_FILE);
+    for required in [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE] {
+        if !state.files.iter().any(|f| f.name == required) {
+            return Err(damaged(&state_path, format!("it does not list {required}")));
+        }
+    }
+    for file in &state.files {
+        // Names are not paths: nothing outside the checkpoint is looked at.
+        if ![MODEL_FILE, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE].contains(&file.name.as_str()) {
+            return Err(damaged(&state_path, format!("it lists {:?}, which is no file of a checkpoint", file.name)));
+        }
+        verify_file(path, file)?;
+    }
+    Ok(state)
+}
+
+pub(super) fn verify_file(folder: &Path, file: &FileSum) -> Result<(), CheckpointError> {
+    let path = folder.join(&file.name);
+    let io = |source| CheckpointError::Io { path: path.clone(), source };
+    let opened = open_regular(&path).map_err(io)?;
+    let bytes = opened.metadata().map_err(io)?.len();
+    if bytes != file.bytes {
+        return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
+    }
+    if sum(&opened).map_err(io)?.to_hex().as_str() != file.blake3 {
+        return Err(damaged(&path, "its contents changed since it was written".to_owned()));
+    }
+    Ok(())
+}
+
+pub(super) fn damaged(path: &Path, problem: String) -> CheckpointError {
+    CheckpointError::Damaged { path: path.to_owned(), problem }
+}

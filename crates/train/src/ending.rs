@@ -1,0 +1,89 @@
+//! How a session ends: its last checkpoint, its last event, report.json, and what of all that is on disk.
+
+use crate::session::Session;
+use crate::{FolderError, Measured, PlanSummary, Report, TrainError, Trainer};
+use std::path::PathBuf;
+use telemetry::Event;
+
+/// Why a run made no more steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It made all its steps.
+    Finished,
+    /// It was asked to stop.
+    Interrupted,
+    /// Loss or gradient stopped being numbers.
+    Diverged,
+}
+
+/// What a session came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Why it made no more steps.
+    pub ending: Ending,
+    /// What is in report.json, if it could be written.
+    pub report: Report,
+    /// The newest checkpoint that is whole on disk, and its step.
+    pub saved: Option<(u64, PathBuf)>,
+    /// Why the state after the last step is not on disk, if it is not. After a divergence none is due.
+    pub unsaved: Option<String>,
+    /// Why report.json is not on disk, if it is not.
+    pub unreported: Option<FolderError>,
+}
+
+impl Trainer<'_> {
+    /// What is due after the last step. What the disk refuses is a part of the outcome and not an error.
+    /// Errors: the device fails.
+    pub(crate) fn end(&mut self, session: &mut Session<'_>, ending: Ending) -> Result<Outcome, TrainError> {
+        if ending == Ending::Finished && session.eval.last().is_none_or(|e| e.step != session.step) {
+            self.evaluate(session)?;
+        }
+        if ending != Ending::Diverged && !session.is_saved() {
+            self.checkpoint(session);
+        }
+        let is_lost = ending != Ending::Diverged && !session.is_saved();
+        let unsaved = is_lost.then(|| session.save_failure.clone().unwrap_or_default());
+        let step = session.step;
+        match ending {
+            _ if unsaved.is_some() => {
+                let (saved_step, checkpoint) = session.saved.clone().unzip();
+                session.emit(Event::Unsaved { step, saved_step, checkpoint });
+            }
+            Ending::Finished => session.emit(Event::Finished { step, seconds: session.seconds() }),
+            Ending::Interrupted => session.emit(Event::Interrupted { step }),
+            Ending::Diverged => {}
+        }
+        session.sinks.finish();
+        let status = if unsaved.is_some() { "unsaved" } else { status(ending) };
+        let report = self.report(session, status);
+        let text = serde_json::to_string_pretty(&report).expect("a report is plain data");
+        let unreported = self.folder.write(&self.folder.report(), text.as_bytes()).err();
+        Ok(Outcome { ending, report, saved: session.saved.clone(), unsaved, unreported })
+    }
+
+    fn report(&self, session: &Session<'_>, status: &str) -> Report {
+        Report {
+            name: self.config.name.clone(),
+            status: status.to_owned(),
+            branch: session.branch,
+            saved_step: session.saved.as_ref().map(|(step, _)| *step),
+            journal_events_lost: session.sinks.told_lost(),
+            plan: PlanSummary::from(self.engine.plan()),
+            measured: Measured::new(self.engine.memory(), &session.step_ms, &session.step_tokens),
+            losses: session.losses.clone(),
+            eval: session.eval.clone(),
+            tokens_seen: session.seen.tokens,
+            padding_tokens: session.seen.padding,
+            truncated_samples: session.seen.truncated,
+            seconds: session.seconds(),
+        }
+    }
+}
+
+fn status(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Finished => "finished",
+        Ending::Interrupted => "interrupted",
+        Ending::Diverged => "diverged",
+    }
+}

@@ -1,0 +1,74 @@
+//! What the journal remembers of a run: its losses, step by step, along the branches that led to where it stands.
+
+use crate::checkpoint::{CheckpointError, Lineage};
+use crate::{Evaluation, TrainError};
+use std::path::Path;
+use telemetry::{Event, Record, for_each_record};
+
+/// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not believed: its
+/// step says how long the list of losses is.
+const MOST_MISSING: u64 = 1 << 24;
+
+/// Losses up to a step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// Of each step from the first; none where the journal lost it.
+    pub losses: Vec<Option<f64>>,
+    /// Held-out losses.
+    pub eval: Vec<Evaluation>,
+    /// Steps without a loss among those above.
+    missing: u64,
+}
+
+impl History {
+    /// Reads what a journal says of the steps of `lineage` up to that of the checkpoint at `checkpoint`.
+    /// Errors: the journal can't be read; `NoHistory`.
+    pub fn read(journal: &Path, lineage: &Lineage, last: u64, checkpoint: &Path) -> Result<Self, TrainError> {
+        let mut history = Self::default();
+        for_each_record(journal, |record| history.take(lineage, last, &record))?;
+        let known = history.losses.len() as u64 - history.missing;
+        if last - known > MOST_MISSING {
+            let path = checkpoint.to_owned();
+            return Err(CheckpointError::NoHistory { path, step: last, known, most: MOST_MISSING }.into());
+        }
+        history.losses.resize(last as usize, None);
+        Ok(history)
+    }
+
+    fn take(&mut self, lineage: &Lineage, last: u64, record: &Record) {
+        let is_ours = |step: u64| step <= last && lineage.has(record.branch, step);
+        match record.event {
+            // A session makes steps again that an earlier one made after the same checkpoint.
+            Event::RunStarted { first_step, .. } if is_ours(first_step) => self.forget_from(first_step),
+            Event::Step { step, loss, .. } | Event::UpdateSkipped { step, loss, .. } if is_ours(step) => {
+                self.set(step, loss);
+            }
+            Event::Evaluated { step, loss, average_loss, .. } if is_ours(step) => {
+                self.eval.retain(|e| e.step != step);
+                self.eval.push(Evaluation { step, loss, average_loss });
+            }
+            _ => {}
+        }
+    }
+
+    fn forget_from(&mut self, step: u64) {
+        self.losses.truncate((step - 1) as usize);
+        self.missing = self.losses.iter().filter(|loss| loss.is_none()).count() as u64;
+        self.eval.retain(|e| e.step < step);
+    }
+
+    fn set(&mut self, step: u64, loss: f64) {
+        let length = self.losses.len() as u64;
+        if step > length {
+            let between = step - 1 - length;
+            if self.missing + between > MOST_MISSING {
+                return;
+            }
+            self.missing += between + 1;
+            self.losses.resize(step as usize, None);
+        }
+        if self.losses[step as usize - 1].replace(loss).is_none() {
+            self.missing -= 1;
+        }
+    }
+}

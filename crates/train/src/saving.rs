@@ -1,0 +1,66 @@
+//! When a run is saved, and what of it.
+
+use crate::checkpoint::{self, State};
+use crate::session::Session;
+use crate::{Start, Trainer};
+use std::time::Instant;
+use telemetry::Event;
+
+impl Trainer<'_> {
+    /// Saves a checkpoint if one is due after the session's step.
+    pub(crate) fn checkpoint_if_due(&self, session: &mut Session<'_>) {
+        if self.config.checkpoint_every.is_some_and(|every| session.step.is_multiple_of(every)) {
+            self.checkpoint(session);
+        }
+    }
+
+    /// Saves a checkpoint. If that fails, training goes on and the older checkpoints stay.
+    pub(crate) fn checkpoint(&self, session: &mut Session<'_>) {
+        let start = Instant::now();
+        // A checkpoint counts on the losses before it, which only the journal has.
+        session.sinks.sync();
+        let state = self.state(session);
+        let config = self.config.model.to_json();
+        let saved = checkpoint::save(self.engine, self.folder, &config, state, self.config.keep_checkpoints);
+        let event = match saved {
+            Ok(saved) => {
+                session.saved = Some((session.step, saved.path.clone()));
+                session.save_failure = None;
+                if let Some(undo) = &mut session.undo {
+                    undo.saved(Start::Resume(saved.path.clone()), session.step);
+                }
+                let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+                Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
+            }
+            Err(error) => {
+                session.save_failure = Some(error.to_string());
+                Event::CheckpointFailed { step: session.step, reason: error.to_string() }
+            }
+        };
+        session.emit(event);
+    }
+
+    /// Where the session stands, but for the tensors and the checksums of files.
+    fn state(&self, session: &Session<'_>) -> State {
+        let plan = self.engine.plan();
+        State {
+            version: State::VERSION,
+            branch: session.branch,
+            step: session.step,
+            samples_seen: session.step * plan.global_batch as u64,
+            seen: session.seen,
+            seconds: session.seconds(),
+            updates: session.updates,
+            loss_scale: session.loss_scale,
+            precision: self.config.precision.clone(),
+            seed: self.config.seed,
+            global_batch: plan.global_batch,
+            seq_len: plan.seq_len,
+            target_len: plan.target_len,
+            data_fingerprint: self.dataset.fingerprint(),
+            tokenizer: self.config.tokenizer.clone(),
+            files: vec![],
+            checksum: String::new(),
+        }
+    }
+}
