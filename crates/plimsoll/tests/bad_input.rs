@@ -583,7 +583,7 @@ fn weights_of_others() {
             "half a shard",
             index_of(shard).to_string(),
             &weights[..weights.len() / 2],
-            &["model-00001-of-00001.safetensors is damaged: ", "copy it anew"],
+            &["model-00001-of-00001.safetensors is damaged: ", "copy it again"],
         ),
     ] {
         sandbox.write("shards/model.safetensors.index.json", index);
