@@ -14,9 +14,8 @@ use support::{Said, Sandbox};
 
 const MIB: u64 = 1 << 20;
 
-/// What commands that carry out a plan may take outside it, and what others may take at all: less than the 128 MiB that
-/// are kept for the process by default.
-const OUTSIDE_PLAN: u64 = 120 * MIB;
+/// What commands that carry out a plan may take outside it: the 64 MiB that are kept for the process by default.
+const OUTSIDE_PLAN: u64 = 64 * MIB;
 
 /// What came of a command, and the most memory that it held.
 struct Ended {
@@ -88,33 +87,42 @@ fn sandbox() -> Sandbox {
 #[test]
 fn every_command_takes_little_outside_its_plan() {
     let sandbox = sandbox();
-    let all: &[&str] = &[
-        "plan --model gpt2-xl --gpu 4090",
-        "gpus",
-        "arena lifetimes.csv",
-        "tokenizer train --data large.txt --kind bpe --vocab-size 400 --output bpe.json",
-        "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json",
-        "bench --data-only --data pairs.tsv --tokenizer bytes --cache-dir cache",
-        "bench --model nano --seq-len 64 --global-batch 32 --vram 1 --steps 2 --warmup 1 --json",
-        "bench --model wide --seq-len 32 --micro-batch 2 --vram 1 --steps 2 --warmup 1 --json",
-        "bench --model t5-nano --seq-len 32 --micro-batch 2 --vram 1 --steps 2 --warmup 1 --json",
-        "train --model wide --data large.txt --tokenizer gpt2 --seq-len 32 --global-batch 4 --max-steps 4 \
-         --checkpoint-every 2 --sample-tokens 4 --vram 1 --name run --cache-dir cache --runs-dir runs --json",
-        "train --resume runs/run --max-steps 6 --vram 1 --cache-dir cache --json",
-        "train --model t5-nano --data pairs.tsv --tokenizer bytes --source-len 32 --target-len 32 --global-batch 4 \
-         --max-steps 2 --sample-tokens 4 --vram 1 --name pairs --cache-dir cache --runs-dir runs --json",
-        "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line",
-        "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line",
+    // Commands with the most that they may take, in MiB. Counting words takes as much as there are.
+    let kept = OUTSIDE_PLAN / MIB;
+    let all: &[(u64, &str)] = &[
+        (kept, "plan --model gpt2-xl --gpu 4090"),
+        (24, "gpus"),
+        (24, "arena lifetimes.csv"),
+        (192, "tokenizer train --data large.txt --kind bpe --vocab-size 400 --output bpe.json"),
+        (kept, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json"),
+        (kept, "bench --data-only --data pairs.tsv --tokenizer bytes --cache-dir cache"),
+        (kept, "bench --model nano --seq-len 64 --global-batch 32 --vram 1 --steps 2 --warmup 1 --json"),
+        (kept, "bench --model wide --seq-len 32 --micro-batch 2 --vram 1 --steps 2 --warmup 1 --json"),
+        (kept, "bench --model t5-nano --seq-len 32 --micro-batch 2 --vram 1 --steps 2 --warmup 1 --json"),
+        (
+            kept,
+            "train --model wide --data large.txt --tokenizer gpt2 --seq-len 32 --global-batch 4 --max-steps 4 \
+             --checkpoint-every 2 --sample-tokens 4 --vram 1 --name run --cache-dir cache --runs-dir runs --json",
+        ),
+        (kept, "train --resume runs/run --max-steps 6 --vram 1 --cache-dir cache --json"),
+        (
+            kept,
+            "train --model t5-nano --data pairs.tsv --tokenizer bytes --source-len 32 --target-len 32 --global-batch 4 \
+             --max-steps 2 --sample-tokens 4 --vram 1 --name pairs --cache-dir cache --runs-dir runs --json",
+        ),
+        (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
+        (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
     ];
     let mut seen = BTreeSet::from(["calibrate".to_owned()]);
-    for arguments in all {
+    let mut over = Vec::new();
+    for (most, arguments) in all {
         let ended = run(&sandbox, sandbox.command(arguments.split_whitespace()));
-        let is_gpus = *arguments == "gpus";
-        assert!(ended.code() == 0 || is_gpus, "{arguments}: {}", ended.stderr);
+        // Without a driver there are no cards to list.
+        assert!(ended.code() == 0 || *arguments == "gpus", "{arguments}: {}", ended.stderr);
         let planned = if ended.stdout.contains("arena_resident_bytes") {
             let value = ended.json();
             let outside = bytes(&value, ["measured", "outside_plan_bytes"]);
-            assert!(outside < OUTSIDE_PLAN, "{arguments}: {outside} bytes outside the plan");
+            assert!(outside < most * MIB, "{arguments}: {outside} bytes outside the plan");
             bytes(&value, ["measured", "arena_resident_bytes"])
         } else if arguments.starts_with("generate") {
             planned_by_generate(&ended.stderr)
@@ -122,18 +130,17 @@ fn every_command_takes_little_outside_its_plan() {
             0
         };
         let outside = ended.peak_rss.saturating_sub(planned);
-        eprintln!(
-            "{:6.1} MiB outside a plan of {:6.1}: {arguments}",
-            outside as f64 / MIB as f64,
-            planned as f64 / MIB as f64
-        );
-        assert!(outside < OUTSIDE_PLAN, "{arguments}: {outside} bytes beside {planned}");
+        eprintln!("{} MiB outside a plan of {} MiB: {arguments}", outside / MIB, planned / MIB);
+        if outside >= most * MIB {
+            over.push(*arguments);
+        }
         seen.insert(arguments.split(' ').next().expect("a command").to_owned());
     }
+    assert_eq!(over, [""; 0], "these take more than they may");
     assert_eq!(seen, commands(&sandbox), "each command has its bound here");
 }
 
-/// The least that `generate` can have reserved: its message gives three figures.
+/// What `generate` had reserved, to three figures.
 fn planned_by_generate(stderr: &str) -> u64 {
     let line = stderr.lines().find_map(|line| line.strip_prefix("measured: ")).expect("a line about memory");
     let size = line.split(" resident").next().expect("the first figure");

@@ -42,7 +42,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Validates the plan and reserves its arena. Errors: `Unsound`, `Device`, where it was made for another kind of device or is refused.
+    /// Validates the plan and reserves its arena. Errors: `Unsound`; `Device`, where it was made for another kind of device
+    /// or there is no room.
     pub fn new(mut device: Box<dyn Device>, graph: &Graph, plan: Plan) -> Result<Self, TrainError> {
         validate(&plan)?;
         let Capabilities { name, kind } = device.capabilities();

@@ -27,7 +27,7 @@ pub(super) struct BudgetArgs {
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub(super) memory_fraction: f32,
 
-    /// Kept free beside the plan; a bare number is MiB [default: what the process itself takes, up to 128, which is not
+    /// Kept free beside the plan; a bare number is MiB [default: what the process itself takes, up to 64, which is not
     /// taken off `--vram`; 1024 on a GPU, whose driver takes some]
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,

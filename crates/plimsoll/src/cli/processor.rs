@@ -7,7 +7,7 @@ use units::Bytes;
 
 /// What a process takes beside its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
 /// `tests/memory.rs` holds each command to it.
-pub(super) const PROCESS: Bytes = Bytes::mib(128);
+pub(super) const PROCESS: Bytes = Bytes::mib(64);
 
 /// What it may come to take yet, however much it has taken already.
 const STILL: Bytes = Bytes::mib(24);
