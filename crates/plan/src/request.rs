@@ -2,9 +2,8 @@
 
 use crate::budget::Budget;
 use crate::cost::Machine;
-use crate::levers::{Average, Excluded, Precision, Recompute};
+use crate::levers::{Excluded, LeverRequest};
 use graph::models::ModelConfig;
-use graph::ops::StateFormat;
 use graph::{GraphError, Lengths, Objective, Optimizer, Targets};
 use std::collections::BTreeSet;
 
@@ -45,28 +44,6 @@ pub struct Request {
     pub sample_prefill: Option<usize>,
 }
 
-/// Where levers are to stand. What is left open never changes the result, so the search may choose it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct LeverRequest {
-    /// Precision of weights and activations.
-    pub precision: Precision,
-    /// How moments are kept; none: as they are.
-    pub optimizer_state: Option<StateFormat>,
-    /// A moving average of the weights.
-    pub average: Option<Average>,
-    /// What the backward pass computes anew; none: what the budget makes necessary.
-    pub recompute: Option<Recompute>,
-    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary, which is
-    /// nothing where device and host share one.
-    pub optimizer_offload: Option<f64>,
-    /// Whether parameters are updated in the backward pass; none: where nothing excludes it.
-    pub update_in_backward: Option<bool>,
-    /// Rows of logits at a time; none: few enough.
-    pub head_chunk: Option<usize>,
-    /// Rows of scores at a time; none: few enough.
-    pub attention_rows: Option<usize>,
-}
-
 /// Why there is nothing to plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
@@ -89,7 +66,7 @@ pub enum PlanError {
         has_decoder: bool,
     },
     /// More blocks are to be recomputed than there are.
-    #[error("{asked} blocks can't be computed anew, the model has {blocks}")]
+    #[error("{asked} blocks can't be recomputed, the model has {blocks}")]
     TooManyBlocks {
         /// Blocks asked for.
         asked: usize,

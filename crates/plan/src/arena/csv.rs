@@ -12,13 +12,9 @@
 //! reader. Errors live in `csv_error.rs`.
 
 use super::csv_error::{CsvError, Place};
-use super::problem::{Buffer, Problem, Solution};
+use super::problem::{Buffer, MAX_TOTAL_BYTES, Problem, Solution};
 use std::collections::HashMap;
 use std::fmt::Write;
-
-/// The largest sum of sizes that is read: 2^63 - 1, so that rounding up to an alignment later on
-/// stays within 64 bits and tools with signed offsets can read what we write.
-pub const MAX_TOTAL_BYTES: u64 = i64::MAX as u64;
 
 /// The columns that a file must have, in the order in which they are written.
 const COLUMNS: [&str; 4] = ["id", "lower", "upper", "size"];

@@ -3,10 +3,11 @@
 
 use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
-use super::budget::{BudgetArgs, misfit_of};
+use super::budget::BudgetArgs;
 use super::failure::exit_code;
 use super::levers::LeverArgs;
 use super::machine::known;
+use super::misfit::misfit_of;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
 use super::{Failure, in_pool, model};

@@ -13,6 +13,7 @@ mod generate;
 mod gpus;
 mod levers;
 mod machine;
+mod misfit;
 mod model;
 mod objective;
 mod optimizer;

@@ -4,14 +4,14 @@ use super::budget::BudgetArgs;
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
 use super::levers::LeverArgs;
+use super::misfit::misfit_failure;
 use super::model;
 use super::objective::ObjectiveArgs;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, number_from_zero, positive_count, positive_number, positive_size};
 use super::{Failure, train::PREFILL};
 use crate::report::{
-    ComparedPlan, PlanReport, compare_table, levers_table, misfit_failure, moment_text, plan_html, plan_json, plan_svg,
-    plan_table,
+    ComparedPlan, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg, plan_table,
 };
 use crate::streams::{talk, write_data};
 use ::plan::{

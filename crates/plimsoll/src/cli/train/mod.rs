@@ -10,8 +10,9 @@ pub(super) use args::TrainArgs;
 pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
-use super::budget::{Budget, misfit_of};
+use super::budget::Budget;
 use super::machine::known;
+use super::misfit::misfit_of;
 use super::model::Chosen;
 use super::objective::ObjectiveArgs;
 use super::{Failure, in_pool};
