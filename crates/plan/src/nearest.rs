@@ -58,7 +58,8 @@ pub(crate) fn nearest_that_fit(request: &Request, state_is_too_large: bool) -> R
 /// The first rung that fits with its price beside the step that was asked for, in seconds a token; none if the last
 /// does not. Bisected, by whether the smallest plan of a rung fits.
 fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanError> {
-    let (mut low, mut high) = (0, ladder.len());
+    // Whether a single rung fits is seen when it is priced.
+    let (mut low, mut high) = (0, if ladder.len() == 1 { 0 } else { ladder.len() });
     // The last rung tells at once of those that are no help at all.
     let mut next = high.saturating_sub(1);
     while low < high {

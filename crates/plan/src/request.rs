@@ -84,8 +84,8 @@ pub enum PlanError {
         divisors: Vec<usize>,
     },
     /// The run is so large that its bytes can't be counted.
-    #[error("{what} is absurdly large: {value}")]
-    Absurd {
+    #[error("{what} is too large: {value}")]
+    TooLarge {
         /// Which.
         what: &'static str,
         /// How large.
@@ -133,7 +133,7 @@ impl Request {
     pub fn check(&self) -> Result<(), PlanError> {
         // Before the model, which may have been given as many positions.
         if self.seq_len > MOST_TOKENS {
-            return Err(PlanError::Absurd { what: "the sequence length", value: self.seq_len as u128 });
+            return Err(PlanError::TooLarge { what: "the sequence length", value: self.seq_len as u128 });
         }
         self.model.validate()?;
         for (what, value) in [
@@ -169,7 +169,7 @@ impl Request {
             ("the number of parameters", self.model.parameter_bound(), MOST_ELEMENTS),
         ] {
             if value > most {
-                return Err(PlanError::Absurd { what, value });
+                return Err(PlanError::TooLarge { what, value });
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 //!   b3,0,9,8                       b3,0,9,8,0
 //! ```
 //!
-//! Lifetimes are half-open. Columns come in any order; columns of other names are passed over. The
+//! Lifetimes are half-open. Columns come in any order; columns of other names are ignored. The
 //! format has no quoting, so a quote is refused instead of guessed at. This is not a general CSV
 //! reader. Errors live in `csv_error.rs`.
 
@@ -112,7 +112,7 @@ impl Header {
         Ok(Self { at, width: names.len() })
     }
 
-    /// The name of the column at `index`, or nothing where it is one that is passed over.
+    /// The name of the column at `index`, or nothing where it is one that is ignored.
     fn name(&self, index: usize) -> String {
         let known = self.at.iter().position(|&at| at == index);
         known.map(|c| COLUMNS[c].to_owned()).unwrap_or_default()

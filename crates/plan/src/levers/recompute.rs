@@ -21,7 +21,7 @@ pub enum Level {
     None,
     /// Results of ops that cost memory traffic and no matrix product, where their operands are kept anyway.
     Cheap,
-    /// These, and attention with what it takes in.
+    /// These, and attention with its operands.
     Attention,
     /// Everything but the block's input.
     Block,

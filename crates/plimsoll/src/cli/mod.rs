@@ -21,6 +21,7 @@ mod options;
 mod pairs;
 mod plan;
 mod processor;
+mod request;
 mod settings;
 mod tokenizer;
 mod train;

@@ -33,7 +33,7 @@ fn headline(model: &str, plan: &Plan) -> String {
 /// What to have more of for a faster plan.
 fn bound_words(bound: Bound) -> &'static str {
     match bound {
-        Bound::Nothing => "bound by no budget: these are the fastest settings",
+        Bound::Nothing => "no budget limits the speed: these are the fastest settings",
         Bound::Device => "bound by the budget of the device: faster settings need more",
         Bound::Host => "bound by the budget of the host: faster settings need more",
         Bound::DeviceAndHost => "bound by the budgets of the device and of the host: faster settings need more",
