@@ -59,10 +59,11 @@ pub(crate) fn fastest_that_fits(request: &Request) -> Result<Option<(Seconds, Pl
     Ok(best.map(|Best { candidate, plan, .. }| (candidate.step, plan)))
 }
 
-/// The predicted step of the fastest configuration, whether it fits or not.
+/// The predicted step of the fastest configuration with all the memory that it asks for, so that nothing is moved that
+/// is not asked to be.
 pub(crate) fn fastest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
     let search = Fastest::new(request)?;
-    let steps = search.first_steps(&|_| offloads(request))?;
+    let steps = search.first_steps(&|_| vec![request.levers.optimizer_offload.unwrap_or(0.0)])?;
     Ok(steps.into_iter().map(|(_, _, step)| step).min_by(|a, b| a.0.total_cmp(&b.0)))
 }
 
