@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Grades the tests: draws mutants of the crates that compute, runs the tests on each, and counts those that are noticed.
+
+usage:  python scripts/mutants.py --work DIR [--draw 200] [--seed 1] [--again] [--also TEXT]... [--out bench/results/NAME.md]
+            [--crates graph,plan,exec,data,train] [--own] [--leave-out TEXT]... [--minutes N] [--jobs 2]
+needs:  Linux, Python alone, and cargo-mutants (`cargo install cargo-mutants --locked`), which says what could be mutated
+
+Mutants come from `cargo mutants --list`, shuffled by the seed and taken from the crates in turn; --also takes all whose
+name contains a TEXT besides, which are told apart and not counted. In DIR, which lies outside of the repository, all of them are put into
+a copy of the tree at once, each behind a switch (`mutant_switches.py`), so that the tests are compiled once. One that
+does not compile there counts as unviable. Every test then runs once by itself and records which switches it reaches.
+Each mutant is run by the tests that reach it: its own crate's before all others', quick ones before slow ones, until one
+fails that passes without the mutant, or does not end in ten times the time. DIR keeps what was found; --again, after
+tests were added, runs only those that nothing noticed before. For a machine that has little time: --own builds and runs
+the tests of --crates alone, --leave-out none whose name contains a TEXT, and after --minutes no further mutant begins;
+those that did not are not counted as drawn.
+
+--out writes a table, then what survived, one a line, with what a reviewer said of it: "equivalent: why" leaves it out of
+the ratio. What was said in earlier files of the same folder is kept, by the mutant's name without line and column.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from datetime import date
+from itertools import zip_longest
+from pathlib import Path
+
+import mutant_tests
+from mutant_switches import UNITS, Mutant
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CRATES = ("graph", "plan", "exec", "data", "train")
+NOT_REVIEWED = "not reviewed"
+
+
+def main() -> None:
+    arguments = read_arguments()
+    work = arguments.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    mutants = draw(listed(work), arguments)
+    tree, target = work / "tree", Path(os.environ.get("CARGO_TARGET_DIR", work / "target"))
+    copy_tree(tree, besides={UNITS, *(m.file for m in mutants)}, tested=arguments.crates if arguments.own else None)
+    binaries, unviable = mutant_tests.build_without_unviable(REPOSITORY, tree, target, mutants)
+    mutant_tests.limit_memory()
+    outcomes = Outcomes(work / "outcomes.json", keep=arguments.again)
+    left = [m for m in mutants if m.number not in unviable and not outcomes.caught.get(m.name)]
+    tests = recorded([t for t in mutant_tests.tests_of(binaries) if not any(part in t.name for part in arguments.leave_out)],
+                     work, arguments.jobs)
+    ends = time.monotonic() + 60 * arguments.minutes
+
+    def judge(mutant: Mutant) -> None:
+        if time.monotonic() < ends:
+            outcomes.add(mutant, mutant_tests.caught_by(mutant, tests))
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(judge, left))
+    ended = [m for m in mutants if m.number in unviable or m.name in outcomes.caught]
+    text = report(ended, unviable, outcomes.caught, arguments)
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text)
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--draw", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--also", action="append", default=[])
+    parser.add_argument("--crates", type=lambda text: tuple(text.split(",")), default=CRATES)
+    parser.add_argument("--own", action="store_true")
+    parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--leave-out", action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def listed(work: Path) -> list[dict]:
+    """What cargo-mutants offers for the crates; kept in a file, since it takes half a minute."""
+    sources = [path for crate in CRATES for path in sorted((REPOSITORY / "crates" / crate / "src").rglob("*.rs"))]
+    state = hashlib.blake2b(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    kept = work / f"offered-{state}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    packages = [word for crate in CRATES for word in ("-p", f"plimsoll-{crate}")]
+    command = ["cargo", "mutants", "--list", "--json", *packages]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    kept.write_text(done.stdout)
+    return json.loads(done.stdout)
+
+
+def draw(offered: list[dict], arguments: argparse.Namespace) -> list[Mutant]:
+    """So many, from each crate in turn, and those that are wanted besides; the numbers of their switches are their places
+    among them."""
+    by_crate = []
+    for crate in arguments.crates:
+        there = sorted((m for m in offered if m["package"] == f"plimsoll-{crate}"), key=lambda m: m["name"])
+        random.Random(f"{arguments.seed} {crate}").shuffle(there)
+        by_crate.append(there)
+    in_turn = [m for turn in zip_longest(*by_crate) for m in turn if m is not None]
+    drawn, left = in_turn[: arguments.draw], in_turn[arguments.draw :]
+    besides = [m for m in left if any(text in m["name"] for text in arguments.also)]
+    return [
+        Mutant(
+            number=number,
+            name=m["name"],
+            crate=m["package"].removeprefix("plimsoll-"),
+            file=m["file"],
+            genre=m["genre"],
+            replacement=m["replacement"],
+            first=(m["span"]["start"]["line"], m["span"]["start"]["column"]),
+            behind=(m["span"]["end"]["line"], m["span"]["end"]["column"]),
+            is_drawn=number < len(drawn),
+        )
+        for number, m in enumerate(drawn + besides)
+    ]
+
+
+def copy_tree(tree: Path, besides: set[str], tested: tuple[str, ...] | None) -> None:
+    """Makes the copy hold the repository's files, besides those that get switches; touches only those that differ.
+    Where only some crates are to be `tested`, the others come without tests."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split("\0")
+    wanted = {f for f in files if f and (REPOSITORY / f).is_file()}
+
+    def is_tested(file: str) -> bool:
+        parts = Path(file).parts
+        return tested is None or parts[0] != "crates" or parts[1] in tested
+
+    wanted -= {file for file in wanted if not is_tested(file) and Path(file).parts[2] == "tests"}
+    for file in wanted - besides:
+        content, copy = (REPOSITORY / file).read_bytes(), tree / file
+        if copy.name == "Cargo.toml" and not is_tested(file):
+            lib = b"[lib]\n" if b"[lib]\n" in content else b""
+            content = content.replace(lib, b"[lib]\ntest = false\n") if lib else content + b"\n[lib]\ntest = false\n"
+        if not copy.exists() or copy.read_bytes() != content:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
+            copy.chmod((REPOSITORY / file).stat().st_mode)
+    for stale in {str(p.relative_to(tree)) for p in tree.rglob("*.rs")} - wanted:
+        (tree / stale).unlink()
+
+
+def recorded(tests: list, work: Path, jobs: int) -> list:
+    """The tests that pass without a mutant, with what each reaches and how long it takes."""
+    print(f"{len(tests)} tests, each by itself", file=sys.stderr, flush=True)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        passes = list(pool.map(lambda t: mutant_tests.record(t, work), tests))
+    for test, passed in zip(tests, passes):
+        if not passed:
+            print(f"left out, since it fails without a mutant: {test.crate} {test.name}", file=sys.stderr)
+    kept = [t for t, passed in zip(tests, passes) if passed]
+    (work / "tests.json").write_text(json.dumps([asdict(t) for t in kept], indent=1))
+    return kept
+
+
+class Outcomes:
+    """Which test noticed which mutant, by name, in a file; `None` for one that survived."""
+
+    def __init__(self, path: Path, keep: bool):
+        self.path, self.lock = path, threading.Lock()
+        self.caught = json.loads(path.read_text()) if keep and path.exists() else {}
+
+    def add(self, mutant: Mutant, caught: str | None) -> None:
+        with self.lock:
+            self.caught[mutant.name] = caught
+            self.path.write_text(json.dumps(self.caught, indent=1))
+        print(f"{'caught by ' + caught if caught else 'SURVIVED'}: {mutant.name}", file=sys.stderr, flush=True)
+
+
+def report(ended: list[Mutant], unviable: dict[int, str], caught: dict[str, str | None], arguments) -> str:
+    said = verdicts(arguments.out.parent) if arguments.out else {}
+    drawn = [m for m in ended if m.is_drawn]
+    survived = [m for m in drawn if m.number not in unviable and not caught[m.name]]
+    besides = [m for m in ended if not m.is_drawn and m.number not in unviable]
+    equivalent = {m.number for m in survived if said.get(m.key, "").startswith("equivalent")}
+
+    def row(name: str, crates: tuple[str, ...]) -> str:
+        of = [m for m in drawn if m.crate in crates]
+        bad = sum(m.number in unviable for m in of)
+        alive = sum(m in survived for m in of)
+        same = sum(m.number in equivalent for m in of)
+        noticed = len(of) - bad - alive
+        ratio = f"{noticed / (noticed + alive - same):.1%}" if noticed + alive > same else "-"
+        return f"| {name} | {len(of)} | {bad} | {noticed} | {alive} | {same} | {ratio} |"
+
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
+    lines = [
+        "# Mutants and the tests that notice them",
+        "",
+        f"- Machine: {cpu_model()}, {os.cpu_count()} cores",
+        f"- Date: {date.today()}",
+        f"- Commit: {commit}",
+        f"- {len(drawn)} mutants, by `scripts/mutants.py {' '.join(sys.argv[1:])}`",
+        "- ratio: caught, of those that compile and are not equivalent",
+        "",
+        "| crate | drawn | unviable | caught | survived | of them equivalent | ratio |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *(row(crate, (crate,)) for crate in arguments.crates),
+        row("all", arguments.crates),
+        "",
+        "## Survived",
+        "",
+        *(f"- `{m.name}`: {said.get(m.key, NOT_REVIEWED)}" for m in survived),
+    ]
+    if besides:
+        lines += ["", "## Asked for besides", ""]
+        lines += [f"- `{m.name}`: {f'caught by {how}' if (how := caught[m.name]) else said.get(m.key, NOT_REVIEWED)}" for m in besides]
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    """What reviewers said of mutants in files of earlier runs, by their names without line and column."""
+    said = {}
+    for path in sorted(folder.glob("*mutants*.md")):
+        for file, rest, verdict in re.findall(r"^- `([^:`]+):\d+:\d+:([^`]+)`: (.+)$", path.read_text(), re.MULTILINE):
+            if verdict != NOT_REVIEWED and not verdict.startswith("caught by"):
+                said[f"{file}:{rest}"] = verdict
+    return said
+
+
+def cpu_model() -> str:
+    names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return names[0] if names else "unknown processor"
+
+
+if __name__ == "__main__":
+    main()
