@@ -17,9 +17,6 @@ from mutant_switches import Mutant, switch_on
 
 # What lies beneath all that mutants are drawn from, or stands in for libraries: none of its tests can reach one.
 UNREACHED = ("units", "files", "telemetry", "fake-blas", "fake-cuda", "fake-nvml")
-# Compiled quickly rather than well; libraries from elsewhere stay as they are. The binary only passes things on.
-PROFILE = [word for key in ("opt-level=1", "debug=false", "package.plimsoll.opt-level=0")
-           for word in ("--config", f"profile.dev.{key}")]
 # Tests run in groups, the quick ones first: those up to so many seconds, then those up to the next.
 TIERS_S = (0.05, 0.5, 5.0, 1e9)
 # A mutant loops if its tests take so many times what they took without it, and some seconds for a busy machine.
@@ -38,10 +35,26 @@ class Test:
     reached: list[int] = field(default_factory=list)
 
 
-def build(tree: Path, target: Path, lib_only: bool) -> tuple[list[dict], list[dict]]:
+@dataclass(frozen=True)
+class Build:
+    """How tests are compiled: quickly rather than well. Libraries from elsewhere stay as they are, and the binary only
+    passes things on."""
+
+    tree: Path
+    target: Path
+    opt_level: int
+    # Whether tests are those of all crates, of which the libraries' are compiled first, or as the manifests say.
+    whole: bool
+
+
+def build(how: Build, lib_only: bool) -> tuple[list[dict], list[dict]]:
     """Compiles the tests. Returns what cargo says of test binaries and the errors of the compiler."""
+    tree, target = how.tree, how.target
     command = ["cargo", "test", "--workspace", "--no-run", "--locked", "--message-format=json"]
-    command += ["--exclude", "plimsoll-fake-cuda", *PROFILE] + (["--lib"] if lib_only else ["--lib", "--test", "*"])
+    command += ["--exclude", "plimsoll-fake-cuda"]
+    command += (["--lib"] + ([] if lib_only else ["--test", "*"])) if how.whole else ["--tests"]
+    for setting in (f"opt-level={how.opt_level}", "debug=false", "package.plimsoll.opt-level=0"):
+        command += ["--config", f"profile.dev.{setting}"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -54,19 +67,19 @@ def build(tree: Path, target: Path, lib_only: bool) -> tuple[list[dict], list[di
 
 
 def build_without_unviable(
-    repository: Path, tree: Path, target: Path, mutants: list[Mutant]
+    repository: Path, how: Build, mutants: list[Mutant]
 ) -> tuple[list[dict], dict[int, str]]:
     """Puts all mutants into the tree and leaves out, build by build, those that do not compile. Returns the test
     binaries and why which mutants were left out."""
-    unviable, lib_only = {}, True
+    unviable, lib_only = {}, how.whole
     while True:
         begun = time.monotonic()
-        files = switch_on(repository, tree, mutants, set(unviable))
+        files = switch_on(repository, how.tree, mutants, set(unviable))
         unviable |= {number: why for file in files.values() for number, why in file.refused.items()}
-        binaries, errors = build(tree, target, lib_only)
+        binaries, errors = build(how, lib_only)
         if not errors and not lib_only:
             return binaries, unviable
-        lib_only = bool(errors)
+        lib_only = how.whole and bool(errors)
         for error in errors:
             spans = sorted(error["spans"], key=lambda s: not s["is_primary"])
             known = [s for s in spans if s["file_name"] in files]

@@ -2,7 +2,7 @@
 """Grades the tests: draws mutants of the crates that compute, runs the tests on each, and counts those that are noticed.
 
 usage:  python scripts/mutants.py --work DIR [--draw 200] [--seed 1] [--again] [--also TEXT]... [--out bench/results/NAME.md]
-            [--crates graph,plan,exec,data,train] [--own] [--leave-out TEXT]... [--minutes N] [--jobs 2]
+            [--crates graph,plan,exec,data,train] [--own] [--leave-out TEXT]... [--opt-level 1] [--minutes N] [--jobs 2]
 needs:  Linux, Python alone, and cargo-mutants (`cargo install cargo-mutants --locked`), which says what could be mutated
 
 Mutants come from `cargo mutants --list`, shuffled by the seed and taken from the crates in turn; --also takes all whose
@@ -49,8 +49,9 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     mutants = draw(listed(work), arguments)
     tree, target = work / "tree", Path(os.environ.get("CARGO_TARGET_DIR", work / "target"))
+    how = mutant_tests.Build(tree, target, arguments.opt_level, whole=not arguments.own)
     copy_tree(tree, besides={UNITS, *(m.file for m in mutants)}, tested=arguments.crates if arguments.own else None)
-    binaries, unviable = mutant_tests.build_without_unviable(REPOSITORY, tree, target, mutants)
+    binaries, unviable = mutant_tests.build_without_unviable(REPOSITORY, how, mutants)
     mutant_tests.limit_memory()
     outcomes = Outcomes(work / "outcomes.json", keep=arguments.again)
     left = [m for m in mutants if m.number not in unviable and not outcomes.caught.get(m.name)]
@@ -80,6 +81,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--also", action="append", default=[])
     parser.add_argument("--crates", type=lambda text: tuple(text.split(",")), default=CRATES)
+    parser.add_argument("--opt-level", type=int, default=1)
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--leave-out", action="append", default=[])
@@ -143,14 +145,20 @@ def copy_tree(tree: Path, besides: set[str], tested: tuple[str, ...] | None) -> 
     for file in wanted - besides:
         content, copy = (REPOSITORY / file).read_bytes(), tree / file
         if copy.name == "Cargo.toml" and not is_tested(file):
-            lib = b"[lib]\n" if b"[lib]\n" in content else b""
-            content = content.replace(lib, b"[lib]\ntest = false\n") if lib else content + b"\n[lib]\ntest = false\n"
+            content = untested(content.decode()).encode()
         if not copy.exists() or copy.read_bytes() != content:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
             copy.chmod((REPOSITORY / file).stat().st_mode)
     for stale in {str(p.relative_to(tree)) for p in tree.rglob("*.rs")} - wanted:
         (tree / stale).unlink()
+
+
+def untested(manifest: str) -> str:
+    """A manifest of a package whose own tests are not compiled."""
+    if "[lib]\n" in manifest:
+        return manifest.replace("[lib]\n", "[lib]\ntest = false\n")
+    return f'{manifest}\n[lib]\ntest = false\n\n[[bin]]\nname = "plimsoll"\npath = "src/main.rs"\ntest = false\n'
 
 
 def recorded(tests: list, work: Path, jobs: int) -> list:

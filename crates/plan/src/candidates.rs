@@ -170,3 +170,41 @@ pub fn plan_sampling(
     };
     Ok((graph, plan))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{Machine, Rates};
+    use crate::levers::default_head_chunk;
+    use graph::Targets;
+    use graph::models::ModelConfig;
+
+    fn request(global_batch: usize) -> Request {
+        let model = ModelConfig::preset("nano").expect("a preset");
+        let machine = Machine::of_rates(Rates::guess(2));
+        Request { global_batch, seq_len: 64, ..Request::new(model, Targets::cpu(2), machine) }
+    }
+
+    #[test]
+    fn micro_batches_are_few_divisors_from_one_to_the_whole_batch() {
+        for global_batch in 1..=2_000 {
+            let (all, tried) = (divisors(global_batch), micro_batches(&request(global_batch)));
+            assert!(tried.is_sorted() && tried.iter().all(|d| all.contains(d)), "{global_batch}: {tried:?}");
+            assert_eq!((tried.first(), tried.last()), (Some(&1), Some(&global_batch)), "{tried:?}");
+            assert!(tried.len() <= MOST_MICRO_BATCHES + 1, "{global_batch}: {tried:?}");
+            assert!(all.len() > MOST_MICRO_BATCHES || tried == all, "{global_batch}: {tried:?}");
+        }
+    }
+
+    #[test]
+    fn logits_are_chunked_by_the_rows_that_pass_at_a_time() {
+        let request = request(12);
+        let vocab_size = request.model.vocab_size();
+        for micro_batch in [1, 2, 3, 12] {
+            let scratches = scratches(&request, micro_batch);
+            assert_eq!(scratches[0].0, default_head_chunk(micro_batch * 64, vocab_size), "{micro_batch}");
+            assert!(scratches.is_sorted_by(|a, b| a.0 >= b.0 && a.1 >= b.1 && a != b), "{scratches:?}");
+            assert_eq!(least_scratch(&request, micro_batch), *scratches.last().expect("there is some"));
+        }
+    }
+}

@@ -112,8 +112,22 @@ mod tests {
 
     #[test]
     fn rules_go_by_whole_gibibytes() {
-        assert_eq!(rule_of_thumb(Bytes::mib(24_564)).micro_batch, 4);
-        assert_eq!(rule_of_thumb(Bytes::gib(6)).seq_len, 256);
-        assert_eq!(rule_of_thumb(Bytes::gib(80)).micro_batch, 12);
+        for (sold_gib, rule) in [
+            (6, (1, 256, 16, true)),
+            (8, (1, 256, 16, true)),
+            (10, (2, 512, 8, true)),
+            (12, (2, 512, 8, true)),
+            (16, (2, 512, 8, true)),
+            (24, (4, 1024, 4, false)),
+            (32, (8, 1024, 2, false)),
+            (80, (12, 2048, 2, false)),
+        ] {
+            // What a driver reports of it.
+            let reported = Bytes::mib(1024 * sold_gib - 12);
+            for memory in [Bytes::gib(sold_gib), reported] {
+                let RuleOfThumb { micro_batch, seq_len, accumulation, recompute } = rule_of_thumb(memory);
+                assert_eq!((micro_batch, seq_len, accumulation, recompute), rule, "{memory}");
+            }
+        }
     }
 }

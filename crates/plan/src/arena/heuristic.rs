@@ -186,3 +186,29 @@ impl<'a> Packer<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::tests::training::training_step;
+
+    /// The repairs begin with the lowest orders, so a wrong peak would make them begin with others.
+    #[test]
+    fn the_peak_of_an_order_is_where_its_highest_block_ends() {
+        for seed in 0..20 {
+            let problem = Compressed::new(&training_step(seed, 120));
+            let mut packer = Packer::new(&problem, 0, u64::MAX);
+            let orders = packer.attempt();
+            assert_eq!(orders.len(), 11, "seed {seed}");
+            for (peak, order) in orders {
+                let again = [Fit::Lowest, Fit::Best].map(|fit| {
+                    let peak = packer.in_order(&order, fit);
+                    let ends = packer.offsets.iter().zip(&problem.blocks).map(|(offset, block)| offset + block.size);
+                    assert_eq!(Some(peak), ends.max(), "seed {seed}");
+                    peak
+                });
+                assert!(again.contains(&peak), "seed {seed}: {peak} is not among {again:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What is predicted of time and told of memory, against arithmetic that is done here by hand.
+
+use graph::models::ModelConfig;
+use graph::ops::{Add, Transfer};
+use graph::{DType, DeviceKind, Op, Optimizer, Place, Storage, Targets, TensorId};
+use plan::{
+    Budget, Level, LeverRequest, Machine, Plan, PlannedProgram, PlannedTensor, Rates, Recompute, Request, Step, Work,
+    card, moment_of_peak, search,
+};
+use std::collections::BTreeSet;
+use units::Bytes;
+
+/// No two figures are alike, so that one taken for another is seen.
+const RATES: Rates = Rates {
+    flops_per_s: 100.0,
+    f16_flops_per_s: 200.0,
+    bf16_flops_per_s: 400.0,
+    bytes_per_s: 10.0,
+    transfer_bytes_per_s: 4.0,
+    overlaps_transfers: false,
+    host_bytes_per_s: 2.0,
+    node_s: 0.25,
+};
+
+#[test]
+fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
+    let machine = Machine::of_rates(RATES);
+    let seconds =
+        |op: Op, dtype, flops, bytes| machine.node(&op, Work { device: DeviceKind::Cpu, dtype, flops, bytes });
+    for (dtype, flops, bytes, expected) in [
+        (DType::F32, 1_000, 20, 0.25 + 10.0),
+        (DType::F16, 1_000, 20, 0.25 + 5.0),
+        (DType::Bf16, 1_000, 20, 0.25 + 2.5),
+        (DType::F32, 100, 70, 0.25 + 7.0),
+        (DType::F32, 0, 0, 0.25),
+    ] {
+        assert_eq!(seconds(Add.into(), dtype, flops, bytes), expected, "{dtype:?}, {flops} operations, {bytes} bytes");
+    }
+    // Bytes moved are read here and written there, and each passes once.
+    assert_eq!(seconds(Transfer.into(), DType::F32, 0, 60), 0.25 + 7.5);
+    let on_host = machine.on_host(Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60 });
+    assert_eq!(on_host, 30.0, "beside a card the host's memory is what counts");
+}
+
+/// Figures from the makers' pages, times the parts of them that large products (0.55) and copies (0.8) reach.
+#[test]
+fn a_card_reaches_a_part_of_its_figures_on_paper() {
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
+    let rates = |name| Rates::of_card(card(name).expect("a known card"));
+    let rtx = rates("rtx 3070");
+    assert!(near(rtx.bytes_per_s, 358.4e9) && near(rtx.flops_per_s, 11.165e12), "{rtx:?}");
+    assert!(near(rtx.f16_flops_per_s, 22.33e12) && near(rtx.bf16_flops_per_s, 22.33e12), "{rtx:?}");
+    assert!(near(rtx.transfer_bytes_per_s, 25.2e9), "16 lanes of the fourth generation: {rtx:?}");
+    assert!(near(rtx.host_bytes_per_s, 40.96e9) && rtx.overlaps_transfers, "{rtx:?}");
+    let v100 = rates("v100 sxm2 32gb");
+    assert!(near(v100.f16_flops_per_s, 68.75e12) && near(v100.bf16_flops_per_s, 8.635e12), "{v100:?}");
+    assert!(near(v100.transfer_bytes_per_s, 12.6e9), "16 lanes of the third generation: {v100:?}");
+}
+
+#[test]
+fn a_processor_computes_as_fast_as_its_cores_and_copies_as_fast_as_four() {
+    let [one, four, eight] = [1, 4, 8].map(Rates::guess);
+    assert_eq!(four.flops_per_s, 4.0 * one.flops_per_s);
+    assert_eq!(eight.flops_per_s, 8.0 * one.flops_per_s);
+    assert_eq!((four.bytes_per_s, eight.bytes_per_s), (4.0 * one.bytes_per_s, 4.0 * one.bytes_per_s));
+    assert_eq!(eight.flops_per_s, eight.bf16_flops_per_s);
+    assert!(one.bytes_per_s > 1e9 && one.flops_per_s > 1e10, "{one:?}");
+}
+
+fn request(model: &str, budget: Budget, levers: LeverRequest) -> Request {
+    let model = ModelConfig::preset(model).expect("a preset");
+    let has_decoder = model.decoder_start().is_some();
+    Request {
+        seq_len: 64,
+        target_len: has_decoder.then_some(32),
+        optimizer: Optimizer::default(),
+        global_batch: 4,
+        budget,
+        levers,
+        evaluates: true,
+        sample_prefill: Some(8),
+        ..Request::new(model, Targets::cpu(2), Machine::of_rates(Rates::guess(2)))
+    }
+}
+
+fn roomy() -> Budget {
+    Budget::Apart { device: Bytes::gib(8), host: Bytes::gib(8) }
+}
+
+fn plan_of(request: &Request) -> Plan {
+    search(request).expect("a sensible request").expect("eight gibibytes are enough").plan
+}
+
+/// What lives while a step of a program runs: what stays, and what was touched before it or by it, and is by it or later.
+fn living<'p>(plan: &'p Plan, program: &PlannedProgram, step: usize) -> Vec<(TensorId, &'p PlannedTensor)> {
+    let touched =
+        |steps: &[Step]| steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs)).copied().collect::<BTreeSet<_>>();
+    let (before, behind) = (touched(&program.steps[..=step]), touched(&program.steps[step..]));
+    let before = before.into_iter().chain(program.ports.fed()).collect::<BTreeSet<_>>();
+    let carries = touched(&program.steps).iter().any(|&id| plan[id].storage == Storage::Carried);
+    let all = (0..).map(TensorId).zip(&plan.tensors).filter(|(_, tensor)| tensor.place == Place::Device);
+    let lives = |(id, tensor): &(TensorId, &PlannedTensor)| match tensor.storage {
+        Storage::Persistent => true,
+        Storage::Carried => carries,
+        Storage::Transient => before.contains(id) && behind.contains(id),
+    };
+    all.filter(lives).collect()
+}
+
+/// What is said to be alive at the peak is what lives then, all of it side by side but for results in the place of an
+/// operand, and scratch, and nothing else.
+#[test]
+fn what_is_alive_at_the_peak_is_what_lives_then() {
+    let offloads = LeverRequest { optimizer_offload: Some(0.5), ..LeverRequest::default() };
+    let recomputes = LeverRequest { recompute: Some(Recompute::all(Level::Block)), ..LeverRequest::default() };
+    for (model, levers) in [("nano", LeverRequest::default()), ("nano", offloads), ("t5-nano", recomputes)] {
+        let plan = plan_of(&request(model, roomy(), levers));
+        let moment = moment_of_peak(&plan, usize::MAX).expect("a plan of steps");
+        let program = plan.programs.iter().find(|p| p.name == moment.program).expect("a program of this name");
+        let (step, living) = (&program.steps[moment.step], living(&plan, program, moment.step));
+        let touches = |id: &TensorId| step.inputs.contains(id) || step.outputs.contains(id);
+        for (index, (a, tensor)) in living.iter().enumerate() {
+            for (b, other) in living[..index].iter().filter(|(b, _)| !(touches(a) && touches(b))) {
+                let apart = tensor.region().end() <= other.offset || other.region().end() <= tensor.offset;
+                assert!(apart, "{model}: {a:?} {} and {b:?} {} lie in one place", tensor.name, other.name);
+            }
+        }
+        let mut expected = living.iter().map(|(_, t)| (t.name.clone(), t.region().bytes)).collect::<Vec<_>>();
+        expected.extend(step.scratch.map(|scratch| (format!("scratch of {}", step.op.name()), scratch.bytes)));
+        let mut told = moment.alive.iter().map(|alive| (alive.name.clone(), alive.bytes)).collect::<Vec<_>>();
+        assert!(told.is_sorted_by(|a, b| a.1 >= b.1), "{model}: the largest come first");
+        (expected.sort(), told.sort());
+        assert_eq!(told, expected, "{model}");
+    }
+}
+
+/// The time that a change adds is that of a token of it beside one of the run as it was asked for, whatever is changed.
+#[test]
+fn a_change_is_priced_by_the_time_of_its_tokens() {
+    let (mut changes, mut shorter) = (0, 0);
+    for model in ["nano", "t5-nano"] {
+        let levers = LeverRequest { recompute: Some(Recompute::all(Level::None)), ..LeverRequest::default() };
+        let asked = request(model, roomy(), levers);
+        let found = search(&asked).expect("a sensible request").expect("eight gibibytes are enough");
+        let tokens = |seq_len: usize| (seq_len + asked.target_len.unwrap_or(0)) as f64;
+        for part in [5, 8, 11, 14, 17] {
+            let device = Bytes(found.plan.peak_bytes * part / 20);
+            let tight = Request { budget: Budget::Apart { device, host: Bytes::ZERO }, ..asked.clone() };
+            let Err(misfit) = search(&tight).expect("a sensible request") else { continue };
+            for near in &misfit.nearest {
+                let of_a_token = (1.0 + near.added_time) * found.step.0 / near.step.0;
+                let ratios = [64, 32, 16].map(|seq_len| tokens(64) / tokens(seq_len));
+                let known = ratios.iter().position(|ratio| (of_a_token / ratio - 1.0).abs() < 1e-9);
+                assert!(known.is_some(), "{model}: {near:?} beside a step of {} s", found.step.0);
+                (changes, shorter) = (changes + 1, shorter + usize::from(known > Some(0)));
+            }
+        }
+    }
+    assert!(changes > shorter && shorter > 0, "{changes} changes, {shorter} of them shorter sequences");
+}
