@@ -86,13 +86,13 @@ fn an_effect_is_told_of_each_lever_that_is_pulled_and_of_no_other() {
         let effects = lever_effects(&request, &found(&request)).expect("levers that go together");
         let effect = |name: &str| effects.iter().find(|effect| effect.name == name).expect("a lever of this name");
         let pulled = [recompute != Recompute::all(Level::None), offload > 0.0, chunk < rows];
-        for ((name, told), pulled) in ["recompute", "optimizer offload", "head chunk"].into_iter().zip(told).zip(pulled)
+        for ((name, told), pulled) in ["recompute", "optimizer-offload", "head-chunk"].into_iter().zip(told).zip(pulled)
         {
             let effect = effect(name);
             assert_eq!((effect.setting.as_str(), effect.on), (told, pulled), "{name}");
             assert!(pulled || (effect.saved_bytes, effect.host_bytes, effect.added_time) == (0, 0, 0.0), "{effect:?}");
         }
-        assert!(!pulled[1] || effect("optimizer offload").host_bytes > 0, "{:?}", effect("optimizer offload"));
+        assert!(!pulled[1] || effect("optimizer-offload").host_bytes > 0, "{:?}", effect("optimizer-offload"));
         assert!(!pulled[0] || effect("recompute").added_time > 0.0, "{:?}", effect("recompute"));
     }
 }
