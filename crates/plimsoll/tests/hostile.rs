@@ -125,7 +125,7 @@ fn what_a_line_holds_beside_its_text_takes_no_memory() {
     let depth = 7 << 20;
     for beside in [format!("[{fields}]"), "[".repeat(depth) + &"]".repeat(depth)] {
         sandbox.write("a.jsonl", format!("{{\"beside\":{beside},\"text\":\"ten bytes.\"}}"));
-        assert_refused(&sandbox, &train("--data a.jsonl"), "the data has 11 tokens, one sample needs 17");
+        assert_refused(&sandbox, &train("--data a.jsonl"), "the data has only 11 tokens, but one sample needs 17");
     }
 }
 

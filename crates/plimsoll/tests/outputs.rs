@@ -291,7 +291,7 @@ fn the_plan_as_a_table() {
     assert_eq!(said.stderr, "");
     expect![[r#"
         gpt2: 124,439,808 parameters; a step is 4 samples of 1024 tokens
-        budget: 8.00 GiB (asked for)
+        budget: 8.00 GiB (requested)
         ┌──────────────────────────────────────────────────────────┐
         │ at the peak           size           bytes   of the peak │
         ╞══════════════════════════════════════════════════════════╡
@@ -307,9 +307,9 @@ fn the_plan_as_a_table() {
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
-        no budget limits the speed: these are the fastest settings
+        not limited by memory: these are the fastest settings
         predicted: 11436 ms a step, 358 tokens/s
-        times are guesses: nothing was measured here yet; `plimsoll calibrate` measures this machine
+        times are estimates: nothing is measured yet; `plimsoll calibrate` measures this machine
         ┌───────────────────────────────────────────────────────────────────────┐
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡
@@ -402,7 +402,7 @@ fn averaged_weights_write_text_where_a_run_kept_them() {
     must(sandbox.run("generate --checkpoint runs/with --ema --max-tokens 5"));
     let said = sandbox.run("generate --checkpoint runs/without --ema --max-tokens 5");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
-    for part in ["holds no averaged weights", "`plimsoll train --ema 0.999`"] {
+    for part in ["has no averaged weights", "train with `--ema 0.999`"] {
         assert!(said.stderr.contains(part), "{}", said.stderr);
     }
 }
