@@ -145,7 +145,7 @@ pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     match left.map(|left| left.0 / Bytes::mib(1).0) {
         Some(0) | None => failure.hint("close other programs, or raise the memory limit"),
-        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for the rest")),
+        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for what is left")),
     }
 }
 
