@@ -233,5 +233,5 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     sandbox.write(".cache/plimsoll/machine-1-threads.json", "{");
     let said = sandbox.run("plan --threads 1");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stdout_text().contains("times are guesses: "), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("times are estimates: "), "{}", said.stdout_text());
 }

@@ -167,7 +167,7 @@ fn only_regular_files_are_read_and_nothing_waits() {
         ("--data /proc/self/pagemap", "/proc/self/pagemap is a file of /proc, not a file"),
         ("--data /proc/kmsg", "/proc/kmsg"),
         ("--data /sys/kernel/profiling", "/sys/kernel/profiling"),
-        ("--tokenizer tokenizer", "tokenizer holds no tokenizer.json"),
+        ("--tokenizer tokenizer", "tokenizer has no tokenizer.json"),
         ("--tokenizer tokenizer/tokenizer.json", pipe),
         ("--tokenizer /dev/zero", "/dev/zero is a device, not a file"),
         ("--tokenizer /proc/self/environ", "/proc/self/environ is a file of /proc, not a file"),

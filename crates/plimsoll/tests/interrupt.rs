@@ -354,8 +354,8 @@ fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
         "File too large",
         "hint: is the disk full? training continues, and older checkpoints are kept",
         "error: the state after step 30 is not on disk: ",
-        "hint: on disk is runs/full/checkpoints/step-000010, the state after step 10",
-        "this makes the steps since then again: plimsoll train --resume runs/full",
+        "hint: the newest checkpoint on disk is runs/full/checkpoints/step-000010, after step 10",
+        "free disk space, then rerun the steps since then: plimsoll train --resume runs/full",
     ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
@@ -384,7 +384,7 @@ fn an_interrupted_run_that_can_not_be_saved_says_so() {
     signal(&child, "INT");
     let said = end_of(child);
     assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
-    for words in ["is not on disk: ", "hint: no checkpoint is on disk", "this begins again: plimsoll train --resume"] {
+    for words in ["is not on disk: ", "hint: no checkpoint is on disk", "free disk space, then start again: plimsoll train --resume"] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     assert!(!said.stderr.contains("resume with:"), "{}", said.stderr);
@@ -419,7 +419,7 @@ fn a_disk_with_room_for_one_checkpoint_keeps_that_one() {
     for words in [
         "No space left on device",
         "error: the state after step 20 is not on disk: ",
-        "hint: on disk is disk/full/checkpoints/step-000005, the state after step 5",
+        "hint: the newest checkpoint on disk is disk/full/checkpoints/step-000005, after step 5",
     ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }

@@ -637,7 +637,7 @@ fn a_run_that_diverges_says_so() {
     assert!(said.stderr.contains("error: loss or gradient stopped being numbers"), "{}", said.stderr);
     // No checkpoint was saved, so none is named.
     assert!(
-        said.stderr.contains("hint: a lower `--learning-rate`") && !said.stderr.contains("--resume"),
+        said.stderr.contains("hint: use a lower `--learning-rate`") && !said.stderr.contains("--resume"),
         "{}",
         said.stderr
     );
@@ -646,7 +646,7 @@ fn a_run_that_diverges_says_so() {
     let said = sandbox.train("--name fast --resume auto --max-steps 40 --learning-rate 1e30 --grad-clip 0");
     assert_eq!(said.code, Some(7), "{}", said.stderr);
     let hint =
-        said.stderr.lines().find_map(|line| line.strip_prefix("hint: from the last checkpoint, slower: plimsoll "));
+        said.stderr.lines().find_map(|line| line.strip_prefix("hint: resume from the last checkpoint at a lower rate: plimsoll "));
     let command = hint.unwrap_or_else(|| panic!("{}", said.stderr)).to_owned();
     must(sandbox.run(&format!("{command} --learning-rate 1e-3").replace("--learning-rate 5e29 ", "")));
 }
@@ -668,7 +668,7 @@ fn weights_to_start_from_give_their_loss() {
     sandbox.write("hf/model.safetensors", weights);
     sandbox.write("hf/config.json", sandbox.read(&format!("{checkpoint}/config.json")));
     let said = sandbox.must_train(&format!("{still} --name hf --model gpt2 --init hf")).stderr;
-    assert!(said.contains("`--model gpt2` is taken for the family; the sizes are those of hf/config.json"), "{said}");
+    assert!(said.contains("`--model gpt2` gives the family; the sizes are those of hf/config.json"), "{said}");
     assert_eq!(last("hf").to_bits(), last("first").to_bits());
 }
 

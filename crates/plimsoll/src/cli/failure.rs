@@ -135,7 +135,7 @@ impl From<PlanError> for Failure {
             PlanError::Graph(error) => error.into(),
             PlanError::NotADivisor { divisors, global_batch, .. } => {
                 let divisors = divisors.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-                Self::bad_flag(message).hint(format!("use a micro-batch that divides {global_batch}: {divisors}"))
+                Self::bad_flag(message).hint(format!("use micro-batches that divide {global_batch}: {divisors}"))
             }
             PlanError::Excluded(_) => {
                 Self::bad_flag(message).hint("`--update-in-backward auto` uses it only where it can")
