@@ -384,7 +384,11 @@ fn an_interrupted_run_that_can_not_be_saved_says_so() {
     signal(&child, "INT");
     let said = end_of(child);
     assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
-    for words in ["is not on disk: ", "hint: no checkpoint is on disk", "free disk space, then start again: plimsoll train --resume"] {
+    for words in [
+        "is not on disk: ",
+        "hint: no checkpoint is on disk",
+        "free disk space, then start again: plimsoll train --resume",
+    ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     assert!(!said.stderr.contains("resume with:"), "{}", said.stderr);

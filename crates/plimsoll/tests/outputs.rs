@@ -645,8 +645,10 @@ fn a_run_that_diverges_says_so() {
     sandbox.must_train("--name fast");
     let said = sandbox.train("--name fast --resume auto --max-steps 40 --learning-rate 1e30 --grad-clip 0");
     assert_eq!(said.code, Some(7), "{}", said.stderr);
-    let hint =
-        said.stderr.lines().find_map(|line| line.strip_prefix("hint: resume from the last checkpoint at a lower rate: plimsoll "));
+    let hint = said
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("hint: resume from the last checkpoint at a lower rate: plimsoll "));
     let command = hint.unwrap_or_else(|| panic!("{}", said.stderr)).to_owned();
     must(sandbox.run(&format!("{command} --learning-rate 1e-3").replace("--learning-rate 5e29 ", "")));
 }

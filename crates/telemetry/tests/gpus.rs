@@ -82,7 +82,8 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
     assert_eq!(cuda_indices(&seen("1,0")), [Some(1), Some(0)]);
     assert_eq!(cuda_indices(&seen("GPU-bbbb")), [None, Some(0)]);
     assert_eq!((cuda_indices(&seen("")), notes(&seen(""))), (vec![None, None], vec![]));
-    for (value, told) in [("0,2", "`2` matches no card"), ("MIG-aaaa/1/0", "not supported"), ("0,0", "hides all cards")] {
+    for (value, told) in [("0,2", "`2` matches no card"), ("MIG-aaaa/1/0", "not supported"), ("0,0", "hides all cards")]
+    {
         let notes = notes(&seen(value));
         assert!(notes.len() == 1 && notes[0].contains(told), "{value}: {notes:?}");
     }
