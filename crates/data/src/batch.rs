@@ -23,7 +23,7 @@ pub struct HeldOutSubset {
 }
 
 impl HeldOutSubset {
-    /// At most `max` of so many samples.
+    /// At most `max` of the samples.
     pub(crate) fn new(windows: u64, max: u64) -> Self {
         Self { windows, taken: windows.min(max) }
     }

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// Shorter than a header.
-    #[error("{found_bytes} bytes are less than a header")]
+    #[error("{found_bytes} bytes are too short for a header")]
     NoHeader {
         /// The length of the file.
         found_bytes: u64,
@@ -24,7 +24,7 @@ pub enum Damage {
     #[error("its header is damaged")]
     BadHeader,
     /// It belongs to other data or another tokenizer.
-    #[error("it holds other data")]
+    #[error("it was made from other data")]
     WrongKey,
     /// Cut short, or with something appended.
     #[error("{found_bytes} bytes of tokens, not {expected_bytes}")]
@@ -35,7 +35,7 @@ pub enum Damage {
         found_bytes: u64,
     },
     /// A token that its vocabulary does not have.
-    #[error("token {token} lies outside its vocabulary of {vocab_size}")]
+    #[error("token {token} is outside its vocabulary of {vocab_size}")]
     ForeignToken {
         /// The first such token.
         token: u32,

@@ -10,7 +10,7 @@ use units::Bytes;
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// No argument named any data.
-    #[error("no data was named")]
+    #[error("no data was given")]
     NothingNamed,
     /// A path that does not exist and is not a pattern.
     #[error("{} does not exist", path.display())]
@@ -21,7 +21,7 @@ pub enum DataError {
         nearest: Option<PathBuf>,
     },
     /// A file or folder that the system refuses to read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("can't read {}: {source}", path.display())]
     Unreadable {
         /// The file or folder.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum DataError {
         files_max: usize,
     },
     /// A pattern that cannot be parsed.
-    #[error("`{pattern}` is not a pattern: {message} at character {position}")]
+    #[error("`{pattern}` is not a valid pattern: {message} at character {position}")]
     BadPattern {
         /// As it was given.
         pattern: String,
@@ -97,13 +97,13 @@ pub enum DataError {
         extension: String,
     },
     /// Cargo has downloaded no sources here.
-    #[error("no data was named, and cargo has no downloaded Rust sources under {} to train on", path.display())]
+    #[error("no data was given, and cargo has no downloaded Rust sources under {} to train on", path.display())]
     NoCargoSources {
         /// Where they would lie.
         path: PathBuf,
     },
     /// All sources together hold no text.
-    #[error("the data is empty: {files} files without any text, the first is {}", first.display())]
+    #[error("the data is empty: {files} files without text, the first is {}", first.display())]
     Empty {
         /// How many files were read.
         files: usize,
@@ -119,7 +119,7 @@ pub enum DataError {
         offset: u64,
     },
     /// A .gz or .zst that does not decompress.
-    #[error("{} does not decompress: {source}", path.display())]
+    #[error("{} can't be decompressed: {source}", path.display())]
     BadCompression {
         /// The file.
         path: PathBuf,
@@ -167,7 +167,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A tokenizer's name that is neither known nor a path.
-    #[error("`{text}` is no tokenizer: neither `bytes`, `gpt2` nor a tokenizer.json or a folder that holds one")]
+    #[error("`{text}` is not a tokenizer: expected `bytes`, `gpt2`, or the path of a tokenizer.json or of its folder")]
     UnknownTokenizer {
         /// As it was given.
         text: String,
@@ -175,7 +175,7 @@ pub enum DataError {
         nearest: Option<&'static str>,
     },
     /// A folder without a tokenizer.json.
-    #[error("{} holds no tokenizer.json", folder.display())]
+    #[error("{} has no tokenizer.json", folder.display())]
     NoTokenizerInFolder {
         /// The folder.
         folder: PathBuf,
@@ -199,7 +199,7 @@ pub enum DataError {
         message: String,
     },
     /// The folder for token caches cannot be written: read-only, full, or not a folder.
-    #[error("cannot write the token cache in {}: {source}", folder.display())]
+    #[error("can't write the token cache in {}: {source}", folder.display())]
     CacheUnwritable {
         /// The folder.
         folder: PathBuf,
@@ -207,7 +207,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// A token cache is there but the system refuses to read it.
-    #[error("cannot read the token cache {}: {source}", path.display())]
+    #[error("can't read the token cache {}: {source}", path.display())]
     CacheUnreadable {
         /// The file.
         path: PathBuf,
@@ -221,7 +221,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A token cache that was just written does not read back.
-    #[error("the token cache {} was written but does not read back: {damage}", path.display())]
+    #[error("the token cache {} was written but can't be read back: {damage}", path.display())]
     CacheDamaged {
         /// The file.
         path: PathBuf,
@@ -229,13 +229,13 @@ pub enum DataError {
         damage: Damage,
     },
     /// A column that is neither a number from 1 nor a name.
-    #[error("`{text}` names no column")]
+    #[error("`{text}` is not a column")]
     BadColumn {
         /// As it was given.
         text: String,
     },
     /// A file whose extension does not say how its rows hold pairs.
-    #[error("{} is neither a .tsv, a .csv nor a .jsonl, so its pairs cannot be told", path.display())]
+    #[error("{} is not a .tsv, .csv or .jsonl, so it can't be read as pairs", path.display())]
     NotPairs {
         /// The file.
         path: PathBuf,
@@ -273,7 +273,7 @@ pub enum DataError {
         side: &'static str,
     },
     /// A row that cannot be read.
-    #[error("{} line {line} cannot be read: {message}", path.display())]
+    #[error("{} line {line} can't be read: {message}", path.display())]
     BadRow {
         /// The file.
         path: PathBuf,
@@ -283,7 +283,7 @@ pub enum DataError {
         message: String,
     },
     /// Documents are to be packed, but nothing separates their tokens.
-    #[error("the tokenizer `{tokenizer}` puts nothing between documents, so they cannot be packed")]
+    #[error("the tokenizer `{tokenizer}` has no token to separate documents, so they can't be packed")]
     NoSeparator {
         /// The tokenizer.
         tokenizer: String,
@@ -295,7 +295,7 @@ pub enum DataError {
         documents_max: usize,
     },
     /// A tokenizer that could not be trained.
-    #[error("no tokenizer of {vocab_size} tokens came of this text: {message}")]
+    #[error("can't train a tokenizer of {vocab_size} tokens on this text: {message}")]
     TrainingFailed {
         /// The vocabulary that was asked for.
         vocab_size: usize,
@@ -303,7 +303,7 @@ pub enum DataError {
         message: String,
     },
     /// A tokenizer that was trained but cannot be kept.
-    #[error("cannot write the tokenizer {}: {source}", path.display())]
+    #[error("can't write the tokenizer {}: {source}", path.display())]
     TokenizerUnwritable {
         /// Where it was to be written.
         path: PathBuf,
@@ -311,13 +311,13 @@ pub enum DataError {
         source: io::Error,
     },
     /// The thread that makes batches is gone.
-    #[error("the thread that makes batches failed: {message}")]
+    #[error("the data loader failed: {message}")]
     LoaderFailed {
         /// What it said last.
         message: String,
     },
     /// Fewer tokens than one sample needs.
-    #[error("the data has {tokens} tokens, one sample needs {needed}")]
+    #[error("the data has only {tokens} tokens, but one sample needs {needed}")]
     TooShort {
         /// Tokens that there are.
         tokens: u64,
@@ -353,10 +353,10 @@ pub(crate) fn cut_name(name: &str) -> String {
     }
 }
 
-/// `a`, `b` and more; or "none that holds text".
+/// `a`, `b` and more; or "none with text".
 fn listed(names: &[String]) -> String {
     if names.is_empty() {
-        return "none that holds text".to_owned();
+        return "none with text".to_owned();
     }
     let shown = names.iter().take(NAMES_MAX - 1).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     if names.len() < NAMES_MAX { shown } else { format!("{shown} and more") }
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn messages_carry_the_numbers() {
         let error = DataError::TooShort { tokens: 100, needed: 257 };
-        assert_eq!(error.to_string(), "the data has 100 tokens, one sample needs 257");
+        assert_eq!(error.to_string(), "the data has only 100 tokens, but one sample needs 257");
         let fields = ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned).to_vec();
         assert_eq!(listed(&fields), "`a`, `b`, `c`, `d`, `e` and more");
         assert_eq!(listed(&fields[..5]), "`a`, `b`, `c`, `d`, `e`");

@@ -13,7 +13,7 @@ pub const DEFAULT_TEXT_FIELD: &str = "text";
 /// A line of a .jsonl, or a row of a table, is held in memory whole, so it has a longest length: that of some ten
 /// books. Text files have none; they are read in pieces.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
-/// Folders and patterns give at most so many files, each of which takes some 200 bytes of memory.
+/// Folders and patterns give at most this many files, each of which costs some 200 bytes of memory.
 pub const FILES_MAX: usize = 1 << 20;
 
 const TEXT: &[&str] = &[

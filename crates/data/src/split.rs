@@ -15,7 +15,7 @@ use crate::DataError;
 
 /// The block of a long stream, where the sequence length allows.
 const BLOCK_TOKENS: u64 = 4096;
-/// One block in so many is held out, the last of them.
+/// One chunk in this many is held out, the last of them.
 const BLOCKS_PER_PERIOD: u64 = 20;
 
 /// The samples of a token stream. A sample is a window of `seq_len + 1` consecutive tokens: input, and target one later.
@@ -100,7 +100,7 @@ impl Windows {
     }
 }
 
-/// A split of samples that have no neighbours to leak from: the last of every so many is held out.
+/// A split of samples that have no neighbours to leak from: the last of every `period` is held out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EveryNth {
     samples: u64,

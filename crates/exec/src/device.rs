@@ -9,11 +9,11 @@ use units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The memory for a plan's arenas is not there.
-    #[error("{needed} of memory are needed, {}", .available.map_or(reason.clone(), |free| format!("{free} are free")))]
+    #[error("{needed} of memory is needed, {}", .available.map_or(reason.clone(), |free| format!("{free} is free")))]
     NoRoom {
         /// Size of all arenas.
         needed: Bytes,
-        /// What could be had when it was found out; `None` where the system does not say.
+        /// What was available then; `None` where the system does not say.
         available: Option<Bytes>,
         /// What the system said.
         reason: String,
@@ -27,21 +27,21 @@ pub enum DeviceError {
         problem: String,
     },
     /// A plan that was made for another kind of device.
-    #[error("the plan was made for {planned:?}, the device is {device}")]
+    #[error("the plan is for {planned:?}, but the device is {device}")]
     MadeForAnother {
         /// What it was made for.
         planned: DeviceKind,
-        /// What people call the device.
+        /// The device's name, for people.
         device: String,
     },
     /// Data of the wrong size was to be copied.
-    #[error("`{tensor}` has {expected} bytes, {found} were given")]
+    #[error("`{tensor}` has {expected} bytes, but {found} were given")]
     WrongSize {
         /// The tensor.
         tensor: String,
         /// Its bytes.
         expected: u64,
-        /// Bytes that were handed over.
+        /// Bytes that were given.
         found: u64,
     },
 }
@@ -49,7 +49,7 @@ pub enum DeviceError {
 /// What a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What people call it.
+    /// Its name, for people.
     pub name: String,
     /// What a plan for it must have been made for; none: anything.
     pub kind: Option<DeviceKind>,

@@ -109,7 +109,7 @@ impl NullDevice {
         if self.holds(place, region, Owner::Tensor(tensor)) {
             return Ok(());
         }
-        let problem = format!("`{}` does not hold what was written to it", plan[tensor].name);
+        let problem = format!("`{}` does not hold the bytes written to it", plan[tensor].name);
         Err(DeviceError::BadStep { step: what.to_owned(), problem })
     }
 }
@@ -133,8 +133,7 @@ fn ordered(plan: &Plan, program: &PlannedProgram, order: Order) -> Result<Vec<us
             Order::Late => able.next(),
         };
         let Some(next) = next else {
-            let problem =
-                format!("{} of {} steps wait for what never comes", queues.len() - result.len(), queues.len());
+            let problem = format!("{} of {} plan steps wait forever", queues.len() - result.len(), queues.len());
             return Err(DeviceError::BadStep { step: program.name.clone(), problem });
         };
         waiting[queues[next] as usize].pop();
@@ -197,7 +196,7 @@ impl Device for NullDevice {
         let (place, whole) = (plan[tensor].place, plan[tensor].region());
         let part = Region { offset: whole.offset + offset, bytes: bytes.len() as u64 };
         if part.end() > whole.end() {
-            let problem = format!("{part:?} ends behind `{}`", plan[tensor].name);
+            let problem = format!("{part:?} ends after `{}`", plan[tensor].name);
             return Err(DeviceError::BadStep { step: "write".to_owned(), problem });
         }
         self.touch("write", place, part)?;

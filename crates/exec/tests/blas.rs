@@ -93,7 +93,7 @@ fn kernels_by_a_library_equal_their_references_and_themselves() {
 
 #[test]
 fn libraries_that_are_of_no_use_are_refused() {
-    let refusal = |path: &Path| Blas::open(path).expect_err("it is of no use");
+    let refusal = |path: &Path| Blas::open(path).expect_err("it can't be used");
     assert!(matches!(refusal(fake_blas::wrong()), BlasError::WrongProduct { .. }));
     assert!(matches!(refusal(fake_blas::wide()), BlasError::WideIntegers { .. }));
     assert!(matches!(refusal(fake_blas::bare()), BlasError::NoProducts { .. }));

@@ -98,7 +98,7 @@ impl Disk {
         self.remove_if_there(&temporary)?;
         let written = self.write_new(&temporary, contents).and_then(|()| self.rename(&temporary, path));
         if written.is_err() {
-            // What was written is of no use; if it stays, the next try removes it.
+            // What was written can't be used; if it stays, the next try removes it.
             let _ = self.remove_if_there(&temporary);
         }
         written?;

@@ -54,7 +54,7 @@ pub struct Card {
 
 /// A text that names no card in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no card is known as `{asked}`; {}", hint(.suggestions))]
+#[error("unknown card `{asked}`; {}", hint(.suggestions))]
 pub struct UnknownCard {
     /// What was asked for.
     pub asked: String,
@@ -308,9 +308,9 @@ mod tests {
         let message = |text| card(text).unwrap_err().to_string();
         assert_eq!(
             message("3080 super"),
-            "no card is known as `3080 super`; did you mean `RTX 2080 Super`, `RTX 4080 Super`, `RTX 2060 Super`?"
+            "unknown card `3080 super`; did you mean `RTX 2080 Super`, `RTX 4080 Super`, `RTX 2060 Super`?"
         );
-        assert_eq!(message("arc"), "no card is known as `arc`; give its name as `nvidia-smi --list-gpus` prints it");
+        assert_eq!(message("arc"), "unknown card `arc`; give its name as `nvidia-smi --list-gpus` prints it");
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! What a step takes in time, as far as it can be told beforehand. Read off the graph, node by node, so that every
+//! What a step takes in time, as far as it can be predicted. Read off the graph, node by node, so that every
 //! lever's price is.
 //!
 //! ```text

@@ -47,7 +47,7 @@ pub fn most_workers(request: &Request) -> Result<Option<usize>, PlanError> {
     largest(MOST_WORKERS, |workers| can_fit(&shared(request, workers)))
 }
 
-/// The request of one of so many runs that share the device and the host evenly.
+/// The request of one of `workers` runs that share the device and the host evenly.
 pub fn shared(request: &Request, workers: usize) -> Request {
     Request { budget: request.budget.divided(workers), ..request.clone() }
 }
@@ -68,7 +68,7 @@ fn largest(most: usize, fits: impl Fn(usize) -> Result<bool, PlanError>) -> Resu
     Ok(Some(fitting))
 }
 
-/// The settings that guides recommend for a card with so much memory.
+/// The settings that guides recommend for a card with this much memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleOfThumb {
     /// Samples at a time.

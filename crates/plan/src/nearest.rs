@@ -20,7 +20,7 @@ pub struct Nearest {
     pub added_time: f64,
 }
 
-/// Changes that are told.
+/// Changes that are reported.
 const WANTED: usize = 3;
 
 /// Shorter sequences are not suggested.

@@ -54,19 +54,19 @@ pub enum PlanError {
     #[error(transparent)]
     Excluded(#[from] Excluded),
     /// A size is zero.
-    #[error("{what} is 0; at least 1 is needed")]
+    #[error("{what} is 0; it must be at least 1")]
     Zero {
         /// Which.
         what: &'static str,
     },
     /// A decoder has targets, and nothing else has.
-    #[error("{}", if *.has_decoder { "the model has a decoder, whose targets' length is not given" } else { "the model has no decoder, so its targets have no length of their own" })]
+    #[error("{}", if *.has_decoder { "the model is an encoder-decoder, so it needs a target length" } else { "the model is not an encoder-decoder, so it takes no target length" })]
     Target {
         /// Whether the model has one.
         has_decoder: bool,
     },
     /// More blocks are to be recomputed than there are.
-    #[error("{asked} blocks can't be recomputed, the model has {blocks}")]
+    #[error("{asked} blocks can't be recomputed; the model has {blocks}")]
     TooManyBlocks {
         /// Blocks asked for.
         asked: usize,
@@ -139,7 +139,7 @@ impl Request {
         for (what, value) in [
             ("the global batch", self.global_batch),
             ("the sequence length", self.seq_len),
-            ("the target's length", self.target_len.unwrap_or(1)),
+            ("the target length", self.target_len.unwrap_or(1)),
         ] {
             if value == 0 {
                 return Err(PlanError::Zero { what });

@@ -37,7 +37,7 @@ impl Found {
     }
 }
 
-/// The constraint that a plan is bound by.
+/// What limits a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {

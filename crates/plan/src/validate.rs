@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanViolation {
     /// Two tensors need the same bytes at the same time.
-    #[error("program `{program}`: {first} and {second} overlap in space while both are live at step {step}")]
+    #[error("program `{program}`: {first} and {second} overlap in space while both are live at plan step {step}")]
     Overlap {
         /// Program.
         program: String,
@@ -34,7 +34,7 @@ pub enum PlanViolation {
         limit: u64,
     },
     /// An arena is larger than its budget, or both are larger than the one that they share.
-    #[error("the plan takes {peak} bytes, the budget is {budget}")]
+    #[error("the plan needs {peak} bytes, but the budget is {budget}")]
     OverBudget {
         /// Bytes of the arena.
         peak: u64,
@@ -42,7 +42,7 @@ pub enum PlanViolation {
         budget: u64,
     },
     /// A tensor is read before anything wrote it.
-    #[error("program `{program}`, step {step}: `{tensor}` is read before it is written")]
+    #[error("program `{program}`, plan step {step}: `{tensor}` is read before it is written")]
     ReadBeforeWrite {
         /// Program.
         program: String,
@@ -52,7 +52,7 @@ pub enum PlanViolation {
         tensor: String,
     },
     /// A step names a tensor that is not there, or an operand's type is not what its op takes or makes.
-    #[error("program `{program}`, step {step}: {problem}")]
+    #[error("program `{program}`, plan step {step}: {problem}")]
     IllTyped {
         /// Program.
         program: String,
@@ -62,7 +62,9 @@ pub enum PlanViolation {
         problem: String,
     },
     /// A step waits for a step that is not before it, or that its own queue orders anyway.
-    #[error("program `{program}`, step {step}: waits for step {on}, which is not an earlier step of another queue")]
+    #[error(
+        "program `{program}`, plan step {step}: waits for plan step {on}, which is not an earlier one of another queue"
+    )]
     BadWait {
         /// Program.
         program: String,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// A text of several lines: as it is, but for control characters other than the line feed and the tabulator, and for
-/// those that change the direction of text. They become `\u001b` and the like, which is what they are in JSON, too, so
+/// those that change the direction of text. They become escapes such as `\u001b`, as in JSON, so
 /// JSON stays JSON.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |character| is_harmful(character) && !matches!(character, '\n' | '\t'))

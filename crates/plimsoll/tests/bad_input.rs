@@ -72,7 +72,7 @@ fn data() {
             ("--data texd.txt", BAD_INPUT, &["texd.txt does not exist", "did you mean text.txt?"]),
             ("--data=", BAD_INPUT, &["does not exist"]),
             ("--data empty.txt", BAD_INPUT, &["the data is empty", "empty.txt", "`--data PATH`"]),
-            ("--data short.txt", BAD_INPUT, &["the data has 11 tokens, one sample needs 17", "at most 10"]),
+            ("--data short.txt", BAD_INPUT, &["the data has only 11 tokens, but one sample needs 17", "at most 10"]),
             (
                 "--data latin1.txt --tokenizer gpt2 --model words",
                 BAD_INPUT,
@@ -84,7 +84,7 @@ fn data() {
             ("--data pictures", BAD_INPUT, &["no text file in pictures (1 other files)"]),
             ("--data nothing", BAD_INPUT, &["no text file in nothing"]),
             ("--data *.none", BAD_INPUT, &["no text file matches `*.none`"]),
-            ("--data [x", BAD_INPUT, &["`[x` is not a pattern"]),
+            ("--data [x", BAD_INPUT, &["`[x` is not a valid pattern"]),
             ("--data words.jsonl", BAD_INPUT, &["words.jsonl line 1 has no field `text`", "`body`"]),
             ("--data broken.jsonl", BAD_INPUT, &["broken.jsonl line 2 is not a JSON object"]),
             ("--data number.jsonl", BAD_INPUT, &["number.jsonl line 1: field `text` is a number"]),
@@ -97,7 +97,7 @@ fn data() {
         check_train(&sandbox, &[("--data /dev/null", BAD_INPUT, &["/dev/null is a device, not a file"])]);
     }
     // Nothing named, and cargo has downloaded nothing.
-    check(&sandbox, &[("train --cache-dir cache", BAD_INPUT, &["no data was named", "`--data PATH`"])]);
+    check(&sandbox, &[("train --cache-dir cache", BAD_INPUT, &["no data was given", "`--data PATH`"])]);
     assert!(!sandbox.path("runs/tiny-2").exists(), "each run that was refused took a number of its own");
 }
 
@@ -110,10 +110,10 @@ fn tokenizers() {
     check_train(
         &sandbox,
         &[
-            ("--tokenizer gtp2", BAD_INPUT, &["`gtp2` is no tokenizer", "did you mean `gpt2`?"]),
-            ("--tokenizer llama", BAD_INPUT, &["`llama` is no tokenizer", "tokenizer.json"]),
+            ("--tokenizer gtp2", BAD_INPUT, &["`gtp2` is not a tokenizer", "did you mean `gpt2`?"]),
+            ("--tokenizer llama", BAD_INPUT, &["`llama` is not a tokenizer", "tokenizer.json"]),
             ("--tokenizer missing.json", BAD_INPUT, &["missing.json does not exist"]),
-            ("--tokenizer nothing", BAD_INPUT, &["nothing holds no tokenizer.json"]),
+            ("--tokenizer nothing", BAD_INPUT, &["nothing has no tokenizer.json"]),
             ("--tokenizer broken", BAD_INPUT, &["broken/tokenizer.json is not a usable tokenizer"]),
             ("--tokenizer other.json", BAD_INPUT, &["other.json is not a usable tokenizer"]),
             (
@@ -124,7 +124,7 @@ fn tokenizers() {
         ],
     );
     let prompt = "generate --checkpoint runs/kept --tokenizer gpt2 --prompt antidisestablishmentarianism";
-    check(&sandbox, &[(prompt, BAD_INPUT, &["of the prompt lies outside the model's 256 ids"])]);
+    check(&sandbox, &[(prompt, BAD_INPUT, &["of the prompt is outside the model's 256 ids"])]);
 }
 
 #[test]
@@ -145,13 +145,13 @@ fn budgets() {
                 DOES_NOT_FIT,
                 &["micro-batch of 4", "` fits in", "` is enough"],
             ),
-            ("--vram 0", USAGE, &["a budget of 0 B holds nothing"]),
+            ("--vram 0", USAGE, &["the budget is 0 B"]),
             ("--vram=-3", USAGE, &["`-3` is not a size"]),
             ("--vram -3", USAGE, &["`-3` is not a size"]),
             ("--vram nan", USAGE, &["`nan` is not a size"]),
             ("--vram 12parsecs", USAGE, &["`parsecs` in `12parsecs` is not a unit of size", "600MiB"]),
             ("--vram 99999999t", USAGE, &["too large"]),
-            ("--vram 1 --vram-margin 2gb", USAGE, &["a margin of 2.00 GiB leaves nothing of 1.00 GiB"]),
+            ("--vram 1 --vram-margin 2gb", USAGE, &["nothing is left of 1.00 GiB after a margin of 2.00 GiB"]),
             ("--vram 1 --vram-auto", USAGE, &["'--vram <SIZE>' cannot be used with '--vram-auto"]),
             ("--threads 0", USAGE, &["must be at least 1"]),
             ("--threads 100000", USAGE, &["100000 threads are too many"]),
@@ -169,8 +169,8 @@ fn budgets() {
             ("plan --seq-len 268435456", USAGE, &["the sequence length is too large: 268435456"]),
             ("plan --global-batch 99999999999", USAGE, &["the global batch is too large: 99999999999"]),
             ("plan --seq-len 0", USAGE, &["must be at least 1"]),
-            ("plan --gpu 3060 --vram-margin 12gb", USAGE, &["a margin of 12.0 GiB leaves nothing of 12.0 GiB"]),
-            ("plan --gpu 3606", USAGE, &["no card is known as `3606`", "did you mean `RTX 3060"]),
+            ("plan --gpu 3060 --vram-margin 12gb", USAGE, &["nothing is left of 12.0 GiB after a margin of 12.0 GiB"]),
+            ("plan --gpu 3606", USAGE, &["unknown card `3606`", "did you mean `RTX 3060"]),
             ("bench --model gpt2 --vram 0.4", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
             ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
         ],
@@ -189,7 +189,7 @@ fn memory_that_the_system_refuses() {
     sandbox.confine(&mut command);
     let said = Said::of(command.output().expect("a shell"));
     assert_eq!((said.code, said.stdout_text()), (Some(DOES_NOT_FIT), ""), "{}", said.stderr);
-    assert!(said.stderr.contains("are left of the limit on address space, `ulimit -v`"), "{}", said.stderr);
+    assert!(said.stderr.contains("is available (left under the address space limit, `ulimit -v`)"), "{}", said.stderr);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn models() {
             ("--model zebra", USAGE, &["unknown model `zebra`", "known models: nano, gpt2"]),
             ("--model missing/config.json", BAD_INPUT, &["missing/config.json can't be read", "`--model` takes nano"]),
             ("--model nothing", BAD_INPUT, &["nothing/config.json can't be read"]),
-            ("--seq-len 33", USAGE, &["33 tokens", "32 positions", "`--seq-len 32` is the longest"]),
+            ("--seq-len 33", USAGE, &["33 tokens", "32 positions", "`--seq-len 32` or less"]),
             ("--model gpt2 --seq-len 2000", USAGE, &["1024 positions"]),
         ],
     );
@@ -213,7 +213,7 @@ fn models() {
         ("no family", json!({"model_type": null}), &["`model_type` is missing", "gpt2"]),
         ("another family", json!({"model_type": "gemma"}), &["`model_type` is `gemma`", "llama"]),
         ("a zero", json!({"n_layer": 0}), &["`n_layer` is 0"]),
-        ("a negative size", json!({"n_head": -2}), &["`n_head` is -2", "whole number above zero"]),
+        ("a negative size", json!({"n_head": -2}), &["`n_head` is -2", "whole number above 0"]),
         ("half a channel", json!({"n_embd": 16.5}), &["`n_embd` is 16.5"]),
         ("a word for a size", json!({"vocab_size": "many"}), &["`vocab_size` is \"many\""]),
         ("heads that don't divide", json!({"n_head": 3}), &["`n_head` is 3, which does not divide n_embd = 16"]),
@@ -293,9 +293,13 @@ fn numbers() {
             ("--host-ram lots", USAGE, &["`lots` is not a size"]),
             ("--precision fp8", USAGE, &["[possible values: auto, fp32, bf16, fp16, bf16-pure]"]),
             ("--optimizer adam", USAGE, &["[possible values: adamw, lion]"]),
-            ("--optimizer lion --adam-eps 1e-6", USAGE, &["`--adam-eps` is no constant of lion", "hint: "]),
-            ("--freeze h.0.*", BAD_INPUT, &["`--freeze h.0.*` is no parameter of the model", "such as `transformer."]),
-            ("--freeze *", BAD_INPUT, &["parameters are frozen; nothing is left to train", "hint: at least one"]),
+            ("--optimizer lion --adam-eps 1e-6", USAGE, &["`--adam-eps` does not apply to lion", "hint: "]),
+            (
+                "--freeze h.0.*",
+                BAD_INPUT,
+                &["`--freeze h.0.*` matches no parameter of the model", "such as `transformer."],
+            ),
+            ("--freeze *", BAD_INPUT, &["parameters are frozen; nothing is left to train", "hint: narrow `--freeze`"]),
             ("--optimizer-state 4bit", USAGE, &["[possible values: fp32, bf16, 8bit]"]),
             (
                 "--update-in-backward on --micro-batch 4",
@@ -337,13 +341,13 @@ fn flags_and_commands() {
             ("--learnin-rate 1", USAGE, &["'--learning-rate'"]),
             ("--seq_len 16 --seq_len 8", USAGE, &["cannot be used multiple times"]),
             ("nano", USAGE, &["unexpected argument 'nano'"]),
-            ("--name a/b", USAGE, &["`--name a/b` is not the name of a folder", "`--runs-dir`"]),
-            ("--name ..", USAGE, &["is not the name of a folder"]),
-            ("--name=", USAGE, &["is not the name of a folder"]),
-            ("--name a/", USAGE, &["is not the name of a folder"]),
-            ("--name kept", USAGE, &["runs/kept holds a run already", "`--resume auto` goes on with it"]),
+            ("--name a/b", USAGE, &["`--name a/b` is not a folder name", "`--runs-dir`"]),
+            ("--name ..", USAGE, &["is not a folder name"]),
+            ("--name=", USAGE, &["is not a folder name"]),
+            ("--name a/", USAGE, &["is not a folder name"]),
+            ("--name kept", USAGE, &["runs/kept already holds a run", "`--resume auto` continues it"]),
             ("--runs-dir text.txt", DEVICE_FAILED, &["text.txt/tiny-1/checkpoints: "]),
-            ("--cache-dir text.txt", BAD_INPUT, &["cannot write the token cache in text.txt"]),
+            ("--cache-dir text.txt", BAD_INPUT, &["can't write the token cache in text.txt"]),
         ],
     );
     check(
@@ -379,8 +383,8 @@ fn files_of_settings() {
         (b"lr: 1\nlearning_rate: 2", USAGE, &["`learning_rate` is set twice"]),
         (b"seed: 1\nseed: 2", USAGE, &["duplicate", in_the_file]),
         (b"epochs: 1\nduration: 5m", USAGE, &["cannot be used with", in_the_file]),
-        (b"bf16: maybe", USAGE, &["`bf16: \"maybe\"` is not built; known here: `true`, `false`"]),
-        (b"optim: adafactor", USAGE, &["known here: `adamw`"]),
+        (b"bf16: maybe", USAGE, &["`bf16: \"maybe\"` is not supported; supported: `true`, `false`"]),
+        (b"optim: adafactor", USAGE, &["supported: `adamw`"]),
         (b"optim: sgd", USAGE, &["`optim: \"sgd\"` is not built", "`adamw_8bit`"]),
         (b"model: [", USAGE, &["not valid YAML", "line 1", in_the_file]),
         (b"model: 'tiny", USAGE, &["not valid YAML", in_the_file]),
@@ -488,7 +492,7 @@ fn weights() {
             (
                 "--init foreign --model t5-small --name x",
                 BAD_INPUT,
-                &["the weights in foreign belong to another family than t5-small", "without `--model`"],
+                &["the weights in foreign are of another family than t5-small", "leave out `--model`"],
             ),
             (
                 "--init wide --model wide --name x",
@@ -531,7 +535,7 @@ fn weights_of_others() {
             with_header(&weights, |h| {
                 h[name] = json!({"dtype": "F8_E4M3", "shape": [256], "data_offsets": h[name]["data_offsets"]})
             }),
-            &[name, "is F8_E4M3 [256]; weights are read in F32, F16 and BF16", "float32 or bfloat16"][..],
+            &[name, "is F8_E4M3 [256]; only F32, F16 and BF16 weights are supported", "float32 or bfloat16"][..],
         ),
         (
             "another family",
@@ -540,7 +544,7 @@ fn weights_of_others() {
                 let renamed = header.into_iter().map(|(name, info)| (name.replace("transformer.", "bert."), info));
                 *h = Value::Object(renamed.collect());
             }),
-            &["holds another kind of model", "such as `bert.", "such as `transformer.wte.weight`", "family"],
+            &["holds another kind of model", "names like `bert.", "such as `transformer.wte.weight`", "family"],
         ),
         (
             "tensors too many",
@@ -550,7 +554,7 @@ fn weights_of_others() {
                     h[format!("transformer.h.{layer}.ln_1.weight")] = empty;
                 }
             }),
-            &["`transformer.h.7.ln_1.weight` and 1 more that the model lacks", "belong to another model"],
+            &["`transformer.h.7.ln_1.weight` and 1 more that the model does not have", "belong to another model"],
         ),
     ] {
         sandbox.write("other/config.json", tiny_config(&json!({})));
@@ -564,20 +568,20 @@ fn weights_of_others() {
             "an index that is no JSON",
             "{\"weight_map\"".to_owned(),
             &weights[..],
-            &["is no index of shards: ", "`weight_map`"][..],
+            &["is not a shard index: ", "`weight_map`"][..],
         ),
-        ("an index of nothing", "{}".to_owned(), &weights, &["is no index of shards: missing field `weight_map`"]),
+        ("an index of nothing", "{}".to_owned(), &weights, &["is not a shard index: missing field `weight_map`"]),
         (
             "a shard elsewhere",
             index_of("../elsewhere.safetensors").to_string(),
             &weights,
-            &["lies in `../elsewhere.safetensors`, which is outside its folder", "without a path"],
+            &["in `../elsewhere.safetensors`, which is outside its folder", "without a path"],
         ),
         (
             "a shard that is not there",
             index_of("model-00002-of-00002.safetensors").to_string(),
             &weights,
-            &["model-00002-of-00002.safetensors is missing, which holds `", " more", "put it beside them"],
+            &["model-00002-of-00002.safetensors is missing; it holds `", " more", "put it next to them"],
         ),
         (
             "half a shard",
@@ -611,11 +615,15 @@ fn resuming() {
             ("train --resume=", BAD_INPUT, &["is neither a run nor a checkpoint"]),
             ("train --resume runs", BAD_INPUT, &["runs is neither a run nor a checkpoint of one"]),
             ("train --resume runs/kept/checkpoints/step-000099", BAD_INPUT, &["step-000099/state.json"]),
-            ("train --resume runs/kept --seed 3", BAD_INPUT, &["was made with a seed of 1337, this run has 3"]),
-            ("train --resume runs/kept --global-batch 8", BAD_INPUT, &["a global batch of 4, this run has 8"]),
-            ("train --resume runs/kept --seq-len 8", BAD_INPUT, &["a sequence length of 16, this run has 8"]),
+            ("train --resume runs/kept --seed 3", BAD_INPUT, &["was made with a seed of 1337, but this run has 3"]),
+            ("train --resume runs/kept --global-batch 8", BAD_INPUT, &["a global batch of 4, but this run has 8"]),
+            ("train --resume runs/kept --seq-len 8", BAD_INPUT, &["a sequence length of 16, but this run has 8"]),
             ("train --resume runs/kept --data text.txt more.txt", BAD_INPUT, &["was made with data "]),
-            ("train --resume runs/kept --model wide", BAD_INPUT, &["was made with `n_embd` 16, this run's model has "]),
+            (
+                "train --resume runs/kept --model wide",
+                BAD_INPUT,
+                &["was made with `n_embd` 16, but this run's model has "],
+            ),
             ("train --resume runs/kept --tokenizer gpt2", BAD_INPUT, &["50257 ids"]),
         ],
     );
@@ -634,7 +642,7 @@ fn checkpoints_that_are_all_damaged_are_kept() {
     }
     let files = |sandbox: &Sandbox| sandbox.tree("runs/sick/checkpoints");
     let before = files(&sandbox);
-    let none = &["step-000020 is skipped", "step-000010 is skipped", "runs/sick holds no whole checkpoint"][..];
+    let none = &["step-000020 is skipped", "step-000010 is skipped", "runs/sick holds no complete checkpoint"][..];
     check(
         &sandbox,
         &[("train --resume runs/sick", BAD_INPUT, none), ("generate --checkpoint runs/sick", BAD_INPUT, none)],
@@ -680,13 +688,13 @@ fn pairs_and_packed_rows() {
         (t5("--data empty.tsv"), BAD_INPUT, &["empty.tsv line 2: the source is empty"]),
         (t5("--data named.csv --source-column sumary"), BAD_INPUT, &["no column `sumary`", "`summary`"]),
         (t5(""), USAGE, &["pairs of sources and targets", "--source-column"]),
-        (t5("--data pairs.tsv --packing"), USAGE, &["`--packing` is for models without a decoder"]),
+        (t5("--data pairs.tsv --packing"), USAGE, &["`--packing` is not for encoder-decoder models"]),
         (t5("--data pairs.tsv --bucket 0"), USAGE, &["must be at least 1"]),
         (t5("--data pairs.tsv --label-smoothing 1"), USAGE, &["from 0 to below 1"]),
         (t5("--data pairs.tsv --layer-decay 0"), USAGE, &["above 0"]),
         ("train --model t5-small --data pairs.tsv".into(), USAGE, &["needs the tokenizer that it was made with"]),
-        ("train --data pairs.tsv --source-column 1".into(), USAGE, &["has no decoder"]),
-        ("plan --model gpt2 --target-len 12".into(), USAGE, &["has no decoder"]),
+        ("train --data pairs.tsv --source-column 1".into(), USAGE, &["is not an encoder-decoder"]),
+        ("plan --model gpt2 --target-len 12".into(), USAGE, &["is not an encoder-decoder"]),
         ("plan --model gpt2 --recompute 13".into(), USAGE, &["13 blocks", "the model has 12", "`--recompute 12`"]),
     ];
     for (arguments, code, expected) in cases {

@@ -60,7 +60,7 @@ fn a_bare_name_is_not_looked_for_in_the_current_folder() {
     std::fs::copy(fake_blas::right(), sandbox.path("libnear.so")).expect("copied");
     let said = bench(&sandbox, "libnear.so");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
-    for words in ["libnear.so can't be loaded: ", "hint: `--blas ./libnear.so` is the file in this folder"] {
+    for words in ["libnear.so can't be loaded: ", "hint: use `--blas ./libnear.so` for the one here"] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     let said = bench(&sandbox, "./libnear.so");
@@ -72,10 +72,10 @@ fn libraries_that_are_of_no_use_are_refused_with_a_way_out() {
     let sandbox = Sandbox::new();
     let text = sandbox.path("text.txt");
     for (library, expected) in [
-        (fake_blas::wrong(), "is broken: a product of "),
+        (fake_blas::wrong(), "is broken: its product of "),
         (fake_blas::wide(), "takes 64-bit integers (ILP64)"),
         (fake_blas::bare(), "has no function `cblas_sgemm`"),
-        (fake_blas::crashing(), "ended the process that tried it: "),
+        (fake_blas::crashing(), "crashed the process that tried it: "),
         ("/missing/libopenblas.so".as_ref(), "/missing/libopenblas.so can't be loaded: "),
         (text.as_path(), "text.txt can't be loaded: "),
     ] {

@@ -59,8 +59,8 @@ fn cards_of_this_machine_are_planned_each_for_itself() {
     let budgets = plans.iter().map(|p| p["plan"]["budget_bytes"].as_u64()).collect::<Vec<_>>();
     assert_eq!(budgets, [Some((12288 - 350 - 1200 - 1024) << 20), Some((24564 - 450 - 1024) << 20)]);
     let said = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --gpu auto --host-ram 16");
-    assert!(said.stdout_text().contains("2 cards, each by itself: "), "{}", said.stdout_text());
-    assert!(said.stdout_text().contains("- 1.51 GiB  held by others"), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("2 cards, each on its own: "), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("- 1.51 GiB  used by other processes"), "{}", said.stdout_text());
 
     let same = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --vram-auto --json --host-ram 16");
     assert_eq!(json(&same)["plans"][1]["plan"], value["plans"][1]["plan"]);
@@ -181,18 +181,18 @@ fn workers_share_and_rules_are_set_beside() {
 fn what_is_not_there_is_said_with_a_way_out() {
     let sandbox = Sandbox::new();
     for (arguments, code, expected) in [
-        ("plan --gpu 3606", 2, &["no card is known as `3606`", "did you mean `RTX 3060", "`--vram 12`"][..]),
+        ("plan --gpu 3606", 2, &["unknown card `3606`", "did you mean `RTX 3060", "`--vram 12`"][..]),
         ("plan --gpu auto", 2, &["no NVIDIA driver", "`--gpu NAME`", "`--vram`"]),
         ("gpus", 2, &["no NVIDIA driver"]),
-        ("plan --compare 3060,nothing", 2, &["no card is known as `nothing`"]),
-        ("plan --gpu 3060 --vram-margin 13gb", 2, &["a margin of 13.0 GiB leaves nothing of 12.0 GiB"]),
+        ("plan --compare 3060,nothing", 2, &["unknown card `nothing`"]),
+        ("plan --gpu 3060 --vram-margin 13gb", 2, &["nothing is left of 12.0 GiB after a margin of 13.0 GiB"]),
         ("plan --memory-fraction 0", 2, &["must be above 0 and at most 1"]),
         ("plan --compare 3060 --epochs 2", 2, &["--tokens"]),
         ("plan --find everything", 2, &["[possible values: seq-len, micro-batch, model]"]),
         ("plan --workers 0", 2, &["must be at least 1"]),
         ("plan --workers 100000000000000", 2, &["at most 1024 can", "`--workers auto`"]),
         ("plan --host-ram 4", 2, &["share one memory", "`--vram` is the budget for all of it"]),
-        ("plan --machine missing.json", 4, &["missing.json is of no use", "`plimsoll calibrate --out FILE`"]),
+        ("plan --machine missing.json", 4, &["missing.json can't be used", "`plimsoll calibrate --out FILE`"]),
         ("calibrate --threads 0", 2, &["must be at least 1"]),
         (
             "plan --model gpt2-large --gpu 1060 --optimizer-offload 0",
@@ -208,7 +208,7 @@ fn what_is_not_there_is_said_with_a_way_out() {
     }
     let said = sandbox.run_with_cards("NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,12000", "plan --gpu auto");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert!(said.stderr.contains("that others hold leaves nothing"), "{}", said.stderr);
+    assert!(said.stderr.contains("in use"), "{}", said.stderr);
 }
 
 /// A file of another machine, another number of threads, or none at all is noticed.
@@ -233,5 +233,5 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     sandbox.write(".cache/plimsoll/machine-1-threads.json", "{");
     let said = sandbox.run("plan --threads 1");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stdout_text().contains("times are guesses: "), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("times are estimates: "), "{}", said.stdout_text());
 }

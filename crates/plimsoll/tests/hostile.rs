@@ -125,7 +125,7 @@ fn what_a_line_holds_beside_its_text_takes_no_memory() {
     let depth = 7 << 20;
     for beside in [format!("[{fields}]"), "[".repeat(depth) + &"]".repeat(depth)] {
         sandbox.write("a.jsonl", format!("{{\"beside\":{beside},\"text\":\"ten bytes.\"}}"));
-        assert_refused(&sandbox, &train("--data a.jsonl"), "the data has 11 tokens, one sample needs 17");
+        assert_refused(&sandbox, &train("--data a.jsonl"), "the data has only 11 tokens, but one sample needs 17");
     }
 }
 
@@ -167,7 +167,7 @@ fn only_regular_files_are_read_and_nothing_waits() {
         ("--data /proc/self/pagemap", "/proc/self/pagemap is a file of /proc, not a file"),
         ("--data /proc/kmsg", "/proc/kmsg"),
         ("--data /sys/kernel/profiling", "/sys/kernel/profiling"),
-        ("--tokenizer tokenizer", "tokenizer holds no tokenizer.json"),
+        ("--tokenizer tokenizer", "tokenizer has no tokenizer.json"),
         ("--tokenizer tokenizer/tokenizer.json", pipe),
         ("--tokenizer /dev/zero", "/dev/zero is a device, not a file"),
         ("--tokenizer /proc/self/environ", "/proc/self/environ is a file of /proc, not a file"),

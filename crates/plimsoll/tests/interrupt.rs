@@ -136,7 +136,7 @@ fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(
 
 /// The command that a run told to resume it with.
 fn told_command(said: &Said) -> String {
-    let mut lines = said.stderr.lines().skip_while(|line| !line.contains("this resumes the run"));
+    let mut lines = said.stderr.lines().skip_while(|line| !line.contains("resume with:"));
     lines.nth(1).unwrap_or_else(|| panic!("no command: {}", said.stderr)).trim().to_owned()
 }
 
@@ -195,7 +195,7 @@ fn a_second_interrupt_leaves_at_once() {
     );
     signal(&child, "INT");
     let mut talk = BufReader::new(child.stderr.take().expect("it is kept")).lines().map_while(Result::ok);
-    assert!(talk.any(|line| line.contains("once more leaves at once")));
+    assert!(talk.any(|line| line.contains("Ctrl-C again quits immediately")));
     let start = Instant::now();
     signal(&child, "INT");
     assert_eq!(end_of(child).code, Some(INTERRUPTED));
@@ -223,7 +223,7 @@ fn all_signals_but_a_second_interrupt_wait_for_the_step_and_its_checkpoint() {
         signal(&child, signals[1]);
         let rest = talk.collect::<Vec<_>>().join("\n");
         assert_eq!(end_of(child).code, Some(INTERRUPTED), "{signals:?}: {rest}");
-        assert!(rest.contains("this resumes the run"), "{signals:?}: {rest}");
+        assert!(rest.contains("resume with:"), "{signals:?}: {rest}");
         let last = steps_told(&journal) as u64;
         assert!(last > 0, "{signals:?}");
         sandbox.tensors("runs/slow", last);
@@ -352,10 +352,10 @@ fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
     }
     for words in [
         "File too large",
-        "hint: is the disk full? training goes on, and older checkpoints stay",
+        "hint: is the disk full? training continues, and older checkpoints are kept",
         "error: the state after step 30 is not on disk: ",
-        "hint: on disk is runs/full/checkpoints/step-000010, the state after step 10",
-        "this makes the steps since then again: plimsoll train --resume runs/full",
+        "hint: the newest checkpoint on disk is runs/full/checkpoints/step-000010, after step 10",
+        "free disk space, then rerun the steps since then: plimsoll train --resume runs/full",
     ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
@@ -384,10 +384,14 @@ fn an_interrupted_run_that_can_not_be_saved_says_so() {
     signal(&child, "INT");
     let said = end_of(child);
     assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
-    for words in ["is not on disk: ", "hint: no checkpoint is on disk", "this begins again: plimsoll train --resume"] {
+    for words in [
+        "is not on disk: ",
+        "hint: no checkpoint is on disk",
+        "free disk space, then start again: plimsoll train --resume",
+    ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
-    assert!(!said.stderr.contains("this resumes the run"), "{}", said.stderr);
+    assert!(!said.stderr.contains("resume with:"), "{}", said.stderr);
 }
 
 /// A disk of its own that is really full, mounted for one process and gone with it.
@@ -419,7 +423,7 @@ fn a_disk_with_room_for_one_checkpoint_keeps_that_one() {
     for words in [
         "No space left on device",
         "error: the state after step 20 is not on disk: ",
-        "hint: on disk is disk/full/checkpoints/step-000005, the state after step 5",
+        "hint: the newest checkpoint on disk is disk/full/checkpoints/step-000005, after step 5",
     ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }

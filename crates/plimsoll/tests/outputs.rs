@@ -261,7 +261,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
 
 /// Evaluation and sampling lie in the same plan, and say nothing on stdout.
 #[test]
-fn invariant_4_whole_a_sample_at_the_end_takes_nothing_more() {
+fn invariant_4_complete_a_sample_at_the_end_takes_nothing_more() {
     let sandbox = Sandbox::new();
     let said = sandbox.must_train("--name run --sample-tokens 64 --max-steps 3");
     assert_eq!(said.stdout_text(), "");
@@ -291,7 +291,7 @@ fn the_plan_as_a_table() {
     assert_eq!(said.stderr, "");
     expect![[r#"
         gpt2: 124,439,808 parameters; a step is 4 samples of 1024 tokens
-        budget: 8.00 GiB (asked for)
+        budget: 8.00 GiB (requested)
         ┌──────────────────────────────────────────────────────────┐
         │ at the peak           size           bytes   of the peak │
         ╞══════════════════════════════════════════════════════════╡
@@ -307,9 +307,9 @@ fn the_plan_as_a_table() {
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
-        no budget limits the speed: these are the fastest settings
+        not limited by memory: these are the fastest settings
         predicted: 11436 ms a step, 358 tokens/s
-        times are guesses: nothing was measured here yet; `plimsoll calibrate` measures this machine
+        times are estimates: nothing is measured yet; `plimsoll calibrate` measures this machine
         ┌───────────────────────────────────────────────────────────────────────┐
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡
@@ -402,7 +402,7 @@ fn averaged_weights_write_text_where_a_run_kept_them() {
     must(sandbox.run("generate --checkpoint runs/with --ema --max-tokens 5"));
     let said = sandbox.run("generate --checkpoint runs/without --ema --max-tokens 5");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
-    for part in ["holds no averaged weights", "`plimsoll train --ema 0.999`"] {
+    for part in ["has no averaged weights", "train with `--ema 0.999`"] {
         assert!(said.stderr.contains(part), "{}", said.stderr);
     }
 }
@@ -637,7 +637,7 @@ fn a_run_that_diverges_says_so() {
     assert!(said.stderr.contains("error: loss or gradient stopped being numbers"), "{}", said.stderr);
     // No checkpoint was saved, so none is named.
     assert!(
-        said.stderr.contains("hint: a lower `--learning-rate`") && !said.stderr.contains("--resume"),
+        said.stderr.contains("hint: use a lower `--learning-rate`") && !said.stderr.contains("--resume"),
         "{}",
         said.stderr
     );
@@ -645,8 +645,10 @@ fn a_run_that_diverges_says_so() {
     sandbox.must_train("--name fast");
     let said = sandbox.train("--name fast --resume auto --max-steps 40 --learning-rate 1e30 --grad-clip 0");
     assert_eq!(said.code, Some(7), "{}", said.stderr);
-    let hint =
-        said.stderr.lines().find_map(|line| line.strip_prefix("hint: from the last checkpoint, slower: plimsoll "));
+    let hint = said
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("hint: resume from the last checkpoint at a lower rate: plimsoll "));
     let command = hint.unwrap_or_else(|| panic!("{}", said.stderr)).to_owned();
     must(sandbox.run(&format!("{command} --learning-rate 1e-3").replace("--learning-rate 5e29 ", "")));
 }
@@ -668,7 +670,7 @@ fn weights_to_start_from_give_their_loss() {
     sandbox.write("hf/model.safetensors", weights);
     sandbox.write("hf/config.json", sandbox.read(&format!("{checkpoint}/config.json")));
     let said = sandbox.must_train(&format!("{still} --name hf --model gpt2 --init hf")).stderr;
-    assert!(said.contains("`--model gpt2` is taken for the family; the sizes are those of hf/config.json"), "{said}");
+    assert!(said.contains("`--model gpt2` gives the family; the sizes are those of hf/config.json"), "{said}");
     assert_eq!(last("hf").to_bits(), last("first").to_bits());
 }
 

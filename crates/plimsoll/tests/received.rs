@@ -194,15 +194,15 @@ fn a_branch_is_kept_to_and_named() {
     let losses = |run: &str| sandbox.json(&format!("{run}/report.json"))["losses"].as_array().expect("losses").clone();
     let before = losses("runs/tree");
     let said = sandbox.must_train("--resume runs/tree/checkpoints/step-000005 --max-steps 12 --learning-rate 5e-3");
-    for words in ["a new branch of the run begins after step 5", "step-000020, step-000015"] {
+    for words in ["starting a new branch after step 5", "step-000020, step-000015"] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     for resume in ["--name tree --resume auto", "--resume auto", "--resume runs/tree"] {
         let said = sandbox.must_train(&format!("{resume} --max-steps 12 --learning-rate 5e-3"));
         for words in [
             "resumed after step 12 ",
-            "step-000020, step-000015 is of a branch that was left behind; the newest branch goes on",
-            "hint: `--resume runs/tree/checkpoints/step-000020` goes back to it",
+            "step-000020, step-000015 is on an older branch; continuing the newest branch",
+            "hint: `--resume runs/tree/checkpoints/step-000020` returns to it",
         ] {
             assert!(said.stderr.contains(words), "{resume} lacks `{words}`: {}", said.stderr);
         }

@@ -39,9 +39,9 @@ impl fmt::Display for Bound {
         match self {
             Self::Machine => f.write_str("free memory"),
             Self::ControlGroup(path) => write!(f, "free in the control group {}", path.display()),
-            Self::Commitments => f.write_str("left of the machine's commit limit"),
-            Self::AddressSpace => f.write_str("left of the limit on address space, `ulimit -v`"),
-            Self::Data => f.write_str("left of the limit on data, `ulimit -d`"),
+            Self::Commitments => f.write_str("left under the machine's commit limit"),
+            Self::AddressSpace => f.write_str("left under the address space limit, `ulimit -v`"),
+            Self::Data => f.write_str("left under the data limit, `ulimit -d`"),
         }
     }
 }

@@ -24,7 +24,7 @@ pub enum Event {
         budget_bytes: u64,
         /// The first step that will run.
         first_step: u64,
-        /// The last step, if it is known beforehand.
+        /// The last step, if it is known in advance.
         last_step: Option<u64>,
     },
     /// The state of an earlier session was restored.
@@ -96,7 +96,7 @@ pub enum Event {
         /// Time that it took.
         milliseconds: f64,
     },
-    /// A checkpoint could not be written; older ones stay and training goes on.
+    /// A checkpoint could not be written; older ones are kept and training continues.
     CheckpointFailed {
         /// After which step.
         step: u64,
@@ -119,7 +119,7 @@ pub enum Event {
         /// That checkpoint.
         checkpoint: Option<PathBuf>,
     },
-    /// A step that diverged is being undone: the steps since a checkpoint, or since the start, are made again.
+    /// A step that diverged is being undone: the steps since a checkpoint, or since the start, are rerun.
     Undoing {
         /// The last step of the checkpoint; 0 for the start.
         from: u64,

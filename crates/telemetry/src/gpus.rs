@@ -79,7 +79,7 @@ pub enum GpuNote {
     },
     /// Cards differ, and CUDA orders them by speed: `cuda_index` may be another's.
     OrderUnknown,
-    /// `CUDA_VISIBLE_DEVICES` has an entry that is no card of this machine.
+    /// `CUDA_VISIBLE_DEVICES` has an entry that matches no card of this machine.
     InvalidEntry {
         /// As written.
         entry: String,
@@ -102,21 +102,21 @@ impl fmt::Display for GpuNote {
             Self::Unreadable { index, what, reason } => {
                 write!(
                     f,
-                    "card {index} is left out, asked for its {what}: {reason}; CUDA may number the others differently"
+                    "card {index} is skipped, its {what} can't be read: {reason}; CUDA may number the others differently"
                 )
             }
             Self::OrderUnknown => f.write_str(
-                "CUDA numbers unlike cards by their speed, so its numbers may be others than these; \
-                 `CUDA_DEVICE_ORDER=PCI_BUS_ID` makes them equal",
+                "CUDA numbers different cards by speed, so its numbers may differ from these; \
+                 `CUDA_DEVICE_ORDER=PCI_BUS_ID` makes them match",
             ),
             Self::InvalidEntry { entry } => {
-                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` names no card, or several, and hides those after it")
+                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` matches no card, or several, and hides the cards after it")
             }
             Self::MigEntry { entry } => {
-                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` is a part of a card (MIG), which is not supported")
+                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` is a MIG instance, which is not supported")
             }
             Self::RepeatedEntry { entry } => {
-                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` names a card for the second time, which hides all cards")
+                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` repeats a card, which hides all cards")
             }
         }
     }
@@ -142,10 +142,10 @@ pub enum GpuError {
         reason: String,
     },
     /// The library is newer than the driver that runs, as after an update.
-    #[error("NVIDIA's driver was updated while the old one runs; restart the machine")]
+    #[error("the NVIDIA driver was updated, but the old one is still loaded; restart the machine")]
     Outdated,
     /// NVML could not do something without which there is no answer.
-    #[error("NVIDIA's library failed at {what}: {source}")]
+    #[error("NVML failed at {what}: {source}")]
     Failed {
         /// What was attempted.
         what: &'static str,
@@ -154,7 +154,7 @@ pub enum GpuError {
         source: NvmlError,
     },
     /// A count that cannot be true.
-    #[error("NVIDIA's library counts {count} cards, more than a machine can have")]
+    #[error("NVML reports {count} cards, more than a machine can have")]
     TooMany {
         /// The count.
         count: u32,

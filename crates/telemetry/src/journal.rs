@@ -1,5 +1,5 @@
 //! The journal: a file of one JSON record a line. It survives kills (a torn last line is cut off when the file is
-//! opened again) and full disks (what could not be written is counted, and training goes on).
+//! opened again) and full disks (what could not be written is counted, and training continues).
 
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
 use files::{Disk, Log, open_regular};

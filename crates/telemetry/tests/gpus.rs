@@ -82,7 +82,8 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
     assert_eq!(cuda_indices(&seen("1,0")), [Some(1), Some(0)]);
     assert_eq!(cuda_indices(&seen("GPU-bbbb")), [None, Some(0)]);
     assert_eq!((cuda_indices(&seen("")), notes(&seen(""))), (vec![None, None], vec![]));
-    for (value, told) in [("0,2", "`2` names no card"), ("MIG-aaaa/1/0", "not supported"), ("0,0", "hides all cards")] {
+    for (value, told) in [("0,2", "`2` matches no card"), ("MIG-aaaa/1/0", "not supported"), ("0,0", "hides all cards")]
+    {
         let notes = notes(&seen(value));
         assert!(notes.len() == 1 && notes[0].contains(told), "{value}: {notes:?}");
     }
@@ -118,7 +119,7 @@ fn sensors_that_are_not_there_are_none() {
 #[test]
 fn a_card_that_cannot_be_read_is_left_out_with_a_note() {
     for (broken, what) in [
-        ("A,GPU-d,1,0,0,error=15", "card 0 is left out, asked for its handle: device fell off the bus"),
+        ("A,GPU-d,1,0,0,error=15", "card 0 is skipped, its handle can't be read: device fell off the bus"),
         ("A,GPU-d,1,0,0,error=4242", "unexpected enum variant value: 4242"),
         ("A,GPU-d,0,0,0", "a total of 0 B"),
         ("A,GPU-d,1,0,2", "a total of 1.00 MiB with 2.00 MiB used"),

@@ -1,5 +1,5 @@
 //! Measuring this machine: small training runs of several shapes, each step of each program timed, so that plans of
-//! other runs can be told their time beforehand. And the test of it: predicted beside measured times of many plans.
+//! other runs' times can be predicted. And the test of it: predicted against measured times of many plans.
 
 use crate::{Engine, Footprint, TrainError, bench};
 use exec::Device;

@@ -10,7 +10,7 @@ use telemetry::JournalError;
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The plan is unsound: a bug of ours.
-    #[error("the plan is unsound: {0}")]
+    #[error("the plan is invalid: {0}")]
     Unsound(#[from] PlanViolation),
     /// The device failed.
     #[error("device: {0}")]

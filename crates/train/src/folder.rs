@@ -16,7 +16,7 @@ pub enum FolderError {
         path: PathBuf,
     },
     /// A run is there already, and this one was not asked to resume it.
-    #[error("{path} holds a run already")]
+    #[error("{path} already holds a run")]
     Exists {
         /// The folder.
         path: PathBuf,

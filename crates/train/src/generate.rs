@@ -9,7 +9,7 @@ use graph::Scalars;
 pub struct Sampling {
     /// Logits are divided by this; 0 takes the likeliest token.
     pub temperature: f32,
-    /// Only so many of the likeliest tokens are drawn from; none: all.
+    /// Tokens are drawn only from this many of the likeliest; none: from all.
     pub top_k: Option<usize>,
     /// Only the likeliest tokens that together have this probability are drawn from; 1: all.
     pub top_p: f32,

@@ -14,7 +14,7 @@ impl Trainer<'_> {
         }
     }
 
-    /// Saves a checkpoint. If that fails, training goes on and the older checkpoints stay.
+    /// Saves a checkpoint. If that fails, training continues and the older checkpoints are kept.
     pub(crate) fn checkpoint(&self, session: &mut Session<'_>) {
         let start = Instant::now();
         // A checkpoint counts on the losses before it, which only the journal has.

@@ -7,16 +7,16 @@ use units::Seconds;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Length {
-    /// So many optimizer steps.
+    /// This many optimizer steps.
     MaxSteps(u64),
-    /// So many passes over the training samples.
+    /// This many passes over the training samples.
     Epochs(f64),
     /// So long, in time spent training; resumed sessions count on.
     Duration(Seconds),
 }
 
 impl Length {
-    /// The last step, where it is known beforehand. `steps_per_epoch` may have a fraction.
+    /// The last step, where it is known in advance. `steps_per_epoch` may have a fraction.
     pub fn last_step(self, steps_per_epoch: f64) -> Option<u64> {
         match self {
             Self::MaxSteps(steps) => Some(steps),

@@ -41,7 +41,7 @@ impl Undo {
         self.made.clear();
     }
 
-    /// The last step from which on steps are made again.
+    /// The last step before those that are rerun.
     pub(crate) fn first_step(&self) -> u64 {
         self.step
     }

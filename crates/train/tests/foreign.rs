@@ -138,7 +138,7 @@ fn each_misfit_has_its_own_name() {
             tensors.insert(format!("transformer.h.{layer}.ln_1.weight"), zeros(Dtype::F32, &[24]));
         }
     });
-    let one_line = "has a tensor `transformer.h.2.ln_1.weight` and 2 more that the model lacks";
+    let one_line = "has a tensor `transformer.h.2.ln_1.weight` and 2 more that the model does not have";
     assert!(extra.to_string().ends_with(one_line), "{extra}");
     let renamed = check(&|tensors| {
         let names = tensors.keys().map(|name| name.replace("transformer.", "bert.")).collect::<Vec<_>>();
@@ -239,7 +239,7 @@ fn an_index_that_lies_is_refused() {
     let write = |text: &str| fs::write(folder.path().join(INDEX_FILE), text).expect("an index");
     for text in ["", "{", "[]", "null", "{}", r#"{"weight_map": 7}"#, r#"{"weight_map": {"a": 7}}"#, "\u{1}"] {
         write(text);
-        check_refused!(&mut engine, folder.path(), BadIndex, [INDEX_FILE, "is no index of shards"]);
+        check_refused!(&mut engine, folder.path(), BadIndex, [INDEX_FILE, "is not a shard index"]);
     }
     fs::write(folder.path().join(INDEX_FILE), b"\xff\xfe{").expect("an index");
     check_refused!(&mut engine, folder.path(), BadIndex, [INDEX_FILE]);

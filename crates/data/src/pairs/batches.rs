@@ -18,7 +18,7 @@ use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatche
 use crate::split::EveryNth;
 use std::collections::BTreeSet;
 
-/// One pair in so many is held out.
+/// One pair in this many is held out.
 const PAIRS_PER_HELD_OUT: u64 = 100;
 
 /// How pairs become rows.

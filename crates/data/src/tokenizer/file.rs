@@ -42,11 +42,11 @@ impl FileTokenizer {
         inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
         inner.with_padding(None);
         if let Some(dropout) = dropout(inner.get_model()) {
-            return Err(bad(format!("its dropout of {dropout} would give other tokens each time")));
+            return Err(bad(format!("its dropout of {dropout} makes tokenization random")));
         }
         let largest_id = inner.get_vocab(true).into_values().max().ok_or_else(|| bad("it has no tokens".to_owned()))?;
         if i32::try_from(largest_id).is_err() {
-            return Err(bad(format!("its largest id is {largest_id}, ids end at {}", i32::MAX)));
+            return Err(bad(format!("its largest id is {largest_id}, above the limit of {}", i32::MAX)));
         }
         let separator = SEPARATORS.iter().find_map(|name| inner.token_to_id(name));
         let pad = PADDINGS.iter().find_map(|name| inner.token_to_id(name));
@@ -73,7 +73,7 @@ impl FileTokenizer {
         let failed = |message| EncodeError::Failed { message };
         let ids = caught(|| self.ids_of(text)).map_err(|panic| failed(format!("a panic inside: {panic}")))??;
         match ids.iter().find(|&&id| id as usize >= self.vocab_size) {
-            Some(id) => Err(failed(format!("it gives the id {id}, its largest is {}", self.vocab_size - 1))),
+            Some(id) => Err(failed(format!("it gave the id {id}, above its largest, {}", self.vocab_size - 1))),
             None => Ok(ids),
         }
     }
@@ -106,7 +106,7 @@ impl FileTokenizer {
 }
 
 /// The crate panics where it should refuse: on broken JSON inside a decoder, on a broken table of characters. The first
-/// is what a download that was cut short looks like, so it is looked for beforehand; the rest is caught. Also gives how
+/// is what a download that was cut short looks like, so it is looked for first; the rest is caught. Also gives how
 /// many times as long the tokenizer could make a text.
 fn parsed(bytes: &[u8]) -> Result<(Inner, usize), String> {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map_err(|error| error.to_string())?;

@@ -19,7 +19,7 @@ use tokenizers::{DecoderWrapper, NormalizedString, Normalizer, NormalizerWrapper
 const WORST: usize = 1 << 14;
 /// The same of a decoder. Nothing measures what that does, and none of a known family makes a text longer.
 const DECODER_WORST: usize = 64;
-/// A text may become so many times as long. Normal text hardly grows at all.
+/// A text may become this many times as long. Normal text hardly grows at all.
 const MOST: usize = 8;
 /// Bytes that are always harmless, whatever they come from.
 const HARMLESS_BYTES: usize = 2 << 20;
@@ -50,7 +50,7 @@ pub(super) fn worst_growth(json: &[u8]) -> Result<usize, String> {
     let decoder = steps.decoder.as_ref().map_or(1, of_decoder);
     for (what, growth, most) in [("normalizer", normalizer, WORST), ("decoder", decoder, DECODER_WORST)] {
         if growth > most {
-            return Err(format!("its {what} could make a text {growth} times as long, at most {most} are allowed"));
+            return Err(format!("its {what} could make text {growth} times as long; the limit is {most}"));
         }
     }
     for token in steps.added_tokens.iter().filter(|token| token.normalized) {

@@ -150,7 +150,7 @@ fn count_in(line: &str, inner: &Inner, words: &mut BTreeMap<String, u32>) -> tok
 fn train_bpe(inner: &mut Inner, words: &BTreeMap<String, u32>, vocab_size: usize) -> tokenizers::Result<()> {
     let alphabet = ByteLevel::alphabet();
     if vocab_size <= alphabet.len() {
-        return Err(format!("all bytes and `<|endoftext|>` are {} tokens already", alphabet.len() + 1).into());
+        return Err(format!("all bytes and `<|endoftext|>` already make {} tokens", alphabet.len() + 1).into());
     }
     let trainer = BpeTrainer::builder()
         .show_progress(false)
@@ -170,7 +170,7 @@ fn train_unigram(inner: &mut Inner, words: BTreeMap<String, u32>, vocab_size: us
     let vocab = u32::try_from(vocab_size).ok().filter(|&size| size as usize > tokens.len());
     let trainer = UnigramTrainer::builder()
         .show_progress(false)
-        .vocab_size(vocab.ok_or("it leaves no room beside the special tokens")?)
+        .vocab_size(vocab.ok_or("no room is left after the special tokens")?)
         .special_tokens(tokens.clone())
         .unk_token(Some("<unk>".to_owned()))
         .build()?;

@@ -91,13 +91,13 @@ pub enum BlasError {
         path: PathBuf,
     },
     /// Built for 64-bit integers.
-    #[error("{} takes 64-bit integers (ILP64); what is needed is a build for 32-bit ones (LP64)", path.display())]
+    #[error("{} uses 64-bit integers (ILP64); use a build with 32-bit ones (LP64)", path.display())]
     WideIntegers {
         /// The library.
         path: PathBuf,
     },
     /// It does not compute what it should.
-    #[error("{} is broken: a product of {rows} by {inner} and {inner} by {columns} elements is wrong", path.display())]
+    #[error("{} is broken: its product of {rows} x {inner} and {inner} x {columns} elements is wrong", path.display())]
     WrongProduct {
         /// The library.
         path: PathBuf,

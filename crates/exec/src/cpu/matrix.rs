@@ -33,7 +33,7 @@ impl<'a> Matrix<'a> {
         (self.rows, self.columns)
     }
 
-    /// Some of the rows. Panics if there are not so many.
+    /// Some of the rows. Panics if there are not that many.
     pub(super) fn rows(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
         // No rows may leave nothing of the slice to begin at.
@@ -41,7 +41,7 @@ impl<'a> Matrix<'a> {
         Self { data: &self.data[start..], rows: range.len(), ..self }
     }
 
-    /// Row `row`, whose elements are neighbours. Panics if there are not so many, or if the matrix is transposed.
+    /// Row `row`, whose elements are neighbours. Panics if there are not that many, or if the matrix is transposed.
     pub(super) fn row(self, row: usize) -> &'a [f32] {
         assert!(row < self.rows && self.column_stride == 1, "row {row} of {}", self.rows);
         &self.data[row * self.row_stride..][..self.columns]
@@ -53,7 +53,7 @@ impl<'a> Matrix<'a> {
         Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
     }
 
-    /// Some of the columns. Panics if there are not so many.
+    /// Some of the columns. Panics if there are not that many.
     pub(super) fn columns(self, range: Range<usize>) -> Self {
         self.transposed().rows(range).transposed()
     }
@@ -107,13 +107,13 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { start: self.start.wrapping_add(first * self.stride), rows: height.min(self.rows - first), ..*self }
     }
 
-    /// Some of the rows. Panics if there are not so many.
+    /// Some of the rows. Panics if there are not that many.
     pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
         MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
     }
 
-    /// Some of the columns. Panics if there are not so many.
+    /// Some of the columns. Panics if there are not that many.
     pub(super) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_> {
         assert!(range.start <= range.end && range.end <= self.columns, "columns {range:?} of {}", self.columns);
         MatrixMut { start: self.start.wrapping_add(range.start), columns: range.len(), ..*self }
@@ -129,7 +129,7 @@ impl<'a> MatrixMut<'a> {
         (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
-    /// Row `row`. Panics if there are not so many.
+    /// Row `row`. Panics if there are not that many.
     pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the constructor checked that all rows lie in the slice, the assertion that this is one of them, and

@@ -20,7 +20,7 @@ pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphErr
         match value.get(key) {
             None => return Err(bad(key, "is missing")),
             Some(found) if found.as_u64().is_none() => {
-                return Err(bad(key, format!("is {found}; a whole number above zero is needed")));
+                return Err(bad(key, format!("is {found}; it must be a whole number above 0")));
             }
             Some(_) => {}
         }
@@ -33,7 +33,7 @@ pub(super) fn refuse_others(value: &Value, built: &[(&str, &[Value])]) -> Result
     for (key, accepted) in built {
         if let Some(found) = value.get(key).filter(|found| !found.is_null() && !accepted.contains(found)) {
             let accepted = accepted.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
-            return Err(bad(key, format!("is {found}; only {accepted} is built")));
+            return Err(bad(key, format!("is {found}; only {accepted} is supported")));
         }
     }
     Ok(())
@@ -43,7 +43,7 @@ pub(super) fn refuse_others(value: &Value, built: &[(&str, &[Value])]) -> Result
 pub(super) fn check_extents(extents: &[(&str, usize)]) -> Result<(), GraphError> {
     for &(key, extent) in extents {
         if extent == 0 || extent > LARGEST_EXTENT {
-            return Err(bad(key, format!("is {extent}; it must lie between 1 and {LARGEST_EXTENT}")));
+            return Err(bad(key, format!("is {extent}; it must be between 1 and {LARGEST_EXTENT}")));
         }
     }
     Ok(())
@@ -53,7 +53,7 @@ pub(super) fn check_extents(extents: &[(&str, usize)]) -> Result<(), GraphError>
 pub(super) fn check_layers(key: &str, layers: usize) -> Result<(), GraphError> {
     check_extents(&[(key, layers)])?;
     if layers > MOST_LAYERS {
-        return Err(bad(key, format!("is {layers}; more than 1,000 layers are not supported")));
+        return Err(bad(key, format!("is {layers}; at most 1,000 layers are supported")));
     }
     Ok(())
 }
@@ -61,7 +61,7 @@ pub(super) fn check_layers(key: &str, layers: usize) -> Result<(), GraphError> {
 /// Errors: a rate is not from 0 to below 1.
 pub(super) fn check_rates(rates: &[(&str, f32)]) -> Result<(), GraphError> {
     match rates.iter().find(|(_, rate)| !(0.0..1.0).contains(rate)) {
-        Some((key, rate)) => Err(bad(key, format!("is {rate}; a rate from 0 to below 1 is needed"))),
+        Some((key, rate)) => Err(bad(key, format!("is {rate}; it must be at least 0 and below 1"))),
         None => Ok(()),
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn check_rates(rates: &[(&str, f32)]) -> Result<(), GraphError> {
 /// Errors: a number is not above zero.
 pub(super) fn check_positive(numbers: &[(&str, f32)]) -> Result<(), GraphError> {
     match numbers.iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
-        Some((key, x)) => Err(bad(key, format!("is {x}; a number above zero is needed"))),
+        Some((key, x)) => Err(bad(key, format!("is {x}; it must be above 0"))),
         None => Ok(()),
     }
 }

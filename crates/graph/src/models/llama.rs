@@ -222,7 +222,7 @@ impl LlamaConfig {
         let variant = found.ok_or_else(|| bad("model_type", format!("is `{model_type}`")))?.0;
         let flag = |key: &str| match value.get(key) {
             None | Some(Value::Null) => Ok(false),
-            Some(found) => found.as_bool().ok_or_else(|| bad(key, format!("is {found}; true or false is needed"))),
+            Some(found) => found.as_bool().ok_or_else(|| bad(key, format!("is {found}; it must be true or false"))),
         };
         let of_llama = variant == Variant::Llama;
         let biased = of_llama && flag("attention_bias")?;
@@ -360,7 +360,7 @@ fn rope(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphError> {
             },
         },
         other => {
-            return Err(bad(key, format!("asks for `{other}`; default, linear, dynamic, llama3 and yarn are built")));
+            return Err(bad(key, format!("asks for `{other}`; default, linear, dynamic, llama3 and yarn work")));
         }
     };
     if kind == "yarn" {
@@ -414,7 +414,7 @@ impl Family for LlamaConfig {
             return Err(bad("num_key_value_heads", problem));
         }
         if !self.head_dim.is_multiple_of(2) {
-            return Err(bad("head_dim", format!("is {}; rotary positions need an even one", self.head_dim)));
+            return Err(bad("head_dim", format!("is {}; rotary positions need an even number", self.head_dim)));
         }
         check_rates(&[("attention_dropout", self.attention_dropout)])?;
         check_positive(&[

@@ -246,10 +246,10 @@ impl ModelConfig {
             serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
         let known = Self::MODEL_TYPES.join(", ");
         let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
-            return Err(keys::bad("model_type", format!("is missing; known here: {known}")));
+            return Err(keys::bad("model_type", format!("is missing; supported: {known}")));
         };
         Self::of_type(&model_type, value)
-            .unwrap_or_else(|| Err(keys::bad("model_type", format!("is `{model_type}`; known here: {known}"))))
+            .unwrap_or_else(|| Err(keys::bad("model_type", format!("is `{model_type}`; supported: {known}"))))
     }
 
     /// Whether a model is of the same family, so that one may stand for the other.

@@ -418,10 +418,10 @@ impl Family for T5Config {
         check_extents(&[("d_kv", self.width())])?;
         let (buckets, distance) = (self.relative_attention_num_buckets, self.relative_attention_max_distance);
         if buckets < 4 || !buckets.is_multiple_of(4) {
-            return Err(bad("relative_attention_num_buckets", format!("is {buckets}; a multiple of 4 is needed")));
+            return Err(bad("relative_attention_num_buckets", format!("is {buckets}; it must be a multiple of 4")));
         }
         if distance <= buckets / 2 {
-            let problem = format!("is {distance}; more than half of the {buckets} buckets is needed");
+            let problem = format!("is {distance}; it must be more than half of the {buckets} buckets");
             return Err(bad("relative_attention_max_distance", problem));
         }
         for (key, id) in [
@@ -430,7 +430,7 @@ impl Family for T5Config {
             ("decoder_start_token_id", self.decoder_start_token_id),
         ] {
             if id as usize >= self.vocab_size {
-                return Err(bad(key, format!("is {id}, of a vocabulary of {}", self.vocab_size)));
+                return Err(bad(key, format!("is {id}, outside the vocabulary of {}", self.vocab_size)));
             }
         }
         check_rates(&[("dropout_rate", self.dropout_rate)])?;

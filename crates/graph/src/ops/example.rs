@@ -25,7 +25,7 @@ pub struct Example {
     pub op: Op,
     /// Operands: type and contents.
     pub inputs: Vec<(TensorType, Fill)>,
-    /// What outputs hold beforehand, where they are updated in place.
+    /// What outputs hold before, where they are updated in place.
     pub state: Fill,
     /// The run's scalars.
     pub scalars: Scalars,

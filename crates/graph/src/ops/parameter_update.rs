@@ -36,11 +36,11 @@ pub struct ParameterUpdate {
     pub weight_decay: f32,
     /// This parameter's part of the learning rate: one, unless layers learn at rates of their own.
     pub rate: f32,
-    /// Precision of the weight: `F32`, or `Bf16`, to which it is rounded at random.
+    /// Precision of the weight: `F32`, or `Bf16`, to which it is rounded stochastically.
     pub weight: DType,
     /// How moments are kept.
     pub state: StateFormat,
-    /// Number of the parameter: what is rounded at random is keyed by it.
+    /// Number of the parameter: what is rounded stochastically is keyed by it.
     pub site: u32,
 }
 

@@ -137,7 +137,7 @@ pub(crate) trait Lever: Sync {
     }
 }
 
-/// All levers, in the order in which people are told of them.
+/// All levers, in the order in which they are shown.
 pub(crate) const LEVERS: [&dyn Lever; 8] = [
     &recompute::RecomputeLever,
     &offload::OffloadLever,
@@ -185,7 +185,7 @@ impl Alternative {
 
 /// Why a lever can't be pulled together with the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
-#[error("{lever} is excluded: {reason}")]
+#[error("{lever} can't be used: {reason}")]
 pub struct Excluded {
     /// The lever.
     pub lever: &'static str,

@@ -3,7 +3,7 @@
 //! ```text
 //!   fp32         weight F32 ◄── adamw
 //!   bf16, fp16   weight half ◄── cast ◄── master F32 ◄── adamw
-//!   bf16-pure    weight Bf16 ◄── adamw, rounding at random
+//!   bf16-pure    weight Bf16 ◄── adamw, stochastic rounding
 //! ```
 //! Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 

@@ -39,7 +39,7 @@ impl Level {
     }
 }
 
-/// The level of each block: one for the first so many, another for the rest.
+/// The level of each block: one for the first `blocks`, another for the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Recompute {
     /// Blocks, counted from the first, that are at the level `first`.
@@ -66,7 +66,7 @@ impl Recompute {
     }
 }
 
-/// From nothing to everything in so many blocks, a block at a time. Each makes again what the one before it does, and
+/// From nothing to everything in so many blocks, a block at a time. Each recomputes what the one before it does, and
 /// more.
 pub fn recompute_ladder(blocks: usize) -> Vec<Recompute> {
     let mut ladder = vec![Recompute::all(Level::None)];
@@ -160,7 +160,7 @@ fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>
             makers.push(index);
         }
     }
-    // Where only some results are made again, it must not cost the keeping of operands that nobody else needs.
+    // Where only some results are recomputed, it must not cost the keeping of operands that nobody else needs.
     loop {
         let made = makers_of(graph, nodes, &makers);
         let is_there =

@@ -63,7 +63,7 @@ pub(super) fn check_order(plan: &Plan, program: &PlannedProgram) -> Result<(), P
             let last_done = done[other as usize];
             let mut unordered = of_queue[other as usize].iter().rev().take_while(|&&earlier| Some(earlier) > last_done);
             if let Some(&earlier) = unordered.find(|&&earlier| step.needs(&steps[earlier])) {
-                let name = |index: usize| format!("{} (step {index})", program.steps[index].op.name());
+                let name = |index: usize| format!("{} (plan step {index})", program.steps[index].op.name());
                 let (first, second) = (name(earlier), name(index));
                 return Err(PlanViolation::Unordered { program: program.name.clone(), first, second });
             }

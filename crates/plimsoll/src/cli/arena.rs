@@ -12,16 +12,16 @@ use units::{Bytes, Seconds};
 
 #[derive(Debug, Args)]
 pub(super) struct ArenaArgs {
-    /// The problem
+    /// Problem file: CSV with the columns id,lower,upper,size
     #[arg(value_name = "FILE.csv")]
     file: PathBuf,
-    /// Bytes that the packing must stay within; it stops as soon as it does [default: as few as possible]
+    /// Capacity in bytes; stop at the first packing that fits [default: minimize the peak]
     #[arg(long, value_name = "N")]
     capacity: Option<u64>,
-    /// Time after which the best packing so far is taken
+    /// Time limit; the best packing found by then is used
     #[arg(long, value_name = "TIME", default_value = "10s")]
     time_limit: Seconds,
-    /// Write the problem with a column `offset` to this file
+    /// Write the problem with an `offset` column to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print JSON
@@ -31,7 +31,7 @@ pub(super) struct ArenaArgs {
 
 /// A hundred times the largest of the public benchmark's problems.
 const CSV_BYTES_MAX: Bytes = Bytes::mib(64);
-const FORMAT: &str = "the format is a header `id,lower,upper,size` and a line a buffer";
+const FORMAT: &str = "the format is a header `id,lower,upper,size` and one line per buffer";
 
 pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let name = args.file.display();
@@ -44,7 +44,7 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let milliseconds = start.elapsed().as_secs_f64() * 1e3;
     let (peak, bound) = (outcome.solution.peak, lower_bound(&csv.problem).bytes);
     validate(&csv.problem, &outcome.solution, None).map_err(|e| {
-        Failure::device(format!("the packing is unsound: {e}")).hint("this is a bug of plimsoll; please report it")
+        Failure::device(format!("the packing is invalid: {e}")).hint("this is a bug in plimsoll; please report it")
     })?;
     let optimal = peak == bound || outcome.status == Status::Optimal;
     if let Some(path) = &args.out {
@@ -63,7 +63,7 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
         });
         write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
     } else {
-        let proof = if optimal { "the least possible" } else { "not proved to be the least" };
+        let proof = if optimal { "optimal" } else { "not proven optimal" };
         write_data(format_args!(
             "{} buffers: peak {peak}, lower bound {bound}, {proof}, {milliseconds:.1} ms",
             csv.problem.buffers.len()
@@ -72,14 +72,14 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     match args.capacity {
         Some(capacity) if peak > capacity => {
             let (reason, hint) = match outcome.status {
-                Status::Infeasible => ("no packing is within it".to_owned(), "a larger `--capacity`"),
+                Status::Infeasible => ("no packing fits it".to_owned(), "use a larger `--capacity`"),
                 _ => {
-                    let reason = format!("none within it was found in {} s", args.time_limit.0);
-                    (reason, "a longer `--time-limit` or a larger `--capacity`")
+                    let reason = format!("none that fits was found in {} s", args.time_limit.0);
+                    (reason, "use a longer `--time-limit` or a larger `--capacity`")
                 }
             };
             let message =
-                format!("{name} takes {peak}, the capacity is {capacity} (short {}); {reason}", peak - capacity);
+                format!("{name} needs {peak}, the capacity is {capacity} (short {}); {reason}", peak - capacity);
             Err(Failure::new(exit_code::DOES_NOT_FIT, message).hint(hint))
         }
         _ => Ok(exit_code::DONE),

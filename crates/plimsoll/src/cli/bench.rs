@@ -29,19 +29,19 @@ const DATA_GLOBAL_BATCH: usize = 64;
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct BenchArgs {
-    /// Preset, or the path of a config.json; the sizes below change it
+    /// Preset, or the path of a config.json; the sizes below override it
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "gpt2")]
     model: String,
-    /// Blocks
+    /// Number of transformer layers
     #[arg(long, value_name = "N", value_parser = positive_size)]
     layers: Option<usize>,
-    /// Channels
+    /// Hidden size
     #[arg(long, value_name = "N", value_parser = positive_size)]
     hidden: Option<usize>,
-    /// Attention heads
+    /// Number of attention heads
     #[arg(long, value_name = "N", value_parser = positive_size)]
     heads: Option<usize>,
-    /// Token ids
+    /// Vocabulary size
     #[arg(long, value_name = "N", value_parser = positive_size)]
     vocab_size: Option<usize>,
     /// Whether linear layers and norms have biases
@@ -53,17 +53,17 @@ pub(super) struct BenchArgs {
     blas: BlasArgs,
     #[command(flatten)]
     request: RequestArgs,
-    /// Steps that are timed
+    /// Number of timed steps
     #[arg(long, value_name = "N", value_parser = positive_count, default_value = "5")]
     steps: u64,
-    /// Steps before that
+    /// Number of warm-up steps
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "2")]
     warmup: u64,
-    /// Seed
+    /// Random seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
-    /// Time every node too, in as many steps more, and print where the time goes, against a large product and a large
-    /// copy that are measured when the plan's memory is free again
+    /// Also time every node, in as many extra steps, and print where the time goes, compared with a large product and a
+    /// large copy measured after the plan's memory is freed
     #[arg(long)]
     profile: bool,
     /// Print JSON
@@ -172,8 +172,8 @@ impl BenchArgs {
         let exact = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| b.to_string());
         let footprint = &measured.footprint;
         write_data(format_args!(
-            "{parameters} parameters, {} x {} tokens a step, {threads} threads\n\
-             {} tokens/s, {} ms a step\n\
+            "{parameters} parameters, {} x {} tokens per step, {threads} threads\n\
+             {} tokens/s, {} ms per step\n\
              planned {} bytes, on the host {}; resident {}, in whole pages\n\
              outside the plan: {}; peak resident size: {}",
             plan.global_batch,

@@ -20,7 +20,7 @@ const AHEAD: usize = 4;
 
 #[derive(Debug, Args)]
 pub(super) struct DataBenchArgs {
-    /// Time no steps, but how fast pairs of texts become batches
+    /// Time data loading instead of steps: how fast text pairs become batches
     #[arg(long, requires_all = ["data", "tokenizer"])]
     data_only: bool,
     /// With --data-only: a .tsv, .csv or .jsonl of pairs
@@ -29,7 +29,7 @@ pub(super) struct DataBenchArgs {
     /// With --data-only: the tokenizer
     #[arg(long, value_name = "NAME|PATH", requires = "data_only")]
     tokenizer: Option<String>,
-    /// With --data-only: where token caches are kept [default: one in the user's cache folder]
+    /// With --data-only: folder for token caches [default: one in the user's cache folder]
     #[arg(long, value_name = "FOLDER", requires = "data_only")]
     cache_dir: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Pairs, with --data-only")]

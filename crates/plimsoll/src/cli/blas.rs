@@ -37,13 +37,13 @@ const NAMES: &[&str] = if cfg!(target_os = "windows") {
 };
 
 const HINT: &str = "`--blas` takes the path of OpenBLAS, MKL or BLIS with 32-bit integers, such as libopenblas.so.0; \
-                    without it the built-in products are used";
+                    leave it out to use the built-in products";
 
 /// Who multiplies matrices.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BlasArgs {
     /// Multiply large matrices with a BLAS library: its path, or `auto` for the first of MKL, OpenBLAS and BLIS that the
-    /// system finds. What the library takes for itself, some MiB a thread, is not in the plan
+    /// system finds. The library's own memory, a few MiB per thread, is not in the plan
     #[arg(long, value_name = "PATH|auto|off", default_value = "off")]
     blas: Choice,
 }
@@ -69,7 +69,7 @@ impl FromStr for Choice {
 }
 
 impl BlasArgs {
-    /// Decides who multiplies from now on. Errors: the library that was named is of no use.
+    /// Decides who multiplies from now on. Errors: the named library can't be used.
     pub(super) fn choose(&self) -> Result<(), Failure> {
         match &self.blas {
             Choice::Off => {}
@@ -113,14 +113,14 @@ fn choose_first() {
     for name in NAMES {
         match open(Path::new(name)) {
             Ok(blas) => {
-                talk(format_args!("matrix products by {}", blas.library()));
+                talk(format_args!("matrix products use {}", blas.library()));
                 return use_blas(blas);
             }
             Err(Refusal::Blas(BlasError::NotLoaded { .. })) => {}
             Err(refusal) => talk(format_args!("{name} is skipped: {refusal}")),
         }
     }
-    talk("no BLAS found; matrix products are the built-in ones");
+    talk("no BLAS found; using the built-in matrix products");
 }
 
 /// Why a library is not used.
@@ -128,11 +128,11 @@ fn choose_first() {
 enum Refusal {
     #[error(transparent)]
     Blas(#[from] BlasError),
-    #[error("{} ended the process that tried it: {status}{talk}", path.display())]
+    #[error("{} crashed the process that tried it: {status}{talk}", path.display())]
     Fatal { path: PathBuf, status: std::process::ExitStatus, talk: String },
-    #[error("{} computed nothing in {} seconds", path.display(), PATIENCE.as_secs())]
+    #[error("{} computed nothing within {} seconds", path.display(), PATIENCE.as_secs())]
     Hung { path: PathBuf },
-    #[error("no process could be started to try {}: {source}", path.display())]
+    #[error("can't start a process to try {}: {source}", path.display())]
     NotTried { path: PathBuf, source: io::Error },
 }
 
@@ -142,11 +142,11 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Why the library that was asked for is not used, and what to say for one that lies in the current folder.
+/// Why the requested library is not used, with a hint for one in the current folder.
 fn refused(path: &Path, refusal: Refusal) -> Failure {
     let is_here = is_bare(path) && path.is_file();
     let failure = Failure::from(refusal);
-    if is_here { failure.hint(format!("`--blas ./{}` is the file in this folder", path.display())) } else { failure }
+    if is_here { failure.hint(format!("use `--blas ./{}` for the one here", path.display())) } else { failure }
 }
 
 /// Opens a library that a child of this process has tried.

@@ -13,25 +13,25 @@ use units::Bytes;
 /// How much memory a run may take, and how many threads.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BudgetArgs {
-    /// Memory budget, hard to the byte, on the CPU too: `12` (GiB), `600MiB`, `16gb` [default: all that is free]
+    /// Hard memory budget, exact to the byte, also on the CPU: `12` (GiB), `600MiB`, `16gb` [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Bytes>,
 
-    /// Take all memory that is free as the budget; this is the default. `plan` takes that of the machine's NVIDIA cards,
+    /// Use all free memory as the budget; this is the default. `plan` uses the memory of the machine's NVIDIA cards,
     /// if it has any
     #[arg(long, conflicts_with = "vram", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(super) vram_auto: Option<bool>,
 
-    /// Part of the memory that may be used, above 0 and up to 1
+    /// Fraction of the memory to use, above 0 and up to 1
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub(super) memory_fraction: f32,
 
-    /// Kept free beside the plan; a bare number is MiB [default: what the process itself takes, up to 64, which is not
-    /// taken off `--vram`; 1024 on a GPU, whose driver takes some]
+    /// Memory kept free outside the plan; a bare number is MiB [default: what the process itself needs, up to 64, not
+    /// subtracted from `--vram`; 1024 on a GPU, for its driver]
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
-    /// Threads that compute [default: all cores]
+    /// Number of compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = super::options::positive_size)]
     pub(super) threads: Option<usize>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Memory {
     pub(super) source: String,
     /// All of it.
     pub(super) total: Bytes,
-    /// What others hold of it.
+    /// What other processes use of it.
     pub(super) others: Bytes,
     /// Kept free unless the flags say otherwise.
     pub(super) margin: Bytes,
@@ -70,16 +70,16 @@ impl BudgetArgs {
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
         let others = Bytes::ZERO;
         if let Some(total) = self.vram {
-            return self.budget_of(Memory { source: "asked for".to_owned(), total, others, margin: Bytes::ZERO });
+            return self.budget_of(Memory { source: "requested".to_owned(), total, others, margin: Bytes::ZERO });
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
         let free = available_memory().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
         let margin = process_margin() + page_tables(free.bytes);
         if self.vram_margin.is_none() && margin >= free.bytes {
             let Available { bytes, bound } = free;
-            let message = format!("the process itself needs {margin}, but only {bytes} are {bound}");
+            let message = format!("the process itself needs {margin}, but only {bytes} is available ({bound})");
             return Err(
-                no_room(message, None).hint("`--vram-margin 32` keeps less for it, at the risk of being killed")
+                no_room(message, None).hint("`--vram-margin 32` reserves less for it, at the risk of being killed")
             );
         }
         let budget = self.budget_of(Memory { source: free.bound.to_string(), total: free.bytes, others, margin });
@@ -92,12 +92,12 @@ impl BudgetArgs {
         processor(self.vram_margin)
     }
 
-    /// Of any memory: its total times the fraction, less the margin, less what others hold. Errors: nothing is left.
+    /// Of any memory: its total times the fraction, less the margin, less what other processes use. Errors: nothing is left.
     pub(super) fn budget_of(&self, memory: Memory) -> Result<Budget, Failure> {
         let Memory { source, total, others, .. } = memory;
         if total == Bytes::ZERO {
             return Err(
-                Failure::bad_flag("a budget of 0 B holds nothing").hint("`--vram 12` is 12 GiB, `600MiB` is less")
+                Failure::bad_flag("the budget is 0 B").hint("`--vram 12` means 12 GiB; `--vram 600MiB` works too")
             );
         }
         let fraction = self.memory_fraction;
@@ -105,10 +105,9 @@ impl BudgetArgs {
         let margin = self.vram_margin.unwrap_or(memory.margin);
         let bytes = usable.saturating_sub(margin).saturating_sub(others);
         if bytes == Bytes::ZERO {
-            let held =
-                if others == Bytes::ZERO { String::new() } else { format!(" and the {others} that others hold") };
-            let message = format!("a margin of {margin}{held} leaves nothing of {usable}");
-            return Err(Failure::bad_flag(message).hint("a smaller `--vram-margin` or a larger `--vram`"));
+            let held = if others == Bytes::ZERO { String::new() } else { format!(" and {others} in use") };
+            let message = format!("nothing is left of {usable} after a margin of {margin}{held}");
+            return Err(Failure::bad_flag(message).hint("use a smaller `--vram-margin` or a larger `--vram`"));
         }
         Ok(Budget { bytes, source, total, fraction, margin, margin_of_vram: margin, others })
     }
@@ -120,7 +119,7 @@ impl BudgetArgs {
         self.check_room(plan.peak() + plan.host())
     }
 
-    /// Like [`check_free`](Self::check_free), of arenas of so many bytes.
+    /// Like [`check_free`](Self::check_free), of arenas of this many bytes.
     pub(super) fn check_room(&self, arenas: Bytes) -> Result<(), Failure> {
         let Some(free) = available_memory() else { return Ok(()) };
         let process = self.vram_margin.unwrap_or_else(|| process_margin() + page_tables(arenas));
@@ -129,7 +128,9 @@ impl BudgetArgs {
         }
         let left = free.bytes.saturating_sub(process);
         let Available { bytes, bound } = free;
-        let message = format!("the plan needs {arenas} and the process itself {process}, but only {bytes} are {bound}");
+        let message = format!(
+            "the plan needs {arenas} and the process itself {process}, but only {bytes} is available ({bound})"
+        );
         Err(no_room(message, Some(left)))
     }
 
@@ -143,17 +144,17 @@ impl BudgetArgs {
 pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     match left.map(|left| left.0 / Bytes::mib(1).0) {
-        Some(0) | None => failure.hint("more memory, or less of it for other programs"),
-        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for that")),
+        Some(0) | None => failure.hint("close other programs, or raise the memory limit"),
+        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for what is left")),
     }
 }
 
-/// So many threads, or one for each core. Errors: more than can make sense.
+/// The threads asked for, or one per core. Errors: more than can make sense.
 pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match asked {
         Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores"))
-            .hint(format!("without `--threads`, one for each core: {cores}"))),
+            .hint(format!("leave out `--threads` to use one per core, {cores}"))),
         Some(n) => Ok(n),
         None => Ok(cores),
     }
@@ -165,7 +166,7 @@ impl Budget {
         self.total
     }
 
-    /// What `--vram` must say, in whole MiB, for so many bytes to be left for a plan.
+    /// What `--vram` must say, in whole MiB, for a plan to be left this many bytes.
     pub(super) fn vram_for(&self, bytes: Bytes) -> Bytes {
         let usable = bytes.as_f64() + self.margin_of_vram.as_f64() + self.others.as_f64();
         let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1);
@@ -183,7 +184,7 @@ impl Budget {
             lines.push(format!("{:>10}  times {fraction}, the memory fraction", ""));
         }
         let whose = if margin == margin_of_vram { "margin" } else { "for the process itself" };
-        for (taken, what) in [(margin, whose), (others, "held by others")] {
+        for (taken, what) in [(margin, whose), (others, "used by other processes")] {
             if *taken > Bytes::ZERO {
                 lines.push(format!("{:>10}  {what}", format!("- {taken}")));
             }

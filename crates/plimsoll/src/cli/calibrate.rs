@@ -18,16 +18,16 @@ use std::time::Instant;
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
-    /// Threads that compute [default: all cores]
+    /// Number of compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     threads: Option<usize>,
     #[command(flatten)]
     blas: BlasArgs,
-    /// Write what was measured to this file, or with `--check` read it from there [default: one in the user's cache
+    /// Write the measurements to this file, or with `--check` read them from it [default: one in the user's cache
     /// folder, where plans look for it]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Measure nothing new; run one model in many plans, and set predicted beside measured times
+    /// Measure nothing new; run one model under many plans and compare predicted with measured times
     #[arg(long)]
     check: bool,
     /// Print JSON
@@ -61,7 +61,7 @@ impl CalibrateArgs {
             let value = json!({ "file": path, "samples": count, "threads": threads, "seconds": seconds, "measured": footprint });
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
         } else {
-            write_data(format_args!("{count} kinds of nodes in {seconds:.0} s: {}", path.display()))?;
+            write_data(format_args!("measured {count} kinds of nodes in {seconds:.0} s: {}", path.display()))?;
         }
         Ok(exit_code::DONE)
     }

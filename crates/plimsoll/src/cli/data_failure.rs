@@ -18,44 +18,44 @@ fn hint(error: &DataError) -> String {
             return format!("add data, or make the sequence length at most {}", tokens - 1);
         }
         DataError::TooShort { .. } => "add data",
-        DataError::NothingNamed => "name a file, a folder or a pattern with `--data PATH`",
-        DataError::NoCargoSources { .. } => "name text with `--data PATH`",
-        DataError::Empty { .. } => "name files that hold text with `--data PATH`",
-        DataError::NotFound { .. } => "check the path; patterns such as `texts/**/*.txt` want quotes",
+        DataError::NothingNamed => "give a file, a folder or a pattern with `--data PATH`",
+        DataError::NoCargoSources { .. } => "give text with `--data PATH`",
+        DataError::Empty { .. } => "give files with text to `--data PATH`",
+        DataError::NotFound { .. } => "check the path; put patterns such as `texts/**/*.txt` in quotes",
         DataError::Unreadable { .. } | DataError::CacheUnreadable { .. } => "check its permissions",
         DataError::NotAFile { .. } => "save its contents to a regular file first; data is read twice",
-        DataError::FileTooLong { .. } => "is it the file that you meant?",
-        DataError::TooManyFiles { .. } => "join small files into one .jsonl, a document a line",
-        DataError::BadPattern { .. } => "`*` `?` `**` and `[a-z]` are understood; `[[]` is a literal bracket",
+        DataError::FileTooLong { .. } => "check that this is the right file",
+        DataError::TooManyFiles { .. } => "join small files into one .jsonl, one document per line",
+        DataError::BadPattern { .. } => "use `*`, `?`, `**` and `[a-z]`; `[[]` matches a bracket",
         DataError::NoMatch { .. } | DataError::NoTextInFolder { .. } => {
-            "files named one by one are read as text whatever their extension; in folders only .txt, .md, .jsonl, \
+            "a file given by its path is read as text whatever its extension; in folders only .txt, .md, .jsonl, \
              source code and their .gz and .zst are"
         }
         DataError::NotText { extension, .. } => not_text(extension),
         DataError::NotUtf8 { .. } => {
             "convert it (`iconv -f latin1 -t utf-8`), leave it out, or use `--tokenizer bytes`"
         }
-        DataError::BadCompression { .. } => "it may be cut short; fetch it again, or decompress it yourself",
+        DataError::BadCompression { .. } => "it may be truncated; download it again, or decompress it yourself",
         DataError::LineTooLong { .. } => {
-            "cut it into several lines, or save its text as a .txt, which may be of any length"
+            "split it into several lines, or save its text as a .txt, which can be of any length"
         }
-        DataError::BadJsonLine { .. } => "each line of a .jsonl is one object such as {\"text\": \"…\"}",
-        DataError::NoTextField { present, .. } if present.is_empty() => "no field of that line holds text",
+        DataError::BadJsonLine { .. } => "each line of a .jsonl must be one object such as {\"text\": \"…\"}",
+        DataError::NoTextField { present, .. } if present.is_empty() => "add a text field to that line, or drop it",
         DataError::NoTextField { .. } => {
             "`--text-field NAME` names the field of documents, `--source-column` and `--target-column` those of pairs"
         }
         DataError::FieldIsNotText { .. } => "name a field that holds a string, or drop that line",
-        DataError::ChangedWhileRead { .. } => "start again when nothing writes to it",
+        DataError::ChangedWhileRead { .. } => "wait until nothing writes to it, then start again",
         DataError::UnknownTokenizer { .. } => "`--tokenizer gpt2` suits most text",
         DataError::NoTokenizerInFolder { .. } => {
             "in Python, `AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER)` writes one"
         }
         DataError::BadTokenizer { .. } => "save it again with a recent `transformers`, or use `--tokenizer gpt2`",
         DataError::TokenizerFailed { .. } => "leave the file out, or use `--tokenizer bytes`",
-        DataError::CacheUnwritable { .. } => "free some space, or name another folder with `--cache-dir FOLDER`",
-        DataError::CacheDamaged { .. } => "the disk may be failing; name another folder with `--cache-dir FOLDER`",
-        DataError::CacheChanged { .. } => "start again, which rebuilds it; `--resume auto` resumes the run",
-        DataError::BadColumn { .. } => "columns are counted from 1, or named as in the table's header",
+        DataError::CacheUnwritable { .. } => "free some space, or choose another folder with `--cache-dir FOLDER`",
+        DataError::CacheDamaged { .. } => "the disk may be failing; choose another folder with `--cache-dir FOLDER`",
+        DataError::CacheChanged { .. } => "start again to rebuild it; `--resume auto` continues the run",
+        DataError::BadColumn { .. } => "give a column's number, from 1, or its name in the table's header",
         DataError::NotPairs { .. } => "save it as .tsv, .csv or .jsonl; each may be compressed as .gz or .zst",
         DataError::NoSuchColumn { .. } => {
             "a table with named columns starts with a header; without one, give numbers: `--source-column 1`"
@@ -64,14 +64,14 @@ fn hint(error: &DataError) -> String {
             "check the row; `--source-column` and `--target-column` say where the pairs are"
         }
         DataError::EmptySide { .. } => "fill it in or drop that row",
-        DataError::BadRow { .. } => "mend or drop that row; text must be UTF-8",
+        DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
         DataError::NoSeparator { .. } => {
             "use a tokenizer with `<|endoftext|>` or `</s>`, such as `gpt2`, or leave out `--packing`"
         }
         DataError::TooManyDocuments { .. } => "join short documents, or leave out `--packing`",
         DataError::TrainingFailed { .. } => "give more text, or another `--vocab-size`",
-        DataError::TokenizerUnwritable { .. } => "free some space, or name another file with `--output`",
-        DataError::LoaderFailed { .. } => "this is a bug of plimsoll; please report it",
+        DataError::TokenizerUnwritable { .. } => "free some space, or choose another file with `--output`",
+        DataError::LoaderFailed { .. } => "this is a bug in plimsoll; please report it",
     };
     hint.to_owned()
 }
@@ -79,10 +79,10 @@ fn hint(error: &DataError) -> String {
 fn not_text(extension: &str) -> &'static str {
     match extension {
         "parquet" | "arrow" | "feather" => {
-            "in Python, `datasets.load_dataset(…)` and `.to_json(\"data.jsonl\")` make a .jsonl of it"
+            "in Python, `datasets.load_dataset(…)` and `.to_json(\"data.jsonl\")` convert it to .jsonl"
         }
         "bz2" | "xz" | "lz4" => "decompress it, or compress it as .gz or .zst",
-        "zip" | "tar" | "tgz" | "7z" | "rar" => "unpack it and name the folder",
+        "zip" | "tar" | "tgz" | "7z" | "rar" => "unpack it and give the folder",
         _ => "convert it to .txt, .md or .jsonl",
     }
 }

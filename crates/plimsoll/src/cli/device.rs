@@ -12,14 +12,14 @@ use units::Bytes;
 /// A device with its budget and its speed.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
-    /// What people call it.
+    /// Its name, for people.
     pub(super) name: String,
     pub(super) targets: Targets,
     pub(super) machine: Machine,
     pub(super) budget: Budget,
     /// What `--precision auto` means on it.
     pub(super) precision: Precision,
-    /// Where predicted times are known from.
+    /// Where predicted times come from.
     pub(super) times: String,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Device {
 const GPU_MARGIN: Bytes = Bytes::mib(1024);
 
 impl Device {
-    /// The processor. Errors: nothing is left of its memory, or the file of its speed is of no use.
+    /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
         let (machine, times) = known(threads, speed)?;
@@ -52,10 +52,8 @@ impl Device {
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
         if visible.is_empty() {
-            let message = "the driver shows no NVIDIA card that CUDA_VISIBLE_DEVICES lets through";
-            return Err(
-                Failure::bad_flag(message).hint("`--gpu NAME` plans for a card that is not here, `--vram 12` too")
-            );
+            let message = "no NVIDIA card is visible; check CUDA_VISIBLE_DEVICES";
+            return Err(Failure::bad_flag(message).hint("`--gpu NAME` or `--vram 12` plans without a card"));
         }
         visible.into_iter().map(|gpu| Self::present(gpu, budget)).collect()
     }
@@ -81,7 +79,7 @@ impl Device {
             machine: Machine::of_rates(Rates::of_card(card)),
             budget,
             precision,
-            times: format!("times are guesses off the card's figures on paper ({})", card.source),
+            times: format!("times are estimates from the card's data sheet ({})", card.source),
         }
     }
 }

@@ -118,10 +118,10 @@ impl From<GraphError> for Failure {
                 graph::models::ModelConfig::preset_names().join(", ")
             )),
             GraphError::TooLong { positions, .. } => {
-                Self::bad_flag(message).hint(format!("`--seq-len {positions}` is the longest that the model can take"))
+                Self::bad_flag(message).hint(format!("use `--seq-len {positions}` or less"))
             }
             GraphError::NothingTrained { .. } => {
-                Self::bad_input(message).hint("at least one parameter must not match `--freeze`")
+                Self::bad_input(message).hint("narrow `--freeze` to leave at least one parameter to train")
             }
             _ => Self::bad_input(message),
         }
@@ -135,16 +135,15 @@ impl From<PlanError> for Failure {
             PlanError::Graph(error) => error.into(),
             PlanError::NotADivisor { divisors, global_batch, .. } => {
                 let divisors = divisors.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-                Self::bad_flag(message).hint(format!("micro-batches that divide {global_batch}: {divisors}"))
+                Self::bad_flag(message).hint(format!("use micro-batches that divide {global_batch}: {divisors}"))
             }
             PlanError::Excluded(_) => {
-                Self::bad_flag(message).hint("`--update-in-backward auto` does without it where it must")
+                Self::bad_flag(message).hint("`--update-in-backward auto` uses it only where it can")
             }
-            PlanError::TooLarge { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
-            PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and its like"),
-            PlanError::TooManyBlocks { blocks, .. } => {
-                Self::bad_flag(message).hint(format!("`--recompute {blocks}`, or `--recompute blocks` for all"))
-            }
+            PlanError::TooLarge { .. } => Self::bad_flag(message).hint("check for an extra digit"),
+            PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 models only"),
+            PlanError::TooManyBlocks { blocks, .. } => Self::bad_flag(message)
+                .hint(format!("use `--recompute {blocks}` or less, or `--recompute blocks` for all")),
             PlanError::Zero { .. } => Self::bad_flag(message),
         }
     }
@@ -155,25 +154,29 @@ impl From<TrainError> for Failure {
         let message = line(&error);
         match error {
             TrainError::Data(error) => error.into(),
-            TrainError::Unsound(_) => Self::device(message).hint("this is a bug of plimsoll; please report it"),
+            TrainError::Unsound(_) => Self::device(message).hint("this is a bug in plimsoll; please report it"),
             TrainError::Device(DeviceError::NoRoom { available, .. }) => no_room(message, available),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),
             TrainError::Journal(error) if error.source.kind() == std::io::ErrorKind::InvalidInput => {
-                Self::bad_input(message).hint("a run's journal is a file in its folder; move away what lies there")
+                Self::bad_input(message)
+                    .hint("a run's journal must be a regular file in its folder; move away what is there")
             }
             TrainError::Journal(_) => Self::device(message).hint("is the disk full, or the folder read-only?"),
-            TrainError::Vocabulary { .. } => Self::bad_input(message)
-                .hint("choose a tokenizer that the model was made for, or a larger `vocab_size`"),
-            TrainError::NothingToTrainOn { .. } => Self::bad_input(message).hint("more text, or a shorter `--seq-len`"),
+            TrainError::Vocabulary { .. } => {
+                Self::bad_input(message).hint("use the tokenizer that the model was made for, or a larger `vocab_size`")
+            }
+            TrainError::NothingToTrainOn { .. } => {
+                Self::bad_input(message).hint("add text, or use a shorter `--seq-len`")
+            }
         }
     }
 }
 
 impl From<UnknownCard> for Failure {
     fn from(error: UnknownCard) -> Self {
-        Self::bad_flag(error.to_string()).hint("`--vram 12` plans for any card with so many GiB")
+        Self::bad_flag(error.to_string()).hint("`--vram 12` plans for any card with 12 GiB")
     }
 }
 
@@ -207,42 +210,42 @@ impl From<CheckpointError> for Failure {
         let is_damage = error.is_damage();
         match error {
             CheckpointError::Damaged { .. } => {
-                failure.hint("copy it again, or take an older checkpoint; `--resume auto` finds the newest whole one")
+                failure.hint("copy it again, or use an older checkpoint; `--resume auto` finds the newest complete one")
             }
             CheckpointError::OtherRun { .. } => failure
-                .hint("give the flags that the run was started with, or start another with `--init` and `--name`"),
+                .hint("use the flags that the run was started with, or start a new run with `--init` and `--name`"),
             CheckpointError::OtherFamily { .. } => failure.hint(
-                "`--model` must be of the weights' family; without it, the config.json beside the weights is taken",
+                "name a model of the weights' family, or leave out `--model` to use the config.json next to the weights",
             ),
             CheckpointError::UnsupportedDtype { .. } => {
-                failure.hint("quantised weights can't be trained; take the model's release in float32 or bfloat16")
+                failure.hint("quantized weights can't be trained; use the model's release in float32 or bfloat16")
             }
             CheckpointError::BadIndex { .. } => {
                 failure.hint("download the index again; it lists each tensor's file under `weight_map`")
             }
             CheckpointError::ShardOutside { .. } => {
-                failure.hint("put all shards beside the index and name them in it without a path")
+                failure.hint("put all shards next to the index and name them in it without a path")
             }
             CheckpointError::MissingShard { .. } => {
-                failure.hint("fetch it from where the other shards came from, and put it beside them")
+                failure.hint("download it from where the other shards came from, and put it next to them")
             }
             CheckpointError::MissingTensor { .. }
             | CheckpointError::ForeignTensor { .. }
             | CheckpointError::WrongTensor { .. } => {
-                failure.hint("the weights belong to another model; `--model` must name the config.json beside them")
+                failure.hint("the weights belong to another model; give `--model` the config.json next to them")
             }
             CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => failure.hint(
                 "a checkpoint is a folder with `model.safetensors`, or with shards and `model.safetensors.index.json`",
             ),
             CheckpointError::Io { path, source } if !is_damage => Self::device(format!("{}: {source}", path.display()))
-                .hint("is the disk there, and may this user read it? nothing was changed"),
+                .hint("check that the disk is mounted and readable; nothing was changed"),
             CheckpointError::Io { .. } => failure,
             CheckpointError::OtherModel { key, .. } => failure.hint(format!(
                 "the checkpoint's own config.json is the model that was trained: was `{key}` edited in the run's, or another \
                  `--model` given?"
             )),
             CheckpointError::NoHistory { .. } => {
-                failure.hint("put the journal.jsonl of the run back, or start another with `--init` and `--name`")
+                failure.hint("restore the run's journal.jsonl, or start a new run with `--init` and `--name`")
             }
             CheckpointError::None { .. } => failure.hint("another `--name` starts a new run"),
         }
@@ -257,11 +260,11 @@ impl From<FolderError> for Failure {
                 Self::bad_flag(message).hint("wait for it, stop it, or choose another `--name`")
             }
             FolderError::Exists { .. } => {
-                Self::bad_flag(message).hint("`--resume auto` goes on with it; another `--name` starts a new one")
+                Self::bad_flag(message).hint("`--resume auto` continues it; another `--name` starts a new one")
             }
             FolderError::Checkpoints(error) => error.into(),
             FolderError::Link { .. } => {
-                Self::bad_input(message).hint("`--runs-dir` says where runs are kept, on another disk too")
+                Self::bad_input(message).hint("use `--runs-dir` to keep runs elsewhere, on another disk too")
             }
             FolderError::Io { .. } => Self::device(message).hint("is the disk full, or the folder read-only?"),
         }

@@ -36,34 +36,34 @@ pub(super) struct GenerateArgs {
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Text to continue, or to answer where the model has a decoder [default: the beginning of a document]
+    /// Text to continue; for an encoder-decoder, the source [default: the beginning of a document]
     #[arg(long, value_name = "TEXT", default_value = "")]
     prompt: String,
-    /// A prompt a line; what is written to each is a line too, in the same order
+    /// File of prompts, one per line; writes one line for each, in the same order
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "logits"])]
     prompt_file: Option<PathBuf>,
-    /// Prompts of a file that are answered at a time; those that are continued only together with others as long
+    /// Prompts per batch; prompts to continue are batched only with prompts of the same length
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "8")]
     batch: usize,
-    /// Most tokens to write
+    /// Maximum number of tokens to generate
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "200")]
     max_tokens: usize,
-    /// Divides the logits; 0 takes the likeliest token each time
+    /// Sampling temperature; 0 always picks the most likely token
     #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.8")]
     temperature: f64,
-    /// Draw from so many of the likeliest tokens only
+    /// Sample only from the N most likely tokens
     #[arg(long, value_name = "N", value_parser = positive_size)]
     top_k: Option<usize>,
-    /// Draw from the likeliest tokens that together have this probability only
+    /// Sample only from the most likely tokens whose probabilities add up to this
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     top_p: f32,
-    /// Seed
+    /// Random seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
-    /// Write no text; write the logits after each token of the prompt to this file: {"tokens": [..], "logits": [[..]..]}
+    /// Write the logits after each prompt token to this file instead of text: {"tokens": [..], "logits": [[..]..]}
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// Use the moving average of the weights, of a run that kept one
+    /// Use the moving average of the weights, if the run kept one
     #[arg(long)]
     ema: bool,
     /// Print a line of JSON for each prompt: {"prompt": .., "text": .., "tokens": N}
@@ -86,9 +86,9 @@ impl GenerateArgs {
         let folder = self.folder()?;
         let averages = folder.join(AVERAGE_FILE);
         if self.ema && !is_file(&averages).map_err(io_failure(averages.display()))? {
-            let message = format!("{} holds no averaged weights", folder.display());
+            let message = format!("{} has no averaged weights", folder.display());
             return Err(Failure::bad_input(message)
-                .hint("`plimsoll train --ema 0.999` keeps them; without `--ema` the weights themselves are used"));
+                .hint("train with `--ema 0.999` to keep them, or leave out `--ema` to use the weights themselves"));
         }
         let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
         let spec = match &self.tokenizer {
@@ -129,8 +129,8 @@ impl GenerateArgs {
             .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
         let prompts = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect::<Vec<_>>();
         if prompts.is_empty() {
-            let message = format!("{} holds no prompt", path.display());
-            return Err(Failure::bad_input(message).hint("a prompt is a line that is not empty"));
+            let message = format!("{} has no prompt", path.display());
+            return Err(Failure::bad_input(message).hint("write one prompt per line"));
         }
         Ok(prompts)
     }
@@ -148,10 +148,8 @@ impl GenerateArgs {
         }
         let rows = chosen.config.vocab_size();
         match ids.iter().find(|&&id| id as usize >= rows) {
-            Some(id) => {
-                Err(Failure::bad_input(format!("token {id} of the prompt lies outside the model's {rows} ids"))
-                    .hint("`--tokenizer` must be the one that the model was trained with"))
-            }
+            Some(id) => Err(Failure::bad_input(format!("token {id} of the prompt is outside the model's {rows} ids"))
+                .hint("give `--tokenizer` the one that the model was trained with")),
             None => Ok(ids),
         }
     }
@@ -170,7 +168,7 @@ impl GenerateArgs {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
             return Err(
-                Failure::new(exit_code::DOES_NOT_FIT, message).hint("a larger `--vram`, or fewer `--max-tokens`")
+                Failure::new(exit_code::DOES_NOT_FIT, message).hint("use a larger `--vram` or fewer `--max-tokens`")
             );
         }
         self.budget.check_free(&plan)?;

@@ -17,37 +17,37 @@ use units::Bytes;
 #[command(next_help_heading = "Levers")]
 pub(super) struct LeverArgs {
     /// What the backward pass recomputes instead of keeping it: `none`, `cheap` (norms, activations, dropout),
-    /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or the latter in so
-    /// many blocks
+    /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or N: `blocks` in only
+    /// N blocks
     #[arg(long, value_name = "auto|LEVEL|N", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
     recompute: AutoOr<RecomputeChoice>,
-    /// Part of the parameters, from 0 to 1, whose optimizer lives and works in host memory. `auto` moves nothing on the
-    /// CPU, where that frees no memory
+    /// Fraction of the parameters, from 0 to 1, updated by the host in host memory. `auto` moves nothing on the
+    /// CPU, where it frees no memory
     #[arg(long, value_name = "auto|X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
     optimizer_offload: AutoOr<f64>,
-    /// Host memory that a plan for a card may use for it [default: all that is free]
+    /// Host memory that a plan for a card may use [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     host_ram: Option<Bytes>,
-    /// Precision of weights and activations; `bf16-pure` keeps no weights in single precision behind. `auto` is fp32 on
+    /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights. `auto` is fp32 on
     /// the CPU and on old cards, fp16 on cards of compute capability 7, bf16 from 8 on
     #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
     precision: PrecisionChoice,
-    /// How the optimizer's moments are kept between updates
+    /// Format of the optimizer's moments between updates
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StateChoice::Fp32)]
     optimizer_state: StateChoice,
-    /// Update each parameter as soon as its gradient is complete [auto: where nothing excludes it]
+    /// Update each parameter as soon as its gradient is complete [auto: wherever it can]
     #[arg(long, value_name = "auto|on|off", value_enum, default_value_t = Switch::Auto)]
     update_in_backward: Switch,
-    /// Rows of logits that the head holds at a time
+    /// Rows of logits that the LM head computes at a time
     #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
     head_chunk: AutoOr<usize>,
-    /// Rows of scores that attention holds at a time, on each thread
+    /// Rows of attention scores computed at a time, per thread
     #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
     attention_rows: AutoOr<usize>,
-    /// Keep a moving average of the weights that keeps this part of itself in each step, such as 0.999
+    /// Keep a moving average of the weights with this decay per step, such as 0.999
     #[arg(long, value_name = "X", value_parser = decay)]
     ema: Option<f32>,
-    /// Memory that the average is kept in
+    /// Memory that holds the average
     #[arg(long, value_name = "MEMORY", value_enum, default_value_t = SpaceChoice::Device)]
     ema_space: SpaceChoice,
 }
@@ -94,15 +94,15 @@ fn decay(text: &str) -> Result<f32, String> {
 /// `--precision`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PrecisionChoice {
-    /// What suits the device.
+    /// The best for the device.
     Auto,
     /// Single precision.
     Fp32,
-    /// Half precision with the range of single precision; single precision behind.
+    /// bfloat16, with a single-precision copy of the weights.
     Bf16,
-    /// IEEE half precision with dynamic loss scaling; single precision behind.
+    /// IEEE half precision with dynamic loss scaling and a single-precision copy of the weights.
     Fp16,
-    /// bf16 alone, rounded at random.
+    /// bfloat16 only, with stochastic rounding.
     Bf16Pure,
 }
 
@@ -111,9 +111,9 @@ enum PrecisionChoice {
 enum StateChoice {
     /// Single precision.
     Fp32,
-    /// bf16, rounded at random.
+    /// bfloat16, with stochastic rounding.
     Bf16,
-    /// A byte each, in blocks of 256 with a scale.
+    /// 8 bits each, in quantization blocks of 256 with a scale.
     #[value(name = "8bit", alias = "8-bit", alias = "int8")]
     EightBit,
 }
@@ -121,9 +121,9 @@ enum StateChoice {
 /// `auto`, `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Switch {
-    /// Where nothing excludes it.
+    /// Wherever it can.
     Auto,
-    /// Always; refused where something excludes it.
+    /// Always; an error where it can't.
     #[value(alias = "true")]
     On,
     /// Never.

@@ -76,18 +76,18 @@ impl MachineFile {
     }
 }
 
-/// This machine's speed, and a word about where it is known from. A file that is asked for must be of use; the one
+/// This machine's speed, and a word about where it is known from. A file that is asked for must be usable; the one
 /// that is kept is ignored if it is not.
 pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, String), Failure> {
     let guess = |why: String| {
-        let advice = "`plimsoll calibrate` measures this machine";
-        Ok((Machine::of_rates(Rates::guess(threads)), format!("times are guesses: {why}; {advice}")))
+        let advice = "run `plimsoll calibrate` to measure this machine";
+        Ok((Machine::of_rates(Rates::guess(threads)), format!("times are estimates: {why}; {advice}")))
     };
     let path = match asked {
         Some(path) => path.to_owned(),
         None => match MachineFile::path(threads) {
             Ok(path) if path.try_exists().unwrap_or(true) => path,
-            _ => return guess("nothing was measured here yet".to_owned()),
+            _ => return guess("nothing is measured yet".to_owned()),
         },
     };
     let read = || -> Result<MachineFile, String> {
@@ -99,9 +99,9 @@ pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, St
         }
     };
     match read() {
-        Ok(file) => Ok((file.machine(threads), format!("times by {}", path.display()))),
-        Err(why) if asked.is_some() => Err(Failure::bad_input(format!("{} is of no use: {why}", path.display()))
-            .hint("`plimsoll calibrate --out FILE` measures this machine")),
+        Ok(file) => Ok((file.machine(threads), format!("times from {}", path.display()))),
+        Err(why) if asked.is_some() => Err(Failure::bad_input(format!("{} can't be used: {why}", path.display()))
+            .hint("run `plimsoll calibrate --out FILE` to measure this machine")),
         Err(why) => guess(format!("{} is ignored: {why}", path.display())),
     }
 }

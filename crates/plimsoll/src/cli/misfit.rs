@@ -1,4 +1,4 @@
-//! What is said of a run that does not fit.
+//! The error for a run that does not fit.
 
 use super::Failure;
 use super::budget::Budget;
@@ -7,7 +7,7 @@ use crate::report::as_flags;
 use ::plan::{Misfit, Nearest};
 use units::Bytes;
 
-/// What is said of a run that takes the whole budget and does not fit.
+/// The error for a run that has the whole budget and does not fit.
 pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
     let [device, host] = misfit.plan.needed();
     misfit_failure(model, misfit, budget.vram_for(device), host)
@@ -57,7 +57,7 @@ fn speed_words(added_time: f64) -> String {
     match percent {
         _ if percent >= 1.0 => format!(", about {percent:.0} % slower"),
         _ if percent <= -75.0 => format!(", about {:.0} times as fast", 1.0 / (1.0 + added_time)),
-        _ if percent <= -1.0 => format!(", about {:.0} % less time a token", -percent),
+        _ if percent <= -1.0 => format!(", about {:.0} % less time per token", -percent),
         _ => String::new(),
     }
 }
@@ -71,7 +71,7 @@ mod tests {
         for (added_time, words) in [
             (0.237, ", about 24 % slower"),
             (0.004, ""),
-            (-0.3, ", about 30 % less time a token"),
+            (-0.3, ", about 30 % less time per token"),
             (-0.9, ", about 10 times as fast"),
         ] {
             assert_eq!(speed_words(added_time), words);

@@ -46,19 +46,19 @@ enum Command {
     Train(Box<train::TrainArgs>),
     /// Show the plan for a model and a budget, without running anything
     Plan(plan::PlanArgs),
-    /// Write text with a checkpoint; stdout is the text
+    /// Generate text from a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
-    /// Make tokenizers
+    /// Train tokenizers
     Tokenizer(tokenizer::TokenizerArgs),
-    /// Time training steps on random tokens, or how fast data comes
+    /// Time training steps on random tokens, or data loading
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
-    /// Measure this machine, so that plans can tell their time
+    /// Measure this machine, so that plans can predict step times
     Calibrate(calibrate::CalibrateArgs),
     /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
     Arena(arena::ArenaArgs),
-    /// Try a BLAS library, in a process that it may end
+    /// Try a BLAS library in a process that it may crash
     #[command(hide = true)]
     TryBlas(blas::TryBlasArgs),
 }

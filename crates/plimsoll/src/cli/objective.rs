@@ -6,13 +6,13 @@ use graph::Objective;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ObjectiveArgs {
-    /// The part of each target that is spread over the whole vocabulary; held-out losses are without it
+    /// Label smoothing: fraction of each target spread over the vocabulary; not used in held-out losses
     #[arg(long, value_name = "X", value_parser = rate, default_value = "0")]
     pub label_smoothing: f32,
-    /// R-Drop: every sample passes twice under two dropout draws, and their divergence counts this much; 0: off
+    /// R-Drop: weight of the divergence between two passes with different dropout; 0: off
     #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0")]
     pub r_drop: f64,
-    /// What the learning rate is multiplied by from one block to the one before it
+    /// Layer-wise learning rate decay: each block's rate is that of the next times this
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub layer_decay: f32,
 }

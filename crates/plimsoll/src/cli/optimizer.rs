@@ -11,26 +11,26 @@ use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct OptimizerArgs {
-    /// What updates the weights
+    /// Optimizer
     #[arg(long, value_name = "NAME", value_parser = names(), default_value = "adamw")]
     pub(super) optimizer: String,
-    /// Leave the parameters of these names as they are; `*` stands for any characters, as in `*.h.0.*` or `*.bias`. Can
-    /// be given several times
+    /// Freeze the parameters with these names; `*` matches any characters, as in `*.h.0.*` or `*.bias`. Can
+    /// be repeated
     #[arg(long, value_name = "GLOB")]
     pub(super) freeze: Vec<String>,
-    /// Decoupled weight decay, off norms and biases [default: 0.1 with adamw, else what is usual]
+    /// Decoupled weight decay, not applied to norms and biases [default: 0.1 for adamw, else the optimizer's usual]
     #[arg(long, value_name = "X", value_parser = number_from_zero)]
     weight_decay: Option<f64>,
     /// Decay of the first moment [default: the optimizer's]
     #[arg(long, value_name = "X", value_parser = rate)]
     beta1: Option<f32>,
-    /// Decay of the second moment, or β₂ otherwise [default: the optimizer's]
+    /// Decay of the second moment, or the optimizer's β₂ [default: the optimizer's]
     #[arg(long, value_name = "X", value_parser = rate)]
     beta2: Option<f32>,
     /// AdamW's epsilon [default: 1e-8]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     adam_eps: Option<f64>,
-    /// Largest norm of the gradient; 0: none, which lets parameters be updated in the backward pass [default: 1; 0 for
+    /// Clip the gradient norm to this; 0: no clipping, which allows updates in the backward pass [default: 1; 0 for
     /// `bench`]
     #[arg(long, value_name = "X", value_parser = number_from_zero)]
     grad_clip: Option<f64>,
@@ -46,13 +46,13 @@ impl OptimizerArgs {
         Rule::named(&self.optimizer).expect("the flag takes these names only")
     }
 
-    /// The optimizer as it is asked for. Errors: it has not one of the constants.
+    /// The optimizer that the flags ask for. Errors: it does not have one of the constants.
     pub(super) fn optimizer(&self, usual_clip: f64, layer_decay: f32) -> Result<Optimizer, Failure> {
         let eps = self.adam_eps.map(|eps| eps as f32);
         let constants = Constants { beta1: self.beta1, beta2: self.beta2, eps };
         let rule = self.rule().with(&constants).map_err(|constant| {
             let flag = if constant == "eps" { "adam-eps" } else { constant };
-            Failure::bad_flag(format!("`--{flag}` is no constant of {}", self.optimizer))
+            Failure::bad_flag(format!("`--{flag}` does not apply to {}", self.optimizer))
                 .hint(format!("leave `--{flag}` out, or choose another `--optimizer`"))
         })?;
         let clip = self.grad_clip.unwrap_or(usual_clip);
@@ -80,8 +80,8 @@ impl OptimizerArgs {
             let matching = names.iter().filter(|name| matches(pattern, name)).cloned().collect::<Vec<_>>();
             if matching.is_empty() {
                 let example = names.get(names.len() / 2).map_or("", String::as_str);
-                return Err(Failure::bad_input(format!("`--freeze {pattern}` is no parameter of the model"))
-                    .hint(format!("parameters have names such as `{example}`; `*` stands for any characters")));
+                return Err(Failure::bad_input(format!("`--freeze {pattern}` matches no parameter of the model"))
+                    .hint(format!("parameters have names such as `{example}`; `*` matches any characters")));
             }
             frozen.extend(matching);
         }
@@ -89,7 +89,7 @@ impl OptimizerArgs {
     }
 }
 
-/// Whether a name is of a pattern in which each `*` stands for any characters, none too.
+/// Whether a name is of a pattern in which each `*` matches any characters, none too.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };

@@ -14,16 +14,16 @@ pub(super) struct PairArgs {
     /// Column or field of the targets [default: 2, or `target`]
     #[arg(long, value_name = "N|NAME", value_parser = column)]
     pub target_column: Option<Column>,
-    /// Put before each source
+    /// Text to put before each source
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prefix: String,
-    /// Tokens of a source at most
+    /// Maximum tokens per source
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
     pub source_len: usize,
-    /// Tokens of a target at most
+    /// Maximum tokens per target
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
     pub target_len: usize,
-    /// Lengths are rounded up to multiples of this
+    /// Round lengths up to multiples of this
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "64")]
     pub bucket: usize,
 }

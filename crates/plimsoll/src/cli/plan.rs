@@ -39,41 +39,41 @@ pub(super) struct PlanArgs {
     /// Plan for a card: by name (`rtx-3060`, `4090`, `A100 80GB`), or `auto` for those of this machine
     #[arg(long, value_name = "NAME|auto")]
     gpu: Option<String>,
-    /// Set plans for several cards side by side
+    /// Compare plans for several cards
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain"])]
     compare: Vec<String>,
-    /// Passes over the text, for the time that `--compare` tells
+    /// Epochs, for the training time that `--compare` shows
     #[arg(long, value_name = "X", value_parser = positive_number, requires = "tokens")]
     epochs: Option<f64>,
-    /// Tokens of the text: `100M`
+    /// Tokens in the text: `100M`
     #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs")]
     tokens: Option<u64>,
     #[command(flatten)]
     budget: BudgetArgs,
-    /// Tokens of a target, for models with a decoder [default: as many as of the source]
+    /// Tokens per target, for encoder-decoder models [default: as many as per source]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     target_len: Option<usize>,
     #[command(flatten)]
     request: RequestArgs,
-    /// Name the moment of the peak and the largest tensors alive at it
+    /// Show when the peak occurs and the largest tensors alive then
     #[arg(long)]
     explain: bool,
-    /// Answer what the most is that fits: the longest sequence, the largest micro-batch, or the largest preset
+    /// Find the most that fits: the longest sequence, the largest micro-batch, or the largest preset
     #[arg(long, value_name = "WHAT", value_enum)]
     find: Option<Find>,
-    /// Set the usual rule of thumb for so much memory beside the plan
+    /// Compare the plan with the usual rule of thumb for this much memory
     #[arg(long)]
     rules: bool,
     /// Independent runs that share the device evenly, or `auto` for as many as fit; the plan is that of one of them
     #[arg(long, value_name = "auto|N", value_parser = auto_or_size)]
     workers: Option<AutoOr<usize>>,
-    /// What `plimsoll calibrate --out` measured [default: what it left in the user's cache folder]
+    /// Measurements by `plimsoll calibrate --out` [default: those in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// Write a page that shows the arena as a map: what lies where, and when. For several cards one each: FILE-1, ...
+    /// Write an HTML map of the arena: what is where, and when. With several cards, one each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     html: Option<PathBuf>,
-    /// Write the map of the program with the peak as a picture. For several cards one each: FILE-1, ...
+    /// Write an SVG map of the program with the peak. With several cards, one each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     svg: Option<PathBuf>,
     /// Print JSON
@@ -134,7 +134,7 @@ pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
         let budgets = made.iter().map(|made| made.device.budget.bytes).sum::<Bytes>();
         let speed = made.iter().filter_map(|made| Some(made.result.as_ref().ok()?.tokens_per_s())).sum::<f64>();
         write_data(format_args!(
-            "{} cards, each by itself: {budgets} of budgets, {speed:.0} tokens/s predicted together",
+            "{} cards, each on its own: {budgets} of budget and {speed:.0} tokens/s predicted in total",
             made.len()
         ))?;
     }

@@ -15,17 +15,17 @@ use graph::Lengths;
 /// What is trained on at a time, and how.
 #[derive(Debug, Clone, Args)]
 pub(super) struct RequestArgs {
-    /// Tokens of a sample [default: the model's positions, at most 1024; 256 for `bench`]; of models with a decoder, of
-    /// the source
+    /// Tokens per sample; for an encoder-decoder, per source [default: the model's positions, at most 1024; 256 for
+    /// `bench`]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) seq_len: Option<usize>,
-    /// Samples of an optimizer step [default: 32 for nano, else 4; for `bench` the micro-batch]
+    /// Samples per optimizer step [default: 32 for nano, else 4; for `bench` the micro-batch]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) global_batch: Option<usize>,
-    /// Samples at a time: a divisor of the global batch, or `auto` for the fastest that fits
+    /// Samples per micro-batch: a divisor of the global batch, or `auto` for the fastest that fits
     #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
     pub(super) micro_batch: AutoOr<usize>,
-    /// Micro-batches of a step, instead of the global batch
+    /// Micro-batches per optimizer step, instead of the global batch
     #[arg(long, value_name = "N", value_parser = positive_size, conflicts_with = "global_batch")]
     pub(super) gradient_accumulation_steps: Option<usize>,
     /// Dropout rate everywhere [default: the model's; 0 for `bench`]

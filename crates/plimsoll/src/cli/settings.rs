@@ -128,8 +128,8 @@ pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec
     all.extend_from_slice(rest);
     // The command line alone was accepted, so whatever is wrong now came out of the files.
     if let Err(error) = super::Cli::command().try_get_matches_from(&all) {
-        let names = files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and of ");
-        return Err(Failure::usage(error).hint(format!("the settings of {names} count as flags")));
+        let names = files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and in ");
+        return Err(Failure::usage(error).hint(format!("the settings in {names} act as flags")));
     }
     Ok(all)
 }
@@ -141,7 +141,7 @@ fn leave_out_code(settings: &mut Settings, path: &Path) {
     };
     let library = values.last().map_or("", String::as_str).escape_debug();
     talk(format_args!(
-        "warning: {} names a BLAS, which only the command line may: products are the built-in ones, which round otherwise\n\
+        "warning: {} names a BLAS, which only the command line may; using the built-in products, which round differently\n\
          hint: `--blas {library}` uses it again",
         path.display()
     ));
@@ -210,7 +210,7 @@ fn translate(key: &str, name: &str, value: &Value) -> Result<Option<Setting>, Fa
         Some((_, _, meaning)) => Ok(*meaning),
         None => {
             let known = choices.map(|(_, choice, _)| format!("`{choice}`")).collect::<Vec<_>>().join(", ");
-            Err(Failure::bad_flag(format!("`{key}: {value}` is not built; known here: {known}")))
+            Err(Failure::bad_flag(format!("`{key}: {value}` is not supported; supported: {known}")))
         }
     }
 }
@@ -221,7 +221,7 @@ fn optimizer_known_elsewhere(key: &str, value: &Value) -> Result<Vec<Setting>, F
     let Some((rule, state)) = Rule::known_elsewhere_as(&found) else {
         let known = Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(name, _)| format!("`{name}`"));
         let known = known.collect::<Vec<_>>().join(", ");
-        return Err(Failure::bad_flag(format!("`{key}: {value}` is not built; known here: {known}")));
+        return Err(Failure::bad_flag(format!("`{key}: {value}` is not supported; supported: {known}")));
     };
     let state = match state {
         StateFormat::F32 => None,

@@ -29,16 +29,16 @@ struct TrainArgs {
     /// The field of .jsonl lines that holds the text
     #[arg(long, value_name = "NAME", default_value = DEFAULT_TEXT_FIELD)]
     text_field: String,
-    /// `bpe`: bytes, as GPT-2; `unigram`: as T5
+    /// `bpe`: byte-level, like GPT-2; `unigram`: like T5
     #[arg(long, value_name = "KIND")]
     kind: Kind,
-    /// Tokens at most, special ones included
+    /// Maximum vocabulary size, special tokens included
     #[arg(long, value_name = "N", value_parser = positive_size)]
     vocab_size: usize,
     /// The file to write
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// Threads that work [default: all cores]
+    /// Number of threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     threads: Option<usize>,
     /// Print JSON
@@ -79,7 +79,7 @@ impl TrainArgs {
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
         } else {
             write_data(format_args!(
-                "{} tokens, {bytes_per_token:.2} bytes of this text a token: {}",
+                "{} tokens, {bytes_per_token:.2} bytes of this text per token: {}",
                 tokenizer.vocab_size(),
                 self.output.display()
             ))?;

@@ -43,5 +43,5 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    format!("{table}\ntimes are guesses off the cards' figures on paper")
+    format!("{table}\ntimes are estimates from the cards' data sheets")
 }

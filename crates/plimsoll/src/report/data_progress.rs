@@ -26,7 +26,7 @@ impl DataProgress {
                 self.at(done.0, total.0, format!("tokenizing {done} of {total}, {tokens} tokens"));
             }
             Progress::CacheDamaged { path, damage } => {
-                let text = format!("warning: the cache {} is rebuilt: {damage}", path.display());
+                let text = format!("warning: rebuilding the cache {}: {damage}", path.display());
                 self.bar.suspend(|| talk(text));
             }
             Progress::CacheHit { .. } | Progress::Written { .. } => {}

@@ -75,9 +75,8 @@ impl Live {
 fn branched(from_step: u64, left_behind: &[PathBuf]) -> String {
     let names = left_behind.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let names = names.collect::<Vec<_>>().join(", ");
-    let kept =
-        if names.is_empty() { String::new() } else { format!("; {names} of the branch before stay as they are") };
-    format!("a new branch of the run begins after step {from_step}; `--resume auto` goes on with it from now on{kept}")
+    let kept = if names.is_empty() { String::new() } else { format!("; {names} of the previous branch are kept") };
+    format!("starting a new branch after step {from_step}; `--resume auto` continues it from now on{kept}")
 }
 
 impl Sink for Live {
@@ -92,8 +91,8 @@ impl Sink for Live {
             }
             Event::Branched { from_step, left_behind } => self.line(&branched(*from_step, left_behind)),
             Event::EventsLost { events, reason } => self.line(&format!(
-                "warning: {events} events could not be written to the journal: {reason}; losses that are not in it are \
-                 missing from reports of resumed sessions"
+                "warning: {events} events could not be written to the journal: {reason}; reports of resumed \
+                 sessions will lack their losses"
             )),
             Event::Step { step, loss, learning_rate, grad_norm, tokens_per_s, memory_bytes, .. } => {
                 let of = self.last_step.map_or(String::new(), |last| format!("/{last}"));
@@ -117,25 +116,27 @@ impl Sink for Live {
             }
             Event::Evaluated { step, loss, average_loss, tokens } => {
                 let average = average_loss.map_or(String::new(), |a| format!(", {a:.4} with the averaged weights,"));
-                self.line(&format!("step {step}: held-out loss {loss:.4} nats a token{average} over {tokens} tokens"));
+                self.line(&format!(
+                    "step {step}: held-out loss {loss:.4} nats per token{average} over {tokens} tokens"
+                ));
             }
             Event::UpdateSkipped { step, loss_scale, .. } => {
                 self.line(&format!(
-                    "step {step}: gradients overflowed half precision; the update is skipped, the loss scale is {loss_scale} now"
+                    "step {step}: gradients overflowed half precision; the update is skipped, the loss scale is now {loss_scale}"
                 ));
             }
             Event::CheckpointFailed { step, reason } => {
                 self.line(&format!(
                     "warning: the checkpoint after step {step} could not be written: {reason}\n\
-                     hint: is the disk full? training goes on, and older checkpoints stay"
+                     hint: is the disk full? training continues, and older checkpoints are kept"
                 ));
             }
             Event::Undoing { from, to } => self.line(&match to - from {
                 0 => format!("a parameter's gradient overflowed; going back to step {to}"),
-                _ => format!("a parameter's gradient overflowed; steps {} to {to} are made again", from + 1),
+                _ => format!("a parameter's gradient overflowed; rerunning steps {} to {to}", from + 1),
             }),
             Event::Diverged { step, weights_whole: false, .. } => {
-                self.line(&format!("warning: step {step} could not be undone; no checkpoint holds any of it"));
+                self.line(&format!("warning: step {step} could not be undone; no checkpoint contains it"));
             }
             Event::CheckpointSaved { .. }
             | Event::Unsaved { .. }

@@ -11,7 +11,7 @@ pub struct PlanReport<'a> {
     pub model: &'a str,
     /// What it is planned for.
     pub device: &'a str,
-    /// Where predicted times are known from.
+    /// Where predicted times come from.
     pub times: &'a str,
     /// The plan, or why there is none.
     pub result: &'a Result<Found, Box<Misfit>>,

@@ -19,7 +19,7 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
     });
     lines.push(bound_words(found.bound).to_owned());
     lines.push(format!(
-        "predicted: {:.0} ms a step, {} tokens/s\n{times}",
+        "predicted: {:.0} ms per step, {} tokens/s\n{times}",
         found.step.0 * 1e3,
         grouped(found.tokens_per_s() as u64)
     ));
@@ -33,10 +33,10 @@ fn headline(model: &str, plan: &Plan) -> String {
 /// What to have more of for a faster plan.
 fn bound_words(bound: Bound) -> &'static str {
     match bound {
-        Bound::Nothing => "no budget limits the speed: these are the fastest settings",
-        Bound::Device => "bound by the budget of the device: faster settings need more",
-        Bound::Host => "bound by the budget of the host: faster settings need more",
-        Bound::DeviceAndHost => "bound by the budgets of the device and of the host: faster settings need more",
+        Bound::Nothing => "not limited by memory: these are the fastest settings",
+        Bound::Device => "limited by device memory: faster settings need more",
+        Bound::Host => "limited by host memory: faster settings need more",
+        Bound::DeviceAndHost => "limited by device and host memory: faster settings need more",
     }
 }
 
@@ -151,7 +151,7 @@ pub fn moment_text(moment: &Moment) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let Moment { program, step, op, makes, .. } = moment;
-    format!("the peak is at step {step} of `{program}`, {op}, which makes {makes}\n{table}")
+    format!("the peak is at plan step {step} of `{program}`: {op}, which makes {makes}\n{table}")
 }
 
 /// Changes as the flags that ask for them.

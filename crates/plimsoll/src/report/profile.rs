@@ -110,9 +110,9 @@ impl<'a> StepProfile<'a> {
         format!(
             "{table}\n\
              GEMM: part of {:.1} GFLOP/s, a product of 2,048 x 512 and 512 x 2,048\n\
-             copy: part of {:.1} GB/s, a copy of 128 MiB; what lies in caches may pass it\n\
+             copy: part of {:.1} GB/s, a copy of 128 MiB; cached data can exceed it\n\
              products {}, attention {}, the rest {}: {} is not products\n\
-             head_loss_grad is head and loss, forward and backward in one",
+             head_loss_grad is LM head and loss, forward and backward in one",
             flops_per_s / 1e9,
             bytes_per_s / 1e9,
             percent(self.share_of(Nature::Products)),

@@ -22,10 +22,10 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     if report.padding_tokens > 0 {
         let all = report.tokens_seen + report.padding_tokens;
         let percent = 100.0 * report.padding_tokens as f64 / all as f64;
-        lines.push(format!("{percent:.1} % of what passed through was padding"));
+        lines.push(format!("{percent:.1} % of all tokens were padding"));
     }
     if report.truncated_samples > 0 {
-        lines.push(format!("{} samples were cut to the longest that is allowed", report.truncated_samples));
+        lines.push(format!("{} samples were truncated", report.truncated_samples));
     }
     if let (Some(first), Some(last)) = (report.eval.first(), report.eval.last()) {
         let from = if first.step == last.step {
@@ -33,10 +33,10 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
         } else {
             format!(" (after step {}: {:.4})", first.step, first.loss)
         };
-        lines.push(format!("held-out loss {:.4} nats a token{from}", last.loss));
+        lines.push(format!("held-out loss {:.4} nats per token{from}", last.loss));
     }
     if report.journal_events_lost > 0 {
-        lines.push(format!("journal    may lack {} events of this session", report.journal_events_lost));
+        lines.push(format!("journal    {} events of this session may be missing", report.journal_events_lost));
     }
     lines.push(match &outcome.saved {
         Some((_, path)) => format!("checkpoint {}", path.display()),
@@ -49,7 +49,7 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     let (planned, measured) = (report.plan.peak_bytes, &report.measured);
     let shorter = match measured.planned_bytes_of_what_ran {
         all if all >= planned => String::new(),
-        part => format!(" for the longest and {part} for what came"),
+        part => format!(" for the longest batch, {part} for the batches that ran"),
     };
     lines.push(format!("planned {planned} bytes{shorter}, touched {}", measured.touched_bytes));
     lines.push(memory(&measured.footprint));

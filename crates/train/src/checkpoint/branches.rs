@@ -112,7 +112,7 @@ impl Lineage {
     }
 }
 
-/// The whole checkpoints of later steps than this one, each with its branch. Errors: one can't be read.
+/// The complete checkpoints of later steps than this one, each with its branch. Errors: one can't be read.
 pub(crate) fn later(checkpoints: &Path, step: u64) -> Result<Vec<(PathBuf, State)>, CheckpointError> {
     let later = find::list(checkpoints)?.into_iter().filter(|(other, _)| *other > step);
     let verified = later.filter_map(|(_, path)| match find::verify(&path) {

@@ -32,7 +32,7 @@ pub enum CheckpointError {
         tensor: String,
     },
     /// A safetensors file has tensors that the model lacks.
-    #[error("{path} has a tensor `{tensor}`{} that the model lacks", and_more(*.others))]
+    #[error("{path} has a tensor `{tensor}`{} that the model does not have", and_more(*.others))]
     ForeignTensor {
         /// The file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum CheckpointError {
     },
     /// Hardly a name is the model's.
     #[error(
-        "{path} holds another kind of model: its tensors have names {}, the model's such as `{expected}`",
+        "{path} holds another kind of model: its tensors have {}, the model's have names like `{expected}`",
         such_as(.found.as_deref())
     )]
     OtherFamily {
@@ -55,7 +55,7 @@ pub enum CheckpointError {
         expected: String,
     },
     /// A tensor has another shape than the model's; in our own files, or another dtype.
-    #[error("{path}: `{tensor}` is {found}, the model needs {expected}")]
+    #[error("{path}: `{tensor}` is {found}, but the model needs {expected}")]
     WrongTensor {
         /// The file.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum CheckpointError {
         found: String,
     },
     /// Weights in a precision that is not read.
-    #[error("{path}: `{tensor}` is {found}; weights are read in F32, F16 and BF16")]
+    #[error("{path}: `{tensor}` is {found}; only F32, F16 and BF16 weights are supported")]
     UnsupportedDtype {
         /// The file.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum CheckpointError {
         found: String,
     },
     /// An index of shards can't be understood.
-    #[error("{path} is no index of shards: {problem}")]
+    #[error("{path} is not a shard index: {problem}")]
     BadIndex {
         /// The index.
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum CheckpointError {
         problem: String,
     },
     /// An index names a file that does not lie beside it.
-    #[error("{path} says that `{tensor}` lies in `{file}`, which is outside its folder")]
+    #[error("{path} places `{tensor}` in `{file}`, which is outside its folder")]
     ShardOutside {
         /// The index.
         path: PathBuf,
@@ -95,7 +95,7 @@ pub enum CheckpointError {
         tensor: String,
     },
     /// An index names a file that is not there.
-    #[error("{path} is missing, which holds `{}`{}", .tensors[0], and_more(.tensors.len() - 1))]
+    #[error("{path} is missing; it holds `{}`{}", .tensors[0], and_more(.tensors.len() - 1))]
     MissingShard {
         /// The file.
         path: PathBuf,
@@ -103,7 +103,7 @@ pub enum CheckpointError {
         tensors: Vec<String>,
     },
     /// The checkpoint belongs to a run with other data or sizes, so that going on would not be the same run.
-    #[error("{path} was made with {what} {found}, this run has {expected}")]
+    #[error("{path} was made with {what} {found}, but this run has {expected}")]
     OtherRun {
         /// The checkpoint.
         path: PathBuf,
@@ -115,7 +115,7 @@ pub enum CheckpointError {
         expected: String,
     },
     /// The checkpoint is of a model whose configuration differs, though its shapes may be the same.
-    #[error("{path} was made with `{key}` {found}, this run's model has {expected}")]
+    #[error("{path} was made with `{key}` {found}, but this run's model has {expected}")]
     OtherModel {
         /// The checkpoint's configuration.
         path: PathBuf,
@@ -126,9 +126,9 @@ pub enum CheckpointError {
         /// Of this run.
         expected: String,
     },
-    /// Nearly all losses of a run are missing, so that its state is no state of this run.
+    /// Nearly all losses of a run are missing, so that its state does not belong to this run.
     #[error(
-        "{path} is after step {step}, the journal knows the losses of {known} steps; {most} may be missing at most"
+        "{path} is after step {step}, but the journal has the losses of {known} steps; at most {most} may be missing"
     )]
     NoHistory {
         /// The checkpoint.
@@ -141,7 +141,7 @@ pub enum CheckpointError {
         most: u64,
     },
     /// Nothing to resume from.
-    #[error("{path} holds no whole checkpoint")]
+    #[error("{path} holds no complete checkpoint")]
     None {
         /// Where it was looked for.
         path: PathBuf,
@@ -172,5 +172,5 @@ fn and_more(others: usize) -> String {
 }
 
 fn such_as(name: Option<&str>) -> String {
-    name.map_or("of no kind".to_owned(), |name| format!("such as `{name}`"))
+    name.map_or("no names".to_owned(), |name| format!("names like `{name}`"))
 }

@@ -25,7 +25,7 @@ pub struct Skipped {
 /// What a folder of checkpoints holds for whoever wants the newest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Newest {
-    /// The newest whole checkpoint of the newest branch.
+    /// The newest complete checkpoint of the newest branch.
     pub found: Option<(PathBuf, State)>,
     /// Damaged ones of later steps.
     pub skipped: Vec<Skipped>,
@@ -62,7 +62,7 @@ pub(super) fn step_of(name: &str) -> Option<u64> {
     (name == name_of(step)).then_some(step)
 }
 
-/// The newest whole checkpoint of the newest branch in a folder.
+/// The newest complete checkpoint of the newest branch in a folder.
 /// Errors: the folder or a checkpoint can't be read; the branches are damaged.
 pub fn newest_whole(checkpoints: &Path) -> Result<Newest, CheckpointError> {
     let lineage = Branches::read(checkpoints)?.lineage();
@@ -118,7 +118,7 @@ fn verify_files(path: &Path, state: State) -> Result<State, CheckpointError> {
     for file in &state.files {
         // Names are not paths: nothing outside the checkpoint is looked at.
         if ![MODEL_FILE, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE].contains(&file.name.as_str()) {
-            return Err(damaged(&state_path, format!("it lists {:?}, which is no file of a checkpoint", file.name)));
+            return Err(damaged(&state_path, format!("it lists {:?}, which is not a checkpoint file", file.name)));
         }
         verify_file(path, file)?;
     }
@@ -131,7 +131,7 @@ pub(super) fn verify_file(folder: &Path, file: &FileSum) -> Result<(), Checkpoin
     let opened = open_regular(&path).map_err(io)?;
     let bytes = opened.metadata().map_err(io)?.len();
     if bytes != file.bytes {
-        return Err(damaged(&path, format!("it has {bytes} bytes, {} were written", file.bytes)));
+        return Err(damaged(&path, format!("it has {bytes} bytes, but {} were written", file.bytes)));
     }
     if sum(&opened).map_err(io)?.to_hex().as_str() != file.blake3 {
         return Err(damaged(&path, "its contents changed since it was written".to_owned()));

@@ -44,12 +44,12 @@ pub(crate) struct TrainArgs {
     /// A preset such as nano, gpt2, t5-small or llama-3.2-1b, or the path of a config.json [default: nano]
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH")]
     pub(super) model: Option<String>,
-    /// Start from the weights in this folder: one of our checkpoints, or one saved by `transformers`
+    /// Start from the weights in this folder: a Plimsoll checkpoint, or a folder saved by `transformers`
     #[arg(long, value_name = "PATH")]
     pub(super) init: Option<PathBuf>,
     #[command(flatten)]
     pub(super) pairs: PairArgs,
-    /// Pack short documents into rows of `--seq-len` tokens, with attention that does not cross them
+    /// Sequence packing: put short documents together in rows of `--seq-len` tokens, without attention across them
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) packing: bool,
@@ -59,43 +59,43 @@ pub(crate) struct TrainArgs {
     pub(super) blas: BlasArgs,
     #[command(flatten)]
     pub(super) request: RequestArgs,
-    /// Optimizer steps
+    /// Number of optimizer steps
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) max_steps: Option<u64>,
-    /// Passes over the training text
+    /// Epochs: passes over the training text
     #[arg(long, value_name = "X", value_parser = positive_number, conflicts_with = "max_steps")]
     pub(super) epochs: Option<f64>,
-    /// Time spent training: `90s`, `5m`, `1h30m`
+    /// Training time: `90s`, `5m`, `1h30m`
     #[arg(long, value_name = "TIME", value_parser = positive_duration, conflicts_with_all = ["max_steps", "epochs"])]
     pub(super) duration: Option<Seconds>,
-    /// Peak learning rate [default: 4e-3 for nano, else 3e-4 with adamw; else what is usual]
+    /// Peak learning rate [default: 4e-3 for nano, else 3e-4; for other optimizers than adamw, their usual rate]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     pub(super) learning_rate: Option<f64>,
     /// Steps of linear warm-up; a cosine to a tenth of the peak follows [default: a tenth of the run, at most 100]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     pub(super) warmup_steps: Option<u64>,
-    /// Part of the peak rate that is left at the end
+    /// Final learning rate, as a fraction of the peak
     #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
     pub(super) final_lr_part: f64,
-    /// Where dynamic loss scaling starts in fp16
+    /// Initial loss scale for fp16
     #[arg(long, value_name = "N", value_parser = power_of_two, default_value = "65536")]
     pub(super) loss_scale: f32,
-    /// Seed of weights, data order and dropout
+    /// Random seed for weights, data order and dropout
     #[arg(long, value_name = "N", value_parser = seed, default_value = "1337")]
     pub(super) seed: u64,
-    /// Steps between held-out losses; 0: only at the end
+    /// Steps between evaluations of the held-out loss; 0: only at the end
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "100")]
     pub(super) eval_every: u64,
-    /// Held-out samples that a held-out loss is taken over [default: 16,384 tokens of them]
+    /// Held-out samples per evaluation [default: 16,384 tokens of them]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) eval_samples: Option<u64>,
     /// Steps between checkpoints; 0: only at the end
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "200")]
     pub(super) checkpoint_every: u64,
-    /// Checkpoints that are kept
+    /// Number of checkpoints to keep
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "3")]
     pub(super) keep_checkpoints: usize,
-    /// Tokens of the sample that is written at the end; 0: none
+    /// Tokens of the sample generated at the end; 0: none
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "256")]
     pub(super) sample_tokens: u64,
     /// `auto`: continue from the newest complete checkpoint, or start if there is none; or the path of a run or a checkpoint
@@ -104,13 +104,13 @@ pub(crate) struct TrainArgs {
     /// Name of the run and of its folder [default: the model's name and a number]
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
-    /// Where runs are kept
+    /// Folder for runs
     #[arg(long, value_name = "PATH", default_value = "runs")]
     pub(super) runs_dir: PathBuf,
-    /// Where tokenized text is kept [default: plimsoll in the user's cache folder]
+    /// Folder for tokenized text [default: plimsoll in the user's cache folder]
     #[arg(long, value_name = "PATH")]
     pub(super) cache_dir: Option<PathBuf>,
-    /// YAML file of settings; flags win over it
+    /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Print report.json to stdout at the end
@@ -142,12 +142,10 @@ fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
 fn sized_by(folder: &Path, asked: &Chosen) -> Result<Chosen, Failure> {
     let found = open_beside(folder)?;
     if !found.config.is_like(&asked.config) {
-        let message = format!("the weights in {} belong to another family than {}", folder.display(), asked.name);
-        return Err(
-            Failure::bad_input(message).hint("without `--model`, the model is the one that the weights belong to")
-        );
+        let message = format!("the weights in {} are of another family than {}", folder.display(), asked.name);
+        return Err(Failure::bad_input(message).hint("leave out `--model` to use the model that the weights belong to"));
     }
-    talk(format_args!("`--model {}` is taken for the family; the sizes are those of {}", asked.name, found.name));
+    talk(format_args!("`--model {}` gives the family; the sizes are those of {}", asked.name, found.name));
     Ok(found)
 }
 

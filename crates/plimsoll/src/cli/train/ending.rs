@@ -15,20 +15,20 @@ impl Session {
             let step = outcome.report.losses.len();
             let failure = Failure::device(format!("the state after step {step} is not on disk: {reason}"));
             return Err(failure.hint(on_disk(outcome)).hint(match outcome.saved {
-                Some(_) => format!("with room on the disk, this makes the steps since then again: {resume}"),
-                None => format!("with room on the disk, this begins again: {resume}"),
+                Some(_) => format!("free disk space, then rerun the steps since then: {resume}"),
+                None => format!("free disk space, then start again: {resume}"),
             }));
         }
         if outcome.ending == Ending::Diverged {
             return Err(self.divergence(outcome, &resume));
         }
         if let Some(error) = &outcome.unreported {
-            let message = format!("the run is saved, its report is not: {error}");
+            let message = format!("the run is saved, but its report is not: {error}");
             return Err(Failure::device(message).hint(on_disk(outcome)));
         }
         match outcome.ending {
             Ending::Interrupted => {
-                talk(format_args!("interrupted; this resumes the run:\n  {resume}"));
+                talk(format_args!("interrupted; resume with:\n  {resume}"));
                 Ok(exit_code::INTERRUPTED)
             }
             Ending::Finished | Ending::Diverged => Ok(exit_code::DONE),
@@ -37,12 +37,12 @@ impl Session {
 
     fn divergence(&self, outcome: &Outcome, resume: &str) -> Failure {
         let rate = self.trainer.schedule.learning_rate / 2.0;
-        let message = "loss or gradient stopped being numbers; nothing of that step is in a checkpoint";
+        let message = "the loss or a gradient is not finite; no checkpoint contains that step";
         let failure = Failure::new(exit_code::DIVERGED, message);
         if outcome.saved.is_some() {
-            failure.hint(format!("from the last checkpoint, slower: {resume} --learning-rate {rate:?}"))
+            failure.hint(format!("resume from the last checkpoint at a lower rate: {resume} --learning-rate {rate:?}"))
         } else {
-            failure.hint("a lower `--learning-rate` or a longer `--warmup-steps`")
+            failure.hint("use a lower `--learning-rate` or a longer `--warmup-steps`")
         }
     }
 
@@ -56,7 +56,7 @@ impl Session {
 /// Which checkpoint there is.
 fn on_disk(outcome: &Outcome) -> String {
     match &outcome.saved {
-        Some((step, path)) => format!("on disk is {}, the state after step {step}", path.display()),
+        Some((step, path)) => format!("the newest checkpoint on disk is {}, after step {step}", path.display()),
         None => "no checkpoint is on disk".to_owned(),
     }
 }

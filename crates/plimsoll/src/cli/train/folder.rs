@@ -38,7 +38,7 @@ fn run_of(path: &Path) -> Result<PathBuf, Failure> {
         }
     }
     Err(Failure::bad_input(format!("{} is neither a run nor a checkpoint of one", path.display()))
-        .hint("`--init PATH` starts a new run from weights that lie elsewhere"))
+        .hint("`--init PATH` starts a new run from other weights"))
 }
 
 /// The run that was written to last; one that was refused at its start wrote nothing. Errors: a folder can't be read.
@@ -94,19 +94,19 @@ impl TrainArgs {
         }
         if !checkpoint::list(&folder.checkpoints())?.is_empty() {
             let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
-            return Err(failure.hint("what is damaged is kept; the weights of one may still do for `--init`"));
+            return Err(failure.hint("damaged checkpoints are kept; `--init` may still load the weights of one"));
         }
         // The journal of a session that reached no checkpoint stays; the run begins again in it.
-        talk(format_args!("no checkpoint in {} yet; the run begins", folder.path().display()));
+        talk(format_args!("no checkpoint in {} yet; starting the run", folder.path().display()));
         Ok((folder, self.fresh()?))
     }
 
-    /// The newest whole checkpoint of the newest branch; damaged ones are skipped and named.
+    /// The newest complete checkpoint of the newest branch; damaged ones are skipped and named.
     fn newest_checkpoint(&self, folder: &RunFolder) -> Result<Option<PathBuf>, Failure> {
         let newest = newest_whole(&folder.checkpoints())?;
         if let Some(first) = newest.left_behind.first() {
             talk(format_args!(
-                "{} is of a branch that was left behind; the newest branch goes on\nhint: `--resume {}` goes back to it",
+                "{} is on an older branch; continuing the newest branch\nhint: `--resume {}` returns to it",
                 names_of(&newest.left_behind),
                 first.display()
             ));
@@ -125,7 +125,7 @@ impl TrainArgs {
             (None, false) => {
                 let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
                 Err(failure.hint(
-                    "the newest branch has none; `--resume` with the path of one of another branch continues from it",
+                    "the newest branch has none; to continue another branch, give `--resume` the path of its checkpoint",
                 ))
             }
         }
@@ -135,8 +135,8 @@ impl TrainArgs {
     fn path_of(&self, name: &str) -> Result<PathBuf, Failure> {
         let plain = !name.is_empty() && Path::new(name).file_name() == Some(name.as_ref());
         if !plain {
-            return Err(Failure::bad_flag(format!("`--name {name}` is not the name of a folder"))
-                .hint("`--runs-dir` says where runs are kept"));
+            return Err(Failure::bad_flag(format!("`--name {name}` is not a folder name"))
+                .hint("use `--runs-dir` to choose where runs are kept"));
         }
         Ok(self.runs_dir.join(name))
     }

@@ -49,7 +49,7 @@ struct Session {
     folder: RunFolder,
     start: Start,
     trainer: TrainerConfig,
-    /// Where predicted times are known from.
+    /// Where predicted times come from.
     times: String,
 }
 

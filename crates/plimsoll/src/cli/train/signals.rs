@@ -15,7 +15,7 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     // Whoever started the run with `nohup`, or in the background of a script, had these ignored for it.
     let heard = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
-    let mut signals = Signals::new(heard).map_err(io_failure("signals can't be handled"))?;
+    let mut signals = Signals::new(heard).map_err(io_failure("can't handle signals"))?;
     let asked = Arc::clone(&stop);
     let listen = move || {
         let mut is_interrupted = false;
@@ -25,13 +25,13 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
             }
             is_interrupted |= signal == SIGINT;
             if !asked.swap(true, Ordering::Relaxed) || signal == SIGINT {
-                let again = if is_interrupted { "once more" } else { "Ctrl-C twice" };
-                talk(format_args!("\nstopping after this step, then a checkpoint; {again} leaves at once"));
+                let again = if is_interrupted { "Ctrl-C again" } else { "Ctrl-C twice" };
+                talk(format_args!("\nstopping after this step and saving a checkpoint; {again} quits immediately"));
             }
         }
     };
     let listener = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
-    listener.map_err(io_failure("signals can't be handled"))?;
+    listener.map_err(io_failure("can't handle signals"))?;
     Ok(stop)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         .and_then(|_| register(SIGINT, interrupted))
         .and_then(|_| register(SIGINT, Arc::clone(&stop)))
         .and_then(|_| register(SIGTERM, Arc::clone(&stop)))
-        .map_err(io_failure("signals can't be handled"))?;
-    talk("Ctrl-C stops after a step, then saves a checkpoint; twice leaves at once");
+        .map_err(io_failure("can't handle signals"))?;
+    talk("Ctrl-C stops after the current step and saves a checkpoint; twice quits immediately");
     Ok(stop)
 }

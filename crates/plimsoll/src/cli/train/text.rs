@@ -12,16 +12,19 @@ impl TrainArgs {
     pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
         let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
         if chosen.has_decoder() && self.packing {
-            return Err(Failure::bad_flag("`--packing` is for models without a decoder")
-                .hint("pairs are padded to lengths in multiples of `--bucket`"));
+            return Err(Failure::bad_flag("`--packing` is not for encoder-decoder models")
+                .hint("leave out `--packing`; pairs are padded to multiples of `--bucket`"));
         }
         if chosen.has_decoder() && self.data.is_empty() {
             return Err(Failure::bad_flag(format!("{} is trained on pairs of sources and targets", chosen.name))
                 .hint("`--data pairs.tsv`, a .csv or a .jsonl; `--source-column` and `--target-column` say which"));
         }
         if !chosen.has_decoder() && of_pairs {
-            return Err(Failure::bad_flag(format!("{} has no decoder, so it is not trained on pairs", chosen.name))
-                .hint("`--model t5-nano` and the other T5s are; of a .jsonl, `--text-field` names the text"));
+            return Err(Failure::bad_flag(format!(
+                "{} is not an encoder-decoder, so it can't be trained on pairs",
+                chosen.name
+            ))
+            .hint("use `--model t5-nano` or another T5; for plain text in a .jsonl, give `--text-field`"));
         }
         Ok(())
     }
@@ -59,7 +62,7 @@ impl TrainArgs {
 
 /// What there is to train on.
 fn data_line(dataset: &Dataset, files: usize) -> String {
-    let samples = format!("{} samples to train on, {} held out", dataset.training(), dataset.held_out());
+    let samples = format!("{} training samples, {} held out", dataset.training(), dataset.held_out());
     match dataset {
         Dataset::Windows(batches) => {
             let (text, tokens) = (batches.store.bytes_of_text(), batches.store.len());
@@ -70,7 +73,7 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
         }
         Dataset::Pairs(pairs) => {
             let (tokens, cut) = (dataset.tokens(), pairs.truncated());
-            let cut = if cut > 0 { format!("; {cut} pairs are cut to the longest allowed") } else { String::new() };
+            let cut = if cut > 0 { format!("; {cut} pairs are truncated") } else { String::new() };
             format!("data: pairs of {tokens} tokens in {files} files; {samples}{cut}")
         }
     }
@@ -79,6 +82,7 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
 pub(in crate::cli) fn default_cache_dir() -> Result<PathBuf, Failure> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let none = || Failure::bad_flag("neither HOME nor XDG_CACHE_HOME is set").hint("say where: `--cache-dir PATH`");
+    let none =
+        || Failure::bad_flag("neither HOME nor XDG_CACHE_HOME is set").hint("choose a folder with `--cache-dir PATH`");
     Ok(base.ok_or_else(none)?.join("plimsoll"))
 }

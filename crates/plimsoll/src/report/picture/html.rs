@@ -91,7 +91,7 @@ fn peak_rows(plan: &Plan) -> String {
             Bytes(alive.bytes)
         )
     });
-    let when = format!("step {} of {}, {}, which makes {}", moment.step, moment.program, moment.op, moment.makes);
+    let when = format!("plan step {} of {}: {}, which makes {}", moment.step, moment.program, moment.op, moment.makes);
     format!("<caption>{}</caption>\n{}", escape(&when), rows.collect::<Vec<_>>().join("\n"))
 }
 

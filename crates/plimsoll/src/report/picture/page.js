@@ -349,7 +349,7 @@ function drawTime() {
     const at = across(areas.map, index + 1.5);
     if (at > x && at < x + w) write(String(index), at, bottom + 34, "center", colours.quiet);
   }
-  write(`steps of ${program.name}, in the order of execution; blocks alternate in shade`, x + w / 2, bottom + 50, "center", colours.quiet);
+  write(`plan steps of ${program.name}, in execution order; blocks alternate in shade`, x + w / 2, bottom + 50, "center", colours.quiet);
 }
 
 const within = (box, at) => at.x >= box.x && at.x < box.x + box.w && at.y >= box.y && at.y < box.y + box.h;

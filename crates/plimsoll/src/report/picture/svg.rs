@@ -108,7 +108,7 @@ fn draw_program(out: &mut String, scene: &Scene, program: &ProgramScene) -> f64 
         out,
         map,
         map.bottom() + 34.0,
-        &format!("steps of {name}, in the order of execution; blocks alternate in shade"),
+        &format!("plan steps of {name}, in execution order; blocks alternate in shade"),
     );
     if plan.host_bytes == 0 {
         return map.bottom() + 72.0;

@@ -114,7 +114,7 @@ fn markup_is_balanced_and_reaches_out_to_nothing() {
         let svg = plan_svg("nano", &plan);
         check_balance(&svg);
         assert!(!svg.replacen("xmlns=\"http://www.w3.org/2000/svg\"", "", 1).contains("://"));
-        let html = plan_html("nano", &plan, "1.00 GiB (asked for)");
+        let html = plan_html("nano", &plan, "1.00 GiB (requested)");
         check_balance(html.strip_prefix("<!DOCTYPE html>").expect("a page"));
         assert!(!html.contains("://") && !html.contains("src=") && !html.contains("@import"));
         let names = plan.programs.iter().map(|program| &program.name);
