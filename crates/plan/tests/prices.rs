@@ -129,7 +129,8 @@ fn what_is_alive_at_the_peak_is_what_lives_then() {
         expected.extend(step.scratch.map(|scratch| (format!("scratch of {}", step.op.name()), scratch.bytes)));
         let mut told = moment.alive.iter().map(|alive| (alive.name.clone(), alive.bytes)).collect::<Vec<_>>();
         assert!(told.is_sorted_by(|a, b| a.1 >= b.1), "{model}: the largest come first");
-        (expected.sort(), told.sort());
+        expected.sort();
+        told.sort();
         assert_eq!(told, expected, "{model}");
     }
 }
