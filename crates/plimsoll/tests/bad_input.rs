@@ -306,7 +306,7 @@ fn numbers() {
                 USAGE,
                 &["can't be used: clipping needs the norm", "`--update-in-backward auto`"],
             ),
-            ("--update-in-backward on --micro-batch 2", USAGE, &["excluded: a step has several micro-batches"]),
+            ("--update-in-backward on --micro-batch 2", USAGE, &["can't be used: a step has several micro-batches"]),
             ("--head-chunk 0", USAGE, &["must be at least 1"]),
             ("--attention-rows -1", USAGE, &["`-1` is not a whole count"]),
             ("--ema 1", USAGE, &["`1` must be above 0 and below 1"]),
