@@ -367,7 +367,7 @@ mod tests {
         assert!(field.contains("line 1 has no field `target`; it has `source`"), "{field}");
         assert!(matches!(message("a.jsonl", b"{\"source\":1}", &plain), DataError::FieldIsNotText { .. }));
         let quote = message("a.csv", b"a,b\nc,\"d\ne,f\n", &plain).to_string();
-        assert!(quote.contains("line 2 cannot be read: a quoted field is not closed"), "{quote}");
+        assert!(quote.contains("line 2 can't be read: a quoted field is not closed"), "{quote}");
         assert!(matches!(message("a.jsonl", b"\xff", &plain), DataError::BadRow { line: 1, .. }));
         assert!(matches!(message("a.txt", b"a\tb", &plain), DataError::NotPairs { .. }));
         assert!(matches!(message("a.tsv.gz", b"a\tb", &plain), DataError::BadCompression { .. }));
