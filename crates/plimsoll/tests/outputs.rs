@@ -261,7 +261,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
 
 /// Evaluation and sampling lie in the same plan, and say nothing on stdout.
 #[test]
-fn invariant_4_complete_a_sample_at_the_end_takes_nothing_more() {
+fn invariant_4_whole_a_sample_at_the_end_takes_nothing_more() {
     let sandbox = Sandbox::new();
     let said = sandbox.must_train("--name run --sample-tokens 64 --max-steps 3");
     assert_eq!(said.stdout_text(), "");
