@@ -73,7 +73,7 @@ fn libraries_that_are_of_no_use_are_refused_with_a_way_out() {
     let text = sandbox.path("text.txt");
     for (library, expected) in [
         (fake_blas::wrong(), "is broken: its product of "),
-        (fake_blas::wide(), "takes 64-bit integers (ILP64)"),
+        (fake_blas::wide(), "uses 64-bit integers (ILP64)"),
         (fake_blas::bare(), "has no function `cblas_sgemm`"),
         (fake_blas::crashing(), "crashed the process that tried it: "),
         ("/missing/libopenblas.so".as_ref(), "/missing/libopenblas.so can't be loaded: "),

@@ -294,7 +294,7 @@ mod tests {
     fn unknown_keys_and_what_is_not_built_are_refused() {
         for (text, expected) in [
             ("lerning_rate: 1", "did you mean `learning_rate`"),
-            ("bf16: maybe", "known here: `true`, `false`"),
+            ("bf16: maybe", "supported: `true`, `false`"),
             ("optim: sgd", "`lion_8bit`"),
             ("optim: lion_8bit\noptimizer: adamw", "`optimizer` is set twice"),
             ("bf16: true\nprecision: fp32", "`precision` is set twice"),
