@@ -20,7 +20,7 @@ pub use arena::FreeMemory;
 pub use call::{Call, Input, Output};
 pub use cpu::{Blas, BlasError, BlasLibrary, Ceilings, blas_in_use, converted, run as run_cpu_kernel, use_blas};
 pub use cpu_device::CpuDevice;
-pub use device::{Capabilities, Device, DeviceError, MemoryReport};
+pub use device::{Capabilities, Device, DeviceError, MemoryReport, Room};
 pub use executor::{run_program, run_program_timed};
 pub use null::{NullDevice, Order};
 pub use philox::{dropout_bits, dropout_threshold, normal_pair, philox};
