@@ -4,7 +4,7 @@
 Each measurement is a process of its own; the sides alternate, and who goes first alternates too. What is quoted are
 medians over the rounds, with the least and the most, and their ratios.
 
-    raw      from a .tsv of pairs to the padded batches of one epoch, tokenizing afresh
+    raw      from a .tsv of pairs to the padded batches of one epoch, tokenizing included
     cached   the same from tokens made before the clock starts
 
 usage:  python bench/compare_loader.py --plimsoll target/release/plimsoll --data PAIRS.tsv --tokenizer tokenizer.json

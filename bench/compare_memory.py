@@ -14,7 +14,7 @@ over a step of its own in the same process, a fresh one for every case:
                 may lie below the other; a table in which they differ by more than 5 % says DISAGREE
 
 Plimsoll's peak is `peak_bytes` of `plimsoll plan --recompute none`: all that its arena holds, from weights to scratch.
-Beside it, not on equal terms, that of `--recompute cheap`, which computes norms and activations anew.
+Beside it, not on equal terms, that of `--recompute cheap`, which recomputes norms and activations.
 
 usage:  python bench/compare_memory.py [--plimsoll target/release/plimsoll] [--threads 2]
             [--cases gpt2-4x256,char-12x256] [--out bench/results/NAME.md]
@@ -298,7 +298,7 @@ def report(arguments: argparse.Namespace, rows: list[Row], torch_version: str) -
         "",
         f"- PyTorch {torch_version} on {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB, "
         f"{platform.machine()}; {arguments.threads} threads",
-        "- float32, no dropout, nothing computed anew; PyTorch eager with fused AdamW, the second step or later",
+        "- float32, no dropout, nothing recomputed; PyTorch eager with fused AdamW, the second step or later",
         f"- Date: {date.today().isoformat()}",
         f"- Command: `{command_line()}`",
         *(f"- {row.name}: {CASES[row.name].describe()}" for row in rows),

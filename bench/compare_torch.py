@@ -54,7 +54,7 @@ class Case:
     seq_len: int
     micro_batch: int
     bias: bool
-    # What Plimsoll computes anew instead of keeping it. Cheap are norms and activations: next to no time, and a quarter
+    # What Plimsoll recomputes instead of keeping it. Cheap are norms and activations: next to no time, and a quarter
     # to a third of what is kept. The result is the same to the bit whatever it is.
     recompute: str = "cheap"
 

@@ -1,7 +1,7 @@
 //! What a step is fed: micro-batches of padded rows, and what they count.
 //! Not here: how each kind of sample fills them (`batch.rs`, `packed.rs`, `pairs/batches.rs`).
 
-/// The input of padding. Any valid id would do, since its target is ignored.
+/// The input of padding. Any valid id serves, since its target is ignored.
 pub const PADDING_INPUT: i32 = 0;
 /// The target of padding: a target that the loss leaves out.
 pub const PADDING_TARGET: i32 = -1;

@@ -186,7 +186,7 @@ fn anonymous_bytes() -> Option<u64> {
 
 #[test]
 fn invariant_4_whole_every_program_runs_inside_the_one_arena() {
-    // The heap's own growth: packing buffers, and what the allocator rounds up to.
+    // The heap's own growth: panels of products, and what the allocator rounds up to.
     const HEAP_BYTES: u64 = 8 << 20;
     measured(2, || {
         let plan = plan(2);

@@ -17,7 +17,7 @@ pub enum GraphError {
         /// The op's name.
         op: &'static str,
     },
-    /// A model configuration lacks a key, or a key's value makes no sense.
+    /// A model configuration lacks a key, or a key's value is invalid.
     #[error("config: `{key}` {problem}")]
     BadConfig {
         /// The key as it is written in config.json.

@@ -112,7 +112,7 @@ impl Backward<'_, '_> {
         self.accumulate
     }
 
-    /// Removes the forward node, for rules that compute its results anew together with the gradient.
+    /// Removes the forward node, for rules that recompute its results together with the gradient.
     pub fn retire_node(&mut self) {
         let position = self.builder.nodes.iter().position(|n| *n == self.node);
         self.builder.nodes.remove(position.expect("the node is in the program that is differentiated"));

@@ -14,7 +14,7 @@ pub enum Pass {
     Forward,
     /// Computes gradients.
     Backward,
-    /// Computes something of the forward pass anew, which was not kept.
+    /// Recomputes something of the forward pass that was not kept.
     Recompute,
     /// Changes parameters by their gradients.
     Update,

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   offload × micro-batch × scratch      chains of
-//!   recompute, block by block            rungs: each computes more anew than the one before, so it is slower
+//!   recompute, block by block            rungs: each recomputes more than the one before, so it is slower
 //! ```
 
 use crate::budget::Budget;
-use crate::levers::{ATTENTION_ROW_CHOICES, Levers, Recompute, divisors, head_chunk_choices, recompute_ladder};
+use crate::levers::{
+    ATTENTION_ROW_CHOICES, Levers, OFFLOADS, Recompute, divisors, head_chunk_choices, recompute_ladder,
+};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use graph::models::ModelConfig;
-use graph::ops::StateFormat;
 use graph::{Graph, GraphError, Parameter, SampleShape, Targets, TrainShape, build_sampling, build_training};
 use units::{Bytes, Seconds};
 
@@ -31,9 +32,6 @@ pub(crate) struct Candidate {
     pub(crate) graph: Graph,
     pub(crate) step: Seconds,
 }
-
-/// Parts of the optimizer that may be moved to the host.
-pub(crate) const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// Micro-batches that are tried at most.
 const MOST_MICRO_BATCHES: usize = 10;
@@ -60,7 +58,7 @@ pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
     all.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, d)| d).collect()
 }
 
-/// What may be computed anew, ever more of it.
+/// What may be recomputed, ever more of it.
 pub(crate) fn rungs(request: &Request) -> Vec<Recompute> {
     request.levers.recompute.map_or_else(|| recompute_ladder(request.model.blocks()), |asked| vec![asked])
 }
@@ -102,16 +100,7 @@ pub(crate) fn settings(
     (head_chunk, attention_rows): (usize, usize),
     recompute: Recompute,
 ) -> Settings {
-    let asked = &request.levers;
-    let levers = Levers {
-        attention_rows,
-        precision: asked.precision,
-        optimizer_state: asked.optimizer_state.unwrap_or(StateFormat::F32),
-        average: asked.average,
-        recompute,
-        update_in_backward: asked.update_in_backward.unwrap_or(false),
-        optimizer_offload,
-    };
+    let levers = request.levers.levers(recompute, optimizer_offload, attention_rows);
     Settings { micro_batch, head_chunk, levers }
 }
 

@@ -1,4 +1,4 @@
-//! Why a plan takes what it takes: the moment of its peak, and what is alive then.
+//! Where a plan's bytes go: the moment of its peak, and what is alive then.
 
 use crate::plan::{Plan, PlannedProgram, PlannedTensor};
 use graph::{Place, Role, Storage, TensorId};

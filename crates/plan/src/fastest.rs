@@ -17,9 +17,7 @@
 //! Chains are looked at on all threads, always so many at a time, and their answers are taken in order: which candidates
 //! are built, and which wins, is the same on any number of threads.
 
-use crate::candidates::{
-    Candidate, Settings, least_scratch, micro_batches, offloads, rungs, scratches, settings, weights,
-};
+use crate::candidates::{Candidate, least_scratch, micro_batches, offloads, rungs, scratches, settings, weights};
 use crate::levers::Recompute;
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
@@ -52,10 +50,10 @@ pub(crate) struct Fastest<'r> {
     rungs: Vec<Recompute>,
 }
 
-/// The predicted step and the settings of the fastest plan that fits, and what it takes.
-pub(crate) fn fastest_that_fits(request: &Request) -> Result<Option<(Settings, Seconds, Plan)>, PlanError> {
+/// The predicted step of the fastest plan that fits, and the plan.
+pub(crate) fn fastest_that_fits(request: &Request) -> Result<Option<(Seconds, Plan)>, PlanError> {
     let best = Fastest::search(request)?.best;
-    Ok(best.map(|Best { candidate, plan, .. }| (candidate.settings, candidate.step, plan)))
+    Ok(best.map(|Best { candidate, plan, .. }| (candidate.step, plan)))
 }
 
 /// The predicted step of the fastest configuration, whether it fits or not.

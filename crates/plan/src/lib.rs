@@ -1,8 +1,8 @@
 //! Where every byte of a run lies, and when: from a graph and a budget to a Plan.
 //!
-//! Pure: the same input gives the same Plan, byte for byte, on any number of threads; no clock, no files. Running a plan is the
-//! business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `fastest.rs` (how a
-//! configuration of those in `candidates.rs` is chosen), `validate.rs` (why it is believed), `arena/` (packing).
+//! Pure: the same input gives the same Plan, byte for byte, on any number of threads; no clock, no files. Running a plan
+//! is the business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `fastest.rs` (how a
+//! configuration of those in `candidates.rs` is chosen), `validate.rs` (what proves it sound), `arena/` (packing).
 
 pub mod arena;
 mod budget;
@@ -36,11 +36,12 @@ pub use find::{
 };
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
-    Average, EVALUATE_AVERAGE, Excluded, Level, Levers, Precision, Recompute, default_head_chunk, divisors,
+    Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, Precision, Recompute, default_head_chunk,
+    divisors,
 };
 pub use nearest::Nearest;
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use queues::Queue;
-pub use request::{LeverRequest, PlanError, Request};
+pub use request::{PlanError, Request};
 pub use search::{Bound, Found, Misfit, search};
 pub use validate::{PlanViolation, validate};

@@ -2,9 +2,8 @@
 
 use crate::budget::Budget;
 use crate::cost::Machine;
-use crate::levers::{Average, Excluded, Precision, Recompute};
+use crate::levers::{Excluded, LeverRequest};
 use graph::models::ModelConfig;
-use graph::ops::StateFormat;
 use graph::{GraphError, Lengths, Objective, Optimizer, Targets};
 use std::collections::BTreeSet;
 
@@ -45,28 +44,6 @@ pub struct Request {
     pub sample_prefill: Option<usize>,
 }
 
-/// Where levers are to stand. What is left open never changes the result, so the search may choose it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct LeverRequest {
-    /// Precision of weights and activations.
-    pub precision: Precision,
-    /// How moments are kept; none: as they are.
-    pub optimizer_state: Option<StateFormat>,
-    /// A moving average of the weights.
-    pub average: Option<Average>,
-    /// What the backward pass computes anew; none: what the budget makes necessary.
-    pub recompute: Option<Recompute>,
-    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary, which is
-    /// nothing where device and host share one.
-    pub optimizer_offload: Option<f64>,
-    /// Whether parameters are updated in the backward pass; none: where nothing excludes it.
-    pub update_in_backward: Option<bool>,
-    /// Rows of logits at a time; none: few enough.
-    pub head_chunk: Option<usize>,
-    /// Rows of scores at a time; none: few enough.
-    pub attention_rows: Option<usize>,
-}
-
 /// Why there is nothing to plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
@@ -89,7 +66,7 @@ pub enum PlanError {
         has_decoder: bool,
     },
     /// More blocks are to be recomputed than there are.
-    #[error("{asked} blocks can't be computed anew, the model has {blocks}")]
+    #[error("{asked} blocks can't be recomputed, the model has {blocks}")]
     TooManyBlocks {
         /// Blocks asked for.
         asked: usize,
@@ -107,8 +84,8 @@ pub enum PlanError {
         divisors: Vec<usize>,
     },
     /// The run is so large that its bytes can't be counted.
-    #[error("{what} is absurdly large: {value}")]
-    Absurd {
+    #[error("{what} is too large: {value}")]
+    TooLarge {
         /// Which.
         what: &'static str,
         /// How large.
@@ -156,7 +133,7 @@ impl Request {
     pub fn check(&self) -> Result<(), PlanError> {
         // Before the model, which may have been given as many positions.
         if self.seq_len > MOST_TOKENS {
-            return Err(PlanError::Absurd { what: "the sequence length", value: self.seq_len as u128 });
+            return Err(PlanError::TooLarge { what: "the sequence length", value: self.seq_len as u128 });
         }
         self.model.validate()?;
         for (what, value) in [
@@ -192,7 +169,7 @@ impl Request {
             ("the number of parameters", self.model.parameter_bound(), MOST_ELEMENTS),
         ] {
             if value > most {
-                return Err(PlanError::Absurd { what, value });
+                return Err(PlanError::TooLarge { what, value });
             }
         }
         Ok(())

@@ -99,7 +99,7 @@ fn requests_without_sense_are_refused() {
         (Request { micro_batch: Some(0), ..ok.clone() }, "the micro-batch is 0"),
         (Request { micro_batch: Some(5), ..ok.clone() }, "5 does not divide the global batch of 12"),
         (Request { seq_len: 65, ..ok.clone() }, "65 tokens does not fit"),
-        (Request { global_batch: usize::MAX, ..ok.clone() }, "absurdly large"),
+        (Request { global_batch: usize::MAX, ..ok.clone() }, "is too large"),
     ] {
         let error: PlanError = search(&bad).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");

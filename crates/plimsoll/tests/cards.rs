@@ -229,7 +229,7 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     assert!(file("an abacus", 1, 99).stderr.contains("another version of this program"));
     sandbox.write("machine.json", "{");
     assert!(sandbox.run("plan --machine machine.json").stderr.contains("it is damaged"));
-    // The one that is kept is passed over, and that is said.
+    // The one that is kept is ignored, and that is said.
     sandbox.write(".cache/plimsoll/machine-1-threads.json", "{");
     let said = sandbox.run("plan --threads 1");
     assert_eq!(said.code, Some(0), "{}", said.stderr);

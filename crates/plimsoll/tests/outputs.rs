@@ -307,7 +307,7 @@ fn the_plan_as_a_table() {
         │ budget            8.00 GiB   8,589,934,592             - │
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
-        bound by no budget: these are the fastest settings
+        no budget limits the speed: these are the fastest settings
         predicted: 11436 ms a step, 358 tokens/s
         times are guesses: nothing was measured here yet; `plimsoll calibrate` measures this machine
         ┌───────────────────────────────────────────────────────────────────────┐
@@ -356,7 +356,7 @@ fn a_misfit_and_its_ways_out() {
         hint: `--micro-batch 1` fits in 2.47 GiB
         hint: `--recompute attention` fits in 2.46 GiB, about 8 % slower
         hint: `--precision bf16-pure` fits in 2.59 GiB, about 3 % slower
-        hint: `--vram 3918MiB` would do
+        hint: `--vram 3918MiB` is enough
     "#]]
     .assert_eq(&said.stderr);
 }

@@ -221,7 +221,7 @@ fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, (&'static str, String)> {
     let uuid = device.uuid().map_err(failed("UUID"))?;
     let Memory { total, reserved, used, free } = memory(&device).map_err(failed("memory"))?;
     if total == Bytes::ZERO || [used, free, reserved.unwrap_or_default()].iter().any(|&part| part > total) {
-        return Err(("memory", format!("a total of {total} with {used} used and {free} free makes no sense")));
+        return Err(("memory", format!("a total of {total} with {used} used and {free} free is inconsistent")));
     }
     let temperature_c = device.temperature(TemperatureSensor::Gpu).ok();
     let power_limit_w = device.enforced_power_limit().ok().map(|milliwatts| f64::from(milliwatts) / 1000.0);

@@ -5,7 +5,7 @@ use crate::{Evaluation, TrainError};
 use std::path::Path;
 use telemetry::{Event, Record, for_each_record};
 
-/// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not believed: its
+/// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not trusted: its
 /// step says how long the list of losses is.
 const MOST_MISSING: u64 = 1 << 24;
 

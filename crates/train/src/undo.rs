@@ -13,7 +13,7 @@ use plan::{Plan, PlannedProgram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What it takes to make the state before a step again.
+/// What is needed to make the state before a step again.
 pub(crate) struct Undo {
     /// Where the run stood last so that it can be brought there again.
     origin: Start,

@@ -90,7 +90,7 @@ impl Watch for NoCheckpoints {
     }
 }
 
-/// As after a kill before its first checkpoint: the branch is known, and goes on from where it began.
+/// As after a kill before its first checkpoint: the branch is known, and continues from where it began.
 #[test]
 fn a_branch_that_saved_nothing_goes_on_from_where_it_began() {
     let parent = tempfile::tempdir().expect("a temporary folder");

@@ -150,7 +150,7 @@ fn invariant_5_levers_joining_the_update_does_not_change_a_bit() {
     assert_eq!(bits(&joined.losses()), bits(&apart.losses()));
 }
 
-/// In whatever precision, what only moves bytes or computes them anew leaves the result alone.
+/// In whatever precision, what only moves bytes or recomputes them leaves the result alone.
 #[test]
 fn levers_do_not_change_a_bit_in_other_precisions_either() {
     for precision in [Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {

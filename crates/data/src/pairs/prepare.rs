@@ -31,7 +31,7 @@ pub fn prepare_pairs(
     cache.open_or_build(open, build, progress)
 }
 
-/// The pairs of the data, tokenized afresh and held in memory.
+/// The pairs of the data, tokenized again and held in memory.
 /// Errors: as [`prepare_pairs`], without those of the cache.
 pub fn tokenize_pairs(
     sources: &Sources,

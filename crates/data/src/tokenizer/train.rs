@@ -5,7 +5,7 @@
 //! - `unigram`: as T5 has it: `<pad>` 0, `</s>` 1, `<unk>` 2; white space and compatibility forms are made alike first.
 //!
 //! The same text gives the same file, to the byte, on any number of threads. That takes some care: the library visits
-//! words in the order of a hash table that is seeded anew in each process, and sums of floats depend on the order.
+//! words in the order of a hash table that is seeded differently in each process, and sums of floats depend on the order.
 //! Sources: Sennrich et al. 2016; Kudo 2018, section 3.2.
 
 use super::{EncodeError, Tokenizer, TokenizerSpec};

@@ -1,4 +1,4 @@
-//! Gradient of attention: the probabilities are computed anew from the log-sum-exp of their rows.
+//! Gradient of attention: the probabilities are recomputed from the log-sum-exp of their rows.
 //!
 //! With P the probabilities, M the dropout mask (1/(1 - rate) where kept, zero elsewhere, or one without dropout):
 //! dV = (P∘M)ᵀ dY, dP = (dY Vᵀ)∘M, dS = P∘(dP - δ)·scale with δᵢ = Σ_c dYᵢ·Yᵢ, dQ = dS K, dK = dSᵀ Q.

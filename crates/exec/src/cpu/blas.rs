@@ -2,7 +2,7 @@
 //! asked for large products instead of the `gemm` crate. Not here: which products, and how they are cut (`product.rs`).
 //!
 //! A library is kept on one thread. Our workers cut a product and call it side by side, so that it has no workers of
-//! its own which wait beside ours for the same cores. What it takes for itself, no plan sees.
+//! its own which wait beside ours for the same cores. The memory that it allocates for itself is in no plan.
 
 use super::gemm::product_built_in;
 use super::matrix::{Matrix, MatrixMut};

@@ -1,4 +1,4 @@
-//! Dropout: elements zeroed by a mask that is drawn anew wherever it is needed, here and in attention.
+//! Dropout: elements zeroed by a mask that is drawn again wherever it is needed, here and in attention.
 
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;

@@ -1,5 +1,5 @@
 //! The output head over two dropout draws: the logits of both for some rows at a time, turned into their gradients
-//! where they lie. Probabilities are computed anew for each pass over a row, a stretch at a time that stays in the
+//! where they lie. Probabilities are recomputed for each pass over a row, a stretch at a time that stays in the
 //! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
 
 use super::head_loss::{Head, wanted};

@@ -239,7 +239,7 @@ impl ModelConfig {
         Err(GraphError::UnknownModel { name: name.to_owned(), suggestion: near.map(|(_, s)| s.to_owned()) })
     }
 
-    /// Reads a Hugging Face config.json. Keys that change nothing here are passed over; a key that asks for what we
+    /// Reads a Hugging Face config.json. Keys that change nothing here are ignored; a key that asks for what we
     /// lack is refused by name. Errors: `BadConfig`.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let value: serde_json::Value =

@@ -86,7 +86,7 @@ impl RelativeBias {
     }
 }
 
-/// Gradient of [`Attention`], which computes the probabilities anew from lse.
+/// Gradient of [`Attention`], which recomputes the probabilities from lse.
 /// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
 /// of the bias' table, `F32`, if `table`.
 /// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables.

@@ -187,7 +187,7 @@ pub trait Operation {
         Nature::Streaming
     }
 
-    /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better computed anew than
+    /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better recomputed than
     /// kept.
     fn is_cheap(&self) -> bool {
         false

@@ -34,7 +34,7 @@ pub(super) struct Column {
     pub starting: u64,
 }
 
-/// A change, with what it takes to take it back.
+/// A change, with what undoes it.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Column(u32, Column),

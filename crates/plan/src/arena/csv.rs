@@ -7,18 +7,14 @@
 //!   b3,0,9,8                       b3,0,9,8,0
 //! ```
 //!
-//! Lifetimes are half-open. Columns come in any order; columns of other names are passed over. The
+//! Lifetimes are half-open. Columns come in any order; columns of other names are ignored. The
 //! format has no quoting, so a quote is refused instead of guessed at. This is not a general CSV
 //! reader. Errors live in `csv_error.rs`.
 
 use super::csv_error::{CsvError, Place};
-use super::problem::{Buffer, Problem, Solution};
+use super::problem::{Buffer, MAX_TOTAL_BYTES, Problem, Solution};
 use std::collections::HashMap;
 use std::fmt::Write;
-
-/// The largest sum of sizes that is read: 2^63 - 1, so that rounding up to an alignment later on
-/// stays within 64 bits and tools with signed offsets can read what we write.
-pub const MAX_TOTAL_BYTES: u64 = i64::MAX as u64;
 
 /// The columns that a file must have, in the order in which they are written.
 const COLUMNS: [&str; 4] = ["id", "lower", "upper", "size"];
@@ -116,7 +112,7 @@ impl Header {
         Ok(Self { at, width: names.len() })
     }
 
-    /// The name of the column at `index`, or nothing where it is one that is passed over.
+    /// The name of the column at `index`, or nothing where it is one that is ignored.
     fn name(&self, index: usize) -> String {
         let known = self.at.iter().position(|&at| at == index);
         known.map(|c| COLUMNS[c].to_owned()).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! What can be wrong with a lifetime CSV, and where: the errors of `csv.rs`.
 
-use super::csv::MAX_TOTAL_BYTES;
+use super::problem::MAX_TOTAL_BYTES;
 use std::fmt;
 use thiserror::Error;
 

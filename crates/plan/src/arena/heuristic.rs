@@ -82,7 +82,7 @@ pub(super) fn repairs(problem: &Compressed, enough: u64, best: &mut Vec<u64>) {
     }
 }
 
-/// The best packing so far, and what it takes to try another.
+/// The best packing so far, and what is needed to try another.
 struct Packer<'a> {
     problem: &'a Compressed,
     /// No lower peak is looked for.

@@ -18,6 +18,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The largest sum of sizes that is read: 2^63 - 1, so that rounding up to an alignment later on
+/// stays within 64 bits and tools with signed offsets can read what we write.
+pub const MAX_TOTAL_BYTES: u64 = i64::MAX as u64;
+
 /// The half-open time `lower <= t < upper` during which a buffer holds its bytes.
 ///
 /// The unit of time is the caller's (the index of a step in a schedule, say). An empty lifespan

@@ -1,5 +1,8 @@
 //! How many rows of scores an attention kernel holds at a time, on each worker.
 
+use super::{Lever, LeverRequest, Levers};
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::ops::ATTENTION_ROWS;
 use graph::{Graph, Op};
 
@@ -14,5 +17,26 @@ pub fn attention_rows(graph: &mut Graph, rows: usize) {
             Op::AttentionGrad(op) => op.forward.rows = rows,
             _ => {}
         }
+    }
+}
+
+pub(super) struct AttentionRowsLever;
+
+impl Lever for AttentionRowsLever {
+    fn name(&self) -> &'static str {
+        "attention-rows"
+    }
+
+    fn describe(&self, now: &Settings, request: &Request) -> String {
+        format!("{} of {}", now.levers.attention_rows.min(request.seq_len), request.seq_len)
+    }
+
+    fn off(&self, now: &Settings, request: &Request) -> Settings {
+        let attention_rows = now.levers.attention_rows.max(request.seq_len);
+        Settings { levers: Levers { attention_rows, ..now.levers }, ..*now }
+    }
+
+    fn leave_open(&self, levers: &mut LeverRequest) -> bool {
+        levers.attention_rows.take().is_some()
     }
 }

@@ -1,6 +1,9 @@
 //! The moving average of the weights: kept by the update, and evaluated by a program of its own, into which each average
 //! comes just before it is used.
 
+use super::{Lever, Levers};
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::ops::{Cast, MovingAverage};
 use graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
@@ -93,4 +96,23 @@ fn evaluate_averages(graph: &mut Graph, evaluate: Program, averages: &HashMap<Te
         *port = copy(graph, *port);
     }
     Program { name: evaluate.name.replacen("evaluate", EVALUATE_AVERAGE, 1), nodes, ports }
+}
+
+pub(super) struct AverageLever;
+
+impl Lever for AverageLever {
+    fn name(&self) -> &'static str {
+        "moving-average"
+    }
+
+    fn describe(&self, now: &Settings, _: &Request) -> String {
+        now.levers.average.map_or("off".to_owned(), |average| {
+            let place = if average.place == Place::Host { "host" } else { "device" };
+            format!("decay {}, on the {place}", average.decay)
+        })
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { average: None, ..now.levers }, ..*now }
+    }
 }

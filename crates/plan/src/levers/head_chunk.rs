@@ -1,5 +1,8 @@
 //! How many rows of logits the head holds at a time.
 
+use super::{Lever, LeverRequest};
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::{Graph, Op};
 
 /// Logits beyond this many bytes buy no speed: products are large enough long before.
@@ -30,6 +33,32 @@ pub fn head_chunk(graph: &mut Graph, rows: usize) {
             Op::PairedHeadLossGrad(op) => op.chunk = rows,
             _ => {}
         }
+    }
+}
+
+pub(super) struct HeadChunkLever;
+
+/// Rows of logits of a micro-batch.
+fn rows(now: &Settings, request: &Request) -> usize {
+    now.micro_batch * request.target_len.unwrap_or(request.seq_len)
+}
+
+impl Lever for HeadChunkLever {
+    fn name(&self) -> &'static str {
+        "head-chunk"
+    }
+
+    fn describe(&self, now: &Settings, request: &Request) -> String {
+        let rows = rows(now, request);
+        format!("{} of {rows} rows", now.head_chunk.min(rows))
+    }
+
+    fn off(&self, now: &Settings, request: &Request) -> Settings {
+        Settings { head_chunk: now.head_chunk.max(rows(now, request)), ..*now }
+    }
+
+    fn leave_open(&self, levers: &mut LeverRequest) -> bool {
+        levers.head_chunk.take().is_some()
     }
 }
 

@@ -1,5 +1,8 @@
 //! Levers: the choices by which a run is made to fit or made faster, one file each. A lever is a parameter or a
 //! rewrite of the graph; no kernel, model or loop knows that it was pulled.
+//!
+//! To add one: its file, with the rewrite and its [`Lever`]; here its field in [`Levers`] and [`LeverRequest`] and its
+//! line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open has a ladder in `candidates.rs` too.
 
 mod attention_rows;
 mod average;
@@ -17,13 +20,15 @@ pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::{Average, EVALUATE_AVERAGE, average};
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
-pub use offload::offload;
+pub use offload::{OFFLOADS, offload};
 pub use optimizer_state::optimizer_state;
 pub use precision::{Precision, precision};
 pub use recompute::{Level, Recompute, recompute, recompute_ladder};
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 
+use crate::candidates::Settings;
+use crate::request::{PlanError, Request};
 use graph::Graph;
 use graph::ops::{ATTENTION_ROWS, StateFormat};
 use serde::{Deserialize, Serialize};
@@ -39,7 +44,7 @@ pub struct Levers {
     pub optimizer_state: StateFormat,
     /// The moving average of the weights, if one is wanted.
     pub average: Option<Average>,
-    /// What the backward pass computes anew.
+    /// What is recomputed in the backward pass.
     pub recompute: Recompute,
     /// Whether parameters are updated in the backward pass.
     pub update_in_backward: bool,
@@ -59,6 +64,122 @@ impl Default for Levers {
             update_in_backward: false,
             optimizer_offload: 0.0,
         }
+    }
+}
+
+/// Where levers are to stand. What is left open never changes the result, so the search may choose it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LeverRequest {
+    /// Precision of weights and activations.
+    pub precision: Precision,
+    /// How moments are kept; none: as they are.
+    pub optimizer_state: Option<StateFormat>,
+    /// A moving average of the weights.
+    pub average: Option<Average>,
+    /// What is recomputed in the backward pass; none: what the budget makes necessary.
+    pub recompute: Option<Recompute>,
+    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary, which is
+    /// nothing where device and host share one.
+    pub optimizer_offload: Option<f64>,
+    /// Whether parameters are updated in the backward pass; none: where nothing excludes it.
+    pub update_in_backward: Option<bool>,
+    /// Rows of logits at a time; none: few enough.
+    pub head_chunk: Option<usize>,
+    /// Rows of scores at a time; none: few enough.
+    pub attention_rows: Option<usize>,
+}
+
+impl LeverRequest {
+    /// All levers, those that are left open as the search has chosen.
+    pub(crate) fn levers(&self, recompute: Recompute, optimizer_offload: f64, attention_rows: usize) -> Levers {
+        Levers {
+            attention_rows,
+            precision: self.precision,
+            optimizer_state: self.optimizer_state.unwrap_or(StateFormat::F32),
+            average: self.average,
+            recompute,
+            update_in_backward: self.update_in_backward.unwrap_or(false),
+            optimizer_offload,
+        }
+    }
+}
+
+/// What a lever says about itself.
+pub(crate) trait Lever: Sync {
+    /// Its name, in lower case with hyphens.
+    fn name(&self) -> &'static str;
+
+    /// Where it stands, in words.
+    fn describe(&self, now: &Settings, request: &Request) -> String;
+
+    /// The same configuration with this lever off; no change where it is.
+    fn off(&self, now: &Settings, request: &Request) -> Settings;
+
+    /// Why it is off, where something excludes it.
+    fn excluded(&self, _now: &Settings, _request: &Request) -> Result<Option<Excluded>, PlanError> {
+        Ok(None)
+    }
+
+    /// Requests with this lever pulled further than is asked for, if that takes less memory and keeps the result; ever
+    /// further.
+    fn further(&self, _request: &Request) -> Vec<Alternative> {
+        Vec::new()
+    }
+
+    /// Requests that take less memory because this lever rounds weights or moments otherwise, each a choice of its own.
+    fn coarser(&self, _request: &Request) -> Vec<Alternative> {
+        Vec::new()
+    }
+
+    /// Leaves the lever to the search, if that keeps the result. Returns whether it was fixed.
+    fn leave_open(&self, _levers: &mut LeverRequest) -> bool {
+        false
+    }
+}
+
+/// All levers, in the order in which people are told of them.
+pub(crate) const LEVERS: [&dyn Lever; 8] = [
+    &recompute::RecomputeLever,
+    &offload::OffloadLever,
+    &precision::PrecisionLever,
+    &optimizer_state::OptimizerStateLever,
+    &update_in_backward::UpdateInBackwardLever,
+    &head_chunk::HeadChunkLever,
+    &attention_rows::AttentionRowsLever,
+    &average::AverageLever,
+];
+
+/// A setting and the value that it is changed to, both as settings files write them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// What is changed, in lower case with hyphens: a lever, or `micro-batch`, `seq-len`, `model`.
+    pub setting: &'static str,
+    /// What it is changed to.
+    pub value: String,
+}
+
+/// A request with changes.
+pub(crate) struct Alternative {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) request: Request,
+}
+
+impl Alternative {
+    /// With one thing changed.
+    pub(crate) fn new(setting: &'static str, value: impl ToString, request: Request) -> Self {
+        Self { changes: vec![Change { setting, value: value.to_string() }], request }
+    }
+
+    /// With one lever changed.
+    fn of_lever(
+        lever: &dyn Lever,
+        value: impl ToString,
+        request: &Request,
+        change: impl Fn(&mut LeverRequest),
+    ) -> Self {
+        let mut changed = request.clone();
+        change(&mut changed.levers);
+        Self::new(lever.name(), value, changed)
     }
 }
 

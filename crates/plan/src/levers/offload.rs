@@ -7,15 +7,23 @@
 //!   host                               gradient ─► adamw ─► master ─► (cast) ──┘
 //! ```
 
+use super::{Alternative, Lever, LeverRequest, Levers};
+use crate::budget::Budget;
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::ops::Transfer;
-use graph::{Graph, Node, Pass, Place, Role, Storage, TensorId, Training};
+use graph::{Graph, Node, Pass, Place, Role, Storage, TensorId};
 use std::collections::HashMap;
+
+/// Parts of the optimizer that a search tries to move.
+pub const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// Moves the optimizer of the first trained parameters, so many that they hold at least `fraction` of all that are
 /// trained, in elements, to the host. The nodes' operands are then in two memories; `settle` puts the transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
     let wanted = fraction * graph.trained_parameter_count() as f64;
     let mut moved = 0.0;
+    let gradients = gradients(graph);
     // Weights that had no master behind them, and the one that they get.
     let mut masters = HashMap::new();
     for index in 0..graph.parameters.len() {
@@ -31,8 +39,9 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
             masters.insert(weight, master);
             master
         });
-        let gradients = gradients_of(graph, weight, &training);
-        for id in gradients.into_iter().chain([master]).chain(training.state.iter().copied()) {
+        let written_by = [weight, master].into_iter().filter_map(|written| gradients.get(&written)).flatten();
+        let moved_along = training.state.iter().chain([&training.gradient, &master]);
+        for &id in written_by.chain(moved_along) {
             graph[id].place = Place::Host;
         }
         graph.parameters[index].training = Some(training);
@@ -46,13 +55,15 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
     }
 }
 
-/// A parameter's gradient, and those that stand for it in programs of their own.
-fn gradients_of(graph: &Graph, weight: TensorId, training: &Training) -> Vec<TensorId> {
-    let written = [Some(weight), training.master];
-    let updates = graph.programs.iter().flat_map(|p| &p.nodes).filter_map(|n| Some((n, n.op.update()?)));
-    let of_it = updates.filter(|(n, update)| written.contains(&Some(n.outputs[update.weight])));
-    let of_it = of_it.map(|(n, update)| n.inputs[update.gradient]);
-    of_it.chain([training.gradient]).collect()
+/// The gradients that each weight or master is updated by, in all programs: some have gradients of their own.
+fn gradients(graph: &Graph) -> HashMap<TensorId, Vec<TensorId>> {
+    let mut gradients = HashMap::<_, Vec<_>>::new();
+    for node in graph.programs.iter().flat_map(|p| &p.nodes).filter(|n| n.pass == Pass::Update) {
+        if let Some(update) = node.op.update() {
+            gradients.entry(node.outputs[update.weight]).or_default().push(node.inputs[update.gradient]);
+        }
+    }
+    gradients
 }
 
 /// The optimizer's nodes work on the master, and the weights follow it; what else the update reads, it reads there.
@@ -76,4 +87,34 @@ fn follow_master(mut node: Node, masters: &HashMap<TensorId, TensorId>, nodes: &
 /// A transfer beside a node.
 pub(super) fn sent(beside: &Node, from: TensorId, to: TensorId) -> Node {
     Node { op: Transfer.into(), inputs: vec![from], outputs: vec![to], block: beside.block, pass: beside.pass }
+}
+
+pub(super) struct OffloadLever;
+
+impl Lever for OffloadLever {
+    fn name(&self) -> &'static str {
+        "optimizer-offload"
+    }
+
+    fn describe(&self, now: &Settings, _: &Request) -> String {
+        format!("{:.0} %", 100.0 * now.levers.optimizer_offload)
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { optimizer_offload: 0.0, ..now.levers }, ..*now }
+    }
+
+    /// Nothing where device and host share one memory, in which it frees nothing.
+    fn further(&self, request: &Request) -> Vec<Alternative> {
+        let (Some(asked), Budget::Apart { .. }) = (request.levers.optimizer_offload, request.budget) else {
+            return Vec::new();
+        };
+        let alternative =
+            |part: f64| Alternative::of_lever(self, part, request, |levers| levers.optimizer_offload = Some(part));
+        OFFLOADS.into_iter().filter(|&part| part > asked).map(alternative).collect()
+    }
+
+    fn leave_open(&self, levers: &mut LeverRequest) -> bool {
+        levers.optimizer_offload.take().is_some()
+    }
 }

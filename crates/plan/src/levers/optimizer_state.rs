@@ -1,5 +1,8 @@
 //! How the optimizer's moments are kept between updates.
 
+use super::{Alternative, Lever, Levers};
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::ops::StateFormat;
 use graph::{Graph, Node, Role, Storage};
 
@@ -49,4 +52,37 @@ fn keep_as(graph: &mut Graph, node: &mut Node, format: StateFormat) {
     }
     let owner = graph.parameters.iter_mut().filter_map(|p| p.training.as_mut()).find(|t| t.state == moments);
     owner.expect("an optimizer's state is a parameter's").state = node.outputs[update.weight + 1..].to_vec();
+}
+
+pub(super) struct OptimizerStateLever;
+
+/// As flags and files name it.
+fn name(format: StateFormat) -> &'static str {
+    match format {
+        StateFormat::F32 => "fp32",
+        StateFormat::Bf16 => "bf16",
+        StateFormat::Blockwise8 => "8bit",
+    }
+}
+
+impl Lever for OptimizerStateLever {
+    fn name(&self) -> &'static str {
+        "optimizer-state"
+    }
+
+    fn describe(&self, now: &Settings, _: &Request) -> String {
+        name(now.levers.optimizer_state).to_owned()
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { optimizer_state: StateFormat::F32, ..now.levers }, ..*now }
+    }
+
+    fn coarser(&self, request: &Request) -> Vec<Alternative> {
+        if request.levers.optimizer_state.is_some() {
+            return Vec::new();
+        }
+        let format = StateFormat::Blockwise8;
+        vec![Alternative::of_lever(self, name(format), request, |levers| levers.optimizer_state = Some(format))]
+    }
 }

@@ -32,6 +32,7 @@ fn reads(node: &Node, id: TensorId) -> bool {
 /// What is fetched for a node is on its way while the node before it that needed a fetch still computes.
 fn fetches_ahead(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let mut ordered = Vec::<Node>::with_capacity(nodes.len());
+    let mut last_fetch = 0;
     let mut last_fetched = None;
     for node in nodes {
         let is_fetch = sends_to(graph, &node, Place::Device) && graph[node.outputs[0]].storage == Storage::Transient;
@@ -41,10 +42,11 @@ fn fetches_ahead(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
         }
         let source = node.inputs[0];
         let needed = last_fetched.replace(node.outputs[0]);
-        let user = needed.and_then(|id| ordered.iter().position(|n| reads(n, id)));
-        let made = ordered.iter().rposition(|n| n.outputs.contains(&source)).map_or(0, |index| index + 1);
-        let at = user.map_or(ordered.len(), |user| user.max(made));
-        ordered.insert(at, node);
+        let since = &ordered[last_fetch..];
+        let user = needed.and_then(|id| since.iter().position(|n| reads(n, id))).unwrap_or(since.len());
+        let made = since[user..].iter().rposition(|n| n.outputs.contains(&source)).map_or(0, |index| index + 1);
+        last_fetch += user + made;
+        ordered.insert(last_fetch, node);
     }
     ordered
 }

@@ -7,6 +7,9 @@
 //! ```
 //! Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 
+use super::{Alternative, Lever, Levers};
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::ops::{Cast, StateFormat};
 use graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
@@ -117,6 +120,35 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
         }
     }
     rewritten.push(node);
+}
+
+pub(super) struct PrecisionLever;
+
+impl Lever for PrecisionLever {
+    fn name(&self) -> &'static str {
+        "precision"
+    }
+
+    fn describe(&self, now: &Settings, _: &Request) -> String {
+        now.levers.precision.name().to_owned()
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { precision: Precision::Fp32, ..now.levers }, ..*now }
+    }
+
+    fn coarser(&self, request: &Request) -> Vec<Alternative> {
+        let asked = request.levers.precision;
+        let fewer_bits = match asked {
+            Precision::Fp32 => &[Precision::Bf16, Precision::Bf16Pure][..],
+            Precision::Bf16 | Precision::Fp16 => &[Precision::Bf16Pure],
+            Precision::Bf16Pure => &[],
+        };
+        let alternative = |&precision: &Precision| {
+            Alternative::of_lever(self, precision.name(), request, |levers| levers.precision = precision)
+        };
+        fewer_bits.iter().map(alternative).collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Activation checkpointing: results of the forward pass that are computed anew in the backward pass rather than kept.
+//! Activation checkpointing: results of the forward pass that are recomputed in the backward pass rather than kept.
 //!
 //! ```text
 //!   up ──► gelu ──► down                     forward
@@ -7,10 +7,13 @@
 //!                          ███       gelu'   and is made again for the gradient of `down`
 //! ```
 
+use super::{Alternative, Lever, LeverRequest, Levers};
+use crate::candidates::Settings;
+use crate::request::Request;
 use graph::{Graph, Node, Op, Pass, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 
-/// What is computed anew in a block.
+/// What is recomputed in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -18,10 +21,22 @@ pub enum Level {
     None,
     /// Results of ops that cost memory traffic and no matrix product, where their operands are kept anyway.
     Cheap,
-    /// These, and attention with what it takes in.
+    /// These, and attention with its operands.
     Attention,
     /// Everything but the block's input.
     Block,
+}
+
+impl Level {
+    /// As flags and files name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cheap => "cheap",
+            Self::Attention => "attention",
+            Self::Block => "blocks",
+        }
+    }
 }
 
 /// The level of each block: one for the first so many, another for the rest.
@@ -217,5 +232,40 @@ impl std::ops::Index<TensorId> for Uses {
     type Output = Use;
     fn index(&self, id: TensorId) -> &Use {
         &self.0[id.index()]
+    }
+}
+
+pub(super) struct RecomputeLever;
+
+impl Lever for RecomputeLever {
+    fn name(&self) -> &'static str {
+        "recompute"
+    }
+
+    fn describe(&self, now: &Settings, request: &Request) -> String {
+        let Recompute { blocks: first, first: level, rest } = now.levers.recompute;
+        let blocks = request.model.blocks();
+        match first {
+            0 => rest.name().to_owned(),
+            _ if first >= blocks => level.name().to_owned(),
+            _ => format!("{} in {first} of {blocks}, {} in the rest", level.name(), rest.name()),
+        }
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { recompute: Recompute::all(Level::None), ..now.levers }, ..*now }
+    }
+
+    fn further(&self, request: &Request) -> Vec<Alternative> {
+        let Some(asked) = request.levers.recompute else { return Vec::new() };
+        let deeper = [Level::Cheap, Level::Attention, Level::Block].into_iter().filter(|level| *level > asked.rest);
+        let alternative = |level: Level| {
+            Alternative::of_lever(self, level.name(), request, |levers| levers.recompute = Some(Recompute::all(level)))
+        };
+        deeper.map(alternative).collect()
+    }
+
+    fn leave_open(&self, levers: &mut LeverRequest) -> bool {
+        levers.recompute.take().is_some()
     }
 }

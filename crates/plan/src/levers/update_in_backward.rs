@@ -7,14 +7,16 @@
 //!   in backward   micro_step  forward, gradients of block 11, their update, those of 10, …  update  the norm
 //! ```
 
-use super::{Excluded, Precision};
+use super::{Excluded, Lever, Levers, Precision};
+use crate::candidates::{Settings, built};
+use crate::request::{PlanError, Request};
 use graph::ops::GradClip;
 use graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
 use std::collections::{HashMap, HashSet};
 
 /// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.
 pub fn update_in_backward_excluded(graph: &Graph, precision: Precision) -> Option<Excluded> {
-    let because = |reason: &'static str| Some(Excluded { lever: "update in backward", reason });
+    let because = |reason: &'static str| Some(Excluded { lever: UpdateInBackwardLever.name(), reason });
     let clips = |node: &Node| matches!(node.op, Op::GradClip(GradClip { max_norm: Some(_) }));
     if accumulates(graph) {
         return because("a step has several micro-batches, and their gradients add up before the update");
@@ -106,14 +108,16 @@ fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
         }
     }
     let chain = Chain::of(&of_update);
+    let parameters = graph.parameters.iter().enumerate();
+    let parameters =
+        parameters.flat_map(|(index, p)| [(p.tensor, index), (p.master(), index)]).collect::<HashMap<_, _>>();
     // What each parameter's own chain makes of its gradient; and where what the update writes is to be written.
     let mut norms = HashMap::new();
     let mut owners = HashMap::new();
     for node in &of_update {
         let Some(update) = node.op.update() else { continue };
         let (gradient, written) = (node.inputs[update.gradient], node.outputs[update.weight]);
-        let parameter = graph.parameters.iter().find(|p| [p.tensor, p.master()].contains(&written));
-        let parameter = parameter.expect("an optimizer updates a parameter").clone();
+        let parameter = graph.parameters[parameters[&written]].clone();
         let place = last_touch[&parameter.tensor].max(last_touch[&gradient]);
         let [norm, factor] = chain.of_one(graph, gradient, &mut groups[place]);
         norms.insert(gradient, norm);
@@ -165,5 +169,25 @@ impl Chain {
             from = made;
             made
         })
+    }
+}
+
+pub(super) struct UpdateInBackwardLever;
+
+impl Lever for UpdateInBackwardLever {
+    fn name(&self) -> &'static str {
+        "update-in-backward"
+    }
+
+    fn describe(&self, now: &Settings, _: &Request) -> String {
+        if now.levers.update_in_backward { "on" } else { "off" }.to_owned()
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { update_in_backward: false, ..now.levers }, ..*now }
+    }
+
+    fn excluded(&self, now: &Settings, request: &Request) -> Result<Option<Excluded>, PlanError> {
+        Ok(update_in_backward_excluded(&built(request, now)?, now.levers.precision))
     }
 }

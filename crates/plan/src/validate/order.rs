@@ -1,4 +1,5 @@
-//! Proves that steps of different queues which touch the same bytes are ordered by waits: the slow way, each pair.
+//! Proves that steps of different queues which touch the same bytes are ordered by waits: each pair that waits do not
+//! order is looked at.
 
 use super::PlanViolation;
 use crate::plan::{Plan, PlannedProgram, Region, Step};
@@ -37,48 +38,39 @@ impl Touching {
     }
 }
 
+/// For each queue, the last of its steps that is known to be done.
+type Done = [Option<usize>; Queue::ALL.len()];
+
 /// Errors: `BadWait` for a wait on a later step or on one of the same queue, `Unordered` for two steps that touch the
 /// same bytes, one of them writing, with nothing that orders them.
 pub(super) fn check_order(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolation> {
     let steps = program.steps.iter().map(|step| Touching::new(plan, step)).collect::<Vec<_>>();
-    for (index, step) in program.steps.iter().enumerate() {
-        let bad = |wait: &&u32| **wait as usize >= index || steps[**wait as usize].queue == steps[index].queue;
-        if let Some(&on) = step.waits.iter().find(bad) {
-            return Err(PlanViolation::BadWait { program: program.name.clone(), step: index, on });
-        }
-    }
-    if steps.iter().all(|step| step.queue == Queue::Device) {
-        return Ok(());
-    }
-    for (later, step) in steps.iter().enumerate() {
-        let mut done_before = None;
-        for (earlier, other) in steps[..later].iter().enumerate() {
-            if other.queue == step.queue || !step.needs(other) {
-                continue;
+    let mut of_queue = [const { Vec::<usize>::new() }; Queue::ALL.len()];
+    // What is done when the next step of a queue starts, and once each step is done.
+    let mut at_start = [Done::default(); Queue::ALL.len()];
+    let mut after = Vec::<Done>::with_capacity(steps.len());
+    for (index, step) in steps.iter().enumerate() {
+        let done = &mut at_start[step.queue as usize];
+        for &on in &program.steps[index].waits {
+            if on as usize >= index || steps[on as usize].queue == step.queue {
+                return Err(PlanViolation::BadWait { program: program.name.clone(), step: index, on });
             }
-            let done = done_before.get_or_insert_with(|| done_before_step(program, &steps, later));
-            if !done[earlier] {
+            for (queue, last) in after[on as usize].into_iter().enumerate() {
+                done[queue] = done[queue].max(last);
+            }
+        }
+        for other in Queue::ALL.into_iter().filter(|&queue| queue != step.queue) {
+            let last_done = done[other as usize];
+            let mut unordered = of_queue[other as usize].iter().rev().take_while(|&&earlier| Some(earlier) > last_done);
+            if let Some(&earlier) = unordered.find(|&&earlier| step.needs(&steps[earlier])) {
                 let name = |index: usize| format!("{} (step {index})", program.steps[index].op.name());
-                let (first, second) = (name(earlier), name(later));
+                let (first, second) = (name(earlier), name(index));
                 return Err(PlanViolation::Unordered { program: program.name.clone(), first, second });
             }
         }
+        done[step.queue as usize] = Some(index);
+        after.push(*done);
+        of_queue[step.queue as usize].push(index);
     }
     Ok(())
-}
-
-/// Which steps are done when step `last` starts: those before it on its queue, those that it waits for, and so on.
-fn done_before_step(program: &PlannedProgram, steps: &[Touching], last: usize) -> Vec<bool> {
-    let mut done = vec![false; last];
-    let mut open = vec![last];
-    while let Some(step) = open.pop() {
-        let before_it = (0..step).rev().find(|&earlier| steps[earlier].queue == steps[step].queue);
-        let waits = program.steps[step].waits.iter().map(|&wait| wait as usize);
-        for earlier in waits.chain(before_it) {
-            if !std::mem::replace(&mut done[earlier], true) {
-                open.push(earlier);
-            }
-        }
-    }
-    done
 }

@@ -3,23 +3,25 @@
 
 use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
-use super::budget::{BudgetArgs, misfit_of};
+use super::budget::BudgetArgs;
+use super::device::Device;
 use super::failure::exit_code;
-use super::levers::LeverArgs;
-use super::machine::known;
-use super::optimizer::OptimizerArgs;
-use super::options::{AutoOr, auto_or_size, positive_count, positive_size};
+use super::misfit::misfit_of;
+use super::options::{positive_count, positive_size};
+use super::request::{RequestArgs, Sequences};
 use super::{Failure, in_pool, model};
 use crate::report::StepProfile;
 use crate::streams::write_data;
-use ::plan::{Precision, Request, search};
+use ::plan::search;
 use ::train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
 use exec::Ceilings;
 use graph::models::ModelConfig;
-use graph::{Optimizer, Targets};
 use serde_json::json;
 use units::Bytes;
+
+/// Tokens of a sample, unless told otherwise.
+const SEQ_LEN: usize = 256;
 
 /// Pairs of a step, unless told otherwise, where only data is timed.
 const DATA_GLOBAL_BATCH: usize = 64;
@@ -49,22 +51,8 @@ pub(super) struct BenchArgs {
     budget: BudgetArgs,
     #[command(flatten)]
     blas: BlasArgs,
-    /// Tokens of a sample; of models with a decoder, of the source and of the target
-    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "256")]
-    seq_len: usize,
-    /// Samples at a time
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
-    micro_batch: AutoOr<usize>,
-    /// Samples of a step [default: the micro-batch, or 4; 64 with --data-only]
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    global_batch: Option<usize>,
-    /// Dropout rate
-    #[arg(long, value_name = "X", value_parser = super::options::rate, default_value = "0")]
-    dropout: f32,
     #[command(flatten)]
-    optimizer: OptimizerArgs,
-    #[command(flatten)]
-    levers: LeverArgs,
+    request: RequestArgs,
     /// Steps that are timed
     #[arg(long, value_name = "N", value_parser = positive_count, default_value = "5")]
     steps: u64,
@@ -88,7 +76,7 @@ pub(super) struct BenchArgs {
 pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     if args.data.is_asked_for() {
-        let global_batch = args.global_batch.unwrap_or(DATA_GLOBAL_BATCH);
+        let global_batch = args.request.global_batch.unwrap_or(DATA_GLOBAL_BATCH);
         return in_pool(threads, || args.data.run(global_batch, threads, args.seed, args.json));
     }
     args.blas.choose()?;
@@ -96,8 +84,8 @@ pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
 }
 
 impl BenchArgs {
-    /// A model of one's own sizes. Errors: the family has no such sizes.
-    fn resize(&self, model: &mut ModelConfig) -> Result<(), Failure> {
+    /// A model of other sizes. Errors: the family has no such sizes.
+    fn resize(&self, model: &mut ModelConfig, seq_len: usize) -> Result<(), Failure> {
         let sizes = [self.layers, self.hidden, self.heads];
         if let Some(vocab_size) = self.vocab_size {
             model.set_vocab_size(vocab_size);
@@ -112,8 +100,8 @@ impl BenchArgs {
             };
         };
         if self.layers.or(self.hidden).is_some() {
-            // A model of one's own sizes has no published number of positions.
-            config.n_positions = self.seq_len;
+            // A model of other sizes has no published number of positions.
+            config.n_positions = seq_len;
         }
         config.n_layer = self.layers.unwrap_or(config.n_layer);
         config.n_embd = self.hidden.unwrap_or(config.n_embd);
@@ -123,23 +111,24 @@ impl BenchArgs {
     }
 
     fn bench(&self, threads: usize) -> Result<u8, Failure> {
-        let budget = self.budget.budget()?;
         let mut chosen = model::open(&self.model)?;
-        chosen.fit(None, self.seq_len);
-        self.resize(&mut chosen.config)?;
-        chosen.config.set_dropout(self.dropout);
-        let request = Request {
-            // The peer that we are compared with does not clip.
-            optimizer: Optimizer { rule: self.optimizer.rule(), grad_clip: None, ..Optimizer::default() },
-            global_batch: self.global_batch.or(self.micro_batch.given()).unwrap_or(4),
-            micro_batch: self.micro_batch.given(),
-            seq_len: self.seq_len,
-            target_len: chosen.has_decoder().then_some(self.seq_len),
-            budget: self.levers.processor_budget(&budget)?,
-            levers: self.levers.request(Precision::Fp32),
-            frozen: self.optimizer.frozen(&chosen.config)?,
-            ..Request::new(chosen.config.clone(), Targets::cpu(threads), known(threads, None)?.0)
-        };
+        let asked = &self.request;
+        let seq_len = asked.seq_len.unwrap_or(SEQ_LEN);
+        chosen.fit(None, seq_len);
+        self.resize(&mut chosen.config, seq_len)?;
+        chosen.config.set_dropout(0.0);
+        asked.set_dropout(&mut chosen);
+        // Timed is a micro-batch, unless a step of several is asked for.
+        let global_batch = asked.global_batch.or(match asked.gradient_accumulation_steps {
+            Some(_) => None,
+            None => asked.micro_batch.given(),
+        });
+        let asked = RequestArgs { global_batch, ..asked.clone() };
+        let device = Device::processor(&self.budget, None)?;
+        let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
+        // The peer that we are compared with does not clip.
+        let request = asked.request(&chosen, &device, sequences, 0.0)?;
+        let budget = device.budget;
         let found = match search(&request).map_err(|e| {
             Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
         })? {

@@ -4,8 +4,7 @@ use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
 use super::processor::{page_tables, process_margin, processor};
-use crate::report::misfit_failure;
-use ::plan::{Misfit, Plan};
+use ::plan::Plan;
 use clap::Args;
 use exec::Device;
 use telemetry::{Available, available_memory};
@@ -147,12 +146,6 @@ pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
         Some(0) | None => failure.hint("more memory, or less of it for other programs"),
         Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for that")),
     }
-}
-
-/// What is said of a run that takes the whole budget and does not fit.
-pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
-    let [device, host] = misfit.plan.needed();
-    misfit_failure(model, misfit, budget.vram_for(device), host)
 }
 
 /// So many threads, or one for each core. Errors: more than can make sense.

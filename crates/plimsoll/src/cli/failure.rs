@@ -140,7 +140,7 @@ impl From<PlanError> for Failure {
             PlanError::Excluded(_) => {
                 Self::bad_flag(message).hint("`--update-in-backward auto` does without it where it must")
             }
-            PlanError::Absurd { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
+            PlanError::TooLarge { .. } => Self::bad_flag(message).hint("is there a digit too many?"),
             PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and its like"),
             PlanError::TooManyBlocks { blocks, .. } => {
                 Self::bad_flag(message).hint(format!("`--recompute {blocks}`, or `--recompute blocks` for all"))
@@ -218,7 +218,7 @@ impl From<CheckpointError> for Failure {
                 failure.hint("quantised weights can't be trained; take the model's release in float32 or bfloat16")
             }
             CheckpointError::BadIndex { .. } => {
-                failure.hint("fetch the index anew; it lists each tensor's file under `weight_map`")
+                failure.hint("download the index again; it lists each tensor's file under `weight_map`")
             }
             CheckpointError::ShardOutside { .. } => {
                 failure.hint("put all shards beside the index and name them in it without a path")

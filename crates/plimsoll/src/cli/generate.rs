@@ -36,13 +36,13 @@ pub(super) struct GenerateArgs {
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Text to go on from, or to answer to where the model has a decoder [default: the beginning of a document]
+    /// Text to continue, or to answer where the model has a decoder [default: the beginning of a document]
     #[arg(long, value_name = "TEXT", default_value = "")]
     prompt: String,
     /// A prompt a line; what is written to each is a line too, in the same order
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "logits"])]
     prompt_file: Option<PathBuf>,
-    /// Prompts of a file that are answered at a time; those that are gone on from only together with others as long
+    /// Prompts of a file that are answered at a time; those that are continued only together with others as long
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "8")]
     batch: usize,
     /// Most tokens to write
@@ -122,7 +122,7 @@ impl GenerateArgs {
         }
     }
 
-    /// What is to be gone on from. Errors: the file can't be read, or is empty.
+    /// What is to be continued. Errors: the file can't be read, or is empty.
     fn prompts(&self) -> Result<Vec<String>, Failure> {
         let Some(path) = &self.prompt_file else { return Ok(vec![self.prompt.clone()]) };
         let text = files::read_any_text(path, PROMPT_BYTES_MAX)
@@ -219,7 +219,7 @@ impl GenerateArgs {
     ) -> Result<(), Stopped> {
         let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
         let rows = self.batch.min(ids.len());
-        // Answers begin at the same position for all, but what is gone on from must be as long as its neighbours.
+        // Answers begin at the same position for all, but what is continued must be as long as its neighbours.
         let alike = |a: &usize, b: &usize| chosen.has_decoder() || ids[*a].len() == ids[*b].len();
         let mut order = (0..ids.len()).collect::<Vec<_>>();
         order.sort_by_key(|&i| ids[i].len());
@@ -311,7 +311,7 @@ fn tokenizer_of(folder: &Path) -> Result<Option<String>, Failure> {
 }
 
 /// Writes text to stdout token by token. Tokenizers may join or split characters between tokens, so all of the text
-/// is decoded anew and only what is certain is written: not an unfinished character at its end.
+/// is decoded again and only what is certain is written: not an unfinished character at its end.
 struct Stream<'t> {
     tokenizer: &'t Tokenizer,
     prompt: &'t [u8],

@@ -16,7 +16,7 @@ use units::Bytes;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Levers")]
 pub(super) struct LeverArgs {
-    /// What the backward pass computes anew instead of keeping it: `none`, `cheap` (norms, activations, dropout),
+    /// What the backward pass recomputes instead of keeping it: `none`, `cheap` (norms, activations, dropout),
     /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or the latter in so
     /// many blocks
     #[arg(long, value_name = "auto|LEVEL|N", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]

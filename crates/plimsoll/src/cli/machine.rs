@@ -77,7 +77,7 @@ impl MachineFile {
 }
 
 /// This machine's speed, and a word about where it is known from. A file that is asked for must be of use; the one
-/// that is kept is passed over if it is not.
+/// that is kept is ignored if it is not.
 pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, String), Failure> {
     let guess = |why: String| {
         let advice = "`plimsoll calibrate` measures this machine";
@@ -102,6 +102,6 @@ pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, St
         Ok(file) => Ok((file.machine(threads), format!("times by {}", path.display()))),
         Err(why) if asked.is_some() => Err(Failure::bad_input(format!("{} is of no use: {why}", path.display()))
             .hint("`plimsoll calibrate --out FILE` measures this machine")),
-        Err(why) => guess(format!("{} is passed over: {why}", path.display())),
+        Err(why) => guess(format!("{} is ignored: {why}", path.display())),
     }
 }

@@ -71,6 +71,11 @@ impl Chosen {
         self.config.max_positions().min(if self.has_decoder() { USUAL_PAIR } else { 1024 })
     }
 
+    /// Samples of a step if none were asked for.
+    pub(super) fn usual_global_batch(&self) -> usize {
+        if self.name == "nano" { 32 } else { 4 }
+    }
+
     /// The tokenizer that a model goes with, where its file is not needed.
     pub(super) fn default_tokenizer(&self) -> Result<&'static str, Failure> {
         match (&self.config, self.config.vocab_size()) {

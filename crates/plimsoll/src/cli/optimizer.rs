@@ -1,6 +1,7 @@
-//! The flags that say what updates the weights, and which of them, which `train`, `plan` and `bench` share.
+//! The flags that say what updates the weights, and which of them.
 
 use super::Failure;
+use super::options::{number_from_zero, positive_number, rate};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use graph::Optimizer;
@@ -17,6 +18,22 @@ pub(super) struct OptimizerArgs {
     /// be given several times
     #[arg(long, value_name = "GLOB")]
     pub(super) freeze: Vec<String>,
+    /// Decoupled weight decay, off norms and biases [default: 0.1 with adamw, else what is usual]
+    #[arg(long, value_name = "X", value_parser = number_from_zero)]
+    weight_decay: Option<f64>,
+    /// Decay of the first moment [default: the optimizer's]
+    #[arg(long, value_name = "X", value_parser = rate)]
+    beta1: Option<f32>,
+    /// Decay of the second moment, or β₂ otherwise [default: the optimizer's]
+    #[arg(long, value_name = "X", value_parser = rate)]
+    beta2: Option<f32>,
+    /// AdamW's epsilon [default: 1e-8]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    adam_eps: Option<f64>,
+    /// Largest norm of the gradient; 0: none, which lets parameters be updated in the backward pass [default: 1; 0 for
+    /// `bench`]
+    #[arg(long, value_name = "X", value_parser = number_from_zero)]
+    grad_clip: Option<f64>,
 }
 
 fn names() -> PossibleValuesParser {
@@ -29,17 +46,26 @@ impl OptimizerArgs {
         Rule::named(&self.optimizer).expect("the flag takes these names only")
     }
 
-    /// The optimizer with these constants. Errors: it has not one of them.
-    pub(super) fn rule_with(&self, constants: &Constants) -> Result<Rule, Failure> {
-        self.rule().with(constants).map_err(|constant| {
+    /// The optimizer as it is asked for. Errors: it has not one of the constants.
+    pub(super) fn optimizer(&self, usual_clip: f64, layer_decay: f32) -> Result<Optimizer, Failure> {
+        let eps = self.adam_eps.map(|eps| eps as f32);
+        let constants = Constants { beta1: self.beta1, beta2: self.beta2, eps };
+        let rule = self.rule().with(&constants).map_err(|constant| {
             let flag = if constant == "eps" { "adam-eps" } else { constant };
             Failure::bad_flag(format!("`--{flag}` is no constant of {}", self.optimizer))
                 .hint(format!("leave `--{flag}` out, or choose another `--optimizer`"))
+        })?;
+        let clip = self.grad_clip.unwrap_or(usual_clip);
+        Ok(Optimizer {
+            rule,
+            weight_decay: self.weight_decay.map_or(self.usual_weight_decay(), |decay| decay as f32),
+            grad_clip: (clip > 0.0).then_some(clip as f32),
+            layer_decay,
         })
     }
 
     /// The weight decay that is usual with the optimizer.
-    pub(super) fn usual_weight_decay(&self) -> f32 {
+    fn usual_weight_decay(&self) -> f32 {
         (f64::from(Optimizer::default().weight_decay) / self.rule().rate_beside_adamw()) as f32
     }
 

@@ -1,17 +1,16 @@
 //! `plimsoll plan`: the plan for a model and a budget, and nothing run.
 
+use super::Failure;
 use super::budget::BudgetArgs;
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
-use super::levers::LeverArgs;
+use super::misfit::misfit_failure;
 use super::model;
-use super::objective::ObjectiveArgs;
-use super::optimizer::OptimizerArgs;
-use super::options::{AutoOr, auto_or_size, number_from_zero, positive_count, positive_number, positive_size};
-use super::{Failure, train::PREFILL};
+use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
+use super::request::{RequestArgs, Sequences};
+use super::train::{GRAD_CLIP, PREFILL};
 use crate::report::{
-    ComparedPlan, PlanReport, compare_table, levers_table, misfit_failure, moment_text, plan_html, plan_json, plan_svg,
-    plan_table,
+    ComparedPlan, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg, plan_table,
 };
 use crate::streams::{talk, write_data};
 use ::plan::{
@@ -22,7 +21,6 @@ use ::plan::{
 use ::train::TrainError;
 use clap::{Args, ValueEnum};
 use data::{Tokenizer, TokenizerSpec};
-use graph::Optimizer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -52,30 +50,11 @@ pub(super) struct PlanArgs {
     tokens: Option<u64>,
     #[command(flatten)]
     budget: BudgetArgs,
-    /// Tokens of a sample [default: the model's positions, at most 1024]
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    seq_len: Option<usize>,
     /// Tokens of a target, for models with a decoder [default: as many as of the source]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     target_len: Option<usize>,
     #[command(flatten)]
-    objective: ObjectiveArgs,
-    #[command(flatten)]
-    optimizer: OptimizerArgs,
-    /// Samples of an optimizer step [default: 32 for nano, else 4]
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    global_batch: Option<usize>,
-    /// Samples at a time [default: the largest divisor of the global batch that fits]
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
-    micro_batch: AutoOr<usize>,
-    /// Dropout rate everywhere [default: the model's]
-    #[arg(long, value_name = "X", value_parser = super::options::rate)]
-    dropout: Option<f32>,
-    /// Largest norm of the gradient; 0: none, which lets parameters be updated in the backward pass
-    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "1")]
-    grad_clip: f64,
-    #[command(flatten)]
-    levers: LeverArgs,
+    request: RequestArgs,
     /// Name the moment of the peak and the largest tensors alive at it
     #[arg(long)]
     explain: bool,
@@ -258,34 +237,18 @@ impl PlanArgs {
 
     fn plan(&self, device: Device) -> Result<Made, Failure> {
         let mut chosen = model::open(&self.model)?;
-        let seq_len = self.seq_len.unwrap_or_else(|| chosen.default_seq_len());
+        let seq_len = self.request.seq_len.unwrap_or_else(|| chosen.default_seq_len());
         let vocab_size = match &self.tokenizer {
             Some(spec) => Some(Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?.vocab_size()),
             None => None,
         };
         chosen.fit(vocab_size, seq_len);
-        if let Some(rate) = self.dropout {
-            chosen.config.set_dropout(rate);
-        }
-        let default_batch = if chosen.name == "nano" { 32 } else { 4 };
+        self.request.set_dropout(&mut chosen);
+        let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.has_decoder().then_some(seq_len)));
         let mut request = Request {
-            optimizer: Optimizer {
-                rule: self.optimizer.rule(),
-                grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
-                layer_decay: self.objective.layer_decay,
-                ..Optimizer::default()
-            },
-            global_batch: self.global_batch.unwrap_or_else(|| self.micro_batch.given().unwrap_or(default_batch)),
-            micro_batch: self.micro_batch.given(),
-            seq_len,
-            target_len: self.target_len.or(chosen.has_decoder().then_some(seq_len)),
-            objective: self.objective.objective(),
-            frozen: self.optimizer.frozen(&chosen.config)?,
-            budget: self.levers.budget(&device)?,
-            levers: self.levers.request(device.precision),
             evaluates: true,
             sample_prefill: Some(PREFILL),
-            ..Request::new(chosen.config.clone(), device.targets, device.machine.clone())
+            ..self.request.request(&chosen, &device, sequences, GRAD_CLIP)?
         };
         let mut answers = Vec::new();
         let mut workers = 1;

@@ -18,6 +18,6 @@ pub use gpus::gpus_table;
 pub use live::Live;
 pub use picture::{plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
-pub use plan_table::{levers_table, misfit_failure, moment_text, plan_table};
+pub use plan_table::{as_flags, levers_table, moment_text, plan_table};
 pub use profile::StepProfile;
 pub use summary::{memory, sample_text, summary};

@@ -1,5 +1,6 @@
 //! `plan --json`.
 
+use super::plan_table::as_flags;
 use plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan};
 use serde_json::{Value, json};
 use train::PlanSummary;
@@ -65,6 +66,6 @@ pub fn plan_json(report: &PlanReport) -> Value {
 }
 
 fn nearest_json(nearest: &Nearest) -> Value {
-    let Nearest { flags, peak, step, added_time } = nearest;
-    json!({ "flags": flags, "peak_bytes": peak.0, "step_ms": step.0 * 1e3, "added_time": added_time })
+    let Nearest { changes, peak, step, added_time } = nearest;
+    json!({ "changes": changes, "flags": as_flags(changes), "peak_bytes": peak.0, "step_ms": step.0 * 1e3, "added_time": added_time })
 }

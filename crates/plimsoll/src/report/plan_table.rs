@@ -1,8 +1,7 @@
 //! The plan as a table, and what is said when none fits.
 
-use crate::cli::{Failure, exit_code};
 use comfy_table::{CellAlignment, Table, presets};
-use plan::{Bound, Breakdown, Found, LeverEffect, Misfit, Moment, Nearest, Plan};
+use plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
 use units::Bytes;
 
 /// The plan's table, some lines under 100 columns.
@@ -34,7 +33,7 @@ fn headline(model: &str, plan: &Plan) -> String {
 /// What to have more of for a faster plan.
 fn bound_words(bound: Bound) -> &'static str {
     match bound {
-        Bound::Nothing => "bound by no budget: these are the fastest settings",
+        Bound::Nothing => "no budget limits the speed: these are the fastest settings",
         Bound::Device => "bound by the budget of the device: faster settings need more",
         Bound::Host => "bound by the budget of the host: faster settings need more",
         Bound::DeviceAndHost => "bound by the budgets of the device and of the host: faster settings need more",
@@ -121,7 +120,7 @@ pub fn levers_table(effects: &[LeverEffect]) -> String {
         let time = if effect.on { format!("{:+.1} %", 100.0 * effect.added_time) } else { "-".to_owned() };
         let setting = if effect.on { effect.setting.clone() } else { "-".to_owned() };
         table.add_row(vec![
-            effect.name.to_owned(),
+            effect.name.replace('-', " "),
             if effect.on { "on" } else { "off" }.to_owned(),
             setting,
             sized(effect.saved_bytes),
@@ -134,7 +133,8 @@ pub fn levers_table(effects: &[LeverEffect]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let notes = effects.iter().filter_map(|effect| Some(format!("{} is off: {}", effect.name, effect.note?)));
+    let notes =
+        effects.iter().filter_map(|effect| Some(format!("{} is off: {}", effect.name.replace('-', " "), effect.note?)));
     [table.to_string()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
 }
 
@@ -154,70 +154,14 @@ pub fn moment_text(moment: &Moment) -> String {
     format!("the peak is at step {step} of `{program}`, {op}, which makes {makes}\n{table}")
 }
 
-/// What is short, and the nearest configurations that do fit. `vram` and `host_ram` are what the flags of these names
-/// must say for the smallest plan.
-pub fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram: Bytes) -> Failure {
-    let plan = &misfit.plan;
-    let short = |budget: Bytes, short: Bytes| match short {
-        Bytes::ZERO => String::new(),
-        short => format!(", the budget is {budget} (short {short})"),
-    };
-    let [needed, _] = plan.needed();
-    let mut message = format!(
-        "{model} needs {needed} with a micro-batch of {} and sequences of {}{}",
-        plan.micro_batch,
-        plan.seq_len,
-        short(plan.budget().device(), misfit.short)
-    );
-    let weights = plan.breakdown.weights_bytes;
-    if weights > plan.budget_bytes {
-        message += &format!("; the weights alone are {}", Bytes(weights));
-    }
-    let mut flags = format!("--vram {}", whole_mib(vram));
-    if let (Some(host), true) = (plan.budget().host(), misfit.host_short > Bytes::ZERO) {
-        message += &format!("; and {} of host memory{}", plan.host(), short(host, misfit.host_short));
-        flags += &format!(" --host-ram {}", whole_mib(host_ram));
-    }
-    let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
-    let nearest = misfit.nearest.iter();
-    let failure = nearest.fold(failure, |failure, nearest| {
-        let Nearest { flags, peak, added_time, .. } = nearest;
-        failure.hint(format!("`{flags}` fits in {peak}{}", speed_words(*added_time)))
-    });
-    failure.hint(format!("`{flags}` would do"))
-}
-
-/// Bytes as flags take them, rounded up.
-fn whole_mib(bytes: Bytes) -> String {
-    format!("{}MiB", bytes.0.div_ceil(1 << 20))
-}
-
-/// Time that is added for each token, in words; nothing where it makes no difference.
-fn speed_words(added_time: f64) -> String {
-    let percent = (100.0 * added_time).round();
-    match percent {
-        _ if percent >= 1.0 => format!(", about {percent:.0} % slower"),
-        _ if percent <= -75.0 => format!(", about {:.0} times as fast", 1.0 / (1.0 + added_time)),
-        _ if percent <= -1.0 => format!(", about {:.0} % less time a token", -percent),
-        _ => String::new(),
-    }
+/// Changes as the flags that ask for them.
+pub fn as_flags(changes: &[Change]) -> String {
+    changes.iter().map(|Change { setting, value }| format!("--{setting} {value}")).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn speed_is_told_where_it_differs() {
-        for (added_time, words) in [
-            (0.237, ", about 24 % slower"),
-            (0.004, ""),
-            (-0.3, ", about 30 % less time a token"),
-            (-0.9, ", about 10 times as fast"),
-        ] {
-            assert_eq!(speed_words(added_time), words);
-        }
-    }
 
     #[test]
     fn thousands_are_set_apart() {

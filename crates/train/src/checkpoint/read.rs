@@ -102,7 +102,7 @@ fn describe(view: &TensorView) -> String {
 }
 
 /// Hands out the tensors of these names, each as (its place among them, the name it is stored under, its view in the
-/// mapped file). If `foreign`, a name may be one that others use, and what holds no parameters is passed over.
+/// mapped file). If `foreign`, a name may be one that others use, and what holds no parameters is skipped.
 fn hand_out(
     archive: &Archive,
     names: &[String],

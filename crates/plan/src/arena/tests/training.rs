@@ -129,9 +129,9 @@ fn step(tape: &mut Tape, s: &Shape, rng: &mut Rng) {
     let [mut gradient] = tape.op(0, [c], &[norm, rstd, d_norm, losses, targets, x]);
     for (input, mut saved, again) in layers.into_iter().rev() {
         if again {
-            let (anew, out) = forward(tape, s, input);
+            let (again, out) = forward(tape, s, input);
             tape.op(0, [], &[out]);
-            saved = anew;
+            saved = again;
         }
         gradient = backward(tape, s, input, &saved, gradient);
     }

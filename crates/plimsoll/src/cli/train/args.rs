@@ -2,32 +2,29 @@
 
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
-use crate::cli::budget::{Budget, BudgetArgs};
+use crate::cli::budget::BudgetArgs;
+use crate::cli::device::Device;
 use crate::cli::failure::io_failure;
-use crate::cli::levers::LeverArgs;
 use crate::cli::model::{self, Chosen};
-use crate::cli::objective::ObjectiveArgs;
-use crate::cli::optimizer::OptimizerArgs;
-use crate::cli::options::{
-    AutoOr, auto_or_size, number_from_zero, part_from_zero, positive_count, positive_duration, positive_number,
-    positive_size, rate, seed,
-};
+use crate::cli::options::{part_from_zero, positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
+use crate::cli::request::{RequestArgs, Sequences};
 use crate::cli::train::PREFILL;
 use crate::streams::talk;
-use ::plan::{Found, Machine, Precision, Request};
+use ::plan::{Found, Precision, Request};
 use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
 use data::{Dataset, Tokenizer};
 use files::is_file;
-use graph::optimizers::{Constants, Rule};
-use graph::{Lengths, Optimizer, Targets};
 use std::path::{Path, PathBuf};
 use units::Seconds;
 
 /// Tokens of held-out text that an evaluation takes by default.
 const EVAL_TOKENS: u64 = 16_384;
+
+/// Largest norm of the gradient, unless asked for otherwise.
+pub(in crate::cli) const GRAD_CLIP: f64 = 1.0;
 
 /// Steps of a run whose length was not asked for: with `nano`, one to two minutes on two cores.
 const DEFAULT_STEPS: u64 = 1000;
@@ -57,23 +54,11 @@ pub(crate) struct TrainArgs {
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) packing: bool,
     #[command(flatten)]
-    pub(super) objective: ObjectiveArgs,
-    #[command(flatten)]
     pub(super) budget: BudgetArgs,
     #[command(flatten)]
     pub(super) blas: BlasArgs,
-    /// Tokens of a sample [default: the model's positions, at most 1024]; of models with a decoder, as `--source-len`
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    pub(super) seq_len: Option<usize>,
-    /// Samples of an optimizer step [default: 32 for nano, else 4]
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    pub(super) global_batch: Option<usize>,
-    /// Samples at a time: a divisor of the global batch, or `auto` for the fastest that fits
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
-    pub(super) micro_batch: AutoOr<usize>,
-    /// Micro-batches of a step, instead of the global batch
-    #[arg(long, value_name = "N", value_parser = positive_size, conflicts_with = "global_batch")]
-    pub(super) gradient_accumulation_steps: Option<usize>,
+    #[command(flatten)]
+    pub(super) request: RequestArgs,
     /// Optimizer steps
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) max_steps: Option<u64>,
@@ -92,28 +77,6 @@ pub(crate) struct TrainArgs {
     /// Part of the peak rate that is left at the end
     #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
     pub(super) final_lr_part: f64,
-    #[command(flatten)]
-    pub(super) optimizer: OptimizerArgs,
-    /// Decoupled weight decay, off norms and biases [default: 0.1 with adamw, else what is usual]
-    #[arg(long, value_name = "X", value_parser = number_from_zero)]
-    pub(super) weight_decay: Option<f64>,
-    /// Decay of the first moment [default: the optimizer's]
-    #[arg(long, value_name = "X", value_parser = rate)]
-    pub(super) beta1: Option<f32>,
-    /// Decay of the second moment, or β₂ otherwise [default: the optimizer's]
-    #[arg(long, value_name = "X", value_parser = rate)]
-    pub(super) beta2: Option<f32>,
-    /// AdamW's epsilon [default: 1e-8]
-    #[arg(long, value_name = "X", value_parser = positive_number)]
-    pub(super) adam_eps: Option<f64>,
-    /// Largest norm of the gradient; 0 turns clipping off
-    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "1")]
-    pub(super) grad_clip: f64,
-    /// Dropout rate everywhere [default: the model's]
-    #[arg(long, value_name = "X", value_parser = rate)]
-    pub(super) dropout: Option<f32>,
-    #[command(flatten)]
-    pub(super) levers: LeverArgs,
     /// Where dynamic loss scaling starts in fp16
     #[arg(long, value_name = "N", value_parser = power_of_two, default_value = "65536")]
     pub(super) loss_scale: f32,
@@ -135,7 +98,7 @@ pub(crate) struct TrainArgs {
     /// Tokens of the sample that is written at the end; 0: none
     #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "256")]
     pub(super) sample_tokens: u64,
-    /// `auto`: go on from the newest whole checkpoint, or begin if there is none; or the path of a run or a checkpoint
+    /// `auto`: continue from the newest complete checkpoint, or start if there is none; or the path of a run or a checkpoint
     #[arg(long, value_name = "auto|PATH")]
     pub(super) resume: Option<String>,
     /// Name of the run and of its folder [default: the model's name and a number]
@@ -153,32 +116,6 @@ pub(crate) struct TrainArgs {
     /// Print report.json to stdout at the end
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// The lengths that a run's data comes in.
-#[derive(Debug, Clone)]
-pub(super) struct Sequences {
-    /// At least as long as any of them.
-    pub(super) longest: Lengths,
-    /// The others.
-    pub(super) buckets: Vec<Lengths>,
-}
-
-impl Sequences {
-    /// Of rows that are all as long.
-    pub(super) fn of_length(tokens: usize) -> Self {
-        Self { longest: Lengths { tokens, target: None }, buckets: vec![] }
-    }
-
-    /// Those that the batches of a dataset can have.
-    pub(super) fn of(dataset: &Dataset) -> Self {
-        let shapes = dataset.shapes();
-        let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
-        let lengths = lengths.collect::<Vec<_>>();
-        let tokens = lengths.iter().map(|l| l.tokens).max().unwrap_or(1);
-        let longest = Lengths { tokens, target: lengths.iter().filter_map(|l| l.target).max() };
-        Self { longest, buckets: lengths.into_iter().filter(|l| *l != longest).collect() }
-    }
 }
 
 /// A power of two from 1 to 2^40.
@@ -239,52 +176,14 @@ impl TrainArgs {
         Ok(Start::Weights(folder.clone()))
     }
 
-    pub(super) fn request(
-        &self,
-        chosen: &Chosen,
-        sequences: Sequences,
-        budget: &Budget,
-        threads: usize,
-        machine: Machine,
-    ) -> Result<Request, Failure> {
-        let micro_batch = self.micro_batch.given();
-        let global_batch = match (self.global_batch, self.gradient_accumulation_steps, micro_batch) {
-            (Some(global), _, _) => global,
-            (None, Some(steps), micro) => steps.saturating_mul(micro.unwrap_or(1)),
-            (None, None, Some(micro)) => micro.max(self.default_global_batch(chosen)).next_multiple_of(micro),
-            (None, None, None) => self.default_global_batch(chosen),
-        };
+    /// What is asked of the planner: training, with all that a run does beside it.
+    pub(super) fn request(&self, chosen: &Chosen, on: &Device, sequences: Sequences) -> Result<Request, Failure> {
         Ok(Request {
-            optimizer: Optimizer {
-                rule: self.rule()?,
-                weight_decay: self.weight_decay.map_or(self.optimizer.usual_weight_decay(), |decay| decay as f32),
-                grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
-                layer_decay: self.objective.layer_decay,
-            },
-            frozen: self.optimizer.frozen(&chosen.config)?,
-            global_batch,
-            micro_batch,
-            seq_len: sequences.longest.tokens,
-            target_len: sequences.longest.target,
-            buckets: sequences.buckets,
             packed: self.packing,
-            objective: self.objective.objective(),
-            budget: self.levers.processor_budget(budget)?,
-            levers: self.levers.request(Precision::Fp32),
-            evaluates: true,
             sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
-            ..Request::new(chosen.config.clone(), Targets::cpu(threads), machine)
+            evaluates: true,
+            ..self.request.request(chosen, on, sequences, GRAD_CLIP)?
         })
-    }
-
-    /// The optimizer with the constants that were asked for.
-    pub(super) fn rule(&self) -> Result<Rule, Failure> {
-        let eps = self.adam_eps.map(|eps| eps as f32);
-        self.optimizer.rule_with(&Constants { beta1: self.beta1, beta2: self.beta2, eps })
-    }
-
-    pub(super) fn default_global_batch(&self, chosen: &Chosen) -> usize {
-        if chosen.name == "nano" { 32 } else { 4 }
     }
 
     pub(super) fn trainer_config(
@@ -305,7 +204,7 @@ impl TrainArgs {
         let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
         let tenth = length.last_step(steps_per_epoch).map_or(100, |last| last / 10);
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
-        let usual_rate = if is_nano { 4e-3 } else { 3e-4 } * self.optimizer.rule().rate_beside_adamw();
+        let usual_rate = if is_nano { 4e-3 } else { 3e-4 } * self.request.optimizer.rule().rate_beside_adamw();
         let every = |n: u64| (n > 0).then_some(n);
         TrainerConfig {
             name: name.into_owned(),

@@ -1,4 +1,4 @@
-//! Which folder a run lives in, and what it goes on from.
+//! Which folder a run lives in, and what it continues from.
 
 use super::args::TrainArgs;
 use crate::cli::Failure;
@@ -124,8 +124,9 @@ impl TrainArgs {
             (None, true) => Ok(None),
             (None, false) => {
                 let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
-                Err(failure
-                    .hint("the newest branch has none; `--resume` with the path of one of another goes on from it"))
+                Err(failure.hint(
+                    "the newest branch has none; `--resume` with the path of one of another branch continues from it",
+                ))
             }
         }
     }

@@ -6,20 +6,21 @@ mod folder;
 mod signals;
 mod text;
 
-pub(super) use args::TrainArgs;
+pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
-use super::budget::{Budget, misfit_of};
-use super::machine::known;
+use super::budget::Budget;
+use super::device::Device;
+use super::misfit::misfit_of;
 use super::model::Chosen;
 use super::objective::ObjectiveArgs;
+use super::request::Sequences;
 use super::{Failure, in_pool};
 use crate::report::{Live, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
-use args::Sequences;
 use data::{Dataset, Tokenizer, TokenizerSpec};
 use graph::Optimizer;
 use graph::optimizers::Constants;
@@ -33,7 +34,7 @@ pub(super) const PREFILL: usize = 32;
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
-    in_pool(threads, || Session::prepare(args, threads)?.train())
+    in_pool(threads, || Session::prepare(args)?.train())
 }
 
 /// Everything that was resolved before the first step.
@@ -53,7 +54,7 @@ struct Session {
 }
 
 impl Session {
-    fn prepare(args: TrainArgs, threads: usize) -> Result<Self, Failure> {
+    fn prepare(args: TrainArgs) -> Result<Self, Failure> {
         let mut chosen = args.choose_model()?;
         args.check_kind_of_data(&chosen)?;
         let spec = match &args.tokenizer {
@@ -62,7 +63,7 @@ impl Session {
         };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
-        let seq_len = args.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
+        let seq_len = args.request.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
         chosen.fit(args.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
         if args.init.is_none() && chosen.is_preset {
             chosen.fit_special_tokens(&tokenizer);
@@ -72,19 +73,16 @@ impl Session {
             // Said before the text is tokenized, which may take long.
             return Err(::train::TrainError::Vocabulary { tokenizer: ids, model: rows }.into());
         }
-        if let Some(rate) = args.dropout {
-            chosen.config.set_dropout(rate);
-        }
-        let (machine, times) = known(threads, None)?;
+        args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.
-        let budget = args.budget.budget()?;
+        let device = Device::processor(&args.budget, None)?;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
-        let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len), Sequences::of);
-        let request = args.request(&chosen, sequences, &budget, threads, machine)?;
+        let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len, None), Sequences::of);
+        let request = args.request(&chosen, &device, sequences)?;
         let found = match search(&request)? {
             Ok(found) => found,
-            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
+            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &device.budget)),
         };
         args.budget.check_free(&found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
@@ -95,6 +93,7 @@ impl Session {
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
         let optimizer = request.optimizer;
+        let (budget, times) = (device.budget, device.times);
         Ok(Self { args, budget, chosen, tokenizer, dataset, found, optimizer, folder, start, trainer, times })
     }
 
@@ -126,7 +125,7 @@ impl Session {
         }
         let mut outcome = started.run().map_err(|error| {
             let resume = self.resume_command();
-            Failure::from(error).hint(format!("if it saved a checkpoint, this goes on from there: {resume}"))
+            Failure::from(error).hint(format!("if it saved a checkpoint, this continues from it: {resume}"))
         })?;
         live.finish();
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.sample_tokens > 0 {
@@ -163,9 +162,9 @@ impl Session {
             "learning_rate": trainer.schedule.learning_rate,
             "warmup_steps": trainer.schedule.warmup_steps,
             "final_lr_part": trainer.schedule.final_part,
-            "optimizer": args.optimizer.optimizer,
+            "optimizer": args.request.optimizer.optimizer,
             "weight_decay": self.optimizer.weight_decay.to_string(),
-            "grad_clip": args.grad_clip,
+            "grad_clip": self.optimizer.grad_clip.unwrap_or(0.0).to_string(),
             "seed": trainer.seed,
             "blas": args.blas.setting(),
             "loss_scale": args.loss_scale,
@@ -176,12 +175,12 @@ impl Session {
             "sample_tokens": args.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
-        let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.objective;
+        let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));
         if self.chosen.has_decoder() {
-            map.append(&mut args.pairs.resolved(args.seq_len));
+            map.append(&mut args.pairs.resolved(args.request.seq_len));
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));
             map.insert("packing".into(), json!(args.packing));
@@ -190,14 +189,14 @@ impl Session {
         for (key, constant) in [("beta1", beta1), ("beta2", beta2), ("adam_eps", eps)] {
             map.extend(constant.map(|constant| (key.to_owned(), json!(constant.to_string()))));
         }
-        if !args.optimizer.freeze.is_empty() {
-            map.insert("freeze".into(), json!(args.optimizer.freeze));
+        if !args.request.optimizer.freeze.is_empty() {
+            map.insert("freeze".into(), json!(args.request.optimizer.freeze));
         }
-        map.append(&mut args.levers.settings(&self.found.settings));
+        map.append(&mut args.request.levers.settings(&self.found.settings));
         if !args.data.is_empty() {
             map.insert("data".into(), json!(args.data));
         }
-        if let Some(rate) = args.dropout {
+        if let Some(rate) = args.request.dropout {
             map.insert("dropout".into(), json!(rate.to_string()));
         }
         if let Some(vram) = args.budget.vram {

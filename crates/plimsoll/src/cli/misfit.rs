@@ -1,0 +1,80 @@
+//! What is said of a run that does not fit.
+
+use super::Failure;
+use super::budget::Budget;
+use super::failure::exit_code;
+use crate::report::as_flags;
+use ::plan::{Misfit, Nearest};
+use units::Bytes;
+
+/// What is said of a run that takes the whole budget and does not fit.
+pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
+    let [device, host] = misfit.plan.needed();
+    misfit_failure(model, misfit, budget.vram_for(device), host)
+}
+
+/// What is short, and the nearest configurations that do fit. `vram` and `host_ram` are what the flags of these names
+/// must say for the smallest plan.
+pub(super) fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram: Bytes) -> Failure {
+    let plan = &misfit.plan;
+    let short = |budget: Bytes, short: Bytes| match short {
+        Bytes::ZERO => String::new(),
+        short => format!(", the budget is {budget} (short {short})"),
+    };
+    let [needed, _] = plan.needed();
+    let mut message = format!(
+        "{model} needs {needed} with a micro-batch of {} and sequences of {}{}",
+        plan.micro_batch,
+        plan.seq_len,
+        short(plan.budget().device(), misfit.short)
+    );
+    let weights = plan.breakdown.weights_bytes;
+    if weights > plan.budget_bytes {
+        message += &format!("; the weights alone are {}", Bytes(weights));
+    }
+    let mut flags = format!("--vram {}", whole_mib(vram));
+    if let (Some(host), true) = (plan.budget().host(), misfit.host_short > Bytes::ZERO) {
+        message += &format!("; and {} of host memory{}", plan.host(), short(host, misfit.host_short));
+        flags += &format!(" --host-ram {}", whole_mib(host_ram));
+    }
+    let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
+    let nearest = misfit.nearest.iter();
+    let failure = nearest.fold(failure, |failure, nearest| {
+        let Nearest { changes, peak, added_time, .. } = nearest;
+        failure.hint(format!("`{}` fits in {peak}{}", as_flags(changes), speed_words(*added_time)))
+    });
+    failure.hint(format!("`{flags}` is enough"))
+}
+
+/// Bytes as flags take them, rounded up.
+fn whole_mib(bytes: Bytes) -> String {
+    format!("{}MiB", bytes.0.div_ceil(1 << 20))
+}
+
+/// Time that is added for each token, in words; nothing where it makes no difference.
+fn speed_words(added_time: f64) -> String {
+    let percent = (100.0 * added_time).round();
+    match percent {
+        _ if percent >= 1.0 => format!(", about {percent:.0} % slower"),
+        _ if percent <= -75.0 => format!(", about {:.0} times as fast", 1.0 / (1.0 + added_time)),
+        _ if percent <= -1.0 => format!(", about {:.0} % less time a token", -percent),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_is_told_where_it_differs() {
+        for (added_time, words) in [
+            (0.237, ", about 24 % slower"),
+            (0.004, ""),
+            (-0.3, ", about 30 % less time a token"),
+            (-0.9, ", about 10 times as fast"),
+        ] {
+            assert_eq!(speed_words(added_time), words);
+        }
+    }
+}

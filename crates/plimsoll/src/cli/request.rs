@@ -1,0 +1,108 @@
+//! The flags of a training step, which `train`, `plan` and `bench` share, and the one place that makes a request of them.
+
+use super::Failure;
+use super::device::Device;
+use super::levers::LeverArgs;
+use super::model::Chosen;
+use super::objective::ObjectiveArgs;
+use super::optimizer::OptimizerArgs;
+use super::options::{AutoOr, auto_or_size, positive_size, rate};
+use ::plan::Request;
+use clap::Args;
+use data::Dataset;
+use graph::Lengths;
+
+/// What is trained on at a time, and how.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RequestArgs {
+    /// Tokens of a sample [default: the model's positions, at most 1024; 256 for `bench`]; of models with a decoder, of
+    /// the source
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub(super) seq_len: Option<usize>,
+    /// Samples of an optimizer step [default: 32 for nano, else 4; for `bench` the micro-batch]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub(super) global_batch: Option<usize>,
+    /// Samples at a time: a divisor of the global batch, or `auto` for the fastest that fits
+    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    pub(super) micro_batch: AutoOr<usize>,
+    /// Micro-batches of a step, instead of the global batch
+    #[arg(long, value_name = "N", value_parser = positive_size, conflicts_with = "global_batch")]
+    pub(super) gradient_accumulation_steps: Option<usize>,
+    /// Dropout rate everywhere [default: the model's; 0 for `bench`]
+    #[arg(long, value_name = "X", value_parser = rate)]
+    pub(super) dropout: Option<f32>,
+    #[command(flatten)]
+    pub(super) objective: ObjectiveArgs,
+    #[command(flatten)]
+    pub(super) optimizer: OptimizerArgs,
+    #[command(flatten)]
+    pub(super) levers: LeverArgs,
+}
+
+/// The lengths that a run's rows come in.
+#[derive(Debug, Clone)]
+pub(super) struct Sequences {
+    /// At least as long as any of them.
+    pub(super) longest: Lengths,
+    /// The others.
+    pub(super) buckets: Vec<Lengths>,
+}
+
+impl Sequences {
+    /// Of rows that are all as long.
+    pub(super) fn of_length(tokens: usize, target: Option<usize>) -> Self {
+        Self { longest: Lengths { tokens, target }, buckets: vec![] }
+    }
+
+    /// Those that the batches of a dataset can have.
+    pub(super) fn of(dataset: &Dataset) -> Self {
+        let shapes = dataset.shapes();
+        let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
+        let lengths = lengths.collect::<Vec<_>>();
+        let tokens = lengths.iter().map(|l| l.tokens).max().unwrap_or(1);
+        let longest = Lengths { tokens, target: lengths.iter().filter_map(|l| l.target).max() };
+        Self { longest, buckets: lengths.into_iter().filter(|l| *l != longest).collect() }
+    }
+}
+
+impl RequestArgs {
+    /// Sets the model's dropout if another is asked for.
+    pub(super) fn set_dropout(&self, chosen: &mut Chosen) {
+        if let Some(rate) = self.dropout {
+            chosen.config.set_dropout(rate);
+        }
+    }
+
+    /// A request for a model on a device. `usual_clip` is the largest norm of the gradient if none is asked for, 0: none.
+    /// Errors: flags that exclude each other, parameters that the model has not.
+    pub(super) fn request(
+        &self,
+        chosen: &Chosen,
+        on: &Device,
+        sequences: Sequences,
+        usual_clip: f64,
+    ) -> Result<Request, Failure> {
+        Ok(Request {
+            optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay)?,
+            frozen: self.optimizer.frozen(&chosen.config)?,
+            global_batch: self.global_batch(chosen.usual_global_batch()),
+            micro_batch: self.micro_batch.given(),
+            seq_len: sequences.longest.tokens,
+            target_len: sequences.longest.target,
+            buckets: sequences.buckets,
+            objective: self.objective.objective(),
+            budget: self.levers.budget(on)?,
+            levers: self.levers.request(on.precision),
+            ..Request::new(chosen.config.clone(), on.targets, on.machine.clone())
+        })
+    }
+
+    fn global_batch(&self, usual: usize) -> usize {
+        match (self.global_batch, self.gradient_accumulation_steps, self.micro_batch.given()) {
+            (Some(global), _, _) => global,
+            (None, Some(steps), micro) => steps.saturating_mul(micro.unwrap_or(1)),
+            (None, None, Some(micro)) => micro.max(usual).next_multiple_of(micro),
+            (None, None, None) => usual,
+        }
+    }
+}
