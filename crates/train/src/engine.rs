@@ -70,6 +70,11 @@ impl Engine {
         &self.plan
     }
 
+    /// What a user should know of how the plan was loaded.
+    pub fn notes(&self) -> Vec<String> {
+        self.device.notes()
+    }
+
     /// The trained parameters.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters

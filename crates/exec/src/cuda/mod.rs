@@ -7,6 +7,7 @@
 
 mod card;
 mod context;
+mod cublas;
 mod device;
 mod driver;
 mod error;
@@ -24,6 +25,7 @@ mod staging;
 mod streams;
 
 pub use card::{Card, ComputeMode, OLDEST_CAPABILITY};
+pub use cublas::cublas_lt;
 pub use device::{CudaDevice, CudaOptions};
 pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
