@@ -145,4 +145,9 @@ pub trait Device {
     fn resident_bytes(&self) -> Option<u64> {
         None
     }
+
+    /// Those of them that are this process's memory: all, unless the device has memory of its own.
+    fn resident_in_process_bytes(&self) -> Option<u64> {
+        self.resident_bytes()
+    }
 }

@@ -259,10 +259,13 @@ impl Device for CudaDevice {
     }
 
     fn resident_bytes(&self) -> Option<u64> {
+        Some(self.loaded.as_ref()?.taken_bytes + self.resident_in_process_bytes()?)
+    }
+
+    fn resident_in_process_bytes(&self) -> Option<u64> {
         let loaded = self.loaded.as_ref()?;
         loaded.synchronize().ok()?;
         // SAFETY: all streams are done, and nobody gives them anything while `self` is borrowed here.
-        let host = unsafe { loaded.host.at_rest() }.arena(Place::Host).resident_bytes()?;
-        Some(loaded.taken_bytes + host)
+        unsafe { loaded.host.at_rest() }.arena(Place::Host).resident_bytes()
     }
 }

@@ -139,6 +139,10 @@ impl BenchArgs {
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         opened.check_free(&self.budget, &found.plan)?;
+        if self.profile && opened.is_card() {
+            let message = "`--profile` compares with what the processor can do, and this would run on a card";
+            return Err(Failure::bad_flag(message).hint("`--device cpu --profile`"));
+        }
         if self.profile {
             // Taken when the plan's memory is free again.
             self.budget.check_room(Ceilings::MEMORY)?;

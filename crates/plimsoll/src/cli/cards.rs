@@ -231,6 +231,11 @@ fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
 }
 
 impl Opened {
+    /// Whether it is a card.
+    pub(super) fn is_card(&self) -> bool {
+        self.card.is_some()
+    }
+
     /// Checks that the memory which a plan takes is there on the host. Errors: it is not.
     pub(super) fn check_free(&self, budget: &BudgetArgs, plan: &Plan) -> Result<(), Failure> {
         match self.card {
