@@ -28,6 +28,9 @@ use units::{Bytes, Seconds};
 /// Chains that are looked at together.
 const TOGETHER: usize = 2;
 
+/// So few rungs are tried one by one.
+const FEW_RUNGS: usize = 16;
+
 const FITS: [Bytes; 2] = [Bytes::ZERO; 2];
 
 /// A configuration that fits.
@@ -56,24 +59,27 @@ pub(crate) fn fastest_that_fits(request: &Request) -> Result<Option<(Seconds, Pl
     Ok(best.map(|Best { candidate, plan, .. }| (candidate.step, plan)))
 }
 
-/// The predicted step of the fastest configuration, whether it fits or not.
+/// The predicted step of the fastest configuration with all the memory that it asks for, so that nothing is moved that
+/// is not asked to be.
 pub(crate) fn fastest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
     let search = Fastest::new(request)?;
-    let steps = search.first_steps(&|_| offloads(request))?;
+    let steps = search.first_steps(&|_| vec![request.levers.optimizer_offload.unwrap_or(0.0)])?;
     Ok(steps.into_iter().map(|(_, _, step)| step).min_by(|a, b| a.0.total_cmp(&b.0)))
 }
 
-/// Whether anything that the request leaves open makes it fit. Tries only what takes the least.
+/// Whether anything that the request leaves open makes it fit. Tries only what may take the least.
 pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
     let search = Fastest::new(request)?;
     if search.weights_are_too_large() {
         return Ok(false);
     }
     for micro_batch in ends(request) {
-        let trunk = search.least_trunk(micro_batch)?;
-        for offload in offloads(request).into_iter().rev() {
-            if search.workshop.plan_if_fits(&search.workshop.moved(trunk.copy(), offload)).is_ok() {
-                return Ok(true);
+        for rung in search.milestones().chain([0]) {
+            let trunk = search.trunk_of(micro_batch, rung)?;
+            for offload in offloads(request).into_iter().rev() {
+                if search.workshop.plan_if_fits(&search.workshop.moved(trunk.copy(), offload)).is_ok() {
+                    return Ok(true);
+                }
             }
         }
     }
@@ -236,7 +242,6 @@ impl<'r> Fastest<'r> {
     fn parts(&self, micro_batch: usize) -> Result<Parts, PlanError> {
         let request = self.workshop.request;
         let trunk = self.least_trunk(micro_batch)?;
-        let first = settings(request, micro_batch, 0.0, least_scratch(request, micro_batch), self.rungs[0]);
         let mut parts = Parts { offloads: Vec::new(), left_out: FITS, state_is_too_large: true };
         let mut open = offloads(request);
         while !open.is_empty() {
@@ -254,22 +259,36 @@ impl<'r> Fastest<'r> {
             }
             parts.state_is_too_large = false;
             let lacks = self.workshop.lacks_at_least(&candidate);
-            let may_fit = lacks == FITS
-                || self.rungs.len() > 1 && {
-                    let first = self.workshop.moved(self.workshop.trunk(first)?, offload);
-                    self.workshop.lacks_at_least(&first) == FITS
+            let mut may_fit = lacks == FITS;
+            for rung in self.milestones().skip(1).chain([0]) {
+                may_fit = may_fit || {
+                    let candidate = self.workshop.moved(self.trunk_of(micro_batch, rung)?, offload);
+                    self.workshop.lacks_at_least(&candidate) == FITS
                 };
+            }
             if may_fit { parts.offloads.push(offload) } else { parts.leave_out(lacks) }
         }
         parts.offloads.sort_by(f64::total_cmp);
         Ok(parts)
     }
 
-    /// What the candidates share that take the least with this micro-batch.
+    /// What the candidates share that mostly take the least with this micro-batch.
     fn least_trunk(&self, micro_batch: usize) -> Result<Trunk, PlanError> {
+        self.trunk_of(micro_batch, self.rungs.len() - 1)
+    }
+
+    /// What the candidates of a rung share with the least scratch.
+    fn trunk_of(&self, micro_batch: usize, rung: usize) -> Result<Trunk, PlanError> {
         let request = self.workshop.request;
-        let last = self.rungs[self.rungs.len() - 1];
-        self.workshop.trunk(settings(request, micro_batch, 0.0, least_scratch(request, micro_batch), last))
+        self.workshop.trunk(settings(request, micro_batch, 0.0, least_scratch(request, micro_batch), self.rungs[rung]))
+    }
+
+    /// The rungs above the first of which one takes the least, the last one first. Mostly that is the last; but where a
+    /// block's results are small beside what making them again takes, an earlier one. All of few rungs, of many those
+    /// that treat all blocks alike.
+    fn milestones(&self) -> impl Iterator<Item = usize> + use<'_, 'r> {
+        let few = self.rungs.len() <= FEW_RUNGS;
+        (1..self.rungs.len()).rev().filter(move |&rung| few || self.rungs[rung].blocks == 0)
     }
 
     fn weights_are_too_large(&self) -> bool {
@@ -288,23 +307,26 @@ impl<'r> Fastest<'r> {
             Err(lacks) => lacks,
         };
         drop(first);
-        let last = self.rungs.len() - 1;
+        if (2..=FEW_RUNGS).contains(&self.rungs.len()) {
+            return self.packed(chain, 1, self.rung(chain, 1)?, lacks);
+        }
         let mut too_few = 0;
         let mut enough = None;
         // Chains are much alike, so the best one's rung tells the most.
-        for guess in self.best.iter().map(|best| best.rung).chain([last]).filter(|&guess| guess > 0) {
+        let best = self.best.as_ref().map(|best| best.rung).filter(|&rung| rung > 0);
+        for guess in best.into_iter().chain(self.milestones()) {
             let rung = self.rung(chain, guess)?;
             if self.workshop.lacks_at_least(&rung) == FITS {
                 enough = Some((guess, rung));
                 break;
-            } else if guess == last {
-                return Ok(Climbed::Hopeless(lacks));
-            } else if self.is_too_slow(rung.step) {
+            } else if self.is_too_slow(rung.step) && Some(guess) == best {
                 return Ok(Climbed::TooSlow(lacks));
+            } else if Some(guess) == best {
+                too_few = guess;
             }
-            too_few = guess;
         }
         let Some((mut rung, mut candidate)) = enough else { return Ok(Climbed::Hopeless(lacks)) };
+        too_few = if too_few < rung { too_few } else { 0 };
         while rung - too_few > 1 {
             let middle = too_few + (rung - too_few) / 2;
             let between = self.rung(chain, middle)?;

@@ -5,6 +5,7 @@ mod order;
 
 use crate::plan::{Plan, PlannedProgram, Region, Step};
 use graph::{Access, Io, Op, Place, Storage, TensorId};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// What is wrong with a plan. Each is a bug of the planner, or a plan that was tampered with.
@@ -121,22 +122,24 @@ pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
     for tensor in &plan.tensors {
         check_place(plan, &tensor.name, tensor.place, tensor.region())?;
     }
-    for program in &plan.programs {
-        for (index, step) in program.steps.iter().enumerate() {
-            check_types(plan, program, index, step)?;
-        }
-        let occupants = occupants(plan, program)?;
-        for occupant in &occupants {
-            check_place(plan, &occupant.name, occupant.place, occupant.region)?;
-        }
-        for (index, first) in occupants.iter().enumerate() {
-            for second in &occupants[..index] {
-                check_pair(program, first, second)?;
-            }
-        }
-        order::check_order(plan, program)?;
+    let checked = plan.programs.par_iter().map(|program| check_program(plan, program)).collect::<Vec<_>>();
+    checked.into_iter().collect()
+}
+
+fn check_program(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolation> {
+    for (index, step) in program.steps.iter().enumerate() {
+        check_types(plan, program, index, step)?;
     }
-    Ok(())
+    let occupants = occupants(plan, program)?;
+    for occupant in &occupants {
+        check_place(plan, &occupant.name, occupant.place, occupant.region)?;
+    }
+    for (index, first) in occupants.iter().enumerate() {
+        for second in &occupants[..index] {
+            check_pair(program, first, second)?;
+        }
+    }
+    order::check_order(plan, program)
 }
 
 fn check_place(plan: &Plan, what: &str, place: Place, region: Region) -> Result<(), PlanViolation> {

@@ -170,6 +170,17 @@ proptest! {
     }
 }
 
+/// Of this model the last rung takes more than one before it, which alone fits.
+#[test]
+fn what_fits_in_the_middle_of_a_ladder_is_found() {
+    let model = small_model(2, 48, 64);
+    let machine = Machine::of_rates(Rates::guess(2));
+    let request = Request { evaluates: true, ..Request::new(model, Targets::cpu(2), machine) };
+    let request = Request { budget: apart(Bytes(most(&request) * 9 / 10), Bytes::ZERO), ..request };
+    let found = search(&request).expect("a sensible request").expect("it fits");
+    assert!(found.settings.levers.recompute != Recompute::all(Level::Block), "{:?}", found.settings);
+}
+
 /// Everything of an answer.
 fn comparable(answer: Result<Found, Box<Misfit>>) -> String {
     match answer {

@@ -1,7 +1,8 @@
-//! The one call of the `gemm` crate: products by the built-in library.
+//! The one call of the `gemm` crates: products by the built-in library.
 
 use super::matrix::{Matrix, MatrixMut};
-use gemm::Parallelism;
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
 
 /// Rows that the library is asked for at a time. It copies so many rows of `a`, some 500 columns at a time, to the
 /// heap, where no plan sees them: two megabytes, and not the thirty that a head's weight gradient would take at once.
@@ -33,20 +34,21 @@ fn product_of_strip(into: MatrixMut, accumulate: bool, scale: f32, a: Matrix, b:
     // SAFETY: the views' constructors checked that every element which these extents and strides reach lies in its
     // slice, the assertion that the extents agree; `into` has its elements to itself.
     unsafe {
-        gemm::gemm(
-            rows,
+        // The library's columns are adjacent in memory, so it is asked for the transposed product.
+        get_gemm_fn()(
             columns,
+            rows,
             inner,
             into.start,
-            1,
             signed(into.stride),
+            1,
             accumulate,
-            a.data.as_ptr(),
-            signed(a.column_stride),
-            signed(a.row_stride),
             b.data.as_ptr(),
-            signed(b.column_stride),
             signed(b.row_stride),
+            signed(b.column_stride),
+            a.data.as_ptr(),
+            signed(a.row_stride),
+            signed(a.column_stride),
             kept,
             scale,
             false,

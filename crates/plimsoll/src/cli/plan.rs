@@ -264,12 +264,11 @@ impl PlanArgs {
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         let plan = result.as_ref().map_or_else(|misfit| &misfit.plan, |found| &found.plan);
         // What does not fit is shown as what it would be with the memory that it lacks.
-        validate(&Plan { budget_bytes: u64::MAX, host_budget_bytes: None, ..plan.clone() })
-            .map_err(TrainError::from)?;
-        let effects = match &result {
-            Ok(found) => lever_effects(&request, found)?,
-            Err(_) => Vec::new(),
-        };
+        let shown = Plan { budget_bytes: u64::MAX, host_budget_bytes: None, ..plan.clone() };
+        let effects = || result.as_ref().map_or(Ok(Vec::new()), |found| lever_effects(&request, found));
+        let (sound, effects) = rayon::join(|| validate(&shown), effects);
+        sound.map_err(TrainError::from)?;
+        let effects = effects?;
         if let Some(what) = self.find {
             answers.push(find(&request, what)?);
         }
