@@ -137,6 +137,14 @@ pub enum CudaError {
         /// The card.
         name: String,
     },
+    /// The kernels cannot do a step of the plan.
+    #[error("cards cannot run `{op}`: {reason}")]
+    NoKernel {
+        /// The op.
+        op: &'static str,
+        /// What they lack.
+        reason: String,
+    },
     /// The driver does not take a module of kernels.
     #[error("the driver does not take the kernels `{module}`: {call}{}", said(.log))]
     ModuleRefused {

@@ -8,7 +8,8 @@ use super::hooks::{Allowed, Use};
 use super::host::HostSide;
 use super::kernels::Kernels;
 use super::memory::CardMemory;
-use super::program::{Enqueuer, Job, Preparation, ReadyProgram, Setting, Streams, events_of};
+use super::ops::refusal;
+use super::program::{Enqueuer, Job, Preparation, ReadyProgram, Setting, Streams, events_of, io_of};
 use super::staging::Staging;
 use super::streams::{CapturedProgram, Event, Stream};
 use crate::DeviceError;
@@ -218,8 +219,13 @@ fn kernels_of(context: &Arc<Context>, plan: &Plan, options: CudaOptions) -> Resu
     let compute_capability = context.card().compute_capability;
     let setting = Setting { bases: [0; 2], compute_capability, tf32: options.tf32 };
     let steps = plan.programs.iter().flat_map(|program| &program.steps);
-    let on_device = steps.filter(|step| plan.queue(step) == Queue::Device);
-    let launches = on_device.flat_map(|step| setting.launches(plan, step)).collect::<Vec<_>>();
+    let mut launches = Vec::new();
+    for step in steps.filter(|step| plan.queue(step) == Queue::Device) {
+        if let Some(reason) = refusal(&step.op, &io_of(plan, step)) {
+            return Err(CudaError::NoKernel { op: step.op.name(), reason });
+        }
+        launches.extend(setting.launches(plan, step));
+    }
     Kernels::load(context, &launches)
 }
 

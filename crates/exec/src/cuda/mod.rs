@@ -2,7 +2,7 @@
 //!
 //! `library.rs` finds the driver, `card.rs` its cards, `device.rs` is a card as a device: `loaded.rs` what it holds for a
 //! plan, `program.rs` how steps become work of streams. `launch.rs` says what a kernel is started with, `ops/` which
-//! kernels each op is, one file an op, and `modules.rs` holds their PTX. The kernels lie in `exec/kernels`, one file an
+//! kernels each op is, and `modules.rs` holds their PTX. The kernels lie in `exec/kernels`, one file an
 //! op. `driver.rs` is the only way to the driver's functions.
 
 mod card;
@@ -31,4 +31,4 @@ pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
 pub use library::{Driver, LIBRARY};
 pub use modules::{module_names, ptx};
-pub use ops::launches;
+pub use ops::{launches, refusal};

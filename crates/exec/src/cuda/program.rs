@@ -41,7 +41,6 @@ impl Setting {
     /// How a step's kernels are started.
     pub(super) fn launches(&self, plan: &Plan, step: &Step) -> Vec<Launch> {
         let at = |&id: &TensorId| self.address(plan[id].place, plan[id].region());
-        let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan.tensors[id.index()].ty).collect();
         let scratch =
             step.scratch.map(|region| Scratch { address: self.address(step.place, region), bytes: region.bytes });
         let scalars = plan.scalars.map_or(0, |region| self.address(Place::Device, region));
@@ -50,12 +49,18 @@ impl Setting {
             outputs: step.outputs.iter().map(at).collect(),
             scratch: scratch.unwrap_or_default(),
             scalars,
-            io: Io { inputs: types(&step.inputs), outputs: types(&step.outputs) },
+            io: io_of(plan, step),
             compute_capability: self.compute_capability,
             tf32: self.tf32,
         };
         launches(&step.op, &operands)
     }
+}
+
+/// The types of a step's operands and results.
+pub(super) fn io_of<'a>(plan: &'a Plan, step: &Step) -> Io<'a> {
+    let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan.tensors[id.index()].ty).collect();
+    Io { inputs: types(&step.inputs), outputs: types(&step.outputs) }
 }
 
 /// What a stream does for a step.

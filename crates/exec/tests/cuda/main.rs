@@ -5,3 +5,4 @@ mod faults;
 mod machine;
 mod plans;
 mod streams;
+mod training;

@@ -6,9 +6,7 @@ use super::streams::without_a_wait;
 use exec::cuda::CudaOptions;
 use exec::{CpuDevice, Device, DeviceError, converted, normal_pair, philox, run_program};
 use graph::models::{Gpt2Config, ModelConfig};
-use graph::{
-    DType, Graph, Init, Optimizer, Scalars, Target, Targets, TensorId, TrainShape, build_training,
-};
+use graph::{DType, Graph, Init, Optimizer, Scalars, Target, Targets, TensorId, TrainShape, build_training};
 use plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
 /// A run of two steps as somebody might ask for it.

@@ -201,6 +201,7 @@ impl From<CudaError> for Failure {
             }
             CudaError::NoRoomForDriver { .. } => Self::new(exit_code::DOES_NOT_FIT, message)
                 .hint("`nvidia-smi` shows who holds the card's memory; `--device cpu` does without"),
+            CudaError::NoKernel { .. } => Self::device(message).hint("`--device cpu` runs it"),
             CudaError::ModuleRefused { .. } => {
                 Self::device(message).hint("a newer driver may take them; `plimsoll doctor` shows which one is there")
             }
