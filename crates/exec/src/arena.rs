@@ -24,6 +24,11 @@ impl Arena {
         self.memory.len() as u64
     }
 
+    /// Where its first byte is.
+    pub(crate) fn address(&mut self) -> *mut u8 {
+        self.memory.as_mut_ptr()
+    }
+
     /// Bytes of its pages that are in memory now, whole pages; `None` where the system does not say.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         resident::bytes(&self.memory)

@@ -1,5 +1,6 @@
 //! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
 
+use crate::cuda::CudaError;
 use graph::{DeviceKind, Scalars, TensorId};
 use plan::{Plan, Step};
 use std::borrow::Cow;
@@ -44,6 +45,18 @@ pub enum DeviceError {
         /// Bytes that were given.
         found: u64,
     },
+    /// A card, or its driver, failed.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+/// Memory of a device's own, over all processes, as its driver tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What can still be taken.
+    pub free: Bytes,
+    /// All of it.
+    pub total: Bytes,
 }
 
 /// What a device is.
@@ -79,9 +92,20 @@ pub trait Device {
     /// What it is.
     fn capabilities(&self) -> Capabilities;
 
+    /// What of its own memory is free now, beside all that it needs before a plan is loaded; `None` where its memory is
+    /// the host's.
+    fn room(&self) -> Result<Option<Room>, DeviceError> {
+        Ok(None)
+    }
+
     /// Reserves the plan's arenas, its own and the one around it, all that it ever takes, down to the last page.
-    /// Contents are zero. Errors: `NoRoom`.
+    /// Persistent tensors are zero. Errors: `NoRoom`.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
+
+    /// What a user should know of how the plan was loaded.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Copies bytes to a tensor.
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError>;
@@ -120,5 +144,10 @@ pub trait Device {
     /// pages, unless some of it was swapped out. `None` where the system does not say.
     fn resident_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// Those of them that are this process's memory: all, unless the device has memory of its own.
+    fn resident_in_process_bytes(&self) -> Option<u64> {
+        self.resident_bytes()
     }
 }

@@ -15,6 +15,7 @@
 //! | `others=`, `growth=` | held by other processes, and how much more they take whenever memory is asked for |
 //! | `context=`, `module=` | what a context and a module take |
 //! | `mapping=0` | no virtual memory management |
+//! | `mode=3` | compute mode: 0 shared, 2 prohibited, 3 exclusive; a call that another process makes fail is `fail=` |
 //! | `execution=late` | operations run when the host waits for them; `eager`: at once |
 //! | `order=backward` | of blocks and warps; also `forward`, `interleaved`, `random:SEED` |
 //! | `blur=SEED` | approximate instructions are off by up to 2 units in the last place |
@@ -38,6 +39,7 @@ pub mod ptx;
 pub mod shadow;
 pub mod streams;
 pub mod trace;
+pub mod workbench;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -46,6 +46,18 @@ struct Card {
     error: Code,
     memory_v2: Code,
     sensors: Code,
+    /// Processes, and MiB that each holds.
+    holders: Vec<(c_uint, u64)>,
+}
+
+/// `nvmlProcessInfo_v2_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessInfo {
+    pid: c_uint,
+    used: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -83,6 +95,12 @@ fn parse_card(entry: &[u8]) -> Card {
     let (total, reserved, used) = (number(total), number(reserved), number(used));
     let mut card = Card { name: name.to_vec(), uuid: uuid.to_vec(), total, reserved, used, ..Card::default() };
     for fault in faults {
+        if let Some(holder) = fault.strip_prefix(b"holder=") {
+            let mut parts = holder.split(|&b| b == b'/').map(number);
+            let mut part = || parts.next().expect("a holder is PID/MIB");
+            card.holders.push((part() as c_uint, part()));
+            continue;
+        }
         let value = fault.iter().position(|&b| b == b'=').map_or(fault.len(), |sign| sign + 1);
         let code = number(&fault[value..]) as Code;
         match &fault[..value] {
@@ -208,6 +226,29 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, memory: *mu
     });
     // SAFETY: NVML's callers give places that can be written.
     unsafe { answer(memory, reading) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    handle: *mut c_void,
+    count: *mut c_uint,
+    processes: *mut ProcessInfo,
+) -> Code {
+    let holders = match card(handle) {
+        Ok(card) => &card.holders,
+        Err(code) => return code,
+    };
+    // SAFETY: NVML's callers give places that can be written.
+    let room = unsafe { count.replace(holders.len() as c_uint) } as usize;
+    if room < holders.len() {
+        return INSUFFICIENT_SIZE;
+    }
+    for (index, &(pid, mib)) in holders.iter().enumerate() {
+        let process = ProcessInfo { pid, used: mib * MIB, gpu_instance: c_uint::MAX, compute_instance: c_uint::MAX };
+        // SAFETY: the caller says that there is room for so many.
+        unsafe { processes.add(index).write(process) };
+    }
+    SUCCESS
 }
 
 /// What a card's sensors say, unless they fail.

@@ -184,7 +184,8 @@ fn ask(library: Option<&OsStr>) -> Result<Gpus, GpuError> {
     gpus
 }
 
-fn start(library: Option<&OsStr>) -> Result<Nvml, GpuError> {
+/// Starts NVML, from this library or the driver's.
+pub(crate) fn start(library: Option<&OsStr>) -> Result<Nvml, GpuError> {
     let mut builder = Nvml::builder();
     if let Some(library) = library {
         builder.lib_path(library);

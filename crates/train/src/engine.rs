@@ -53,7 +53,7 @@ impl Engine {
         }
         let mut footprint = Footprint::before_load();
         device.load(&plan)?;
-        footprint.measure(device.resident_bytes());
+        footprint.measure_device(device.as_ref());
         Ok(Self {
             device,
             plan,
@@ -68,6 +68,11 @@ impl Engine {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What a user should know of how the plan was loaded.
+    pub fn notes(&self) -> Vec<String> {
+        self.device.notes()
     }
 
     /// The trained parameters.
@@ -231,7 +236,7 @@ impl Engine {
     pub fn first_step_is_done(&mut self) {
         if self.allocations_at_first_step.is_none() {
             self.allocations_at_first_step = Some(self.device.memory().allocations);
-            self.footprint.measure(self.device.resident_bytes());
+            self.footprint.measure_device(self.device.as_ref());
         }
     }
 
@@ -246,7 +251,7 @@ impl Engine {
     pub fn memory(&self) -> EngineMemory {
         let memory = self.device.memory();
         let mut footprint = self.footprint;
-        footprint.measure(self.device.resident_bytes());
+        footprint.measure_device(self.device.as_ref());
         EngineMemory {
             footprint,
             touched_bytes: memory.touched_bytes,

@@ -1,6 +1,7 @@
 //! What a process holds in memory, as the system counts it, and how much of it lies outside its plan.
 //! Not here: the plan's own numbers (`report.rs`).
 
+use exec::Device;
 use serde::{Deserialize, Serialize};
 use telemetry::peak_rss;
 
@@ -11,6 +12,9 @@ pub struct Footprint {
     pub arena_resident_bytes: Option<u64>,
     /// The most that were.
     pub arena_resident_peak_bytes: Option<u64>,
+    /// The most that were of the process's own memory: none of a card's.
+    #[serde(skip)]
+    pub(crate) in_process_peak_bytes: Option<u64>,
     /// The process's peak resident size when the arenas were not there yet.
     pub peak_rss_before_load_bytes: Option<u64>,
     /// The process's peak resident size.
@@ -26,9 +30,15 @@ impl Footprint {
         Self { peak_rss_before_load_bytes: peak_rss().map(|b| b.0), ..Self::default() }
     }
 
-    /// Counts the process's memory, of which so much is the arenas'.
-    pub(crate) fn measure(&mut self, arena_resident_bytes: Option<u64>) {
+    /// Counts what a device has in memory for its plan, and the process's memory.
+    pub(crate) fn measure_device(&mut self, device: &dyn Device) {
+        self.measure(device.resident_bytes(), device.resident_in_process_bytes());
+    }
+
+    /// Counts the process's memory. So much is in memory of the arenas, and so much of that is the process's.
+    fn measure(&mut self, arena_resident_bytes: Option<u64>, in_process_bytes: Option<u64>) {
         self.arena_resident_bytes = arena_resident_bytes;
+        self.in_process_peak_bytes = self.in_process_peak_bytes.max(in_process_bytes);
         self.arena_resident_peak_bytes = self.arena_resident_peak_bytes.max(arena_resident_bytes);
         self.peak_rss_bytes = peak_rss().map(|b| b.0);
         self.settle();
@@ -39,6 +49,7 @@ impl Footprint {
     pub fn then(self, later: Self) -> Self {
         let mut both = Self {
             arena_resident_peak_bytes: self.arena_resident_peak_bytes.max(later.arena_resident_peak_bytes),
+            in_process_peak_bytes: self.in_process_peak_bytes.max(later.in_process_peak_bytes),
             peak_rss_before_load_bytes: self.peak_rss_before_load_bytes,
             ..later
         };
@@ -47,7 +58,7 @@ impl Footprint {
     }
 
     fn settle(&mut self) {
-        let beside = self.peak_rss_bytes.zip(self.arena_resident_peak_bytes);
+        let beside = self.peak_rss_bytes.zip(self.in_process_peak_bytes);
         let beside = beside.map(|(all, arena)| all.saturating_sub(arena));
         self.outside_plan_bytes = beside.map(|beside| beside.max(self.peak_rss_before_load_bytes.unwrap_or(0)));
     }
@@ -61,6 +72,7 @@ mod tests {
         let mut footprint = Footprint {
             arena_resident_bytes: Some(arena),
             arena_resident_peak_bytes: Some(arena),
+            in_process_peak_bytes: Some(arena),
             peak_rss_before_load_bytes: Some(before),
             peak_rss_bytes: Some(peak),
             outside_plan_bytes: None,
@@ -85,8 +97,15 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_on_a_card_is_no_memory_of_the_process() {
+        let mut footprint = Footprint { arena_resident_peak_bytes: Some(1000), ..of(10, 100, 130) };
+        footprint.settle();
+        assert_eq!(footprint.outside_plan_bytes, Some(30));
+    }
+
+    #[test]
     fn what_the_system_does_not_say_is_not_made_up() {
-        let mut footprint = Footprint { arena_resident_peak_bytes: None, ..of(10, 100, 130) };
+        let mut footprint = Footprint { in_process_peak_bytes: None, ..of(10, 100, 130) };
         footprint.settle();
         assert_eq!(footprint.outside_plan_bytes, None);
     }
@@ -97,11 +116,11 @@ mod tests {
     fn memory_beside_the_arenas_is_measured() {
         const HELD: usize = 64 << 20;
         let mut footprint = Footprint::before_load();
-        footprint.measure(Some(0));
+        footprint.measure(Some(0), Some(0));
         let before = footprint.outside_plan_bytes.expect("Linux says");
         let now = telemetry::anonymous_rss().expect("Linux says").0;
         let held = std::hint::black_box(vec![1u8; HELD]);
-        footprint.measure(Some(0));
+        footprint.measure(Some(0), Some(0));
         let after = footprint.outside_plan_bytes.expect("Linux says");
         // The kernel counts pages in lots.
         assert!(after + (1 << 20) >= now + held.len() as u64 && after >= before, "{before} {now} {after}");

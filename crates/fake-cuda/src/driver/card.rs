@@ -120,6 +120,8 @@ pub struct Card {
     pub module: u64,
     /// Whether memory can be mapped (VMM).
     pub mapping: bool,
+    /// `CUcomputemode`
+    pub mode: i32,
     /// When operations run.
     pub execution: Execution,
     /// How kernels run.
@@ -155,6 +157,7 @@ impl Card {
             context: 250 * MIB,
             module: 2 * MIB,
             mapping: true,
+            mode: 0,
             execution: Execution::Eager,
             settings: Settings { shared_limit: shared_limit(kind.capability), ..Settings::default() },
             faults: Vec::new(),
@@ -187,6 +190,7 @@ impl Card {
             "context" => self.context = number()? * MIB,
             "module" => self.module = number()? * MIB,
             "mapping" => self.mapping = number()? != 0,
+            "mode" => self.mode = value.parse().ok()?,
             "log" => self.log = number()? != 0,
             "trace" => self.trace = Some(value.to_owned()),
             "steps" => self.settings.steps = number()?,
@@ -261,8 +265,9 @@ impl Card {
             13 => self.kind.clock_khz,
             14 => 512,
             16 => self.kind.multiprocessors,
-            // Integrated; can map host memory; compute mode; ECC.
-            18 | 20 | 32 => 0,
+            // Integrated; ECC. Compute mode. Can map host memory.
+            18 | 32 => 0,
+            20 => self.mode,
             19 | 31 | 41 => 1,
             33 => 1,
             34 => 0,

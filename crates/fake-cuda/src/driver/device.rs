@@ -1,6 +1,7 @@
 //! The machine: version, cards, contexts, errors' names.
 
 use super::codes::{Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, describe};
+use super::state::Driver;
 use super::{CURRENT, entries, give};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -178,6 +179,13 @@ entries! {
     /// `cuGetErrorString`.
     fn cuGetErrorString(driver, error: Code, to: *mut *const c_char) Nothing {
         give(to, describe(error).ok_or(INVALID_VALUE)?.1.as_ptr())
+    }
+}
+
+impl Driver {
+    /// Whether there is a card of this number.
+    pub(super) fn has_card(&self, device: c_int) -> bool {
+        (0..self.card.count).contains(&device)
     }
 }
 

@@ -166,7 +166,7 @@ entries! {
             return Err(INVALID_VALUE);
         }
         let AccessDescription { location, flags } = descriptions.read();
-        if location.kind != DEVICE || location.id != 0 || flags != READ_WRITE {
+        if location.kind != DEVICE || !driver.has_card(location.id) || flags != READ_WRITE {
             return Err(NOT_SUPPORTED);
         }
         for at in mappings_of(driver, address, bytes as u64)? {
@@ -264,7 +264,8 @@ unsafe fn mapped(driver: &Driver, properties: *const Properties) -> Result<(), C
     }
     // SAFETY: not null, and the caller says that it then points to properties.
     let Properties { kind, location, .. } = unsafe { properties.read() };
-    if kind == PINNED && location.kind == DEVICE && location.id == 0 { Ok(()) } else { Err(NOT_SUPPORTED) }
+    let here = location.kind == DEVICE && driver.has_card(location.id);
+    if kind == PINNED && here { Ok(()) } else { Err(NOT_SUPPORTED) }
 }
 
 fn whole(driver: &Driver, bytes: u64) -> Result<(), Code> {

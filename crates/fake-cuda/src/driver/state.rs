@@ -6,7 +6,7 @@ use super::codes::{
 };
 use crate::ptx::run::{self, FaultKind, Launch};
 use crate::ptx::{Kernel, Module};
-use crate::shadow::{Memory, Outside, Pages, Rights};
+use crate::shadow::{Memory, Mode, Outside, Pages, Rights};
 use crate::streams::{Announcement, Engine, Failure, HostSource, Machine, Operation, Work};
 use crate::trace::Counters;
 use std::collections::{BTreeMap, HashMap};
@@ -266,7 +266,9 @@ impl Machine for Machinery {
                 // SAFETY: whoever enqueued it handed over a function of this type, by cuda.h.
                 let function: extern "C" fn(*mut std::ffi::c_void) = unsafe { std::mem::transmute(*function) };
                 function(*argument as *mut std::ffi::c_void);
-                Ok(Vec::new())
+                // What it touched of the host's memory is known from what was announced, and from nothing else.
+                let announced = rights.regions().iter();
+                Ok(announced.map(|(start, end, mode)| (*start, *end, *mode != Mode::Read)).collect())
             }
             Operation::Marker(_) => Ok(Vec::new()),
         }

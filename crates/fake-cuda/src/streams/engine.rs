@@ -255,7 +255,10 @@ impl Engine {
         for stream in self.streams.values_mut().filter(|stream| stream.capture == Some(graph)) {
             stream.capture = None;
         }
-        self.events.retain(|_, event| event.captured.as_ref().is_none_or(|(captured, _)| *captured != graph));
+        let captured = |event: &&mut Event| event.captured.as_ref().is_some_and(|(captured, _)| *captured == graph);
+        for event in self.events.values_mut().filter(captured) {
+            *event = Event { timed: event.timed, ..Event::default() };
+        }
     }
 
     /// Enqueues work on a stream, which exists, or adds it to the graph that the stream is captured into.

@@ -4,7 +4,7 @@
 use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
-use super::device::Device;
+use super::cards::DeviceArgs;
 use super::failure::exit_code;
 use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
@@ -47,6 +47,8 @@ pub(super) struct BenchArgs {
     /// Whether linear layers and norms have biases
     #[arg(long, value_name = "true|false")]
     bias: Option<bool>,
+    #[command(flatten)]
+    device: DeviceArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
@@ -124,25 +126,30 @@ impl BenchArgs {
             None => asked.micro_batch.given(),
         });
         let asked = RequestArgs { global_batch, ..asked.clone() };
-        let device = Device::processor(&self.budget, None)?;
+        let opened = self.device.open(&self.budget, None)?;
+        let device = &opened.device;
         let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
         // The peer that we are compared with does not clip.
-        let request = asked.request(&chosen, &device, sequences, 0.0)?;
-        let budget = device.budget;
+        let request = asked.request(&chosen, device, sequences, 0.0)?;
+        let budget = device.budget.clone();
         let found = match search(&request).map_err(|e| {
             Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
         })? {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
-        self.budget.check_free(&found.plan)?;
+        opened.check_free(&self.budget, &found.plan)?;
+        if self.profile && opened.is_card() {
+            let message = "`--profile` compares with what the processor can do, and this would run on a card";
+            return Err(Failure::bad_flag(message).hint("`--device cpu --profile`"));
+        }
         if self.profile {
             // Taken when the plan's memory is free again.
             self.budget.check_room(Ceilings::MEMORY)?;
         }
         let plan = PlanSummary::from(&found.plan);
         let parameters = found.plan.parameters;
-        let mut engine = Engine::new(self.budget.processor(), &found.graph, found.plan)?;
+        let mut engine = Engine::new(opened.into_device(&self.budget), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
         let timed = if self.profile { Some(self.time_nodes(&mut engine, vocab)?) } else { None };

@@ -3,10 +3,9 @@
 use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
-use super::processor::{page_tables, process_margin, processor};
+use super::processor::{page_tables, process_margin};
 use ::plan::Plan;
 use clap::Args;
-use exec::Device;
 use telemetry::{Available, available_memory};
 use units::Bytes;
 
@@ -85,11 +84,6 @@ impl BudgetArgs {
         let budget = self.budget_of(Memory { source: free.bound.to_string(), total: free.bytes, others, margin });
         let margin_of_vram = self.vram_margin.unwrap_or(Bytes::ZERO);
         budget.map(|budget| Budget { margin_of_vram, ..budget })
-    }
-
-    /// The processor as a device, which takes no more than is there.
-    pub(super) fn processor(&self) -> Box<dyn Device> {
-        processor(self.vram_margin)
     }
 
     /// Of any memory: its total times the fraction, less the margin, less what other processes use. Errors: nothing is left.

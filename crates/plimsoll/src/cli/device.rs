@@ -67,7 +67,8 @@ impl Device {
         Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.budget_of(memory)?, budget.threads()?) })
     }
 
-    fn of_card(card: &'static Card, budget: Budget, threads: usize) -> Self {
+    /// A card by its figures on paper.
+    pub(super) fn of_card(card: &'static Card, budget: Budget, threads: usize) -> Self {
         let precision = match card.compute_capability {
             (8.., _) => Precision::Bf16,
             (7, _) => Precision::Fp16,

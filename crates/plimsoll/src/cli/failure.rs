@@ -78,6 +78,11 @@ impl Failure {
         }
     }
 
+    /// What to do about it.
+    pub(super) fn hints(&self) -> &[String] {
+        &self.hints
+    }
+
     /// Says what went wrong and gives the exit code.
     pub fn report(&self) -> ExitCode {
         match &self.message {
@@ -156,6 +161,7 @@ impl From<TrainError> for Failure {
             TrainError::Data(error) => error.into(),
             TrainError::Unsound(_) => Self::device(message).hint("this is a bug in plimsoll; please report it"),
             TrainError::Device(DeviceError::NoRoom { available, .. }) => no_room(message, available),
+            TrainError::Device(DeviceError::Cuda(error)) => error.into(),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),

@@ -2,6 +2,7 @@
 
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
+use super::cards::DeviceArgs;
 use super::failure::{exit_code, io_failure};
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
@@ -17,7 +18,7 @@ use ::train::{Engine, Sampling, Writer};
 use clap::Args;
 use data::{Tokenizer, TokenizerSpec};
 use files::{is_file, is_folder};
-use graph::{SampleShape, Targets};
+use graph::SampleShape;
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -70,6 +71,8 @@ pub(super) struct GenerateArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
     blas: BlasArgs,
@@ -78,11 +81,11 @@ pub(super) struct GenerateArgs {
 pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
-    in_pool(threads, || args.generate(threads))
+    in_pool(threads, || args.generate())
 }
 
 impl GenerateArgs {
-    fn generate(&self, threads: usize) -> Result<u8, Failure> {
+    fn generate(&self) -> Result<u8, Failure> {
         let folder = self.folder()?;
         let averages = folder.join(AVERAGE_FILE);
         if self.ema && !is_file(&averages).map_err(io_failure(averages.display()))? {
@@ -102,7 +105,7 @@ impl GenerateArgs {
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let prompts = self.prompts()?;
         let ids = prompts.iter().map(|text| self.encode(text, &tokenizer, &chosen)).collect::<Result<Vec<_>, _>>()?;
-        let mut engine = self.engine(&folder, &chosen, &ids, threads)?;
+        let mut engine = self.engine(&folder, &chosen, &ids)?;
         if let Some(path) = &self.logits {
             write_logits(&mut engine, &chosen, &ids[0], path)?;
             talk(memory(&engine.memory().footprint));
@@ -155,14 +158,14 @@ impl GenerateArgs {
     }
 
     /// An engine with the weights, with room for the longest prompt and what is written to it.
-    fn engine(&self, folder: &Path, chosen: &Chosen, ids: &[Vec<u32>], threads: usize) -> Result<Engine, Failure> {
+    fn engine(&self, folder: &Path, chosen: &Chosen, ids: &[Vec<u32>]) -> Result<Engine, Failure> {
         let longest = ids.iter().map(Vec::len).max().unwrap_or(1);
         let written = if chosen.has_decoder() { self.max_tokens } else { longest.saturating_add(self.max_tokens) };
         let capacity = written.min(chosen.config.max_positions());
         let rows = self.batch.min(ids.len());
         let shape = SampleShape { rows, prefill: PREFILL, capacity, source: longest };
-        let targets = Targets::cpu(threads);
-        let budget = self.budget.budget()?.bytes;
+        let opened = self.device.open(&self.budget, None)?;
+        let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
         let (graph, plan) = plan_sampling(&chosen.config, &shape, &targets, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
@@ -171,8 +174,8 @@ impl GenerateArgs {
                 Failure::new(exit_code::DOES_NOT_FIT, message).hint("use a larger `--vram` or fewer `--max-tokens`")
             );
         }
-        self.budget.check_free(&plan)?;
-        let mut engine = Engine::new(self.budget.processor(), &graph, plan)?;
+        opened.check_free(&self.budget, &plan)?;
+        let mut engine = Engine::new(opened.into_device(&self.budget), &graph, plan)?;
         if self.ema {
             load_averages(&mut engine, folder)?;
         } else {

@@ -6,8 +6,10 @@ mod bench_data;
 mod blas;
 mod budget;
 mod calibrate;
+mod cards;
 mod data_failure;
 mod device;
+mod doctor;
 mod failure;
 mod generate;
 mod gpus;
@@ -54,6 +56,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
+    /// Show what this machine has to train on, and what is missing
+    Doctor(doctor::DoctorArgs),
     /// Measure this machine, so that plans can predict step times
     Calibrate(calibrate::CalibrateArgs),
     /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
@@ -72,6 +76,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Arena(args) => arena::run(args),
         Command::TryBlas(args) => blas::run(&args),

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::budget::BudgetArgs;
+use super::cards::DeviceArgs;
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
 use super::misfit::misfit_failure;
@@ -37,7 +38,7 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
     /// Plan for a card: by name (`rtx-3060`, `4090`, `A100 80GB`), or `auto` for those of this machine
-    #[arg(long, value_name = "NAME|auto")]
+    #[arg(long, value_name = "NAME|auto", conflicts_with = "device")]
     gpu: Option<String>,
     /// Compare plans for several cards
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain"])]
@@ -48,6 +49,8 @@ pub(super) struct PlanArgs {
     /// Tokens in the text: `100M`
     #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs")]
     tokens: Option<u64>,
+    #[command(flatten)]
+    on: DeviceArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     /// Tokens per target, for encoder-decoder models [default: as many as per source]
@@ -215,7 +218,7 @@ impl PlanArgs {
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
                 Device::cards("auto", &self.budget)
             }
-            None => Ok(vec![Device::processor(&self.budget, self.machine.as_deref())?]),
+            None => Ok(vec![self.on.open(&self.budget, self.machine.as_deref())?.device]),
         }
     }
 

@@ -22,9 +22,12 @@ pub(super) fn page_tables(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.div_ceil(512))
 }
 
-/// A device that takes no more than is free, less what is kept for the process: so much, or [`process_margin`].
+/// What is free of the host's memory, less what is kept for the process: so much, or [`process_margin`].
+pub(super) fn free_memory(kept: Option<Bytes>) -> FreeMemory {
+    FreeMemory { read: || available_pages().map(|pages| pages.bytes), kept: kept.unwrap_or_else(process_margin) }
+}
+
+/// A device that takes no more than is free.
 pub(super) fn processor(kept: Option<Bytes>) -> Box<dyn Device> {
-    let free =
-        FreeMemory { read: || available_pages().map(|pages| pages.bytes), kept: kept.unwrap_or_else(process_margin) };
-    Box::new(CpuDevice::within(free))
+    Box::new(CpuDevice::within(free_memory(kept)))
 }

@@ -121,7 +121,7 @@ impl Sandbox {
             command.env_remove(variable);
         }
         // No test may depend on the cards of the machine that it runs on.
-        command.env("PLIMSOLL_NVML", self.path("no-driver.so"));
+        command.env("PLIMSOLL_NVML", self.path("no-driver.so")).env("PLIMSOLL_CUDA", self.path("no-driver.so"));
     }
 
     /// Runs the binary with arguments that spaces set apart.

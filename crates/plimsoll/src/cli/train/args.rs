@@ -3,6 +3,7 @@
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
+use crate::cli::cards::DeviceArgs;
 use crate::cli::device::Device;
 use crate::cli::failure::io_failure;
 use crate::cli::model::{self, Chosen};
@@ -53,6 +54,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) packing: bool,
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
     #[command(flatten)]
     pub(super) budget: BudgetArgs,
     #[command(flatten)]

@@ -11,7 +11,6 @@ pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
 use super::budget::Budget;
-use super::device::Device;
 use super::misfit::misfit_of;
 use super::model::Chosen;
 use super::objective::ObjectiveArgs;
@@ -22,6 +21,7 @@ use crate::streams::{talk, write_data};
 use ::plan::{Found, search};
 use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use data::{Dataset, Tokenizer, TokenizerSpec};
+use exec::Device;
 use graph::Optimizer;
 use graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
@@ -34,7 +34,10 @@ pub(super) const PREFILL: usize = 32;
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
-    in_pool(threads, || Session::prepare(args)?.train())
+    in_pool(threads, || {
+        let (session, device) = Session::prepare(args)?;
+        session.train(device)
+    })
 }
 
 /// Everything that was resolved before the first step.
@@ -54,7 +57,8 @@ struct Session {
 }
 
 impl Session {
-    fn prepare(args: TrainArgs) -> Result<Self, Failure> {
+    /// Resolves everything, and opens the device, which is to be given the plan.
+    fn prepare(args: TrainArgs) -> Result<(Self, Box<dyn Device>), Failure> {
         let mut chosen = args.choose_model()?;
         args.check_kind_of_data(&chosen)?;
         let spec = match &args.tokenizer {
@@ -75,16 +79,17 @@ impl Session {
         }
         args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.
-        let device = Device::processor(&args.budget, None)?;
+        let opened = args.device.open(&args.budget, None)?;
+        let device = &opened.device;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
         let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len, None), Sequences::of);
-        let request = args.request(&chosen, &device, sequences)?;
+        let request = args.request(&chosen, device, sequences)?;
         let found = match search(&request)? {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &device.budget)),
         };
-        args.budget.check_free(&found.plan)?;
+        opened.check_free(&args.budget, &found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
         let dataset = match pairs {
             Some(pairs) => pairs,
@@ -93,11 +98,12 @@ impl Session {
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
         let optimizer = request.optimizer;
-        let (budget, times) = (device.budget, device.times);
-        Ok(Self { args, budget, chosen, tokenizer, dataset, found, optimizer, folder, start, trainer, times })
+        let (budget, times) = (device.budget.clone(), device.times.clone());
+        let device = opened.into_device(&args.budget);
+        Ok((Self { args, budget, chosen, tokenizer, dataset, found, optimizer, folder, start, trainer, times }, device))
     }
 
-    fn train(self) -> Result<u8, Failure> {
+    fn train(self, device: Box<dyn Device>) -> Result<u8, Failure> {
         let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
         let config = serde_saphyr::to_string(&self.resolved())
             .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
@@ -107,7 +113,8 @@ impl Session {
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
         talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times));
-        let mut engine = Engine::new(self.args.budget.processor(), &self.found.graph, self.found.plan.clone())?;
+        let mut engine = Engine::new(device, &self.found.graph, self.found.plan.clone())?;
+        engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
         let run = Trainer {
@@ -199,6 +206,7 @@ impl Session {
         if let Some(rate) = args.request.dropout {
             map.insert("dropout".into(), json!(rate.to_string()));
         }
+        map.append(&mut args.device.settings(plan));
         if let Some(vram) = args.budget.vram {
             map.insert("vram".into(), json!(format!("{}b", vram.0)));
         }

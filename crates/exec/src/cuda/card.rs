@@ -1,0 +1,151 @@
+//! The machine's cards as the driver numbers them: under `CUDA_VISIBLE_DEVICES`, the fastest first.
+
+use super::driver::call;
+use super::error::{CallError, CudaError};
+use super::library::Driver;
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute};
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt::Write as _;
+use units::Bytes;
+
+/// The oldest cards that the kernels are compiled for: Turing.
+pub const OLDEST_CAPABILITY: (u8, u8) = (7, 5);
+
+/// How many processes may use a card at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeMode {
+    /// Any number.
+    Shared,
+    /// One.
+    Exclusive,
+    /// None.
+    Prohibited,
+}
+
+/// A card. What is free on it is known to whoever opened it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its number.
+    pub index: usize,
+    /// The product: `NVIDIA GeForce RTX 3060`.
+    pub name: String,
+    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`, as other tools call it too.
+    pub uuid: String,
+    /// Major and minor.
+    pub compute_capability: (u8, u8),
+    /// All of its memory.
+    pub memory: Bytes,
+    /// Who may use it.
+    pub mode: ComputeMode,
+    /// Whether memory can be taken in pieces that are mapped into one range of addresses.
+    pub maps_memory: bool,
+    pub(super) handle: CUdevice,
+}
+
+impl Card {
+    /// Whether there are kernels for it, and whether it lets processes use it. Errors: `CardTooOld`, `Prohibited`.
+    pub fn check(&self) -> Result<(), CudaError> {
+        if self.compute_capability < OLDEST_CAPABILITY {
+            let found = self.compute_capability;
+            return Err(CudaError::CardTooOld { name: self.name.clone(), found, oldest: OLDEST_CAPABILITY });
+        }
+        match self.mode {
+            ComputeMode::Prohibited => Err(CudaError::Prohibited { name: self.name.clone() }),
+            ComputeMode::Shared | ComputeMode::Exclusive => Ok(()),
+        }
+    }
+}
+
+impl Driver {
+    /// All cards. Errors: `NoCards`; the driver does not start.
+    pub fn cards(&self) -> Result<Vec<Card>, CudaError> {
+        (0..self.count()?).map(|index| Ok(read(index)?)).collect()
+    }
+
+    /// The card of this number. Errors: `NoCards`, `NoSuchCard`.
+    pub fn card(&self, index: usize) -> Result<Card, CudaError> {
+        let count = self.count()?;
+        if index >= count {
+            return Err(CudaError::NoSuchCard { index, count, visible: visible() });
+        }
+        Ok(read(index)?)
+    }
+
+    fn count(&self) -> Result<usize, CudaError> {
+        /// `CUDA_ERROR_NO_DEVICE`
+        const NO_DEVICE: u32 = 100;
+        let mut count = 0;
+        // SAFETY: may be called at any time, any number of times; the place is on this stack.
+        let counted = unsafe { call!(cuInit(0)).and_then(|()| call!(cuDeviceGetCount(&mut count))) };
+        match counted {
+            Ok(()) if count > 0 => Ok(count as usize),
+            Ok(()) => Err(CudaError::NoCards { visible: visible() }),
+            Err(error) if error.code == NO_DEVICE => Err(CudaError::NoCards { visible: visible() }),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn visible() -> Option<String> {
+    std::env::var("CUDA_VISIBLE_DEVICES").ok()
+}
+
+/// What the driver tells of the card of this number, which exists.
+fn read(index: usize) -> Result<Card, CallError> {
+    let mut handle = 0;
+    // SAFETY: the driver was started by whoever counted the cards; the place is on this stack.
+    unsafe { call!(cuDeviceGet(&mut handle, index as c_int)) }?;
+    let mut bytes = 0;
+    // SAFETY: the card's handle was just given; the place is on this stack.
+    unsafe { call!(cuDeviceTotalMem_v2(&mut bytes, handle)) }?;
+    let capability = [
+        attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ];
+    let mode = match attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)? {
+        // CU_COMPUTEMODE_PROHIBITED, and both kinds of exclusive mode.
+        2 => ComputeMode::Prohibited,
+        1 | 3 => ComputeMode::Exclusive,
+        _ => ComputeMode::Shared,
+    };
+    let maps = attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
+    Ok(Card {
+        index,
+        name: name(handle)?,
+        uuid: uuid(handle)?,
+        compute_capability: (capability[0] as u8, capability[1] as u8),
+        memory: Bytes(bytes as u64),
+        mode,
+        maps_memory: maps != 0,
+        handle,
+    })
+}
+
+fn attribute(handle: CUdevice, attribute: Attribute) -> Result<c_int, CallError> {
+    let mut value = 0;
+    // SAFETY: the handle is a card's; the place is on this stack.
+    unsafe { call!(cuDeviceGetAttribute(&mut value, attribute, handle)) }?;
+    Ok(value)
+}
+
+fn name(handle: CUdevice) -> Result<String, CallError> {
+    let mut text = [0u8; 256];
+    // SAFETY: the handle is a card's; the driver writes no more than so many bytes, the last of them zero.
+    unsafe { call!(cuDeviceGetName(text.as_mut_ptr().cast::<c_char>(), text.len() as c_int, handle)) }?;
+    let name = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy);
+    Ok(name.map_or_else(|_| "NVIDIA card".to_owned(), |name| name.into_owned()))
+}
+
+fn uuid(handle: CUdevice) -> Result<String, CallError> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: the handle is a card's; the place is on this stack.
+    unsafe { call!(cuDeviceGetUuid_v2(&mut uuid, handle)) }?;
+    let mut text = "GPU".to_owned();
+    for (index, byte) in uuid.bytes.iter().enumerate() {
+        if matches!(index, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{:02x}", *byte as u8);
+    }
+    Ok(text)
+}

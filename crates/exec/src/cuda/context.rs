@@ -1,0 +1,88 @@
+//! The process's context on a card. Everything else on the card belongs to it and holds on to it.
+
+use super::card::{Card, ComputeMode};
+use super::driver::call;
+use super::error::{CallError, CudaError};
+use super::library::Driver;
+use crate::Room;
+use cudarc::driver::sys::CUcontext;
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::Bytes;
+
+/// The primary context of a card, which is given back with this.
+#[derive(Debug)]
+pub(super) struct Context {
+    driver: &'static Driver,
+    card: Card,
+    handle: CUcontext,
+    /// How often the driver was asked for anything that takes memory.
+    asked: AtomicU64,
+}
+
+// SAFETY: the driver's functions may be called from any thread; the handle is a number to them.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens a card. Errors: it cannot be used (`Card::check`), `InUse`, `NoRoomForDriver`.
+    pub(super) fn open(driver: &'static Driver, card: Card) -> Result<Self, CudaError> {
+        /// `CUDA_ERROR_DEVICE_UNAVAILABLE`
+        const UNAVAILABLE: u32 = 46;
+        card.check()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the card's handle came from the driver; the place is on this stack.
+        let retained = unsafe { call!(cuDevicePrimaryCtxRetain(&mut handle, card.handle)) };
+        retained.map_err(|error| match error.code {
+            UNAVAILABLE if card.mode == ComputeMode::Exclusive => CudaError::InUse { name: card.name.clone() },
+            _ if error.is_out_of_memory() => CudaError::NoRoomForDriver { name: card.name.clone() },
+            _ => error.into(),
+        })?;
+        let context = Self { driver, card, handle, asked: AtomicU64::new(0) };
+        context.enter()?;
+        Ok(context)
+    }
+
+    /// Makes it this thread's: all functions that follow are about it.
+    pub(super) fn enter(&self) -> Result<(), CallError> {
+        // SAFETY: the context is retained until `self` is dropped.
+        unsafe { call!(cuCtxSetCurrent(self.handle)) }
+    }
+
+    /// The card.
+    pub(super) fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// The driver.
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+
+    /// Memory as the driver tells it now.
+    pub(super) fn room(&self) -> Result<Room, CallError> {
+        let (mut free, mut total) = (0, 0);
+        self.enter()?;
+        // SAFETY: the places are on this stack.
+        unsafe { call!(cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        Ok(Room { free: Bytes(free as u64), total: Bytes(total as u64) })
+    }
+
+    /// To be called wherever the driver is asked for something that takes memory.
+    pub(super) fn count_request(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was.
+    pub(super) fn requests(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it was retained once, and whatever belongs to it holds on to it and is gone. A driver that fails here
+        // leaves nothing that could still be done.
+        let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.card.handle)) };
+    }
+}

@@ -1,0 +1,271 @@
+//! A card as a device. What it holds for a plan is `loaded.rs`.
+
+use super::card::Card;
+use super::context::Context;
+use super::error::{CallError, CudaError};
+use super::hooks::Use;
+use super::host::Node;
+use super::launch::device_scalars;
+use super::library::Driver;
+use super::loaded::Loaded;
+use crate::arena::{FreeMemory, Supply};
+use crate::{Capabilities, Device, DeviceError, MemoryReport, Room};
+use graph::{DeviceKind, Place, Scalars, TensorId};
+use plan::{Plan, Queue, Region, Step};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Whether programs are captured once and then started by one call each.
+    pub graphs: bool,
+    /// Whether products in single precision may round their operands to eleven significant bits.
+    pub tf32: bool,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self { graphs: true, tf32: false }
+    }
+}
+
+/// An NVIDIA card. Its context is brought up with it, so that what is free from then on is there for a plan.
+pub struct CudaDevice {
+    /// Goes before the context does.
+    loaded: Option<Loaded>,
+    context: Arc<Context>,
+    options: CudaOptions,
+    supply: Supply,
+    touched: [u64; 2],
+}
+
+impl CudaDevice {
+    /// Opens a card. The host's arena takes whatever the system gives. Errors: `CudaError`, why it cannot be used.
+    pub fn open(driver: &'static Driver, card: Card, options: CudaOptions) -> Result<Self, CudaError> {
+        let context = Arc::new(Context::open(driver, card)?);
+        Ok(Self { loaded: None, context, options, supply: Supply::default(), touched: [0; 2] })
+    }
+
+    /// The host's arena takes no more than is free.
+    #[must_use]
+    pub fn within(mut self, free: FreeMemory) -> Self {
+        self.supply = Supply::of(free);
+        self
+    }
+
+    /// The card.
+    pub fn card(&self) -> &Card {
+        self.context.card()
+    }
+
+    fn loaded(&self) -> &Loaded {
+        self.loaded.as_ref().expect("a plan is loaded before anything runs")
+    }
+
+    fn touch(&mut self, place: Place, end: u64) {
+        let mark = &mut self.touched[place as usize];
+        *mark = end.max(*mark);
+    }
+
+    /// Writes to a part of the arena of the device, in order with what was started.
+    fn send(&mut self, part: Region, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.context.enter()?;
+        let loaded = self.loaded.as_mut().expect("a plan is loaded before anything is written");
+        let to = loaded.arena.address() + part.offset;
+        let end = (to + part.bytes) - loaded.arena.address();
+        loaded.allow(to, part.bytes, Use::Write)?;
+        match loaded.staging.take() {
+            Some(mut staging) => {
+                // SAFETY: the part lies in the arena (the callers compare it with the tensor, and `validate` that with
+                // the arena), which stays until the streams are done.
+                let sent = unsafe { staging.send(loaded.device(), to, bytes) };
+                loaded.staging = Some(staging);
+                sent?;
+            }
+            None if bytes.is_empty() => {}
+            None => {
+                // SAFETY: as above; the bytes are borrowed until the stream is done.
+                unsafe { loaded.device().copy_to_card(to, bytes.as_ptr(), bytes.len()) }?;
+                loaded.device().synchronize()?;
+            }
+        }
+        self.touch(Place::Device, end);
+        Ok(())
+    }
+
+    /// Copies from the arena of the device.
+    fn fetch(&self, region: Region, bytes: &mut [u8]) -> Result<u64, DeviceError> {
+        self.context.enter()?;
+        let loaded = self.loaded();
+        let from = loaded.arena.address() + region.offset;
+        loaded.allow(from, region.bytes, Use::Read)?;
+        if !bytes.is_empty() {
+            // SAFETY: the region is a tensor's of a valid plan, so it lies in the arena; the bytes are borrowed until
+            // the stream is done, which is waited for whatever the copy says.
+            let copied = unsafe { loaded.device().copy_to_host(bytes.as_mut_ptr(), from, bytes.len()) };
+            let done = loaded.synchronize();
+            copied?;
+            done?;
+        }
+        Ok(from + region.bytes - loaded.arena.address())
+    }
+
+    fn send_scalars(&mut self, plan: &Plan, scalars: &Scalars) -> Result<(), DeviceError> {
+        let Some(region) = plan.scalars else { return Ok(()) };
+        let bytes = device_scalars(scalars);
+        self.send(Region { offset: region.offset, bytes: bytes.len() as u64 }, &bytes)
+    }
+}
+
+/// The bytes of a tensor. Errors: `WrongSize`.
+fn checked(plan: &Plan, tensor: TensorId, found: usize) -> Result<Region, DeviceError> {
+    part_of(plan, tensor, 0, found).and_then(|part| {
+        let expected = plan[tensor].region().bytes;
+        let tensor = plan[tensor].name.clone();
+        let wrong = DeviceError::WrongSize { tensor, expected, found: found as u64 };
+        if part.bytes == expected { Ok(part) } else { Err(wrong) }
+    })
+}
+
+/// Bytes of a tensor from an offset on. Errors: `WrongSize` if they end behind it.
+fn part_of(plan: &Plan, tensor: TensorId, offset: u64, bytes: usize) -> Result<Region, DeviceError> {
+    let whole = plan[tensor].region();
+    let end = offset + bytes as u64;
+    if end > whole.bytes {
+        let tensor = plan[tensor].name.clone();
+        return Err(DeviceError::WrongSize { tensor, expected: whole.bytes, found: end });
+    }
+    Ok(Region { offset: whole.offset + offset, bytes: bytes as u64 })
+}
+
+impl From<CallError> for DeviceError {
+    fn from(error: CallError) -> Self {
+        Self::Cuda(error.into())
+    }
+}
+
+impl Device for CudaDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { name: self.card().name.clone(), kind: Some(DeviceKind::Cuda) }
+    }
+
+    fn room(&self) -> Result<Option<Room>, DeviceError> {
+        Ok(Some(self.context.room()?))
+    }
+
+    fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
+        self.loaded = None;
+        self.touched = [0; 2];
+        self.loaded = Some(Loaded::new(&self.context, plan, self.options, &mut self.supply)?);
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.loaded.as_ref().map_or_else(Vec::new, |loaded| loaded.notes.clone())
+    }
+
+    fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError> {
+        checked(plan, tensor, bytes.len())?;
+        self.write_part(plan, tensor, 0, bytes)
+    }
+
+    fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let part = part_of(plan, tensor, offset, bytes.len())?;
+        if plan[tensor].place == Place::Device {
+            return self.send(part, bytes);
+        }
+        self.synchronize()?;
+        // SAFETY: all streams are done, and `self` is borrowed alone, so that none is given anything meanwhile.
+        let runner = unsafe { self.loaded().host.at_rest_mut() };
+        runner.arena_mut(Place::Host).bytes_mut(part).copy_from_slice(bytes);
+        self.touch(Place::Host, part.end());
+        Ok(())
+    }
+
+    fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let region = checked(plan, tensor, bytes.len())?;
+        let end = match plan[tensor].place {
+            Place::Device => self.fetch(region, bytes)?,
+            Place::Host => {
+                bytes.copy_from_slice(&self.view(plan, tensor)?);
+                region.end()
+            }
+        };
+        self.touch(plan[tensor].place, end);
+        Ok(())
+    }
+
+    fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError> {
+        let region = plan[tensor].region();
+        if plan[tensor].place == Place::Device {
+            let mut bytes = vec![0; region.bytes as usize];
+            self.fetch(region, &mut bytes)?;
+            return Ok(Cow::Owned(bytes));
+        }
+        self.loaded().synchronize()?;
+        // SAFETY: all streams are done, and what gives them anything borrows `self` alone, as the result borrows it.
+        let runner = unsafe { self.loaded().host.at_rest() };
+        Ok(Cow::Borrowed(runner.arena(Place::Host).bytes(region)))
+    }
+
+    fn run_program(&mut self, plan: &Plan, program: usize, scalars: &Scalars) -> Result<(), DeviceError> {
+        self.send_scalars(plan, scalars)?;
+        let loaded = self.loaded();
+        let ready = loaded.program(program);
+        let touches = ready.touches;
+        if ready.has_nodes {
+            loaded.host.push_scalars(scalars);
+        }
+        loaded.start(program)?;
+        self.touch(Place::Device, touches[Place::Device as usize]);
+        self.touch(Place::Host, touches[Place::Host as usize]);
+        Ok(())
+    }
+
+    /// Waits for the step's end.
+    fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError> {
+        if plan.queue(step) == Queue::Host {
+            self.synchronize()?;
+            // SAFETY: all streams are done, and `self` is borrowed alone, so that none is given anything meanwhile.
+            unsafe { self.loaded().host.at_rest_mut() }.run(plan, step, scalars);
+            return Ok(());
+        }
+        self.send_scalars(plan, scalars)?;
+        let loaded = self.loaded();
+        let job = loaded.preparation(plan).job(step, Node::Begin)?;
+        // What was sent is on the device's stream, the step perhaps on another.
+        loaded.synchronize()?;
+        loaded.run(&job)?;
+        let touches = job.touches;
+        self.touch(Place::Device, touches[Place::Device as usize]);
+        self.touch(Place::Host, touches[Place::Host as usize]);
+        Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.loaded.as_ref().map_or(Ok(()), Loaded::synchronize)
+    }
+
+    fn memory(&self) -> MemoryReport {
+        let reserved = self.loaded.as_ref().map_or([0; 2], |loaded| [loaded.arena.bytes(), loaded.host.bytes()]);
+        MemoryReport {
+            reserved_bytes: reserved[Place::Device as usize],
+            touched_bytes: self.touched[Place::Device as usize],
+            host_reserved_bytes: reserved[Place::Host as usize],
+            host_touched_bytes: self.touched[Place::Host as usize],
+            allocations: self.context.requests() + self.supply.asked(),
+        }
+    }
+
+    fn resident_bytes(&self) -> Option<u64> {
+        Some(self.loaded.as_ref()?.taken_bytes + self.resident_in_process_bytes()?)
+    }
+
+    fn resident_in_process_bytes(&self) -> Option<u64> {
+        let loaded = self.loaded.as_ref()?;
+        loaded.synchronize().ok()?;
+        // SAFETY: all streams are done, and nobody gives them anything while `self` is borrowed here.
+        unsafe { loaded.host.at_rest() }.arena(Place::Host).resident_bytes()
+    }
+}

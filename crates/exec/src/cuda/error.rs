@@ -1,0 +1,213 @@
+//! Why a card cannot be used, or could not go on. Fields are data; what to do about it is said by whoever knows what was
+//! asked for.
+
+use std::fmt;
+
+/// What a card's fault was. Whatever it was, nothing that the process had on the card can be used any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Its memory gave other bits than were stored, and could not correct them.
+    Memory,
+    /// A kernel did what it must not: a bug of ours, or a card that computes wrongly.
+    Kernel,
+    /// A kernel ran for longer than the system lets one run.
+    Timeout,
+    /// The card does not answer any more: it lost its power or its bus, or its driver restarted.
+    Lost,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "its memory has errors that cannot be corrected",
+            Self::Kernel => "a kernel failed",
+            Self::Timeout => "a kernel was ended for its time",
+            Self::Lost => "it does not answer any more",
+        })
+    }
+}
+
+/// A function of the driver that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{function} gives {name}: {words}{}", .detail.as_ref().map_or(String::new(), |detail| format!(" ({detail})")))]
+pub struct CallError {
+    /// The function.
+    pub function: &'static str,
+    /// `CUresult`.
+    pub code: u32,
+    /// Its name in `cuda.h`.
+    pub name: Box<str>,
+    /// The driver's words for it.
+    pub words: Box<str>,
+    /// What the driver had to say beside that.
+    pub detail: Option<Box<str>>,
+}
+
+impl CallError {
+    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    const OUT_OF_MEMORY: u32 = 2;
+
+    /// Whether there was too little memory.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.code == Self::OUT_OF_MEMORY
+    }
+
+    /// What this means for the card; none if it can still be used.
+    fn fault(&self) -> Option<Fault> {
+        match self.code {
+            // ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, CONTAINED
+            214 | 220 | 226 => Some(Fault::Memory),
+            // LAUNCH_TIMEOUT
+            702 => Some(Fault::Timeout),
+            // ILLEGAL_ADDRESS, ASSERT, HARDWARE_STACK_ERROR to LAUNCH_FAILED, TENSOR_MEMORY_LEAK
+            700 | 710 | 714..=719 | 721 => Some(Fault::Kernel),
+            // DEINITIALIZED, DEVICE_UNAVAILABLE, CONTEXT_IS_DESTROYED, EXTERNAL_DEVICE, UNKNOWN
+            4 | 46 | 709 | 911 | 999 => Some(Fault::Lost),
+            _ => None,
+        }
+    }
+}
+
+/// Why a card cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CudaError {
+    /// The driver's library is nowhere, or is none.
+    #[error("no NVIDIA driver was found: {}", .tried.join("; "))]
+    NoDriver {
+        /// What was looked for, with what the system said.
+        tried: Vec<String>,
+    },
+    /// Two libraries of the driver: the one that was opened is not the one that the system gives under its name.
+    #[error("{opened} is not the driver that the system knows as libcuda")]
+    TwoDrivers {
+        /// The one that was opened.
+        opened: String,
+    },
+    /// The driver is older than what the kernels need.
+    #[error("{library} is too old: {}, CUDA {}.{} is needed", .lacks, .needed.0, .needed.1)]
+    DriverTooOld {
+        /// The driver's library.
+        library: String,
+        /// What is missing.
+        lacks: String,
+        /// The oldest version of CUDA that has all.
+        needed: (u32, u32),
+    },
+    /// The driver shows no card.
+    #[error("the NVIDIA driver shows no card{}", hidden(.visible.as_deref()))]
+    NoCards {
+        /// `CUDA_VISIBLE_DEVICES`, where it is set.
+        visible: Option<String>,
+    },
+    /// No card has this number.
+    #[error("there is no card {index}: the driver shows {count}, counted from 0{}", hidden(.visible.as_deref()))]
+    NoSuchCard {
+        /// The number that was asked for.
+        index: usize,
+        /// Cards that there are.
+        count: usize,
+        /// `CUDA_VISIBLE_DEVICES`, where it is set.
+        visible: Option<String>,
+    },
+    /// The card is older than the kernels.
+    #[error("{name} has compute capability {}.{}, {}.{} is the oldest that is supported", .found.0, .found.1, .oldest.0, .oldest.1)]
+    CardTooOld {
+        /// The card.
+        name: String,
+        /// What it has.
+        found: (u8, u8),
+        /// What is needed.
+        oldest: (u8, u8),
+    },
+    /// The card lets one process use it, and another one does.
+    #[error("{name} is in exclusive mode, and another process uses it")]
+    InUse {
+        /// The card.
+        name: String,
+    },
+    /// The card lets no process use it.
+    #[error("{name} is in prohibited mode: no process may use it")]
+    Prohibited {
+        /// The card.
+        name: String,
+    },
+    /// The card has too little free memory for the driver itself.
+    #[error("{name} has no room for the driver's own memory, before anything of a plan")]
+    NoRoomForDriver {
+        /// The card.
+        name: String,
+    },
+    /// The kernels cannot do a step of the plan.
+    #[error("cards cannot run `{op}`: {reason}")]
+    NoKernel {
+        /// The op.
+        op: &'static str,
+        /// What they lack.
+        reason: String,
+    },
+    /// The driver does not take a module of kernels.
+    #[error("the driver does not take the kernels `{module}`: {call}{}", said(.log))]
+    ModuleRefused {
+        /// The module.
+        module: &'static str,
+        /// What failed.
+        call: CallError,
+        /// What its compiler said.
+        log: Box<str>,
+    },
+    /// The card had a fault, and is of no use to this process any more.
+    #[error("the card failed, {fault}: {call}")]
+    CardFailed {
+        /// What happened.
+        fault: Fault,
+        /// What told of it; it may have happened earlier.
+        call: CallError,
+    },
+    /// Anything else that the driver refuses.
+    #[error("the NVIDIA driver failed: {0}")]
+    Call(CallError),
+}
+
+impl From<CallError> for CudaError {
+    fn from(call: CallError) -> Self {
+        match call.fault() {
+            Some(fault) => Self::CardFailed { fault, call },
+            None => Self::Call(call),
+        }
+    }
+}
+
+fn hidden(visible: Option<&str>) -> String {
+    visible.map_or(String::new(), |visible| format!("; CUDA_VISIBLE_DEVICES is `{visible}`"))
+}
+
+fn said(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("\n{log}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(code: u32) -> CallError {
+        CallError { function: "cuX", code, name: "CUDA_ERROR_X".into(), words: "x".into(), detail: None }
+    }
+
+    #[test]
+    fn only_what_ends_a_card_is_a_fault() {
+        for (code, fault) in [
+            (214, Some(Fault::Memory)),
+            (700, Some(Fault::Kernel)),
+            (702, Some(Fault::Timeout)),
+            (999, Some(Fault::Lost)),
+        ] {
+            assert!(
+                matches!(CudaError::from(call(code)), CudaError::CardFailed { fault: found, .. } if Some(found) == fault),
+                "{code}"
+            );
+        }
+        for code in [1, 2, 400, 801] {
+            assert_eq!(CudaError::from(call(code)), CudaError::Call(call(code)));
+        }
+    }
+}

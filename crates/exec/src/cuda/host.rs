@@ -1,0 +1,195 @@
+//! What runs beside the card: the host's arena, pinned where the driver can, and the nodes that run on it.
+//!
+//! Nodes of the host are given to a stream like everything else: the driver calls them, one after the other, when what
+//! they wait for is done, and what waits for them goes on when they return. So the thread that starts a program waits
+//! for nothing, and a captured program has them in it.
+
+use super::context::Context;
+use super::error::CallError;
+use super::memory::Pin;
+use crate::arena::Arena;
+use crate::host_runner::HostRunner;
+use graph::{Place, Scalars};
+use plan::{Plan, PlannedProgram};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The host's side of a plan.
+pub(super) struct HostSide {
+    /// Goes before the arena does.
+    pin: Option<Pin>,
+    address: *mut u8,
+    bytes: u64,
+    runner: UnsafeCell<HostRunner>,
+    nodes: Option<Nodes>,
+}
+
+/// What nodes of the host need to run.
+struct Nodes {
+    plan: Plan,
+    /// The driver calls from a thread of its own, which is in no pool.
+    pool: ThreadPool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Scalars of programs that were started and have not begun, the next one first.
+    waiting: VecDeque<Scalars>,
+    /// Those of the program that runs.
+    scalars: Scalars,
+    /// What a node panicked with.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+// SAFETY: the address is only handed out, the pin only held. `runner` is used by the driver's thread, one node at a
+// time, while a program runs, and by the device while none does (`HostSide::at_rest`).
+unsafe impl Send for HostSide {}
+// SAFETY: as above.
+unsafe impl Sync for HostSide {}
+
+impl HostSide {
+    /// Lays out the host's side on this arena. Tells why it could not be pinned, where it could not: then copies and
+    /// kernels don't overlap.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        plan: &Plan,
+        [empty, mut arena]: [Arena; 2],
+    ) -> (Self, Option<CallError>) {
+        let bytes = arena.size();
+        let address = if bytes == 0 { std::ptr::null_mut() } else { arena.address() };
+        // SAFETY: the arena's bytes stay where they are, and it is dropped behind the pin.
+        let pin = (bytes > 0).then(|| unsafe { Pin::new(context, address, bytes as usize) });
+        let (pin, refused) = match pin.transpose() {
+            Ok(pin) => (pin, None),
+            Err(error) => (None, Some(error)),
+        };
+        let nodes = plan.programs.iter().any(|program| has_nodes(plan, program)).then(|| Nodes::new(plan));
+        (Self { pin, address, bytes, runner: UnsafeCell::new(HostRunner::new([empty, arena])), nodes }, refused)
+    }
+
+    /// The arena's first byte.
+    pub(super) fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// The arena's size.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether copies may take from the arena and bring to it while the host goes on.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pin.is_some()
+    }
+
+    /// What holds the arena.
+    ///
+    /// # Safety
+    /// All streams are done, and no program is started while the result is used.
+    pub(super) unsafe fn at_rest(&self) -> &HostRunner {
+        // SAFETY: the caller says that no node runs, so nobody writes.
+        unsafe { &*self.runner.get() }
+    }
+
+    /// As [`at_rest`](Self::at_rest), to be written.
+    ///
+    /// # Safety
+    /// As there, and nobody else uses it.
+    #[expect(clippy::mut_from_ref, reason = "the callers' promise is what a borrow cannot say: that no stream runs")]
+    pub(super) unsafe fn at_rest_mut(&self) -> &mut HostRunner {
+        // SAFETY: the caller says that no node runs and that nobody else looks.
+        unsafe { &mut *self.runner.get() }
+    }
+
+    /// A program with nodes of the host is about to be started with these scalars.
+    pub(super) fn push_scalars(&self, scalars: &Scalars) {
+        if let Some(nodes) = &self.nodes {
+            nodes.state().waiting.push_back(*scalars);
+        }
+    }
+
+    /// Goes on with the panic of a node, if one panicked.
+    pub(super) fn resume_panic(&self) {
+        let panic = self.nodes.as_ref().and_then(|nodes| nodes.state().panic.take());
+        if let Some(panic) = panic {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Whether any of a program's steps runs on the host.
+pub(super) fn has_nodes(plan: &Plan, program: &PlannedProgram) -> bool {
+    program.steps.iter().any(|step| plan.queue(step) == plan::Queue::Host)
+}
+
+impl Nodes {
+    fn new(plan: &Plan) -> Self {
+        let threads = plan.targets[Place::Host].threads();
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads can be started");
+        Self { plan: plan.clone(), pool, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the driver is to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Node {
+    /// A program begins: its scalars are the next ones.
+    Begin,
+    /// A step, by program and index.
+    Step(usize, usize),
+}
+
+/// A call of the driver. It stays where it is for as long as a stream may call it.
+pub(super) struct HostCall {
+    side: Arc<HostSide>,
+    node: Node,
+}
+
+impl HostCall {
+    /// A call of a side that has nodes.
+    pub(super) fn new(side: &Arc<HostSide>, node: Node) -> Box<Self> {
+        Box::new(Self { side: side.clone(), node })
+    }
+
+    fn run(&self) {
+        let nodes = self.side.nodes.as_ref().expect("a side with nodes");
+        let (program, step) = match self.node {
+            Node::Begin => {
+                let mut state = nodes.state();
+                state.scalars = state.waiting.pop_front().expect("scalars for each program that is started");
+                return;
+            }
+            Node::Step(program, step) => (program, step),
+        };
+        let step = &nodes.plan.programs[program].steps[step];
+        let scalars = nodes.state().scalars;
+        // SAFETY: nodes run one after the other, on one stream, and the device keeps off the arena until it has waited
+        // for all streams.
+        let runner = unsafe { &mut *self.side.runner.get() };
+        nodes.pool.install(|| runner.run(&nodes.plan, step, &scalars));
+    }
+}
+
+/// Runs a [`HostCall`], whose address the driver was given. What panics is kept for whoever waits.
+///
+/// # Safety
+/// The argument is the address of a `HostCall`.
+pub(super) unsafe extern "C" fn run_host_call(argument: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let call = unsafe { &*argument.cast::<HostCall>() };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call.run()))
+        && let Some(nodes) = &call.side.nodes
+    {
+        nodes.state().panic.get_or_insert(panic);
+    }
+}

@@ -1,0 +1,149 @@
+//! The kernels that a plan uses, compiled by the driver for its card: side by side, since the driver takes tens of
+//! milliseconds for each module that it has not seen before.
+
+use super::context::Context;
+use super::driver::call;
+use super::error::{CallError, CudaError};
+use super::launch::Launch;
+use super::modules::ptx;
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CString, c_int, c_void};
+use std::sync::Arc;
+
+/// Shared memory of a block that need not be asked for.
+const USUAL_SHARED_BYTES: u32 = 48 << 10;
+
+/// Kernels by name, with the most dynamic shared memory that they are started with.
+type Entries = BTreeMap<String, u32>;
+
+/// A kernel of a loaded module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kernel(CUfunction);
+
+// SAFETY: the handle is a number to the driver, whose functions may be called from any thread.
+unsafe impl Send for Kernel {}
+
+impl Kernel {
+    /// The driver's.
+    pub(super) fn handle(self) -> CUfunction {
+        self.0
+    }
+}
+
+/// The modules of a plan.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    kernels: HashMap<(&'static str, String), Kernel>,
+    _modules: Vec<Module>,
+}
+
+impl Kernels {
+    /// Loads the modules of these launches and no others. Errors: `ModuleRefused`, `CardFailed`.
+    pub(super) fn load<'a>(
+        context: &Arc<Context>,
+        launches: impl IntoIterator<Item = &'a Launch>,
+    ) -> Result<Self, CudaError> {
+        let mut needed = BTreeMap::<&'static str, Entries>::new();
+        for launch in launches {
+            let most = needed.entry(launch.module).or_default().entry(launch.entry.to_string()).or_default();
+            *most = launch.shared_bytes.max(*most);
+        }
+        let needed = needed.into_iter().collect::<Vec<_>>();
+        let loaded = needed.par_iter().map(|(name, entries)| Module::load(context, name, entries));
+        let mut kernels = HashMap::new();
+        let mut modules = Vec::with_capacity(needed.len());
+        for loaded in loaded.collect::<Vec<_>>() {
+            let (module, entries) = loaded?;
+            kernels.extend(entries.into_iter().map(|(entry, kernel)| ((module.name, entry), kernel)));
+            modules.push(module);
+        }
+        Ok(Self { kernels, _modules: modules })
+    }
+
+    /// The kernel of a launch, which was among those that were loaded. Panics if it was not.
+    pub(super) fn of(&self, launch: &Launch) -> Kernel {
+        let found = self.kernels.get(&(launch.module, launch.entry.to_string()));
+        *found.unwrap_or_else(|| panic!("{} of {} was not loaded", launch.entry, launch.module))
+    }
+}
+
+#[derive(Debug)]
+struct Module {
+    context: Arc<Context>,
+    name: &'static str,
+    handle: CUmodule,
+}
+
+// SAFETY: the handle is a number to the driver, whose functions may be called from any thread.
+unsafe impl Send for Module {}
+
+impl Module {
+    /// Loads a module, and looks its kernels up.
+    fn load(
+        context: &Arc<Context>,
+        name: &'static str,
+        entries: &Entries,
+    ) -> Result<(Self, Vec<(String, Kernel)>), CudaError> {
+        let mut log = vec![0u8; 4096];
+        let loaded = Self::compile(context, name, &mut log).and_then(|module| {
+            let kernels = entries.iter().map(|(entry, shared)| Ok((entry.clone(), module.kernel(entry, *shared)?)));
+            let kernels = kernels.collect::<Result<Vec<_>, CallError>>()?;
+            Ok((module, kernels))
+        });
+        loaded.map_err(|call| match CudaError::from(call) {
+            CudaError::Call(call) => {
+                let log = String::from_utf8_lossy(&log);
+                let log = log.trim_end_matches('\0').trim().into();
+                CudaError::ModuleRefused { module: name, call, log }
+            }
+            fault => fault,
+        })
+    }
+
+    fn compile(context: &Arc<Context>, name: &'static str, log: &mut [u8]) -> Result<Self, CallError> {
+        let text = ptx(name, context.card().compute_capability);
+        let text = text.unwrap_or_else(|| panic!("no PTX of {name} for {:?}", context.card()));
+        let text = CString::new(text).expect("PTX is text");
+        context.enter()?;
+        context.count_request();
+        let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // The driver wants numbers in the place of pointers.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the text ends in a zero; there are as many values as options, each of its option's type, and the log
+        // has so many bytes; the place is on this stack.
+        unsafe {
+            call!(cuModuleLoadDataEx(
+                &mut handle,
+                text.as_ptr().cast(),
+                options.len() as u32,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            ))
+        }?;
+        Ok(Self { context: context.clone(), name, handle })
+    }
+
+    fn kernel(&self, entry: &str, shared_bytes: u32) -> Result<Kernel, CallError> {
+        let name = CString::new(entry).expect("a kernel's name is text");
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the module is loaded, the name ends in a zero, the place is on this stack.
+        unsafe { call!(cuModuleGetFunction(&mut handle, self.handle, name.as_ptr())) }?;
+        if shared_bytes > USUAL_SHARED_BYTES {
+            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just found.
+            unsafe { call!(cuFuncSetAttribute(handle, most, shared_bytes as c_int)) }?;
+        }
+        Ok(Kernel(handle))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: it was loaded; whoever holds the kernels has waited for all that runs them.
+        let _ = unsafe { call!(cuModuleUnload(self.handle)) };
+    }
+}

@@ -1,0 +1,171 @@
+//! The driver's library: where it is looked for, and whether it has all that is called.
+//!
+//! The crate that calls it finds it by name on its own, so the library that is opened here is left open and must be the
+//! one that it then finds. A process has one driver.
+
+use super::driver::FUNCTIONS;
+use super::error::CudaError;
+use super::hooks::Hooks;
+use cudarc::driver::sys::{culib, is_culib_present};
+use libloading::Library;
+use std::ffi::{OsStr, OsString, c_int};
+use std::sync::OnceLock;
+
+/// The environment variable that names the driver's library.
+pub const LIBRARY: &str = "PLIMSOLL_CUDA";
+
+/// Names and places to look at, in this order. On Windows' Linux the driver is the host's, in a folder of its own.
+#[cfg(windows)]
+const PLACES: &[&str] = &["nvcuda.dll"];
+#[cfg(not(windows))]
+const PLACES: &[&str] = &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"];
+
+/// The oldest driver that has all functions and takes the kernels' PTX (its version 7.0, of CUDA 11.0).
+const OLDEST: (u32, u32) = (11, 4);
+
+/// An NVIDIA driver that has all that is needed.
+#[derive(Debug)]
+pub struct Driver {
+    path: String,
+    version: (u32, u32),
+    hooks: Hooks,
+    /// Keeps what the hooks point to.
+    _library: Library,
+}
+
+static FOUND: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
+
+impl Driver {
+    /// The driver of this machine, or the one that the environment variable [`LIBRARY`] names. Looked for once.
+    /// Errors: `NoDriver`, `TwoDrivers`, `DriverTooOld`.
+    pub fn find() -> Result<&'static Self, CudaError> {
+        let named = || std::env::var_os(LIBRARY).filter(|name| !name.is_empty());
+        FOUND.get_or_init(|| Self::open(named())).as_ref().map_err(CudaError::clone)
+    }
+
+    /// The driver, if it was found already.
+    pub(super) fn opened() -> Option<&'static Self> {
+        FOUND.get()?.as_ref().ok()
+    }
+
+    /// Where its library is.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The newest version of CUDA that it knows, major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// Whether it is a stand-in for a driver.
+    pub fn is_stand_in(&self) -> bool {
+        self.hooks.listens()
+    }
+
+    pub(super) fn hooks(&self) -> &Hooks {
+        &self.hooks
+    }
+
+    fn open(named: Option<OsString>) -> Result<Self, CudaError> {
+        let places = named.map_or_else(|| PLACES.iter().map(OsString::from).collect(), |name| vec![name]);
+        let mut tried = Vec::new();
+        for place in places {
+            // SAFETY: the driver's library runs nothing of its own account when it is opened; whoever names another
+            // one vouches for it.
+            match unsafe { Library::new(&place) } {
+                Ok(library) => return Self::of(library, &place),
+                Err(error) => tried.push(format!("{}: {error}", place.display())),
+            }
+        }
+        Err(CudaError::NoDriver { tried })
+    }
+
+    fn of(library: Library, place: &OsStr) -> Result<Self, CudaError> {
+        let path = place.to_string_lossy().into_owned();
+        let too_old = |lacks: String| CudaError::DriverTooOld { library: path.clone(), lacks, needed: OLDEST };
+        if let Some(missing) = FUNCTIONS.iter().find(|name| address_of(&library, name).is_none()) {
+            return Err(too_old(format!("it has no {missing}")));
+        }
+        let version = version_of(&library).ok_or_else(|| too_old("it does not tell its version".to_owned()))?;
+        if version < OLDEST {
+            return Err(too_old(format!("it is of CUDA {}.{}", version.0, version.1)));
+        }
+        if !is_found_again(&library) {
+            return Err(CudaError::TwoDrivers { opened: path });
+        }
+        Ok(Self { path, version, hooks: Hooks::of(&library), _library: library })
+    }
+}
+
+fn address_of(library: &Library, function: &str) -> Option<usize> {
+    // SAFETY: the symbol is looked up, not called.
+    unsafe { library.get::<unsafe extern "C" fn()>(function.as_bytes()) }.ok().map(|symbol| *symbol as usize)
+}
+
+/// The newest version of CUDA that a driver knows; 12.8 is told as 12080.
+fn version_of(library: &Library) -> Option<(u32, u32)> {
+    let mut version: c_int = 0;
+    // SAFETY: the function has had this type in all drivers, and the place is on this stack.
+    let code = unsafe {
+        let get = library.get::<unsafe extern "C" fn(*mut c_int) -> u32>(b"cuDriverGetVersion").ok()?;
+        get(&mut version)
+    };
+    let version = u32::try_from(version).ok().filter(|_| code == 0)?;
+    Some((version / 1000, version % 1000 / 10))
+}
+
+/// Whether the crate that calls the driver finds the same library.
+fn is_found_again(library: &Library) -> bool {
+    // SAFETY: what may be opened is the driver's library, as above; it is only asked for a symbol.
+    let theirs = unsafe {
+        if !is_culib_present() {
+            return false;
+        }
+        culib().get::<unsafe extern "C" fn()>(b"cuInit").map(|symbol| *symbol as usize)
+    };
+    theirs.ok() == address_of(library, "cuInit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(place: &str) -> CudaError {
+        Driver::open(Some(place.into())).expect_err("there is no such driver")
+    }
+
+    #[test]
+    fn what_is_no_driver_is_refused() {
+        assert!(matches!(missing("/nowhere/libcuda.so.1"), CudaError::NoDriver { tried } if tried.len() == 1));
+        let file = std::env::temp_dir().join(format!("no-library-{}", std::process::id()));
+        std::fs::write(&file, "text").expect("a small file");
+        assert!(matches!(missing(&file.display().to_string()), CudaError::NoDriver { .. }));
+        std::fs::remove_file(file).expect("was written");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_that_lacks_a_function_is_too_old() {
+        for (index, function) in FUNCTIONS.iter().enumerate().step_by(7) {
+            let path = std::env::temp_dir().join(format!("old-driver-{}-{index}.so", std::process::id()));
+            fake_cuda::library_without(function, &path).expect("a copy");
+            let error = missing(&path.display().to_string());
+            std::fs::remove_file(&path).expect("was written");
+            assert!(
+                matches!(&error, CudaError::DriverTooOld { lacks, .. } if lacks.ends_with(function)),
+                "{function}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn another_library_is_no_driver() {
+        let error = missing("libc.so.6");
+        assert!(
+            matches!(&error, CudaError::DriverTooOld { lacks, .. } if lacks.contains("cuCtxSetCurrent")),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! All that a card holds for a plan, reserved once: kernels, the arenas of both places, streams, events, and the
+//! programs, ready or captured.
+
+use super::context::Context;
+use super::device::CudaOptions;
+use super::error::{CallError, CudaError};
+use super::hooks::{Allowed, Use};
+use super::host::HostSide;
+use super::kernels::Kernels;
+use super::memory::CardMemory;
+use super::ops::refusal;
+use super::program::{Enqueuer, Job, Preparation, ReadyProgram, Setting, Streams, events_of, io_of};
+use super::staging::Staging;
+use super::streams::{CapturedProgram, Event, Stream};
+use crate::DeviceError;
+use crate::arena::Supply;
+use graph::{Place, Storage};
+use plan::{Plan, Queue};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use units::Bytes;
+
+/// A loaded plan. Fields go in this order, each before what it uses.
+pub(super) struct Loaded {
+    captured: Vec<Option<CapturedProgram>>,
+    programs: Vec<ReadyProgram>,
+    /// `None` where the host has no memory to pin for it.
+    pub(super) staging: Option<Staging>,
+    events: Vec<Event>,
+    streams: Streams,
+    pub(super) host: Arc<HostSide>,
+    pub(super) arena: CardMemory,
+    kernels: Kernels,
+    context: Arc<Context>,
+    setting: Setting,
+    /// What the driver had less of once the arena was there.
+    pub(super) taken_bytes: u64,
+    pub(super) notes: Vec<String>,
+}
+
+impl Loaded {
+    /// Loads a plan. Errors: `NoRoom`, and what the driver refuses; nothing stays reserved.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        plan: &Plan,
+        options: CudaOptions,
+        supply: &mut Supply,
+    ) -> Result<Self, DeviceError> {
+        context.enter().map_err(CudaError::from)?;
+        let no_room = |error: DeviceError| explained(error, context, plan);
+        let kernels = kernels_of(context, plan, options).map_err(|error| no_room(error.into()))?;
+        let before = context.room()?;
+        if before.free < plan.peak() {
+            let reason = "it is not free".to_owned();
+            return Err(DeviceError::NoRoom { needed: plan.peak(), available: Some(before.free), reason });
+        }
+        let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
+        let after = context.room()?;
+        let mut notes = Vec::new();
+        let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?);
+        if let Some(refused) = refused {
+            notes
+                .push(format!("the host's memory could not be pinned, so copies and kernels don't overlap: {refused}"));
+            fail_on_fault(refused)?;
+        }
+        let host = Arc::new(host);
+        let setting = Setting {
+            bases: [arena.address(), host.address() as u64],
+            compute_capability: context.card().compute_capability,
+            tf32: options.tf32,
+        };
+        let mut loaded = Self {
+            captured: Vec::new(),
+            programs: Vec::new(),
+            staging: None,
+            events: Vec::new(),
+            streams: Streams([const { None }; 4]),
+            host,
+            arena,
+            kernels,
+            context: context.clone(),
+            setting,
+            taken_bytes: before.free.0.saturating_sub(after.free.0),
+            notes,
+        };
+        loaded.make_streams(plan).map_err(no_room)?;
+        loaded.prepare(plan)?;
+        if options.graphs {
+            loaded.capture().map_err(no_room)?;
+        }
+        loaded.clear(plan).map_err(no_room)?;
+        Ok(loaded)
+    }
+
+    fn make_streams(&mut self, plan: &Plan) -> Result<(), DeviceError> {
+        let steps = plan.programs.iter().flat_map(|program| &program.steps);
+        let mut queues = steps.map(|step| plan.queue(step)).collect::<BTreeSet<_>>();
+        queues.insert(Queue::Device);
+        for queue in queues {
+            self.streams.0[queue as usize] = Some(Stream::new(&self.context)?);
+        }
+        for _ in 0..events_of(plan) {
+            self.events.push(Event::new(&self.context)?);
+        }
+        match Staging::new(&self.context) {
+            Ok(staging) => self.staging = Some(staging),
+            Err(refused) => {
+                let note = format!("no memory could be pinned, so inputs are waited for: {refused}");
+                self.notes.push(note);
+                fail_on_fault(refused)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes steps ready for these arenas.
+    pub(super) fn preparation<'a>(&'a self, plan: &'a Plan) -> Preparation<'a> {
+        Preparation { plan, setting: self.setting, kernels: &self.kernels, host: &self.host }
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<(), DeviceError> {
+        let preparation = self.preparation(plan);
+        let programs = (0..plan.programs.len()).map(|index| preparation.program(index));
+        self.programs = programs.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Captures all programs, but those that copy to and from memory which is not pinned.
+    fn capture(&mut self) -> Result<(), DeviceError> {
+        for program in &self.programs {
+            if program.has_copies && !self.host.is_pinned() {
+                self.captured.push(None);
+                continue;
+            }
+            // SAFETY: the programs were prepared for the arenas and kernels of this.
+            let captured = self.device().capture(|| unsafe { self.enqueuer().program(program) })?;
+            self.captured.push(Some(captured));
+        }
+        Ok(())
+    }
+
+    /// Sets all to zero that is in no program's hands alone. Transient bytes are written before they are read.
+    fn clear(&self, plan: &Plan) -> Result<(), DeviceError> {
+        let kept = plan.tensors.iter().filter(|tensor| tensor.storage != Storage::Transient);
+        let on_device = kept.filter(|tensor| tensor.place == Place::Device).map(|tensor| tensor.region().end());
+        let Some(end) = on_device.chain(plan.scalars.map(|region| region.end())).max().filter(|end| *end > 0) else {
+            return Ok(());
+        };
+        self.allow(self.arena.address(), end, Use::Write)?;
+        // SAFETY: the plan is valid, so these bytes lie in the arena, which stays until the streams are done.
+        unsafe { self.device().clear(self.arena.address(), end) }?;
+        Ok(self.device().synchronize()?)
+    }
+
+    /// The stream of the device's queue.
+    pub(super) fn device(&self) -> &Stream {
+        self.streams.device()
+    }
+
+    fn enqueuer(&self) -> Enqueuer<'_> {
+        let (hooks, pinned) = (self.context.driver().hooks(), self.host.is_pinned());
+        Enqueuer { streams: &self.streams, events: &self.events, hooks, pinned }
+    }
+
+    /// The program of this index.
+    pub(super) fn program(&self, index: usize) -> &ReadyProgram {
+        &self.programs[index]
+    }
+
+    /// Starts a program.
+    pub(super) fn start(&self, index: usize) -> Result<(), DeviceError> {
+        match self.captured.get(index) {
+            Some(Some(captured)) => Ok(self.device().launch_captured(captured)?),
+            // SAFETY: the programs were prepared for the arenas and kernels of this.
+            _ => unsafe { self.enqueuer().program(&self.programs[index]) },
+        }
+    }
+
+    /// Starts a step on its queue's stream and waits for it.
+    pub(super) fn run(&self, job: &Job) -> Result<(), DeviceError> {
+        let enqueuer = self.enqueuer();
+        // SAFETY: the job was prepared for the arenas and kernels of this, and stays until the stream is done.
+        unsafe { enqueuer.job(job) }?;
+        self.synchronize()
+    }
+
+    /// What follows may touch these bytes and no others.
+    pub(super) fn allow(&self, address: u64, bytes: u64, mode: Use) -> Result<(), DeviceError> {
+        self.enqueuer().allow(&[Allowed { address, bytes, mode }])
+    }
+
+    /// Waits for all streams. Errors: also those of what was started.
+    pub(super) fn synchronize(&self) -> Result<(), DeviceError> {
+        self.context.enter()?;
+        // The device's goes on behind the ends of the others; what a failed start left on these is waited for too.
+        self.streams.0.iter().flatten().try_for_each(|stream| stream.synchronize())?;
+        self.host.resume_panic();
+        Ok(())
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let entered = self.context.enter();
+        // All of them are waited for, whatever becomes of one.
+        let waited = self.streams.0.iter().flatten().map(|stream| stream.synchronize()).collect::<Vec<_>>();
+        let done = waited.into_iter().chain([entered]).collect::<Result<(), _>>();
+        self.context.driver().hooks().allow_everything();
+        if done.is_err() {
+            // The card failed. A node of the host may still be running on behalf of the driver: what it uses stays.
+            std::mem::forget(std::mem::take(&mut self.programs));
+            std::mem::forget(self.host.clone());
+        }
+    }
+}
+
+/// The kernels of all steps; where the arenas will be does not matter to them.
+fn kernels_of(context: &Arc<Context>, plan: &Plan, options: CudaOptions) -> Result<Kernels, CudaError> {
+    let compute_capability = context.card().compute_capability;
+    let setting = Setting { bases: [0; 2], compute_capability, tf32: options.tf32 };
+    let steps = plan.programs.iter().flat_map(|program| &program.steps);
+    let mut launches = Vec::new();
+    for step in steps.filter(|step| plan.queue(step) == Queue::Device) {
+        if let Some(reason) = refusal(&step.op, &io_of(plan, step)) {
+            return Err(CudaError::NoKernel { op: step.op.name(), reason });
+        }
+        launches.extend(setting.launches(plan, step));
+    }
+    Kernels::load(context, &launches)
+}
+
+/// Out of memory, in the plan's terms.
+fn explained(error: DeviceError, context: &Context, plan: &Plan) -> DeviceError {
+    let DeviceError::Cuda(CudaError::Call(call) | CudaError::ModuleRefused { call, .. }) = &error else {
+        return error;
+    };
+    if !call.is_out_of_memory() {
+        return error;
+    }
+    let available = context.room().ok().map(|room| room.free);
+    let reason = call.to_string();
+    DeviceError::NoRoom { needed: Bytes(plan.peak_bytes), available, reason }
+}
+
+/// What could be done without is done without, unless the card failed.
+fn fail_on_fault(refused: CallError) -> Result<(), DeviceError> {
+    match CudaError::from(refused) {
+        fault @ CudaError::CardFailed { .. } => Err(fault.into()),
+        _ => Ok(()),
+    }
+}

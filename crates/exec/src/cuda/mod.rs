@@ -1,0 +1,34 @@
+//! NVIDIA cards. All that is needed is their driver, which is looked for when asked.
+//!
+//! `library.rs` finds the driver, `card.rs` its cards, `device.rs` is a card as a device: `loaded.rs` what it holds for a
+//! plan, `program.rs` how steps become work of streams. `launch.rs` says what a kernel is started with, `ops/` which
+//! kernels each op is, and `modules.rs` holds their PTX. The kernels lie in `exec/kernels`, one file an
+//! op. `driver.rs` is the only way to the driver's functions.
+
+mod card;
+mod context;
+mod cublas;
+mod device;
+mod driver;
+mod error;
+mod hooks;
+mod host;
+mod kernels;
+mod launch;
+mod library;
+mod loaded;
+mod memory;
+mod modules;
+mod ops;
+mod program;
+mod staging;
+mod streams;
+
+pub use card::{Card, ComputeMode, OLDEST_CAPABILITY};
+pub use cublas::cublas_lt;
+pub use device::{CudaDevice, CudaOptions};
+pub use error::{CallError, CudaError, Fault};
+pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
+pub use library::{Driver, LIBRARY};
+pub use modules::{module_names, ptx};
+pub use ops::{launches, refusal};

@@ -1,0 +1,366 @@
+//! A plan's programs, ready for the streams: everything that is the same each time is worked out once. And how they are
+//! given to the streams.
+//!
+//! ```text
+//!   device     ─● begin ██ norm ██ weight gradient ● █████████████████─○─○─○─ end
+//!   to host      ╲                                  ╲ ███ transfer ●──╱ ╱ ╱
+//!   host          ╲                                                 ╲ ██ ╱
+//!   to device      ╲─                                                 ── ╱         ● event recorded   ○ waited for
+//! ```
+//!
+//! All streams of a program begin behind the device's and end before it goes on, so that programs run one after the
+//! other, and so does what is copied between them.
+
+use super::hooks::{Allowed, Hooks, Use};
+use super::host::{HostCall, HostSide, Node, has_nodes, run_host_call};
+use super::kernels::Kernels;
+use super::launch::{Arguments, Launch, Operands, Scratch};
+use super::ops::launches;
+use super::streams::{Event, ReadyLaunch, Stream};
+use crate::DeviceError;
+use graph::{Access, Io, Op, Place, TensorId};
+use plan::{Plan, PlannedProgram, Queue, Region, Step};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Where the arenas are, and what kernels must know of the card.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    /// The arenas of device and host.
+    pub(super) bases: [u64; 2],
+    pub(super) compute_capability: (u8, u8),
+    pub(super) tf32: bool,
+}
+
+impl Setting {
+    fn address(&self, place: Place, region: Region) -> u64 {
+        self.bases[place as usize] + region.offset
+    }
+
+    /// How a step's kernels are started.
+    pub(super) fn launches(&self, plan: &Plan, step: &Step) -> Vec<Launch> {
+        let at = |&id: &TensorId| self.address(plan[id].place, plan[id].region());
+        let scratch =
+            step.scratch.map(|region| Scratch { address: self.address(step.place, region), bytes: region.bytes });
+        let scalars = plan.scalars.map_or(0, |region| self.address(Place::Device, region));
+        let operands = Operands {
+            inputs: step.inputs.iter().map(at).collect(),
+            outputs: step.outputs.iter().map(at).collect(),
+            scratch: scratch.unwrap_or_default(),
+            scalars,
+            io: io_of(plan, step),
+            compute_capability: self.compute_capability,
+            tf32: self.tf32,
+        };
+        launches(&step.op, &operands)
+    }
+}
+
+/// The types of a step's operands and results.
+pub(super) fn io_of<'a>(plan: &'a Plan, step: &Step) -> Io<'a> {
+    let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan.tensors[id.index()].ty).collect();
+    Io { inputs: types(&step.inputs), outputs: types(&step.outputs) }
+}
+
+/// What a stream does for a step.
+enum Work {
+    /// Kernels; none for a step that only waits.
+    Kernels(Vec<ReadyLaunch>),
+    /// A copy to the card, from this address of the host.
+    ToDevice { to: u64, from: *const u8, bytes: usize },
+    /// A copy to this address of the host.
+    ToHost { to: *mut u8, from: u64, bytes: usize },
+    /// A node of the host.
+    Host(Box<HostCall>),
+}
+
+/// A step, ready for its stream.
+pub(super) struct Job {
+    queue: Queue,
+    /// Events that it waits for, by number.
+    waits: Vec<usize>,
+    work: Work,
+    /// The event that stands for its end, if anybody waits for it.
+    records: Option<usize>,
+    /// What it may touch; only looked at where somebody listens.
+    allowed: Vec<Allowed>,
+    /// For each arena, the end of what its launches and copies touch.
+    pub(super) touches: [u64; 2],
+}
+
+/// A program, ready for the streams.
+pub(super) struct ReadyProgram {
+    jobs: Vec<Job>,
+    /// Queues beside the device's that it uses.
+    beside: Vec<Queue>,
+    /// Whether nodes of the host need the scalars.
+    pub(super) has_nodes: bool,
+    /// For each arena, the end of what its launches and copies touch.
+    pub(super) touches: [u64; 2],
+    /// Whether it copies between the card and the host.
+    pub(super) has_copies: bool,
+}
+
+/// Events that stand for a program's beginning and for the end of each of its queues come before those of steps.
+const BEGIN: usize = 0;
+const ENDS: usize = 1;
+const STEPS: usize = ENDS + Queue::ALL.len();
+
+/// The most events that any program of a plan needs.
+pub(super) fn events_of(plan: &Plan) -> usize {
+    let waited_for = |program: &PlannedProgram| numbers_of_waited_for(program).len();
+    STEPS + plan.programs.iter().map(waited_for).max().unwrap_or(0)
+}
+
+/// The steps that others wait for, with the number of each one's event.
+fn numbers_of_waited_for(program: &PlannedProgram) -> BTreeMap<u32, usize> {
+    let mut waited_for = program.steps.iter().flat_map(|step| &step.waits).copied().collect::<Vec<_>>();
+    waited_for.sort_unstable();
+    waited_for.dedup();
+    waited_for.into_iter().zip(STEPS..).collect()
+}
+
+/// Makes a plan's programs and steps ready.
+pub(super) struct Preparation<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) setting: Setting,
+    pub(super) kernels: &'a Kernels,
+    pub(super) host: &'a Arc<HostSide>,
+}
+
+impl Preparation<'_> {
+    /// A program by its index. Errors: `BadStep`.
+    pub(super) fn program(&self, index: usize) -> Result<ReadyProgram, DeviceError> {
+        let program = &self.plan.programs[index];
+        let numbers = numbers_of_waited_for(program);
+        let mut jobs = Vec::with_capacity(program.steps.len());
+        for (number, step) in program.steps.iter().enumerate() {
+            let mut job = self.job(step, Node::Step(index, number))?;
+            job.waits = step.waits.iter().map(|wait| numbers[wait]).collect();
+            job.records = numbers.get(&(number as u32)).copied();
+            jobs.push(job);
+        }
+        let uses = |queue: &Queue| jobs.iter().any(|job| job.queue == *queue);
+        let beside = Queue::ALL.into_iter().filter(|queue| *queue != Queue::Device && uses(queue)).collect::<Vec<_>>();
+        let has_copies = beside.iter().any(|queue| *queue != Queue::Host);
+        let has_nodes = has_nodes(self.plan, program);
+        if has_nodes {
+            jobs.insert(0, self.beginning());
+        }
+        let touches = [0, 1].map(|place| jobs.iter().map(|job| job.touches[place]).max().unwrap_or(0));
+        Ok(ReadyProgram { jobs, beside, has_nodes, touches, has_copies })
+    }
+
+    fn beginning(&self) -> Job {
+        let work = Work::Host(HostCall::new(self.host, Node::Begin));
+        Job { queue: Queue::Host, waits: vec![], work, records: None, allowed: vec![], touches: [0; 2] }
+    }
+
+    /// A step that waits for nothing. Errors: `BadStep`.
+    pub(super) fn job(&self, step: &Step, node: Node) -> Result<Job, DeviceError> {
+        let queue = self.plan.queue(step);
+        let mut touches = [0; 2];
+        let work = match (queue, &step.op) {
+            (Queue::ToDevice | Queue::ToHost, _) => {
+                let ends = self.ends_of_copy(step)?;
+                let [from, to] = ends.map(|(place, region)| self.setting.address(place, region));
+                let bytes = ends[0].1.bytes;
+                for ((place, _), at) in ends.into_iter().zip([from, to]) {
+                    touches[place as usize] = at + bytes - self.setting.bases[place as usize];
+                }
+                let bytes = bytes as usize;
+                match queue {
+                    Queue::ToDevice => Work::ToDevice { to, from: self.host_pointer(from), bytes },
+                    _ => Work::ToHost { to: self.host_pointer(to), from, bytes },
+                }
+            }
+            (_, Op::AwaitTransfer(_)) => Work::Kernels(vec![]),
+            (Queue::Host, _) => {
+                touches = self.ends_of_regions(step);
+                Work::Host(HostCall::new(self.host, node))
+            }
+            (Queue::Device, _) => {
+                let launches = self.setting.launches(self.plan, step);
+                touches[Place::Device as usize] = self.end_of_arguments(step, &launches);
+                Work::Kernels(launches.into_iter().map(|launch| self.ready(launch)).collect())
+            }
+        };
+        let allowed = self.allowed(step, queue);
+        Ok(Job { queue, waits: vec![], work, records: None, allowed, touches })
+    }
+
+    fn ready(&self, launch: Launch) -> ReadyLaunch {
+        let kernel = self.kernels.of(&launch);
+        let Launch { grid, threads, shared_bytes, arguments, .. } = launch;
+        ReadyLaunch { kernel, grid, threads, shared_bytes, arguments }
+    }
+
+    /// The host's address as a pointer into its arena.
+    fn host_pointer(&self, address: u64) -> *mut u8 {
+        self.host.address().wrapping_add((address - self.setting.bases[Place::Host as usize]) as usize)
+    }
+
+    /// Where a copy takes from and brings to: one end on each side, as long as each other.
+    fn ends_of_copy(&self, step: &Step) -> Result<[(Place, Region); 2], DeviceError> {
+        let place_of = |id: &TensorId| (self.plan[*id].place, self.plan[*id].region());
+        if let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) {
+            let ends = [place_of(from), place_of(to)];
+            if ends[0].0 != ends[1].0 && ends[0].1.bytes == ends[1].1.bytes {
+                return Ok(ends);
+            }
+        }
+        let problem = "a transfer has one operand and one result of its size, in two places".to_owned();
+        Err(DeviceError::BadStep { step: step.op.name().to_owned(), problem })
+    }
+
+    /// All that a step is given by the plan.
+    fn regions<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = (Place, Region)> + 'a {
+        let tensors = step.inputs.iter().chain(&step.outputs);
+        let scratch = step.scratch.map(|region| (step.place, region));
+        let scalars = self.plan.scalars.map(|region| (Place::Device, region));
+        tensors.map(|&id| (self.plan[id].place, self.plan[id].region())).chain(scratch).chain(scalars)
+    }
+
+    fn ends_of_regions(&self, step: &Step) -> [u64; 2] {
+        let mut ends = [0; 2];
+        let on_host = self.regions(step).filter(|(place, _)| *place == Place::Host);
+        for (place, region) in on_host {
+            ends[place as usize] = region.end().max(ends[place as usize]);
+        }
+        ends
+    }
+
+    /// The end of the highest region of the device that any argument points to.
+    fn end_of_arguments(&self, step: &Step, launches: &[Launch]) -> u64 {
+        let base = self.setting.bases[Place::Device as usize];
+        let on_device = self.regions(step).filter(|(place, _)| *place == Place::Device);
+        let regions = on_device.map(|(_, region)| region).collect::<Vec<_>>();
+        let ends = launches.iter().flat_map(|launch| longs(&launch.arguments)).filter_map(|address| {
+            let offset = address.checked_sub(base)?;
+            regions.iter().filter(|region| (region.offset..region.end()).contains(&offset)).map(|r| r.end()).max()
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    /// What a step may touch, and how.
+    fn allowed(&self, step: &Step, queue: Queue) -> Vec<Allowed> {
+        let place_of = |id: TensorId| (self.plan[id].place, self.plan[id].region());
+        let mut uses = BTreeMap::<(usize, u64, u64), Use>::new();
+        let key = |(place, region): (Place, Region)| (place as usize, region.offset, region.bytes);
+        for (index, &output) in step.outputs.iter().enumerate() {
+            let mode = if step.op.access(index) == Access::ReadWrite { Use::Update } else { Use::Write };
+            uses.insert(key(place_of(output)), mode);
+        }
+        if let Some(region) = step.scratch {
+            uses.insert(key((step.place, region)), Use::Scratch);
+        }
+        let scalars = self.plan.scalars.filter(|_| queue == Queue::Device).map(|region| (Place::Device, region));
+        for read in step.inputs.iter().map(|&id| place_of(id)).chain(scalars) {
+            // What is read and written is updated in its place.
+            uses.entry(key(read)).and_modify(|mode| *mode = Use::Update).or_insert(Use::Read);
+        }
+        let address = |place: usize, offset| self.setting.bases[place] + offset;
+        let allowed = uses.into_iter().filter(|((_, _, bytes), _)| *bytes > 0);
+        allowed.map(|((place, offset, bytes), mode)| Allowed { address: address(place, offset), bytes, mode }).collect()
+    }
+}
+
+/// The arguments that are as long as an address.
+fn longs(arguments: &Arguments) -> impl Iterator<Item = u64> {
+    let ends = arguments.offsets().iter().skip(1).copied().chain([arguments.bytes().len()]);
+    let sized = arguments.offsets().iter().zip(ends).filter(|(from, to)| to - *from == 8);
+    sized.map(|(&from, to)| u64::from_le_bytes(arguments.bytes()[from..to].try_into().expect("eight bytes")))
+}
+
+/// One for each queue.
+#[derive(Debug)]
+pub(super) struct Streams(pub(super) [Option<Stream>; 4]);
+
+impl Streams {
+    /// The stream of a queue that the plan uses.
+    pub(super) fn of(&self, queue: Queue) -> &Stream {
+        self.0[queue as usize].as_ref().expect("a stream for each queue that the plan uses")
+    }
+
+    /// The device's own.
+    pub(super) fn device(&self) -> &Stream {
+        self.of(Queue::Device)
+    }
+}
+
+/// Gives work to streams.
+pub(super) struct Enqueuer<'a> {
+    pub(super) streams: &'a Streams,
+    pub(super) events: &'a [Event],
+    pub(super) hooks: &'a Hooks,
+    /// Whether copies may be on their way while the host goes on.
+    pub(super) pinned: bool,
+}
+
+impl Enqueuer<'_> {
+    /// Starts a program.
+    ///
+    /// # Safety
+    /// It was prepared for arenas and kernels that stay until the streams are done.
+    pub(super) unsafe fn program(&self, program: &ReadyProgram) -> Result<(), DeviceError> {
+        let device = self.streams.device();
+        if !program.beside.is_empty() {
+            device.record(&self.events[BEGIN])?;
+        }
+        for &queue in &program.beside {
+            self.streams.of(queue).wait(&self.events[BEGIN])?;
+        }
+        for job in &program.jobs {
+            // SAFETY: the caller's promise.
+            unsafe { self.job(job) }?;
+        }
+        for &queue in &program.beside {
+            let end = &self.events[ENDS + queue as usize];
+            self.streams.of(queue).record(end)?;
+            device.wait(end)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a step.
+    ///
+    /// # Safety
+    /// As for programs.
+    pub(super) unsafe fn job(&self, job: &Job) -> Result<(), DeviceError> {
+        let stream = self.streams.of(job.queue);
+        for &wait in &job.waits {
+            stream.wait(&self.events[wait])?;
+        }
+        self.allow(&job.allowed)?;
+        match &job.work {
+            Work::Kernels(launches) => launches.iter().try_for_each(|launch| stream.launch(launch))?,
+            &Work::ToDevice { to, from, bytes } => {
+                if !self.pinned {
+                    // Pageable bytes are taken when the copy is asked for, not when the stream gets there.
+                    stream.synchronize()?;
+                }
+                // SAFETY: both lie in the arenas, which stay, and what writes to them is ordered by the plan's waits;
+                // pageable ones are there, since all before this is done.
+                unsafe { stream.copy_to_card(to, from, bytes) }?;
+            }
+            // SAFETY: both lie in the arenas, which stay; the plan's waits order who else touches them.
+            &Work::ToHost { to, from, bytes } => unsafe { stream.copy_to_host(to, from, bytes) }?,
+            Work::Host(call) => {
+                let argument = std::ptr::from_ref::<HostCall>(call).cast_mut().cast::<c_void>();
+                // SAFETY: the call is in a box of its own, which stays as long as the program does; it catches what
+                // unwinds, and the processor's kernels know nothing of the driver.
+                unsafe { stream.call_host(run_host_call, argument) }?;
+            }
+        }
+        job.records.map_or(Ok(()), |event| Ok(stream.record(&self.events[event])?))
+    }
+
+    /// Tells who listens what the operations that follow may touch. Errors: `BadStep`.
+    pub(super) fn allow(&self, allowed: &[Allowed]) -> Result<(), DeviceError> {
+        self.hooks.allow(allowed).map_err(|region| {
+            let problem = format!("{region:?} overlaps what is used otherwise");
+            DeviceError::BadStep { step: "what a step may touch".to_owned(), problem }
+        })
+    }
+}

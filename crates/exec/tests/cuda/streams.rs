@@ -1,0 +1,162 @@
+//! Programs on streams, captured and not: what comes of them, what they touched, and that every wait is needed.
+
+use super::machine::Machine;
+use super::plans::Sums;
+use exec::cuda::{CudaError, CudaOptions};
+use exec::{Device, DeviceError, MemoryReport, run_program_timed};
+use graph::{Scalars, Storage};
+use plan::{Plan, validate};
+
+const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false };
+const STREAMS: CudaOptions = CudaOptions { graphs: false, tf32: false };
+
+/// Machines that differ in when things happen, and in how memory is had.
+const MACHINES: &[&str] =
+    &["", "execution=late", "mapping=0", "execution=late;order=backward", "fail=cuMemHostAlloc:1:2"];
+
+#[test]
+fn both_sides_run_a_program_by_streams_and_captured() {
+    let sums = Sums::on_card();
+    for description in MACHINES {
+        for options in [GRAPHS, STREAMS] {
+            let machine = Machine::of(description);
+            let mut device = machine.device(options).expect("a card");
+            let results = sums.run(&mut device, 3);
+            assert_eq!(results, Ok(Sums::expected(3)), "{description}, {options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_captured_program_is_started_by_one_call() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let sums = Sums::on_card();
+    let mut device = machine.device(GRAPHS).expect("a card");
+    sums.run(&mut device, 3).expect("runs");
+    assert_eq!((machine.calls("cuGraphLaunch"), machine.calls("cuGraphInstantiateWithFlags")), (3, 1));
+    let kernels = sums.plan.programs[0].steps.iter().filter(|step| step.op.name() == "add").count() as u64 - 1;
+    assert_eq!(machine.calls("cuLaunchKernel"), kernels, "only while it was captured");
+}
+
+#[test]
+fn what_cannot_be_pinned_is_copied_all_the_same() {
+    let Some(machine) = Machine::stand_in("fail=cuMemHostRegister_v2:1:2") else { return };
+    for execution in ["", ";execution=late"] {
+        machine.reset(&format!("fail=cuMemHostRegister_v2:1:2{execution}"));
+        let mut device = machine.device(GRAPHS).expect("a card");
+        assert_eq!(Sums::on_card().run(&mut device, 2), Ok(Sums::expected(2)));
+        let notes = device.notes();
+        assert!(notes.len() == 1 && notes[0].contains("could not be pinned"), "{notes:?}");
+        assert_eq!(machine.calls("cuGraphLaunch"), 0, "copies of pageable memory cannot be captured");
+    }
+}
+
+#[test]
+fn invariant_3_exact_what_is_touched_is_what_was_planned_and_nothing_is_allocated_after_the_load() {
+    let sums = Sums::on_card();
+    for options in [GRAPHS, STREAMS] {
+        let machine = Machine::of("");
+        let mut device = machine.device(options).expect("a card");
+        sums.run(&mut device, 1).expect("runs");
+        let first = device.memory();
+        let planned = MemoryReport {
+            reserved_bytes: sums.plan.peak_bytes,
+            touched_bytes: sums.plan.peak_bytes,
+            host_reserved_bytes: sums.plan.host_bytes,
+            host_touched_bytes: sums.plan.host_bytes,
+            allocations: first.allocations,
+        };
+        assert_eq!(first, planned);
+        for _ in 0..3 {
+            device.run_program(&sums.plan, 0, &Scalars::default()).expect("runs");
+        }
+        device.synchronize().expect("is done");
+        assert_eq!(device.memory(), planned);
+    }
+}
+
+#[test]
+fn the_driver_has_less_by_what_was_reserved() {
+    // Memory is had in pieces of 2 MiB, which the host's side has no part in.
+    let Some(machine) = Machine::stand_in("") else { return };
+    let sums = Sums::on_card();
+    let mut device = machine.device(GRAPHS).expect("a card");
+    device.load(&sums.plan).expect("loads");
+    let host = sums.plan.host_bytes.next_multiple_of(4096);
+    assert_eq!(device.resident_bytes(), Some(sums.plan.peak_bytes.next_multiple_of(2 << 20) + host));
+    machine.reset("mapping=0");
+}
+
+#[test]
+fn steps_can_be_timed_one_by_one() {
+    let machine = Machine::of("execution=late");
+    let sums = Sums::on_card();
+    let mut device = machine.device(GRAPHS).expect("a card");
+    let once = sums.run(&mut device, 1).expect("runs");
+    let mut steps = Vec::new();
+    device.load(&sums.plan).expect("loads again");
+    assert_eq!(once, sums.run(&mut device, 0).map(|_| Sums::expected(1)).expect("loads again"));
+    let mut observe = |step, _| steps.push(step);
+    run_program_timed(&mut device, &sums.plan, "sums", &Scalars::default(), &mut observe).expect("runs");
+    assert_eq!(steps, (0..sums.plan.programs[0].steps.len()).collect::<Vec<_>>());
+    let names = ["result", "home"];
+    for (name, expected) in names.iter().zip(Sums::expected(1)) {
+        let id = sums.plan.tensors.iter().position(|tensor| tensor.name == *name).expect("a tensor");
+        let bytes = device.view(&sums.plan, graph::TensorId(id as u32)).expect("is there");
+        assert_eq!(&*bytes, bytemuck::cast_slice::<f32, u8>(&expected), "{name}");
+    }
+}
+
+/// Every plan that lacks one of the waits, with words for which.
+pub fn without_a_wait(plan: &Plan) -> impl Iterator<Item = (Plan, String)> + '_ {
+    plan.programs.iter().enumerate().flat_map(move |(program, planned)| {
+        planned.steps.iter().enumerate().flat_map(move |(index, step)| {
+            step.waits.iter().enumerate().map(move |(number, on)| {
+                let mut damaged = plan.clone();
+                damaged.programs[program].steps[index].waits.remove(number);
+                (damaged, format!("{} (step {index} of {}) on step {on}", step.op.name(), planned.name))
+            })
+        })
+    })
+}
+
+#[test]
+fn no_wait_can_be_left_out() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let sums = Sums::on_card();
+    let mut waits = 0;
+    for (damaged, what) in without_a_wait(&sums.plan) {
+        assert!(validate(&damaged).is_err(), "{what}");
+        waits += 1;
+        let damaged = Sums::of(damaged);
+        for (options, execution) in
+            [(GRAPHS, ""), (STREAMS, ""), (GRAPHS, "execution=late"), (STREAMS, "execution=late")]
+        {
+            machine.reset(execution);
+            let mut device = machine.device(options).expect("a card");
+            let error = damaged.run(&mut device, 2).expect_err(&what);
+            // Either two operations are not ordered, or one comes too early for what it reads.
+            let found = |detail: &str| detail.contains("hazard") || detail.contains("nothing wrote");
+            assert!(
+                matches!(&error, DeviceError::Cuda(CudaError::CardFailed { call, .. })
+                    if call.detail.as_deref().is_some_and(found)),
+                "{what}: {error}"
+            );
+        }
+    }
+    assert!(waits >= 4, "{waits} waits");
+}
+
+/// What the first program writes and the next one reads is ordered by the streams' joins at both ends.
+#[test]
+fn persistent_tensors_are_zero_after_the_load() {
+    let machine = Machine::of("");
+    let sums = Sums::on_card();
+    let mut device = machine.device(GRAPHS).expect("a card");
+    device.load(&sums.plan).expect("loads");
+    let kept = sums.plan.tensors.iter().enumerate().filter(|(_, tensor)| tensor.storage == Storage::Persistent);
+    for (index, tensor) in kept {
+        let bytes = device.view(&sums.plan, graph::TensorId(index as u32)).expect("is there");
+        assert!(bytes.iter().all(|byte| *byte == 0), "{}", tensor.name);
+    }
+}

@@ -1,0 +1,263 @@
+//! A training step of every family, on the card and on the processor: the same losses and the same weights, whatever the
+//! levers; and every wait of its plan is needed.
+
+use super::machine::Machine;
+use super::streams::without_a_wait;
+use exec::cuda::CudaOptions;
+use exec::{CpuDevice, Device, DeviceError, converted, normal_pair, philox, run_program};
+use graph::models::{Gpt2Config, ModelConfig};
+use graph::{DType, Graph, Init, Optimizer, Scalars, Target, Targets, TensorId, TrainShape, build_training};
+use plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
+
+/// A run of two steps as somebody might ask for it.
+#[derive(Clone)]
+struct Run {
+    model: ModelConfig,
+    shape: TrainShape,
+    levers: Levers,
+}
+
+const SEED: u64 = 11;
+const STEPS: u64 = 2;
+const CARD: Target = Target::Cuda { compute_capability: (8, 6) };
+
+fn gpt2() -> ModelConfig {
+    ModelConfig::Gpt2(Gpt2Config {
+        vocab_size: 29,
+        n_positions: 8,
+        n_embd: 16,
+        n_layer: 1,
+        n_head: 2,
+        n_inner: None,
+        attn_pdrop: 0.1,
+        embd_pdrop: 0.1,
+        resid_pdrop: 0.1,
+        layer_norm_epsilon: 1e-5,
+        initializer_range: 0.2,
+        bias: true,
+    })
+}
+
+fn of_json(config: &str) -> ModelConfig {
+    ModelConfig::from_json(config).expect("a sensible model")
+}
+
+fn llama() -> ModelConfig {
+    of_json(
+        r#"{"model_type": "llama", "vocab_size": 29, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8, "initializer_range": 0.2}"#,
+    )
+}
+
+fn t5() -> ModelConfig {
+    of_json(
+        r#"{"model_type": "t5", "vocab_size": 29, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "dropout_rate": 0.1,
+        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false}"#,
+    )
+}
+
+impl Run {
+    fn of(model: ModelConfig) -> Self {
+        let target_len = matches!(model, ModelConfig::T5(_)).then_some(6);
+        let shape = TrainShape {
+            micro_batch: 2,
+            seq_len: 8,
+            target_len,
+            accumulates: true,
+            head_chunk: 8,
+            ..TrainShape::default()
+        };
+        Self { model, shape, levers: Levers::default() }
+    }
+
+    fn levers(self, levers: Levers) -> Self {
+        Self { levers, ..self }
+    }
+
+    /// The graph and its plan on a device beside a processor of one worker.
+    fn plan(&self, device: Target) -> (Graph, Plan) {
+        let mut graph = build_training(&self.model, &Optimizer::default(), &self.shape).expect("a sensible model");
+        self.levers.pull(&mut graph).expect("levers that don't exclude each other");
+        let host = Target::Cpu { threads: 1 };
+        let plan = Plan { micro_batch: self.shape.micro_batch, ..lay_out(&graph, &Targets { device, host }) };
+        assert_eq!(validate(&plan), Ok(()));
+        (graph, plan)
+    }
+
+    /// Two steps of two micro-batches each: the losses, and what became of the weights.
+    fn train(&self, device: &mut dyn Device, on: Target) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+        let (graph, plan) = self.plan(on);
+        train(device, &graph, &plan)
+    }
+
+    fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
+        self.train(&mut CpuDevice::new(), Target::Cpu { threads: 1 }).expect("the processor trains")
+    }
+}
+
+fn train(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+    device.load(plan)?;
+    start_weights(device, graph, plan)?;
+    let mut losses = Vec::new();
+    for step in 1..=STEPS {
+        for (number, program) in ["micro_step", "micro_step_add"].into_iter().enumerate() {
+            feed(device, plan, program, step * 2 + number as u64)?;
+            run_program(device, plan, program, &scalars(step, number as u64))?;
+        }
+        let loss = plan.program("micro_step_add").expect("accumulates").ports.loss.expect("a loss");
+        let mut value = [0.0f32];
+        device.read(plan, loss, bytemuck::cast_slice_mut(&mut value))?;
+        losses.push(value[0]);
+        if plan.program("update").is_some() {
+            run_program(device, plan, "update", &scalars(step, 0))?;
+        }
+    }
+    let mut weights = Vec::new();
+    for parameter in &graph.parameters {
+        let master = parameter.master();
+        let bytes = device.view(plan, master)?;
+        let single = converted(&bytes, plan[master].dtype(), DType::F32);
+        weights.extend(single.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four bytes"))));
+    }
+    Ok((losses, weights))
+}
+
+fn scalars(step: u64, micro: u64) -> Scalars {
+    Scalars {
+        seed: SEED,
+        step,
+        update: step,
+        learning_rate: 0.01,
+        first_sample: (step * 2 + micro) * 2,
+        loss_scale: 1.0 / 32.0,
+        ..Scalars::default()
+    }
+}
+
+/// As their model says, each by its own number.
+fn start_weights(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(), DeviceError> {
+    for (index, parameter) in graph.parameters.iter().enumerate() {
+        let elements = plan[parameter.tensor].ty.elements();
+        let values = match parameter.init {
+            Init::Zeros => vec![0.0; elements],
+            Init::Ones => vec![1.0; elements],
+            Init::Normal(deviation) => {
+                let pairs = (0..).flat_map(|i| normal_pair([SEED as u32, 0], index as u32, i));
+                pairs.take(elements).map(|x| x * deviation).collect::<Vec<f32>>()
+            }
+        };
+        let master = Some(parameter.master()).filter(|master| *master != parameter.tensor);
+        for tensor in [Some(parameter.tensor), master].into_iter().flatten() {
+            let bytes = converted(bytemuck::cast_slice(&values), DType::F32, plan[tensor].dtype());
+            device.write(plan, tensor, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tokens that nothing is known about.
+fn feed(device: &mut dyn Device, plan: &Plan, program: &str, batch: u64) -> Result<(), DeviceError> {
+    let ports = plan.program(program).expect("a program of the plan").ports.clone();
+    let mut write = |port: Option<TensorId>, id: &dyn Fn(u32) -> i32| match port {
+        None => Ok(()),
+        Some(port) => {
+            let ids = (0..plan[port].ty.elements() as u32).map(id).collect::<Vec<_>>();
+            device.write(plan, port, bytemuck::cast_slice(&ids))
+        }
+    };
+    let token = |stream: u32| move |i| (philox([i, stream, batch as u32, 0], [SEED as u32, 0])[0] % 29) as i32;
+    write(ports.tokens, &token(0))?;
+    write(ports.decoder_tokens, &token(1))?;
+    write(ports.targets, &token(2))?;
+    write(ports.segments, &|_| 1)?;
+    write(ports.decoder_segments, &|_| 1)?;
+    write(ports.positions, &|i| (i % 8) as i32)
+}
+
+/// The largest difference, in parts of what the values are like.
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let scale = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale
+}
+
+#[test]
+fn every_family_trains_as_on_the_processor() {
+    let machine = Machine::of("");
+    for (name, model) in [("GPT-2", gpt2()), ("Llama", llama()), ("T5", t5())] {
+        let run = Run::of(model);
+        let mut device = machine.device(CudaOptions::default()).expect("a card");
+        let (losses, weights) = run.train(&mut device, CARD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (expected_losses, expected_weights) = run.on_processor();
+        assert!(distance(&losses, &expected_losses) < 1e-4, "{name}: {losses:?}, not {expected_losses:?}");
+        // AdamW's first steps are as long however small the gradient: a sign that rounding decides moves a weight.
+        assert!(distance(&weights, &expected_weights) < 2e-2, "{name}: {}", distance(&weights, &expected_weights));
+        assert!(losses[1] < losses[0] + 0.5 && losses.iter().all(|loss| loss.is_finite()), "{name}: {losses:?}");
+    }
+}
+
+#[test]
+fn invariant_5_levers_and_ways_to_run_change_no_bit() {
+    let plain = Run::of(gpt2());
+    let machine = Machine::of("");
+    let mut device = machine.device(CudaOptions::default()).expect("a card");
+    let expected = plain.train(&mut device, CARD).expect("trains");
+    drop(device);
+    let recompute = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
+    for (levers, description, graphs) in [
+        (Levers::default(), "order=backward", true),
+        (Levers::default(), "execution=late", false),
+        (recompute, "mapping=0", true),
+    ] {
+        machine.reset(description);
+        let options = CudaOptions { graphs, ..CudaOptions::default() };
+        let mut device = machine.device(options).expect("a card");
+        let result = plain.clone().levers(levers).train(&mut device, CARD).expect("trains");
+        assert_eq!(result, expected, "{description}, {levers:?}");
+    }
+}
+
+#[test]
+fn an_offloaded_optimizer_trains_as_one_on_the_card() {
+    let machine = Machine::of("execution=late");
+    let levers = Levers { optimizer_offload: 0.5, ..Levers::default() };
+    let run = Run::of(gpt2()).levers(levers);
+    let mut device = machine.device(CudaOptions::default()).expect("a card");
+    let (losses, weights) = run.train(&mut device, CARD).expect("trains");
+    let (expected_losses, expected_weights) = Run::of(gpt2()).on_processor();
+    assert!(distance(&losses, &expected_losses) < 1e-4, "{losses:?}, not {expected_losses:?}");
+    assert!(distance(&weights, &expected_weights) < 2e-2);
+    let memory = device.memory();
+    let (_, plan) = run.plan(CARD);
+    assert_eq!((memory.touched_bytes, memory.host_touched_bytes), (plan.peak_bytes, plan.host_bytes));
+}
+
+#[test]
+fn halves_train_about_as_well() {
+    let machine = Machine::of("");
+    let (expected, _) = Run::of(gpt2()).on_processor();
+    for precision in [Precision::Bf16, Precision::Fp16] {
+        let run = Run::of(gpt2()).levers(Levers { precision, ..Levers::default() });
+        let mut device = machine.device(CudaOptions::default()).expect("a card");
+        let (losses, _) = run.train(&mut device, CARD).expect("trains");
+        assert!(distance(&losses, &expected) < 2e-2, "{precision:?}: {losses:?}, not {expected:?}");
+    }
+}
+
+#[test]
+fn no_wait_of_an_offloaded_step_can_be_left_out() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let levers = Levers { optimizer_offload: 1.0, ..Levers::default() };
+    let shape = TrainShape { micro_batch: 1, seq_len: 4, head_chunk: 4, ..Run::of(gpt2()).shape };
+    let run = Run { shape, ..Run::of(gpt2()) }.levers(levers);
+    let (graph, plan) = run.plan(CARD);
+    let waits = without_a_wait(&plan).filter(|(damaged, _)| validate(damaged).is_err()).collect::<Vec<_>>();
+    assert!(waits.len() > 20, "{} waits", waits.len());
+    // Every fifth, so that it takes no longer than the rest.
+    for (damaged, what) in waits.into_iter().step_by(5) {
+        machine.reset("");
+        let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
+        assert!(train(&mut device, &graph, &damaged).is_err(), "{what}");
+    }
+}

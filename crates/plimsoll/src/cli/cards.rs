@@ -1,0 +1,255 @@
+//! Where a command runs: the processor or a card, by the flags, and opened. A card's context is brought up first, so that
+//! the budget is what is free then.
+
+use super::Failure;
+use super::budget::{BudgetArgs, Memory};
+use super::device::Device;
+use super::failure::{exit_code, line};
+use super::processor::{free_memory, processor};
+use crate::streams::talk;
+use ::plan::{Card as PaperCard, Plan, card_with_memory, cards};
+use clap::{Args, ValueEnum};
+use exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault};
+use exec::{Device as _, DeviceError};
+use graph::{DeviceKind, Targets};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::str::FromStr;
+use units::Bytes;
+
+/// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
+/// captured programs, and what it takes meanwhile.
+const OPENED_MARGIN: Bytes = Bytes::mib(256);
+
+/// How a driver is had.
+const INSTALL: &str = if cfg!(target_os = "windows") {
+    "install one from nvidia.com/drivers"
+} else {
+    "`sudo ubuntu-drivers install` on Ubuntu, or nvidia.com/drivers; under WSL2, Windows' own driver is the one"
+};
+
+/// Which device, and how a card is used.
+#[derive(Debug, Clone, Args)]
+pub(super) struct DeviceArgs {
+    /// Where to run: `cpu`, a card (`cuda`, `cuda:1`), or `auto`: the card with the most free memory if one can be used,
+    /// else the CPU
+    #[arg(long, value_name = "auto|cpu|cuda|cuda:N", default_value = "auto")]
+    device: Choice,
+    /// Start a whole step on a card by one call
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
+    cuda_graph: OnOff,
+    /// Let products in single precision on a card round their operands to eleven significant bits, which is faster
+    #[arg(long, value_enum, value_name = "on|off", default_value = "off")]
+    tf32: OnOff,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    // Some readers of YAML take these words for truth values.
+    #[value(alias = "true")]
+    On,
+    #[value(alias = "false")]
+    Off,
+}
+
+impl OnOff {
+    fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// `--device`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    Auto,
+    Cpu,
+    /// A card: that of this number, or the one with the most free memory.
+    Cuda(Option<usize>),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(None)),
+            other => match other.strip_prefix("cuda:").map(str::parse) {
+                Some(Ok(index)) => Ok(Self::Cuda(Some(index))),
+                _ => Err(format!("`{text}` is not `auto`, `cpu`, `cuda` or `cuda:N`")),
+            },
+        }
+    }
+}
+
+/// A device that was opened, with what plans for it must know.
+pub(super) struct Opened {
+    pub(super) device: Device,
+    card: Option<CudaDevice>,
+}
+
+impl DeviceArgs {
+    /// The flags as settings. A run goes on with the kind of device that it was started on, whose sums are in its order.
+    pub(super) fn settings(&self, plan: &Plan) -> Map<String, Value> {
+        let device = match plan.targets.device.kind() {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
+        };
+        let settings = json!({ "device": device, "cuda_graph": self.cuda_graph.name(), "tf32": self.tf32.name() });
+        settings.as_object().cloned().unwrap_or_default()
+    }
+
+    /// Opens what was asked for, and says in a line what `auto` took and why. Errors: a card was asked for and cannot be
+    /// used; nothing is left of its memory.
+    pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
+        let card = match self.device {
+            Choice::Cpu => None,
+            Choice::Cuda(index) => Some(self.open_card(index)?),
+            Choice::Auto => match self.open_card(None) {
+                Ok(card) => {
+                    talk(format_args!("on {}; `--device cpu` runs on the CPU", card.card().name));
+                    Some(card)
+                }
+                Err(CudaError::NoDriver { .. }) => {
+                    talk("on the CPU: no NVIDIA driver was found");
+                    None
+                }
+                Err(error) => {
+                    talk(format_args!("on the CPU: {error}"));
+                    None
+                }
+            },
+        };
+        let device = match &card {
+            None => Device::processor(budget, speed)?,
+            Some(card) => of_card(card, budget)?,
+        };
+        Ok(Opened { device, card })
+    }
+
+    /// The card of this number, or of those that can be opened the one with the most free memory.
+    /// Errors: why it, or the last of them, cannot be used.
+    fn open_card(&self, index: Option<usize>) -> Result<CudaDevice, CudaError> {
+        let options = CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32 == OnOff::On };
+        let driver = Driver::find()?;
+        if let Some(index) = index {
+            return CudaDevice::open(driver, driver.card(index)?, options);
+        }
+        let mut best = None::<(Bytes, CudaDevice)>;
+        let mut refused = CudaError::NoCards { visible: None };
+        for card in driver.cards()? {
+            let opened = CudaDevice::open(driver, card, options).and_then(|card| Ok((free_on(&card)?, card)));
+            match opened {
+                Ok((free, card)) if best.as_ref().is_none_or(|(most, _)| free > *most) => best = Some((free, card)),
+                Ok(_) => {}
+                Err(error) => refused = error,
+            }
+        }
+        best.map(|(_, card)| card).ok_or(refused)
+    }
+}
+
+fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
+    match card.room() {
+        Ok(room) => Ok(room.map_or(Bytes::ZERO, |room| room.free)),
+        Err(DeviceError::Cuda(error)) => Err(error),
+        Err(other) => unreachable!("{other} of a card's driver"),
+    }
+}
+
+/// What a plan must know of a card that is open: its memory is the driver's word, its speed that of its namesake on
+/// paper.
+fn of_card(opened: &CudaDevice, budget: &BudgetArgs) -> Result<Device, Failure> {
+    let card = opened.card();
+    let free = free_on(opened).map_err(Failure::from)?;
+    let (paper, alike) = on_paper(card);
+    let total = budget.vram.unwrap_or(card.memory);
+    let others = card.memory.saturating_sub(free);
+    let memory = Memory { source: card.name.clone(), total, others, margin: OPENED_MARGIN };
+    let device = Device::of_card(paper, budget.budget_of(memory)?, budget.threads()?);
+    let targets = Targets::cuda(card.compute_capability, device.targets.host.threads());
+    let times = if alike { device.times } else { format!("{}; {} is not known", device.times, card.name) };
+    Ok(Device { name: card.name.clone(), targets, times, ..device })
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Self {
+        let message = line(&error);
+        match &error {
+            CudaError::NoDriver { .. } => Self::device(message)
+                .hint(format!("{INSTALL}; `plimsoll doctor` says what was looked for; `--device cpu` does without")),
+            CudaError::TwoDrivers { .. } => {
+                Self::device(message).hint("let `PLIMSOLL_CUDA` name the driver's own library, or nothing")
+            }
+            CudaError::DriverTooOld { needed: (major, minor), .. } => Self::device(message)
+                .hint(format!("a driver of CUDA {major}.{minor} or newer; {INSTALL}; `--device cpu` does without")),
+            CudaError::NoCards { visible } => Self::device(message).hint(match visible {
+                Some(_) => "unset CUDA_VISIBLE_DEVICES, or set it to a card's number or UUID",
+                None => "`nvidia-smi` shows whether the driver sees a card; one in MIG mode needs a slice first",
+            }),
+            CudaError::NoSuchCard { count, .. } => Self::bad_flag(message)
+                .hint(format!("`--device cuda:{}` is the last; `plimsoll doctor` lists them all", count - 1)),
+            CudaError::CardTooOld { .. } => Self::device(message).hint("`--device cpu` runs without a card"),
+            CudaError::InUse { .. } => Self::device(message)
+                .hint("`nvidia-smi` shows who uses it; `sudo nvidia-smi -c DEFAULT` lets several use it"),
+            CudaError::Prohibited { .. } => {
+                Self::device(message).hint("`sudo nvidia-smi -c DEFAULT` lets processes use it")
+            }
+            CudaError::NoRoomForDriver { .. } => Self::new(exit_code::DOES_NOT_FIT, message)
+                .hint("`nvidia-smi` shows who holds the card's memory; `--device cpu` does without"),
+            CudaError::NoKernel { .. } => Self::device(message).hint("`--device cpu` runs it"),
+            CudaError::ModuleRefused { .. } => {
+                Self::device(message).hint("a newer driver may take them; `plimsoll doctor` shows which one is there")
+            }
+            CudaError::CardFailed { fault, .. } => Self::device(message).hint(match fault {
+                Fault::Memory => "the system's log names the error (`dmesg | grep Xid`); restart the machine",
+                Fault::Kernel => "please report it as a bug of plimsoll, with this message",
+                Fault::Timeout => {
+                    "a card that also drives a screen ends what runs for seconds; a smaller `--micro-batch`"
+                }
+                Fault::Lost => "the system's log says why (`dmesg | grep Xid`); restart the machine",
+            }),
+            CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows driver and cards"),
+        }
+    }
+}
+
+/// A card's figures, or those of a card that computes alike and has about as much memory; and whether it is the card.
+fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
+    if let Ok(paper) = card_with_memory(&card.name, card.memory) {
+        return (paper, true);
+    }
+    let far = |paper: &&PaperCard| {
+        let (major, minor) = card.compute_capability;
+        let (other, other_minor) = paper.compute_capability;
+        (major.abs_diff(other), minor.abs_diff(other_minor), card.memory.0.abs_diff(paper.memory.0))
+    };
+    (cards().iter().min_by_key(far).expect("a table of cards"), false)
+}
+
+impl Opened {
+    /// Whether it is a card.
+    pub(super) fn is_card(&self) -> bool {
+        self.card.is_some()
+    }
+
+    /// Checks that the memory which a plan takes is there on the host. Errors: it is not.
+    pub(super) fn check_free(&self, budget: &BudgetArgs, plan: &Plan) -> Result<(), Failure> {
+        match self.card {
+            None => budget.check_free(plan),
+            Some(_) => budget.check_room(plan.host()),
+        }
+    }
+
+    /// The device, to be given a plan. `budget` says what must stay free on the host.
+    pub(super) fn into_device(self, budget: &BudgetArgs) -> Box<dyn exec::Device> {
+        match self.card {
+            None => processor(budget.vram_margin),
+            Some(card) => Box::new(card.within(free_memory(None))),
+        }
+    }
+}

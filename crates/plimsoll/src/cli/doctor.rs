@@ -1,0 +1,79 @@
+//! `plimsoll doctor`: what this machine has to train on, what of it can be used, and what is missing.
+
+use super::Failure;
+use super::failure::exit_code;
+use crate::report::{CardFindings, Diagnosis, DriverFindings, diagnosis_text};
+use crate::streams::write_data;
+use clap::Args;
+use exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, cublas_lt};
+use exec::{Device, DeviceError};
+use telemetry::{Holder, available_memory, gpu_holders, processor_name};
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &DoctorArgs) -> Result<u8, Failure> {
+    let diagnosis = diagnose();
+    if args.json {
+        write_data(serde_json::to_string_pretty(&diagnosis).expect("plain data"))?;
+    } else {
+        write_data(diagnosis_text(&diagnosis))?;
+    }
+    Ok(exit_code::DONE)
+}
+
+fn diagnose() -> Diagnosis {
+    // Before this process is one of them.
+    let holders = gpu_holders();
+    let (driver, cards, problem) = match look(&holders) {
+        Ok((driver, cards)) => (Some(driver), cards, None),
+        Err((driver, error)) => (driver, Vec::new(), Some(error)),
+    };
+    let (problem, advice) = problem.map(|error| (error.to_string(), Failure::from(error).hints().to_vec())).unzip();
+    Diagnosis {
+        driver,
+        cards,
+        problem,
+        advice: advice.unwrap_or_default(),
+        cublas_lt: cublas_lt(),
+        processor: processor_name(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        free_host_bytes: available_memory().map(|free| free.bytes),
+    }
+}
+
+/// The driver and its cards. Errors: with the driver, if it was found.
+fn look(holders: &[Holder]) -> Result<(DriverFindings, Vec<CardFindings>), (Option<DriverFindings>, CudaError)> {
+    let driver = Driver::find().map_err(|error| (None, error))?;
+    let (major, minor) = driver.version();
+    let found = DriverFindings { path: driver.path().to_owned(), cuda: format!("{major}.{minor}") };
+    match driver.cards() {
+        Ok(cards) => Ok((found, cards.into_iter().map(|card| examine(driver, card, holders)).collect())),
+        Err(error) => Err((Some(found), error)),
+    }
+}
+
+/// Opens a card, as training would.
+fn examine(driver: &'static Driver, card: Card, holders: &[Holder]) -> CardFindings {
+    let room = CudaDevice::open(driver, card.clone(), CudaOptions::default())
+        .map_err(DeviceError::from)
+        .and_then(|device| device.room());
+    let (free, problem) = match room {
+        Ok(room) => (room.map(|room| room.free), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    CardFindings {
+        index: card.index,
+        name: card.name,
+        compute_capability: format!("{}.{}", card.compute_capability.0, card.compute_capability.1),
+        memory: card.memory,
+        free,
+        holders: holders.iter().filter(|holder| holder.card == card.uuid).cloned().collect(),
+        uuid: card.uuid,
+        problem,
+    }
+}

@@ -1,0 +1,116 @@
+//! Cards on the command line, with the stand-in for NVIDIA's driver: which device is taken and why, what `doctor` says,
+//! and how what cannot be used is refused.
+
+mod support;
+
+use serde_json::Value;
+use support::{Said, Sandbox};
+
+/// The UUID of the stand-in's first card, as NVML would call it.
+const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";
+
+/// Runs the binary on a machine with this card; the description is the stand-in's.
+fn on_card(sandbox: &Sandbox, card: &str, arguments: &str) -> Said {
+    let mut command = sandbox.command(arguments.split_whitespace());
+    command.env("PLIMSOLL_CUDA", fake_cuda::library()).env(fake_cuda::MACHINE, card);
+    Said::of(command.output().expect("the binary runs"))
+}
+
+fn json(said: &Said) -> Value {
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    said.json()
+}
+
+#[test]
+fn without_a_driver_all_is_as_before_and_that_is_said() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("plan --model nano --json");
+    assert!(said.stderr.contains("on the CPU: no NVIDIA driver was found"), "{}", said.stderr);
+    assert_eq!(json(&said)["device"]["kind"], "cpu");
+    let said = sandbox.run("plan --model nano --device cuda");
+    assert_eq!(said.code, Some(5));
+    for words in ["no NVIDIA driver was found", "no-driver.so", "hint: ", "`--device cpu`"] {
+        assert!(said.stderr.contains(words), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn a_card_is_taken_with_what_is_free_on_it() {
+    let sandbox = Sandbox::new();
+    let arguments = "plan --model gpt2 --host-ram 16 --json";
+    let said = on_card(&sandbox, "", arguments);
+    assert!(said.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", said.stderr);
+    let value = json(&said);
+    assert_eq!(value["device"]["kind"], "cuda");
+    // 350 MiB are others', 250 the context's, and 256 stay free.
+    assert_eq!(value["plan"]["budget_bytes"], (12_288u64 - 350 - 250 - 256) << 20);
+    let value = json(&on_card(&sandbox, "cards=2", &format!("{arguments} --device cuda:1 --precision fp32")));
+    assert_eq!(value["device"]["name"], "NVIDIA GeForce RTX 3060");
+    let value = json(&on_card(&sandbox, "", "plan --model nano --json --device cpu"));
+    assert_eq!(value["device"]["kind"], "cpu");
+    // A card that nobody has listed is planned for by one that computes alike.
+    let said = on_card(&sandbox, "name=NVIDIA Something;capability=8.9", arguments);
+    assert!(json(&said)["predicted"]["times"].as_str().is_none_or(|times| !times.is_empty()));
+}
+
+#[test]
+fn a_card_that_cannot_be_used_says_why_and_what_to_do() {
+    let sandbox = Sandbox::new();
+    for (card, code, words) in [
+        ("cards=0", 5, "shows no card"),
+        ("driver=11000", 5, "CUDA 11.4 is needed"),
+        ("capability=6.1", 5, "compute capability 6.1"),
+        ("mode=2", 5, "prohibited mode"),
+        ("mode=3;fail=cuDevicePrimaryCtxRetain:1:46", 5, "another process uses it"),
+        ("others=12200", 3, "no room for the driver's own memory"),
+        ("fail=cuInit:1:999", 5, "does not answer"),
+    ] {
+        let said = on_card(&sandbox, card, "plan --model nano --device cuda");
+        assert_eq!(said.code, Some(code), "{card}: {}", said.stderr);
+        assert!(said.stderr.contains(words) && said.stderr.contains("hint: "), "{card}: {}", said.stderr);
+        let said = on_card(&sandbox, card, "plan --model nano --json");
+        assert!(said.stderr.contains("on the CPU: "), "{card}: {}", said.stderr);
+        assert_eq!(json(&said)["device"]["kind"], "cpu", "{card}");
+    }
+    let said = on_card(&sandbox, "cards=2", "plan --model nano --device cuda:2");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("there is no card 2") && said.stderr.contains("cuda:1"), "{}", said.stderr);
+    for wrong in ["gpu", "cuda:", "cuda:x", "cuda1"] {
+        let said = sandbox.run(&format!("plan --model nano --device {wrong}"));
+        assert_eq!(said.code, Some(2), "{wrong}");
+    }
+    assert_eq!(sandbox.run("plan --model nano --device cpu --gpu 3060").code, Some(2), "two devices");
+}
+
+#[test]
+fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("doctor");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    for words in ["driver    none", "hint      ", "cuBLASLt  ", "`--device auto` takes the CPU"] {
+        assert!(said.stdout_text().contains(words), "{}", said.stdout_text());
+    }
+    let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,350,holder=4194305/350");
+    let doctor = |card: &str, arguments: &str| {
+        let mut command = sandbox.command(arguments.split_whitespace());
+        command.env("PLIMSOLL_CUDA", fake_cuda::library()).env(fake_cuda::MACHINE, card);
+        command.env("PLIMSOLL_NVML", fake_nvml::library()).env(fake_nvml::MACHINE, &nvml);
+        Said::of(command.output().expect("the binary runs"))
+    };
+    let text = doctor("", "doctor");
+    for words in
+        ["CUDA 12.8", "compute capability 8.6, 11.4 GiB of 12.0 GiB free", "350 MiB held by a process (4194305)"]
+    {
+        assert!(text.stdout_text().contains(words), "{}", text.stdout_text());
+    }
+    assert!(text.stdout_text().ends_with("`--device auto` takes card 0, NVIDIA GeForce RTX 3060\n"));
+    let value = json(&doctor("cards=2", "doctor --json"));
+    assert_eq!(value["cards"][0]["free_bytes"], (12_288u64 - 350 - 250) << 20);
+    assert_eq!((&value["cards"][0]["uuid"], &value["cards"][0]["problem"]), (&UUID.into(), &Value::Null));
+    assert_eq!(value["cards"][0]["holders"][0]["used_bytes"], 350u64 << 20);
+    assert_eq!(value["cards"][1]["holders"], Value::Array(vec![]));
+    let old = json(&doctor("capability=6.1", "doctor --json"));
+    assert!(old["cards"][0]["problem"].as_str().is_some_and(|problem| problem.contains("7.5")), "{old}");
+    let none = json(&doctor("cards=0", "doctor --json"));
+    assert!(none["driver"]["cuda"] == "12.8" && none["problem"].is_string() && none["advice"][0].is_string(), "{none}");
+}
