@@ -389,7 +389,9 @@ impl Engine {
         let regions = |announcement: &Announcement| announcement.rights.regions().to_vec();
         for (start, end, mode) in before.iter().flat_map(|(_, announcement)| regions(announcement)) {
             if mode == Mode::Scratch {
-                machine.forget(start, end);
+                // What another lane has brought there since is not this one's scratch any more.
+                let left = self.hazards.written_by(lane, (start, end));
+                left.into_iter().for_each(|(start, end)| machine.forget(start, end));
             }
         }
         for (start, end, mode) in regions(&key.1) {
