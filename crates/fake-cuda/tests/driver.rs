@@ -286,6 +286,21 @@ fn a_captured_step_is_replayed_in_its_order() {
 }
 
 #[test]
+fn a_graph_without_nodes_keeps_the_order() {
+    let machine = Machine::of("execution=late");
+    let (function, address, stream) = (machine.double_it(), machine.alloc(512).unwrap(), machine.stream());
+    machine.write(address, &1u32.to_le_bytes().repeat(128)).unwrap();
+    machine.begin_capture(stream).unwrap();
+    let graph = machine.end_capture(stream).unwrap();
+    let empty = machine.instantiate(graph).unwrap();
+    machine.launch(function, 128, address, stream).unwrap();
+    machine.launch_graph(empty, stream).unwrap();
+    machine.launch(function, 128, address, stream).unwrap();
+    machine.synchronize_stream(stream).expect("the second launch is behind the first");
+    assert_eq!(machine.read(address, 512), Ok(4u32.to_le_bytes().repeat(128)));
+}
+
+#[test]
 fn a_captured_stream_cannot_wait_for_what_is_not_captured() {
     let machine = Machine::of("");
     let (stream, other, event) = (machine.stream(), machine.stream(), machine.event());

@@ -334,7 +334,8 @@ impl Engine {
         let marker = Work { operation: Operation::Marker(0), announcement: Arc::default() };
         let mut clock = base;
         ids.iter().for_each(|id| clock.join(&self.pending[id].clock));
-        let end = self.push(marker, lane, clock, ids, 0);
+        // A graph may have no nodes: its end is behind what was before it all the same.
+        let end = self.push(marker, lane, clock, [after, ids].concat(), 0);
         self.settle(lane, &[end]);
         if self.execution == Execution::Eager { self.run_through(end, machine) } else { Ok(()) }
     }
