@@ -20,6 +20,21 @@ struct bf16 {
     u16 bits;
 };
 
+// The run's scalars: what differs from step to step lies in device memory, so that a captured step need not.
+// `device_scalars` of src/cuda/launch.rs.
+struct Scalars {
+    u64 seed;
+    u64 step;
+    u64 update;
+    u64 first_sample;
+    float learning_rate;
+    float loss_scale;
+    float gradient_scale;
+    u32 position;
+    u32 row;
+    u32 padding;
+};
+
 // Exact in both directions but for `round_to`, which rounds to nearest, ties to even.
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }

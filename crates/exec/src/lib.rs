@@ -7,6 +7,7 @@ mod arena;
 mod call;
 mod cpu;
 mod cpu_device;
+pub mod cuda;
 mod device;
 mod executor;
 mod host_runner;

@@ -1,0 +1,162 @@
+//! What a kernel of a card is started with, as plain data: the same for a card, for what stands in for one, and for a
+//! plan of a card that is not there. Nothing here knows a driver.
+
+use graph::{Io, Scalars};
+use std::borrow::Cow;
+
+/// A kernel's start. Launches of one op run one after the other: each sees what those before it wrote.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Launch {
+    /// The file that the kernel is in, without folder and ending: `add` for `kernels/add.cu`.
+    pub module: &'static str,
+    /// The kernel's name in that file.
+    pub entry: Cow<'static, str>,
+    /// Blocks along each axis.
+    pub grid: [u32; 3],
+    /// Threads of a block, all along the first axis.
+    pub threads: u32,
+    /// Dynamic shared memory of a block. Above 48 KiB a driver has to be asked for it.
+    pub shared_bytes: u32,
+    /// What the kernel is handed.
+    pub arguments: Arguments,
+}
+
+/// A kernel's arguments, packed as its parameters lie: each at a multiple of its own size.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arguments {
+    bytes: Vec<u8>,
+    offsets: Vec<usize>,
+}
+
+impl Arguments {
+    fn push(mut self, align: usize, value: &[u8]) -> Self {
+        self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
+        self.offsets.push(self.bytes.len());
+        self.bytes.extend_from_slice(value);
+        self
+    }
+
+    /// An address of the device; 0 for an operand that is not there.
+    #[must_use]
+    pub fn address(self, address: u64) -> Self {
+        self.push(8, &address.to_le_bytes())
+    }
+
+    /// Addresses, each an argument of its own.
+    #[must_use]
+    pub fn addresses(self, addresses: &[u64]) -> Self {
+        addresses.iter().fold(self, |arguments, &address| arguments.address(address))
+    }
+
+    /// A `u64`.
+    #[must_use]
+    pub fn long(self, value: u64) -> Self {
+        self.push(8, &value.to_le_bytes())
+    }
+
+    /// An `int`, which must hold the value. Panics if it does not: no tensor that fits a card has such an extent.
+    #[must_use]
+    pub fn int(self, value: usize) -> Self {
+        let value = i32::try_from(value).unwrap_or_else(|_| panic!("an extent of {value}"));
+        self.push(4, &value.to_le_bytes())
+    }
+
+    /// A `u32`.
+    #[must_use]
+    pub fn word(self, value: u32) -> Self {
+        self.push(4, &value.to_le_bytes())
+    }
+
+    /// An `int` that says yes or no.
+    #[must_use]
+    pub fn flag(self, value: bool) -> Self {
+        self.push(4, &u32::from(value).to_le_bytes())
+    }
+
+    /// A `float`.
+    #[must_use]
+    pub fn float(self, value: f32) -> Self {
+        self.push(4, &value.to_le_bytes())
+    }
+
+    /// A structure of `double`s, by value.
+    #[must_use]
+    pub fn doubles(self, values: &[f64]) -> Self {
+        self.push(8, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    /// A structure of `float`s, by value.
+    #[must_use]
+    pub fn floats(self, values: &[f32]) -> Self {
+        self.push(4, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    /// All of them, as the kernel's parameters lie.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where each begins in [`bytes`](Self::bytes): drivers are handed a pointer to each.
+    pub fn offsets(&self) -> &[usize] {
+        &self.offsets
+    }
+}
+
+/// Working memory of an op.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scratch {
+    /// Where it begins; a multiple of 256.
+    pub address: u64,
+    /// At least what the op says that it needs.
+    pub bytes: u64,
+}
+
+/// Where all lies that an op's kernels are handed, on the device. Operands begin at multiples of 256; one that lies
+/// where a result lies (the op's `reuse`) has that result's address.
+#[derive(Debug, Clone)]
+pub struct Operands<'a> {
+    /// Addresses of the operands.
+    pub inputs: Vec<u64>,
+    /// Addresses of the results.
+    pub outputs: Vec<u64>,
+    /// Working memory.
+    pub scratch: Scratch,
+    /// Address of the [`device_scalars`].
+    pub scalars: u64,
+    /// Types of operands and results.
+    pub io: Io<'a>,
+    /// The card's compute capability: major and minor.
+    pub compute_capability: (u8, u8),
+    /// Whether products in single precision may round their operands to eleven significant bits.
+    pub tf32: bool,
+}
+
+/// The run's scalars as kernels read them from the device's memory: `struct Scalars` of `kernels/common.cuh`.
+pub fn device_scalars(scalars: &Scalars) -> [u8; 56] {
+    let longs = [scalars.seed, scalars.step, scalars.update, scalars.first_sample];
+    let words = [
+        scalars.learning_rate.to_bits(),
+        scalars.loss_scale.to_bits(),
+        scalars.gradient_scale.to_bits(),
+        scalars.position,
+        scalars.row,
+        0,
+    ];
+    let mut bytes = [0; 56];
+    bytes[..32].copy_from_slice(&longs.map(u64::to_le_bytes).concat());
+    bytes[32..].copy_from_slice(&words.map(u32::to_le_bytes).concat());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_lie_at_multiples_of_their_size() {
+        let arguments = Arguments::default().address(1).float(1.0).long(2).flag(true).int(7);
+        assert_eq!(arguments.offsets(), [0, 8, 16, 24, 28]);
+        assert_eq!(arguments.bytes().len(), 32);
+        assert_eq!(arguments.bytes()[28..], 7u32.to_le_bytes());
+    }
+}

@@ -1,0 +1,32 @@
+//! The kernels' PTX, which `scripts/kernels.py` makes and the driver compiles for its card.
+
+/// Names of the modules and their PTX, for compute capability 7.5 and for 8.0.
+macro_rules! modules {
+    ($($name:literal),* $(,)?) => {
+        const MODULES: &[(&str, [&str; 2])] = &[$((
+            $name,
+            [
+                include_str!(concat!("../../kernels/ptx/sm_75/", $name, ".ptx")),
+                include_str!(concat!("../../kernels/ptx/sm_80/", $name, ".ptx")),
+            ],
+        )),*];
+    };
+}
+
+modules!("adamw", "add", "cast", "gelu", "layer_norm");
+
+/// The PTX of a module for a card of this compute capability: the newest that it understands. None if there is no such
+/// module, or none for a card as old as that.
+pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<&'static str> {
+    let targets = MODULES.iter().find(|(name, _)| *name == module)?.1;
+    match compute_capability {
+        (8.., _) => Some(targets[1]),
+        (7, 5..) => Some(targets[0]),
+        _ => None,
+    }
+}
+
+/// The names of all modules.
+pub fn module_names() -> impl Iterator<Item = &'static str> {
+    MODULES.iter().map(|(name, _)| *name)
+}
