@@ -86,11 +86,12 @@ class Compiler:
 
     def compile(self, source: Path, options: list[str]) -> tuple[str, str]:
         """PTX and log of a source. Raises CompileError."""
-        header = KERNELS / "common.cuh"
+        paths = sorted(KERNELS.glob("*.cuh"))
         program = ctypes.c_void_p()
-        headers, names = (ctypes.c_char_p * 1)(header.read_bytes()), (ctypes.c_char_p * 1)(header.name.encode())
+        headers = (ctypes.c_char_p * len(paths))(*(path.read_bytes() for path in paths))
+        names = (ctypes.c_char_p * len(paths))(*(path.name.encode() for path in paths))
         text, name = source.read_bytes(), source.name.encode()
-        if self._library.nvrtcCreateProgram(ctypes.byref(program), text, name, 1, headers, names):
+        if self._library.nvrtcCreateProgram(ctypes.byref(program), text, name, len(paths), headers, names):
             raise CompileError(f"{source.name}: NVRTC takes no source")
         encoded = [option.encode() for option in options]
         code = self._library.nvrtcCompileProgram(program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded))
@@ -114,6 +115,8 @@ def committed_form(ptx: str, target: int) -> str:
     text = "\n".join(lines)
     # The names of inlined functions, which nothing refers to any more.
     text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\}", "", text, flags=re.S)
+    # A tenth of the text is space that nobody needs.
+    text = re.sub(r"[ \t]+", " ", text).replace(", ", ",").replace("\n ", "\n")
     return re.sub(r"\n{2,}", "\n", text).strip() + "\n"
 
 
@@ -164,23 +167,22 @@ def figures(compiler: Compiler) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow("kernel target threads registers spill_bytes stack_bytes shared_bytes occupancy".split())
     for source in sorted(KERNELS.glob("*.cu")):
-        declared = source.read_text()
         for target, card in CARDS.items():
             machine = [f"--gpu-architecture=sm_{target}", "--std=c++17", "--ptxas-options=-v"]
-            _, log = compiler.compile(source, machine)
+            ptx, log = compiler.compile(source, machine)
             for name, figure in sorted(parse_log(log).items()):
-                threads = min(threads_of(declared, name), 256)
+                threads = min(threads_of(ptx, name), 256)
                 part = occupancy(card, figure["registers"], figure["shared"], threads)
                 row = [figure[key] for key in ("registers", "spills", "stack", "shared")]
                 writer.writerow([name, f"sm_{target}", threads, *row, f"{part:.2f}"])
     return text.getvalue()
 
 
-def threads_of(source: str, kernel: str) -> int:
-    """The bound on a kernel's threads, as its source declares it."""
-    found = re.search(rf"KERNEL\((\d+)\)\s+{kernel}\(", source)
+def threads_of(ptx: str, kernel: str) -> int:
+    """The bound on a kernel's threads, as its PTX declares it."""
+    found = re.search(rf"\.entry {kernel}\(.*?\.maxntid (\d+)", ptx, flags=re.S)
     if not found:
-        sys.exit(f"error: no KERNEL(…) {kernel}")
+        sys.exit(f"error: {kernel} has no bound on its threads")
     return int(found[1])
 
 

@@ -69,6 +69,30 @@ __device__ __forceinline__ bf16 round_to<bf16>(float x) {
     return y;
 }
 
+// How numbers lie, where a kernel is told by a launch and is not made for each: `Number` of src/cuda/launch.rs.
+enum Number { F32, F16, BF16 };
+
+__device__ __forceinline__ float number_at(const void *from, u64 i, int number) {
+    if (number == F32) return static_cast<const float *>(from)[i];
+    u16 bits = static_cast<const u16 *>(from)[i];
+    return number == F16 ? widen(f16{bits}) : widen(bf16{bits});
+}
+
+__device__ __forceinline__ void set_number(void *to, u64 i, float x, int number) {
+    if (number == F32)
+        static_cast<float *>(to)[i] = x;
+    else
+        static_cast<u16 *>(to)[i] = number == F16 ? round_to<f16>(x).bits : round_to<bf16>(x).bits;
+}
+
+// The address of an element.
+__device__ __forceinline__ const void *element(const void *from, u64 i, int number) {
+    return static_cast<const char *>(from) + i * (number == F32 ? 4 : 2);
+}
+__device__ __forceinline__ void *element(void *from, u64 i, int number) {
+    return static_cast<char *>(from) + i * (number == F32 ? 4 : 2);
+}
+
 // 16 bytes of numbers, loaded and stored by one instruction. Addresses are multiples of 16.
 template <class T>
 struct Vector {
@@ -120,3 +144,68 @@ __device__ __forceinline__ void each_vector(u64 elements, F f) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * SIZE;
     if (i < elements) f(i, elements - i < SIZE ? (int)(elements - i) : SIZE);
 }
+
+// Where rows are no multiple of 16 bytes, their beginnings are not aligned: then elements go one by one.
+template <class T, class F>
+__device__ __forceinline__ void each_column(const T *row, int columns, F f) {
+    const int size = Vector<T>::SIZE;
+    if (columns % size == 0) {
+        for (int c = threadIdx.x * size; c < columns; c += blockDim.x * size) {
+            Vector<T> v = Vector<T>::load(row + c);
+#pragma unroll
+            for (int k = 0; k < size; ++k) f(c + k, widen(v.at[k]));
+        }
+    } else {
+#pragma unroll 1
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) f(c, widen(row[c]));
+    }
+}
+
+// y = f(x) for each element. Launched with a thread for each vector of 16 bytes; y may take the place of x.
+template <class T, class F>
+__device__ __forceinline__ void map(const T *x, T *y, u64 elements, F f) {
+    each_vector<Vector<T>::SIZE>(elements, [=](u64 i, int count) {
+        if (count == Vector<T>::SIZE) {
+            Vector<T> v = Vector<T>::load(x + i);
+#pragma unroll
+            for (int k = 0; k < Vector<T>::SIZE; ++k) v.at[k] = round_to<T>(f(widen(v.at[k])));
+            v.store(y + i);
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < count; ++k) y[i + k] = round_to<T>(f(widen(x[i + k])));
+        }
+    });
+}
+
+// y = f(a, b) for each element, as `map`; y may take the place of a or b.
+template <class T, class F>
+__device__ __forceinline__ void map(const T *a, const T *b, T *y, u64 elements, F f) {
+    each_vector<Vector<T>::SIZE>(elements, [=](u64 i, int count) {
+        if (count == Vector<T>::SIZE) {
+            Vector<T> va = Vector<T>::load(a + i), vb = Vector<T>::load(b + i);
+#pragma unroll
+            for (int k = 0; k < Vector<T>::SIZE; ++k) va.at[k] = round_to<T>(f(widen(va.at[k]), widen(vb.at[k])));
+            va.store(y + i);
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < count; ++k) y[i + k] = round_to<T>(f(widen(a[i + k]), widen(b[i + k])));
+        }
+    });
+}
+
+// Copies bytes with all threads of a block, as many at a time as addresses and their number allow.
+__device__ __forceinline__ void copy_bytes(const char *from, char *to, u64 bytes) {
+    u64 bits = (u64)from | (u64)to | bytes;
+    if (bits % 16 == 0) {
+        for (u64 i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16)
+            *reinterpret_cast<uint4 *>(to + i) = *reinterpret_cast<const uint4 *>(from + i);
+    } else if (bits % 4 == 0) {
+        for (u64 i = threadIdx.x * 4; i < bytes; i += blockDim.x * 4)
+            *reinterpret_cast<u32 *>(to + i) = *reinterpret_cast<const u32 *>(from + i);
+    } else {
+        for (u64 i = threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
+    }
+}
+
+// Makes the kernels of a template for each type of float: `M(suffix of their names, type)`.
+#define FOR_FLOATS(M) M(f32, float) M(f16, f16) M(bf16, bf16)

@@ -4,22 +4,6 @@
 
 #include "common.cuh"
 
-// Where rows are no multiple of 16 bytes, their beginnings are not aligned: then elements go one by one.
-template <class T, class F>
-__device__ __forceinline__ void each_column(const T *row, int columns, F f) {
-    const int size = Vector<T>::SIZE;
-    if (columns % size == 0) {
-        for (int c = threadIdx.x * size; c < columns; c += blockDim.x * size) {
-            Vector<T> v = Vector<T>::load(row + c);
-#pragma unroll
-            for (int k = 0; k < size; ++k) f(c + k, widen(v.at[k]));
-        }
-    } else {
-#pragma unroll 1
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) f(c, widen(row[c]));
-    }
-}
-
 // A block for each row. Two passes, so that the variance does not cancel.
 template <class T>
 __device__ __forceinline__ void forward(const T *x, const T *weight, const T *bias, T *y, float *mean, float *rstd,
@@ -70,17 +54,24 @@ __device__ __forceinline__ void forward(const T *x, const T *weight, const T *bi
     }
 }
 
-// dx of each row, and each block's part of dweight and dbias: partial (blocks, 2, columns). Rows fall to blocks in
-// turn. Dynamic shared memory: 2 · columns floats. residual is null if there is none; dx may take the place of dy or
-// residual.
+// dx of each row, and each block's part of dweight and, if there are `biases`, of dbias: partial (blocks, 1 or 2,
+// columns), or null if nobody wants them. Rows fall to blocks in turn. The sums lie in dynamic shared memory, as many
+// floats as a block's part has, if they are `on_chip`, else where they are written to in the end. residual is null if
+// there is none; dx may take the place of dy or residual.
 template <class T>
 __device__ __forceinline__ void backward(const T *dy, const T *x, const T *weight, const float *mean,
                                          const float *rstd, const T *residual, T *dx, float *partial, int rows,
-                                         int columns) {
+                                         int columns, int biases, int on_chip) {
     __shared__ float part[WARP];
-    extern __shared__ float sums[];
+    extern __shared__ float chip[];
+    int length = (1 + biases) * columns;
+    bool wanted = partial != nullptr;
+    partial += (u64)blockIdx.x * length;
+    float *sums = on_chip ? chip : partial;
     // Each thread reads and writes the sums of its own columns only.
-    for (int c = threadIdx.x; c < columns; c += blockDim.x) sums[c] = sums[columns + c] = 0.0f;
+    if (wanted)
+        for (int set = 0; set <= biases; ++set)
+            for (int c = threadIdx.x; c < columns; c += blockDim.x) sums[set * columns + c] = 0.0f;
     for (int row = blockIdx.x; row < rows; row += gridDim.x) {
         u64 start = (u64)row * columns;
         float m = mean[row], r = rstd[row], slopes = 0.0f, products = 0.0f;
@@ -88,8 +79,10 @@ __device__ __forceinline__ void backward(const T *dy, const T *x, const T *weigh
             float d = widen(dy[start + c]), normed = (widen(x[start + c]) - m) * r, slope = d * widen(weight[c]);
             slopes += slope;
             products += slope * normed;
-            sums[c] += d * normed;
-            sums[columns + c] += d;
+            if (wanted) {
+                sums[c] += d * normed;
+                if (biases) sums[columns + c] += d;
+            }
         }
         slopes = block_sum(slopes, part) / columns;
         products = block_sum(products, part) / columns;
@@ -99,49 +92,19 @@ __device__ __forceinline__ void backward(const T *dy, const T *x, const T *weigh
             dx[start + c] = round_to<T>(residual ? d + widen(residual[start + c]) : d);
         }
     }
-    // The sums are handed out anew, so that neighbors write to neighbors.
-    __syncthreads();
-    for (int c = threadIdx.x; c < 2 * columns; c += blockDim.x) partial[(u64)blockIdx.x * 2 * columns + c] = sums[c];
+    if (wanted && on_chip)
+        for (int set = 0; set <= biases; ++set)
+            for (int c = threadIdx.x; c < columns; c += blockDim.x) partial[set * columns + c] = sums[set * columns + c];
 }
 
-KERNEL(1024) layer_norm_f32(const float *x, const float *weight, const float *bias, float *y, float *mean, float *rstd,
-                            int columns, float eps) {
-    forward(x, weight, bias, y, mean, rstd, columns, eps);
-}
-KERNEL(1024) layer_norm_f16(const f16 *x, const f16 *weight, const f16 *bias, f16 *y, float *mean, float *rstd,
-                            int columns, float eps) {
-    forward(x, weight, bias, y, mean, rstd, columns, eps);
-}
-KERNEL(1024) layer_norm_bf16(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *y, float *mean, float *rstd,
-                             int columns, float eps) {
-    forward(x, weight, bias, y, mean, rstd, columns, eps);
-}
-KERNEL(1024) layer_norm_grad_f32(const float *dy, const float *x, const float *weight, const float *mean,
-                                 const float *rstd, const float *residual, float *dx, float *partial, int rows,
-                                 int columns) {
-    backward(dy, x, weight, mean, rstd, residual, dx, partial, rows, columns);
-}
-KERNEL(1024) layer_norm_grad_f16(const f16 *dy, const f16 *x, const f16 *weight, const float *mean, const float *rstd,
-                                 const f16 *residual, f16 *dx, float *partial, int rows, int columns) {
-    backward(dy, x, weight, mean, rstd, residual, dx, partial, rows, columns);
-}
-KERNEL(1024) layer_norm_grad_bf16(const bf16 *dy, const bf16 *x, const bf16 *weight, const float *mean,
-                                  const float *rstd, const bf16 *residual, bf16 *dx, float *partial, int rows,
-                                  int columns) {
-    backward(dy, x, weight, mean, rstd, residual, dx, partial, rows, columns);
-}
-
-// dweight and dbias from the blocks' parts, added up in their order. A thread for each column; dbias is null if there
-// is none.
-KERNEL(256) layer_norm_grad_sum(const float *partial, float *dweight, float *dbias, int blocks, int columns,
-                                int accumulate) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= columns) return;
-    float weights = 0.0f, biases = 0.0f;
-    for (int block = 0; block < blocks; ++block) {
-        weights += partial[(u64)block * 2 * columns + c];
-        biases += partial[((u64)block * 2 + 1) * columns + c];
+#define KERNELS(suffix, T)                                                                                             \
+    KERNEL(1024) layer_norm_##suffix(const T *x, const T *weight, const T *bias, T *y, float *mean, float *rstd,       \
+                                     int columns, float eps) {                                                         \
+        forward(x, weight, bias, y, mean, rstd, columns, eps);                                                         \
+    }                                                                                                                  \
+    KERNEL(1024) layer_norm_grad_##suffix(const T *dy, const T *x, const T *weight, const float *mean,                 \
+                                          const float *rstd, const T *residual, T *dx, float *partial, int rows,       \
+                                          int columns, int biases, int on_chip) {                                      \
+        backward(dy, x, weight, mean, rstd, residual, dx, partial, rows, columns, biases, on_chip);                    \
     }
-    dweight[c] = accumulate ? dweight[c] + weights : weights;
-    if (dbias) dbias[c] = accumulate ? dbias[c] + biases : biases;
-}
+FOR_FLOATS(KERNELS)

@@ -37,8 +37,15 @@ impl Levels {
         }
         values.sort_by(f64::total_cmp);
         let values: [f64; 256] = values.try_into().expect("254 levels in the decades, zero and one");
-        let bounds = std::array::from_fn(|i| (0.5 * (values[i] + values[i + 1])) as f32);
-        Self { values: values.map(|v| v as f32), bounds }
+        let values = values.map(|v| v as f32);
+        // Between the levels as they are rounded, so that whoever has these finds the same codes.
+        let bounds = std::array::from_fn(|i| 0.5 * (values[i] + values[i + 1]));
+        Self { values, bounds }
+    }
+
+    /// The values of all codes.
+    pub fn values(&self) -> &[f32; 256] {
+        &self.values
     }
 
     /// The value of a code, as a part of the block's largest.

@@ -38,6 +38,7 @@ pub mod ptx;
 pub mod shadow;
 pub mod streams;
 pub mod trace;
+pub mod workbench;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -91,6 +91,20 @@ impl Arguments {
         self.push(4, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
     }
 
+    /// A structure of `int`s, by value.
+    #[must_use]
+    pub fn ints(self, values: &[i32]) -> Self {
+        self.push(4, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    /// A structure with these fields, by value, as long as a multiple of 8 bytes.
+    #[must_use]
+    pub fn record(self, fields: &Self) -> Self {
+        let mut bytes = fields.bytes.clone();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        self.push(8, &bytes)
+    }
+
     /// All of them, as the kernel's parameters lie.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

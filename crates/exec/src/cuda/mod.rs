@@ -1,4 +1,4 @@
-//! NVIDIA cards. `launch.rs` says what a kernel is started with, `ops/` which kernels each op is, one file an op, and
+//! NVIDIA cards. `launch.rs` says what a kernel is started with, `ops/` which kernels each op is, and
 //! `modules.rs` holds their PTX. The kernels lie in `exec/kernels`, one file an op.
 
 mod launch;
@@ -7,4 +7,4 @@ mod ops;
 
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
 pub use modules::{module_names, ptx};
-pub use ops::launches;
+pub use ops::{launches, refusal};

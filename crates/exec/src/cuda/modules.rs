@@ -13,7 +13,32 @@ macro_rules! modules {
     };
 }
 
-modules!("adamw", "add", "cast", "gelu", "layer_norm");
+modules!(
+    "add",
+    "attention",
+    "attention_grad",
+    "cached_attention",
+    "cast",
+    "dropout",
+    "embedding",
+    "gated",
+    "gelu",
+    "grad_norm",
+    "head_loss",
+    "layer_norm",
+    "linear",
+    "moving_average",
+    "paired_head_loss",
+    "parameter_update",
+    "positions",
+    "relu",
+    "rms_norm",
+    "rotary",
+    "row_sums",
+    "scale",
+    "take_row",
+    "transfer",
+);
 
 /// The PTX of a module for a card of this compute capability: the newest that it understands. None if there is no such
 /// module, or none for a card as old as that.

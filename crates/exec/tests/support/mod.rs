@@ -1,6 +1,8 @@
 //! What the oracles share: noise, and the list of ops that have a gradient.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod cases;
+
 use exec::philox;
 use exec::reference::{Real, Value, filled};
 use graph::{DType, Fill, TensorType};

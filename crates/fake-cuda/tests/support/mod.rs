@@ -3,9 +3,11 @@
 #![allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
 
 use fake_cuda::ptx::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
-use fake_cuda::ptx::run::{self, Fault, Launch, Order, Outcome, Settings};
+use fake_cuda::ptx::run::{Fault, Order, Outcome};
 use fake_cuda::ptx::{Module, parse};
-use fake_cuda::shadow::Memory;
+pub use fake_cuda::workbench::ORDERS;
+use fake_cuda::workbench::{Shape, Workbench};
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
 /// How a tensor lies in memory.
@@ -85,38 +87,26 @@ pub fn text(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Four orders of warps and blocks.
-pub const ORDERS: [Order; 4] = [Order::Forward, Order::Backward, Order::Interleaved, Order::Random(7)];
-
-/// A card with memory, and what it does.
+/// A card with memory, whose kernels are started with arguments by name.
 #[derive(Default)]
-pub struct Card {
-    pub memory: Memory,
-    pub settings: Settings,
+pub struct Card(Workbench);
+
+impl Deref for Card {
+    type Target = Workbench;
+    fn deref(&self) -> &Workbench {
+        &self.0
+    }
+}
+
+impl DerefMut for Card {
+    fn deref_mut(&mut self) -> &mut Workbench {
+        &mut self.0
+    }
 }
 
 impl Card {
     pub fn with(order: Order, blur: u64) -> Self {
-        Self { settings: Settings { order, blur, ..Settings::default() }, ..Self::default() }
-    }
-
-    /// Memory that holds these bytes.
-    pub fn put(&mut self, bytes: &[u8]) -> u64 {
-        let address = self.memory.allocate(bytes.len() as u64);
-        self.memory.write(address, bytes).unwrap();
-        address
-    }
-
-    /// Memory that nothing wrote.
-    pub fn room(&mut self, bytes: usize) -> u64 {
-        self.memory.allocate(bytes as u64)
-    }
-
-    /// What lies there; all of it must have been written.
-    pub fn get(&mut self, address: u64, bytes: usize) -> Vec<u8> {
-        let (data, written) = self.memory.read(address, bytes as u64).unwrap();
-        assert!(written.iter().all(|written| *written), "{} bytes unwritten", written.iter().filter(|w| !**w).count());
-        data
+        Self(Workbench::with(order, blur))
     }
 
     /// A launch of blocks along one axis: blocks, threads, dynamic shared memory.
@@ -124,10 +114,10 @@ impl Card {
         &mut self,
         module: &Module,
         kernel: &str,
-        (grid, block, dynamic_shared): (u32, u32, u32),
+        (blocks, threads, shared_bytes): (u32, u32, u32),
         arguments: &[Argument],
     ) -> Result<Outcome, Box<Fault>> {
-        self.run(module, kernel, ([grid, 1, 1], block, dynamic_shared), arguments)
+        self.run(module, kernel, &Shape { grid: [blocks, 1, 1], threads, shared_bytes }, arguments)
     }
 
     /// A launch of blocks along all axes.
@@ -136,23 +126,21 @@ impl Card {
         module: &Module,
         kernel: &str,
         grid: [u32; 3],
-        block: u32,
+        threads: u32,
         arguments: &[Argument],
     ) -> Result<Outcome, Box<Fault>> {
-        self.run(module, kernel, (grid, block, 0), arguments)
+        self.run(module, kernel, &Shape { grid, threads, shared_bytes: 0 }, arguments)
     }
 
     fn run(
         &mut self,
         module: &Module,
         kernel: &str,
-        (grid, block, dynamic_shared): ([u32; 3], u32, u32),
+        shape: &Shape,
         arguments: &[Argument],
     ) -> Result<Outcome, Box<Fault>> {
         let kernel = module.kernel(kernel).unwrap_or_else(|| panic!("no kernel {kernel}"));
-        let parameters = parameters(kernel, arguments);
-        let launch = Launch { grid, block: [block, 1, 1], dynamic_shared, parameters: &parameters };
-        run::launch(kernel, &launch, &self.settings, &mut self.memory, &module.files)
+        self.start(module, kernel, shape, &parameters(kernel, arguments))
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
 };
-use crate::{Backward, DType, GraphError, TensorType};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -45,6 +45,12 @@ pub struct Attention {
     /// Rows of scores that a worker holds at a time.
     pub rows: usize,
 }
+
+/// Queries of a tile on a card, whose partial gradients of a bias' table are kept by tiles.
+pub const CARD_QUERIES: usize = 32;
+
+/// Buckets that a bias has at most.
+pub const MOST_BUCKETS: usize = 128;
 
 /// Queries and keys that an attention with dropout takes at most, as 17 bits number them.
 pub const DROPOUT_TOKENS: usize = 1 << 17;
@@ -89,7 +95,8 @@ impl RelativeBias {
 /// Gradient of [`Attention`], which recomputes the probabilities from lse.
 /// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
 /// of the bias' table, `F32`, if `table`.
-/// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables.
+/// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables. On a card B × H × T floats, and
+/// B × H × T / `CARD_QUERIES` partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
@@ -161,9 +168,14 @@ impl Attention {
         (e.samples * self.heads * e.queries).next_multiple_of(16)
     }
 
-    /// Floats of the partial gradients of the bias' table, one for each head of each sample.
-    pub fn partial_tables(&self, e: &AttentionExtents) -> usize {
-        self.bias.map_or(0, |bias| e.samples * self.heads * bias.buckets).next_multiple_of(16)
+    /// Floats of the partial gradients of the bias' table, one for each head of each sample, and on a card for each of
+    /// its tiles of queries.
+    pub fn partial_tables(&self, e: &AttentionExtents, kind: DeviceKind) -> usize {
+        let tiles = match kind {
+            DeviceKind::Cpu => 1,
+            DeviceKind::Cuda => e.queries.div_ceil(CARD_QUERIES),
+        };
+        self.bias.map_or(0, |bias| e.samples * self.heads * tiles * bias.buckets).next_multiple_of(16)
     }
 
     fn check(&self, op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
@@ -196,7 +208,11 @@ impl Attention {
         }
         if let (Some(bias), Some(table)) = (&self.bias, self.table()) {
             expect_type(op, "table", inputs[table], &inputs[0].with_shape(&[bias.buckets, heads]))?;
-            if bias.buckets < 4 || bias.buckets % 2 != 0 || bias.max_distance <= bias.buckets / 2 {
+            if bias.buckets < 4
+                || bias.buckets > MOST_BUCKETS
+                || bias.buckets % 2 != 0
+                || bias.max_distance <= bias.buckets / 2
+            {
                 return bad(format!("{} buckets of distances up to {}", bias.buckets, bias.max_distance));
             }
         }
@@ -351,7 +367,7 @@ impl Operation for AttentionGrad {
             Target::Cpu { threads } => threads * self.forward.worker_scratch(&e, 2),
             Target::Cuda { .. } => self.forward.products_with_output(&e),
         };
-        Bytes(4 * (rows + self.forward.partial_tables(&e)) as u64)
+        Bytes(4 * (rows + self.forward.partial_tables(&e, target.kind())) as u64)
     }
 
     fn examples() -> Vec<Example> {

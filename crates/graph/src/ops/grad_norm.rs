@@ -1,7 +1,7 @@
 //! The Euclidean norm of all gradients taken together.
 
 use super::{Example, Home, Io, Operation, Target, expect_type};
-use crate::{DType, GraphError, TensorType};
+use crate::{DType, DeviceKind, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
@@ -11,7 +11,7 @@ pub const NORM_BLOCK: usize = 1 << 14;
 /// norm = √(Σ g²) over every element of every operand. Any number of operands of any shape -> norm: (1,).
 /// Squares are summed in blocks of `NORM_BLOCK`, blocks in double precision; the norm of each operand is rounded to
 /// single precision before its square joins the others', so that the norm of norms is the norm, to the bit.
-/// Scratch: a double for each block of the largest operand.
+/// Scratch: a double for each block of the largest operand, and on a card one for the total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GradNorm;
 
@@ -34,8 +34,13 @@ impl Operation for GradNorm {
         io.inputs.iter().map(|t| 2 * t.elements() as u64).sum()
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        Bytes(io.inputs.iter().map(|t| 8 * t.elements().div_ceil(NORM_BLOCK) as u64).max().unwrap_or(0))
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let blocks = io.inputs.iter().map(|t| t.elements().div_ceil(NORM_BLOCK)).max().unwrap_or(0);
+        let total = match target.kind() {
+            DeviceKind::Cpu => 0,
+            DeviceKind::Cuda => 1,
+        };
+        Bytes(8 * (blocks + total) as u64)
     }
 
     fn home(&self) -> Home {

@@ -53,12 +53,21 @@ fn product_flops(io: &Io) -> u64 {
     2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
 }
 
+/// Floats from a row of logits to the next: on a card, rows begin where vectors of 16 bytes of half precision may.
+pub fn logits_stride(vocab: usize, kind: DeviceKind) -> usize {
+    match kind {
+        DeviceKind::Cpu => vocab,
+        DeviceKind::Cuda => vocab.next_multiple_of(8),
+    }
+}
+
 /// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what is widened of the weight.
 pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
     let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
+    let stride = logits_stride(vocab, target.kind());
     let widens = target.kind() == DeviceKind::Cpu && weight.dtype.is_half();
     let strip = if widens { HEAD_STRIP.min(vocab) * weight.shape[1] } else { 0 };
-    Bytes(4 * (rows * (draws * vocab + 1) + strip) as u64) + target.product_workspace()
+    Bytes(4 * (rows * (draws * stride + 1) + strip) as u64) + target.product_workspace()
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.

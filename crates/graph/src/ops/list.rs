@@ -2,8 +2,8 @@
 
 pub use super::add::Add;
 pub use super::attention::{
-    ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, RelativeBias,
-    dropout_site_of_head,
+    ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, CARD_QUERIES, DROPOUT_TOKENS, EMPTY_LSE, MOST_BUCKETS,
+    RelativeBias, dropout_site_of_head,
 };
 pub use super::await_transfer::AwaitTransfer;
 pub use super::cached_attention::CachedAttention;
@@ -14,7 +14,7 @@ pub use super::gated::{Activation, Gated, GatedGrad};
 pub use super::gelu::{Gelu, GeluGrad};
 pub use super::grad_clip::GradClip;
 pub use super::grad_norm::{GradNorm, NORM_BLOCK};
-pub use super::head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad};
+pub use super::head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad, logits_stride};
 pub use super::layer_norm::{LayerNorm, LayerNormGrad};
 pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
 pub use super::moving_average::MovingAverage;

@@ -1,9 +1,26 @@
 //! Shapes of launches that many ops share, and how kernels are named.
 
+use crate::cuda::launch::{Arguments, Launch};
 use graph::{DType, TensorType};
+use std::borrow::Cow;
 
 /// Threads of a block of kernels that pass over elements.
 pub(super) const THREADS: u32 = 256;
+
+/// A launch of blocks of [`THREADS`] without dynamic shared memory.
+pub(super) fn launch(
+    module: &'static str,
+    entry: impl Into<Cow<'static, str>>,
+    grid: [u32; 3],
+    arguments: Arguments,
+) -> Launch {
+    Launch { module, entry: entry.into(), grid, threads: THREADS, shared_bytes: 0, arguments }
+}
+
+/// A kernel's name for tensors of this type.
+pub(super) fn named(kernel: &str, ty: &TensorType) -> String {
+    format!("{kernel}_{}", suffix(ty.dtype))
+}
 
 /// How the name of a kernel ends that takes tensors of this type. Panics for types that no kernel is named after: the
 /// ops' types exclude that.
@@ -16,12 +33,43 @@ pub(super) fn suffix(dtype: DType) -> &'static str {
     }
 }
 
-/// Blocks with a thread for each so many elements.
-pub(super) fn blocks(elements: usize, each: usize) -> [u32; 3] {
-    [elements.div_ceil(each * THREADS as usize) as u32, 1, 1]
+/// `enum Number` of `kernels/common.cuh`: how numbers lie, for kernels that are told. Panics as [`suffix`] does.
+pub(super) fn number(dtype: DType) -> usize {
+    match dtype {
+        DType::F32 => 0,
+        DType::F16 => 1,
+        DType::Bf16 => 2,
+        other => panic!("numbers of {other:?}"),
+    }
 }
 
-/// Blocks with a thread for each vector of 16 bytes.
+/// As many blocks as there are of something, along the first axis. Panics if there are more than a launch can have: no
+/// tensor that fits a card has so many rows.
+pub(super) fn many(blocks: usize) -> [u32; 3] {
+    [extent(blocks), 1, 1]
+}
+
+/// An extent of a grid or a block.
+pub(super) fn extent(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or_else(|_| panic!("{count} blocks"))
+}
+
+/// Blocks of [`THREADS`] with a thread for each so many elements.
+pub(super) fn blocks(elements: usize, each: usize) -> [u32; 3] {
+    many(elements.div_ceil(each * THREADS as usize))
+}
+
+/// Elements of a vector of 16 bytes.
+pub(super) fn vector(ty: &TensorType) -> usize {
+    16 / ty.dtype.size_bytes() as usize
+}
+
+/// Blocks of [`THREADS`] with a thread for each vector of 16 bytes.
 pub(super) fn vectors(ty: &TensorType) -> [u32; 3] {
-    blocks(ty.elements(), 16 / ty.dtype.size_bytes() as usize)
+    blocks(ty.elements(), vector(ty))
+}
+
+/// Threads of a block that has a row of this tensor: whole warps, with a vector of 16 bytes for each thread.
+pub(super) fn threads_of_row(ty: &TensorType) -> u32 {
+    extent(ty.columns().div_ceil(vector(ty)).next_multiple_of(32)).min(THREADS)
 }

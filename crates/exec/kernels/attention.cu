@@ -1,0 +1,95 @@
+// Attention that never holds more than a tile of scores. Blocks: heads of samples along x, tiles of queries along y.
+// Source: Dao et al. 2022, "FlashAttention", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
+
+#include "attention.cuh"
+
+// y and lse. MOST: chunks of channels of the largest head that this is for. table and segments are null if there are
+// none.
+template <int MOST>
+__device__ __forceinline__ void forward(const void *q, const void *k, const void *v, const void *table,
+                                        const int *of_queries, const int *of_keys, void *y, float *lse,
+                                        const Scalars *scalars, const Shape &shape, const Starts &starts) {
+    __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE];
+    __shared__ Facts facts;
+    int sample = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, query = blockIdx.y * TILE;
+    int channels = shape.head_size, kv_head = head / (shape.heads / shape.kv_heads);
+    u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
+    q = element(q, sample * (u64)shape.queries * shape.query_stride + (u64)head * channels, shape.number);
+    k = element(k, of_tokens, shape.number);
+    v = element(v, of_tokens, shape.number);
+    y = element(y, sample * (u64)shape.queries * shape.result_stride + (u64)head * channels, shape.number);
+
+    Part mixed[MOST] = {};
+    float largest[ROWS], sum[ROWS] = {};
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) largest[i] = __int_as_float(0xff800000);
+    int end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
+    for (int key = 0; key < end; key += TILE) {
+        Part s;
+        gather(facts, shape, starts, table, of_queries, of_keys, scalars, sample, head, query, key);
+        products(s, tile_a, tile_b, q, shape.query_stride, query, shape.queries, k, shape.key_stride, key, shape.keys,
+                 shape);
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            float top = largest[i];
+            bool seen[COLUMNS];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                Pair pair = {first_row() + i, first_column() + j * LANES_OF_ROW};
+                seen[j] = pair.seen(facts);
+                s[i][j] = pair.score(s[i][j], facts, shape);
+                if (seen[j]) top = fmaxf(top, s[i][j]);
+            }
+            top = row_largest(top);
+            // Nothing was seen before, or so far.
+            float shrink = largest[i] == top ? 1.0f : __expf(largest[i] - top), more = 0.0f;
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                Pair pair = {first_row() + i, first_column() + j * LANES_OF_ROW};
+                float p = seen[j] ? __expf(s[i][j] - top) : 0.0f;
+                more += p;
+                s[i][j] = p * pair.keep(facts, shape);
+            }
+            sum[i] = sum[i] * shrink + row_sum(more);
+            largest[i] = top;
+#pragma unroll
+            for (int c = 0; c < MOST; ++c)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j) mixed[c][i][j] *= shrink;
+        }
+        put(tile_a, s);
+#pragma unroll
+        for (int c = 0; c < MOST; ++c) {
+            if (c * CHUNK >= channels) break;
+            load_chunk(tile_b, v, shape.key_stride, key, shape.keys, c * CHUNK, channels, shape.number);
+            __syncthreads();
+            add_mixed(mixed[c], tile_a, tile_b);
+            __syncthreads();
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        float factor = sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f;
+        int row = query + first_row() + i;
+        if (first_column() == 0 && row < shape.queries)
+            lse[(u64)blockIdx.x * shape.queries + row] = sum[i] > 0.0f ? largest[i] + logf(sum[i]) : EMPTY_LSE;
+#pragma unroll
+        for (int c = 0; c < MOST; ++c)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) mixed[c][i][j] *= factor;
+    }
+#pragma unroll
+    for (int c = 0; c < MOST; ++c) {
+        if (c * CHUNK >= channels) break;
+        write(mixed[c], 1.0f, tile_a, y, shape.result_stride, query, shape.queries, c * CHUNK, shape);
+    }
+}
+
+#define OF(channels)                                                                                                   \
+    KERNEL(THREADS) attention_##channels(const void *q, const void *k, const void *v, const void *table,               \
+                                         const int *of_queries, const int *of_keys, void *y, float *lse,               \
+                                         const Scalars *scalars, Shape shape, Starts starts) {                         \
+        forward<channels / CHUNK>(q, k, v, table, of_queries, of_keys, y, lse, scalars, shape, starts);                \
+    }
+OF(64)
+OF(256)

@@ -1,0 +1,208 @@
+// The gradient of attention, in passes of which none writes what another block writes: products of results with their
+// gradients, gradients of keys and values by tiles of keys, those of queries and of the bias' table by tiles of queries.
+// Probabilities are computed again from lse. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
+
+#include "attention.cuh"
+
+// delta[sample, head, query] = y · dy. y, dy: (tokens, heads, channels), `queries` tokens a sample. A warp for each.
+KERNEL(THREADS) attention_grad_results(const void *dy, const void *y, float *delta, int samples, Shape shape) {
+    u64 at = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    if (at >= (u64)samples * shape.queries * shape.heads) return;
+    u64 token = at / shape.heads, sample = token / shape.queries, first = at * shape.head_size;
+    int head = at % shape.heads, lane = threadIdx.x % WARP;
+    float sum = 0.0f;
+    for (int c = lane; c < shape.head_size; c += WARP)
+        sum += number_at(y, first + c, shape.number) * number_at(dy, first + c, shape.number);
+    sum = warp_sum(sum);
+    if (lane == 0) delta[(sample * shape.heads + head) * shape.queries + token % shape.queries] = sum;
+}
+
+// dq, and each block's part of the table's gradient, (blocks along x, blocks along y, buckets), null if nobody wants it.
+// Blocks: heads of samples along x, tiles of queries along y.
+template <int MOST>
+__device__ __forceinline__ void of_queries(const void *dy, const void *q, const void *k, const void *v,
+                                           const void *table, const int *of_queries, const int *of_keys,
+                                           const float *lse, const float *delta, void *dq, float *partial, const Scalars *scalars,
+                                           const Shape &shape, const Starts &starts) {
+    __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE], slopes[TILE * STRIDE];
+    __shared__ float diagonal[DIAGONALS + 1];
+    __shared__ Facts facts;
+    int sample = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, query = blockIdx.y * TILE;
+    int channels = shape.head_size, kv_head = head / (shape.heads / shape.kv_heads);
+    u64 of_head = sample * (u64)shape.queries * shape.query_stride + (u64)head * channels;
+    u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
+    q = element(q, of_head, shape.number);
+    dq = element(dq, of_head, shape.number);
+    k = element(k, of_tokens, shape.number);
+    v = element(v, of_tokens, shape.number);
+    dy = element(dy, sample * (u64)shape.queries * shape.result_stride + (u64)head * channels, shape.number);
+
+    Part sums[MOST] = {};
+    float lse_of[ROWS], delta_of[ROWS], of_bucket[2] = {};
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        int row = query + first_row() + i;
+        lse_of[i] = row < shape.queries ? lse[(u64)blockIdx.x * shape.queries + row] : EMPTY_LSE;
+        delta_of[i] = row < shape.queries ? delta[(u64)blockIdx.x * shape.queries + row] : 0.0f;
+    }
+    int end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
+    for (int key = 0; key < end; key += TILE) {
+        Part s, d;
+        gather(facts, shape, starts, table, of_queries, of_keys, scalars, sample, head, query, key);
+        products(s, tile_a, tile_b, q, shape.query_stride, query, shape.queries, k, shape.key_stride, key, shape.keys,
+                 shape);
+        products(d, tile_a, tile_b, dy, shape.result_stride, query, shape.queries, v, shape.key_stride, key,
+                 shape.keys, shape);
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                Pair pair = {first_row() + i, first_column() + j * LANES_OF_ROW};
+                bool seen = pair.seen(facts);
+                float p = seen ? __expf(pair.score(s[i][j], facts, shape) - lse_of[i]) : 0.0f;
+                s[i][j] = p * (pair.keep(facts, shape) * d[i][j] - delta_of[i]);
+            }
+        put(slopes, s);
+#pragma unroll
+        for (int c = 0; c < MOST; ++c) {
+            if (c * CHUNK >= channels) break;
+            load_chunk(tile_b, k, shape.key_stride, key, shape.keys, c * CHUNK, channels, shape.number);
+            __syncthreads();
+            add_mixed(sums[c], slopes, tile_b);
+            __syncthreads();
+        }
+        if (partial) {
+            // Scores of a diagonal share their bias: first the sums of diagonals, then of their buckets.
+            int t = threadIdx.x;
+            if (t < DIAGONALS) {
+                float sum = 0.0f;
+                for (int row = max(TILE - 1 - t, 0); row < min(TILE, DIAGONALS - t); ++row)
+                    sum += slopes[row * STRIDE + row + t - (TILE - 1)];
+                diagonal[t] = sum;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                for (int at = 0; at < DIAGONALS; ++at)
+                    if (facts.bucket[at] == t + i * THREADS) of_bucket[i] += diagonal[at];
+            __syncthreads(); // before facts and slopes are laid anew
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < MOST; ++c) {
+        if (c * CHUNK >= channels) break;
+        write(sums[c], shape.scale, tile_a, dq, shape.query_stride, query, shape.queries, c * CHUNK, shape);
+    }
+    if (partial) {
+        int buckets = shape.bidirectional ? 2 * shape.buckets : shape.buckets;
+        u64 block = (u64)blockIdx.x * gridDim.y + blockIdx.y;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            int bucket = threadIdx.x + i * THREADS;
+            if (bucket < buckets) partial[block * buckets + bucket] = of_bucket[i];
+        }
+    }
+}
+
+// dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y. Tiles of scores lie transposed.
+template <int MOST>
+__device__ __forceinline__ void of_keys(const void *dy, const void *q, const void *k, const void *v,
+                                        const void *table, const int *of_queries, const int *of_keys,
+                                        const float *lse, const float *delta, void *dk, void *dv,
+                                        const Scalars *scalars, const Shape &shape, const Starts &starts) {
+    __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE], mixing[TILE * STRIDE];
+    __shared__ float lse_of[TILE], delta_of[TILE];
+    __shared__ Facts facts;
+    int sample = blockIdx.x / shape.kv_heads, kv_head = blockIdx.x % shape.kv_heads, key = blockIdx.y * TILE;
+    int channels = shape.head_size, group = shape.heads / shape.kv_heads;
+    u64 keys = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
+    k = element(k, keys, shape.number);
+    v = element(v, keys, shape.number);
+    dk = element(dk, keys, shape.number);
+    dv = element(dv, keys, shape.number);
+
+    Part sums_k[MOST] = {}, sums_v[MOST] = {};
+    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        u64 of_query = sample * (u64)shape.queries * shape.query_stride + (u64)head * channels;
+        u64 of_result = sample * (u64)shape.queries * shape.result_stride + (u64)head * channels;
+        const void *of_head = element(q, of_query, shape.number), *slope = element(dy, of_result, shape.number);
+        u64 rows = ((u64)sample * shape.heads + head) * shape.queries;
+        for (int query = shape.causal ? key : 0; query < shape.queries; query += TILE) {
+            Part s, d;
+            if (threadIdx.x < TILE) {
+                int row = query + threadIdx.x;
+                lse_of[threadIdx.x] = row < shape.queries ? lse[rows + row] : EMPTY_LSE;
+                delta_of[threadIdx.x] = row < shape.queries ? delta[rows + row] : 0.0f;
+            }
+            gather(facts, shape, starts, table, of_queries, of_keys, scalars, sample, head, query, key);
+            products(s, tile_a, tile_b, k, shape.key_stride, key, shape.keys, of_head, shape.query_stride, query,
+                     shape.queries, shape);
+            products(d, tile_a, tile_b, v, shape.key_stride, key, shape.keys, slope, shape.result_stride, query,
+                     shape.queries, shape);
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j) {
+                    Pair pair = {first_column() + j * LANES_OF_ROW, first_row() + i};
+                    bool seen = pair.seen(facts);
+                    float p = seen ? __expf(pair.score(s[i][j], facts, shape) - lse_of[pair.query]) : 0.0f;
+                    float keep = pair.keep(facts, shape);
+                    d[i][j] = p * (keep * d[i][j] - delta_of[pair.query]);
+                    s[i][j] = p * keep;
+                }
+            put(mixing, s);
+#pragma unroll
+            for (int c = 0; c < MOST; ++c) {
+                if (c * CHUNK >= channels) break;
+                load_chunk(tile_b, slope, shape.result_stride, query, shape.queries, c * CHUNK, channels, shape.number);
+                __syncthreads();
+                add_mixed(sums_v[c], mixing, tile_b);
+                __syncthreads();
+            }
+            put(mixing, d);
+#pragma unroll
+            for (int c = 0; c < MOST; ++c) {
+                if (c * CHUNK >= channels) break;
+                load_chunk(tile_b, of_head, shape.query_stride, query, shape.queries, c * CHUNK, channels, shape.number);
+                __syncthreads();
+                add_mixed(sums_k[c], mixing, tile_b);
+                __syncthreads();
+            }
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < MOST; ++c) {
+        if (c * CHUNK >= channels) break;
+        write(sums_k[c], shape.scale, tile_a, dk, shape.key_stride, key, shape.keys, c * CHUNK, shape);
+        write(sums_v[c], 1.0f, tile_a, dv, shape.key_stride, key, shape.keys, c * CHUNK, shape);
+    }
+}
+
+// dtable[bucket, head], or what is there and that: parts added up in their order. partial: (samples, heads, tiles,
+// buckets). A thread for each.
+KERNEL(THREADS) attention_grad_table(const float *partial, float *dtable, int samples, int heads, int tiles,
+                                     int buckets, int accumulate) {
+    int at = blockIdx.x * THREADS + threadIdx.x, bucket = at / heads, head = at % heads;
+    if (bucket >= buckets) return;
+    float sum = 0.0f;
+    for (int sample = 0; sample < samples; ++sample)
+        for (int tile = 0; tile < tiles; ++tile)
+            sum += partial[(((u64)sample * heads + head) * tiles + tile) * buckets + bucket];
+    dtable[at] = accumulate ? dtable[at] + sum : sum;
+}
+
+#define OF(channels)                                                                                                   \
+    KERNEL(THREADS) attention_grad_queries_##channels(                                                                 \
+        const void *dy, const void *q, const void *k, const void *v, const void *table, const int *s, const int *t,    \
+        const float *lse, const float *delta, void *dq, float *partial, const Scalars *scalars, Shape shape,           \
+        Starts starts) {                                                                                               \
+        of_queries<channels / CHUNK>(dy, q, k, v, table, s, t, lse, delta, dq, partial, scalars, shape, starts);       \
+    }                                                                                                                  \
+    KERNEL(THREADS) attention_grad_keys_##channels(                                                                    \
+        const void *dy, const void *q, const void *k, const void *v, const void *table, const int *s, const int *t,    \
+        const float *lse, const float *delta, void *dk, void *dv, const Scalars *scalars, Shape shape,                 \
+        Starts starts) {                                                                                               \
+        of_keys<channels / CHUNK>(dy, q, k, v, table, s, t, lse, delta, dk, dv, scalars, shape, starts);               \
+    }
+OF(64)
+OF(256)

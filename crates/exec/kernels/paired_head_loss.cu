@@ -1,0 +1,50 @@
+// From the logits of two draws to losses and slopes: cross-entropy of both, and how far they are apart. Products are in
+// linear.cu. Reference: src/reference/paired_head_loss.rs.
+
+#include "head_loss.cuh"
+
+// losses[row], and in place of the row's logits the slopes of its loss in them, if `slopes`; both not scaled yet. A row
+// without a target has none of either. first, second: (rows, stride), of which `vocab` columns are taken.
+KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets, float *losses, int vocab, u64 stride,
+                                 float smoothing, float alpha, int slopes) {
+    __shared__ Softmax softmax[THREADS / WARP];
+    __shared__ float part[WARP];
+    int row = blockIdx.x, target = targets[row];
+    first += row * stride;
+    second += row * stride;
+    if (target < 0) {
+        if (threadIdx.x == 0) losses[row] = 0.0f;
+        if (slopes)
+            for (int v = threadIdx.x; v < vocab; v += THREADS) first[v] = second[v] = 0.0f;
+        return;
+    }
+    float lse1 = log_sum_exp(first, vocab, softmax), lse2 = log_sum_exp(second, vocab, softmax);
+    // The divergences of each draw from the other, and the sum of all negative log-likelihoods.
+    float apart1 = 0.0f, apart2 = 0.0f, sum = 0.0f, spread = smoothing / vocab;
+    for (int v = threadIdx.x; v < vocab; v += THREADS) {
+        float log1 = first[v] - lse1, log2 = second[v] - lse2;
+        apart1 += __expf(log1) * (log1 - log2);
+        apart2 += __expf(log2) * (log2 - log1);
+        sum -= log1 + log2;
+    }
+    apart1 = block_sum(apart1, part);
+    apart2 = block_sum(apart2, part);
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) {
+        float of_target = lse1 - first[target] + lse2 - second[target];
+        losses[row] = 0.5f * ((1.0f - smoothing) * of_target + spread * sum) + 0.5f * alpha * (apart1 + apart2);
+    }
+    __syncthreads(); // before slopes are laid over the target's logits
+    if (!slopes) return;
+    for (int v = threadIdx.x; v < vocab; v += THREADS) {
+        float log1 = first[v] - lse1, log2 = second[v] - lse2, p = __expf(log1), q = __expf(log2);
+        float wanted = spread + (v == target ? 1.0f - smoothing : 0.0f), far = log1 - log2;
+        first[v] = 0.5f * (p - wanted) + 0.5f * alpha * (p * (far - apart1) + p - q);
+        second[v] = 0.5f * (q - wanted) + 0.5f * alpha * (q * (-far - apart2) + q - p);
+    }
+}
+
+KERNEL(THREADS) paired_head_loss_sum(const float *losses, float *loss, const Scalars *scalars, int rows,
+                                     int accumulate) {
+    sum_losses(losses, loss, scalars, rows, accumulate);
+}

@@ -1,0 +1,244 @@
+// Updates by the optimizers that treat each element by itself: the same arithmetic, the same random bits and the same
+// codes as src/cpu/parameter_update. Reference: src/reference/parameter_update.rs.
+//
+// A warp for each 256 elements, a lane for each 8 of them. All is updated in place.
+
+#include "philox.cuh"
+
+#define BLOCK 256
+#define EACH 8
+#define THREADS 256
+// Sets these draws of the generator apart from all others.
+#define ROUNDING 0x524F554Eu
+
+// What a byte may stand for, in ascending order, by value: of moments that may be below zero, and of those that are not.
+struct Levels {
+    float at[2][256];
+};
+
+// What all updates share.
+struct Rule {
+    float beta1, beta2, eps, weight_decay, rate;
+};
+
+// What all elements of an update share.
+struct Shared {
+    float size;            // The learning rate, over 1 - beta1^t for AdamW.
+    float root_correction; // 1 / sqrt(1 - beta2^t)
+    float decay;           // What is left of a weight after its decay.
+};
+
+// In double precision, by squaring.
+__device__ __forceinline__ double power(double x, u64 n) {
+    double result = 1.0;
+    for (; n; n >>= 1) {
+        if (n & 1) result *= x;
+        x *= x;
+    }
+    return result;
+}
+
+struct AdamW {
+    enum { MOMENTS = 2 };
+    __device__ __forceinline__ static Shared shared(const Rule &rule, const Scalars *scalars) {
+        double rate = (double)rule.rate * (double)scalars->learning_rate;
+        double first = 1.0 - power(rule.beta1, scalars->update), second = 1.0 - power(rule.beta2, scalars->update);
+        return {(float)(rate / first), (float)(1.0 / sqrt(second)), (float)(1.0 - rate * (double)rule.weight_decay)};
+    }
+    // In the order of operations of src/cpu/parameter_update/adamw.rs.
+    __device__ __forceinline__ static void update(const Rule &rule, const Shared &shared, float g, float &w,
+                                                  float (&moments)[2]) {
+        float &m = moments[0], &v = moments[1];
+        m = fmaf(1.0f - rule.beta1, g - m, m);
+        v = fmaf(1.0f - rule.beta2, g * g, rule.beta2 * v);
+        float denominator = fmaf(sqrtf(v), shared.root_correction, rule.eps);
+        w = fmaf(w, shared.decay, -shared.size * (m / denominator));
+    }
+};
+
+struct Lion {
+    enum { MOMENTS = 1 };
+    __device__ __forceinline__ static Shared shared(const Rule &rule, const Scalars *scalars) {
+        double rate = (double)rule.rate * (double)scalars->learning_rate;
+        return {(float)rate, 0.0f, (float)(1.0 - rate * (double)rule.weight_decay)};
+    }
+    // In the order of operations of src/cpu/parameter_update/lion.rs. The sign of zero is zero.
+    __device__ __forceinline__ static void update(const Rule &rule, const Shared &shared, float g, float &w,
+                                                  float (&moments)[1]) {
+        float &m = moments[0];
+        float direction = fmaf(rule.beta1, m, (1.0f - rule.beta1) * g);
+        float step = direction == 0.0f ? 0.0f : copysignf(shared.size, direction);
+        w = fmaf(w, shared.decay, -step);
+        m = fmaf(1.0f - rule.beta2, g - m, m);
+    }
+};
+
+// Up to EACH numbers of a lane; what lies behind `count` is zero.
+template <class T>
+struct alignas(EACH * sizeof(T) < 16 ? EACH * sizeof(T) : 16) Some {
+    T at[EACH];
+};
+
+template <class T>
+__device__ __forceinline__ Some<T> load(const T *from, int count) {
+    Some<T> some = {};
+    if (count == EACH) return *reinterpret_cast<const Some<T> *>(from);
+#pragma unroll
+    for (int k = 0; k < EACH; ++k)
+        if (k < count) some.at[k] = from[k];
+    return some;
+}
+
+template <class T>
+__device__ __forceinline__ void store(const Some<T> &some, T *to, int count) {
+    if (count == EACH) {
+        *reinterpret_cast<Some<T> *>(to) = some;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; ++k)
+        if (k < count) to[k] = some.at[k];
+}
+
+// Random bits for a lane's elements: each tensor rounds by bits of its own.
+__device__ __forceinline__ uint4 bits(const Scalars *scalars, u64 eight, u32 site, u32 which) {
+    uint4 counter = make_uint4((u32)eight, 4 * site + which, (u32)scalars->update, ROUNDING);
+    return philox(counter, make_uint2((u32)scalars->seed, (u32)(scalars->seed >> 32)));
+}
+
+// One of the two nearest values, the nearer one the likelier: exact on average.
+__device__ __forceinline__ bf16 round_at_random(float x, u32 random) {
+    u32 word = __float_as_uint(x);
+    if (!isfinite(x)) return {(u16)(word >> 16 | (x != x ? 1 : 0))};
+    return {(u16)((word + (random & 0xffff)) >> 16)};
+}
+
+__device__ __forceinline__ Some<bf16> rounded_at_random(const Some<float> &values, uint4 words) {
+    u32 each[4] = {words.x, words.y, words.z, words.w};
+    Some<bf16> some;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) some.at[k] = round_at_random(values.at[k], each[k / 2] >> 16 * (k % 2));
+    return some;
+}
+
+// How a weight or a moment is kept.
+enum Format { PLAIN, ROUNDED, CODES };
+
+// A tensor that is updated: where it lies, and the scales and levels of its codes.
+struct Kept {
+    void *at;
+    float *scales;
+    const float *levels;
+    int format;
+};
+
+__device__ __forceinline__ Some<float> decode(const Kept &kept, u64 block, u64 first, int count) {
+    Some<float> values;
+    if (kept.format == PLAIN) return load(static_cast<const float *>(kept.at) + first, count);
+    if (kept.format == ROUNDED) {
+        Some<bf16> some = load(static_cast<const bf16 *>(kept.at) + first, count);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) values.at[k] = widen(some.at[k]);
+        return values;
+    }
+    Some<unsigned char> some = load(static_cast<const unsigned char *>(kept.at) + first, count);
+    float scale = kept.scales[block];
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) values.at[k] = scale * kept.levels[some.at[k]];
+    return values;
+}
+
+// The nearest level; of two, the upper. What is above zero stays so unless the moment `is_signed`.
+__device__ __forceinline__ Some<unsigned char> coded(const Some<float> &values, const Kept &kept, u64 block,
+                                                     bool is_signed) {
+    // What lies behind the end is zero.
+    float largest = 0.0f, part[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) largest = fmaxf(largest, fabsf(values.at[k]));
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, distance));
+    if (threadIdx.x % WARP == 0) kept.scales[block] = largest;
+    float inverse = largest > 0.0f ? 1.0f / largest : 0.0f;
+    int codes[EACH] = {};
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) part[k] = values.at[k] * inverse;
+#pragma unroll 1
+    for (int step = 128; step > 0; step /= 2)
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            const float *level = kept.levels + codes[k] + step;
+            if (0.5f * (level[-1] + level[0]) <= part[k]) codes[k] += step;
+        }
+    Some<unsigned char> some;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) {
+        bool lost = !is_signed && part[k] > 0.0f && kept.levels[codes[k]] == 0.0f;
+        some.at[k] = (unsigned char)(codes[k] + lost);
+    }
+    return some;
+}
+
+__device__ __forceinline__ void encode(const Some<float> &values, const Kept &kept, u64 block, u64 first, int count,
+                                       bool is_signed, const Scalars *scalars, u32 site, u32 which) {
+    if (kept.format == PLAIN)
+        store(values, static_cast<float *>(kept.at) + first, count);
+    else if (kept.format == ROUNDED)
+        store(rounded_at_random(values, bits(scalars, first / EACH, site, which)),
+              static_cast<bf16 *>(kept.at) + first, count);
+    else
+        store(coded(values, kept, block, is_signed), static_cast<unsigned char *>(kept.at) + first, count);
+}
+
+// If the factor is not a number nothing is written.
+template <class R>
+__device__ __forceinline__ void update(const float *gradient, const float *factor, const Scalars *scalars,
+                                       void *weight, void *const (&moments)[2], float *const (&scales)[2],
+                                       u64 elements, int weight_format, int state_format, u32 site, const Rule &rule,
+                                       const Levels &levels) {
+    __shared__ Shared shared;
+    __shared__ float decoded[2][256];
+    float scale = *factor;
+    if (scale != scale) return;
+    if (threadIdx.x == 0) shared = R::shared(rule, scalars);
+    if (state_format == CODES)
+        for (int set = 0; set < R::MOMENTS; ++set) decoded[set][threadIdx.x] = levels.at[set][threadIdx.x];
+    __syncthreads();
+    u64 block = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    // Whole warps leave.
+    if (block * BLOCK >= elements) return;
+    u64 first = block * BLOCK + threadIdx.x % WARP * EACH;
+    int count = first >= elements ? 0 : elements - first < EACH ? (int)(elements - first) : EACH;
+    Kept kept = {weight, nullptr, nullptr, weight_format};
+    Some<float> g = load(gradient + first, count), w = decode(kept, block, first, count), m[R::MOMENTS];
+#pragma unroll
+    for (int i = 0; i < R::MOMENTS; ++i)
+        m[i] = decode({moments[i], scales[i], decoded[i], state_format}, block, first, count);
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) {
+        float each[R::MOMENTS];
+#pragma unroll
+        for (int i = 0; i < R::MOMENTS; ++i) each[i] = m[i].at[k];
+        R::update(rule, shared, g.at[k] * scale, w.at[k], each);
+#pragma unroll
+        for (int i = 0; i < R::MOMENTS; ++i) m[i].at[k] = k < count ? each[i] : 0.0f;
+    }
+    encode(w, kept, block, first, count, true, scalars, site, 0);
+#pragma unroll
+    for (int i = 0; i < R::MOMENTS; ++i)
+        encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, first, count, i == 0, scalars, site,
+               1 + i);
+}
+
+// Moments and scales that there are not are null.
+#define KERNELS(name, R)                                                                                               \
+    KERNEL(THREADS) name(const float *gradient, const float *factor, const Scalars *scalars, void *weight,             \
+                         void *first, void *second, float *first_scales, float *second_scales, u64 elements,           \
+                         int weight_format, int state_format, u32 site, Rule rule, Levels levels) {                    \
+        void *const moments[2] = {first, second};                                                                      \
+        float *const scales[2] = {first_scales, second_scales};                                                        \
+        update<R>(gradient, factor, scalars, weight, moments, scales, elements, weight_format, state_format, site,     \
+                  rule, levels);                                                                                       \
+    }
+KERNELS(adamw, AdamW)
+KERNELS(lion, Lion)

@@ -1,0 +1,13 @@
+// What is above zero, and its gradient: dy where y is above zero. y may take the place of x, dx that of dy or y.
+// Reference: src/reference/relu.rs.
+
+#include "common.cuh"
+
+#define KERNELS(suffix, T)                                                                                             \
+    KERNEL(256) relu_##suffix(const T *x, T *y, u64 elements) {                                                        \
+        map(x, y, elements, [](float x) { return x > 0.0f ? x : 0.0f; });                                              \
+    }                                                                                                                  \
+    KERNEL(256) relu_grad_##suffix(const T *dy, const T *y, T *dx, u64 elements) {                                     \
+        map(dy, y, dx, elements, [](float dy, float y) { return y > 0.0f ? dy : 0.0f; });                              \
+    }
+FOR_FLOATS(KERNELS)

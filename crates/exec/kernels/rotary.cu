@@ -1,0 +1,62 @@
+// Rotary position embeddings. Cosines and sines of every position first, then each pair is turned by them.
+// Reference: src/reference/rotary.rs.
+
+#include "common.cuh"
+
+// Frequencies of so many pairs, by value.
+#define PAIRS 128
+struct Frequencies {
+    double at[PAIRS];
+};
+
+// table: (tokens, 2, pairs): cosines, then sines, of pairs `first` to `first + count`. A block for each position. Angles
+// are formed in double precision, so that far positions keep their digits. `scalars` is null where the first row stands
+// at position 0.
+KERNEL(PAIRS) rotary_table(Frequencies frequencies, const Scalars *scalars, float *table, int pairs, int first,
+                           int count, float factor) {
+    int pair = threadIdx.x;
+    if (pair >= count) return;
+    double position = (double)((scalars ? scalars->position : 0u) + blockIdx.x);
+    // In half turns, of which whole pairs change nothing.
+    double halves = position * frequencies.at[pair] * 0.31830988618379067154;
+    float sine, cosine;
+    sincospif((float)(halves - 2.0 * rint(0.5 * halves)), &sine, &cosine);
+    float *row = table + (u64)blockIdx.x * 2 * pairs;
+    row[first + pair] = cosine * factor;
+    row[pairs + first + pair] = sine * factor;
+}
+
+// x: (rows, heads, 2, pairs). A block for each row; y may take the place of x.
+template <class T, int SIZE>
+__device__ __forceinline__ void turn(const T *x, const float *table, T *y, int tokens, int heads, int pairs,
+                                     float direction) {
+    struct alignas(SIZE * sizeof(T)) Some {
+        T at[SIZE];
+    };
+    u64 row = blockIdx.x, start = row * heads * 2 * pairs;
+    const float *cosines = table + row % tokens * 2 * pairs, *sines = cosines + pairs;
+    int each = pairs / SIZE;
+    for (int i = threadIdx.x; i < heads * each; i += blockDim.x) {
+        int head = i / each, pair = (i - head * each) * SIZE;
+        u64 at = start + (u64)head * 2 * pairs + pair;
+        Some a = *reinterpret_cast<const Some *>(x + at), b = *reinterpret_cast<const Some *>(x + at + pairs);
+#pragma unroll
+        for (int k = 0; k < SIZE; ++k) {
+            float c = cosines[pair + k], s = direction * sines[pair + k], va = widen(a.at[k]), vb = widen(b.at[k]);
+            a.at[k] = round_to<T>(va * c - vb * s);
+            b.at[k] = round_to<T>(vb * c + va * s);
+        }
+        *reinterpret_cast<Some *>(y + at) = a;
+        *reinterpret_cast<Some *>(y + at + pairs) = b;
+    }
+}
+
+#define KERNELS(suffix, T)                                                                                             \
+    KERNEL(256) rotary_##suffix(const T *x, const float *table, T *y, int tokens, int heads, int pairs,                \
+                                float direction) {                                                                     \
+        if (pairs % Vector<T>::SIZE == 0)                                                                              \
+            turn<T, Vector<T>::SIZE>(x, table, y, tokens, heads, pairs, direction);                                    \
+        else                                                                                                           \
+            turn<T, 1>(x, table, y, tokens, heads, pairs, direction);                                                  \
+    }
+FOR_FLOATS(KERNELS)

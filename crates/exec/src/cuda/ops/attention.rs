@@ -1,0 +1,235 @@
+//! Launches of `kernels/attention.cu`, `attention_grad.cu` and `cached_attention.cu`.
+
+use super::shape::{extent, launch, many, number};
+use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::philox::dropout_threshold;
+use graph::ops::{
+    Attention, AttentionExtents, AttentionGrad, CARD_QUERIES, CachedAttention, DropoutKey, MOST_BUCKETS, RelativeBias,
+};
+use graph::{DType, TensorType};
+
+/// Threads of a block: `THREADS` of `attention.cuh`.
+const THREADS: u32 = 128;
+
+/// Channels of the largest head that there are kernels for.
+pub(super) const MOST_CHANNELS: usize = 256;
+
+/// How the name of a kernel ends that is for heads of this size. Panics if there is none: see `refusal`.
+fn channels(head_size: usize) -> &'static str {
+    match head_size {
+        ..=64 => "64",
+        ..=MOST_CHANNELS => "256",
+        _ => panic!("heads of {head_size} channels"),
+    }
+}
+
+/// `struct Shape` of `attention.cuh`.
+struct Shape {
+    /// Elements from a token's queries, keys and results to the next one's.
+    strides: [usize; 3],
+    extents: AttentionExtents,
+    heads: usize,
+    kv_heads: usize,
+    dtype: DType,
+    causal: bool,
+    scale: f32,
+    bias: Option<RelativeBias>,
+    dropout: Option<DropoutKey>,
+}
+
+impl Shape {
+    fn of(op: &Attention, operands: &[&TensorType]) -> Self {
+        let extents = op.extents(operands);
+        let width = op.heads * extents.head_size;
+        let keys = op.kv_heads * extents.head_size;
+        Self {
+            strides: if op.packed { [3 * width, 3 * width, width] } else { [width, keys, width] },
+            extents,
+            heads: op.heads,
+            kv_heads: op.kv_heads,
+            dtype: operands[0].dtype,
+            causal: op.causal,
+            scale: op.scale,
+            bias: op.bias,
+            dropout: op.dropout,
+        }
+    }
+
+    fn fields(&self) -> Arguments {
+        let (directions, bidirectional) = self.bias.map_or((1, false), |bias| (directions(&bias), bias.bidirectional));
+        let rate = self.dropout.map_or(0.0, |key| key.rate);
+        let strides = self.strides.iter().fold(Arguments::default(), |fields, &stride| fields.long(stride as u64));
+        strides
+            .int(self.extents.queries)
+            .int(self.extents.keys)
+            .int(self.extents.head_size)
+            .int(self.heads)
+            .int(self.kv_heads)
+            .int(number(self.dtype))
+            .flag(self.causal)
+            .float(self.scale)
+            .int(self.bias.map_or(0, |bias| bias.buckets / directions))
+            .flag(bidirectional)
+            .word(dropout_threshold(rate))
+            .float((1.0 / (1.0 - f64::from(rate))) as f32)
+            .word(self.dropout.map_or(0, |key| key.site))
+    }
+
+    /// `struct Starts`: the smallest distance of each bucket, as the op itself finds them.
+    fn starts(&self) -> Arguments {
+        let Some(bias) = self.bias else { return Arguments::default().ints(&[0; MOST_BUCKETS]) };
+        let buckets = bias.buckets / directions(&bias);
+        let mut starts = [0; MOST_BUCKETS];
+        // Distances from the largest one on share the last bucket.
+        let mut next = 1;
+        for distance in 1..=bias.max_distance {
+            let bucket = bias.bucket(distance, 0);
+            while next <= bucket.min(buckets - 1) {
+                starts[next] = i32::try_from(distance).unwrap_or(i32::MAX);
+                next += 1;
+            }
+        }
+        starts[next..].fill(i32::MAX);
+        Arguments::default().ints(&starts)
+    }
+
+    /// Channels of what the kernel is for, and blocks of heads of samples by tiles.
+    fn grid(&self, heads: usize, tokens: usize) -> [u32; 3] {
+        [extent(self.extents.samples * heads), extent(tokens.div_ceil(CARD_QUERIES)), 1]
+    }
+}
+
+/// Directions that have buckets of their own.
+fn directions(bias: &RelativeBias) -> usize {
+    if bias.bidirectional { 2 } else { 1 }
+}
+
+/// Addresses of queries, keys and values, or of their gradients.
+fn streams(op: &Attention, addresses: &[u64], ty: &TensorType, head_size: usize) -> [u64; 3] {
+    if !op.packed {
+        return [addresses[0], addresses[1], addresses[2]];
+    }
+    let width = (op.heads * head_size) as u64 * ty.dtype.size_bytes();
+    [0, 1, 2].map(|stream| addresses[0] + stream * width)
+}
+
+/// Addresses of the table and of the segments of queries and keys; 0 for what there is not.
+fn facts(op: &Attention, addresses: &[u64]) -> [u64; 3] {
+    let segments = op.segments().map_or([0, 0], |both| both.map(|index| addresses[index]));
+    [op.table().map_or(0, |index| addresses[index]), segments[0], segments[1]]
+}
+
+fn block(module: &'static str, entry: String, grid: [u32; 3], arguments: Arguments) -> Launch {
+    Launch { threads: THREADS, ..launch(module, entry, grid, arguments) }
+}
+
+pub(super) fn launches(op: &Attention, operands: &Operands) -> Vec<Launch> {
+    let shape = Shape::of(op, &operands.io.inputs);
+    let e = shape.extents;
+    let arguments = Arguments::default()
+        .addresses(&streams(op, &operands.inputs, operands.io.inputs[0], e.head_size))
+        .addresses(&facts(op, &operands.inputs))
+        .addresses(&operands.outputs)
+        .address(operands.scalars)
+        .record(&shape.fields())
+        .record(&shape.starts());
+    let entry = format!("attention_{}", channels(e.head_size));
+    vec![block("attention", entry, shape.grid(op.heads, e.queries), arguments)]
+}
+
+pub(super) fn grad(op: &AttentionGrad, operands: &Operands) -> Vec<Launch> {
+    let (forward, count) = (&op.forward, op.forward.operands());
+    let (inputs, types) = (&operands.inputs[1..=count], &operands.io.inputs[1..=count]);
+    let shape = Shape::of(forward, types);
+    let (e, heads) = (shape.extents, forward.heads);
+    let (dy, y, lse) = (operands.inputs[0], operands.inputs[count + 1], operands.inputs[count + 2]);
+    let delta = operands.scratch.address;
+    let made = op.table && forward.bias.is_some();
+    let partial = if made { delta + 4 * forward.products_with_output(&e) as u64 } else { 0 };
+    let [dq, dk, dv] = streams(forward, &operands.outputs, types[0], e.head_size);
+    let common = Arguments::default()
+        .address(dy)
+        .addresses(&streams(forward, inputs, types[0], e.head_size))
+        .addresses(&facts(forward, inputs))
+        .addresses(&[lse, delta]);
+    let rest =
+        |arguments: Arguments| arguments.address(operands.scalars).record(&shape.fields()).record(&shape.starts());
+    let results = Arguments::default().addresses(&[dy, y, delta]).int(e.samples).record(&shape.fields());
+    let warps = THREADS as usize / 32;
+    let size = channels(e.head_size);
+    let mut launches = vec![
+        block(
+            "attention_grad",
+            "attention_grad_results".to_owned(),
+            many((e.samples * heads * e.queries).div_ceil(warps)),
+            results,
+        ),
+        block(
+            "attention_grad",
+            format!("attention_grad_keys_{size}"),
+            shape.grid(forward.kv_heads, e.keys),
+            rest(common.clone().addresses(&[dk, dv])),
+        ),
+        block(
+            "attention_grad",
+            format!("attention_grad_queries_{size}"),
+            shape.grid(heads, e.queries),
+            rest(common.addresses(&[dq, partial])),
+        ),
+    ];
+    if let Some(bias) = forward.bias.filter(|_| made) {
+        let arguments = Arguments::default()
+            .addresses(&[partial, operands.outputs[forward.streams()]])
+            .int(e.samples)
+            .int(heads)
+            .int(e.queries.div_ceil(CARD_QUERIES))
+            .int(bias.buckets)
+            .flag(op.accumulate);
+        let grid = many((bias.buckets * heads).div_ceil(THREADS as usize));
+        launches.push(block("attention_grad", "attention_grad_table".to_owned(), grid, arguments));
+    }
+    launches
+}
+
+pub(super) fn cached(op: &CachedAttention, operands: &Operands) -> Vec<Launch> {
+    let q = operands.io.inputs[0];
+    let (samples, tokens, head_size) = (q.shape[0], q.shape[1], op.head_size(q));
+    let (width, keys, size) = (op.heads * head_size, op.kv_heads * head_size, q.dtype.size_bytes());
+    let stride = if op.packed { 3 * width } else { width };
+    let fed = if op.packed {
+        [0, 1, 2].map(|stream| operands.inputs[0] + stream * width as u64 * size)
+    } else {
+        [operands.inputs[0], operands.inputs[1], operands.inputs[2]]
+    };
+    let [y, key_cache, value_cache] = [operands.outputs[0], operands.outputs[1], operands.outputs[2]];
+    let keep = |which: usize, cache: u64| {
+        let fed_stride = if op.packed { stride } else { keys };
+        let arguments = Arguments::default()
+            .address(fed[which])
+            .long(fed_stride as u64 * size)
+            .addresses(&[cache, operands.scalars])
+            .int(tokens)
+            .int(op.capacity)
+            .long(keys as u64 * size);
+        block("cached_attention", "cached_attention_keep".to_owned(), many(samples * tokens), arguments)
+    };
+    let shape = Shape {
+        strides: [stride, keys, width],
+        extents: AttentionExtents { samples, queries: tokens, keys: op.capacity, head_size },
+        heads: op.heads,
+        kv_heads: op.kv_heads,
+        dtype: q.dtype,
+        causal: true,
+        scale: op.scale,
+        bias: op.bias,
+        dropout: None,
+    };
+    let table = if op.bias.is_some() { operands.inputs[operands.inputs.len() - 1] } else { 0 };
+    let arguments = Arguments::default()
+        .addresses(&[fed[0], key_cache, value_cache, table, y, operands.scalars])
+        .record(&shape.fields())
+        .record(&shape.starts());
+    let entry = format!("cached_attention_{}", channels(head_size));
+    let attend = block("cached_attention", entry, many(samples * tokens * op.heads), arguments);
+    vec![keep(1, key_cache), keep(2, value_cache), attend]
+}

@@ -1,0 +1,159 @@
+//! Launches of output heads with their loss: for each chunk of rows a product to logits, the loss and its slopes in
+//! place of the logits, and products with these. Kernels: `head_loss.cu`, `paired_head_loss.cu`, `linear.cu`.
+
+use super::products::{Factors, Matrix, Product};
+use super::shape::{launch, many};
+use crate::cuda::launch::{Arguments, Launch, Operands};
+use graph::ops::{HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
+use graph::{DType, DeviceKind};
+
+/// What the two heads have in common.
+struct Head<'a> {
+    operands: &'a Operands<'a>,
+    /// Rows whose logits are held at a time.
+    chunk: usize,
+    smoothing: f32,
+    /// How much the divergence of two draws counts, if there are two.
+    alpha: Option<f32>,
+    /// Addresses of the gradients of the draws, if they are made.
+    inputs: Option<&'a [u64]>,
+    /// Address of the weight's gradient, if it is made.
+    weight: Option<u64>,
+    accumulate_loss: bool,
+    accumulate: bool,
+}
+
+impl Head<'_> {
+    /// How many draws of hidden states there are.
+    fn draws(&self) -> usize {
+        if self.alpha.is_some() { 2 } else { 1 }
+    }
+
+    fn launches(&self) -> Vec<Launch> {
+        let rows = self.operands.io.inputs[0].rows();
+        let chunk = self.chunk.min(rows);
+        (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk)).collect()
+    }
+
+    /// Rows `first` to `first + rows`; scratch has room for `most` rows.
+    fn chunk(&self, first: usize, rows: usize, most: usize) -> Vec<Launch> {
+        let (draws, scratch) = (self.draws(), self.operands.scratch.address);
+        let weight = self.operands.io.inputs[draws];
+        let (vocab, channels) = (weight.shape[0], weight.shape[1]);
+        let stride = logits_stride(vocab, DeviceKind::Cuda);
+        let logits = |draw: usize| scratch + (4 * draw * most * stride) as u64;
+        let losses = scratch + (4 * draws * most * stride) as u64;
+        let of_rows = |address: u64| address + (first * channels) as u64 * weight.dtype.size_bytes();
+        let hidden = |address| Matrix { address: of_rows(address), dtype: weight.dtype, stride: channels };
+        let slopes = |draw| Matrix { address: logits(draw), dtype: DType::F32, stride };
+        let table = Matrix { address: self.operands.inputs[draws], dtype: weight.dtype, stride: channels };
+        let product = Product {
+            factors: Factors::RightTransposed,
+            left: hidden(self.operands.inputs[0]),
+            right: table,
+            result: slopes(0),
+            bias: 0,
+            scaled_by: 0,
+            extents: [rows, vocab, channels],
+            accumulate: false,
+        };
+        let mut launches = Vec::new();
+        for draw in 0..draws {
+            let left = hidden(self.operands.inputs[draw]);
+            launches.push(Product { left, result: slopes(draw), ..product }.launch());
+        }
+        launches.extend(self.losses(first, rows, &[logits(0), logits(1)][..draws], losses));
+        for draw in 0..draws {
+            let scaled = Product { left: slopes(draw), scaled_by: self.operands.scalars, ..product };
+            launches.extend(self.inputs.map(|inputs| {
+                let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
+                Product { factors: Factors::Plain, result, extents, ..scaled }.launch()
+            }));
+            launches.extend(self.weight.map(|address| {
+                let result = Matrix { address, dtype: DType::F32, stride: channels };
+                let (right, extents) = (hidden(self.operands.inputs[draw]), [vocab, channels, rows]);
+                let accumulate = self.accumulate || first + draw > 0;
+                Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, ..scaled }.launch()
+            }));
+        }
+        launches
+    }
+
+    /// The losses of so many rows, and their sum.
+    fn losses(&self, first: usize, rows: usize, logits: &[u64], losses: u64) -> [Launch; 2] {
+        let (operands, draws) = (self.operands, self.draws());
+        let vocab = operands.io.inputs[draws].shape[0];
+        let targets = operands.inputs[draws + 1] + 4 * first as u64;
+        let mut arguments = Arguments::default()
+            .addresses(logits)
+            .addresses(&[targets, losses])
+            .int(vocab)
+            .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
+            .float(self.smoothing);
+        arguments = self.alpha.into_iter().fold(arguments, Arguments::float);
+        arguments = arguments.flag(self.inputs.is_some() || self.weight.is_some());
+        let (module, sum) =
+            if draws == 2 { ("paired_head_loss", "paired_head_loss_sum") } else { ("head_loss", "head_loss_sum") };
+        let summed = Arguments::default()
+            .addresses(&[losses, operands.outputs[0], operands.scalars])
+            .int(rows)
+            .flag(self.accumulate_loss || first > 0);
+        [launch(module, module, many(rows), arguments), launch(module, sum, many(1), summed)]
+    }
+}
+
+pub(super) fn launches(op: &HeadLoss, operands: &Operands) -> Vec<Launch> {
+    Head {
+        operands,
+        chunk: op.chunk,
+        smoothing: op.smoothing,
+        alpha: None,
+        inputs: None,
+        weight: None,
+        accumulate_loss: false,
+        accumulate: false,
+    }
+    .launches()
+}
+
+pub(super) fn grad(op: &HeadLossGrad, operands: &Operands) -> Vec<Launch> {
+    Head {
+        operands,
+        chunk: op.chunk,
+        smoothing: op.smoothing,
+        alpha: None,
+        inputs: op.input.then(|| &operands.outputs[1..2]),
+        weight: operands.outputs.last().copied().filter(|_| op.weight),
+        accumulate_loss: op.accumulate_loss,
+        accumulate: op.accumulate,
+    }
+    .launches()
+}
+
+pub(super) fn paired(op: &PairedHeadLoss, operands: &Operands) -> Vec<Launch> {
+    Head {
+        operands,
+        chunk: op.chunk,
+        smoothing: op.smoothing,
+        alpha: Some(op.alpha),
+        inputs: None,
+        weight: None,
+        accumulate_loss: false,
+        accumulate: false,
+    }
+    .launches()
+}
+
+pub(super) fn paired_grad(op: &PairedHeadLossGrad, operands: &Operands) -> Vec<Launch> {
+    Head {
+        operands,
+        chunk: op.chunk,
+        smoothing: op.smoothing,
+        alpha: Some(op.alpha),
+        inputs: op.input.then(|| &operands.outputs[1..3]),
+        weight: operands.outputs.last().copied().filter(|_| op.weight),
+        accumulate_loss: op.accumulate_loss,
+        accumulate: op.accumulate,
+    }
+    .launches()
+}

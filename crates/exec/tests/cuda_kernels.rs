@@ -1,0 +1,321 @@
+//! Every op's kernels for cards, as compiled PTX on an interpreter that checks each access, against the op's reference:
+//! on the examples and on shapes with edges, in every precision, in place and not, for both targets, in several orders
+//! of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be touched.
+
+mod support;
+
+use exec::cuda::{self, Operands, Scratch, device_scalars};
+use exec::reference::Value;
+use fake_cuda::ptx::run::Order;
+use fake_cuda::ptx::{Module, parse};
+use fake_cuda::shadow::{Mode, Rights};
+use fake_cuda::workbench::{ORDERS, Shape, Workbench};
+use graph::ops::{
+    Add, Attention, AttentionGrad, CachedAttention, DropoutKey, Embedding, EmbeddingGrad, HeadLoss, HeadLossGrad,
+    LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, RelativeBias, RmsNorm, RmsNormGrad,
+    WeightLayout,
+};
+use graph::{Access, DType, Example, Fill, Op, Scalars, Target, TensorType};
+use half::{bf16, f16};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex};
+use support::Noise;
+use support::cases::{Filled, in_half, rounding};
+
+/// Compute capabilities: one for each target of the committed PTX.
+const CAPABILITIES: [(u8, u8); 2] = [(7, 5), (8, 0)];
+
+fn module(name: &str, capability: (u8, u8)) -> Arc<Module> {
+    static PARSED: LazyLock<Mutex<HashMap<(String, (u8, u8)), Arc<Module>>>> = LazyLock::new(Mutex::default);
+    let key = (name.to_owned(), capability);
+    if let Some(module) = PARSED.lock().expect("no test panics in here").get(&key) {
+        return Arc::clone(module);
+    }
+    assert!(cuda::ptx(name, capability).is_some(), "no PTX of {name} for {capability:?}");
+    // What was embedded when this was compiled, or is newer.
+    let target = format!("kernels/ptx/sm_{}{}/{name}.ptx", capability.0, capability.1);
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(target)).expect("committed PTX");
+    let module = Arc::new(parse(&text).unwrap_or_else(|error| panic!("{name}: {error}")));
+    PARSED.lock().expect("no test panics in here").insert(key, Arc::clone(&module));
+    module
+}
+
+fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
+    let bytes = |&value: &f32| match dtype {
+        DType::F32 => value.to_le_bytes().to_vec(),
+        DType::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+        DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+        DType::U8 => vec![value as u8],
+        DType::I32 => panic!("integers are no floats"),
+    };
+    values.iter().flat_map(bytes).collect()
+}
+
+fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let value = |bytes: &[u8]| match (dtype, bytes) {
+        (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+        (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
+        (DType::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
+        (DType::U8, &[code]) => f32::from(code),
+        other => panic!("{other:?}"),
+    };
+    bytes.chunks_exact(dtype.size_bytes() as usize).map(value).collect()
+}
+
+/// How a case is run.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    capability: (u8, u8),
+    order: Order,
+    blur: u64,
+    /// A pair of the op's `reuse` that shares its memory.
+    reused: Option<(usize, usize)>,
+}
+
+impl Filled {
+    /// The bytes of operand `index`.
+    fn input(&self, index: usize) -> Vec<u8> {
+        match &self.inputs[index] {
+            Value::Float(values) => encode(self.example.inputs[index].0.dtype, values),
+            Value::Int(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        }
+    }
+
+    /// The results' bytes, by the kernels on a card.
+    fn on_card(&self, how: How) -> Vec<Vec<u8>> {
+        let (op, mut card) = (&self.example.op, Workbench::with(how.order, how.blur));
+        let mut rights = Rights::none();
+        let target = Target::Cuda { compute_capability: how.capability };
+        // What belongs to a library's products no kernel of ours may count on.
+        let scratch_bytes = op.working_bytes(&self.io(), &target).0;
+        let scratch_bytes =
+            scratch_bytes - scratch_bytes.min(target.product_workspace().0 * u64::from(has_workspace(op)));
+        let outputs = self.state.iter().zip(&self.outputs).enumerate().map(|(index, (state, ty))| {
+            let (address, mode) = match (op.access(index), how.reused) {
+                (_, Some((from, to))) if to == index => (card.put(&self.input(from)), Mode::Update),
+                (Access::ReadWrite, _) => (card.put(&encode(ty.dtype, state)), Mode::Update),
+                (Access::Write, _) => (card.room(ty.bytes().0 as usize), Mode::Write),
+            };
+            rights.allow(address, ty.bytes().0, mode).expect("memory of its own");
+            address
+        });
+        let outputs = outputs.collect::<Vec<_>>();
+        let inputs = (0..self.inputs.len()).map(|index| match how.reused {
+            Some((from, to)) if from == index => outputs[to],
+            _ => {
+                let bytes = self.input(index);
+                let address = card.put(&bytes);
+                rights.allow(address, bytes.len() as u64, Mode::Read).expect("memory of its own");
+                address
+            }
+        });
+        let inputs = inputs.collect::<Vec<_>>();
+        let scratch = Scratch { address: card.room(scratch_bytes as usize), bytes: scratch_bytes };
+        rights.allow(scratch.address, scratch.bytes, Mode::Scratch).expect("memory of its own");
+        let scalars = card.put(&device_scalars(&self.example.scalars));
+        rights.allow(scalars, 56, Mode::Read).expect("memory of its own");
+        card.memory.rights = rights;
+        let operands = Operands {
+            inputs,
+            outputs: outputs.clone(),
+            scratch,
+            scalars,
+            io: self.io(),
+            compute_capability: how.capability,
+            tf32: false,
+        };
+        for launch in cuda::launches(op, &operands) {
+            let module = module(launch.module, how.capability);
+            let kernel = module.kernel(&launch.entry).unwrap_or_else(|| panic!("no kernel {}", launch.entry));
+            let offsets = kernel.parameters.iter().map(|parameter| parameter.offset as usize).collect::<Vec<_>>();
+            assert_eq!(launch.arguments.offsets(), offsets, "arguments of {}", launch.entry);
+            assert_eq!(launch.arguments.bytes().len(), kernel.parameter_bytes as usize, "{}", launch.entry);
+            let shape = Shape { grid: launch.grid, threads: launch.threads, shared_bytes: launch.shared_bytes };
+            let outcome = card.start(&module, kernel, &shape, launch.arguments.bytes());
+            outcome.unwrap_or_else(|fault| panic!("{:?}\n{launch:?}\n{how:?}: {fault}", self.example));
+        }
+        outputs.iter().zip(&self.outputs).map(|(&address, ty)| card.get(address, ty.bytes().0 as usize)).collect()
+    }
+
+    fn compare(&self, found: &[Vec<u8>], expected: &[Vec<f64>], how: How) {
+        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let scale = 1.0 + expected.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+            let dtype = self.outputs[index].dtype;
+            for (element, (f, &e)) in decode(dtype, found).into_iter().zip(expected).enumerate() {
+                let allowed = 2e-5 * scale + rounding(dtype, e);
+                let close = (f64::from(f) - e).abs() <= allowed || (f.is_nan() && e.is_nan());
+                let case = &self.example;
+                assert!(close, "{case:?}\n{how:?}: output {index}[{element}] is {f}, the reference says {e}");
+            }
+        }
+    }
+}
+
+/// Whether an op's scratch has room for a library's products.
+fn has_workspace(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Linear(_)
+            | Op::LinearInputGrad(_)
+            | Op::LinearWeightGrad(_)
+            | Op::HeadLoss(_)
+            | Op::HeadLossGrad(_)
+            | Op::PairedHeadLoss(_)
+            | Op::PairedHeadLossGrad(_)
+    )
+}
+
+/// Against the reference on one of the targets; and on the other with the same bits in another order, blurred or in
+/// place, as the number of the case has it.
+fn check(example: &Example, seed: u64) {
+    let filled = Filled::new(example, &mut Noise::new(seed));
+    let expected = filled.reference();
+    let place = seed as usize;
+    let (capability, order) = (CAPABILITIES[place % 2], ORDERS[place / 2 % ORDERS.len()]);
+    let how = How { capability, order, blur: 0, reused: None };
+    let found = filled.on_card(how);
+    filled.compare(&found, &expected, how);
+    let other = How { order: ORDERS[(place / 2 + 1) % ORDERS.len()], ..how };
+    let reused = example.op.reuse().iter().filter(|pair| filled.outputs[pair.1] == example.inputs[pair.0].0);
+    for pair in std::iter::once(None).chain(reused.map(Some)) {
+        let again = How { reused: pair.copied(), ..other };
+        assert!(found == filled.on_card(again), "{example:?}: other bits with {again:?}");
+    }
+    let blurred = How { capability: CAPABILITIES[(place + 1) % 2], blur: seed + 1, ..other };
+    filled.compare(&filled.on_card(blurred), &expected, blurred);
+}
+
+/// Which ops single precision is enough for, whatever the run's.
+const SINGLE: [&str; 4] = ["Cast", "GradClip", "GradNorm", "ParameterUpdate"];
+
+/// A case and the same in half precision, if the op takes it.
+fn in_all_precisions(example: &Example) -> Vec<Example> {
+    let halves = [DType::F16, DType::Bf16].into_iter().filter_map(|dtype| in_half(example, dtype));
+    let halves = halves.filter(|half| !SINGLE.contains(&half.op.variant()));
+    std::iter::once(example.clone()).chain(halves).collect()
+}
+
+fn check_all(examples: &[Example]) {
+    let cases = examples.iter().flat_map(in_all_precisions).enumerate().collect::<Vec<_>>();
+    cases.into_par_iter().for_each(|(seed, example)| check(&example, seed as u64));
+}
+
+#[test]
+fn every_kernel_for_cards_equals_its_reference_on_the_examples() {
+    let examples = Op::all_examples();
+    let covered = examples.iter().map(|example| example.op.variant()).collect::<HashSet<_>>();
+    assert_eq!(covered, Op::VARIANTS.iter().copied().collect(), "an op has no examples");
+    check_all(&examples);
+}
+
+/// A case with float operands filled uniformly.
+fn case(op: impl Into<Op>, shapes: &[&[usize]]) -> Example {
+    let inputs = shapes.iter().map(|shape| (TensorType::f32(shape), Fill::Uniform)).collect();
+    let scalars = Scalars { seed: 5, loss_scale: 0.5, gradient_scale: 4.0, first_sample: 3, ..Scalars::default() };
+    Example { op: op.into(), inputs, state: Fill::Uniform, scalars }
+}
+
+/// Fills operand `index` with integers.
+fn integers(mut example: Example, index: usize, fill: Fill) -> Example {
+    example.inputs[index] = (example.inputs[index].0.with_dtype(DType::I32), fill);
+    example
+}
+
+/// Rows that whole vectors fit in, and tiles of products with an edge on each side.
+#[test]
+fn vectors_and_edges_of_tiles_are_right() {
+    let x: &[usize] = &[1, 3, 328];
+    let rows: &[usize] = &[1, 3];
+    let norm = LayerNormGrad { weight: true, bias: true, residual: true, accumulate: true };
+    let rms = RmsNormGrad { weight: true, residual: true, accumulate: false };
+    let mut examples = vec![
+        case(Add, &[x, x]),
+        case(LayerNorm { eps: 1e-5, bias: true }, &[x, &[328], &[328]]),
+        case(norm, &[x, x, &[328], rows, rows, x]),
+        case(RmsNorm { eps: 1e-5 }, &[x, &[328]]),
+        case(rms, &[x, x, &[328], rows, x]),
+        integers(case(Embedding, &[&[1, 5], &[9, 24]]), 0, Fill::Index(9)),
+        integers(
+            case(EmbeddingGrad { vocab_size: 9, accumulate: false }, &[&[2, 150, 24], &[2, 150]]),
+            1,
+            Fill::Index(9),
+        ),
+    ];
+    for layout in [WeightLayout::InOut, WeightLayout::OutIn] {
+        let weight = |from, to| if layout == WeightLayout::InOut { [from, to] } else { [to, from] };
+        for [m, from, to] in [[65, 40, 72], [70, 67, 65]] {
+            examples.push(case(Linear { layout, bias: true }, &[&[1, m, from], &weight(from, to), &[to]]));
+            examples.push(case(LinearInputGrad { layout }, &[&[1, m, to], &weight(from, to)]));
+            let op = LinearWeightGrad { layout, weight: true, bias: true, accumulate: m == 65 };
+            examples.push(case(op, &[&[1, m, from], &[1, m, to]]));
+        }
+    }
+    check_all(&examples);
+}
+
+/// More rows than parts of sums, rows too long for the chip, and more tokens than a block looks at together.
+#[test]
+fn long_sums_are_right() {
+    let rows: &[usize] = &[1, 300];
+    let x: &[usize] = &[1, 300, 4];
+    let wide: &[usize] = &[1, 2, 6000];
+    let norm = LayerNormGrad { weight: true, bias: true, residual: false, accumulate: false };
+    let two: &[usize] = &[1, 2];
+    check_all(&[
+        case(norm, &[x, x, &[4], rows, rows]),
+        case(norm, &[wide, wide, &[6000], two, two]),
+        integers(
+            case(EmbeddingGrad { vocab_size: 20, accumulate: true }, &[&[3, 200, 5], &[3, 200]]),
+            1,
+            Fill::Index(20),
+        ),
+    ]);
+}
+
+/// Several tiles of queries and keys each, with all that an attention can have.
+#[test]
+fn attention_over_several_tiles_is_right() {
+    let key = Some(DropoutKey { rate: 0.3, site: 9 });
+    let bias = RelativeBias { buckets: 16, max_distance: 40, bidirectional: true };
+    let plain = Attention {
+        heads: 1,
+        kv_heads: 1,
+        packed: false,
+        causal: true,
+        scale: 0.3,
+        bias: None,
+        segmented: false,
+        dropout: None,
+        rows: 64,
+    };
+    let cases = [
+        (plain, [1, 70, 70, 8]),
+        (Attention { causal: false, bias: Some(bias), dropout: key, segmented: true, ..plain }, [1, 40, 75, 5]),
+        (Attention { heads: 2, dropout: key, ..plain }, [1, 65, 65, 16]),
+        (Attention { causal: false, ..plain }, [1, 3, 33, 72]),
+        (Attention { segmented: true, ..plain }, [1, 97, 97, 33]),
+    ];
+    let mut examples = cases.map(|(op, extents)| op.example(extents)).to_vec();
+    examples.extend(cases.map(|(forward, extents)| {
+        AttentionGrad { forward, table: forward.bias.is_some(), accumulate: false }.example(extents)
+    }));
+    let cached = CachedAttention { heads: 2, kv_heads: 1, packed: false, scale: 0.2, bias: None, capacity: 40 };
+    let mut fed = case(cached, &[&[1, 2, 144], &[1, 2, 72], &[1, 2, 72]]);
+    fed.scalars.position = 37;
+    examples.push(fed);
+    check_all(&examples);
+}
+
+/// Chunks that are not full, a vocabulary that no vector divides, targets that are not there.
+#[test]
+fn heads_are_right_in_chunks() {
+    let shapes: [&[usize]; 3] = [&[1, 11, 9], &[307, 9], &[1, 11]];
+    let grad =
+        HeadLossGrad { chunk: 4, smoothing: 0.1, input: true, weight: true, accumulate_loss: true, accumulate: true };
+    check_all(&[
+        integers(case(HeadLoss { chunk: 5, smoothing: 0.0 }, &shapes), 2, Fill::Target(307)),
+        integers(case(grad, &shapes), 2, Fill::Target(307)),
+    ]);
+}
