@@ -166,6 +166,29 @@ fn scratch_is_unwritten_again_when_the_next_operation_comes() {
     assert!(machine.failure().contains("nothing wrote"), "{}", machine.failure());
 }
 
+#[test]
+fn what_another_stream_brings_to_bytes_that_were_scratch_stays() {
+    let machine = Machine::of("");
+    let (fill, double_it, address) = (machine.kernel("fill_it"), machine.double_it(), machine.alloc(512).unwrap());
+    let (compute, copies, event) = (machine.stream(), machine.stream(), machine.event());
+    let pinned = machine.pinned(512);
+    // SAFETY: 512 bytes were just allocated, and nothing else uses them.
+    unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), 512) }
+        .copy_from_slice(&3u32.to_le_bytes().repeat(128));
+    for (mode, stream, other) in [(4, compute, copies), (2, copies, compute), (3, compute, copies)] {
+        machine.allow(0, 0, 0).unwrap();
+        machine.allow(address, 512, mode).unwrap();
+        match mode {
+            4 => machine.launch(fill, 128, address, stream).unwrap(),
+            2 => machine.copy_to(address, pinned.cast(), 512, stream).unwrap(),
+            _ => machine.launch(double_it, 128, address, stream).unwrap(),
+        }
+        machine.record(event, stream).unwrap();
+        machine.wait(other, event).unwrap();
+    }
+    machine.synchronize().expect("the copy came behind the scratch, and before its reader");
+}
+
 /// A copy on one stream, a kernel on another: the result, if anything orders them.
 fn overlapped(description: &str, ordered: bool) -> Result<Vec<u8>, u32> {
     let machine = Machine::of(description);
@@ -260,6 +283,21 @@ fn a_captured_step_is_replayed_in_its_order() {
             "a hazard: {execution}"
         );
     }
+}
+
+#[test]
+fn a_graph_without_nodes_keeps_the_order() {
+    let machine = Machine::of("execution=late");
+    let (function, address, stream) = (machine.double_it(), machine.alloc(512).unwrap(), machine.stream());
+    machine.write(address, &1u32.to_le_bytes().repeat(128)).unwrap();
+    machine.begin_capture(stream).unwrap();
+    let graph = machine.end_capture(stream).unwrap();
+    let empty = machine.instantiate(graph).unwrap();
+    machine.launch(function, 128, address, stream).unwrap();
+    machine.launch_graph(empty, stream).unwrap();
+    machine.launch(function, 128, address, stream).unwrap();
+    machine.synchronize_stream(stream).expect("the second launch is behind the first");
+    assert_eq!(machine.read(address, 512), Ok(4u32.to_le_bytes().repeat(128)));
 }
 
 #[test]

@@ -125,10 +125,10 @@ impl Loaded {
         Ok(())
     }
 
-    /// Captures all programs, but those that copy to and from memory which is not pinned.
+    /// Captures all programs but those without steps, and those that copy to and from memory which is not pinned.
     fn capture(&mut self) -> Result<(), DeviceError> {
         for program in &self.programs {
-            if program.has_copies && !self.host.is_pinned() {
+            if program.is_empty() || (program.has_copies && !self.host.is_pinned()) {
                 self.captured.push(None);
                 continue;
             }

@@ -102,6 +102,13 @@ pub(super) struct ReadyProgram {
     pub(super) has_copies: bool,
 }
 
+impl ReadyProgram {
+    /// Whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+}
+
 /// Events that stand for a program's beginning and for the end of each of its queues come before those of steps.
 const BEGIN: usize = 0;
 const ENDS: usize = 1;

@@ -252,10 +252,10 @@ fn no_wait_of_an_offloaded_step_can_be_left_out() {
     let shape = TrainShape { micro_batch: 1, seq_len: 4, head_chunk: 4, ..Run::of(gpt2()).shape };
     let run = Run { shape, ..Run::of(gpt2()) }.levers(levers);
     let (graph, plan) = run.plan(CARD);
-    let waits = without_a_wait(&plan).filter(|(damaged, _)| validate(damaged).is_err()).collect::<Vec<_>>();
+    let waits = without_a_wait(&plan);
     assert!(waits.len() > 20, "{} waits", waits.len());
-    // Every fifth, so that it takes no longer than the rest.
-    for (damaged, what) in waits.into_iter().step_by(5) {
+    // Every seventh, so that it takes no longer than the rest.
+    for (damaged, what) in waits.into_iter().step_by(7) {
         machine.reset("");
         let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
         assert!(train(&mut device, &graph, &damaged).is_err(), "{what}");

@@ -334,7 +334,8 @@ impl Engine {
         let marker = Work { operation: Operation::Marker(0), announcement: Arc::default() };
         let mut clock = base;
         ids.iter().for_each(|id| clock.join(&self.pending[id].clock));
-        let end = self.push(marker, lane, clock, ids, 0);
+        // A graph may have no nodes: its end is behind what was before it all the same.
+        let end = self.push(marker, lane, clock, [after, ids].concat(), 0);
         self.settle(lane, &[end]);
         if self.execution == Execution::Eager { self.run_through(end, machine) } else { Ok(()) }
     }
@@ -389,7 +390,9 @@ impl Engine {
         let regions = |announcement: &Announcement| announcement.rights.regions().to_vec();
         for (start, end, mode) in before.iter().flat_map(|(_, announcement)| regions(announcement)) {
             if mode == Mode::Scratch {
-                machine.forget(start, end);
+                // What another lane has brought there since is not this one's scratch any more.
+                let left = self.hazards.written_by(lane, (start, end));
+                left.into_iter().for_each(|(start, end)| machine.forget(start, end));
             }
         }
         for (start, end, mode) in regions(&key.1) {

@@ -67,6 +67,14 @@ impl Hazards {
         Ok(())
     }
 
+    /// The parts of these bytes that an operation of this lane wrote last.
+    pub fn written_by(&self, lane: Lane, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
+        let before = self.segments.range(..start).next_back().filter(|(_, segment)| segment.end > start);
+        let touched = before.into_iter().chain(self.segments.range(start..end));
+        let by_it = touched.filter(|(_, segment)| segment.writer.is_some_and(|writer| writer.0 == lane));
+        by_it.map(|(from, segment)| (start.max(*from), end.min(segment.end))).collect()
+    }
+
     /// Forgets what was touched of bytes that are given back.
     pub fn forget(&mut self, start: u64, end: u64) {
         self.split(start);
@@ -148,6 +156,16 @@ mod tests {
         let conflict = hazards.touch((0, 100), true, (1, 2), &clock(&[(1, 1), (2, 2)])).unwrap_err();
         assert_eq!(conflict, Conflict { other: (3, 1), wrote: false, start: 55 });
         hazards.touch((0, 100), true, (1, 3), &clock(&[(1, 2), (2, 2), (3, 1)])).unwrap();
+    }
+
+    #[test]
+    fn who_wrote_bytes_last_is_known() {
+        let mut hazards = Hazards::default();
+        hazards.touch((0, 100), true, (1, 1), &clock(&[])).unwrap();
+        hazards.touch((40, 60), true, (2, 1), &clock(&[(1, 1)])).unwrap();
+        assert_eq!(hazards.written_by(1, (30, 200)), [(30, 40), (60, 100)]);
+        assert_eq!(hazards.written_by(2, (0, 100)), [(40, 60)]);
+        assert_eq!(hazards.written_by(3, (0, 100)), []);
     }
 
     #[test]
