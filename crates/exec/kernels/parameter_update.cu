@@ -158,6 +158,7 @@ __device__ __forceinline__ Some<unsigned char> coded(const Some<float> &values, 
 #pragma unroll
     for (int distance = WARP / 2; distance > 0; distance /= 2)
         largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, distance));
+    __syncwarp(); // every lane has read the scale that was there
     if (threadIdx.x % WARP == 0) kept.scales[block] = largest;
     float inverse = largest > 0.0f ? 1.0f / largest : 0.0f;
     int codes[EACH] = {};

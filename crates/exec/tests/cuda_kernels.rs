@@ -27,8 +27,11 @@ use support::cases::{Filled, in_half, rounding};
 /// Compute capabilities: one for each target of the committed PTX.
 const CAPABILITIES: [(u8, u8); 2] = [(7, 5), (8, 0)];
 
+/// Modules by name and compute capability.
+type Parsed = HashMap<(String, (u8, u8)), Arc<Module>>;
+
 fn module(name: &str, capability: (u8, u8)) -> Arc<Module> {
-    static PARSED: LazyLock<Mutex<HashMap<(String, (u8, u8)), Arc<Module>>>> = LazyLock::new(Mutex::default);
+    static PARSED: LazyLock<Mutex<Parsed>> = LazyLock::new(Mutex::default);
     let key = (name.to_owned(), capability);
     if let Some(module) = PARSED.lock().expect("no test panics in here").get(&key) {
         return Arc::clone(module);

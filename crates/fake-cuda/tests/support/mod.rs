@@ -1,6 +1,6 @@
 //! What the tests of kernels share: numbers, device memory, launches.
 //! Each test file uses a part of it.
-#![allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test file compiles its own copy and uses a part of it")]
 
 use fake_cuda::ptx::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
 use fake_cuda::ptx::run::{Fault, Order, Outcome};

@@ -31,7 +31,7 @@ fn diagnose() -> Diagnosis {
     let holders = gpu_holders();
     let (driver, cards, problem) = match look(&holders) {
         Ok((driver, cards)) => (Some(driver), cards, None),
-        Err((driver, error)) => (driver, Vec::new(), Some(error)),
+        Err(found) => (found.0, Vec::new(), Some(found.1)),
     };
     let (problem, advice) = problem.map(|error| (error.to_string(), Failure::from(error).hints().to_vec())).unzip();
     Diagnosis {
@@ -46,14 +46,17 @@ fn diagnose() -> Diagnosis {
     }
 }
 
-/// The driver and its cards. Errors: with the driver, if it was found.
-fn look(holders: &[Holder]) -> Result<(DriverFindings, Vec<CardFindings>), (Option<DriverFindings>, CudaError)> {
-    let driver = Driver::find().map_err(|error| (None, error))?;
+/// What is known where no card is found: the driver, if there is one, and why there is no card.
+type NoCards = Box<(Option<DriverFindings>, CudaError)>;
+
+/// The driver and its cards.
+fn look(holders: &[Holder]) -> Result<(DriverFindings, Vec<CardFindings>), NoCards> {
+    let driver = Driver::find().map_err(|error| Box::new((None, error)))?;
     let (major, minor) = driver.version();
     let found = DriverFindings { path: driver.path().to_owned(), cuda: format!("{major}.{minor}") };
     match driver.cards() {
         Ok(cards) => Ok((found, cards.into_iter().map(|card| examine(driver, card, holders)).collect())),
-        Err(error) => Err((Some(found), error)),
+        Err(error) => Err(Box::new((Some(found), error))),
     }
 }
 

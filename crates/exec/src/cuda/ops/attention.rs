@@ -18,7 +18,7 @@ pub(super) const MOST_CHANNELS: usize = 256;
 fn channels(head_size: usize) -> &'static str {
     match head_size {
         ..=64 => "64",
-        ..=MOST_CHANNELS => "256",
+        65..=MOST_CHANNELS => "256",
         _ => panic!("heads of {head_size} channels"),
     }
 }
