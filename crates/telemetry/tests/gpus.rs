@@ -129,7 +129,10 @@ fn a_card_that_cannot_be_read_is_left_out_with_a_note() {
         assert!(gpus.notes.len() == 1 && notes(&gpus)[0].contains(what), "{:?}", notes(&gpus));
     }
     let long = format!("{},GPU-d,1,0,0", "A".repeat(1000));
-    assert!(notes(&read(long, &[]).expect("no card"))[0].contains("name: an input argument is not large enough"));
+    assert!(
+        notes(&read(long, &[]).expect("no card"))[0]
+            .contains("its name can't be read: an input argument is not large enough")
+    );
 }
 
 #[cfg(unix)]
@@ -138,7 +141,11 @@ fn a_name_that_is_not_utf_8_is_told() {
     use std::os::unix::ffi::OsStringExt;
     let gpus = read(OsString::from_vec(b"GeForce\xff,GPU-d,1,0,0".to_vec()), &[]).expect("no card");
     assert_eq!(gpus.cards, []);
-    assert!(notes(&gpus)[0].contains("name: could not interpret string as utf-8"), "{:?}", notes(&gpus));
+    assert!(
+        notes(&gpus)[0].contains("its name can't be read: could not interpret string as utf-8"),
+        "{:?}",
+        notes(&gpus)
+    );
 }
 
 #[test]
@@ -153,7 +160,7 @@ fn a_driver_that_does_not_answer_is_an_error() {
         ("init=9", "no NVIDIA driver (NVIDIA driver is not loaded)"),
         ("init=18", "restart the machine"),
         ("init=4", "failed at starting: the current user does not have permission"),
-        ("count=4294967295", "counts 4294967295 cards"),
+        ("count=4294967295", "reports 4294967295 cards"),
     ] {
         let error = read(machine, &[]).expect_err("no answer");
         assert!(error.contains(told), "{machine}: {error}");

@@ -7,7 +7,7 @@ use super::error::CallError;
 use cudarc::driver::sys::{self, CUresult};
 use std::ffi::CStr;
 
-/// All functions that are called, whatever the plan. In every driver since CUDA 11.4.
+/// All functions that are called with `call!`, whatever the plan. In every driver since CUDA 11.4.
 pub(super) const FUNCTIONS: &[&str] = &[
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -18,7 +18,6 @@ pub(super) const FUNCTIONS: &[&str] = &[
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
     "cuDeviceTotalMem_v2",
-    "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventRecord",
