@@ -92,6 +92,7 @@ fn every_command_takes_little_outside_its_plan() {
     let all: &[(u64, &str)] = &[
         (kept, "plan --model gpt2-xl --gpu 4090"),
         (24, "gpus"),
+        (24, "doctor"),
         (24, "arena lifetimes.csv"),
         (192, "tokenizer train --data large.txt --kind bpe --vocab-size 400 --output bpe.json"),
         (kept, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json"),

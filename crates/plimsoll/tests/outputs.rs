@@ -56,11 +56,14 @@ fn must(said: Said) -> Said {
     said
 }
 
+/// What `--device auto` says where there is no driver.
+const ON_CPU: &str = "on the CPU: no NVIDIA driver was found\n";
+
 #[test]
 fn plan_as_json() {
     let sandbox = Sandbox::new();
     let said = must(sandbox.run("plan --model tiny --vram 1 --global-batch 8 --micro-batch 2 --json"));
-    assert_eq!(said.stderr, "");
+    assert_eq!(said.stderr, ON_CPU);
     let plan = said.json();
     check_shape(
         &plan,
@@ -117,7 +120,7 @@ fn plan_as_json() {
     assert_eq!(plan["plan"]["accumulation"], 4);
 
     let said = sandbox.run("plan --model gpt2 --vram 0.5 --json");
-    assert_eq!((said.code, said.stderr.as_str()), (Some(3), ""));
+    assert_eq!((said.code, said.stderr.as_str()), (Some(3), ON_CPU));
     let misfit = said.json();
     assert_eq!(misfit["fits"], false);
     let of = |key: &str| misfit["plan"][key].as_u64().expect("a count");
@@ -132,7 +135,7 @@ fn invariant_3_exact_bench_as_json() {
     let sandbox = Sandbox::new();
     let sizes = "--layers 2 --hidden 32 --heads 4 --vocab-size 300 --bias false --seq-len 24 --micro-batch 2";
     let said = must(sandbox.run(&format!("bench --model gpt2 {sizes} --vram 0.1 --steps 3 --threads 1 --json")));
-    assert_eq!(said.stderr, "");
+    assert_eq!(said.stderr, ON_CPU);
     let bench = said.json();
     check_shape(
         &bench,
@@ -288,7 +291,7 @@ fn a_run_without_a_name_takes_the_next_number() {
 fn the_plan_as_a_table() {
     let sandbox = Sandbox::new();
     let said = must(sandbox.run("plan --model gpt2 --vram 8 --global-batch 4 --threads 2"));
-    assert_eq!(said.stderr, "");
+    assert_eq!(said.stderr, ON_CPU);
     expect![[r#"
         gpt2: 124,439,808 parameters; a step is 4 samples of 1024 tokens
         budget: 8.00 GiB (requested)
@@ -342,7 +345,7 @@ fn the_plan_as_a_page_and_as_a_picture() {
     for flag in ["--html", "--svg"] {
         let said = sandbox.run(&format!("plan --model tiny --vram 0.1 {flag} no/such/folder/file"));
         assert_eq!(said.code, Some(5), "{}", said.stderr);
-        assert!(said.stderr.starts_with("error: no/such/folder/file: "), "{}", said.stderr);
+        assert!(said.stderr.starts_with(&format!("{ON_CPU}error: no/such/folder/file: ")), "{}", said.stderr);
     }
 }
 
@@ -352,6 +355,7 @@ fn a_misfit_and_its_ways_out() {
     let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --recompute none --optimizer-offload 0 --threads 2");
     assert_eq!((said.code, said.stdout_text()), (Some(3), ""));
     expect![[r#"
+        on the CPU: no NVIDIA driver was found
         error: gpt2 needs 3.83 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 845 MiB)
         hint: `--micro-batch 1` fits in 2.47 GiB
         hint: `--recompute attention` fits in 2.46 GiB, about 8 % slower
@@ -677,7 +681,8 @@ fn weights_to_start_from_give_their_loss() {
 fn generate(sandbox: &Sandbox, flags: &[&str]) -> Vec<u8> {
     let arguments = ["generate", "--checkpoint", "runs/run", "--threads", "1", "--vram", "0.1"];
     let said = must(Said::of(sandbox.command(arguments.iter().chain(flags)).output().expect("the binary runs")));
-    assert!(said.stderr.starts_with("measured: ") && said.stderr.lines().count() == 1, "{}", said.stderr);
+    let rest = said.stderr.strip_prefix(ON_CPU).unwrap_or_default();
+    assert!(rest.starts_with("measured: ") && rest.lines().count() == 1, "{}", said.stderr);
     said.stdout
 }
 

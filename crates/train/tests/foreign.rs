@@ -149,7 +149,7 @@ fn each_misfit_has_its_own_name() {
     let nothing = check(&|tensors| tensors.clear());
     assert_eq!(other_names(&nothing).found, None);
     let flat = check(&|tensors| drop(tensors.insert(NORM.to_owned(), zeros(Dtype::F16, &[4, 6]))));
-    assert!(flat.to_string().ends_with(&format!("`{NORM}` is F16 [4, 6], the model needs F32 [24]")), "{flat}");
+    assert!(flat.to_string().ends_with(&format!("`{NORM}` is F16 [4, 6], but the model needs F32 [24]")), "{flat}");
 }
 
 struct OtherNames<'e> {

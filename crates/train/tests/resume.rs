@@ -224,5 +224,5 @@ fn a_run_is_not_resumed_in_another_precision() {
     let (_, _, first) = plain.run(parent.path(), &Start::Fresh, stop_after(4));
     let half = Setup { levers: Levers { precision: Precision::Bf16, ..plain.levers }, ..plain };
     let error = half.try_run(parent.path(), &Start::Resume(first.expect("a checkpoint")), stop_after(9)).unwrap_err();
-    assert!(error.to_string().contains("a precision of fp32, this run has bf16"), "{error}");
+    assert!(error.to_string().contains("a precision of fp32, but this run has bf16"), "{error}");
 }
