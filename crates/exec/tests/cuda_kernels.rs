@@ -127,7 +127,6 @@ impl Filled {
             scalars,
             io: self.io(),
             compute_capability: how.capability,
-            tf32: false,
         };
         for launch in cuda::launches(op, &operands) {
             let module = module(launch.module, how.capability);

@@ -20,13 +20,11 @@ use std::sync::Arc;
 pub struct CudaOptions {
     /// Whether programs are captured once and then started by one call each.
     pub graphs: bool,
-    /// Whether products in single precision may round their operands to eleven significant bits.
-    pub tf32: bool,
 }
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { graphs: true, tf32: false }
+        Self { graphs: true }
     }
 }
 

@@ -141,8 +141,6 @@ pub struct Operands<'a> {
     pub io: Io<'a>,
     /// The card's compute capability: major and minor.
     pub compute_capability: (u8, u8),
-    /// Whether products in single precision may round their operands to eleven significant bits.
-    pub tf32: bool,
 }
 
 /// The run's scalars as kernels read them from the device's memory: `struct Scalars` of `kernels/common.cuh`.

@@ -30,7 +30,6 @@ pub(super) struct Setting {
     /// The arenas of device and host.
     pub(super) bases: [u64; 2],
     pub(super) compute_capability: (u8, u8),
-    pub(super) tf32: bool,
 }
 
 impl Setting {
@@ -51,7 +50,6 @@ impl Setting {
             scalars,
             io: io_of(plan, step),
             compute_capability: self.compute_capability,
-            tf32: self.tf32,
         };
         launches(&step.op, &operands)
     }

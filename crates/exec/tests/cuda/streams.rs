@@ -7,8 +7,8 @@ use exec::{Device, DeviceError, MemoryReport, run_program_timed};
 use graph::{Op, Scalars, Storage};
 use plan::{Plan, PlannedProgram, Region, validate};
 
-const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false };
-const STREAMS: CudaOptions = CudaOptions { graphs: false, tf32: false };
+const GRAPHS: CudaOptions = CudaOptions { graphs: true };
+const STREAMS: CudaOptions = CudaOptions { graphs: false };
 
 /// Machines that differ in when things happen, and in how memory is had.
 const MACHINES: &[&str] =

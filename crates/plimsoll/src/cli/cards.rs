@@ -38,9 +38,6 @@ pub(super) struct DeviceArgs {
     /// Start a whole step on a card by one call
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     cuda_graph: OnOff,
-    /// Let products in single precision on a card round their operands to eleven significant bits, which is faster
-    #[arg(long, value_enum, value_name = "on|off", default_value = "off")]
-    tf32: OnOff,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,7 +96,7 @@ impl DeviceArgs {
             DeviceKind::Cpu => "cpu",
             DeviceKind::Cuda => "cuda",
         };
-        let settings = json!({ "device": device, "cuda_graph": self.cuda_graph.name(), "tf32": self.tf32.name() });
+        let settings = json!({ "device": device, "cuda_graph": self.cuda_graph.name() });
         settings.as_object().cloned().unwrap_or_default()
     }
 
@@ -134,7 +131,7 @@ impl DeviceArgs {
     /// The card of this number, or of those that can be opened the one with the most free memory.
     /// Errors: why it, or the last of them, cannot be used.
     fn open_card(&self, index: Option<usize>) -> Result<CudaDevice, CudaError> {
-        let options = CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32 == OnOff::On };
+        let options = CudaOptions { graphs: self.cuda_graph == OnOff::On };
         let driver = Driver::find()?;
         if let Some(index) = index {
             return CudaDevice::open(driver, driver.card(index)?, options);
@@ -181,7 +178,7 @@ impl From<CudaError> for Failure {
         let message = line(&error);
         match &error {
             CudaError::NoDriver { .. } => Self::device(message)
-                .hint(format!("{INSTALL}; `plimsoll doctor` says what was looked for; `--device cpu` does without")),
+                .hint(format!("{INSTALL}; `--device cpu` runs on the CPU")),
             CudaError::TwoDrivers { .. } => {
                 Self::device(message).hint("let `PLIMSOLL_CUDA` name the driver's own library, or nothing")
             }
