@@ -164,7 +164,7 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::Bytes;
+    use plimsoll_units::Bytes;
 
     /// Tokens that count up, so that each says where it is from.
     fn counting(tokens: u32, seq_len: usize) -> Batches {

@@ -66,7 +66,7 @@ impl Cache<'_> {
         let tokens = build(&file)?;
         file.sync_all()
             .and_then(|()| unfinished.rename_to(path))
-            .and_then(|()| files::sync_folder(self.folder))
+            .and_then(|()| plimsoll_files::sync_folder(self.folder))
             .map_err(|error| self.unwritable(error))?;
         Ok(tokens)
     }
@@ -153,7 +153,7 @@ struct Unfinished(Option<PathBuf>);
 impl Unfinished {
     /// Makes the file beside `path`.
     fn create(path: &Path, mode: u32) -> io::Result<(Self, File)> {
-        let (path, file) = files::create_unique(path, UNFINISHED, mode)?;
+        let (path, file) = plimsoll_files::create_unique(path, UNFINISHED, mode)?;
         Ok((Self(Some(path)), file))
     }
 

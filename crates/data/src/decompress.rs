@@ -16,7 +16,7 @@ const WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// The decompressed bytes of a source. `raw_bytes` grows by what is read from disk.
 pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box<dyn Read>> {
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
-    let file = Counted { inner: files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
+    let file = Counted { inner: plimsoll_files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
     Ok(match source.compression {
         Compression::None => Box::new(file),
@@ -174,7 +174,7 @@ pub(crate) mod tests {
     fn a_limit_cuts_the_file() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"0123456789").unwrap();
-        let limit = Some(units::Bytes(4));
+        let limit = Some(plimsoll_units::Bytes(4));
         let source =
             Source { path: file.path().to_owned(), format: Format::Text, compression: Compression::None, limit };
         let mut text = String::new();

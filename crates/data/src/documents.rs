@@ -7,10 +7,10 @@ use crate::jsonl::text_of_line;
 use crate::lines::Lines;
 use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, PIECE_OVERHEAD_BYTES, first_piece_len};
 use crate::{DataError, Format, Source, Sources};
+use plimsoll_units::Bytes;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use units::Bytes;
 
 /// A part of a document that is tokenized on its own. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 //! Not here: how a message is shown, and what to do about it, which the command line says.
 
 use crate::Damage;
+use plimsoll_units::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// Why data could not be found, read, tokenized or cached.
 #[derive(Debug, thiserror::Error)]
@@ -331,10 +331,10 @@ impl DataError {
     pub(crate) fn unreadable(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         let inner = source.get_ref();
-        if let Some(files::NotRegular { found }) = inner.and_then(|inner| inner.downcast_ref()) {
+        if let Some(plimsoll_files::NotRegular { found }) = inner.and_then(|inner| inner.downcast_ref()) {
             return Self::NotAFile { path, found };
         }
-        if let Some(files::TooLong { limit }) = inner.and_then(|inner| inner.downcast_ref()) {
+        if let Some(plimsoll_files::TooLong { limit }) = inner.and_then(|inner| inner.downcast_ref()) {
             return Self::FileTooLong { path, limit: *limit };
         }
         Self::Unreadable { path, source }
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_said() {
-        let not_regular = files::open_regular(std::env::temp_dir().as_path()).unwrap_err();
+        let not_regular = plimsoll_files::open_regular(std::env::temp_dir().as_path()).unwrap_err();
         let error = DataError::unreadable(Path::new("x"), not_regular);
         assert_eq!(error.to_string(), "x is a folder, not a file");
     }

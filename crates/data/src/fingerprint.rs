@@ -3,12 +3,12 @@
 
 use crate::header::FORMAT_VERSION;
 use crate::{Compression, DataError, Format, Progress, Source, Sources, Tokenizer};
+use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
-use units::Bytes;
 
 /// Read at once: enough for blake3 to use several cores on one file.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -101,7 +101,7 @@ fn limited(file: &Source, bytes: u64) -> u64 {
 
 fn hash_file(file: &Source, report: &(impl Fn(u64) + Sync)) -> Result<blake3::Hash, DataError> {
     let hash = || -> io::Result<blake3::Hash> {
-        let mut reader = files::open_regular(&file.path)?.take(file.limit.map_or(u64::MAX, |limit| limit.0));
+        let mut reader = plimsoll_files::open_regular(&file.path)?.take(file.limit.map_or(u64::MAX, |limit| limit.0));
         let mut hasher = blake3::Hasher::new();
         let mut buffer = Vec::new();
         while reader.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut buffer)? > 0 {

@@ -3,8 +3,8 @@
 //! Not here: what a line means (`jsonl.rs`), and rows of tables, which may span lines (`pairs/rows.rs`).
 
 use crate::{DataError, Source};
+use plimsoll_units::Bytes;
 use std::io::{BufRead, BufReader, Read};
-use units::Bytes;
 
 pub(crate) struct Lines {
     reader: BufReader<Box<dyn Read>>,

@@ -85,7 +85,7 @@ impl Drop for Loader {
 mod tests {
     use super::*;
     use crate::{Batches, TokenStore};
-    use units::Bytes;
+    use plimsoll_units::Bytes;
 
     #[test]
     fn what_is_loaded_is_what_the_dataset_gives() {

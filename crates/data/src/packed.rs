@@ -225,8 +225,8 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_units::Bytes;
     use proptest::prelude::*;
-    use units::Bytes;
 
     const SEPARATOR: u32 = 0;
 

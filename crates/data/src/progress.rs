@@ -1,8 +1,8 @@
 //! What `prepare` tells its caller while it works. The caller decides whether and how to show it.
 
 use crate::Damage;
+use plimsoll_units::Bytes;
 use std::path::Path;
-use units::Bytes;
 
 /// One report from `prepare`. Sizes are of the files as they lie on disk, compressed or not.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 
 use crate::sources::list_files;
 use crate::{Compression, DEFAULT_TEXT_FIELD, DataError, FILES_MAX, Format, Source, Sources};
+use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// Enough for a first run, little enough to be tokenized in seconds.
 const CAP: Bytes = Bytes::mib(16);
@@ -56,7 +56,7 @@ fn registry_sources_in(root: &Path, cap: Bytes) -> Result<Sources, DataError> {
 /// The bytes that a file starts with: all if there are at most `limit`, else one more than that.
 fn start_of(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    files::open_regular(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    plimsoll_files::open_regular(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -12,11 +12,11 @@ use crate::header::Kind;
 use crate::pieces::PIECE_BYTES_MAX;
 use crate::store::TokenStore;
 use crate::{DataError, EncodeError, Progress, Sources, Tokenizer};
+use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use units::Bytes;
 
 /// The tokens of the data: from the cache where they are there and whole, else tokenized on all cores of the current
 /// rayon pool. They do not depend on the number of threads. After each document comes the tokenizer's separator, where

@@ -2,11 +2,11 @@
 //! Not here: reading them (`documents.rs`), and the Rust sources that cargo downloaded (`registry.rs`).
 
 use crate::DataError;
+use plimsoll_units::Bytes;
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// The field of a .jsonl line that holds the text, unless another is named.
 pub const DEFAULT_TEXT_FIELD: &str = "text";
@@ -137,7 +137,7 @@ fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field:
             Ok(metadata) if metadata.is_dir() => files.extend(in_folder(path, files_max)?),
             Ok(_) => {
                 // What is no file is refused here, before all files are hashed.
-                files::open_regular(path).map_err(|error| DataError::unreadable(path, error))?;
+                plimsoll_files::open_regular(path).map_err(|error| DataError::unreadable(path, error))?;
                 files.push(named_file(path)?);
             }
             Err(_) if argument.contains(['*', '?', '[']) => files.extend(by_pattern(argument, files_max)?),

@@ -3,11 +3,11 @@
 
 use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
 use crate::{Damage, DataError};
+use plimsoll_units::Bytes;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// A cache that is no longer is read into memory; a longer one stays where it is.
 const RESIDENT_BYTES_MAX: u64 = 16 << 20;
@@ -128,7 +128,7 @@ impl CacheFile {
     }
 
     fn open_resident(path: &Path, expected: &Expected<'_>, resident_bytes_max: u64) -> Result<Self, OpenError> {
-        let mut file = files::open_regular(path).map_err(|error| match error.kind() {
+        let mut file = plimsoll_files::open_regular(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Absent,
             _ => OpenError::Unreadable(error),
         })?;

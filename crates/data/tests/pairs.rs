@@ -1,6 +1,6 @@
 //! Pairs from outside: from files to padded batches, and what stays the same whatever the micro-batch.
 
-use data::{
+use plimsoll_data::{
     Batch, Column, DataError, Dataset, Loader, PairColumns, PairSettings, Pairs, Progress, Sources, Tokenizer,
     TokenizerSpec, prepare_pairs, resolve, tokenize_pairs,
 };

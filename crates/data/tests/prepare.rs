@@ -1,6 +1,6 @@
 //! `prepare` from outside: what is tokenized, what is cached, and what becomes of broken caches.
 
-use data::{
+use plimsoll_data::{
     DEFAULT_TEXT_FIELD, Damage, DataError, Progress, Sources, TokenStore, Tokenizer, TokenizerSpec, prepare, resolve,
 };
 use std::fs;

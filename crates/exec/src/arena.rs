@@ -10,7 +10,7 @@ pub use supply::FreeMemory;
 pub(crate) use supply::Supply;
 
 use memmap2::MmapMut;
-use plan::Region;
+use plimsoll_plan::Region;
 
 /// A contiguous range of memory that is reserved once, by a [`Supply`].
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What a CPU kernel is handed: slices of the arena, types, scratch and the run's scalars.
 
-use graph::{Io, Scalars};
+use plimsoll_graph::{Io, Scalars};
 
 /// An operand of a kernel.
 #[derive(Debug, Clone, Copy)]

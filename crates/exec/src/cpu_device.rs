@@ -7,8 +7,8 @@
 use crate::arena::{FreeMemory, Supply};
 use crate::host_runner::HostRunner;
 use crate::{Capabilities, Device, DeviceError, MemoryReport};
-use graph::{DeviceKind, Place, Scalars, TensorId};
-use plan::{Plan, Region, Step};
+use plimsoll_graph::{DeviceKind, Place, Scalars, TensorId};
+use plimsoll_plan::{Plan, Region, Step};
 use std::borrow::Cow;
 
 /// The processor's cores and memory. Kernels run in the rayon pool that the caller is in.

@@ -1,10 +1,10 @@
 //! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
 
 use crate::cuda::CudaError;
-use graph::{DeviceKind, Scalars, TensorId};
-use plan::{Plan, Step};
+use plimsoll_graph::{DeviceKind, Scalars, TensorId};
+use plimsoll_plan::{Plan, Step};
+use plimsoll_units::Bytes;
 use std::borrow::Cow;
-use units::Bytes;
 
 /// Why a device could not go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

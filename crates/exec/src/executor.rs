@@ -1,8 +1,8 @@
 //! Runs a plan's programs on a device.
 
 use crate::{Device, DeviceError};
-use graph::Scalars;
-use plan::Plan;
+use plimsoll_graph::Scalars;
+use plimsoll_plan::Plan;
 use std::time::{Duration, Instant};
 
 /// Runs a program of the plan and waits for its end. Panics if the plan has no program of that name.

@@ -4,8 +4,8 @@
 use crate::arena::Arena;
 use crate::call::{Call, Input, Output};
 use crate::cpu;
-use graph::{DType, Io, Place, Scalars, TensorId};
-use plan::{Plan, Region, Step};
+use plimsoll_graph::{DType, Io, Place, Scalars, TensorId};
+use plimsoll_plan::{Plan, Region, Step};
 
 /// The arenas of both places; that of the device is empty where the device keeps it elsewhere.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 //! It knows who wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
 
 use crate::{Capabilities, Device, DeviceError, MemoryReport};
-use graph::{Access, Place, Scalars, Storage, TensorId};
-use plan::{Plan, PlannedProgram, Queue, Region, Step};
+use plimsoll_graph::{Access, Place, Scalars, Storage, TensorId};
+use plimsoll_plan::{Plan, PlannedProgram, Queue, Region, Step};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

@@ -3,10 +3,10 @@
 
 mod support;
 
-use exec::{CpuDevice, Device, run_program};
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::{Optimizer, Role, Scalars, Targets, TensorId, TrainShape, build_training};
-use plan::{Plan, lay_out, validate};
+use plimsoll_exec::{CpuDevice, Device, run_program};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::{Optimizer, Role, Scalars, Targets, TensorId, TrainShape, build_training};
+use plimsoll_plan::{Plan, lay_out, validate};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -3,10 +3,10 @@
 
 mod support;
 
-use exec::reference::{RefCall, Value, run};
-use exec::{Blas, BlasError, Call, Input, Output, blas_in_use, run_cpu_kernel, use_blas};
-use graph::ops::{HeadLossGrad, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
-use graph::{Fill, Io, Op, Scalars, TensorType};
+use plimsoll_exec::reference::{RefCall, Value, run};
+use plimsoll_exec::{Blas, BlasError, Call, Input, Output, blas_in_use, run_cpu_kernel, use_blas};
+use plimsoll_graph::ops::{HeadLossGrad, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::{Fill, Io, Op, Scalars, TensorType};
 use std::path::Path;
 use support::{Noise, fill_value};
 
@@ -42,7 +42,7 @@ fn results(op: &Op, shapes: &[(&[usize], Fill)], threads: usize) -> (Vec<Vec<f64
     let scalars = Scalars::default();
     run(op, &RefCall { inputs: wide.iter().collect(), io: io(), scalars: &scalars }, &mut exact);
 
-    let target = graph::Target::Cpu { threads };
+    let target = plimsoll_graph::Target::Cpu { threads };
     let mut scratch = vec![0.0; op.working_bytes(&io(), &target).0 as usize / 4];
     let given = inputs.iter().map(|value| match value {
         Value::Float(values) => Input::F32(values),
@@ -63,9 +63,9 @@ fn results(op: &Op, shapes: &[(&[usize], Fill)], threads: usize) -> (Vec<Vec<f64
 
 #[test]
 fn kernels_by_a_library_equal_their_references_and_themselves() {
-    use_blas(Blas::open(fake_blas::right()).expect("a library that works"));
+    use_blas(Blas::open(plimsoll_fake_blas::right()).expect("a library that works"));
     let library = blas_in_use().expect("it was chosen");
-    assert_eq!((library.name.as_str(), library.file.as_path()), ("OpenBLAS 0.0 stand-in", fake_blas::right()));
+    assert_eq!((library.name.as_str(), library.file.as_path()), ("OpenBLAS 0.0 stand-in", plimsoll_fake_blas::right()));
     let float = Fill::Uniform;
     let (layout, bias, accumulate) = (WeightLayout::OutIn, true, true);
     let head =
@@ -94,9 +94,9 @@ fn kernels_by_a_library_equal_their_references_and_themselves() {
 #[test]
 fn libraries_that_are_of_no_use_are_refused() {
     let refusal = |path: &Path| Blas::open(path).expect_err("it can't be used");
-    assert!(matches!(refusal(fake_blas::wrong()), BlasError::WrongProduct { .. }));
-    assert!(matches!(refusal(fake_blas::wide()), BlasError::WideIntegers { .. }));
-    assert!(matches!(refusal(fake_blas::bare()), BlasError::NoProducts { .. }));
+    assert!(matches!(refusal(plimsoll_fake_blas::wrong()), BlasError::WrongProduct { .. }));
+    assert!(matches!(refusal(plimsoll_fake_blas::wide()), BlasError::WideIntegers { .. }));
+    assert!(matches!(refusal(plimsoll_fake_blas::bare()), BlasError::NoProducts { .. }));
     assert!(matches!(refusal(Path::new("/missing/libopenblas.so")), BlasError::NotLoaded { .. }));
     let no_library = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     assert!(matches!(refusal(&no_library), BlasError::NotLoaded { .. }));

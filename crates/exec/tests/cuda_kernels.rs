@@ -4,19 +4,19 @@
 
 mod support;
 
-use exec::cuda::{self, Operands, Scratch, device_scalars};
-use exec::reference::Value;
-use fake_cuda::ptx::run::Order;
-use fake_cuda::ptx::{Module, parse};
-use fake_cuda::shadow::{Mode, Rights};
-use fake_cuda::workbench::{ORDERS, Shape, Workbench};
-use graph::ops::{
+use half::{bf16, f16};
+use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
+use plimsoll_exec::reference::Value;
+use plimsoll_fake_cuda::ptx::run::Order;
+use plimsoll_fake_cuda::ptx::{Module, parse};
+use plimsoll_fake_cuda::shadow::{Mode, Rights};
+use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
+use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, DropoutKey, Embedding, EmbeddingGrad, HeadLoss, HeadLossGrad,
     LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, RelativeBias, RmsNorm, RmsNormGrad,
     WeightLayout,
 };
-use graph::{Access, DType, Example, Fill, Op, Scalars, Target, TensorType};
-use half::{bf16, f16};
+use plimsoll_graph::{Access, DType, Example, Fill, Op, Scalars, Target, TensorType};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

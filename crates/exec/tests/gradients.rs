@@ -2,8 +2,10 @@
 
 mod support;
 
-use exec::reference::{Value, interpret};
-use graph::{Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, Scalars, TensorId, differentiate};
+use plimsoll_exec::reference::{Value, interpret};
+use plimsoll_graph::{
+    Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, Scalars, TensorId, differentiate,
+};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use support::{Noise, fill_value};
 
@@ -31,8 +33,13 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
         .iter()
         .enumerate()
         .map(|(i, (ty, _))| match ty.dtype {
-            graph::DType::F32 => graph.parameter(format!("input{i}"), &ty.shape, Init::Zeros, false),
-            _ => graph.tensor(format!("input{i}"), ty.clone(), graph::Role::Staging, graph::Storage::Transient),
+            plimsoll_graph::DType::F32 => graph.parameter(format!("input{i}"), &ty.shape, Init::Zeros, false),
+            _ => graph.tensor(
+                format!("input{i}"),
+                ty.clone(),
+                plimsoll_graph::Role::Staging,
+                plimsoll_graph::Storage::Transient,
+            ),
         })
         .collect::<Vec<_>>();
     graph.declare_training_state(&[], frozen);
@@ -44,7 +51,10 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
         vec![]
     } else {
         let ty = builder.graph[outputs[0]].ty.clone();
-        vec![(outputs[0], builder.graph.tensor("cotangent", ty, graph::Role::Activation, graph::Storage::Transient))]
+        vec![(
+            outputs[0],
+            builder.graph.tensor("cotangent", ty, plimsoll_graph::Role::Activation, plimsoll_graph::Storage::Transient),
+        )]
     };
     let roots = match cotangents.first() {
         Some(&(output, cotangent)) => (output, Some(cotangent)),
@@ -67,7 +77,7 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
         values.insert(*id, fill_value(ty, *fill, noise));
     }
     for (_, cotangent) in &cotangents {
-        values.insert(*cotangent, fill_value(&graph[*cotangent].ty, graph::Fill::Uniform, noise));
+        values.insert(*cotangent, fill_value(&graph[*cotangent].ty, plimsoll_graph::Fill::Uniform, noise));
     }
     let backward = Program { name: "gradient".into(), nodes, ports: Ports::default() };
     Case { graph, inputs, forward, backward, cotangents, gradients, values, scalars: example.scalars }
@@ -141,7 +151,7 @@ fn every_gradient_agrees_with_finite_differences_beside_frozen_operands() {
         {
             continue;
         }
-        let floats = example.inputs.iter().enumerate().filter(|(_, (ty, _))| ty.dtype == graph::DType::F32);
+        let floats = example.inputs.iter().enumerate().filter(|(_, (ty, _))| ty.dtype == plimsoll_graph::DType::F32);
         let names = floats.map(|(index, _)| format!("input{index}")).collect::<BTreeSet<_>>();
         for name in names.iter().filter(|_| names.len() > 1) {
             let alone = BTreeSet::from([name.clone()]);

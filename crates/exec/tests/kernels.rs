@@ -3,17 +3,17 @@
 
 mod support;
 
-use exec::reference::{RefCall, Value, run};
-use exec::{Call, Input, Output, run_cpu_kernel};
-use graph::ops::{
+use half::{bf16, f16};
+use plimsoll_exec::reference::{RefCall, Value, run};
+use plimsoll_exec::{Call, Input, Output, run_cpu_kernel};
+use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad,
     GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
     MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm,
     RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
 };
-use graph::optimizers::Rule;
-use graph::{Access, DType, Example, Fill, Io, Op, Scalars, Target, TensorType};
-use half::{bf16, f16};
+use plimsoll_graph::optimizers::Rule;
+use plimsoll_graph::{Access, DType, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use std::collections::HashSet;
 use support::Noise;
 use support::cases::{Filled, in_half, rounding};

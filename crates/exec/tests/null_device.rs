@@ -3,19 +3,21 @@
 
 mod support;
 
-use exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
-use graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
-use graph::ops::{RopeScaling, StateFormat};
-use graph::optimizers::Rule;
-use graph::{Lengths, Objective, Optimizer, Place, Scalars, Storage, Targets, TensorId, TrainShape, build_training};
-use plan::{
+use plimsoll_exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
+use plimsoll_graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
+use plimsoll_graph::ops::{RopeScaling, StateFormat};
+use plimsoll_graph::optimizers::Rule;
+use plimsoll_graph::{
+    Lengths, Objective, Optimizer, Place, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
+};
+use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute,
     Region, Request, divisors, lay_out, search, validate,
 };
+use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{BTreeSet, HashSet};
 use support::Noise;
-use units::Bytes;
 
 /// A run as somebody might ask for it.
 #[derive(Debug, Clone)]
@@ -454,7 +456,7 @@ fn damage_in_the_host_s_arena_stops_the_null_device_too() {
         ("an arena that is one byte short", |p| p.host_bytes -= 1),
         ("a gradient that is sent to nowhere", |p| {
             let grad = TensorId(tensor(p, "transformer.wte.weight.grad") as u32);
-            let sends = |s: &plan::Step| s.outputs.contains(&grad);
+            let sends = |s: &plimsoll_plan::Step| s.outputs.contains(&grad);
             p.programs[0].steps.retain(|s| !sends(s));
             p.tensors[grad.index()].storage = Storage::Transient;
         }),

@@ -50,7 +50,7 @@ pub const MACHINE: &str = "FAKE_CUDA";
 /// The shared library, which cargo makes beside the tests that depend on this crate. Panics if it is not there.
 pub fn library() -> PathBuf {
     let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let name = format!("{prefix}fake_cuda{suffix}");
+    let name = format!("{prefix}plimsoll_fake_cuda{suffix}");
     let test = std::env::current_exe().expect("a test has a path");
     let folders =
         test.ancestors().skip(1).take(2).flat_map(|folder| [folder.join(&name), folder.join("deps").join(&name)]);

@@ -4,7 +4,7 @@ mod calls;
 mod support;
 
 use calls::{Machine, code};
-use fake_cuda::driver::codes;
+use plimsoll_fake_cuda::driver::codes;
 use std::ffi::c_void;
 
 const KERNEL: &str = "tests/driver.ptx";

@@ -2,9 +2,9 @@
 
 mod support;
 
-use fake_cuda::ptx::parse;
-use fake_cuda::ptx::run::{self, Launch, Settings};
-use fake_cuda::shadow::Memory;
+use plimsoll_fake_cuda::ptx::parse;
+use plimsoll_fake_cuda::ptx::run::{self, Launch, Settings};
+use plimsoll_fake_cuda::shadow::Memory;
 use proptest::prelude::*;
 
 /// Parses a text and runs what kernels it has; the outcome is of no interest.

@@ -2,9 +2,9 @@
 
 mod support;
 
-use fake_cuda::ptx::run::{Fault, FaultKind};
-use fake_cuda::ptx::{ParseErrorKind, parse};
-use fake_cuda::shadow::{Outside, Problem};
+use plimsoll_fake_cuda::ptx::run::{Fault, FaultKind};
+use plimsoll_fake_cuda::ptx::{ParseErrorKind, parse};
+use plimsoll_fake_cuda::shadow::{Outside, Problem};
 use support::{Argument, Card, ORDERS};
 
 /// A kernel of one warp whose body leaves its result in %x; it is stored by every thread.

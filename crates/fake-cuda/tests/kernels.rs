@@ -4,8 +4,8 @@
 mod support;
 
 use Argument::{Address, Int, Long};
-use fake_cuda::ptx::run::{Accumulation, Order};
-use fake_cuda::trace::Counters;
+use plimsoll_fake_cuda::ptx::run::{Accumulation, Order};
+use plimsoll_fake_cuda::trace::Counters;
 use support::{Argument, Card, NUMBERS, Number, ORDERS, kernels, worst};
 
 const TARGETS: [u32; 2] = [75, 80];
@@ -100,7 +100,7 @@ fn gelu_and_its_gradient_are_what_finite_differences_say() {
 }
 
 /// c = a b' of these extents, in bfloat16, by the tensor-core kernel: the result's bytes and what it cost.
-fn product(card: &mut Card, module: &fake_cuda::ptx::Module, [m, n, k]: [usize; 3]) -> (Vec<u8>, Counters) {
+fn product(card: &mut Card, module: &plimsoll_fake_cuda::ptx::Module, [m, n, k]: [usize; 3]) -> (Vec<u8>, Counters) {
     let (a, b) = (Number::Bf16.random(m * k, 14), Number::Bf16.random(n * k, 15));
     let (pa, pb) = (card.put(&Number::Bf16.bytes(&a)), card.put(&Number::Bf16.bytes(&b)));
     let pc = card.room(4 * m * n);

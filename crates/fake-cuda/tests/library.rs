@@ -14,7 +14,7 @@ fn has(library: &Library, function: &str) -> bool {
 #[test]
 fn the_library_is_beside_the_tests_and_answers() {
     // SAFETY: loading the stand-in runs nothing.
-    let library = unsafe { Library::new(fake_cuda::library()) }.expect("loads");
+    let library = unsafe { Library::new(plimsoll_fake_cuda::library()) }.expect("loads");
     let mut version: c_int = 0;
     // SAFETY: the function has this type, and the place is on this stack.
     let code = unsafe {
@@ -28,7 +28,7 @@ fn the_library_is_beside_the_tests_and_answers() {
 #[test]
 fn a_function_can_be_missing() {
     let path = std::env::temp_dir().join(format!("fake-cuda-without-{}.so", std::process::id()));
-    fake_cuda::library_without("cuGraphLaunch", &path).expect("copies");
+    plimsoll_fake_cuda::library_without("cuGraphLaunch", &path).expect("copies");
     // SAFETY: loading the stand-in runs nothing.
     let library = unsafe { Library::new(&path) }.expect("loads");
     assert!(!has(&library, "cuGraphLaunch"));
@@ -42,7 +42,7 @@ fn a_function_can_be_missing() {
 #[cfg(target_os = "linux")]
 fn the_library_has_the_drivers_name() {
     // SAFETY: loading the stand-in runs nothing.
-    let _first = unsafe { Library::new(fake_cuda::library()) }.expect("loads");
+    let _first = unsafe { Library::new(plimsoll_fake_cuda::library()) }.expect("loads");
     // SAFETY: as above; on a machine with a driver, the stand-in of that name is loaded already.
     let again = unsafe { Library::new("libcuda.so") }.expect("found by its name");
     assert!(has(&again, "fake_cuda_reset"));

@@ -4,7 +4,7 @@
 mod support;
 
 use Argument::{Address, Float, Int};
-use fake_cuda::ptx::{Module, parse};
+use plimsoll_fake_cuda::ptx::{Module, parse};
 use std::collections::BTreeMap;
 use support::{Argument, Card, Number, text, worst};
 

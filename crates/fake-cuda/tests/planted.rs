@@ -3,8 +3,8 @@
 mod support;
 
 use Argument::{Address, Float, Int};
-use fake_cuda::ptx::run::{Fault, FaultKind, Order, Outcome};
-use fake_cuda::shadow::{Outside, Problem};
+use plimsoll_fake_cuda::ptx::run::{Fault, FaultKind, Order, Outcome};
+use plimsoll_fake_cuda::shadow::{Outside, Problem};
 use support::{Argument, Card, Number, ORDERS, module, text};
 
 /// Runs a planted LayerNorm on 3 rows of 328 columns.

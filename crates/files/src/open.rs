@@ -1,9 +1,9 @@
 //! Opens and reads files whose names come from outside.
 
+use plimsoll_units::Bytes;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
-use units::Bytes;
 
 /// Something else than a regular file. It is the inner error of an [`io::Error`] of the kind `InvalidInput`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

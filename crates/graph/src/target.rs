@@ -2,8 +2,8 @@
 //! sized.
 
 use crate::Place;
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// The kinds of device that an op may need different scratch on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

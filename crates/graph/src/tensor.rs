@@ -1,7 +1,7 @@
 //! Tensors: a type (shape and dtype), a role, and how long the bytes must stay.
 
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// Index of a tensor in its graph, and later in the Plan made from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The families' sizes and configurations: published parameter counts, and every key that asks for what is not built.
 
-use graph::models::ModelConfig;
-use graph::{Graph, Op, Optimizer, TrainShape, build_training};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{Graph, Op, Optimizer, TrainShape, build_training};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -58,7 +58,7 @@ fn every_preset_survives_its_config_json() {
     }
 }
 
-fn changed(preset: &str, change: &Value) -> Result<ModelConfig, graph::GraphError> {
+fn changed(preset: &str, change: &Value) -> Result<ModelConfig, plimsoll_graph::GraphError> {
     let model = ModelConfig::preset(preset).expect("a preset");
     let mut config: Value = serde_json::from_str(&model.to_json()).expect("our own file");
     let map = config.as_object_mut().expect("an object");

@@ -1,7 +1,7 @@
 //! What a plan must stay under. A card has memory of its own beside the host's; on the CPU, device and host are one.
 
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// A limit on the arenas of the device and of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,9 +11,9 @@ use crate::levers::{
 };
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
-use graph::models::ModelConfig;
-use graph::{Graph, GraphError, Parameter, SampleShape, Targets, TrainShape, build_sampling, build_training};
-use units::{Bytes, Seconds};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{Graph, GraphError, Parameter, SampleShape, Targets, TrainShape, build_sampling, build_training};
+use plimsoll_units::{Bytes, Seconds};
 
 /// A configuration: the micro-batch, and where all levers stand.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -176,8 +176,8 @@ mod tests {
     use super::*;
     use crate::cost::{Machine, Rates};
     use crate::levers::default_head_chunk;
-    use graph::Targets;
-    use graph::models::ModelConfig;
+    use plimsoll_graph::Targets;
+    use plimsoll_graph::models::ModelConfig;
 
     fn request(global_batch: usize) -> Request {
         let model = ModelConfig::preset("nano").expect("a preset");

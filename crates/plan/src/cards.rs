@@ -5,8 +5,8 @@
 mod name;
 
 use name::Name;
+use plimsoll_units::Bytes;
 use std::sync::LazyLock;
-use units::Bytes;
 
 const TABLE: &str = include_str!("../data/cards.csv");
 const SUGGESTIONS_MAX: usize = 3;

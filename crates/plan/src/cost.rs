@@ -8,10 +8,10 @@
 
 use crate::cards::Card;
 use crate::queues::Queue;
-use graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Target, Targets, TensorId};
+use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Target, Targets, TensorId};
+use plimsoll_units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use units::Seconds;
 
 /// What a device does in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -284,7 +284,7 @@ fn from_samples(samples: &[Sample], work: Work) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::ops::Add;
+    use plimsoll_graph::ops::Add;
 
     fn sample(flops: u64, bytes: u64, seconds: f64) -> Sample {
         Sample { device: DeviceKind::Cpu, op: "add".into(), dtype: DType::F32, flops, bytes, seconds }

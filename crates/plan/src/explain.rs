@@ -1,7 +1,7 @@
 //! Where a plan's bytes go: the moment of its peak, and what is alive then.
 
 use crate::plan::{Plan, PlannedProgram, PlannedTensor};
-use graph::{Place, Role, Storage, TensorId};
+use plimsoll_graph::{Place, Role, Storage, TensorId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

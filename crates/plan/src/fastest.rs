@@ -22,8 +22,8 @@ use crate::levers::Recompute;
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::workshop::{Trunk, Workshop};
+use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
-use units::{Bytes, Seconds};
 
 /// Chains that are looked at together.
 const TOGETHER: usize = 2;

@@ -2,7 +2,7 @@
 
 use crate::fastest::can_fit;
 use crate::request::{PlanError, Request};
-use units::Bytes;
+use plimsoll_units::Bytes;
 
 /// Longer sequences and larger batches are not looked for.
 const MOST: usize = 1 << 20;

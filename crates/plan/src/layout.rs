@@ -5,7 +5,7 @@ use crate::arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
-use graph::{Graph, Node, Place, Program, Role, Storage, Targets};
+use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, Targets};
 use std::cmp::Reverse;
 
 /// Every tensor starts at a multiple of this, which suits vector loads and GPU transactions alike.

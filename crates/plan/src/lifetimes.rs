@@ -9,7 +9,7 @@
 //!      gelu_grad runs here
 //! ```
 
-use graph::{Access, Graph, Place, Program, Role, Storage, TensorId};
+use plimsoll_graph::{Access, Graph, Place, Program, Role, Storage, TensorId};
 use std::collections::HashMap;
 
 /// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.

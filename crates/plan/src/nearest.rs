@@ -3,8 +3,8 @@
 use crate::fastest::{can_fit, fastest_step, fastest_that_fits};
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
+use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
-use units::{Bytes, Seconds};
 
 /// Changes that together make a run fit.
 #[derive(Debug, Clone, PartialEq)]

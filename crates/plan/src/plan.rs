@@ -13,9 +13,9 @@
 
 use crate::budget::Budget;
 use crate::queues::Queue;
-use graph::{DType, Op, Pass, Place, Ports, Role, Storage, Targets, TensorId, TensorType};
+use plimsoll_graph::{DType, Op, Pass, Place, Ports, Role, Storage, Targets, TensorId, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// A tensor with its place. Where it is transient, several may share a place at different times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

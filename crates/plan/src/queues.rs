@@ -12,7 +12,7 @@
 //! writes, the later waits for the earlier. So they follow from the layout, which may lay a tensor where another one was.
 
 use crate::plan::{PlannedTensor, Region, Step};
-use graph::{Op, Place, TensorId};
+use plimsoll_graph::{Op, Place, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -166,8 +166,8 @@ fn touched_before(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::ops::{Add, AwaitTransfer, Transfer};
-    use graph::{Pass, Role, Storage, TensorType};
+    use plimsoll_graph::ops::{Add, AwaitTransfer, Transfer};
+    use plimsoll_graph::{Pass, Role, Storage, TensorType};
 
     fn tensor(place: Place, offset: u64) -> PlannedTensor {
         let (name, ty) = (format!("{place:?} {offset}"), TensorType::f32(&[64]));

@@ -3,8 +3,8 @@
 use crate::budget::Budget;
 use crate::cost::Machine;
 use crate::levers::{Excluded, LeverRequest};
-use graph::models::ModelConfig;
-use graph::{GraphError, Lengths, Objective, Optimizer, Targets};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{GraphError, Lengths, Objective, Optimizer, Targets};
 use std::collections::BTreeSet;
 
 /// A training run to be planned.

@@ -7,9 +7,9 @@ use crate::levers::divisors;
 use crate::nearest::{Nearest, nearest_that_fit};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
-use graph::Graph;
+use plimsoll_graph::Graph;
+use plimsoll_units::{Bytes, Seconds};
 use serde::Serialize;
-use units::{Bytes, Seconds};
 
 /// A plan that fits.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@
 mod order;
 
 use crate::plan::{Plan, PlannedProgram, Region, Step};
-use graph::{Access, Io, Op, Place, Storage, TensorId};
+use plimsoll_graph::{Access, Io, Op, Place, Storage, TensorId};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 

@@ -13,11 +13,11 @@ use crate::layout::{at_least, persistent};
 use crate::levers::{attention_rows, head_chunk, update_in_backward_excluded};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
-use graph::Graph;
+use plimsoll_graph::Graph;
+use plimsoll_units::{Bytes, Seconds};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use units::{Bytes, Seconds};
 
 /// Builds candidates of one request, on any thread. Only the order of work depends on threads.
 pub(crate) struct Workshop<'r> {

@@ -1,10 +1,12 @@
 //! What levers leave in a plan, and what is told of them.
 
-use graph::models::ModelConfig;
-use graph::{Op, Optimizer, Pass, Place, Targets, TensorId};
-use plan::{Budget, Found, Level, LeverRequest, Machine, Rates, Recompute, Request, card, lever_effects, search};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{Op, Optimizer, Pass, Place, Targets, TensorId};
+use plimsoll_plan::{
+    Budget, Found, Level, LeverRequest, Machine, Rates, Recompute, Request, card, lever_effects, search,
+};
+use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
-use units::Bytes;
 
 /// Of a small model on a card, with clipping: what is measured of all gradients is needed before the updates.
 fn request(levers: LeverRequest) -> Request {

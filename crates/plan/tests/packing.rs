@@ -1,10 +1,10 @@
 //! How tightly the arenas of real training graphs are packed, wherever the levers stand, and how long it takes.
 //! Settings are drawn from all that there are, the same ones every time.
 
-use graph::models::ModelConfig;
-use graph::ops::StateFormat;
-use graph::{Graph, Lengths, Place, Targets};
-use plan::{
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Graph, Lengths, Place, Targets};
+use plimsoll_plan::{
     Average, Level, Levers, Machine, Plan, Precision, Rates, Recompute, Request, Settings, default_head_chunk, lay_out,
     plan_settings, validate,
 };

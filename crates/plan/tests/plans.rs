@@ -1,13 +1,13 @@
 //! Plans of real models: pure and valid; and the search that chooses among them.
 
-use graph::models::ModelConfig;
-use graph::ops::StateFormat;
-use graph::{Optimizer, Role, Targets};
-use plan::{
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Optimizer, Role, Targets};
+use plimsoll_plan::{
     Budget, Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request,
     card, search, validate,
 };
-use units::Bytes;
+use plimsoll_units::Bytes;
 
 fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget: Bytes) -> Request {
     let model = ModelConfig::preset(model).expect("a preset");

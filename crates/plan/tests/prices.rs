@@ -1,14 +1,14 @@
 //! What is predicted of time and told of memory, against arithmetic that is done here by hand.
 
-use graph::models::ModelConfig;
-use graph::ops::{Add, Transfer};
-use graph::{DType, DeviceKind, Op, Optimizer, Place, Storage, Targets, TensorId};
-use plan::{
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::{Add, Transfer};
+use plimsoll_graph::{DType, DeviceKind, Op, Optimizer, Place, Storage, Targets, TensorId};
+use plimsoll_plan::{
     Budget, Level, LeverRequest, Machine, Plan, PlannedProgram, PlannedTensor, Rates, Recompute, Request, Step, Work,
     card, moment_of_peak, search,
 };
+use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
-use units::Bytes;
 
 /// No two figures are alike, so that one taken for another is seen.
 const RATES: Rates = Rates {

@@ -1,12 +1,12 @@
 //! What is predicted is what is scheduled: the search predicts a step before anything has a place; the plan's queues and
 //! waits, which follow from the places, are to give the same time, and to hide transfers behind what computes.
 
-use graph::models::ModelConfig;
-use graph::{Io, Optimizer, Place, Targets};
-use plan::{
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{Io, Optimizer, Place, Targets};
+use plimsoll_plan::{
     Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Queue, Rates, Request, Step, Work, card, search,
 };
-use units::Bytes;
+use plimsoll_units::Bytes;
 
 /// A preset with parts of its optimizer on the host of a card.
 fn found(offload: f64, clips: bool, machine: &Machine) -> Found {

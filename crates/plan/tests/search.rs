@@ -1,13 +1,13 @@
 //! The search over random models and budgets: more budget is never slower, plans stay valid, nothing depends on chance.
 
-use graph::models::ModelConfig;
-use graph::{Optimizer, Place, Targets};
-use plan::{
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{Optimizer, Place, Targets};
+use plimsoll_plan::{
     Average, Budget, Found, Level, LeverRequest, Machine, Misfit, Precision, Rates, Recompute, Request, Settings, card,
     plan_settings, search, validate,
 };
+use plimsoll_units::Bytes;
 use proptest::prelude::*;
-use units::Bytes;
 
 fn small_model(layers: usize, width: usize, vocab_size: usize) -> ModelConfig {
     let text = format!(
@@ -204,10 +204,10 @@ fn fastest_of_all(request: &Request) -> Option<f64> {
     }
     let machine = &request.machine;
     let mut fastest = None::<f64>;
-    for micro_batch in plan::divisors(request.global_batch) {
+    for micro_batch in plimsoll_plan::divisors(request.global_batch) {
         for (optimizer_offload, recompute, (head_chunk, attention_rows)) in configurations(&rungs, request, micro_batch)
         {
-            let levers = plan::Levers {
+            let levers = plimsoll_plan::Levers {
                 precision: request.levers.precision,
                 update_in_backward: micro_batch == request.global_batch && request.optimizer.grad_clip.is_none(),
                 attention_rows,
@@ -233,7 +233,7 @@ fn configurations(
     micro_batch: usize,
 ) -> impl Iterator<Item = (f64, Recompute, (usize, usize))> {
     let rows = micro_batch * request.seq_len;
-    let most = plan::default_head_chunk(rows, request.model.vocab_size());
+    let most = plimsoll_plan::default_head_chunk(rows, request.model.vocab_size());
     let scratches = [(most, 64), (most.div_ceil(4).max(16.min(most)), 16), (most.div_ceil(16).max(16.min(most)), 4)];
     let of_part =
         move |part: f64| rungs.iter().flat_map(move |&recompute| scratches.map(|scratch| (part, recompute, scratch)));

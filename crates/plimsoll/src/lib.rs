@@ -9,4 +9,7 @@ mod printable;
 pub mod report;
 mod streams;
 
-pub use {data, exec, graph, plan, telemetry, train, units};
+pub use {
+    plimsoll_data as data, plimsoll_exec as exec, plimsoll_graph as graph, plimsoll_plan as plan,
+    plimsoll_telemetry as telemetry, plimsoll_train as train, plimsoll_units as units,
+};

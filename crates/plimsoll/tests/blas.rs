@@ -18,7 +18,7 @@ fn bench(sandbox: &Sandbox, library: &str) -> Said {
 #[test]
 fn a_library_gives_the_same_losses_every_time_and_is_named() {
     let sandbox = Sandbox::new();
-    let right = fake_blas::right().to_string_lossy();
+    let right = plimsoll_fake_blas::right().to_string_lossy();
     let [off, first, second] = ["off", &right, &right].map(|library| bench(&sandbox, library).json());
     assert_eq!(off["measured"]["blas"], Value::Null);
     let name = first["measured"]["blas"].as_str().expect("a name");
@@ -32,7 +32,7 @@ fn a_library_gives_the_same_losses_every_time_and_is_named() {
 #[test]
 fn a_resumed_run_loads_no_library_that_the_command_line_does_not_name() {
     let sandbox = Sandbox::new();
-    let right = fake_blas::right().display().to_string();
+    let right = plimsoll_fake_blas::right().display().to_string();
     let resume = |flags: &str| {
         let said = sandbox.run(&format!("train --resume runs/kept --json {flags}"));
         assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
@@ -57,7 +57,7 @@ fn a_resumed_run_loads_no_library_that_the_command_line_does_not_name() {
 #[test]
 fn a_bare_name_is_not_looked_for_in_the_current_folder() {
     let sandbox = Sandbox::new();
-    std::fs::copy(fake_blas::right(), sandbox.path("libnear.so")).expect("copied");
+    std::fs::copy(plimsoll_fake_blas::right(), sandbox.path("libnear.so")).expect("copied");
     let said = bench(&sandbox, "libnear.so");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
     for words in ["libnear.so can't be loaded: ", "hint: use `--blas ./libnear.so` for the one here"] {
@@ -72,10 +72,10 @@ fn libraries_that_are_of_no_use_are_refused_with_a_way_out() {
     let sandbox = Sandbox::new();
     let text = sandbox.path("text.txt");
     for (library, expected) in [
-        (fake_blas::wrong(), "is broken: its product of "),
-        (fake_blas::wide(), "uses 64-bit integers (ILP64)"),
-        (fake_blas::bare(), "has no function `cblas_sgemm`"),
-        (fake_blas::crashing(), "crashed the process that tried it: "),
+        (plimsoll_fake_blas::wrong(), "is broken: its product of "),
+        (plimsoll_fake_blas::wide(), "uses 64-bit integers (ILP64)"),
+        (plimsoll_fake_blas::bare(), "has no function `cblas_sgemm`"),
+        (plimsoll_fake_blas::crashing(), "crashed the process that tried it: "),
         ("/missing/libopenblas.so".as_ref(), "/missing/libopenblas.so can't be loaded: "),
         (text.as_path(), "text.txt can't be loaded: "),
     ] {

@@ -12,7 +12,7 @@ const RUN: &str = "--max-steps 4 --global-batch 2 --seq-len 8 --checkpoint-every
 
 fn on_card(sandbox: &Sandbox, arguments: &[String]) -> Said {
     let mut command = sandbox.command(arguments);
-    command.env("PLIMSOLL_CUDA", fake_cuda::library()).env(fake_cuda::MACHINE, "execution=late");
+    command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, "execution=late");
     Said::of(command.output().expect("the binary runs"))
 }
 

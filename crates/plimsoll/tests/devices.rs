@@ -12,7 +12,7 @@ const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";
 /// Runs the binary on a machine with this card; the description is the stand-in's.
 fn on_card(sandbox: &Sandbox, card: &str, arguments: &str) -> Said {
     let mut command = sandbox.command(arguments.split_whitespace());
-    command.env("PLIMSOLL_CUDA", fake_cuda::library()).env(fake_cuda::MACHINE, card);
+    command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
     Said::of(command.output().expect("the binary runs"))
 }
 
@@ -93,8 +93,8 @@ fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,350,holder=4194305/350");
     let doctor = |card: &str, arguments: &str| {
         let mut command = sandbox.command(arguments.split_whitespace());
-        command.env("PLIMSOLL_CUDA", fake_cuda::library()).env(fake_cuda::MACHINE, card);
-        command.env("PLIMSOLL_NVML", fake_nvml::library()).env(fake_nvml::MACHINE, &nvml);
+        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
         Said::of(command.output().expect("the binary runs"))
     };
     let text = doctor("", "doctor");

@@ -145,7 +145,7 @@ fn every_command_takes_little_outside_its_plan() {
 fn planned_by_generate(stderr: &str) -> u64 {
     let line = stderr.lines().find_map(|line| line.strip_prefix("measured: ")).expect("a line about memory");
     let size = line.split(" resident").next().expect("the first figure");
-    size.parse::<units::Bytes>().unwrap_or_else(|e| panic!("{size}: {e}")).0
+    size.parse::<plimsoll_units::Bytes>().unwrap_or_else(|e| panic!("{size}: {e}")).0
 }
 
 #[test]

@@ -5,10 +5,10 @@
 
 use crate::control_groups;
 use crate::machine::kib_field;
+use plimsoll_units::Bytes;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// What the process can still take, and what keeps it from more.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 //! A group is charged for the files that its processes read. The kernel frees these pages before it refuses any, so
 //! they count as free.
 
+use plimsoll_units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// Names of a version's files.
 struct Version {

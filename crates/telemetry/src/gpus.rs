@@ -5,13 +5,13 @@ use crate::visible::{BadEntry, visible};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::mem::{self, MaybeUninit};
 use std::path::Path;
-use units::Bytes;
 
 /// More cards than any machine has: a library that counts more is wrong.
 const MOST_CARDS: u32 = 1024;

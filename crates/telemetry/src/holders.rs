@@ -3,10 +3,10 @@
 use crate::gpus::start;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use plimsoll_units::Bytes;
 use serde::Serialize;
 use std::env;
 use std::mem;
-use units::Bytes;
 
 /// A process that holds memory of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -2,7 +2,7 @@
 //! opened again) and full disks (what could not be written is counted, and training continues).
 
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
-use files::{Disk, Log, open_regular};
+use plimsoll_files::{Disk, Log, open_regular};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ fn read_lines(mut lines: impl BufRead, mut take: impl FnMut(Record)) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use files::{Operation, Watch};
+    use plimsoll_files::{Operation, Watch};
     use std::io::Write;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! What the system says about the machine and this process. A reading that the system does not give is `None`.
 //! Not here: how much memory is free (`available.rs`).
 
+use plimsoll_units::Bytes;
 use std::fs;
-use units::Bytes;
 
 /// The largest resident size that this process has had.
 pub fn peak_rss() -> Option<Bytes> {

@@ -1,13 +1,13 @@
 //! NVIDIA cards, read from libraries that stand in for the driver's. A machine is described by environment variables,
 //! so each is read in a process of its own: this file's test `reader`.
 
+use plimsoll_telemetry::{GpuError, Gpus, gpus, gpus_from};
 use serde_json::{Value, json};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use telemetry::{GpuError, Gpus, gpus, gpus_from};
 
 const ANSWER: &str = "PLIMSOLL_TEST_ANSWER";
 const RTX_3060: &str = "NVIDIA GeForce RTX 3060,GPU-aaaa0000-0000,12288,350,1200";
@@ -32,8 +32,8 @@ fn read(machine: impl Into<OsString>, variables: &[(&str, &str)]) -> Result<Gpus
         .args(["--ignored", "--exact", "reader"])
         .env_remove("CUDA_VISIBLE_DEVICES")
         .env_remove("CUDA_DEVICE_ORDER")
-        .env("PLIMSOLL_NVML", fake_nvml::library())
-        .env(fake_nvml::MACHINE, machine.into())
+        .env("PLIMSOLL_NVML", plimsoll_fake_nvml::library())
+        .env(plimsoll_fake_nvml::MACHINE, machine.into())
         .env(ANSWER, &answer)
         .envs(variables.iter().copied())
         .output()
@@ -182,7 +182,7 @@ fn a_file_that_is_no_library_is_no_driver() {
 /// The wrapper panics where it ends an NVML that has no function for that.
 #[test]
 fn a_library_that_lacks_functions_is_an_error_and_not_a_panic() {
-    let error = gpus_from(fake_nvml::bare_library()).expect_err("no count");
+    let error = gpus_from(plimsoll_fake_nvml::bare_library()).expect_err("no count");
     assert!(matches!(error, GpuError::Failed { what: "counting cards", .. }), "{error}");
 }
 

@@ -1,10 +1,10 @@
 //! Training steps on random tokens: how fast, and in how much memory.
 
 use crate::{Engine, Measured, TrainError};
-use data::Batch;
-use exec::philox;
-use graph::Scalars;
-use plan::Plan;
+use plimsoll_data::Batch;
+use plimsoll_exec::philox;
+use plimsoll_graph::Scalars;
+use plimsoll_plan::Plan;
 use serde::Serialize;
 use std::time::Instant;
 

@@ -2,11 +2,11 @@
 //! other runs' times can be predicted. And the test of it: predicted against measured times of many plans.
 
 use crate::{Engine, Footprint, TrainError, bench};
-use exec::Device;
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::ops::StateFormat;
-use graph::{Graph, Optimizer, Targets};
-use plan::{
+use plimsoll_exec::Device;
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Graph, Optimizer, Targets};
+use plimsoll_plan::{
     Level, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings, plan_settings,
 };
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl TimedRun {
 
     fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, targets: &Targets) -> Self {
         let [global_batch, micro_batch] = batches;
-        let head_chunk = plan::default_head_chunk(micro_batch * seq_len, model.vocab_size());
+        let head_chunk = plimsoll_plan::default_head_chunk(micro_batch * seq_len, model.vocab_size());
         let request = Request {
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch,

@@ -2,8 +2,8 @@
 
 use crate::session::Session;
 use crate::{FolderError, Measured, PlanSummary, Report, TrainError, Trainer};
+use plimsoll_telemetry::Event;
 use std::path::PathBuf;
-use telemetry::Event;
 
 /// Why a run made no more steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! A plan on a device: loads it once, starts or fills the weights, runs programs.
 
 use crate::{Footprint, Profile, TrainError};
-use data::Batch;
-use exec::{Capabilities, Device, DeviceError, converted, normal_pair, run_program, run_program_timed};
-use graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
-use plan::{Plan, validate};
+use plimsoll_data::Batch;
+use plimsoll_exec::{Capabilities, Device, DeviceError, converted, normal_pair, run_program, run_program_timed};
+use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
+use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
 
-/// What the host feeds a program, row after row; see [`graph::Ports`]. What a program has no port for is not looked at.
+/// What the host feeds a program, row after row; see [`plimsoll_graph::Ports`]. What a program has no port for is not looked at.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Feed<'a> {
     /// Token ids (B, T), or (B, S) of sources.
@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// Where the host takes part in a program. Panics if the plan has no program of that name.
-    pub fn ports(&self, program: &str) -> graph::Ports {
+    pub fn ports(&self, program: &str) -> plimsoll_graph::Ports {
         let found = self.plan.program(program).unwrap_or_else(|| panic!("the plan has no program `{program}`"));
         found.ports.clone()
     }

@@ -2,9 +2,9 @@
 
 use crate::checkpoint::CheckpointError;
 use crate::folder::FolderError;
-use exec::DeviceError;
-use plan::PlanViolation;
-use telemetry::JournalError;
+use plimsoll_exec::DeviceError;
+use plimsoll_plan::PlanViolation;
+use plimsoll_telemetry::JournalError;
 
 /// Why a run could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum TrainError {
     Journal(#[from] JournalError),
     /// The next batch can't be made.
     #[error(transparent)]
-    Data(#[from] data::DataError),
+    Data(#[from] plimsoll_data::DataError),
     /// Token ids would lie outside the model's table.
     #[error("the tokenizer has {tokenizer} ids, the model's vocabulary has {model}")]
     Vocabulary {

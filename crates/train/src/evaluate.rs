@@ -1,8 +1,8 @@
 //! Held-out loss.
 
 use crate::{Engine, TrainError};
-use data::Dataset;
-use graph::Scalars;
+use plimsoll_data::Dataset;
+use plimsoll_graph::Scalars;
 
 /// The program that evaluates the weights.
 pub const EVALUATE: &str = "evaluate";

@@ -1,7 +1,7 @@
 //! A run's folder: where its files lie, and the lock that keeps a second process out of it.
 
 use crate::checkpoint::{CheckpointError, list};
-use files::{Disk, open_own};
+use plimsoll_files::{Disk, open_own};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! What a process holds in memory, as the system counts it, and how much of it lies outside its plan.
 //! Not here: the plan's own numbers (`report.rs`).
 
-use exec::Device;
+use plimsoll_exec::Device;
+use plimsoll_telemetry::peak_rss;
 use serde::{Deserialize, Serialize};
-use telemetry::peak_rss;
 
 /// Measured bytes of a process that carries out a plan. What the system does not say is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ mod tests {
         let mut footprint = Footprint::before_load();
         footprint.measure(Some(0), Some(0));
         let before = footprint.outside_plan_bytes.expect("Linux says");
-        let now = telemetry::anonymous_rss().expect("Linux says").0;
+        let now = plimsoll_telemetry::anonymous_rss().expect("Linux says").0;
         let held = std::hint::black_box(vec![1u8; HELD]);
         footprint.measure(Some(0), Some(0));
         let after = footprint.outside_plan_bytes.expect("Linux says");

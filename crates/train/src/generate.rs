@@ -1,8 +1,8 @@
 //! Writing text: a prompt is read some tokens at a time, then each next token is drawn from the model's distribution.
 
 use crate::{Engine, Feed, TrainError};
-use exec::philox;
-use graph::Scalars;
+use plimsoll_exec::philox;
+use plimsoll_graph::Scalars;
 
 /// How the next token is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,8 +84,11 @@ impl<'e> Writer<'e> {
     /// A writer with empty contexts. `decoder_start` is the id that a decoder begins with, where there is one.
     pub fn new(engine: &'e mut Engine, decoder_start: Option<u32>) -> Self {
         let plan = engine.plan();
-        let capacity =
-            plan.tensors.iter().find(|t| t.storage == graph::Storage::Carried).map_or(0, |cache| cache.ty.shape[1]);
+        let capacity = plan
+            .tensors
+            .iter()
+            .find(|t| t.storage == plimsoll_graph::Storage::Carried)
+            .map_or(0, |cache| cache.ty.shape[1]);
         let columns = |program: &str| {
             let port = plan.program(program).and_then(|program| program.ports.tokens);
             port.map(|tokens| plan[tokens].ty.columns())

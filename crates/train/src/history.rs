@@ -2,8 +2,8 @@
 
 use crate::checkpoint::{CheckpointError, Lineage};
 use crate::{Evaluation, TrainError};
+use plimsoll_telemetry::{Event, Record, for_each_record};
 use std::path::Path;
-use telemetry::{Event, Record, for_each_record};
 
 /// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not trusted: its
 /// step says how long the list of losses is.

@@ -1,8 +1,8 @@
 //! Where the time goes: each step of each program, timed by itself.
 
-use graph::ops::Nature;
-use graph::{Io, Pass};
-use plan::{Plan, Sample, Work};
+use plimsoll_graph::ops::Nature;
+use plimsoll_graph::{Io, Pass};
+use plimsoll_plan::{Plan, Sample, Work};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::Footprint;
 use crate::engine::EngineMemory;
-use plan::Plan;
+use plimsoll_plan::Plan;
 use serde::{Deserialize, Serialize};
 
 /// The plan's numbers.
@@ -82,7 +82,7 @@ impl Measured {
             step_ms_p50: percentile(step_ms, 0.5),
             step_ms_min: percentile(step_ms, 0.0),
             tokens_per_s: percentile(&speeds, 0.5),
-            blas: exec::blas_in_use().map(ToString::to_string),
+            blas: plimsoll_exec::blas_in_use().map(ToString::to_string),
         }
     }
 

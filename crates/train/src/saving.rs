@@ -3,8 +3,8 @@
 use crate::checkpoint::{self, State};
 use crate::session::Session;
 use crate::{Start, Trainer};
+use plimsoll_telemetry::Event;
 use std::time::Instant;
-use telemetry::Event;
 
 impl Trainer<'_> {
     /// Saves a checkpoint if one is due after the session's step.

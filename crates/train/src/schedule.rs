@@ -1,7 +1,7 @@
 //! How long a run is, and the learning rate along it.
 
+use plimsoll_units::Seconds;
 use serde::{Deserialize, Serialize};
-use units::Seconds;
 
 /// How long a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use crate::checkpoint::{self, Branches, Origin, Seen, State, branches, check_sam
 use crate::sinks::Sinks;
 use crate::undo::Undo;
 use crate::{Evaluation, History, LossScale, Start, TrainError, Trainer};
+use plimsoll_telemetry::{Event, Journal};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use telemetry::{Event, Journal};
 
 /// Where a session stands.
 pub(crate) struct Session<'a> {

@@ -1,6 +1,6 @@
 //! Who is told what happens: the journal, and any number of sinks beside it.
 
-use telemetry::{Event, Journal, Sink};
+use plimsoll_telemetry::{Event, Journal, Sink};
 
 /// The journal and the other sinks.
 pub(crate) struct Sinks<'a> {

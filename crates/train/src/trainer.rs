@@ -6,15 +6,15 @@ use crate::undo::run_step;
 use crate::{
     EVALUATE, Ending, Engine, Evaluation, Length, LossScale, Outcome, Progress, RunFolder, Schedule, TrainError,
 };
-use data::{Dataset, Loader, StepBatches};
-use graph::Scalars;
-use graph::models::ModelConfig;
-use plan::EVALUATE_AVERAGE;
+use plimsoll_data::{Dataset, Loader, StepBatches};
+use plimsoll_graph::Scalars;
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_plan::EVALUATE_AVERAGE;
+use plimsoll_telemetry::{Event, Sink};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use telemetry::{Event, Sink};
 
 /// What a run needs to know beside its plan.
 #[derive(Debug, Clone)]

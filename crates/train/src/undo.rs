@@ -7,9 +7,9 @@
 
 use crate::checkpoint;
 use crate::{Engine, Start, TrainError};
-use data::{Dataset, Loader, StepBatches};
-use graph::Scalars;
-use plan::{Plan, PlannedProgram};
+use plimsoll_data::{Dataset, Loader, StepBatches};
+use plimsoll_graph::Scalars;
+use plimsoll_plan::{Plan, PlannedProgram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

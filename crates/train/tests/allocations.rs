@@ -2,12 +2,12 @@
 
 mod support;
 
-use exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
-use graph::{Scalars, TensorId};
-use plan::{Plan, Step};
+use plimsoll_exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
+use plimsoll_graph::{Scalars, TensorId};
+use plimsoll_plan::{Plan, Step};
+use plimsoll_train::{Engine, bench};
 use std::borrow::Cow;
 use support::Setup;
-use train::{Engine, bench};
 
 /// The processor, which asks once more for memory in each op, if it is `greedy`.
 struct Growing {

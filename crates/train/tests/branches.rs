@@ -3,16 +3,16 @@
 
 mod support;
 
-use files::{Disk, Operation, Watch};
+use plimsoll_files::{Disk, Operation, Watch};
+use plimsoll_telemetry::Event;
+use plimsoll_train::Start;
+use plimsoll_train::checkpoint::{BRANCHES_FILE, CheckpointError, list, newest_whole};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use support::{Outcome, Setup, all_losses, bits};
-use telemetry::Event;
-use train::Start;
-use train::checkpoint::{BRANCHES_FILE, CheckpointError, list, newest_whole};
 
 /// A run that saves and evaluates after every step. Its learning rates depend on how many steps it is to make.
 fn run_of(steps: u64) -> Setup {

@@ -3,8 +3,14 @@
 
 mod support;
 
-use files::{Disk, Operation, Watch};
-use graph::TensorId;
+use plimsoll_files::{Disk, Operation, Watch};
+use plimsoll_graph::TensorId;
+use plimsoll_telemetry::Event;
+use plimsoll_train::checkpoint::{
+    CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, STATE_FILE, Seen, State, list,
+    load_weights, newest_whole, restore, verify,
+};
+use plimsoll_train::{Ending, Engine, Start, TrainError};
 use proptest::prelude::*;
 use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;
@@ -17,13 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io};
 use support::weights::{Tensors, right_tensors, serialize, with_header, with_raw_header, zeros};
 use support::{Setup, all_losses, bits};
-use telemetry::Event;
 use tempfile::TempDir;
-use train::checkpoint::{
-    CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, STATE_FILE, Seen, State, list,
-    load_weights, newest_whole, restore, verify,
-};
-use train::{Ending, Engine, Start, TrainError};
 
 const FILES: [&str; 4] = [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE, STATE_FILE];
 

@@ -6,16 +6,16 @@
 
 mod support;
 
-use files::{Disk, Operation, Watch};
+use plimsoll_files::{Disk, Operation, Watch};
+use plimsoll_telemetry::Event;
+use plimsoll_train::checkpoint::{Branches, newest_whole};
+use plimsoll_train::{Ending, History, Start};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::{fs, io};
 use support::Setup;
-use telemetry::Event;
-use train::checkpoint::{Branches, newest_whole};
-use train::{Ending, History, Start};
 
 /// An operation, or a promise that the run made.
 #[derive(Debug, Clone)]

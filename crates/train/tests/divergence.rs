@@ -2,15 +2,15 @@
 
 mod support;
 
-use graph::optimizers::{AdamW, Lion, Rule};
-use graph::{Optimizer, Place, TrainShape};
-use plan::{Average, Levers, Precision};
+use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
+use plimsoll_graph::{Optimizer, Place, TrainShape};
+use plimsoll_plan::{Average, Levers, Precision};
+use plimsoll_telemetry::{Event, Sink};
+use plimsoll_train::{Ending, Engine, Length, RunFolder, Start, Trainer};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use support::{GLOBAL_BATCH, Setup};
-use telemetry::{Event, Sink};
-use train::{Ending, Engine, Length, RunFolder, Start, Trainer};
 
 /// What is kept of a run's events.
 #[derive(Default)]

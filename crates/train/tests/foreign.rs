@@ -3,6 +3,8 @@
 
 mod support;
 
+use plimsoll_train::checkpoint::{CheckpointError, INDEX_FILE, MODEL_FILE, load_weights};
+use plimsoll_train::{Engine, TrainError};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use safetensors::tensor::Dtype;
@@ -13,8 +15,6 @@ use std::path::Path;
 use support::Setup;
 use support::weights::{Tensors, right_tensors, serialize, shard_name, with_header, write_index, write_shards, zeros};
 use tempfile::TempDir;
-use train::checkpoint::{CheckpointError, INDEX_FILE, MODEL_FILE, load_weights};
-use train::{Engine, TrainError};
 
 const TABLE: &str = "transformer.wte.weight";
 const NORM: &str = "transformer.h.0.ln_1.weight";

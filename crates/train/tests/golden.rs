@@ -4,15 +4,15 @@
 
 mod support;
 
-use exec::reference::{Value, interpret};
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DType, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape};
-use plan::{Level, Levers, Recompute, plan_sampling};
+use plimsoll_exec::reference::{Value, interpret};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::{DType, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape};
+use plimsoll_plan::{Level, Levers, Recompute, plan_sampling};
+use plimsoll_train::{Engine, Sampling, Writer};
+use plimsoll_units::Bytes;
 use safetensors::SafeTensors;
 use std::collections::HashMap;
 use support::{assert_close, plan_training};
-use train::{Engine, Sampling, Writer};
-use units::Bytes;
 
 /// Tokens that a prompt is read at a time.
 const PREFILL: usize = 4;
@@ -214,7 +214,7 @@ fn fast(golden: &Golden, level: Level) -> Fast {
     };
     let levers = Levers { recompute: Recompute::all(level), ..Levers::default() };
     let (graph, plan) = plan_training(&golden.model, &shape, &Optimizer::default(), &levers, samples, 2);
-    let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
+    let engine = Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
     Fast { graph, engine }
 }
 
@@ -336,7 +336,8 @@ fn greedy_text_is_that_of_transformers() {
         };
         let targets = Targets::cpu(2);
         let (graph, plan) = plan_sampling(&golden.model, &shape, &targets, Bytes::gib(1)).expect("a sensible model");
-        let engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
+        let engine =
+            Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
         let mut fast = Fast { graph, engine };
         fill(&mut fast, &golden);
         let tokens = golden.of_sample("tokens", 0);

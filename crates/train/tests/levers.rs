@@ -2,13 +2,13 @@
 
 mod support;
 
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::ops::StateFormat;
-use graph::{Optimizer, Place, TrainShape};
-use plan::{Average, Level, Levers, Plan, Precision, Recompute};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Optimizer, Place, TrainShape};
+use plimsoll_plan::{Average, Level, Levers, Plan, Precision, Recompute};
+use plimsoll_train::{Ending, Footprint, LossScale, Start};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt2};
-use train::{Ending, Footprint, LossScale, Start};
 
 /// Where only the order of a sum changes, losses may differ by this, relatively.
 const ROUNDING: f64 = 1e-5;

@@ -3,17 +3,17 @@
 
 mod support;
 
-use exec::{converted, normal_pair};
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DType, Init, Place};
 use peak_alloc::PeakAlloc;
-use plan::{Average, Levers, Precision};
+use plimsoll_exec::{converted, normal_pair};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::{DType, Init, Place};
+use plimsoll_plan::{Average, Levers, Precision};
+use plimsoll_train::checkpoint::{MODEL_FILE, load_weights};
+use plimsoll_train::{Ending, Start};
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 use support::weights::{deserialize, write_shards};
 use support::{Setup, tiny_gpt2};
-use train::checkpoint::{MODEL_FILE, load_weights};
-use train::{Ending, Start};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;

@@ -3,18 +3,18 @@
 
 mod support;
 
-use graph::ops::StateFormat;
-use graph::optimizers::{AdamW, Lion, Rule};
-use graph::{Op, Optimizer, Place, Role, TrainShape};
-use plan::{Average, Level, Levers, Precision, Recompute};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
+use plimsoll_graph::{Op, Optimizer, Place, Role, TrainShape};
+use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
+use plimsoll_telemetry::Event;
+use plimsoll_train::checkpoint::{MODEL_FILE, OPTIMIZER_FILE, load_weights};
+use plimsoll_train::{Ending, Start};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{GLOBAL_BATCH, Setup, all_losses, bits, families};
-use telemetry::Event;
-use train::checkpoint::{MODEL_FILE, OPTIMIZER_FILE, load_weights};
-use train::{Ending, Start};
 
 const LION: Rule = Rule::Lion(Lion { beta1: 0.9, beta2: 0.99 });
 
@@ -176,7 +176,7 @@ fn what_is_frozen_does_not_change_the_first_update_of_the_rest() {
             let (_, report, checkpoint) = setup.run(&folder.path().join("run"), &Start::Fresh, |_: &_, _: &_| {});
             let mut engine = setup.engine();
             load_weights(&mut engine, &checkpoint.expect("a checkpoint")).expect("all weights are saved");
-            let of = |p: &graph::Parameter| engine.view(p.tensor).expect("a weight").into_owned();
+            let of = |p: &plimsoll_graph::Parameter| engine.view(p.tensor).expect("a weight").into_owned();
             (bits(&all_losses(&report, 1)), engine.parameters().iter().map(of).collect::<Vec<_>>())
         };
         let all = weights(&setup);

@@ -2,11 +2,11 @@
 
 mod support;
 
-use data::{Batch, PADDING_TARGET};
-use graph::{Optimizer, Scalars, TrainShape};
-use plan::Levers;
+use plimsoll_data::{Batch, PADDING_TARGET};
+use plimsoll_graph::{Optimizer, Scalars, TrainShape};
+use plimsoll_plan::Levers;
+use plimsoll_train::{EVALUATE, Engine};
 use support::{families, plan_training};
-use train::{EVALUATE, Engine};
 
 const ROW: usize = 16;
 
@@ -33,7 +33,8 @@ fn the_loss_of_a_packed_row_is_that_of_its_documents() {
     for (family, setup) in packed {
         let shape = TrainShape { micro_batch: 1, seq_len: ROW, packed: true, evaluates: true, ..setup.shape };
         let (graph, plan) = plan_training(&setup.model, &shape, &Optimizer::default(), &Levers::default(), 1, 1);
-        let mut engine = Engine::new(Box::new(exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
+        let mut engine =
+            Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
         engine.initialise(3).expect("a sound plan");
         let mut loss = |batch: &Batch| {
             let program = engine.run_batch(EVALUATE, batch, &Scalars::default()).expect("a sound plan");

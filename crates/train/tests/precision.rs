@@ -2,18 +2,18 @@
 
 mod support;
 
-use data::{Batches, Dataset, TokenStore};
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::ops::StateFormat;
-use graph::{Optimizer, Place, Scalars, TensorId, TrainShape};
-use plan::{Average, Level, Levers, Precision, Recompute};
+use plimsoll_data::{Batches, Dataset, TokenStore};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Optimizer, Place, Scalars, TensorId, TrainShape};
+use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
+use plimsoll_telemetry::Event;
+use plimsoll_train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
+use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
-use telemetry::Event;
-use train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
-use units::Bytes;
 
 /// Precisions and formats of moments other than single precision.
 const OTHERS: [(Precision, StateFormat); 5] = [
@@ -220,9 +220,11 @@ fn averages_follow_the_weights_and_are_evaluated_and_saved() {
 /// The held-out loss of a checkpoint's averages.
 fn evaluated(setup: &Setup, checkpoint: &Path) -> f64 {
     let mut engine = setup.engine();
-    train::checkpoint::load_averages(&mut engine, checkpoint).expect("averages were saved");
+    plimsoll_train::checkpoint::load_averages(&mut engine, checkpoint).expect("averages were saved");
     let dataset = setup.dataset();
-    let (loss, _) = train::evaluate(&mut engine, train::EVALUATE, &dataset, 5).expect("a sound plan").expect("text");
+    let (loss, _) = plimsoll_train::evaluate(&mut engine, plimsoll_train::EVALUATE, &dataset, 5)
+        .expect("a sound plan")
+        .expect("text");
     loss
 }
 

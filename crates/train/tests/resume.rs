@@ -2,17 +2,17 @@
 
 mod support;
 
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::ops::StateFormat;
-use graph::{Place, TrainShape};
-use plan::{Average, Level, Levers, Precision, Recompute};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Place, TrainShape};
+use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
+use plimsoll_telemetry::{Event, read_journal};
+use plimsoll_train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
+use plimsoll_train::{Ending, LossScale, Start, TrainError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Outcome, Setup, View, all_losses, bits, families, tiny_gpt2};
-use telemetry::{Event, read_journal};
-use train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
-use train::{Ending, LossScale, Start, TrainError};
 
 /// Asks to stop after a step; the last step of all is none.
 fn stop_after(last: u64) -> impl View {

@@ -2,8 +2,8 @@
 
 mod support;
 
+use plimsoll_train::{Sampling, Writer};
 use support::{Setup, families};
-use train::{Sampling, Writer};
 
 /// How many tokens a model writes if it is asked for many.
 fn written(setup: &Setup, asked: usize) -> usize {

@@ -11,11 +11,11 @@ use crate::lines::Lines;
 use crate::pieces::PIECE_OVERHEAD_BYTES;
 use crate::{DataError, Format, Source, Sources, decompress};
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
+use plimsoll_units::Bytes;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use units::Bytes;
 
 /// A pair as it was read, the prefix before its source.
 #[derive(Debug, Clone, PartialEq, Eq)]

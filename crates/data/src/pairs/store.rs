@@ -5,9 +5,9 @@
 use crate::header::{Kind, PAIR_BYTES};
 use crate::store::{CacheFile, Expected, OpenError, hex};
 use crate::{Damage, DataError};
+use plimsoll_units::Bytes;
 use std::fmt;
 use std::path::Path;
-use units::Bytes;
 
 /// Pairs that are looked at together.
 const SCAN_PAIRS: usize = 1 << 12;

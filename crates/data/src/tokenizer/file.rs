@@ -3,11 +3,11 @@
 use super::{EncodeError, REPLACEMENT, growth};
 use crate::DataError;
 use crate::quiet::caught;
+use plimsoll_units::Bytes;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use tokenizers::{ModelWrapper, Tokenizer as Inner};
-use units::Bytes;
 
 const FILE_NAME: &str = "tokenizer.json";
 /// The longest of known families, Gemma's, has 33 MB. Opened, a file takes some ten times as much memory.
@@ -35,7 +35,8 @@ impl FileTokenizer {
     /// ask for, are switched off.
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let file = file_of(path)?;
-        let bytes = files::read_at_most(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
+        let bytes =
+            plimsoll_files::read_at_most(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
         let hash = blake3::hash(&bytes);
         let bad = |message: String| DataError::BadTokenizer { path: file.clone(), message };
         let (mut inner, worst_growth) = parsed(&bytes).map_err(&bad)?;

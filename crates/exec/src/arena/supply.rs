@@ -7,10 +7,10 @@
 use super::Arena;
 use crate::DeviceError;
 use memmap2::MmapMut;
+use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
-use units::Bytes;
 
 /// How a device learns how much memory there is.
 #[derive(Debug, Clone, Copy)]

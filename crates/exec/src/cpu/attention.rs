@@ -24,7 +24,7 @@ use super::parallel;
 use super::product::product;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE};
+use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE};
 use std::ops::Range;
 
 /// Queries of a block at most, so that what belongs to each of them fits in an array. They are the columns of its mask.

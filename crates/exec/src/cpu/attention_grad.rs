@@ -11,7 +11,7 @@ use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::{DeviceKind, ops};
+use plimsoll_graph::{DeviceKind, ops};
 
 pub(super) fn run(grad: &ops::AttentionGrad, mut call: Call) {
     let (accumulate, op) = (grad.accumulate, &grad.forward);

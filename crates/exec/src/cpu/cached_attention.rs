@@ -5,7 +5,7 @@ use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops;
+use plimsoll_graph::ops;
 
 pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
     let (samples, time) = (call.io.outputs[0].shape[0], call.io.outputs[0].shape[1]);

@@ -5,9 +5,9 @@ use super::parallel;
 use super::product::product;
 use crate::DeviceError;
 use crate::arena::Supply;
-use plan::Region;
+use plimsoll_plan::Region;
+use plimsoll_units::Bytes;
 use std::time::{Duration, Instant};
-use units::Bytes;
 
 /// Rows, terms of a sum and columns of the product: of the kind that training is made of.
 const PRODUCT: [usize; 3] = [2048, 512, 2048];

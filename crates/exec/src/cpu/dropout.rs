@@ -4,8 +4,8 @@ use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use crate::philox::{dropout_bits, dropout_threshold};
-use graph::Scalars;
-use graph::ops::{self, DropoutKey, dropout_site_of_head};
+use plimsoll_graph::Scalars;
+use plimsoll_graph::ops::{self, DropoutKey, dropout_site_of_head};
 use rayon::iter::IntoParallelIterator;
 
 /// Columns of a matrix at most that are dropped at a time.

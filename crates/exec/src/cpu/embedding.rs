@@ -4,7 +4,7 @@ use super::add::accumulate;
 use super::matrix::MatrixMut;
 use super::parallel::{self, CHUNK};
 use crate::call::Call;
-use graph::ops;
+use plimsoll_graph::ops;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::ParallelSliceMut;
 

@@ -6,7 +6,7 @@ use super::math::{exp, split, split_mut, update};
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, Activation};
+use plimsoll_graph::ops::{self, Activation};
 use pulp::Simd;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};

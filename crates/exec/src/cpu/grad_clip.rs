@@ -1,7 +1,7 @@
 //! The factor by which gradients are scaled down.
 
 use crate::call::Call;
-use graph::ops;
+use plimsoll_graph::ops;
 
 pub(super) fn run(op: &ops::GradClip, mut call: Call) {
     let norm = call.f32(0)[0] / call.scalars.gradient_scale;

@@ -3,7 +3,7 @@
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::NORM_BLOCK;
+use plimsoll_graph::ops::NORM_BLOCK;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 

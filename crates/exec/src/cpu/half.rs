@@ -6,7 +6,7 @@ use super::parallel::{self, CHUNK};
 use crate::call::{Call, Input, Output};
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
-use graph::{Access, DType, Io, Op, Operand};
+use plimsoll_graph::{Access, DType, Io, Op, Operand};
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::borrow::Cow;
@@ -61,7 +61,7 @@ pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
 /// Runs `kernel` on widened operands and rounds its results.
 pub(super) fn run_widened(op: &Op, mut call: Call, kernel: fn(&Op, Call)) {
     let widened = op.widened(&call.io).collect::<Vec<_>>();
-    let single = |ty: &&graph::TensorType, at: Operand| {
+    let single = |ty: &&plimsoll_graph::TensorType, at: Operand| {
         if widened.iter().any(|(w, _)| *w == at) { ty.with_dtype(DType::F32) } else { (*ty).clone() }
     };
     let input_types =

@@ -7,8 +7,8 @@ use super::parallel;
 use super::product::product;
 use super::transpose::{LINE, transpose};
 use crate::call::Call;
-use graph::Target;
-use graph::ops::{self, TRANSPOSED_COLUMNS, WeightLayout};
+use plimsoll_graph::Target;
+use plimsoll_graph::ops::{self, TRANSPOSED_COLUMNS, WeightLayout};
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 

@@ -47,7 +47,7 @@ pub use ceilings::Ceilings;
 pub use half::converted;
 
 use crate::call::Call;
-use graph::Op;
+use plimsoll_graph::Op;
 
 /// Executes an op. Runs at most `call.threads` workers of the current rayon pool at a time.
 /// Panics if operands are not those that the op's types ask for: plans are validated before they get here.

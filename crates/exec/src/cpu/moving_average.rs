@@ -5,7 +5,7 @@ use super::math::mul_add;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::{Call, Input};
-use graph::ops;
+use plimsoll_graph::ops;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 

@@ -9,7 +9,7 @@ use super::parallel;
 use super::product::product;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops;
+use plimsoll_graph::ops;
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn products_by_a_library_in_parts_are_right_for_any_shape_and_stride() {
-        let blas = Blas::open(fake_blas::right()).expect("a library that works");
+        let blas = Blas::open(plimsoll_fake_blas::right()).expect("a library that works");
         for workers in [1, 2, 3] {
             check(|into, accumulate, scale, a, b| product_in_parts(&blas, into, accumulate, scale, a, b, workers));
         }

@@ -5,7 +5,7 @@ use super::math::{dot, update};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::{Target, ops};
+use plimsoll_graph::{Target, ops};
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};

@@ -4,7 +4,7 @@ use super::math::mul_add;
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops::{self, inverse_frequencies};
+use plimsoll_graph::ops::{self, inverse_frequencies};
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 

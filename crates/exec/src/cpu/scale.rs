@@ -3,7 +3,7 @@
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::Call;
-use graph::ops;
+use plimsoll_graph::ops;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 

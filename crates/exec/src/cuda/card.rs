@@ -4,9 +4,9 @@ use super::driver::call;
 use super::error::{CallError, CudaError};
 use super::library::Driver;
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute};
+use plimsoll_units::Bytes;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::Write as _;
-use units::Bytes;
 
 /// The oldest cards that the kernels are compiled for: Turing.
 pub const OLDEST_CAPABILITY: (u8, u8) = (7, 5);

@@ -6,8 +6,8 @@ use super::error::{CallError, CudaError};
 use super::library::Driver;
 use crate::Room;
 use cudarc::driver::sys::CUcontext;
+use plimsoll_units::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
-use units::Bytes;
 
 /// The primary context of a card, which is given back with this.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::library::Driver;
 use super::loaded::Loaded;
 use crate::arena::{FreeMemory, Supply};
 use crate::{Capabilities, Device, DeviceError, MemoryReport, Room};
-use graph::{DeviceKind, Place, Scalars, TensorId};
-use plan::{Plan, Queue, Region, Step};
+use plimsoll_graph::{DeviceKind, Place, Scalars, TensorId};
+use plimsoll_plan::{Plan, Queue, Region, Step};
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use super::error::CallError;
 use super::memory::Pin;
 use crate::arena::Arena;
 use crate::host_runner::HostRunner;
-use graph::{Place, Scalars};
-use plan::{Plan, PlannedProgram};
+use plimsoll_graph::{Place, Scalars};
+use plimsoll_plan::{Plan, PlannedProgram};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -125,7 +125,7 @@ impl HostSide {
 
 /// Whether any of a program's steps runs on the host.
 pub(super) fn has_nodes(plan: &Plan, program: &PlannedProgram) -> bool {
-    program.steps.iter().any(|step| plan.queue(step) == plan::Queue::Host)
+    program.steps.iter().any(|step| plan.queue(step) == plimsoll_plan::Queue::Host)
 }
 
 impl Nodes {

@@ -1,7 +1,7 @@
 //! What a kernel of a card is started with, as plain data: the same for a card, for what stands in for one, and for a
 //! plan of a card that is not there. Nothing here knows a driver.
 
-use graph::{Io, Scalars};
+use plimsoll_graph::{Io, Scalars};
 use std::borrow::Cow;
 
 /// A kernel's start. Launches of one op run one after the other: each sees what those before it wrote.

@@ -149,7 +149,7 @@ mod tests {
     fn a_library_that_lacks_a_function_is_too_old() {
         for (index, function) in FUNCTIONS.iter().enumerate().step_by(7) {
             let path = std::env::temp_dir().join(format!("old-driver-{}-{index}.so", std::process::id()));
-            fake_cuda::library_without(function, &path).expect("a copy");
+            plimsoll_fake_cuda::library_without(function, &path).expect("a copy");
             let error = missing(&path.display().to_string());
             std::fs::remove_file(&path).expect("was written");
             assert!(

@@ -14,11 +14,11 @@ use super::staging::Staging;
 use super::streams::{CapturedProgram, Event, Stream};
 use crate::DeviceError;
 use crate::arena::Supply;
-use graph::{Place, Storage};
-use plan::{Plan, Queue};
+use plimsoll_graph::{Place, Storage};
+use plimsoll_plan::{Plan, Queue};
+use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use units::Bytes;
 
 /// A loaded plan. Fields go in this order, each before what it uses.
 pub(super) struct Loaded {

@@ -2,8 +2,10 @@
 
 use super::{Real, RefCall, start};
 use crate::philox::{dropout_bits, dropout_threshold};
-use graph::Scalars;
-use graph::ops::{Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, dropout_site_of_head};
+use plimsoll_graph::Scalars;
+use plimsoll_graph::ops::{
+    Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, dropout_site_of_head,
+};
 
 /// Which of the three a value belongs to.
 #[derive(Clone, Copy)]

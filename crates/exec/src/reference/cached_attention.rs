@@ -1,7 +1,7 @@
 //! Reference of `ops/cached_attention.rs`.
 
 use super::{Real, RefCall};
-use graph::ops::CachedAttention;
+use plimsoll_graph::ops::CachedAttention;
 
 pub(super) fn cached_attention<F: Real>(op: &CachedAttention, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (samples, t) = (call.io.inputs[0].shape[0], call.io.inputs[0].shape[1]);

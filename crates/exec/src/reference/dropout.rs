@@ -2,7 +2,7 @@
 
 use super::{Real, RefCall};
 use crate::philox::{dropout_bits, dropout_threshold};
-use graph::ops::Dropout;
+use plimsoll_graph::ops::Dropout;
 
 pub(super) fn dropout<F: Real>(op: &Dropout, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let x = call.f(0);

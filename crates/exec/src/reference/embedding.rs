@@ -1,7 +1,7 @@
 //! Reference of `ops/embedding.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::EmbeddingGrad;
+use plimsoll_graph::ops::EmbeddingGrad;
 
 pub(super) fn embedding<F: Real>(call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (tokens, table, c) = (call.i(0), call.f(1), call.io.inputs[1].columns());

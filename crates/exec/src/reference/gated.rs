@@ -1,7 +1,7 @@
 //! Reference of `ops/gated.rs`.
 
 use super::{Real, RefCall};
-use graph::ops::{Activation, Gated, GatedGrad};
+use plimsoll_graph::ops::{Activation, Gated, GatedGrad};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// (2/√π) ∫₀ˣ e^(-t²) dt by a series without cancellation.

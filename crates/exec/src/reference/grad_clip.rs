@@ -1,7 +1,7 @@
 //! Reference of `ops/grad_clip.rs`.
 
 use super::{Real, RefCall};
-use graph::ops::GradClip;
+use plimsoll_graph::ops::GradClip;
 
 pub(super) fn grad_clip<F: Real>(op: &GradClip, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let scale = f64::from(call.scalars.gradient_scale);

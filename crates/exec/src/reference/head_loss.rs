@@ -1,7 +1,7 @@
 //! Reference of `ops/head_loss.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::{HeadLoss, HeadLossGrad};
+use plimsoll_graph::ops::{HeadLoss, HeadLossGrad};
 
 /// The loss, and for each row with a target the slope of the loss in each logit.
 fn loss_and_slopes<F: Real>(smoothing: f32, call: &RefCall<F>) -> (f64, Vec<Option<Vec<f64>>>) {

@@ -1,7 +1,7 @@
 //! Reference of `ops/layer_norm.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::{LayerNorm, LayerNormGrad};
+use plimsoll_graph::ops::{LayerNorm, LayerNormGrad};
 
 pub(super) fn layer_norm<F: Real>(op: &LayerNorm, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (x, weight, c) = (call.f(0), call.f(1), call.io.inputs[0].columns());

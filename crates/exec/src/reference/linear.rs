@@ -1,7 +1,7 @@
 //! Reference of `ops/linear.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
 /// Where the weight from channel `i` to channel `o` lies.
 fn place(layout: WeightLayout, i: usize, o: usize, from: usize, to: usize) -> usize {

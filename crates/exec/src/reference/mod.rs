@@ -28,7 +28,7 @@ mod take_row;
 
 pub use real::Real;
 
-use graph::{DType, Graph, Io, Op, Program, Scalars, TensorId};
+use plimsoll_graph::{DType, Graph, Io, Op, Program, Scalars, TensorId};
 use std::collections::HashMap;
 
 /// The contents of a tensor.
@@ -148,7 +148,7 @@ pub fn interpret<F: Real>(
 }
 
 /// A value of this type, filled by `fill`, which gets the element's index.
-pub fn filled<F: Real>(ty: &graph::TensorType, mut fill: impl FnMut(usize) -> f64) -> Value<F> {
+pub fn filled<F: Real>(ty: &plimsoll_graph::TensorType, mut fill: impl FnMut(usize) -> f64) -> Value<F> {
     match ty.dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::U8 => {
             Value::Float((0..ty.elements()).map(|i| F::from_f64(fill(i))).collect())

@@ -1,7 +1,7 @@
 //! Reference of `ops/moving_average.rs`.
 
 use super::{Real, RefCall};
-use graph::ops::MovingAverage;
+use plimsoll_graph::ops::MovingAverage;
 
 pub(super) fn moving_average<F: Real>(op: &MovingAverage, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     if call.f(1)[0].to_f64().is_nan() {

@@ -1,7 +1,7 @@
 //! Reference of `ops/paired_head_loss.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
+use plimsoll_graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
 
 /// Log-probabilities of the vocabulary.
 fn log_softmax(logits: &[f64]) -> Vec<f64> {

@@ -3,8 +3,8 @@
 
 use super::{Real, RefCall};
 use crate::quantise::Levels;
-use graph::ops::{ParameterUpdate, STATE_BLOCK, StateFormat};
-use graph::optimizers::Rule;
+use plimsoll_graph::ops::{ParameterUpdate, STATE_BLOCK, StateFormat};
+use plimsoll_graph::optimizers::Rule;
 
 pub(super) fn parameter_update<F: Real>(op: &ParameterUpdate, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (gradient, factor) = (call.f(0), call.f(1)[0].to_f64());

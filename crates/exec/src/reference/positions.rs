@@ -1,7 +1,7 @@
 //! Reference of `ops/positions.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::{Positions, PositionsGrad};
+use plimsoll_graph::ops::{Positions, PositionsGrad};
 
 pub(super) fn positions<F: Real>(op: &Positions, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (x, table, shape) = (call.f(0), call.f(1), &call.io.inputs[0].shape);

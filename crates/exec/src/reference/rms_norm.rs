@@ -1,7 +1,7 @@
 //! Reference of `ops/rms_norm.rs`.
 
 use super::{Real, RefCall, start};
-use graph::ops::{RmsNorm, RmsNormGrad};
+use plimsoll_graph::ops::{RmsNorm, RmsNormGrad};
 
 pub(super) fn rms_norm<F: Real>(op: &RmsNorm, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (x, weight, c) = (call.f(0), call.f(1), call.io.inputs[0].columns());

@@ -1,7 +1,7 @@
 //! Reference of `ops/rotary.rs`.
 
 use super::{Real, RefCall};
-use graph::ops::{Rotary, inverse_frequencies};
+use plimsoll_graph::ops::{Rotary, inverse_frequencies};
 
 pub(super) fn rotary<F: Real>(op: &Rotary, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let (x, shape, half) = (call.f(0), &call.io.inputs[0].shape, op.head_size / 2);

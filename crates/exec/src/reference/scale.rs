@@ -1,7 +1,7 @@
 //! Reference of `ops/scale.rs`.
 
 use super::{Real, RefCall};
-use graph::ops::Scale;
+use plimsoll_graph::ops::Scale;
 
 pub(super) fn scale<F: Real>(op: &Scale, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     let factor = F::from_f64(f64::from(op.factor));

@@ -2,8 +2,8 @@
 
 use super::machine::Machine;
 use super::plans::Sums;
-use exec::cuda::{CudaError, CudaOptions, Fault};
-use exec::{Device, DeviceError};
+use plimsoll_exec::cuda::{CudaError, CudaOptions, Fault};
+use plimsoll_exec::{Device, DeviceError};
 
 /// Functions that give things back, or end them: one that fails leaves what it should have given back.
 const GIVE_BACK: &[&str] = &[
@@ -174,8 +174,9 @@ fn a_number_that_no_card_has_is_an_error() {
     if machine.driver().is_stand_in() {
         assert_eq!(cards.iter().map(|card| card.index).collect::<Vec<_>>(), [0, 1]);
         assert_eq!((cards[1].compute_capability, cards[1].memory.0), ((8, 6), 12_288 << 20));
-        let mut device = exec::cuda::CudaDevice::open(machine.driver(), cards[1].clone(), CudaOptions::default())
-            .expect("the second card");
+        let mut device =
+            plimsoll_exec::cuda::CudaDevice::open(machine.driver(), cards[1].clone(), CudaOptions::default())
+                .expect("the second card");
         assert_eq!(Sums::on_card().run(&mut device, 1), Ok(Sums::expected(1)));
     }
 }

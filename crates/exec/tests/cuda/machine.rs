@@ -1,7 +1,7 @@
 //! The machine that tests run on: a card if there is one, else the stand-in's, of any description.
 
-use exec::cuda::{CudaDevice, CudaError, CudaOptions, Driver, LIBRARY};
 use libloading::Library;
+use plimsoll_exec::cuda::{CudaDevice, CudaError, CudaOptions, Driver, LIBRARY};
 use std::ffi::{CString, c_char};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -14,7 +14,7 @@ fn driver() -> &'static Driver {
         let system = ["libcuda.so.1", "nvcuda.dll"].iter().any(|name| unsafe { Library::new(name) }.is_ok());
         if !named && !system {
             // SAFETY: all tests come through here before they look at the environment, and wait for this.
-            unsafe { std::env::set_var(LIBRARY, fake_cuda::library()) };
+            unsafe { std::env::set_var(LIBRARY, plimsoll_fake_cuda::library()) };
         }
         let driver = Driver::find().expect("a driver, or what stands in for it");
         let kind = if driver.is_stand_in() { "the stand-in" } else { "a driver" };

@@ -1,9 +1,11 @@
 //! Small plans, and what comes of them.
 
-use exec::{CpuDevice, Device, DeviceError, run_program};
-use graph::ops::{Add, AwaitTransfer, Transfer};
-use graph::{Graph, Node, Op, Pass, Place, Ports, Program, Role, Scalars, Storage, Targets, TensorId, TensorType};
-use plan::{Plan, lay_out, validate};
+use plimsoll_exec::{CpuDevice, Device, DeviceError, run_program};
+use plimsoll_graph::ops::{Add, AwaitTransfer, Transfer};
+use plimsoll_graph::{
+    Graph, Node, Op, Pass, Place, Ports, Program, Role, Scalars, Storage, Targets, TensorId, TensorType,
+};
+use plimsoll_plan::{Plan, lay_out, validate};
 
 /// Odd, so that vectors end in the middle.
 const ELEMENTS: usize = 203;

@@ -2,10 +2,10 @@
 
 use super::machine::Machine;
 use super::plans::Sums;
-use exec::cuda::{CudaError, CudaOptions};
-use exec::{Device, DeviceError, MemoryReport, run_program_timed};
-use graph::{Op, Scalars, Storage};
-use plan::{Plan, PlannedProgram, Region, validate};
+use plimsoll_exec::cuda::{CudaError, CudaOptions};
+use plimsoll_exec::{Device, DeviceError, MemoryReport, run_program_timed};
+use plimsoll_graph::{Op, Scalars, Storage};
+use plimsoll_plan::{Plan, PlannedProgram, Region, validate};
 
 const GRAPHS: CudaOptions = CudaOptions { graphs: true };
 const STREAMS: CudaOptions = CudaOptions { graphs: false };
@@ -102,7 +102,7 @@ fn steps_can_be_timed_one_by_one() {
     let names = ["result", "home"];
     for (name, expected) in names.iter().zip(Sums::expected(1)) {
         let id = sums.plan.tensors.iter().position(|tensor| tensor.name == *name).expect("a tensor");
-        let bytes = device.view(&sums.plan, graph::TensorId(id as u32)).expect("is there");
+        let bytes = device.view(&sums.plan, plimsoll_graph::TensorId(id as u32)).expect("is there");
         assert_eq!(&*bytes, bytemuck::cast_slice::<f32, u8>(&expected), "{name}");
     }
 }
@@ -173,7 +173,7 @@ fn persistent_tensors_are_zero_after_the_load() {
     device.load(&sums.plan).expect("loads");
     let kept = sums.plan.tensors.iter().enumerate().filter(|(_, tensor)| tensor.storage == Storage::Persistent);
     for (index, tensor) in kept {
-        let bytes = device.view(&sums.plan, graph::TensorId(index as u32)).expect("is there");
+        let bytes = device.view(&sums.plan, plimsoll_graph::TensorId(index as u32)).expect("is there");
         assert!(bytes.iter().all(|byte| *byte == 0), "{}", tensor.name);
     }
 }

@@ -3,11 +3,11 @@
 
 use super::machine::Machine;
 use super::streams::without_a_wait;
-use exec::cuda::CudaOptions;
-use exec::{CpuDevice, Device, DeviceError, converted, normal_pair, philox, run_program};
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::{DType, Graph, Init, Optimizer, Scalars, Target, Targets, TensorId, TrainShape, build_training};
-use plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
+use plimsoll_exec::cuda::CudaOptions;
+use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, normal_pair, philox, run_program};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::{DType, Graph, Init, Optimizer, Scalars, Target, Targets, TensorId, TrainShape, build_training};
+use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
 /// A run of two steps as somebody might ask for it.
 #[derive(Clone)]
@@ -257,7 +257,7 @@ fn no_wait_of_an_offloaded_step_can_be_left_out() {
     // Every seventh, so that it takes no longer than the rest.
     for (damaged, what) in waits.into_iter().step_by(7) {
         machine.reset("");
-        let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
+        let mut device = machine.device(CudaOptions { graphs: false }).expect("a card");
         assert!(train(&mut device, &graph, &damaged).is_err(), "{what}");
     }
 }

@@ -1,8 +1,8 @@
 //! Cases of an op: operands filled, what the op means on them, and how far from that a result may lie.
 
 use super::{Noise, fill_value};
-use exec::reference::{RefCall, Value, run};
-use graph::{DType, Example, Io, TensorType};
+use plimsoll_exec::reference::{RefCall, Value, run};
+use plimsoll_graph::{DType, Example, Io, TensorType};
 
 /// Values of an example's operands and what its outputs hold beforehand.
 pub struct Filled {

@@ -3,9 +3,9 @@
 
 pub mod cases;
 
-use exec::philox;
-use exec::reference::{Real, Value, filled};
-use graph::{DType, Fill, TensorType};
+use plimsoll_exec::philox;
+use plimsoll_exec::reference::{Real, Value, filled};
+use plimsoll_graph::{DType, Fill, TensorType};
 
 /// The ops whose gradient is taken; all others must refuse.
 pub const DIFFERENTIABLE: &[&str] = &[

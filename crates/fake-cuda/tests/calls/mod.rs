@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // Links the library in, whose functions are declared below.
-use fake_cuda as _;
+use plimsoll_fake_cuda as _;
 
 unsafe extern "C" {
     fn cuInit(flags: c_uint) -> u32;

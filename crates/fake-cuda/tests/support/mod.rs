@@ -2,11 +2,11 @@
 //! Each test file uses a part of it.
 #![allow(dead_code, unused_imports, reason = "every test file compiles its own copy and uses a part of it")]
 
-use fake_cuda::ptx::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
-use fake_cuda::ptx::run::{Fault, Order, Outcome};
-use fake_cuda::ptx::{Module, parse};
-pub use fake_cuda::workbench::ORDERS;
-use fake_cuda::workbench::{Shape, Workbench};
+use plimsoll_fake_cuda::ptx::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
+use plimsoll_fake_cuda::ptx::run::{Fault, Order, Outcome};
+use plimsoll_fake_cuda::ptx::{Module, parse};
+pub use plimsoll_fake_cuda::workbench::ORDERS;
+use plimsoll_fake_cuda::workbench::{Shape, Workbench};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
@@ -154,7 +154,7 @@ pub enum Argument {
 }
 
 /// The parameter block of some arguments.
-pub fn parameters(kernel: &fake_cuda::ptx::Kernel, arguments: &[Argument]) -> Vec<u8> {
+pub fn parameters(kernel: &plimsoll_fake_cuda::ptx::Kernel, arguments: &[Argument]) -> Vec<u8> {
     assert_eq!(kernel.parameters.len(), arguments.len(), "{}", kernel.name);
     let mut block = vec![0; kernel.parameter_bytes as usize];
     for (parameter, argument) in kernel.parameters.iter().zip(arguments) {

@@ -5,8 +5,8 @@ use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
 };
 use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// Rows of scores that a worker holds at a time, unless the plan says otherwise.
 pub const ATTENTION_ROWS: usize = 64;

@@ -2,8 +2,8 @@
 
 use super::{Example, Io, Operand, Operation, operands};
 use crate::{GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// Waits until x, which was sent to another memory, has been read to its end; until here its bytes stay where they
 /// are. x: any type -> nothing. Scratch: none.

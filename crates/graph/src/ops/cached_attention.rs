@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Io, Nature, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// The T new tokens of each sample stand at positions p = `Scalars::position` and following. Their keys and values are written to
 /// rows p.. of the caches, and each attends to all rows up to its own, as [`super::Attention`] of these attributes does.

@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Fill, Io, Operand, Operation, accumulating, operands};
 use crate::{Backward, DType, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// y[b, t] = table[tokens[b, t]]. tokens: (B, T) integers, table: (V, C) -> y: (B, T, C).
 /// Ids outside [0, V) never reach a device: the loop refuses them. Saves the tokens. Scratch: none.

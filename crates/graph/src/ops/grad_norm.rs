@@ -2,8 +2,8 @@
 
 use super::{Example, Home, Io, Operation, Target, expect_type};
 use crate::{DType, DeviceKind, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// Elements whose squares are summed before the sum joins the others, in a fixed order.
 pub const NORM_BLOCK: usize = 1 << 14;

@@ -3,7 +3,7 @@
 
 use super::{Io, Op, Operand};
 use crate::{DeviceKind, Target};
-use units::Bytes;
+use plimsoll_units::Bytes;
 
 impl Op {
     /// Working memory of a node on a device: the kernel's scratch, and on the processor, whose kernels compute in

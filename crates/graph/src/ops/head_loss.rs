@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// Rows of a weight in half precision that the processor widens at a time.
 pub const HEAD_STRIP: usize = 1 << 11;

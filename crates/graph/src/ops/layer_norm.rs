@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// y = (x - mean) · rstd · weight + bias, with rstd = 1/√(variance + eps).
 /// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T), both `F32`.

@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Io, Nature, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DeviceKind, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// How a weight matrix lies in memory, so that checkpoints need no transposing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -42,8 +42,8 @@ pub use list::*;
 
 use crate::{Backward, DType, GraphError, Target, TensorType};
 use check::{accumulating, expect_rank, expect_type, operands};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// Numbers that differ from one execution of a program to the next. They reach kernels by value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use super::head_loss::{logits_moved, logits_scratch};
 use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// loss = `Scalars::loss_scale` · Σ (½(CE₁ + CE₂) + α·½(KL(p₁‖p₂) + KL(p₂‖p₁))), over the rows that have a target, where
 /// pᵢ = softmax(xᵢ·w) and CEᵢ is what [`HeadLoss`](super::HeadLoss) makes of xᵢ. With x₁ = x₂ it is that loss.

@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Io, Operation, accumulating, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// y[b, t] = x[b, t] + table[start + t]; start is 0, or `Scalars::position` if `offset`.
 /// x: (B, T, C), table: (P, C) -> y: (B, T, C); it may take the place of x. Saves nothing. Scratch: none.

@@ -2,8 +2,8 @@
 
 use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// y = x · rstd · weight, with rstd = 1/√(mean of x² + eps).
 /// x: (B, T, C), weight: (C,) -> y: (B, T, C), rstd: (B, T) in `F32`.

@@ -2,9 +2,9 @@
 
 use super::{Example, Io, Operation, Target, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
-use units::Bytes;
 
 /// How frequencies are changed so that a model can be used beyond the positions that it was trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

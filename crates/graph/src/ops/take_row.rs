@@ -2,8 +2,8 @@
 
 use super::{Example, Io, Operand, Operation, expect_rank, operands};
 use crate::{GraphError, TensorType};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
 
 /// y = x[.., `Scalars::row`]. x: (B, T, C) -> y: (B, 1, C). Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Names of cards, as people and drivers write them, cut into words that can be compared.
 
-use units::Bytes;
+use plimsoll_units::Bytes;
 
 /// What is said of many cards, and sets none apart.
 const SAID_OF_ALL: [&str; 11] =

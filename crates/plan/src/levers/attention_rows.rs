@@ -3,8 +3,8 @@
 use super::{Lever, LeverRequest, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::ops::ATTENTION_ROWS;
-use graph::{Graph, Op};
+use plimsoll_graph::ops::ATTENTION_ROWS;
+use plimsoll_graph::{Graph, Op};
 
 /// Rows that may be chosen: fewer need less scratch, and cost a little in smaller products.
 pub const ATTENTION_ROW_CHOICES: [usize; 3] = [ATTENTION_ROWS, 16, 4];

@@ -4,8 +4,8 @@
 use super::{Lever, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::ops::{Cast, MovingAverage};
-use graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};
+use plimsoll_graph::ops::{Cast, MovingAverage};
+use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 use super::{Lever, LeverRequest};
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::{Graph, Op};
+use plimsoll_graph::{Graph, Op};
 
 /// Logits beyond this many bytes buy no speed: products are large enough long before.
 const LOGITS_BYTES: usize = 52 << 20;

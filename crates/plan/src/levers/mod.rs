@@ -29,11 +29,11 @@ pub use update_in_backward::{join_update, update_in_backward, update_in_backward
 
 use crate::candidates::Settings;
 use crate::request::{PlanError, Request};
-use graph::Graph;
-use graph::ops::{ATTENTION_ROWS, StateFormat};
+use plimsoll_graph::Graph;
+use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
 use serde::{Deserialize, Serialize};
 
-/// Where every lever stands that is a rewrite of the graph. The others are parameters of `graph::TrainShape`.
+/// Where every lever stands that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Levers {
     /// Rows of scores that attention holds at a time.

@@ -11,8 +11,8 @@ use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::budget::Budget;
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::ops::Transfer;
-use graph::{Graph, Node, Pass, Place, Role, Storage, TensorId};
+use plimsoll_graph::ops::Transfer;
+use plimsoll_graph::{Graph, Node, Pass, Place, Role, Storage, TensorId};
 use std::collections::HashMap;
 
 /// Parts of the optimizer that a search tries to move.

@@ -3,8 +3,8 @@
 use super::{Alternative, Lever, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::ops::StateFormat;
-use graph::{Graph, Node, Role, Storage};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{Graph, Node, Role, Storage};
 
 /// Parameters with fewer elements keep their moments as they are: they are few bytes, and mostly norms and biases.
 /// Source: the default of bitsandbytes' 8-bit optimizers (`min_8bit_size`).

@@ -9,8 +9,8 @@
 //!
 //! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read.
 
-use graph::ops::AwaitTransfer;
-use graph::{Access, Graph, Node, Op, Place, Storage, TensorId};
+use plimsoll_graph::ops::AwaitTransfer;
+use plimsoll_graph::{Access, Graph, Node, Op, Place, Storage, TensorId};
 use std::collections::HashSet;
 
 /// Orders the settled nodes of a program.
@@ -129,8 +129,8 @@ fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::ops::{Add, Transfer};
-    use graph::{Pass, Role, TensorType};
+    use plimsoll_graph::ops::{Add, Transfer};
+    use plimsoll_graph::{Pass, Role, TensorType};
 
     /// A graph with tensors of these places, all transient, by their index.
     fn graph(places: &[Place]) -> Graph {

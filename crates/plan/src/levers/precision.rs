@@ -10,8 +10,8 @@
 use super::{Alternative, Lever, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::ops::{Cast, StateFormat};
-use graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
+use plimsoll_graph::ops::{Cast, StateFormat};
+use plimsoll_graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 
 /// Precision of a run.
@@ -154,8 +154,8 @@ impl Lever for PrecisionLever {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::models::ModelConfig;
-    use graph::{Optimizer, TrainShape, build_training};
+    use plimsoll_graph::models::ModelConfig;
+    use plimsoll_graph::{Optimizer, TrainShape, build_training};
 
     fn graph_in(wanted: Precision) -> Graph {
         let model = ModelConfig::preset("nano").expect("a preset");

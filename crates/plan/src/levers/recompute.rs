@@ -10,7 +10,7 @@
 use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use graph::{Graph, Node, Op, Pass, Storage, TensorId};
+use plimsoll_graph::{Graph, Node, Op, Pass, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 
 /// What is recomputed in a block.

@@ -6,8 +6,8 @@
 
 use super::offload::sent;
 use super::overlap::overlap;
-use graph::ops::Home;
-use graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
+use plimsoll_graph::ops::Home;
+use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
 use std::collections::{HashMap, HashSet};
 
 /// Rewrites all programs of a graph. Without tensors on the host it changes nothing.

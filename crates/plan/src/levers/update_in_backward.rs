@@ -10,8 +10,8 @@
 use super::{Excluded, Lever, Levers, Precision};
 use crate::candidates::{Settings, built};
 use crate::request::{PlanError, Request};
-use graph::ops::GradClip;
-use graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
+use plimsoll_graph::ops::GradClip;
+use plimsoll_graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
 use std::collections::{HashMap, HashSet};
 
 /// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.

@@ -4,7 +4,7 @@
 use super::PlanViolation;
 use crate::plan::{Plan, PlannedProgram, Region, Step};
 use crate::queues::Queue;
-use graph::{Op, Place};
+use plimsoll_graph::{Op, Place};
 
 /// A step, the queue that it runs on, and the bytes that it touches.
 struct Touching {
@@ -17,7 +17,7 @@ struct Touching {
 
 impl Touching {
     fn new(plan: &Plan, step: &Step) -> Self {
-        let place = |id: &graph::TensorId| (plan[*id].place, plan[*id].region());
+        let place = |id: &plimsoll_graph::TensorId| (plan[*id].place, plan[*id].region());
         let scratch = step.scratch.map(|region| (step.place, region));
         let reads = step.inputs.iter().map(place).collect::<Vec<_>>();
         let awaits = if matches!(step.op, Op::AwaitTransfer(_)) { reads.clone() } else { Vec::new() };

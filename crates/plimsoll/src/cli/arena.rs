@@ -3,12 +3,12 @@
 use super::Failure;
 use super::failure::{exit_code, io_failure};
 use crate::streams::write_data;
-use ::plan::arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
+use ::plimsoll_plan::arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
 use clap::Args;
+use plimsoll_units::{Bytes, Seconds};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
-use units::{Bytes, Seconds};
 
 #[derive(Debug, Args)]
 pub(super) struct ArenaArgs {
@@ -35,7 +35,7 @@ const FORMAT: &str = "the format is a header `id,lower,upper,size` and one line 
 
 pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let name = args.file.display();
-    let text = files::read_any_text(&args.file, CSV_BYTES_MAX)
+    let text = plimsoll_files::read_any_text(&args.file, CSV_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{name} can't be read: {e}")));
     let text = text.map_err(|failure| failure.hint(FORMAT))?;
     let csv = read_csv(&text).map_err(|e| Failure::bad_input(format!("{name}: {e}")).hint(FORMAT))?;

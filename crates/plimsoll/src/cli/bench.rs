@@ -12,13 +12,13 @@ use super::request::{RequestArgs, Sequences};
 use super::{Failure, in_pool, model};
 use crate::report::StepProfile;
 use crate::streams::write_data;
-use ::plan::search;
-use ::train::{Engine, PlanSummary, TimedStep, TrainError};
+use ::plimsoll_plan::search;
+use ::plimsoll_train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
-use exec::Ceilings;
-use graph::models::ModelConfig;
+use plimsoll_exec::Ceilings;
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_units::Bytes;
 use serde_json::json;
-use units::Bytes;
 
 /// Tokens of a sample, unless told otherwise.
 const SEQ_LEN: usize = 256;
@@ -59,7 +59,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = positive_count, default_value = "5")]
     steps: u64,
     /// Number of warm-up steps
-    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "2")]
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "2")]
     warmup: u64,
     /// Random seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
@@ -151,7 +151,7 @@ impl BenchArgs {
         let parameters = found.plan.parameters;
         let mut engine = Engine::new(opened.into_device(&self.budget), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
-        let result = ::train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
+        let result = ::plimsoll_train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
         let timed = if self.profile { Some(self.time_nodes(&mut engine, vocab)?) } else { None };
         drop(engine);
         let profile = match &timed {
@@ -202,7 +202,7 @@ impl BenchArgs {
     /// As many steps as asked for, each node of each timed.
     fn time_nodes(&self, engine: &mut Engine, vocab: usize) -> Result<Vec<TimedStep>, Failure> {
         engine.start_profile();
-        ::train::bench(engine, vocab, 0, self.steps, self.seed)?;
+        ::plimsoll_train::bench(engine, vocab, 0, self.steps, self.seed)?;
         Ok(engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan())))
     }
 }

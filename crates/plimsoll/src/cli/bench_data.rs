@@ -9,7 +9,7 @@ use super::pairs::PairArgs;
 use crate::report::DataProgress;
 use crate::streams::write_data;
 use clap::Args;
-use data::{Dataset, Loader, PairStore, Pairs, Sources, Tokenizer, TokenizerSpec};
+use plimsoll_data::{Dataset, Loader, PairStore, Pairs, Sources, Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl DataBenchArgs {
     pub(super) fn run(&self, global_batch: usize, threads: usize, seed: u64, json: bool) -> Result<u8, Failure> {
         let spec = self.tokenizer.as_deref().unwrap_or("gpt2");
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
-        let sources = data::resolve(&self.data, data::DEFAULT_TEXT_FIELD)?;
+        let sources = plimsoll_data::resolve(&self.data, plimsoll_data::DEFAULT_TEXT_FIELD)?;
         let cached = self.cached(&sources, &tokenizer, global_batch, seed)?;
         let raw = self.raw(&sources, &tokenizer, global_batch, seed)?;
         if json {
@@ -83,7 +83,8 @@ impl DataBenchArgs {
         };
         let bar = DataProgress::new();
         let columns = self.pairs.columns();
-        let store = data::prepare_pairs(sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
+        let store =
+            plimsoll_data::prepare_pairs(sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
         bar.finish();
         let start = Instant::now();
         self.epoch(store, tokenizer, global_batch, seed, start)
@@ -91,7 +92,7 @@ impl DataBenchArgs {
 
     fn raw(&self, sources: &Sources, tokenizer: &Tokenizer, global_batch: usize, seed: u64) -> Result<Epoch, Failure> {
         let start = Instant::now();
-        let store = data::tokenize_pairs(sources, &self.pairs.columns(), tokenizer, &|_| {})?;
+        let store = plimsoll_data::tokenize_pairs(sources, &self.pairs.columns(), tokenizer, &|_| {})?;
         self.epoch(store, tokenizer, global_batch, seed, start)
     }
 

@@ -4,7 +4,7 @@
 use super::Failure;
 use super::failure::exit_code;
 use crate::streams::talk;
-use ::exec::{Blas, BlasError, blas_in_use, use_blas};
+use ::plimsoll_exec::{Blas, BlasError, blas_in_use, use_blas};
 use clap::Args;
 use std::convert::Infallible;
 use std::io::{self, Read};

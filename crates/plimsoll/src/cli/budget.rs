@@ -4,10 +4,10 @@ use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
 use super::processor::{page_tables, process_margin};
-use ::plan::Plan;
+use ::plimsoll_plan::Plan;
 use clap::Args;
-use telemetry::{Available, available_memory};
-use units::Bytes;
+use plimsoll_telemetry::{Available, available_memory};
+use plimsoll_units::Bytes;
 
 /// How much memory a run may take, and how many threads.
 #[derive(Debug, Clone, Args)]

@@ -7,15 +7,15 @@ use super::device::Device;
 use super::failure::{exit_code, line};
 use super::processor::{free_memory, processor};
 use crate::streams::talk;
-use ::plan::{Card as PaperCard, Plan, card_with_memory, cards};
+use ::plimsoll_plan::{Card as PaperCard, Plan, card_with_memory, cards};
 use clap::{Args, ValueEnum};
-use exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault};
-use exec::{Device as _, DeviceError};
-use graph::{DeviceKind, Targets};
+use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault};
+use plimsoll_exec::{Device as _, DeviceError};
+use plimsoll_graph::{DeviceKind, Targets};
+use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::str::FromStr;
-use units::Bytes;
 
 /// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
 /// captured programs, and what it takes meanwhile.
@@ -177,8 +177,9 @@ impl From<CudaError> for Failure {
     fn from(error: CudaError) -> Self {
         let message = line(&error);
         match &error {
-            CudaError::NoDriver { .. } => Self::device(message)
-                .hint(format!("{INSTALL}; `--device cpu` runs on the CPU")),
+            CudaError::NoDriver { .. } => {
+                Self::device(message).hint(format!("{INSTALL}; `--device cpu` runs on the CPU"))
+            }
             CudaError::TwoDrivers { .. } => {
                 Self::device(message).hint("let `PLIMSOLL_CUDA` name the driver's own library, or nothing")
             }
@@ -243,7 +244,7 @@ impl Opened {
     }
 
     /// The device, to be given a plan. `budget` says what must stay free on the host.
-    pub(super) fn into_device(self, budget: &BudgetArgs) -> Box<dyn exec::Device> {
+    pub(super) fn into_device(self, budget: &BudgetArgs) -> Box<dyn plimsoll_exec::Device> {
         match self.card {
             None => processor(budget.vram_margin),
             Some(card) => Box::new(card.within(free_memory(None))),

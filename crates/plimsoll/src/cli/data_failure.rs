@@ -1,8 +1,8 @@
-//! What to do about data that can't be used: the flags and commands that `data::DataError` knows nothing of.
+//! What to do about data that can't be used: the flags and commands that `plimsoll_data::DataError` knows nothing of.
 
 use super::Failure;
 use super::failure::line;
-use data::DataError;
+use plimsoll_data::DataError;
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {

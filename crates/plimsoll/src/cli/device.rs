@@ -3,11 +3,11 @@
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, Memory};
 use super::machine::known;
-use ::plan::{Card, Machine, Precision, Rates, card, card_with_memory};
-use graph::Targets;
+use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
+use plimsoll_graph::Targets;
+use plimsoll_telemetry::{Gpu, gpus};
+use plimsoll_units::Bytes;
 use std::path::Path;
-use telemetry::{Gpu, gpus};
-use units::Bytes;
 
 /// A device with its budget and its speed.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use super::failure::exit_code;
 use crate::report::{CardFindings, Diagnosis, DriverFindings, diagnosis_text};
 use crate::streams::write_data;
 use clap::Args;
-use exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, cublas_lt};
-use exec::{Device, DeviceError};
-use telemetry::{Holder, available_memory, gpu_holders, processor_name};
+use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, cublas_lt};
+use plimsoll_exec::{Device, DeviceError};
+use plimsoll_telemetry::{Holder, available_memory, gpu_holders, processor_name};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {

@@ -3,13 +3,13 @@
 use super::budget::no_room;
 use crate::printable::printable_line;
 use crate::streams::talk;
-use ::plan::{PlanError, UnknownCard};
-use ::train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
-use exec::DeviceError;
-use graph::GraphError;
+use ::plimsoll_plan::{PlanError, UnknownCard};
+use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
+use plimsoll_exec::DeviceError;
+use plimsoll_graph::GraphError;
+use plimsoll_telemetry::GpuError;
 use std::fmt::Display;
 use std::process::ExitCode;
-use telemetry::GpuError;
 
 /// The documented exit codes.
 pub mod exit_code {
@@ -120,7 +120,7 @@ impl From<GraphError> for Failure {
         match error {
             GraphError::UnknownModel { .. } => Self::bad_flag(message).hint(format!(
                 "known models: {}; or the path of a config.json",
-                graph::models::ModelConfig::preset_names().join(", ")
+                plimsoll_graph::models::ModelConfig::preset_names().join(", ")
             )),
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("use `--seq-len {positions}` or less"))

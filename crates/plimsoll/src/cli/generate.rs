@@ -10,20 +10,20 @@ use super::train::PREFILL;
 use super::{Failure, in_pool, model};
 use crate::report::memory;
 use crate::streams::{talk, write_text};
-use ::plan::plan_sampling;
-use ::train::checkpoint::{
+use ::plimsoll_plan::plan_sampling;
+use ::plimsoll_train::checkpoint::{
     AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_averages, load_weights, newest_whole, read_state,
 };
-use ::train::{Engine, Sampling, Writer};
+use ::plimsoll_train::{Engine, Sampling, Writer};
 use clap::Args;
-use data::{Tokenizer, TokenizerSpec};
-use files::{is_file, is_folder};
-use graph::SampleShape;
+use plimsoll_data::{Tokenizer, TokenizerSpec};
+use plimsoll_files::{is_file, is_folder};
+use plimsoll_graph::SampleShape;
+use plimsoll_units::Bytes;
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// Prompts, and what a run says about itself, are far shorter.
 const PROMPT_BYTES_MAX: Bytes = Bytes::mib(16);
@@ -128,7 +128,7 @@ impl GenerateArgs {
     /// What is to be continued. Errors: the file can't be read, or is empty.
     fn prompts(&self) -> Result<Vec<String>, Failure> {
         let Some(path) = &self.prompt_file else { return Ok(vec![self.prompt.clone()]) };
-        let text = files::read_any_text(path, PROMPT_BYTES_MAX)
+        let text = plimsoll_files::read_any_text(path, PROMPT_BYTES_MAX)
             .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
         let prompts = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect::<Vec<_>>();
         if prompts.is_empty() {

@@ -5,7 +5,7 @@ use super::failure::exit_code;
 use crate::report::gpus_table;
 use crate::streams::{talk, write_data};
 use clap::Args;
-use telemetry::gpus;
+use plimsoll_telemetry::gpus;
 
 #[derive(Debug, Args)]
 pub(super) struct GpusArgs {

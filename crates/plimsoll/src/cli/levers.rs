@@ -4,13 +4,13 @@ use super::Failure;
 use super::budget::Budget;
 use super::device::Device;
 use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
-use ::plan::{Average, Level, LeverRequest, Precision, Recompute};
+use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
-use graph::ops::StateFormat;
-use graph::{DeviceKind, Place};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{DeviceKind, Place};
+use plimsoll_telemetry::available_memory;
+use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
-use telemetry::available_memory;
-use units::Bytes;
 
 /// What makes a run fit, or faster. What is `auto` never changes the result.
 #[derive(Debug, Clone, Args)]
@@ -189,7 +189,7 @@ impl LeverArgs {
     }
 
     /// Of a device with the host around it. Errors: as of the processor; the system does not say how much is free.
-    pub(super) fn budget(&self, device: &Device) -> Result<::plan::Budget, Failure> {
+    pub(super) fn budget(&self, device: &Device) -> Result<::plimsoll_plan::Budget, Failure> {
         if device.targets.device.kind() == DeviceKind::Cpu {
             return self.processor_budget(&device.budget);
         }
@@ -199,13 +199,13 @@ impl LeverArgs {
             free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
         };
         let host = self.host_ram.map_or_else(free, Ok)?;
-        Ok(::plan::Budget::Apart { device: device.budget.bytes, host })
+        Ok(::plimsoll_plan::Budget::Apart { device: device.budget.bytes, host })
     }
 
     /// Of the processor, whose memory is the host's. Errors: the host is given a budget of its own.
-    pub(super) fn processor_budget(&self, budget: &Budget) -> Result<::plan::Budget, Failure> {
+    pub(super) fn processor_budget(&self, budget: &Budget) -> Result<::plimsoll_plan::Budget, Failure> {
         match self.host_ram {
-            None => Ok(::plan::Budget::Shared(budget.bytes)),
+            None => Ok(::plimsoll_plan::Budget::Shared(budget.bytes)),
             Some(_) => {
                 Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
                     .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
@@ -214,7 +214,7 @@ impl LeverArgs {
     }
 
     /// The flags as settings. What decides the order of sums is as it was resolved, so that a resumed run is the run.
-    pub(super) fn settings(&self, resolved: &::plan::Settings) -> Map<String, Value> {
+    pub(super) fn settings(&self, resolved: &::plimsoll_plan::Settings) -> Map<String, Value> {
         let mut settings = json!({
             "recompute": self.recompute.to_string(),
             "optimizer_offload": self.optimizer_offload.to_string(),

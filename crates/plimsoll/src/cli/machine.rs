@@ -3,12 +3,12 @@
 use super::Failure;
 use super::failure::io_failure;
 use super::train::default_cache_dir;
-use ::exec::blas_in_use;
-use ::plan::{Machine, Rates, Sample};
+use ::plimsoll_exec::blas_in_use;
+use ::plimsoll_plan::{Machine, Rates, Sample};
+use plimsoll_telemetry::processor_name;
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use telemetry::processor_name;
-use units::Bytes;
 
 /// Version of the file, and of the kernels whose times are in it.
 const VERSION: u32 = 1;
@@ -91,7 +91,7 @@ pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, St
         },
     };
     let read = || -> Result<MachineFile, String> {
-        let text = files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
+        let text = plimsoll_files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
         let file: MachineFile = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
         match file.foreign(threads) {
             Some(why) => Err(why),

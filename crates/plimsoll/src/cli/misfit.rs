@@ -4,8 +4,8 @@ use super::Failure;
 use super::budget::Budget;
 use super::failure::exit_code;
 use crate::report::as_flags;
-use ::plan::{Misfit, Nearest};
-use units::Bytes;
+use ::plimsoll_plan::{Misfit, Nearest};
+use plimsoll_units::Bytes;
 
 /// The error for a run that has the whole budget and does not fit.
 pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {

@@ -1,10 +1,10 @@
 //! Which model: a preset, a config.json, or a folder of weights.
 
 use super::Failure;
-use data::Tokenizer;
-use graph::models::ModelConfig;
+use plimsoll_data::Tokenizer;
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// A model and what people call it.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
         return Ok(Chosen { name: name.to_ascii_lowercase().replace('_', "-"), config, is_preset: true });
     }
     let file: PathBuf = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let text = files::read_text(&file, CONFIG_BYTES_MAX)
+    let text = plimsoll_files::read_text(&file, CONFIG_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))
         .map_err(|failure| failure.hint(format!("`--model` takes {}, or a config.json", preset_names())))?;
     let config = ModelConfig::from_json(&text)

@@ -2,7 +2,7 @@
 
 use super::options::{number_from_zero, part, rate};
 use clap::Args;
-use graph::Objective;
+use plimsoll_graph::Objective;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ObjectiveArgs {

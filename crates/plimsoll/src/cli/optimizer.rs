@@ -4,9 +4,9 @@ use super::Failure;
 use super::options::{number_from_zero, positive_number, rate};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use graph::Optimizer;
-use graph::models::ModelConfig;
-use graph::optimizers::{Constants, Rule};
+use plimsoll_graph::Optimizer;
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::optimizers::{Constants, Rule};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Args)]

@@ -1,6 +1,6 @@
 //! Parsers of values that several flags take: numbers that must make sense.
 
-use units::{Bytes, Seconds, parse_count};
+use plimsoll_units::{Bytes, Seconds, parse_count};
 
 /// A whole count above zero; `20k` and `1.5M` are read too.
 pub(super) fn positive_count(text: &str) -> Result<u64, String> {
@@ -100,7 +100,7 @@ pub(super) fn seed(text: &str) -> Result<u64, String> {
 pub(super) fn margin(text: &str) -> Result<Bytes, String> {
     let bare = text.trim().parse::<f64>().is_ok();
     let text = if bare { format!("{} MiB", text.trim()) } else { text.to_owned() };
-    text.parse().map_err(|e: units::ParseQuantityError| e.to_string())
+    text.parse().map_err(|e: plimsoll_units::ParseQuantityError| e.to_string())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::options::positive_size;
 use clap::Args;
-use data::{Column, PairColumns, PairSettings, Tokenizer};
+use plimsoll_data::{Column, PairColumns, PairSettings, Tokenizer};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, Args)]
@@ -29,7 +29,7 @@ pub(super) struct PairArgs {
 }
 
 fn column(text: &str) -> Result<Column, String> {
-    text.parse().map_err(|error: data::DataError| error.to_string())
+    text.parse().map_err(|error: plimsoll_data::DataError| error.to_string())
 }
 
 impl PairArgs {

@@ -14,19 +14,19 @@ use crate::report::{
     ComparedPlan, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg, plan_table,
 };
 use crate::streams::{talk, write_data};
-use ::plan::{
+use ::plimsoll_plan::{
     Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb,
     largest_micro_batch, largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb,
     search, shared, validate,
 };
-use ::train::TrainError;
+use ::plimsoll_train::TrainError;
 use clap::{Args, ValueEnum};
-use data::{Tokenizer, TokenizerSpec};
+use plimsoll_data::{Tokenizer, TokenizerSpec};
+use plimsoll_telemetry::gpus;
+use plimsoll_units::Bytes;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use telemetry::gpus;
-use units::Bytes;
 
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
@@ -336,7 +336,8 @@ fn compare_rule(request: &Request, device: &Device, ours: &Result<Found, Box<Mis
     let mut model = request.model.clone();
     model.set_max_positions(model.max_positions().max(seq_len));
     let level = Recompute::all(if recompute { Level::Block } else { Level::None });
-    let levers = ::plan::LeverRequest { recompute: Some(level), optimizer_offload: Some(0.0), ..request.levers };
+    let levers =
+        ::plimsoll_plan::LeverRequest { recompute: Some(level), optimizer_offload: Some(0.0), ..request.levers };
     let global_batch = micro_batch * accumulation;
     let by_rule = Request { model, seq_len, global_batch, micro_batch: Some(micro_batch), levers, ..request.clone() };
     let open = Request { micro_batch: None, levers: request.levers, ..by_rule.clone() };

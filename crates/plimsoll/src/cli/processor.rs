@@ -1,9 +1,9 @@
 //! The processor as the device that commands run plans on, inside the memory that is there and leaving some of it for
 //! the process itself. Not here: budgets (`budget.rs`).
 
-use exec::{CpuDevice, Device, FreeMemory};
-use telemetry::{anonymous_rss, available_pages};
-use units::Bytes;
+use plimsoll_exec::{CpuDevice, Device, FreeMemory};
+use plimsoll_telemetry::{anonymous_rss, available_pages};
+use plimsoll_units::Bytes;
 
 /// What a process takes beside its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
 /// `tests/memory.rs` holds each command to it.

@@ -7,10 +7,10 @@ use super::model::Chosen;
 use super::objective::ObjectiveArgs;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_size, rate};
-use ::plan::Request;
+use ::plimsoll_plan::Request;
 use clap::Args;
-use data::Dataset;
-use graph::Lengths;
+use plimsoll_data::Dataset;
+use plimsoll_graph::Lengths;
 
 /// What is trained on at a time, and how.
 #[derive(Debug, Clone, Args)]

@@ -7,10 +7,10 @@ use super::blas::is_harmless;
 use super::model::CONFIG_BYTES_MAX;
 use super::train::resumed_config;
 use crate::streams::talk;
-use ::train::checkpoint::CONFIG_FILE;
+use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::{ArgMatches, CommandFactory, parser::ValueSource};
-use graph::ops::StateFormat;
-use graph::optimizers::Rule;
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::optimizers::Rule;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -155,7 +155,7 @@ fn spellings(flag: &str) -> Vec<&str> {
 
 /// Reads a file of settings as flags and their values.
 fn read(path: &Path) -> Result<Settings, Failure> {
-    let text = files::read_text(path, CONFIG_BYTES_MAX)
+    let text = plimsoll_files::read_text(path, CONFIG_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
         .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
     parse(&text).map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))

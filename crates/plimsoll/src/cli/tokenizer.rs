@@ -5,7 +5,7 @@ use super::options::positive_size;
 use super::{Failure, in_pool};
 use crate::streams::write_data;
 use clap::{Args, Subcommand, ValueEnum};
-use data::{DEFAULT_TEXT_FIELD, TokenizerKind};
+use plimsoll_data::{DEFAULT_TEXT_FIELD, TokenizerKind};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -64,9 +64,9 @@ impl TrainArgs {
             Kind::Bpe => TokenizerKind::Bpe,
             Kind::Unigram => TokenizerKind::Unigram,
         };
-        let sources = data::resolve(&self.data, &self.text_field)?;
-        let tokenizer = data::train_tokenizer(&sources, kind, self.vocab_size, &self.output)?;
-        let (bytes, tokens) = data::count_tokens(&sources, &tokenizer)?;
+        let sources = plimsoll_data::resolve(&self.data, &self.text_field)?;
+        let tokenizer = plimsoll_data::train_tokenizer(&sources, kind, self.vocab_size, &self.output)?;
+        let (bytes, tokens) = plimsoll_data::count_tokens(&sources, &tokenizer)?;
         let bytes_per_token = bytes.0 as f64 / tokens as f64;
         if self.json {
             let value = json!({

@@ -1,8 +1,8 @@
 //! Plans for several cards, side by side.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plan::{Found, Misfit};
-use units::{Bytes, Seconds, format_duration};
+use plimsoll_plan::{Found, Misfit};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 
 /// A card and what came of planning for it.
 pub struct ComparedPlan<'a> {

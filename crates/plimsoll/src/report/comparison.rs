@@ -1,8 +1,8 @@
 //! Predicted beside measured times.
 
 use comfy_table::{CellAlignment, Table, presets};
+use plimsoll_train::{Agreement, Comparison};
 use serde_json::json;
-use train::{Agreement, Comparison};
 
 /// A line for each plan, and what it comes to.
 pub fn comparison_table(comparisons: &[Comparison], agreement: &Agreement) -> String {

@@ -2,8 +2,8 @@
 
 use super::live::may_animate;
 use crate::streams::talk;
-use data::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plimsoll_data::Progress;
 
 /// A bar on a terminal; elsewhere only what matters is said.
 pub struct DataProgress {

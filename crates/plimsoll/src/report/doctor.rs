@@ -1,10 +1,10 @@
 //! What a machine has to train on, for people.
 
 use crate::printable::printable_line;
+use plimsoll_telemetry::Holder;
+use plimsoll_units::Bytes;
 use serde::Serialize;
 use std::path::PathBuf;
-use telemetry::Holder;
-use units::Bytes;
 
 /// What was found on a machine.
 #[derive(Debug, Serialize)]

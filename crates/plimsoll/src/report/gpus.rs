@@ -1,8 +1,8 @@
 //! The machine's cards as a table.
 
 use comfy_table::{CellAlignment, Table, presets};
-use telemetry::Gpus;
-use units::Bytes;
+use plimsoll_telemetry::Gpus;
+use plimsoll_units::Bytes;
 
 /// A line for each card, and their sum.
 pub fn gpus_table(gpus: &Gpus) -> String {

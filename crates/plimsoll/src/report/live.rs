@@ -2,11 +2,11 @@
 
 use crate::streams::talk;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plimsoll_telemetry::{Event, Sink};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Instant;
-use telemetry::{Event, Sink};
-use units::{Bytes, Seconds, format_duration};
 
 /// Shows events.
 pub struct Live {

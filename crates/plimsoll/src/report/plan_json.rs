@@ -1,9 +1,9 @@
 //! `plan --json`.
 
 use super::plan_table::as_flags;
-use plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan};
+use plimsoll_plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan};
+use plimsoll_train::PlanSummary;
 use serde_json::{Value, json};
-use train::PlanSummary;
 
 /// What there is to say of a plan.
 pub struct PlanReport<'a> {

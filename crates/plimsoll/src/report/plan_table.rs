@@ -1,8 +1,8 @@
 //! The plan as a table, and what is said when none fits.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
-use units::Bytes;
+use plimsoll_plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
+use plimsoll_units::Bytes;
 
 /// The plan's table, some lines under 100 columns.
 pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> String {

@@ -1,12 +1,12 @@
 //! Where a training step's time goes, op by op, against what the machine reaches at best.
 
 use comfy_table::{CellAlignment, Table, presets};
-use exec::Ceilings;
-use graph::Pass;
-use graph::ops::Nature;
+use plimsoll_exec::Ceilings;
+use plimsoll_graph::Pass;
+use plimsoll_graph::ops::Nature;
+use plimsoll_train::TimedStep;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use train::TimedStep;
 
 /// Parts of a step, in their order, and what they are called.
 const PARTS: [(Pass, &str); 4] = [

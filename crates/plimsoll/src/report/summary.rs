@@ -1,9 +1,9 @@
 //! What came of a run, in a few lines.
 
 use crate::printable::printable;
+use plimsoll_train::{Footprint, Outcome};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
-use train::{Footprint, Outcome};
-use units::{Bytes, Seconds, format_duration};
 
 /// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
 pub fn sample_text(text: &[String; 2]) -> String {

@@ -132,7 +132,7 @@ impl Sandbox {
     /// Like [`run`](Self::run), on a machine with these NVIDIA cards: name, UUID, and MiB in all, reserved and used.
     pub fn run_with_cards(&self, cards: &str, arguments: &str) -> Said {
         let mut command = self.command(arguments.split_whitespace());
-        command.env("PLIMSOLL_NVML", fake_nvml::library()).env(fake_nvml::MACHINE, cards);
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, cards);
         Said::of(command.output().expect("the binary runs"))
     }
 

@@ -4,8 +4,9 @@
 //! Not here: which tensors a model needs and by which names it knows them (`read.rs`, `names.rs`).
 
 use super::{CheckpointError, INDEX_FILE};
-use files::{is_there, open_regular, read_at_most};
 use memmap2::{Mmap, UncheckedAdvice};
+use plimsoll_files::{is_there, open_regular, read_at_most};
+use plimsoll_units::Bytes;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorView};
 use serde::Deserialize;
@@ -13,7 +14,6 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
-use units::Bytes;
 
 /// Room for a million tensors.
 const LONGEST_INDEX: Bytes = Bytes(1 << 28);

@@ -8,11 +8,11 @@
 //! ```
 
 use super::{CheckpointError, State, find};
-use files::{Disk, read_text};
+use plimsoll_files::{Disk, read_text};
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// The file with the branches, in the folder of the checkpoints. A run that never branched has none.
 pub const BRANCHES_FILE: &str = "branches.json";

@@ -2,7 +2,7 @@
 
 use super::{AVERAGE_FILE, MODEL_FILE, OPTIMIZER_FILE};
 use crate::Engine;
-use graph::TensorId;
+use plimsoll_graph::TensorId;
 
 /// The files of a run's checkpoints, with the tensors of each by name. Weights go by their parameter's name, whichever
 /// of its copies holds all there is to know.

@@ -4,11 +4,11 @@
 use super::branches::Branches;
 use super::hash::sum;
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
-use files::{open_regular, read_text};
+use plimsoll_files::{open_regular, read_text};
+use plimsoll_units::Bytes;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use units::Bytes;
 
 /// Far more than a state takes.
 const LONGEST_STATE: Bytes = Bytes(1 << 20);

@@ -8,7 +8,7 @@ use super::names::{candidates, is_buffer, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
-use graph::DType;
+use plimsoll_graph::DType;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -4,12 +4,12 @@
 use super::find::damaged;
 use super::{CONFIG_FILE, CheckpointError, State};
 use crate::TrainerConfig;
-use files::read_text;
-use graph::models::ModelConfig;
-use plan::Plan;
+use plimsoll_files::read_text;
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_plan::Plan;
+use plimsoll_units::Bytes;
 use serde_json::{Map, Value};
 use std::path::Path;
-use units::Bytes;
 
 /// Far more than a configuration takes.
 const LONGEST_CONFIG: Bytes = Bytes(1 << 20);

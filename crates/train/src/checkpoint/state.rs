@@ -1,7 +1,7 @@
 //! `state.json`: where a run stands, apart from its tensors.
 
 use crate::LossScale;
-use data::StepBatches;
+use plimsoll_data::StepBatches;
 use serde::{Deserialize, Serialize};
 
 /// A file of the checkpoint.

@@ -3,20 +3,20 @@
 
 pub mod weights;
 
-use data::{Batches, Dataset, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec};
-use exec::{CpuDevice, philox};
-use files::Disk;
-use graph::models::{Gpt2Config, ModelConfig};
-use graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
-use plan::{Level, Levers, Plan, Recompute, lay_out};
+use plimsoll_data::{Batches, Dataset, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec};
+use plimsoll_exec::{CpuDevice, philox};
+use plimsoll_files::Disk;
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
+use plimsoll_plan::{Level, Levers, Plan, Recompute, lay_out};
+use plimsoll_telemetry::{Event, Sink};
+use plimsoll_train::{
+    Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Start, TrainError, Trainer, TrainerConfig,
+};
+use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use telemetry::{Event, Sink};
-use train::{
-    Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Start, TrainError, Trainer, TrainerConfig,
-};
-use units::Bytes;
 
 /// Token ids of the made-up text.
 pub const VOCAB_SIZE: usize = 61;
@@ -117,11 +117,12 @@ fn text(seed: u64) -> TokenStore {
 }
 
 /// A file of made-up lines, tokenized as bytes.
-fn made_up(extension: &str, line: impl Fn(usize) -> String) -> (tempfile::TempDir, data::Sources, Tokenizer) {
+fn made_up(extension: &str, line: impl Fn(usize) -> String) -> (tempfile::TempDir, plimsoll_data::Sources, Tokenizer) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join(format!("made-up.{extension}"));
     std::fs::write(&path, (0..300).map(line).collect::<String>()).expect("a new file");
-    let sources = data::resolve(&[path.to_string_lossy()], data::DEFAULT_TEXT_FIELD).expect("a file that is there");
+    let sources = plimsoll_data::resolve(&[path.to_string_lossy()], plimsoll_data::DEFAULT_TEXT_FIELD)
+        .expect("a file that is there");
     (folder, sources, Tokenizer::open(&TokenizerSpec::Bytes).expect("bytes need no file"))
 }
 
@@ -135,7 +136,7 @@ fn pairs(seed: u64) -> Pairs {
     let (_folder, sources, tokenizer) =
         made_up("tsv", |i| format!("{}\t{}\n", words(1 + i % 5, i), words(1 + i % 7, i + 1)));
     let columns = PairColumns::default();
-    let store = data::tokenize_pairs(&sources, &columns, &tokenizer, &|_| {}).expect("a sound table");
+    let store = plimsoll_data::tokenize_pairs(&sources, &columns, &tokenizer, &|_| {}).expect("a sound table");
     let settings =
         PairSettings { source_len_max: 16, target_len_max: 24, bucket: 8, end_token: Some(1), decoder_start: 0, seed };
     Pairs::new(store, settings).expect("pairs enough")
@@ -244,7 +245,7 @@ impl Setup {
         folder: &Path,
         start: &Start,
         view: impl View,
-    ) -> Result<train::Outcome, TrainError> {
+    ) -> Result<plimsoll_train::Outcome, TrainError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build().expect("a pool");
         pool.install(|| {
             let stop = AtomicBool::new(false);

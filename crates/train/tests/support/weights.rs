@@ -1,13 +1,13 @@
 //! Files of weights as others save them.
 
+use plimsoll_train::Engine;
+use plimsoll_train::checkpoint::INDEX_FILE;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use train::Engine;
-use train::checkpoint::INDEX_FILE;
 
 /// A tensor of a safetensors file.
 pub type Tensor = (Dtype, Vec<usize>, Vec<u8>);

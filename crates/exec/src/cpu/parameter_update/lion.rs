@@ -3,7 +3,7 @@
 use super::Step;
 use crate::cpu::math::mul_add;
 use crate::cpu::vectorize::vectorized;
-use graph::optimizers::Lion;
+use plimsoll_graph::optimizers::Lion;
 
 /// What all elements share.
 pub(super) struct Formula {

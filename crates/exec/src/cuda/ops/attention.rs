@@ -3,10 +3,10 @@
 use super::shape::{extent, launch, many, number};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use crate::philox::dropout_threshold;
-use graph::ops::{
+use plimsoll_graph::ops::{
     Attention, AttentionExtents, AttentionGrad, CARD_QUERIES, CachedAttention, DropoutKey, MOST_BUCKETS, RelativeBias,
 };
-use graph::{DType, TensorType};
+use plimsoll_graph::{DType, TensorType};
 
 /// Threads of a block: `THREADS` of `attention.cuh`.
 const THREADS: u32 = 128;

@@ -2,10 +2,10 @@
 
 use super::shape::{launch, many, named};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::ops::EmbeddingGrad;
+use plimsoll_graph::ops::EmbeddingGrad;
 
 /// Bytes of a row of this tensor.
-fn row_bytes(ty: &graph::TensorType) -> u64 {
+fn row_bytes(ty: &plimsoll_graph::TensorType) -> u64 {
     ty.columns() as u64 * ty.dtype.size_bytes()
 }
 

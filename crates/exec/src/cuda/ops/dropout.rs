@@ -3,7 +3,7 @@
 use super::shape::{blocks, launch, named};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use crate::philox::dropout_threshold;
-use graph::ops::Dropout;
+use plimsoll_graph::ops::Dropout;
 
 pub(super) fn launches(op: &Dropout, operands: &Operands) -> Vec<Launch> {
     let x = operands.io.inputs[0];

@@ -2,7 +2,7 @@
 
 use super::shape::{blocks, launch, named, suffix, vectors};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::ops::{Activation, Scale};
+use plimsoll_graph::ops::{Activation, Scale};
 
 /// Operands, results, number of elements: a thread for each vector.
 fn arguments(operands: &Operands) -> Arguments {

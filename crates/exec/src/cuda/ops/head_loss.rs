@@ -4,8 +4,8 @@
 use super::products::{Factors, Matrix, Product};
 use super::shape::{launch, many};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::ops::{HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
-use graph::{DType, DeviceKind};
+use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
+use plimsoll_graph::{DType, DeviceKind};
 
 /// What the two heads have in common.
 struct Head<'a> {

@@ -14,7 +14,7 @@ mod row_sums;
 mod shape;
 
 use super::launch::{Launch, Operands};
-use graph::{Io, Op};
+use plimsoll_graph::{Io, Op};
 
 /// The launches that make up an op, in order; none where nothing is to be done.
 /// Panics if operands are not those that the op's types ask for: plans are validated before they get here. So it does on

@@ -3,8 +3,8 @@
 use super::row_sums::{join, parts};
 use super::shape::{extent, launch, many, named, threads_of_row};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::TensorType;
-use graph::ops::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad};
+use plimsoll_graph::TensorType;
+use plimsoll_graph::ops::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad};
 
 /// Dynamic shared memory that no driver has to be asked for.
 const USUAL_SHARED_BYTES: usize = 46 << 10;

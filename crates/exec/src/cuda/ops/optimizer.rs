@@ -3,16 +3,16 @@
 use super::shape::{THREADS, blocks, launch, many, named};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use crate::quantise::Levels;
-use graph::DType;
-use graph::ops::{GradClip, MovingAverage, NORM_BLOCK, ParameterUpdate, STATE_BLOCK, StateFormat};
-use graph::optimizers::Rule;
+use plimsoll_graph::DType;
+use plimsoll_graph::ops::{GradClip, MovingAverage, NORM_BLOCK, ParameterUpdate, STATE_BLOCK, StateFormat};
+use plimsoll_graph::optimizers::Rule;
 
 /// The squares of each operand by blocks, and their sum to the total, which lies behind the blocks of the largest.
 pub(super) fn grad_norm(operands: &Operands) -> Vec<Launch> {
     let counts = operands.io.inputs.iter().map(|ty| ty.elements().div_ceil(NORM_BLOCK)).collect::<Vec<_>>();
     let (sums, last) = (operands.scratch.address, counts.len() - 1);
     let total = sums + 8 * counts.iter().max().copied().unwrap_or(0) as u64;
-    let of_operand = |(index, (&gradient, ty)): (usize, (&u64, &&graph::TensorType))| {
+    let of_operand = |(index, (&gradient, ty)): (usize, (&u64, &&plimsoll_graph::TensorType))| {
         let squares = Arguments::default().addresses(&[gradient, sums]).long(ty.elements() as u64).int(NORM_BLOCK);
         let join = Arguments::default()
             .addresses(&[sums, total, operands.outputs[0]])

@@ -2,7 +2,7 @@
 
 use super::shape::{THREADS, extent, launch, named, vector};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::ops::{Positions, PositionsGrad};
+use plimsoll_graph::ops::{Positions, PositionsGrad};
 
 pub(super) fn launches(op: &Positions, operands: &Operands) -> Vec<Launch> {
     let x = operands.io.inputs[0];

@@ -2,8 +2,8 @@
 
 use super::shape::{extent, launch, number};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::DType;
-use graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::DType;
+use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
 /// Extents of a tile: `TILE` of `linear.cu`.
 const TILE: usize = 64;

@@ -2,7 +2,7 @@
 
 use super::shape::{extent, launch, many, named};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use graph::ops::{Rotary, inverse_frequencies};
+use plimsoll_graph::ops::{Rotary, inverse_frequencies};
 
 /// Frequencies that a launch is handed: `PAIRS` of `rotary.cu`.
 const PAIRS: usize = 128;

@@ -2,7 +2,7 @@
 
 use super::shape::{THREADS, blocks, extent, launch, named};
 use crate::cuda::launch::{Arguments, Launch};
-use graph::{Target, TensorType};
+use plimsoll_graph::{Target, TensorType};
 
 /// Parts that so many rows are summed in.
 pub(super) fn parts(rows: usize) -> usize {

@@ -1,7 +1,7 @@
 //! Shapes of launches that many ops share, and how kernels are named.
 
 use crate::cuda::launch::{Arguments, Launch};
-use graph::{DType, TensorType};
+use plimsoll_graph::{DType, TensorType};
 use std::borrow::Cow;
 
 /// Threads of a block of kernels that pass over elements.

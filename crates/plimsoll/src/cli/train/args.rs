@@ -12,14 +12,14 @@ use crate::cli::pairs::PairArgs;
 use crate::cli::request::{RequestArgs, Sequences};
 use crate::cli::train::PREFILL;
 use crate::streams::talk;
-use ::plan::{Found, Precision, Request};
-use ::train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
-use ::train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
+use ::plimsoll_plan::{Found, Precision, Request};
+use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
+use ::plimsoll_train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
 use clap::Args;
-use data::{Dataset, Tokenizer};
-use files::is_file;
+use plimsoll_data::{Dataset, Tokenizer};
+use plimsoll_files::is_file;
+use plimsoll_units::Seconds;
 use std::path::{Path, PathBuf};
-use units::Seconds;
 
 /// Tokens of held-out text that an evaluation takes by default.
 const EVAL_TOKENS: u64 = 16_384;
@@ -37,7 +37,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, visible_alias = "data-dir", value_name = "PATH", num_args = 1..)]
     pub(super) data: Vec<String>,
     /// Field of a `.jsonl` line that holds the text
-    #[arg(long, value_name = "NAME", default_value = data::DEFAULT_TEXT_FIELD)]
+    #[arg(long, value_name = "NAME", default_value = plimsoll_data::DEFAULT_TEXT_FIELD)]
     pub(super) text_field: String,
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the model was made for]
     #[arg(long, value_name = "NAME|PATH")]
@@ -75,7 +75,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "X", value_parser = positive_number)]
     pub(super) learning_rate: Option<f64>,
     /// Steps of linear warm-up; a cosine to a tenth of the peak follows [default: a tenth of the run, at most 100]
-    #[arg(long, value_name = "N", value_parser = units::parse_count)]
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count)]
     pub(super) warmup_steps: Option<u64>,
     /// Final learning rate, as a fraction of the peak
     #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
@@ -87,19 +87,19 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = seed, default_value = "1337")]
     pub(super) seed: u64,
     /// Steps between evaluations of the held-out loss; 0: only at the end
-    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "100")]
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "100")]
     pub(super) eval_every: u64,
     /// Held-out samples per evaluation [default: 16,384 tokens of them]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) eval_samples: Option<u64>,
     /// Steps between checkpoints; 0: only at the end
-    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "200")]
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "200")]
     pub(super) checkpoint_every: u64,
     /// Number of checkpoints to keep
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "3")]
     pub(super) keep_checkpoints: usize,
     /// Tokens of the sample generated at the end; 0: none
-    #[arg(long, value_name = "N", value_parser = units::parse_count, default_value = "256")]
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "256")]
     pub(super) sample_tokens: u64,
     /// `auto`: continue from the newest complete checkpoint, or start if there is none; or the path of a run or a checkpoint
     #[arg(long, value_name = "auto|PATH")]

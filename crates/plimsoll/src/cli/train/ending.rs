@@ -5,7 +5,7 @@ use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
-use ::train::{Ending, Outcome};
+use ::plimsoll_train::{Ending, Outcome};
 
 impl Session {
     /// The exit code of an outcome, with the last words about it. Errors: not all of it is on disk, or it diverged.

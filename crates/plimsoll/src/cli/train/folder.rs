@@ -4,13 +4,13 @@ use super::args::TrainArgs;
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::streams::talk;
-use ::train::checkpoint::{self, newest_whole};
-use ::train::{FolderError, RunFolder, Start};
-use files::{is_file, is_folder};
+use ::plimsoll_train::checkpoint::{self, newest_whole};
+use ::plimsoll_train::{FolderError, RunFolder, Start};
+use plimsoll_files::{is_file, is_folder};
+use plimsoll_telemetry::{Event, Sink};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use telemetry::{Event, Sink};
 
 /// The settings of the run that `--resume` means, if there are any; they are laid under all others.
 /// Errors: a folder can't be read.
@@ -112,8 +112,8 @@ impl TrainArgs {
             ));
         }
         if !newest.skipped.is_empty() {
-            let journal = telemetry::Journal::open(folder.disk(), &folder.journal());
-            let mut journal = journal.map_err(::train::TrainError::from)?;
+            let journal = plimsoll_telemetry::Journal::open(folder.disk(), &folder.journal());
+            let mut journal = journal.map_err(::plimsoll_train::TrainError::from)?;
             for skipped in newest.skipped {
                 talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
                 journal.take(&Event::CheckpointSkipped { checkpoint: skipped.path, reason: skipped.reason });

@@ -18,12 +18,12 @@ use super::request::Sequences;
 use super::{Failure, in_pool};
 use crate::report::{Live, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
-use ::plan::{Found, search};
-use ::train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
-use data::{Dataset, Tokenizer, TokenizerSpec};
-use exec::Device;
-use graph::Optimizer;
-use graph::optimizers::Constants;
+use ::plimsoll_plan::{Found, search};
+use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
+use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
+use plimsoll_exec::Device;
+use plimsoll_graph::Optimizer;
+use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Session {
         let (ids, rows) = (tokenizer.vocab_size(), chosen.config.vocab_size());
         if ids > rows {
             // Said before the text is tokenized, which may take long.
-            return Err(::train::TrainError::Vocabulary { tokenizer: ids, model: rows }.into());
+            return Err(::plimsoll_train::TrainError::Vocabulary { tokenizer: ids, model: rows }.into());
         }
         args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.

@@ -4,7 +4,7 @@ use super::args::TrainArgs;
 use crate::cli::Failure;
 use crate::cli::model::Chosen;
 use crate::streams::talk;
-use data::{Batches, Dataset, Packed, PairSettings, Pairs, Tokenizer};
+use plimsoll_data::{Batches, Dataset, Packed, PairSettings, Pairs, Tokenizer};
 use std::path::PathBuf;
 
 impl TrainArgs {
@@ -32,9 +32,9 @@ impl TrainArgs {
     /// Opens the data; `tokens` is the length of a sample.
     pub(super) fn open_data(&self, tokenizer: &Tokenizer, chosen: &Chosen, tokens: usize) -> Result<Dataset, Failure> {
         let sources = if self.data.is_empty() {
-            data::cargo_registry_sources()?
+            plimsoll_data::cargo_registry_sources()?
         } else {
-            data::resolve(&self.data, &self.text_field)?
+            plimsoll_data::resolve(&self.data, &self.text_field)?
         };
         let cache = match &self.cache_dir {
             Some(path) => path.clone(),
@@ -43,12 +43,13 @@ impl TrainArgs {
         let bar = crate::report::DataProgress::new();
         let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
             let columns = self.pairs.columns();
-            let store = data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
+            let store =
+                plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
             let settings =
                 PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, self.seed) };
             Dataset::Pairs(Pairs::new(store, settings)?)
         } else {
-            let store = data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
+            let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
             match self.packing {
                 true => Dataset::Packed(Packed::new(store, tokenizer, tokens, self.seed)?),
                 false => Dataset::Windows(Batches::new(store, tokens, self.seed)?),

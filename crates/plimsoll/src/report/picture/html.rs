@@ -5,9 +5,9 @@ use super::{
     LEGEND, Map, PALETTE, ProgramScene, Rect, Scene, escape, host_room, is_of_odd_block, role_words, title, type_text,
 };
 use crate::report::plan_table::{grouped, parts, shape_line};
-use plan::{Plan, moment_of_peak};
+use plimsoll_plan::{Plan, moment_of_peak};
+use plimsoll_units::Bytes;
 use serde_json::{Value, json};
-use units::Bytes;
 
 /// Tensors that are listed at the moment of the peak.
 const LISTED: usize = 10;

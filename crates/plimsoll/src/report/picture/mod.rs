@@ -10,7 +10,7 @@
 //! ```
 //!
 //! This file turns a plan into a plain scene: rectangles in moments and bytes. Moment 0 is the feeding by the host,
-//! step i runs at moment i + 1, and results are fetched at the last moment, as in `plan::validate`. `svg.rs` draws the
+//! step i runs at moment i + 1, and results are fetched at the last moment, as in `plimsoll_plan::validate`. `svg.rs` draws the
 //! scene as a still picture, `html.rs` puts it into a page that draws it itself.
 
 mod html;
@@ -22,10 +22,10 @@ mod tests;
 pub use html::plan_html;
 pub use svg::plan_svg;
 
-use graph::{Op, Pass, Place, Role, Storage, TensorId, TensorType};
-use plan::{ALIGNMENT, Plan, PlannedProgram, Region, Step};
+use plimsoll_graph::{Op, Pass, Place, Role, Storage, TensorId, TensorType};
+use plimsoll_plan::{ALIGNMENT, Plan, PlannedProgram, Region, Step};
+use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
-use units::Bytes;
 
 /// What a plan looks like.
 struct Scene<'p> {

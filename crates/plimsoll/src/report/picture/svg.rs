@@ -5,9 +5,9 @@ use super::{
     title, type_text,
 };
 use crate::report::plan_table::{grouped, shape_line};
-use plan::Plan;
+use plimsoll_plan::Plan;
+use plimsoll_units::Bytes;
 use std::fmt::Write;
-use units::Bytes;
 
 /// Width of the picture; all lengths are in its units.
 const WIDTH: f64 = 1280.0;

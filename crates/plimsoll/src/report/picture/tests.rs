@@ -1,9 +1,9 @@
 //! The scene against the plan that it is made of, and the markup against what markup must be.
 
 use super::*;
-use graph::models::ModelConfig;
-use graph::{Optimizer, Targets};
-use plan::{Budget, Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{Optimizer, Targets};
+use plimsoll_plan::{Budget, Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
 
 /// Plans of nano: plain, with two micro-batches, with recomputation, with the optimizer on the host.
 fn plans() -> Vec<Plan> {
