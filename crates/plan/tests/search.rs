@@ -213,7 +213,7 @@ fn fastest_of_all(request: &Request) -> Option<f64> {
                 attention_rows,
                 recompute,
                 optimizer_offload,
-                ..plan::Levers::default()
+                ..plimsoll_plan::Levers::default()
             };
             let settings = Settings { micro_batch, head_chunk, levers };
             let (graph, plan) = plan_settings(request, settings).expect("levers that go together");
