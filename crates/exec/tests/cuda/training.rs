@@ -211,7 +211,7 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit() {
         (recompute, "mapping=0", true),
     ] {
         machine.reset(description);
-        let options = CudaOptions { graphs, ..CudaOptions::default() };
+        let options = CudaOptions { graphs };
         let mut device = machine.device(options).expect("a card");
         let result = plain.clone().levers(levers).train(&mut device, CARD).expect("trains");
         assert_eq!(result, expected, "{description}, {levers:?}");
