@@ -26,7 +26,7 @@ WHEEL = "nvidia-cuda-nvrtc-cu12==12.9.86"
 LIBRARY = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
 
 # Compute capability of a target and the oldest PTX version that knows all that kernels for it use.
-TARGETS = {75: "6.3", 80: "7.0"}
+TARGETS = {75: "6.5", 80: "7.0"}
 # Cards whose machine code is looked at for figures: what they have of an SM, from the CUDA programming guide's table of
 # technical specifications: threads, blocks, bytes of shared memory, and bytes that every block takes besides.
 CARDS = {
@@ -47,9 +47,9 @@ BUGS = [
     ("layer_norm", "MISALIGNED", "layer_norm_bf16"),
     ("layer_norm", "OUT_OF_BOUNDS", "layer_norm_bf16"),
     ("layer_norm", "DIVERGENT", "layer_norm_bf16"),
-    ("product", "NO_WAIT", "product_bf16"),
-    ("product", "NO_BARRIER", "product_bf16"),
-    ("product", "BANK_CONFLICTS", "product_bf16"),
+    ("product", "NO_WAIT", "product_nt_bf16_64"),
+    ("product", "NO_BARRIER", "product_nt_bf16_64"),
+    ("product", "BANK_CONFLICTS", "product_nt_bf16_64"),
 ]
 BUGS_TARGET = 80
 
@@ -114,7 +114,9 @@ def committed_form(ptx: str, target: int) -> str:
         lines.append(line)
     text = "\n".join(lines)
     # The names of inlined functions, which nothing refers to any more.
-    text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\}", "", text, flags=re.S)
+    text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\s*\}", "", text, flags=re.S)
+    # Lines that no instruction is on.
+    text = re.sub(r"(?:\n\s*\.loc [^\n]*)+(?=\n\s*\.loc )", "", text)
     # A tenth of the text is space that nobody needs.
     text = re.sub(r"[ \t]+", " ", text).replace(", ", ",").replace("\n ", "\n")
     return re.sub(r"\n{2,}", "\n", text).strip() + "\n"

@@ -1,12 +1,13 @@
-// From logits to losses and slopes, for the output head with cross-entropy. Its products are in linear.cu.
+// From logits to losses and slopes, for the output head with cross-entropy. Its products are in linear.cu and product.cu.
 // Reference: src/reference/head_loss.rs.
 
 #include "head_loss.cuh"
 
-// losses[row], and in place of the row's logits the slopes of its loss in them, if `slopes`; both not scaled yet. A row
-// without a target has none of either. logits: (rows, stride), of which `vocab` columns are taken.
-KERNEL(THREADS) head_loss(float *logits, const int *targets, float *losses, int vocab, u64 stride, float smoothing,
-                          int slopes) {
+// losses[row], not scaled yet, and in place of the row's logits the slopes of its loss in them, if `slopes`, which are
+// numbers of this kind. A row without a target has none of either. logits: (rows, stride), of which `vocab` columns are
+// taken.
+KERNEL(THREADS) head_loss(float *logits, const int *targets, float *losses, const Scalars *scalars, int vocab,
+                          u64 stride, float smoothing, int slopes, int number) {
     __shared__ Softmax softmax[THREADS / WARP];
     __shared__ float part[WARP];
     int row = blockIdx.x, target = targets[row];
@@ -14,7 +15,7 @@ KERNEL(THREADS) head_loss(float *logits, const int *targets, float *losses, int 
     if (target < 0) {
         if (threadIdx.x == 0) losses[row] = 0.0f;
         if (slopes)
-            for (int v = threadIdx.x; v < vocab; v += THREADS) logits[v] = 0.0f;
+            lay_slopes({logits}, vocab, number, scalars, [](int, float (&)[1]) {});
         return;
     }
     float lse = log_sum_exp(logits, vocab, softmax), sum = 0.0f, spread = smoothing / vocab;
@@ -24,10 +25,10 @@ KERNEL(THREADS) head_loss(float *logits, const int *targets, float *losses, int 
         sum = block_sum(sum, part);
     }
     if (threadIdx.x == 0) losses[row] = (1.0f - smoothing) * (lse - logits[target]) + spread * sum;
-    __syncthreads(); // before slopes are laid over the target's logit
     if (!slopes) return;
-    for (int v = threadIdx.x; v < vocab; v += THREADS)
-        logits[v] = __expf(logits[v] - lse) - spread - (v == target ? 1.0f - smoothing : 0.0f);
+    lay_slopes({logits}, vocab, number, scalars, [=](int v, float (&slope)[1]) {
+        slope[0] = __expf(logits[v] - lse) - spread - (v == target ? 1.0f - smoothing : 0.0f);
+    });
 }
 
 KERNEL(THREADS) head_loss_sum(const float *losses, float *loss, const Scalars *scalars, int rows, int accumulate) {

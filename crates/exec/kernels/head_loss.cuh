@@ -1,4 +1,8 @@
 // Rows of logits to losses and slopes: what output heads share. A block for each row.
+//
+// Slopes take the place of the row's logits. In single precision they lie where the logits lay, not scaled yet. In half
+// precision, which tensor cores multiply, they follow one another from the row's beginning, and bear the scale of losses
+// and gradients already, which keeps them in range.
 
 #pragma once
 #include "common.cuh"
@@ -43,6 +47,24 @@ __device__ __forceinline__ float log_sum_exp(const float *logits, int vocab, Sof
     Softmax all = part[0];
     for (int warp = 1; warp < THREADS / WARP; ++warp) all.join(part[warp]);
     return all.largest + __logf(all.sum);
+}
+
+// Lays the slopes `x` of `slopes(v, x)`, made of the logits of column v of each draw, over the draws' rows; `number` is
+// what they are. Whatever else is read of the rows has been read before.
+template <int DRAWS, class F>
+__device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int vocab, int number, const Scalars *scalars,
+                                           F slopes) {
+    float scale = number == F32 ? 1.0f : scalars->loss_scale * scalars->gradient_scale;
+#pragma unroll 1
+    for (int first = 0; first < vocab; first += THREADS) {
+        int v = first + threadIdx.x;
+        float x[DRAWS] = {};
+        if (v < vocab) slopes(v, x);
+        __syncthreads(); // slopes lie over logits of this stretch, or over those that were read before
+#pragma unroll
+        for (int draw = 0; draw < DRAWS; ++draw)
+            if (v < vocab) set_number(rows[draw], v, scale * x[draw], number);
+    }
 }
 
 // loss = the sum of the rows' losses times the loss's scale, or what is there and that. One block.

@@ -9,14 +9,25 @@
 // An address as instructions on shared memory take it.
 __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Copies 16 bytes to shared memory, or writes zeros there if `bytes_there` is 0 and not 16; then `from` is not read.
+// Copies an even number of bytes, up to 16, to shared memory, and zeros after them; what lies there is not read. Both
+// ends are at multiples of 16 bytes.
 __device__ __forceinline__ void copy16(u32 to, const void *from, int bytes_there) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
                  "r"(bytes_there)
                  : "memory");
 #else
-    uint4 words = bytes_there ? *static_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
+    uint4 words = make_uint4(0, 0, 0, 0);
+    if (bytes_there == 16) {
+        words = *static_cast<const uint4 *>(from);
+    } else if (bytes_there) {
+        const u16 *numbers = static_cast<const u16 *>(from);
+        u32 parts[4] = {};
+#pragma unroll
+        for (int n = 0; n < 7; ++n)
+            if (2 * n < bytes_there) parts[n / 2] |= (u32)numbers[n] << (n % 2 * 16);
+        words = make_uint4(parts[0], parts[1], parts[2], parts[3]);
+    }
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
                  "r"(words.w)
                  : "memory");

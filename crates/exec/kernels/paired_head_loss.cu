@@ -1,12 +1,13 @@
 // From the logits of two draws to losses and slopes: cross-entropy of both, and how far they are apart. Products are in
-// linear.cu. Reference: src/reference/paired_head_loss.rs.
+// linear.cu and product.cu. Reference: src/reference/paired_head_loss.rs.
 
 #include "head_loss.cuh"
 
-// losses[row], and in place of the row's logits the slopes of its loss in them, if `slopes`; both not scaled yet. A row
-// without a target has none of either. first, second: (rows, stride), of which `vocab` columns are taken.
-KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets, float *losses, int vocab, u64 stride,
-                                 float smoothing, float alpha, int slopes) {
+// losses[row], not scaled yet, and in place of the row's logits the slopes of its loss in them, if `slopes`, which are
+// numbers of this kind. A row without a target has none of either. first, second: (rows, stride), of which `vocab`
+// columns are taken.
+KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets, float *losses, const Scalars *scalars,
+                                 int vocab, u64 stride, float smoothing, float alpha, int slopes, int number) {
     __shared__ Softmax softmax[THREADS / WARP];
     __shared__ float part[WARP];
     int row = blockIdx.x, target = targets[row];
@@ -15,7 +16,7 @@ KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets
     if (target < 0) {
         if (threadIdx.x == 0) losses[row] = 0.0f;
         if (slopes)
-            for (int v = threadIdx.x; v < vocab; v += THREADS) first[v] = second[v] = 0.0f;
+            lay_slopes({first, second}, vocab, number, scalars, [](int, float (&)[2]) {});
         return;
     }
     float lse1 = log_sum_exp(first, vocab, softmax), lse2 = log_sum_exp(second, vocab, softmax);
@@ -34,14 +35,13 @@ KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets
         float of_target = lse1 - first[target] + lse2 - second[target];
         losses[row] = 0.5f * ((1.0f - smoothing) * of_target + spread * sum) + 0.5f * alpha * (apart1 + apart2);
     }
-    __syncthreads(); // before slopes are laid over the target's logits
     if (!slopes) return;
-    for (int v = threadIdx.x; v < vocab; v += THREADS) {
+    lay_slopes({first, second}, vocab, number, scalars, [=](int v, float (&slope)[2]) {
         float log1 = first[v] - lse1, log2 = second[v] - lse2, p = __expf(log1), q = __expf(log2);
         float wanted = spread + (v == target ? 1.0f - smoothing : 0.0f), far = log1 - log2;
-        first[v] = 0.5f * (p - wanted) + 0.5f * alpha * (p * (far - apart1) + p - q);
-        second[v] = 0.5f * (q - wanted) + 0.5f * alpha * (q * (-far - apart2) + q - p);
-    }
+        slope[0] = 0.5f * (p - wanted) + 0.5f * alpha * (p * (far - apart1) + p - q);
+        slope[1] = 0.5f * (q - wanted) + 0.5f * alpha * (q * (-far - apart2) + q - p);
+    });
 }
 
 KERNEL(THREADS) paired_head_loss_sum(const float *losses, float *loss, const Scalars *scalars, int rows,

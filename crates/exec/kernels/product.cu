@@ -1,115 +1,249 @@
-// c = a b' on tensor cores: a (m, k), b (n, k) in bfloat16, c (m, n) in single precision, of any shape whose inner
-// extent is a multiple of 8. A block of 4 warps makes a tile of 64 by 64; each warp a quarter of it.
-// Reference: src/reference/linear.rs, a linear layer whose weights lie by outputs.
+// c = a b + bias, or c + a b: products of numbers of 16 bits on tensor cores, of any extents, strides and alignment,
+// summed in single precision. Reference: src/reference/linear.rs. Single precision: linear.cu.
 //
-//        n                 Tiles of a and b are copied to shared memory two steps deep: while one is multiplied,
-//      +----+----+         the next is on its way. Rows are padded by 16 bytes, so that the 8 rows of a matrix lie
-//    m | w0 | w1 |         in different banks.
-//      +----+----+
+//        columns           A block of 4 warps makes a tile of 64 or 128 squared; each warp a quarter of it. Stretches of
+//      +----+----+         32 along the inner extent are copied to shared memory three deep: while one is multiplied,
+// rows | w0 | w1 |         the next two are on their way. In shared memory the pieces of 16 bytes of a row change places
+//      +----+----+         by the row's number, so that the 8 that make a matrix lie in different banks.
 //      | w2 | w3 |
-//      +----+----+
+//      +----+----+         Shape of tile, warps and stages: CUTLASS' `ampere_h16816gemm_128x128_32x3`.
 
-#include "common.cuh"
+#include "matrix.cuh"
 
-#if __CUDA_ARCH__ >= 800
-
-#define TILE 64
+#define THREADS 128
 #define DEPTH 32
-#ifdef BUG_BANK_CONFLICTS
-#define STRIDE DEPTH
-#else
-#define STRIDE (DEPTH + 8)
-#endif
+#define STAGES 3
+// Numbers of a copy of 16 bytes.
+#define PIECE 8
+// Rows of tiles that blocks that run together share, so that what they read is still in the cache.
+#define GROUP 8
 
-__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+// How a factor lies: with its inner extent closest, or with its outer one.
+enum Layout { INNER, OUTER };
 
-// Copies 16 bytes, or writes zeros if `there` is false.
-__device__ __forceinline__ void copy16(u16 *to, const bf16 *from, bool there) {
-    int bytes = there ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-}
+// A factor of which tiles go through shared memory.
+template <class T, Layout L, int TILE>
+struct Factor {
+    // Pieces of a row of a tile, and rows that are copied at once.
+    static constexpr u32 PIECES = (L == INNER ? DEPTH : TILE) / PIECE, ROWS = THREADS / PIECES;
 
-__device__ __forceinline__ void load_matrices(u32 (&r)[4], const u16 *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
+    const T *from; // This thread's first piece of the tile that is copied next.
+    u64 stride;    // Numbers from a row to the next one.
+    int rows, columns; // What is left of the factor from that piece on.
+    u32 to;            // The piece's place in a tile.
+    bool aligned;      // Whether all pieces are at multiples of 16 bytes.
 
-__device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Rows `first` to `first + TILE` and columns `k0` to `k0 + DEPTH` of a matrix (rows, k), zeros beyond its ends.
-__device__ __forceinline__ void copy_tile(u16 *to, const bf16 *from, int first, int rows, int k0, int k) {
-#pragma unroll
-    for (int i = 0; i < TILE * DEPTH / 8 / 128; ++i) {
-        int piece = threadIdx.x + i * 128, row = piece / (DEPTH / 8), column = piece % (DEPTH / 8) * 8;
-        bool there = first + row < rows && k0 + column < k;
-        const bf16 *source = there ? from + (u64)(first + row) * k + k0 + column : from;
-        copy16(to + row * STRIDE + column, source, there);
+    __device__ __forceinline__ Factor(const void *factor, u64 stride, int first, int outers, int inners) : stride(stride) {
+        u32 row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
+        int first_row = row + (L == INNER ? first : 0), first_column = piece * PIECE + (L == INNER ? 0 : first);
+        from = static_cast<const T *>(factor) + first_row * stride + first_column;
+        rows = (L == INNER ? outers : inners) - first_row;
+        columns = (L == INNER ? inners : outers) - first_column;
+        to = place(row, piece);
+        aligned = ((u64)factor | stride * sizeof(T)) % 16 == 0;
     }
-}
 
-KERNEL(128) product_bf16(const bf16 *a, const bf16 *b, float *c, int m, int n, int k) {
-    __shared__ __align__(16) u16 tile_a[2][TILE * STRIDE];
-    __shared__ __align__(16) u16 tile_b[2][TILE * STRIDE];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
-    int warp_row = warp / 2 * 32, warp_column = warp % 2 * 32;
-    float sums[2][4][4] = {};
-    int steps = (k + DEPTH - 1) / DEPTH;
-    auto begin = [&](int step) {
-        copy_tile(tile_a[step % 2], a, first_row, m, step * DEPTH, k);
-        copy_tile(tile_b[step % 2], b, first_column, n, step * DEPTH, k);
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    };
-    begin(0);
-    for (int step = 0; step < steps; ++step) {
-        if (step + 1 < steps) {
-            begin(step + 1);
-#ifndef BUG_NO_WAIT
-            asm volatile("cp.async.wait_group 1;" ::: "memory");
+    // Where a piece of a row of a tile lies in it. It is the same for rows that lie ROWS apart but for whole rows.
+    static __device__ __forceinline__ u32 place(u32 row, u32 piece) {
+#ifndef BUG_BANK_CONFLICTS
+        piece ^= L == INNER ? row / 2 % PIECES : row % PIECE;
 #endif
-        } else {
-            asm volatile("cp.async.wait_group 0;" ::: "memory");
-        }
-        __syncthreads();
-        const u16 *sa = tile_a[step % 2], *sb = tile_b[step % 2];
-#pragma unroll
-        for (int inner = 0; inner < DEPTH; inner += 16) {
-            u32 fa[2][4], fb[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                load_matrices(fa[i], &sa[(warp_row + i * 16 + lane % 16) * STRIDE + inner + lane / 16 * 8]);
-#pragma unroll
-            for (int j = 0; j < 2; ++j)
-                load_matrices(fb[j], &sb[(warp_column + j * 16 + lane % 8 + lane / 16 * 8) * STRIDE + inner +
-                                         lane / 8 % 2 * 8]);
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    multiply(sums[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
-        }
-#ifndef BUG_NO_BARRIER
-        __syncthreads(); // before the next step but one is copied over this one
-#endif
+        return (row * PIECES + piece) * PIECE;
     }
+
+    // Begins the copy of the next tile, zeros beyond the ends.
+    __device__ __forceinline__ void copy_next(T *tile) {
+        const u32 COPIES = TILE * DEPTH / PIECE / THREADS;
+        int there = min(max(columns, 0), PIECE);
+        tile += to;
+        if (aligned) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int part = 0; part < 4; ++part) {
-                int row = first_row + warp_row + i * 16 + lane / 4 + part / 2 * 8;
-                int column = first_column + warp_column + j * 8 + lane % 4 * 2 + part % 2;
-                if (row < m && column < n) c[(u64)row * n + column] = sums[i][j][part];
+            for (u32 i = 0; i < COPIES; ++i) {
+                int left = (int)(i * ROWS) < rows ? there : 0;
+                copy16(shared_address(tile + i * THREADS * PIECE), left ? from + i * ROWS * stride : from,
+                       left * (int)sizeof(T));
             }
+        } else {
+#pragma unroll 1
+            for (u32 i = 0; i < COPIES; ++i) {
+                int left = (int)(i * ROWS) < rows ? there : 0;
+#pragma unroll 1
+                for (int n = 0; n < PIECE; ++n)
+                    tile[i * THREADS * PIECE + n] = n < left ? from[i * ROWS * stride + n] : T{0};
+            }
+        }
+        from += L == INNER ? DEPTH : DEPTH * stride;
+        (L == INNER ? columns : rows) -= DEPTH;
+    }
+
+    // Matrices of 16 along the outer extent by 16 along the inner one: as a left factor, halves of the outer extent
+    // first; as a right one, halves of the inner extent first.
+    template <bool LEFT>
+    static __device__ __forceinline__ void load(u32 (&r)[4], const T *tile, u32 outer, u32 inner) {
+        u32 lane = threadIdx.x % WARP, row = lane % 8, half = lane / 8 % 2, other = lane / 16;
+        outer += (LEFT ? half : other) * 8;
+        inner += (LEFT ? other : half) * 8;
+        if (L == INNER)
+            load_matrices(r, shared_address(tile + place(outer + row, inner / PIECE)));
+        else
+            load_matrices_transposed(r, shared_address(tile + place(inner + row, outer / PIECE)));
+    }
+};
+
+// Where and how a product is written.
+struct Result {
+    void *to;
+    const void *bias;
+    u64 stride;
+    int rows, columns;
+    int number;
+    int accumulate;
+};
+
+// Two neighbors at once, which the compiler makes two of now and then.
+__device__ __forceinline__ void put_two(u32 to, float first, float second) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
 }
 
+// Writes as many neighboring sums as make 16 bytes, or what is left of a row, to (row, column) of the result.
+template <class T>
+__device__ __forceinline__ void finish(const Result &result, const float *sums, int row, int column, bool aligned) {
+    int size = result.number == F32 ? PIECE / 2 : PIECE, left = min(result.columns - column, size);
+    u64 at = row * result.stride + column;
+    const T *bias = static_cast<const T *>(result.bias);
+    const float4 *fours = reinterpret_cast<const float4 *>(sums);
+    if (left == size && aligned && result.number == F32) {
+        float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(result.to) + at);
+        float4 four = fours[0];
+        float all[4] = {four.x, four.y, four.z, four.w};
+        if (bias) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) all[n] += widen(bias[column + n]);
+        }
+        float4 there = result.accumulate ? *to : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        *to = make_float4(there.x + all[0], there.y + all[1], there.z + all[2], there.w + all[3]);
+    } else if (left == size && aligned && !result.accumulate) {
+        // Each second group of 4 lanes begins with the other half, so that 8 lanes read from different banks.
+        bool flip = threadIdx.x / 4 % 2;
+        float4 first = fours[flip], second = fours[!flip], low = flip ? second : first, high = flip ? first : second;
+        float all[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        if (bias) {
+#pragma unroll
+            for (int n = 0; n < PIECE; ++n) all[n] += widen(bias[column + n]);
+        }
+        *reinterpret_cast<uint4 *>(static_cast<T *>(result.to) + at) =
+            make_uint4(pack<T>(all[0], all[1]), pack<T>(all[2], all[3]), pack<T>(all[4], all[5]), pack<T>(all[6], all[7]));
+    } else {
+#pragma unroll 1
+        for (int n = 0; n < left; ++n) {
+            float sum = sums[n] + (bias ? widen(bias[column + n]) : 0.0f);
+            if (result.accumulate) sum += number_at(result.to, at + n, result.number);
+            set_number(result.to, at + n, sum, result.number);
+        }
+    }
+}
+
+template <class T, Layout LA, Layout LB, int TILE>
+__device__ __forceinline__ void product(const void *a, const void *b, const Result &result, int inners, u64 stride_a,
+                                        u64 stride_b) {
+    const int SIDE = TILE / 2, SLABS = SIDE / 16, STRIPS = SIDE / 8, STAGED = SIDE + 8;
+    __shared__ __align__(16) T tiles[STAGES][2][TILE * DEPTH];
+    static_assert(sizeof(tiles) >= 4 * 16 * STAGED * sizeof(float), "results go by way of the tiles");
+    // Blocks with neighboring numbers have a group of rows of tiles together.
+    int across = (result.columns + TILE - 1) / TILE, down = (result.rows + TILE - 1) / TILE;
+    int group = blockIdx.x / (GROUP * across), high = min(down - group * GROUP, GROUP);
+    int in_group = blockIdx.x % (GROUP * across);
+    int first_row = (group * GROUP + in_group % high) * TILE, first_column = in_group / high * TILE;
+    Factor<T, LA, TILE> left(a, stride_a, first_row, result.rows, inners);
+    Factor<T, LB, TILE> right(b, stride_b, first_column, result.columns, inners);
+
+    u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    u32 warp_row = warp / 2 * SIDE, warp_column = warp % 2 * SIDE;
+    float sums[SLABS][STRIPS][4] = {};
+    int steps = (inners + DEPTH - 1) / DEPTH;
+    // Tiles that are multiplied and copied next.
+    int now = 0, next = 0;
+    // As many steps as tiles are on their way at once do nothing but copy.
+#pragma unroll 1
+    for (int step = 1 - STAGES; step < steps; ++step) {
+        if (step >= 0) {
+#ifndef BUG_NO_WAIT
+            wait_copies<STAGES - 2>();
+#endif
+#ifndef BUG_NO_BARRIER
+            __syncthreads(); // the tiles are there, and nobody reads those that are copied over next
+#endif
+        }
+        if (step + STAGES - 1 < steps) {
+            left.copy_next(tiles[next][0]);
+            right.copy_next(tiles[next][1]);
+            next = next == STAGES - 1 ? 0 : next + 1;
+        }
+        commit_copies();
+        if (step < 0) continue;
+        const T *tile_a = tiles[now][0], *tile_b = tiles[now][1];
+        now = now == STAGES - 1 ? 0 : now + 1;
+#pragma unroll
+        for (u32 inner = 0; inner < DEPTH; inner += 16) {
+            u32 of_a[SLABS][4], of_b[STRIPS / 2][4];
+#pragma unroll
+            for (int i = 0; i < SLABS; ++i) left.template load<true>(of_a[i], tile_a, warp_row + i * 16, inner);
+#pragma unroll
+            for (int j = 0; j < STRIPS / 2; ++j)
+                right.template load<false>(of_b[j], tile_b, warp_column + j * 16, inner);
+#pragma unroll
+            for (int i = 0; i < SLABS; ++i)
+#pragma unroll
+                for (int j = 0; j < STRIPS; ++j)
+                    multiply<T>(sums[i][j], of_a[i], of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+    wait_copies<0>();
+    __syncthreads(); // before results are laid over the tiles
+    // By way of shared memory, 16 rows of each warp at a time, so that what lies together is written together.
+    float *staged = reinterpret_cast<float *>(tiles) + warp * 16 * STAGED;
+    u32 size = result.number == F32 ? PIECE / 2 : PIECE; // sums that make 16 bytes
+    bool aligned = ((u64)result.to | result.stride * (16 / size)) % 16 == 0;
+#pragma unroll 1
+    for (int slab = 0; slab < SLABS; ++slab) {
+        u32 to = shared_address(staged + lane / 4 * STAGED + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < SLABS; ++i) {
+            if (i != slab) continue;
+#pragma unroll
+            for (int j = 0; j < STRIPS; ++j) {
+                put_two(to + j * 8 * sizeof(float), sums[i][j][0], sums[i][j][1]);
+                put_two(to + (j * 8 + 8 * STAGED) * sizeof(float), sums[i][j][2], sums[i][j][3]);
+            }
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (u32 at = lane * size; at < 16 * SIDE; at += WARP * size) {
+            u32 row = at / SIDE, column = at % SIDE;
+            int to_row = first_row + warp_row + slab * 16 + row, to_column = first_column + warp_column + column;
+            if (to_row < result.rows && to_column < result.columns)
+                finish<T>(result, staged + row * STAGED + column, to_row, to_column, aligned);
+        }
+        __syncwarp();
+    }
+}
+
+// bias, of as many numbers of the factors' type as there are columns, is null if there is none. Names say how the factors
+// lie: n as they are written, (rows, inner) and (inner, columns), t the other way round.
+#define OF(name, T, LA, LB, TILE)                                                                                      \
+    KERNEL(THREADS) product_##name(const void *a, const void *b, void *c, const void *bias, int rows, int columns,     \
+                                   int inners, u64 stride_a, u64 stride_b, u64 stride_c, int number_c,                 \
+                                   int accumulate) {                                                                   \
+        product<T, LA, LB, TILE>(a, b, {c, bias, stride_c, rows, columns, number_c, accumulate}, inners, stride_a,     \
+                                 stride_b);                                                                            \
+    }
+#define OF_TILES(name, T, LA, LB) OF(name##_64, T, LA, LB, 64) OF(name##_128, T, LA, LB, 128)
+#define OF_TYPE(suffix, T)                                                                                             \
+    OF_TILES(nn_##suffix, T, INNER, OUTER)                                                                             \
+    OF_TILES(nt_##suffix, T, INNER, INNER)                                                                             \
+    OF_TILES(tn_##suffix, T, OUTER, OUTER)
+
+OF_TYPE(f16, f16)
+#if __CUDA_ARCH__ >= 800
+OF_TYPE(bf16, bf16)
 #endif

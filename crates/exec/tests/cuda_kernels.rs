@@ -141,12 +141,20 @@ impl Filled {
         outputs.iter().zip(&self.outputs).map(|(&address, ty)| card.get(address, ty.bytes().0 as usize)).collect()
     }
 
+    /// The error, as a part of the largest result, of what an op rounds to 16 bits between its operands and its results:
+    /// output heads the slopes of the loss, each by up to half a unit of its last place.
+    fn rounds_between(&self) -> f64 {
+        let is_head = matches!(self.example.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_));
+        let weight = self.example.inputs.iter().map(|(ty, _)| ty.dtype).find(|dtype| dtype.is_half());
+        weight.filter(|_| is_head).map_or(0.0, |dtype| rounding(dtype, 1.0))
+    }
+
     fn compare(&self, found: &[Vec<u8>], expected: &[Vec<f64>], how: How) {
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
             let scale = 1.0 + expected.iter().fold(0.0f64, |m, x| m.max(x.abs()));
             let dtype = self.outputs[index].dtype;
             for (element, (f, &e)) in decode(dtype, found).into_iter().zip(expected).enumerate() {
-                let allowed = 2e-5 * scale + rounding(dtype, e);
+                let allowed = (2e-5 + self.rounds_between()) * scale + rounding(dtype, e);
                 let close = (f64::from(f) - e).abs() <= allowed || (f.is_nan() && e.is_nan());
                 let case = &self.example;
                 assert!(close, "{case:?}\n{how:?}: output {index}[{element}] is {f}, the reference says {e}");
@@ -255,6 +263,23 @@ fn vectors_and_edges_of_tiles_are_right() {
         }
     }
     check_all(&examples);
+}
+
+/// So many tiles that the larger ones are taken, some of them partly empty.
+#[test]
+fn products_of_many_tiles_are_right() {
+    let (m, from, to) = (1030, 40, 1290);
+    let half = DType::F16;
+    let cases = [WeightLayout::InOut, WeightLayout::OutIn].map(|layout| {
+        let weight = if layout == WeightLayout::InOut { [from, to] } else { [to, from] };
+        case(Linear { layout, bias: true }, &[&[1, m, from], &weight, &[to]])
+    });
+    let gradient = LinearWeightGrad { layout: WeightLayout::InOut, weight: true, bias: false, accumulate: true };
+    let gradient = case(gradient, &[&[1, from, m], &[1, from, to]]);
+    let examples = cases.iter().chain([&gradient]).map(|case| in_half(case, half).expect("takes half precision"));
+    for (seed, example) in examples.enumerate() {
+        check(&example, 2 * seed as u64);
+    }
 }
 
 /// More rows than parts of sums, rows too long for the chip, and more tokens than a block looks at together.

@@ -3,10 +3,10 @@
 
 mod support;
 
-use Argument::{Address, Int, Long};
+use Argument::{Address, Long};
 use plimsoll_fake_cuda::ptx::run::{Accumulation, Order};
 use plimsoll_fake_cuda::trace::Counters;
-use support::{Argument, Card, NUMBERS, Number, ORDERS, kernels, worst};
+use support::{Argument, Card, NUMBERS, Number, ORDERS, Product, kernels, worst};
 
 const TARGETS: [u32; 2] = [75, 80];
 
@@ -99,50 +99,54 @@ fn gelu_and_its_gradient_are_what_finite_differences_say() {
     }
 }
 
-/// c = a b' of these extents, in bfloat16, by the tensor-core kernel: the result's bytes and what it cost.
-fn product(card: &mut Card, module: &plimsoll_fake_cuda::ptx::Module, [m, n, k]: [usize; 3]) -> (Vec<u8>, Counters) {
-    let (a, b) = (Number::Bf16.random(m * k, 14), Number::Bf16.random(n * k, 15));
-    let (pa, pb) = (card.put(&Number::Bf16.bytes(&a)), card.put(&Number::Bf16.bytes(&b)));
-    let pc = card.room(4 * m * n);
-    let extents = [m, n, k].map(|extent| Int(extent as i32));
-    let arguments = [&[Address(pa), Address(pb), Address(pc)][..], &extents[..]].concat();
-    let grid = [n.div_ceil(64) as u32, m.div_ceil(64) as u32, 1];
-    let outcome = card.launch_on(module, "product_bf16", grid, 128, &arguments).unwrap();
-    let got = card.get(pc, 4 * m * n);
-    let dot = |i: usize| (0..k).map(|q| a[i / n * k + q] * b[i % n * k + q]).sum::<f64>();
-    let expected = (0..m * n).map(dot).collect::<Vec<_>>();
-    let error = worst(&Number::F32.values(&got), &expected);
-    assert!(error < 1e-5, "{m} {n} {k}: {error}");
+/// A product by a tensor-core kernel: the result's bytes and what it cost.
+fn product(card: &mut Card, factors: &'static str, extents: [usize; 3], tile: usize) -> (Vec<u8>, Counters) {
+    let product = Product::new(card, extents, factors);
+    let outcome = product.start(card, &kernels(80, "product"), tile).unwrap();
+    let got = card.get(product.result, 4 * product.expected.len());
+    let error = worst(&Number::F32.values(&got), &product.expected);
+    assert!(error < 1e-5, "{factors} {extents:?}: {error}");
     (got, outcome.counters)
 }
 
 #[test]
 fn the_product_is_the_product_at_every_shape() {
-    let module = kernels(80, "product");
-    for extents in [[64, 64, 32], [1, 1, 8], [65, 63, 40], [100, 72, 104], [130, 8, 96]] {
-        in_all_orders(|card| product(card, &module, extents).0);
+    let cases = [([64, 64, 32], 64), ([1, 1, 8], 64), ([65, 63, 37], 64), ([100, 72, 104], 128), ([130, 8, 96], 128)];
+    for (extents, tile) in cases {
+        for factors in ["nn", "nt", "tn"] {
+            in_all_orders(|card| product(card, factors, extents, tile).0);
+        }
     }
+}
+
+/// Blocks have more rows of tiles than are taken together, and the last group is not full.
+#[test]
+fn every_tile_of_a_product_is_made_once() {
+    product(&mut Card::default(), "nn", [64 * 9 + 1, 130, 16], 64);
 }
 
 #[test]
 fn truncating_accumulation_stays_within_the_tolerance() {
-    let module = kernels(80, "product");
     let mut card = Card::default();
-    let nearest = product(&mut card, &module, [64, 64, 256]).0;
+    let nearest = product(&mut card, "nt", [64, 64, 256], 64).0;
     card.settings.accumulation = Accumulation::Truncating;
-    assert_ne!(product(&mut card, &module, [64, 64, 256]).0, nearest, "it rounds otherwise");
+    assert_ne!(product(&mut card, "nt", [64, 64, 256], 64).0, nearest, "it rounds otherwise");
 }
 
 #[test]
 fn kernels_move_no_sector_too_many_and_meet_no_bank_conflict() {
     let mut card = Card::with(Order::Forward, 0);
-    let counters = product(&mut card, &kernels(80, "product"), [128, 64, 96]).1;
-    let (taken, fewest) = counters.total(true);
-    assert_eq!(taken, fewest, "shared memory");
-    assert_eq!(counters.matrix_flops, 2 * 128 * 64 * 96);
-    assert_eq!(counters.matrix_instructions, counters.matrix_flops / (2 * 16 * 8 * 16));
-    assert_eq!(counters.distinct_read_bytes, 2 * (128 + 64) * 96);
-    assert_eq!(counters.distinct_written_bytes, 4 * 128 * 64);
+    for (factors, tile) in ["nn", "nt", "tn"].into_iter().flat_map(|factors| [(factors, 64), (factors, 128)]) {
+        let counters = product(&mut card, factors, [256, 128, 96], tile).1;
+        let conflicts = counters.sites.values().filter(|site| site.shared && site.taken > site.fewest);
+        assert_eq!(conflicts.map(|site| &site.source).collect::<Vec<_>>(), [""; 0], "{factors} {tile}");
+        let (taken, fewest) = counters.total(false);
+        assert_eq!(taken, fewest, "{factors} {tile}: sectors");
+        assert_eq!(counters.matrix_flops, 2 * 256 * 128 * 96);
+        assert_eq!(counters.matrix_instructions, counters.matrix_flops / (2 * 16 * 8 * 16));
+        assert_eq!(counters.distinct_read_bytes, 2 * (256 + 128) * 96);
+        assert_eq!(counters.distinct_written_bytes, 4 * 256 * 128);
+    }
 
     let (module, number, elements) = (kernels(80, "add"), Number::Bf16, 4096);
     let x = card.put(&number.bytes(&number.random(elements, 1)));

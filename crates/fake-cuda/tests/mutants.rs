@@ -6,7 +6,7 @@ mod support;
 use Argument::{Address, Float, Int};
 use plimsoll_fake_cuda::ptx::{Module, parse};
 use std::collections::BTreeMap;
-use support::{Argument, Card, Number, text, worst};
+use support::{Argument, Card, Number, Product, text, worst};
 
 /// What became of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +17,9 @@ enum Fate {
     OtherBits,
     SameBits,
 }
+
+/// The kernel of products that is mutated.
+const PRODUCT: &str = "product_nt_bf16_64";
 
 /// The outcome of a case: bytes and their error, or that it stopped.
 type Run = Option<(Vec<u8>, f64)>;
@@ -41,22 +44,21 @@ fn layer_norm(module: &Module, rows: usize, columns: usize, threads: u32) -> Run
     written.iter().all(|written| *written).then(|| (bytes.clone(), worst(&number.values(&bytes), &expected)))
 }
 
-fn product(module: &Module, [m, n, k]: [usize; 3]) -> Run {
-    let (mut card, number) = (Card::default(), Number::Bf16);
+fn product(module: &Module, extents: [usize; 3]) -> Run {
+    let mut card = Card::default();
     card.settings.steps = 1_000_000;
-    let (a, b) = (number.random(m * k, 1), number.random(n * k, 2));
-    let pointers = [card.put(&number.bytes(&a)), card.put(&number.bytes(&b)), card.room(4 * m * n)];
-    let arguments = [&pointers.map(Address)[..], &[m, n, k].map(|extent| Int(extent as i32))].concat();
-    card.launch_on(module, "product_bf16", [n.div_ceil(64) as u32, m.div_ceil(64) as u32, 1], 128, &arguments).ok()?;
-    let dot = |i: usize| (0..k).map(|q| a[i / n * k + q] * b[i % n * k + q]).sum::<f64>();
-    let expected = (0..m * n).map(dot).collect::<Vec<_>>();
-    let (bytes, written) = card.memory.read(pointers[2], 4 * (m * n) as u64).ok()?;
-    written.iter().all(|written| *written).then(|| (bytes.clone(), worst(&Number::F32.values(&bytes), &expected)))
+    let product = Product::new(&mut card, extents, "nt");
+    product.start(&mut card, module, 64).ok()?;
+    let (bytes, written) = card.memory.read(product.result, 4 * product.expected.len() as u64).ok()?;
+    written
+        .iter()
+        .all(|written| *written)
+        .then(|| (bytes.clone(), worst(&Number::F32.values(&bytes), &product.expected)))
 }
 
 /// Every case of a kernel, with the largest error that its test allows.
 fn cases(kernel: &str, module: &Module) -> Vec<(Run, f64)> {
-    if kernel == "product_bf16" {
+    if kernel == PRODUCT {
         return [[64, 64, 96], [65, 72, 40], [57, 61, 8], [26, 30, 8], [9, 9, 8], [40, 18, 8], [49, 36, 8], [10, 1, 8]]
             .map(|extents| (product(module, extents), 1e-5))
             .into();
@@ -117,7 +119,7 @@ fn mutants(line: &str) -> Vec<(&'static str, String)> {
 #[ignore = "a minute of mutants"]
 fn mutants_of_the_kernels_are_found() {
     let mut tally: BTreeMap<(&str, Fate), u32> = BTreeMap::new();
-    for (file, kernel) in [("layer_norm", "layer_norm_bf16"), ("product", "product_bf16")] {
+    for (file, kernel) in [("layer_norm", "layer_norm_bf16"), ("product", PRODUCT)] {
         let text = text(&format!("../exec/kernels/ptx/sm_80/{file}.ptx"));
         let start = text.find(&format!(".entry {kernel}(")).expect("the kernel");
         let end = start + text[start..].find("\n}").expect("its end");
@@ -168,12 +170,9 @@ fn judge(kernel: &str, text: &str, healthy: &[(Run, f64)]) -> Fate {
 fn speed() {
     let module = support::kernels(80, "product");
     let mut card = Card::default();
-    let number = Number::Bf16;
-    let bytes = number.bytes(&number.random(256 * 256, 1));
-    let pointers = [card.put(&bytes), card.put(&bytes), card.room(4 * 256 * 256)];
-    let arguments = [&pointers.map(Address)[..], &[256; 3].map(Int)].concat();
+    let product = Product::new(&mut card, [256; 3], "nt");
     let start = thread_seconds();
-    let outcome = card.launch_on(&module, "product_bf16", [4, 4, 1], 128, &arguments).unwrap();
+    let outcome = product.start(&mut card, &module, 64).unwrap();
     let seconds = thread_seconds() - start;
     let lanes = outcome.counters.lane_instructions;
     println!("{:.1} million lane-instructions a second ({lanes} in {seconds:.3} s)", lanes as f64 / seconds / 1e6);

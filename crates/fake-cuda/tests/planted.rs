@@ -5,7 +5,7 @@ mod support;
 use Argument::{Address, Float, Int};
 use plimsoll_fake_cuda::ptx::run::{Fault, FaultKind, Order, Outcome};
 use plimsoll_fake_cuda::shadow::{Outside, Problem};
-use support::{Argument, Card, Number, ORDERS, module, text};
+use support::{Argument, Card, Number, ORDERS, Product, module, text};
 
 /// Runs a planted LayerNorm on 3 rows of 328 columns.
 fn layer_norm(bug: &str, order: Order) -> Result<Outcome, Box<Fault>> {
@@ -21,12 +21,9 @@ fn layer_norm(bug: &str, order: Order) -> Result<Outcome, Box<Fault>> {
 
 /// Runs a planted product of 64 by 64 by 96.
 fn product(bug: &str, order: Order) -> Result<Outcome, Box<Fault>> {
-    let (mut card, number) = (Card::with(order, 0), Number::Bf16);
-    let bytes = number.bytes(&number.random(64 * 96, 1));
-    let pointers = [card.put(&bytes), card.put(&bytes), card.room(4 * 64 * 64)];
-    let arguments = [&pointers.map(Address)[..], &[Int(64), Int(64), Int(96)]].concat();
-    let module = module(&format!("tests/planted/product_{bug}.ptx"));
-    card.launch(&module, "product_bf16", (1, 128, 0), &arguments)
+    let mut card = Card::with(order, 0);
+    let product = Product::new(&mut card, [64, 64, 96], "nt");
+    product.start(&mut card, &module(&format!("tests/planted/product_{bug}.ptx")), 64)
 }
 
 /// The line of a kernel's source, as it was compiled.
@@ -51,14 +48,16 @@ fn found(run: fn(&str, Order) -> Result<Outcome, Box<Fault>>, bug: &str, is: fn(
 fn a_missing_barrier_is_a_race() {
     let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::Race { .. }));
     found(layer_norm, "no_barrier", is, &["part[threadIdx.x / WARP] = x", "sum += part[warp]"]);
-    let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::Race { .. } | Problem::InFlight));
-    found(product, "no_barrier", is, &["asm volatile(", "begin(step + 1)"]);
+    let is = |kind: &FaultKind| {
+        matches!(kind, FaultKind::Memory(Problem::Race { .. } | Problem::InFlight | Problem::Unwritten))
+    };
+    found(product, "no_barrier", is, &["asm volatile(", "\"r\"(address)"]);
 }
 
 #[test]
 fn a_missing_wait_reads_what_has_not_arrived() {
     let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::InFlight));
-    found(product, "no_wait", is, &["ldmatrix", "shared_address(row)"]);
+    found(product, "no_wait", is, &["ldmatrix", "\"r\"(address)"]);
 }
 
 #[test]

@@ -31,6 +31,7 @@ modules!(
     "paired_head_loss",
     "parameter_update",
     "positions",
+    "product",
     "relu",
     "rms_norm",
     "rotary",

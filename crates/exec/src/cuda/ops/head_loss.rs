@@ -1,8 +1,8 @@
 //! Launches of output heads with their loss: for each chunk of rows a product to logits, the loss and its slopes in
-//! place of the logits, and products with these. Kernels: `head_loss.cu`, `paired_head_loss.cu`, `linear.cu`.
+//! place of the logits, and products with these. Kernels: `head_loss.cu`, `paired_head_loss.cu`, and those of products.
 
 use super::products::{Factors, Matrix, Product};
-use super::shape::{launch, many};
+use super::shape::{launch, many, number};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
@@ -40,18 +40,24 @@ impl Head<'_> {
         let (draws, scratch) = (self.draws(), self.operands.scratch.address);
         let weight = self.operands.io.inputs[draws];
         let (vocab, channels) = (weight.shape[0], weight.shape[1]);
+        let capability = self.operands.compute_capability;
         let stride = logits_stride(vocab, DeviceKind::Cuda);
         let logits = |draw: usize| scratch + (4 * draw * most * stride) as u64;
         let losses = scratch + (4 * draws * most * stride) as u64;
         let of_rows = |address: u64| address + (first * channels) as u64 * weight.dtype.size_bytes();
         let hidden = |address| Matrix { address: of_rows(address), dtype: weight.dtype, stride: channels };
-        let slopes = |draw| Matrix { address: logits(draw), dtype: DType::F32, stride };
+        let single = |draw| Matrix { address: logits(draw), dtype: DType::F32, stride };
+        // What `lay_slopes` of `head_loss.cuh` leaves: in half precision as many bytes from row to row, and scaled.
+        let is_half = weight.dtype.is_half();
+        let halves = |draw| Matrix { address: logits(draw), dtype: weight.dtype, stride: 2 * stride };
+        let slopes = |draw| if is_half { halves(draw) } else { single(draw) };
+        let scaled_by = if is_half { 0 } else { self.operands.scalars };
         let table = Matrix { address: self.operands.inputs[draws], dtype: weight.dtype, stride: channels };
         let product = Product {
             factors: Factors::RightTransposed,
             left: hidden(self.operands.inputs[0]),
             right: table,
-            result: slopes(0),
+            result: single(0),
             bias: 0,
             scaled_by: 0,
             extents: [rows, vocab, channels],
@@ -60,20 +66,21 @@ impl Head<'_> {
         let mut launches = Vec::new();
         for draw in 0..draws {
             let left = hidden(self.operands.inputs[draw]);
-            launches.push(Product { left, result: slopes(draw), ..product }.launch());
+            launches.push(Product { left, result: single(draw), ..product }.launch(capability));
         }
         launches.extend(self.losses(first, rows, &[logits(0), logits(1)][..draws], losses));
         for draw in 0..draws {
-            let scaled = Product { left: slopes(draw), scaled_by: self.operands.scalars, ..product };
+            let scaled = Product { left: slopes(draw), scaled_by, ..product };
             launches.extend(self.inputs.map(|inputs| {
                 let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
-                Product { factors: Factors::Plain, result, extents, ..scaled }.launch()
+                Product { factors: Factors::Plain, result, extents, ..scaled }.launch(capability)
             }));
             launches.extend(self.weight.map(|address| {
                 let result = Matrix { address, dtype: DType::F32, stride: channels };
                 let (right, extents) = (hidden(self.operands.inputs[draw]), [vocab, channels, rows]);
                 let accumulate = self.accumulate || first + draw > 0;
-                Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, ..scaled }.launch()
+                Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, ..scaled }
+                    .launch(capability)
             }));
         }
         launches
@@ -82,16 +89,17 @@ impl Head<'_> {
     /// The losses of so many rows, and their sum.
     fn losses(&self, first: usize, rows: usize, logits: &[u64], losses: u64) -> [Launch; 2] {
         let (operands, draws) = (self.operands, self.draws());
-        let vocab = operands.io.inputs[draws].shape[0];
+        let weight = operands.io.inputs[draws];
+        let vocab = weight.shape[0];
         let targets = operands.inputs[draws + 1] + 4 * first as u64;
         let mut arguments = Arguments::default()
             .addresses(logits)
-            .addresses(&[targets, losses])
+            .addresses(&[targets, losses, operands.scalars])
             .int(vocab)
             .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
             .float(self.smoothing);
         arguments = self.alpha.into_iter().fold(arguments, Arguments::float);
-        arguments = arguments.flag(self.inputs.is_some() || self.weight.is_some());
+        arguments = arguments.flag(self.inputs.is_some() || self.weight.is_some()).int(number(weight.dtype));
         let (module, sum) =
             if draws == 2 { ("paired_head_loss", "paired_head_loss_sum") } else { ("head_loss", "head_loss_sum") };
         let summed = Arguments::default()

@@ -1,12 +1,20 @@
-//! Launches of `kernels/linear.cu`: products of any extents, and what linear layers and output heads make of them.
+//! Launches of products, of any extents, and what linear layers and output heads make of them: on tensor cores
+//! (`kernels/product.cu`) in half precision where a card has them for its numbers, else `kernels/linear.cu`.
 
-use super::shape::{extent, launch, number};
+use super::shape::{extent, launch, many, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
-/// Extents of a tile: `TILE` of `linear.cu`.
+/// Extents of a tile: `TILE` of `linear.cu`, and the smaller one of `product.cu`.
 const TILE: usize = 64;
+/// Extents of the larger tile of `product.cu`, which reads half as much for each product, and how many of them are
+/// enough to keep the cards that people have busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, and each has
+/// room for two).
+const LARGE_TILE: usize = 128;
+const ENOUGH_TILES: usize = 96;
+/// `THREADS` of `product.cu`.
+const TENSOR_THREADS: u32 = 128;
 
 /// A matrix where it lies: rows that begin `stride` elements apart.
 #[derive(Debug, Clone, Copy)]
@@ -44,23 +52,56 @@ pub(super) struct Product {
 }
 
 impl Product {
-    pub(super) fn launch(&self) -> Launch {
-        let entry = match self.factors {
-            Factors::Plain => "product_nn",
-            Factors::RightTransposed => "product_nt",
-            Factors::LeftTransposed => "product_tn",
+    /// Its launch on a card of this compute capability. What the numbers are summed in, and in which order, does not depend
+    /// on the extents of rows and columns: a part of a product has the same bits as in the whole.
+    pub(super) fn launch(&self, compute_capability: (u8, u8)) -> Launch {
+        let factors = match self.factors {
+            Factors::Plain => "nn",
+            Factors::RightTransposed => "nt",
+            Factors::LeftTransposed => "tn",
         };
-        let ([rows, columns, inner], matrices) = (self.extents, [self.left, self.right, self.result]);
-        let mut arguments = Arguments::default()
-            .addresses(&matrices.map(|matrix| matrix.address))
-            .addresses(&[self.bias, self.scaled_by])
-            .int(rows)
-            .int(columns)
-            .int(inner);
-        arguments = matrices.iter().fold(arguments, |arguments, matrix| arguments.long(matrix.stride as u64));
-        arguments = matrices.iter().fold(arguments, |arguments, matrix| arguments.int(number(matrix.dtype)));
+        if self.is_for_tensor_cores(compute_capability) {
+            let tile = self.tile();
+            let entry = format!("product_{factors}_{}_{tile}", suffix(self.left.dtype));
+            let [rows, columns, _] = self.extents;
+            let grid = many(rows.div_ceil(tile) * columns.div_ceil(tile));
+            let arguments = self.arguments(&[]).int(number(self.result.dtype)).flag(self.accumulate);
+            return Launch { threads: TENSOR_THREADS, ..launch("product", entry, grid, arguments) };
+        }
+        let [rows, columns, _] = self.extents;
+        let arguments = [self.left, self.right, self.result]
+            .iter()
+            .fold(self.arguments(&[self.scaled_by]), |arguments, matrix| arguments.int(number(matrix.dtype)));
         let grid = [extent(columns.div_ceil(TILE)), extent(rows.div_ceil(TILE)), 1];
-        launch("linear", entry, grid, arguments.flag(self.accumulate))
+        launch("linear", format!("product_{factors}"), grid, arguments.flag(self.accumulate))
+    }
+
+    /// Whether the card has tensor cores for these factors: of f16 from compute capability 7.5 on, of bf16 from 8.0 on.
+    fn is_for_tensor_cores(&self, compute_capability: (u8, u8)) -> bool {
+        let first = match self.left.dtype {
+            DType::F16 => (7, 5),
+            DType::Bf16 => (8, 0),
+            _ => return false,
+        };
+        self.right.dtype == self.left.dtype && self.scaled_by == 0 && compute_capability >= first
+    }
+
+    /// Extents of the tile that a block on tensor cores makes.
+    fn tile(&self) -> usize {
+        let [rows, columns, _] = self.extents;
+        let is_large = rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) >= ENOUGH_TILES;
+        if is_large { LARGE_TILE } else { TILE }
+    }
+
+    /// Matrices, the bias and further addresses, extents, strides.
+    fn arguments(&self, further: &[u64]) -> Arguments {
+        let matrices = [self.left, self.right, self.result];
+        let arguments = Arguments::default()
+            .addresses(&matrices.map(|matrix| matrix.address))
+            .address(self.bias)
+            .addresses(further);
+        let arguments = self.extents.iter().fold(arguments, |arguments, &extent| arguments.int(extent));
+        matrices.iter().fold(arguments, |arguments, matrix| arguments.long(matrix.stride as u64))
     }
 }
 
@@ -77,7 +118,7 @@ pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
         extents: [x.rows(), to, from],
         accumulate: false,
     };
-    vec![product.launch()]
+    vec![product.launch(operands.compute_capability)]
 }
 
 pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launch> {
@@ -93,7 +134,7 @@ pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launc
         extents: [dy.rows(), from, to],
         accumulate: false,
     };
-    vec![product.launch()]
+    vec![product.launch(operands.compute_capability)]
 }
 
 pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Launch> {
@@ -115,7 +156,7 @@ pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Lau
             extents: [left.stride, right.stride, operands.io.inputs[0].rows()],
             accumulate: op.accumulate,
         };
-        launches.push(product.launch());
+        launches.push(product.launch(operands.compute_capability));
     }
     if let Some(&bias) = operands.outputs.last().filter(|_| op.bias) {
         let partial = operands.scratch.address;
