@@ -91,10 +91,7 @@ impl Filled {
         let (op, mut card) = (&self.example.op, Workbench::with(how.order, how.blur));
         let mut rights = Rights::none();
         let target = Target::Cuda { compute_capability: how.capability };
-        // What belongs to a library's products no kernel of ours may count on.
         let scratch_bytes = op.working_bytes(&self.io(), &target).0;
-        let scratch_bytes =
-            scratch_bytes - scratch_bytes.min(target.product_workspace().0 * u64::from(has_workspace(op)));
         let outputs = self.state.iter().zip(&self.outputs).enumerate().map(|(index, (state, ty))| {
             let (address, mode) = match (op.access(index), how.reused) {
                 (_, Some((from, to))) if to == index => (card.put(&self.input(from)), Mode::Update),
@@ -161,20 +158,6 @@ impl Filled {
             }
         }
     }
-}
-
-/// Whether an op's scratch has room for a library's products.
-fn has_workspace(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Linear(_)
-            | Op::LinearInputGrad(_)
-            | Op::LinearWeightGrad(_)
-            | Op::HeadLoss(_)
-            | Op::HeadLossGrad(_)
-            | Op::PairedHeadLoss(_)
-            | Op::PairedHeadLossGrad(_)
-    )
 }
 
 /// Against the reference on one of the targets; and on the other with the same bits in another order, blurred or in

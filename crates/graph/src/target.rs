@@ -2,7 +2,6 @@
 //! sized.
 
 use crate::Place;
-use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The kinds of device that an op may need different scratch on.
@@ -60,15 +59,6 @@ impl Target {
         match self {
             Self::Cpu { .. } => Self::CPU_ROW_PARTS,
             Self::Cuda { .. } => Self::CUDA_ROW_PARTS,
-        }
-    }
-
-    /// Working memory that a matrix library wants: on NVIDIA cards what cuBLASLt asks for on the newest of them, on the
-    /// processor none that a plan must know of. Source: cuBLAS documentation, section 2.1.3 (`cublasSetWorkspace`).
-    pub fn product_workspace(&self) -> Bytes {
-        match self {
-            Self::Cpu { .. } => Bytes::ZERO,
-            Self::Cuda { .. } => Bytes::mib(32),
         }
     }
 }

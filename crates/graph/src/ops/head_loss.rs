@@ -67,7 +67,7 @@ pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorTy
     let stride = logits_stride(vocab, target.kind());
     let widens = target.kind() == DeviceKind::Cpu && weight.dtype.is_half();
     let strip = if widens { HEAD_STRIP.min(vocab) * weight.shape[1] } else { 0 };
-    Bytes(4 * (rows * (draws * stride + 1) + strip) as u64) + target.product_workspace()
+    Bytes(4 * (rows * (draws * stride + 1) + strip) as u64)
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.

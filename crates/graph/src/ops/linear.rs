@@ -110,11 +110,10 @@ impl Operation for Linear {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        let transposed = match self.layout {
+        match self.layout {
             WeightLayout::InOut => Bytes::ZERO,
             WeightLayout::OutIn => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
-        };
-        transposed + target.product_workspace()
+        }
     }
 
     fn nature(&self) -> Nature {
@@ -166,11 +165,10 @@ impl Operation for LinearInputGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        let transposed = match self.layout {
+        match self.layout {
             WeightLayout::InOut => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
             WeightLayout::OutIn => Bytes::ZERO,
-        };
-        transposed + target.product_workspace()
+        }
     }
 
     fn nature(&self) -> Nature {
@@ -228,9 +226,7 @@ impl Operation for LinearWeightGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        let sums =
-            if self.bias { Bytes(4 * (target.row_parts() * io.inputs[1].columns()) as u64) } else { Bytes::ZERO };
-        sums + target.product_workspace()
+        if self.bias { Bytes(4 * (target.row_parts() * io.inputs[1].columns()) as u64) } else { Bytes::ZERO }
     }
 
     fn examples() -> Vec<Example> {
