@@ -61,3 +61,30 @@ fn invariant_7_a_run_on_a_card_trains_as_on_the_processor_and_resumes_to_the_bit
     assert_eq!(text.code, Some(0), "{}", text.stderr);
     assert!(text.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", text.stderr);
 }
+
+#[test]
+fn a_card_that_was_measured_is_planned_by_what_was_measured() {
+    let sandbox = Sandbox::new();
+    let run = |arguments: &str| on_card(&sandbox, &arguments.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    let plan = "plan --model nano --json --host-ram 4";
+    let times = |said: &Said| report(said)["predicted"]["times"].as_str().expect("a sentence").to_owned();
+    let before = run(plan);
+    assert!(times(&before).contains("run `plimsoll calibrate` to measure the card"), "{}", times(&before));
+    // The first run alone, which is small.
+    let measured = report(&run("calibrate --duration 0s --threads 2 --json"));
+    assert_eq!(measured["device"], "NVIDIA GeForce RTX 3060");
+    let file = measured["file"].as_str().expect("a path");
+    let text = std::fs::read_to_string(file).expect("the file is there");
+    let samples = serde_json::from_str::<Value>(&text).expect("JSON")["samples"].as_array().expect("samples").clone();
+    let of = |op: &str| samples.iter().filter(|sample| sample["op"] == op && sample["device"] == "cuda").count();
+    for op in ["linear", "linear_input_grad", "linear_weight_grad", "attention", "attention_grad", "head_loss_grad"] {
+        assert!(of(op) > 0, "no {op} among {samples:?}");
+    }
+    let after = run(plan);
+    assert_eq!(times(&after), format!("times from {file}"));
+    assert_ne!(report(&after)["predicted"]["step_ms"], report(&before)["predicted"]["step_ms"]);
+    // What was measured on a card is nothing that the processor could be planned by.
+    let refused = run(&format!("plan --model nano --device cpu --machine {file}"));
+    assert_eq!(refused.code, Some(4));
+    assert!(refused.stderr.contains("measured on NVIDIA GeForce RTX 3060, not on the CPU"), "{}", refused.stderr);
+}

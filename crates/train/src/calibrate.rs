@@ -2,14 +2,15 @@
 //! other runs' times can be predicted. And the test of it: predicted against measured times of many plans.
 
 use crate::{Engine, Footprint, TrainError, bench};
-use plimsoll_exec::Device;
+use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Graph, Optimizer, Targets};
+use plimsoll_graph::{DeviceKind, Graph, Optimizer, Target, Targets};
 use plimsoll_plan::{
     Level, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings, plan_settings,
 };
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Why a machine could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +21,13 @@ pub enum CalibrationError {
     /// A run failed.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The device can't be opened, or none of the runs has room on it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
+
+/// Makes the device that is measured, anew for each run.
+pub type MakeDevice<'a> = &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>;
 
 /// A training run to be timed.
 #[derive(Debug, Clone)]
@@ -82,8 +89,54 @@ impl TimedRun {
         ModelConfig::from_json(&config.to_string()).expect("a preset of fewer blocks")
     }
 
-    /// What calibration runs: shapes from small to those of GPT-2, and every kind of node that a lever brings.
+    /// What calibration runs, and every kind of node that a lever brings among it.
     fn standard(targets: &Targets) -> Vec<Self> {
+        match targets.device.kind() {
+            DeviceKind::Cpu => Self::for_processors(targets),
+            DeviceKind::Cuda => Self::for_cards(targets),
+        }
+    }
+
+    /// From shapes that starting a kernel takes longer than running it to those that people train: smaller ones first, so
+    /// that what was measured of a card when time ran out is the widest range that there was time for.
+    fn for_cards(targets: &Targets) -> Vec<Self> {
+        let plain = Levers::default();
+        let half = Levers { precision: half_precision(targets.device), ..plain };
+        let again = Levers { recompute: Recompute::all(Level::Block), ..half };
+        let moved = Levers { optimizer_offload: 1.0, ..half };
+        let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..half };
+        let fine = Levers { optimizer_state: StateFormat::Bf16, ..half };
+        let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, targets);
+        let llama = Self::smaller("smollm2-135m", &[("num_hidden_layers", 2), ("vocab_size", 16_000)]);
+        let short = [("num_layers", 1), ("num_decoder_layers", 1), ("vocab_size", 16_000)];
+        let [older, newer] = ["t5-small", "flan-t5-small"].map(|preset| Self::smaller(preset, &short));
+        let other =
+            |model: &ModelConfig, seq_len, batches, levers| Self::of(model.clone(), seq_len, batches, levers, targets);
+        vec![
+            run([1, 32, 1, 64], 32, [2, 1], half),
+            run([2, 256, 4, 4_000], 256, [4, 2], plain),
+            run([2, 256, 4, 4_000], 256, [16, 16], again),
+            run([2, 768, 12, 50_257], 512, [2, 1], half),
+            run([2, 768, 12, 50_257], 512, [2, 2], plain),
+            run([2, 768, 12, 50_257], 1024, [8, 4], again),
+            run([2, 768, 12, 50_257], 1024, [8, 4], again).with_head_chunk(256),
+            run([2, 768, 12, 50_257], 1024, [4, 4], coarse),
+            run([2, 768, 12, 50_257], 1024, [4, 4], moved),
+            other(&llama, 1024, [8, 4], again),
+            other(&llama, 2048, [2, 2], fine),
+            other(&llama, 256, [4, 4], plain),
+            other(&older, 512, [16, 8], again),
+            other(&newer, 512, [16, 16], half),
+            other(&newer, 256, [8, 8], plain),
+            run([2, 1024, 16, 50_257], 1024, [8, 8], half),
+            run([1, 1600, 25, 50_257], 1024, [4, 2], half),
+            run([1, 1600, 25, 50_257], 1024, [2, 1], plain),
+            run([1, 4096, 32, 16_000], 2048, [2, 1], half),
+        ]
+    }
+
+    /// Shapes from small to those of GPT-2.
+    fn for_processors(targets: &Targets) -> Vec<Self> {
         let plain = Levers::default();
         let again = Levers { recompute: Recompute::all(Level::Block), ..plain };
         let moved = Levers { optimizer_offload: 1.0, ..plain };
@@ -134,9 +187,9 @@ impl TimedRun {
             optimizer_offload,
             ..Levers::default()
         };
-        let half = Levers { precision: Precision::Bf16, ..Levers::default() };
+        let half = Levers { precision: half_precision(targets.device), ..Levers::default() };
         let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..Levers::default() };
-        let half_again = Levers { precision: Precision::Bf16, recompute: Recompute::all(Level::Block), ..half };
+        let half_again = Levers { recompute: Recompute::all(Level::Block), ..half };
         let in_backward = Levers { update_in_backward: true, ..Levers::default() };
         let ways = [
             (16, levers(Level::None, 0.0)),
@@ -158,12 +211,24 @@ impl TimedRun {
             (2, levers(Level::Block, 0.5)),
             (1, half),
         ];
-        let run = |(micro_batch, levers)| Self::new([4, 320, 5, 4_000], 192, [16, micro_batch], levers, targets);
+        let (sizes, seq_len) = match targets.device.kind() {
+            DeviceKind::Cpu => ([4, 320, 5, 4_000], 192),
+            DeviceKind::Cuda => ([6, 768, 12, 16_000], 512),
+        };
+        let run = |(micro_batch, levers)| Self::new(sizes, seq_len, [16, micro_batch], levers, targets);
         ways.into_iter().map(run).collect()
     }
 
     fn planned(&self) -> Result<(Graph, Plan), PlanError> {
         plan_settings(&self.request, self.settings)
+    }
+}
+
+/// The half precision that plans for a device choose by themselves.
+fn half_precision(target: Target) -> Precision {
+    match target {
+        Target::Cuda { compute_capability: (..8, _) } => Precision::Fp16,
+        Target::Cuda { .. } | Target::Cpu { .. } => Precision::Bf16,
     }
 }
 
@@ -176,21 +241,36 @@ pub struct Calibration {
     pub footprint: Footprint,
 }
 
-/// Times the standard runs and returns what was measured. `device` makes devices; `told` is told how many
-/// runs are done and how many there are.
+/// Times the standard runs and returns what was measured. No run begins after `at_most`, but for the first; runs that
+/// the device has no room for are left out. `told` is told how many runs are done and how many there are.
+/// Errors: the device can't be opened, it has room for none of the runs, or it fails.
 pub fn calibrate(
     targets: &Targets,
-    device: &dyn Fn() -> Box<dyn Device>,
+    device: MakeDevice,
+    at_most: Option<Duration>,
     told: &mut dyn FnMut(usize, usize),
 ) -> Result<Calibration, CalibrationError> {
     const STEPS: u64 = 4;
+    let start = Instant::now();
     let runs = TimedRun::standard(targets);
     let mut found = BTreeMap::<_, Vec<f64>>::new();
     let mut footprint = None::<Footprint>;
+    let (mut no_room, mut begun) = (None, 0);
     for (done, run) in runs.iter().enumerate() {
+        if footprint.is_some() && at_most.is_some_and(|most| start.elapsed() >= most) {
+            break;
+        }
         told(done, runs.len());
+        begun = done + 1;
         let (graph, plan) = run.planned()?;
-        let mut engine = Engine::new(device(), &graph, plan)?;
+        let mut engine = match Engine::new(device()?, &graph, plan) {
+            Ok(engine) => engine,
+            Err(TrainError::Device(error @ DeviceError::NoRoom { .. })) => {
+                no_room = Some(error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         bench(&mut engine, run.request.model.vocab_size(), 1, 0, 1)?;
         engine.start_profile();
         bench(&mut engine, run.request.model.vocab_size(), 0, STEPS, 1)?;
@@ -202,14 +282,18 @@ pub fn calibrate(
         let later = engine.memory().footprint;
         footprint = Some(footprint.map_or(later, |earlier| earlier.then(later)));
     }
-    told(runs.len(), runs.len());
+    told(begun, runs.len());
     let sample = |((device, op, dtype, flops, bytes), mut times): (_, Vec<f64>)| {
         times.sort_by(f64::total_cmp);
         // Of nodes of one kind, the usual one.
         Sample { device, op, dtype, flops, bytes, seconds: times[times.len() / 2] }
     };
     let samples = found.into_iter().map(sample).collect();
-    Ok(Calibration { samples, footprint: footprint.expect("there are runs to time") })
+    match (footprint, no_room) {
+        (Some(footprint), _) => Ok(Calibration { samples, footprint }),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => unreachable!("a run is timed, or has no room"),
+    }
 }
 
 /// A plan's predicted and measured time.
@@ -227,7 +311,7 @@ pub struct Comparison {
 pub fn compare_predictions(
     machine: &Machine,
     targets: &Targets,
-    device: &dyn Fn() -> Box<dyn Device>,
+    device: MakeDevice,
     told: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Comparison>, CalibrationError> {
     const ROUNDS: usize = 7;
@@ -237,7 +321,7 @@ pub fn compare_predictions(
         for (index, run) in runs.iter().enumerate() {
             told(round * runs.len() + index, ROUNDS * runs.len());
             let (graph, plan) = run.planned()?;
-            let mut engine = Engine::new(device(), &graph, plan)?;
+            let mut engine = Engine::new(device()?, &graph, plan)?;
             times[index].extend(bench(&mut engine, run.request.model.vocab_size(), 1, 2, 1)?.step_ms);
         }
     }

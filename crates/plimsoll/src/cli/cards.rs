@@ -5,9 +5,10 @@ use super::Failure;
 use super::budget::{BudgetArgs, Memory};
 use super::device::Device;
 use super::failure::{exit_code, line};
+use super::machine::{Subject, known};
 use super::processor::{free_memory, processor};
 use crate::streams::talk;
-use ::plimsoll_plan::{Card as PaperCard, Plan, card_with_memory, cards};
+use ::plimsoll_plan::{Card as PaperCard, Machine, Plan, Rates, card_with_memory, cards};
 use clap::{Args, ValueEnum};
 use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault};
 use plimsoll_exec::{Device as _, DeviceError};
@@ -103,29 +104,40 @@ impl DeviceArgs {
     /// Opens what was asked for, and says in a line what `auto` took and why. Errors: a card was asked for and cannot be
     /// used; nothing is left of its memory.
     pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
-        let card = match self.device {
-            Choice::Cpu => None,
-            Choice::Cuda(index) => Some(self.open_card(index)?),
+        let card = self.card()?;
+        let device = match &card {
+            None => Device::processor(budget, speed)?,
+            Some(card) => of_card(card, budget, speed)?,
+        };
+        Ok(Opened { device, card })
+    }
+
+    /// The card that was asked for, opened, none for the CPU; and says in a line what `auto` took and why.
+    /// Errors: a card was asked for and cannot be used.
+    pub(super) fn card(&self) -> Result<Option<CudaDevice>, CudaError> {
+        match self.device {
+            Choice::Cpu => Ok(None),
+            Choice::Cuda(index) => self.open_card(index).map(Some),
             Choice::Auto => match self.open_card(None) {
                 Ok(card) => {
                     talk(format_args!("on {}; `--device cpu` runs on the CPU", card.card().name));
-                    Some(card)
+                    Ok(Some(card))
                 }
                 Err(CudaError::NoDriver { .. }) => {
                     talk("on the CPU: no NVIDIA driver was found");
-                    None
+                    Ok(None)
                 }
                 Err(error) => {
                     talk(format_args!("on the CPU: {error}"));
-                    None
+                    Ok(None)
                 }
             },
-        };
-        let device = match &card {
-            None => Device::processor(budget, speed)?,
-            Some(card) => of_card(card, budget)?,
-        };
-        Ok(Opened { device, card })
+        }
+    }
+
+    /// The same card, opened once more. Errors: it can't be used any longer.
+    pub(super) fn again(&self, card: &Card) -> Result<CudaDevice, CudaError> {
+        CudaDevice::open(Driver::find()?, card.clone(), CudaOptions { graphs: self.cuda_graph == OnOff::On })
     }
 
     /// The card of this number, or of those that can be opened the one with the most free memory.
@@ -158,19 +170,27 @@ fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
     }
 }
 
-/// What a plan must know of a card that is open: its memory is the driver's word, its speed that of its namesake on
-/// paper.
-fn of_card(opened: &CudaDevice, budget: &BudgetArgs) -> Result<Device, Failure> {
+/// What is known of the speed of a card: what was measured, else what its namesake's data sheet says, or that of the most
+/// alike.
+pub(super) fn speed_of(card: &Card, threads: usize, asked: Option<&Path>) -> Result<(Machine, String), Failure> {
+    let (paper, alike) = on_paper(card);
+    let other = if alike { String::new() } else { format!("; {} is not known", card.name) };
+    let source = format!(" from the data sheet of {} ({}{other})", paper.name, paper.source);
+    known(Subject { threads, card: Some(&card.name) }, (Rates::of_card(paper), &source), asked)
+}
+
+/// What a plan must know of a card that is open: its memory is the driver's word.
+fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Device, Failure> {
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
-    let (paper, alike) = on_paper(card);
     let total = budget.vram.unwrap_or(card.memory);
     let others = card.memory.saturating_sub(free);
     let memory = Memory { source: card.name.clone(), total, others, margin: OPENED_MARGIN };
-    let device = Device::of_card(paper, budget.budget_of(memory)?, budget.threads()?);
-    let targets = Targets::cuda(card.compute_capability, device.targets.host.threads());
-    let times = if alike { device.times } else { format!("{}; {} is not known", device.times, card.name) };
-    Ok(Device { name: card.name.clone(), targets, times, ..device })
+    let threads = budget.threads()?;
+    let (machine, times) = speed_of(card, threads, speed)?;
+    let device = Device::of_card(on_paper(card).0, budget.budget_of(memory)?, threads);
+    let targets = Targets::cuda(card.compute_capability, threads);
+    Ok(Device { name: card.name.clone(), targets, machine, times, ..device })
 }
 
 impl From<CudaError> for Failure {

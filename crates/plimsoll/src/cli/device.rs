@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, Memory};
-use super::machine::known;
+use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use plimsoll_graph::Targets;
 use plimsoll_telemetry::{Gpu, gpus};
@@ -30,7 +30,7 @@ impl Device {
     /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
-        let (machine, times) = known(threads, speed)?;
+        let (machine, times) = known(Subject { threads, card: None }, (Rates::guess(threads), ""), speed)?;
         Ok(Self {
             name: "CPU".to_owned(),
             targets: Targets::cpu(threads),

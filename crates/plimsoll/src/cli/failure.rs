@@ -206,6 +206,7 @@ impl From<CalibrationError> for Failure {
                 no_room(error.to_string(), None)
             }
             CalibrationError::Train(error) => error.into(),
+            CalibrationError::Device(error) => CalibrationError::Train(error.into()).into(),
         }
     }
 }

@@ -15,6 +15,13 @@ const VERSION: u32 = 1;
 /// A few hundred samples are some hundred kilobytes.
 const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
 
+/// What is measured: a card by its name, or the processor with so many threads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) threads: usize,
+    pub(super) card: Option<&'a str>,
+}
+
 /// The file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct MachineFile {
@@ -22,6 +29,9 @@ pub(super) struct MachineFile {
     program: String,
     processor: String,
     threads: usize,
+    /// The card's name; none if the processor was measured.
+    #[serde(default)]
+    card: Option<String>,
     /// The BLAS that large products were left to; none if they were the built-in ones.
     #[serde(default)]
     blas: Option<String>,
@@ -29,22 +39,27 @@ pub(super) struct MachineFile {
 }
 
 impl MachineFile {
-    pub(super) fn new(threads: usize, samples: Vec<Sample>) -> Self {
+    pub(super) fn new(subject: Subject, samples: Vec<Sample>) -> Self {
         Self {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
             processor: processor_name().unwrap_or_default(),
-            threads,
+            threads: subject.threads,
+            card: subject.card.map(str::to_owned),
             blas: blas_in_use().map(ToString::to_string),
             samples,
         }
     }
 
-    /// Where it is kept for so many threads, and whether products are left to a BLAS.
+    /// Where it is kept for a card, or for so many threads and whether products are left to a BLAS.
     /// Errors: the user has no cache folder.
-    pub(super) fn path(threads: usize) -> Result<PathBuf, Failure> {
-        let blas = if blas_in_use().is_some() { "-blas" } else { "" };
-        Ok(default_cache_dir()?.join(format!("machine-{threads}-threads{blas}.json")))
+    pub(super) fn path(subject: Subject) -> Result<PathBuf, Failure> {
+        let name = match subject.card {
+            Some(card) => card.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
+            None if blas_in_use().is_some() => format!("{}-threads-blas", subject.threads),
+            None => format!("{}-threads", subject.threads),
+        };
+        Ok(default_cache_dir()?.join(format!("machine-{name}.json")))
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
@@ -56,13 +71,21 @@ impl MachineFile {
     }
 
     /// Why its times are not this machine's and this program's, if they are not.
-    fn foreign(&self, threads: usize) -> Option<String> {
-        let here = Self::new(threads, Vec::new());
+    fn foreign(&self, subject: Subject) -> Option<String> {
+        let (here, threads) = (Self::new(subject, Vec::new()), subject.threads);
         if (self.version, &self.program) != (here.version, &here.program) {
             return Some("it was measured with another version of this program".to_owned());
         }
         if self.processor != here.processor {
             return Some(format!("it was measured on another machine, {}", self.processor));
+        }
+        if self.card != here.card {
+            let subject = |card: &Option<String>| card.clone().unwrap_or_else(|| "the CPU".to_owned());
+            return Some(format!("it was measured on {}, not on {}", subject(&self.card), subject(&here.card)));
+        }
+        if self.card.is_some() {
+            // The processor's part in a card's steps is predicted from its memory alone.
+            return None;
         }
         if self.blas != here.blas {
             let products = |blas: &Option<String>| blas.clone().unwrap_or_else(|| "the built-in products".to_owned());
@@ -70,22 +93,25 @@ impl MachineFile {
         }
         (self.threads != threads).then(|| format!("it was measured with {} threads, not {threads}", self.threads))
     }
-
-    pub(super) fn machine(self, threads: usize) -> Machine {
-        Machine::measured(Rates::guess(threads), self.samples)
-    }
 }
 
-/// This machine's speed, and a word about where it is known from. A file that is asked for must be usable; the one
-/// that is kept is ignored if it is not.
-pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, String), Failure> {
+/// The speed of a device of this machine, and a word about where it is known from. `estimates` are its rates where nothing
+/// was measured, and what is said of them. A file that is asked for must be usable; the one that is kept is ignored if it
+/// is not.
+pub(super) fn known(
+    subject: Subject,
+    estimates: (Rates, &str),
+    asked: Option<&Path>,
+) -> Result<(Machine, String), Failure> {
+    let (rates, source) = estimates;
     let guess = |why: String| {
-        let advice = "run `plimsoll calibrate` to measure this machine";
-        Ok((Machine::of_rates(Rates::guess(threads)), format!("times are estimates: {why}; {advice}")))
+        let what = subject.card.map_or("this machine", |_| "the card");
+        let advice = format!("run `plimsoll calibrate` to measure {what}");
+        Ok((Machine::of_rates(rates), format!("times are estimates{source}: {why}; {advice}")))
     };
     let path = match asked {
         Some(path) => path.to_owned(),
-        None => match MachineFile::path(threads) {
+        None => match MachineFile::path(subject) {
             Ok(path) if path.try_exists().unwrap_or(true) => path,
             _ => return guess("nothing is measured yet".to_owned()),
         },
@@ -93,13 +119,13 @@ pub(super) fn known(threads: usize, asked: Option<&Path>) -> Result<(Machine, St
     let read = || -> Result<MachineFile, String> {
         let text = plimsoll_files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
         let file: MachineFile = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
-        match file.foreign(threads) {
+        match file.foreign(subject) {
             Some(why) => Err(why),
             None => Ok(file),
         }
     };
     match read() {
-        Ok(file) => Ok((file.machine(threads), format!("times from {}", path.display()))),
+        Ok(file) => Ok((Machine::measured(rates, file.samples), format!("times from {}", path.display()))),
         Err(why) if asked.is_some() => Err(Failure::bad_input(format!("{} can't be used: {why}", path.display()))
             .hint("run `plimsoll calibrate --out FILE` to measure this machine")),
         Err(why) => guess(format!("{} is ignored: {why}", path.display())),
