@@ -88,3 +88,26 @@ fn a_card_that_was_measured_is_planned_by_what_was_measured() {
     assert_eq!(refused.code, Some(4));
     assert!(refused.stderr.contains("measured on NVIDIA GeForce RTX 3060, not on the CPU"), "{}", refused.stderr);
 }
+
+#[test]
+fn a_profile_on_a_card_is_held_against_its_data_sheet() {
+    let sandbox = Sandbox::new();
+    let flags = "bench --model nano --layers 1 --hidden 32 --heads 1 --vocab-size 64 --seq-len 8 --micro-batch 1 --steps 1 \
+                 --warmup 0 --profile --threads 2 --host-ram 1";
+    let run = |more: &str| {
+        let arguments = format!("{flags}{more}");
+        on_card(&sandbox, &arguments.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let said = run("");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let text = said.stdout_text();
+    for words in [" linear_weight_grad", " attention_grad", "the data sheet of RTX 3060"] {
+        assert!(text.contains(words), "{text}");
+    }
+    // From plan/data/cards.csv: what tensor cores do in bf16, and single precision outside of them.
+    for (more, flops_per_s) in [(" --json", 25.5e12), (" --precision fp32 --json", 12.7e12)] {
+        let ceilings = report(&run(more))["profile"]["ceilings"].clone();
+        let found = ceilings["flops_per_s"].as_f64().expect("a number");
+        assert!((found / flops_per_s - 1.0).abs() < 0.02, "{ceilings}");
+    }
+}

@@ -10,7 +10,7 @@ use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
 use super::request::{RequestArgs, Sequences};
 use super::{Failure, in_pool, model};
-use crate::report::StepProfile;
+use crate::report::{Best, StepProfile};
 use crate::streams::write_data;
 use ::plimsoll_plan::search;
 use ::plimsoll_train::{Engine, PlanSummary, TimedStep, TrainError};
@@ -65,7 +65,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
     /// Also time every node, in as many extra steps, and print where the time goes, compared with a large product and a
-    /// large copy measured after the plan's memory is freed
+    /// large copy measured after the plan's memory is freed, or with the card's data sheet
     #[arg(long)]
     profile: bool,
     /// Print JSON
@@ -139,11 +139,8 @@ impl BenchArgs {
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         opened.check_free(&self.budget, &found.plan)?;
-        if self.profile && opened.is_card() {
-            let message = "`--profile` compares with what the processor can do, and this would run on a card";
-            return Err(Failure::bad_flag(message).hint("`--device cpu --profile`"));
-        }
-        if self.profile {
+        let paper = opened.on_paper();
+        if self.profile && paper.is_none() {
             // Taken when the plan's memory is free again.
             self.budget.check_room(Ceilings::MEMORY)?;
         }
@@ -156,7 +153,11 @@ impl BenchArgs {
         drop(engine);
         let profile = match &timed {
             Some(timed) => {
-                Some(StepProfile::new(timed, self.steps, Ceilings::measure(threads).map_err(TrainError::from)?))
+                let best = match paper {
+                    Some(card) => Best::on_paper(card, found.settings.levers.precision),
+                    None => Best::measured(Ceilings::measure(threads).map_err(TrainError::from)?),
+                };
+                Some(StepProfile::new(timed, self.steps, best))
             }
             None => None,
         };

@@ -250,9 +250,9 @@ fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
 }
 
 impl Opened {
-    /// Whether it is a card.
-    pub(super) fn is_card(&self) -> bool {
-        self.card.is_some()
+    /// What the data sheet says of the card, or of the most alike; none for the processor.
+    pub(super) fn on_paper(&self) -> Option<&'static PaperCard> {
+        self.card.as_ref().map(|opened| on_paper(opened.card()).0)
     }
 
     /// Checks that the memory which a plan takes is there on the host. Errors: it is not.

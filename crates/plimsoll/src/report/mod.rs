@@ -21,5 +21,5 @@ pub use live::Live;
 pub use picture::{plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, levers_table, moment_text, plan_table};
-pub use profile::StepProfile;
+pub use profile::{Best, StepProfile};
 pub use summary::{memory, sample_text, summary};

@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_exec::Ceilings;
 use plimsoll_graph::Pass;
 use plimsoll_graph::ops::Nature;
+use plimsoll_plan::{Card, Precision};
 use plimsoll_train::TimedStep;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,10 +29,43 @@ struct OpTime<'a> {
     bytes: f64,
 }
 
+/// What ops are compared with.
+pub struct Best {
+    ceilings: Ceilings,
+    /// What reaches the ceilings.
+    products: String,
+    copies: String,
+}
+
+impl Best {
+    /// Of the processor, as it was measured.
+    pub fn measured(ceilings: Ceilings) -> Self {
+        Self {
+            ceilings,
+            products: "a product of 2,048 x 512 and 512 x 2,048".to_owned(),
+            copies: "a copy of 128 MiB; cached data can exceed it".to_owned(),
+        }
+    }
+
+    /// Of a card, by its data sheet, for products of a run in this precision.
+    pub fn on_paper(card: &Card, precision: Precision) -> Self {
+        let tflops = match precision {
+            Precision::Fp32 => card.fp32_tflops,
+            Precision::Fp16 => card.fp16_tflops,
+            Precision::Bf16 | Precision::Bf16Pure => card.bf16_tflops.unwrap_or(card.fp32_tflops),
+        };
+        Self {
+            ceilings: Ceilings { flops_per_s: 1e12 * tflops, bytes_per_s: 1e9 * card.bandwidth_gb_per_s },
+            products: format!("the data sheet of {}", card.name),
+            copies: "the same; cached data can exceed it".to_owned(),
+        }
+    }
+}
+
 /// The profile of a training step.
 pub struct StepProfile<'a> {
     ops: Vec<OpTime<'a>>,
-    ceilings: Ceilings,
+    best: Best,
 }
 
 fn place(pass: Pass) -> usize {
@@ -40,7 +74,7 @@ fn place(pass: Pass) -> usize {
 
 impl<'a> StepProfile<'a> {
     /// Of nodes that were timed in `steps` training steps. In each part the op that takes longest comes first.
-    pub fn new(timed: &'a [TimedStep], steps: u64, ceilings: Ceilings) -> Self {
+    pub fn new(timed: &'a [TimedStep], steps: u64, best: Best) -> Self {
         let mut ops = BTreeMap::<_, OpTime>::new();
         for step in timed {
             let TimedStep { sample, runs, nature, .. } = step;
@@ -55,7 +89,7 @@ impl<'a> StepProfile<'a> {
         }
         let mut ops = ops.into_values().collect::<Vec<_>>();
         ops.sort_by(|a, b| a.part.cmp(&b.part).then(b.seconds.total_cmp(&a.seconds)));
-        Self { ops, ceilings }
+        Self { ops, best }
     }
 
     fn seconds(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
@@ -95,9 +129,9 @@ impl<'a> StepProfile<'a> {
                     format!("{:.2}", op.seconds * 1e3),
                     percent(op.seconds / total),
                     format!("{:.1}", flops_per_s / 1e9),
-                    whole_percent(flops_per_s / self.ceilings.flops_per_s),
+                    whole_percent(flops_per_s / self.best.ceilings.flops_per_s),
                     format!("{:.1}", bytes_per_s / 1e9),
-                    whole_percent(bytes_per_s / self.ceilings.bytes_per_s),
+                    whole_percent(bytes_per_s / self.best.ceilings.bytes_per_s),
                 ]);
             }
         }
@@ -106,11 +140,11 @@ impl<'a> StepProfile<'a> {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let Ceilings { flops_per_s, bytes_per_s } = self.ceilings;
+        let Best { ceilings: Ceilings { flops_per_s, bytes_per_s }, products, copies } = &self.best;
         format!(
             "{table}\n\
-             GEMM: part of {:.1} GFLOP/s, a product of 2,048 x 512 and 512 x 2,048\n\
-             copy: part of {:.1} GB/s, a copy of 128 MiB; cached data can exceed it\n\
+             GEMM: part of {:.1} GFLOP/s, {products}\n\
+             copy: part of {:.1} GB/s, {copies}\n\
              products {}, attention {}, the rest {}: {} is not products\n\
              head_loss_grad is LM head and loss, forward and backward in one",
             flops_per_s / 1e9,
@@ -136,7 +170,7 @@ impl<'a> StepProfile<'a> {
             })
         });
         json!({
-            "ceilings": { "flops_per_s": self.ceilings.flops_per_s, "bytes_per_s": self.ceilings.bytes_per_s },
+            "ceilings": { "flops_per_s": self.best.ceilings.flops_per_s, "bytes_per_s": self.best.ceilings.bytes_per_s },
             "shares": {
                 "products": self.share_of(Nature::Products),
                 "attention": self.share_of(Nature::Attention),
