@@ -18,6 +18,8 @@ pub enum DeviceError {
         available: Option<Bytes>,
         /// What the system said.
         reason: String,
+        /// The UUID of the card whose memory it is; `None` for the host's.
+        card: Option<String>,
     },
     /// A step touches bytes that the plan does not give it. A bug of the planner.
     #[error("{step}: {problem}")]

@@ -99,7 +99,7 @@ fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
     };
     let text = doctor("", "doctor");
     for words in
-        ["CUDA 12.8", "compute capability 8.6, 11.4 GiB of 12.0 GiB free", "350 MiB held by a process (4194305)"]
+        ["CUDA 12.8", "compute capability 8.6, 11.4 GiB of 12.0 GiB free", "350 MiB is held by a process (4194305)"]
     {
         assert!(text.stdout_text().contains(words), "{}", text.stdout_text());
     }
@@ -113,4 +113,29 @@ fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
     assert!(old["cards"][0]["problem"].as_str().is_some_and(|problem| problem.contains("7.5")), "{old}");
     let none = json(&doctor("cards=0", "doctor --json"));
     assert!(none["driver"]["cuda"] == "12.8" && none["problem"].is_string() && none["advice"][0].is_string(), "{none}");
+}
+
+#[test]
+fn whoever_takes_memory_meanwhile_is_named() {
+    let sandbox = Sandbox::new();
+    let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,11000,holder=4194305/11000");
+    let train = |card: &str| {
+        let arguments = Sandbox::train_arguments(
+            "--device cuda --vram 12 --max-steps 1 --global-batch 2 --seq-len 8 --precision fp32",
+        );
+        let mut command = sandbox.command(arguments);
+        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
+        Said::of(command.output().expect("the binary runs"))
+    };
+    // Between the plan and its arena, and before the driver has its own.
+    for (card, words) in
+        [("others=11000;growth=150", "of memory is needed"), ("others=12288", "the driver's own memory")]
+    {
+        let said = train(card);
+        assert_eq!(said.code, Some(3), "{card}: {}", said.stderr);
+        for words in [words, "hint: of the card's memory 10.7 GiB is held by a process (4194305)"] {
+            assert!(said.stderr.contains(words), "{card}: {}", said.stderr);
+        }
+    }
 }

@@ -105,7 +105,7 @@ impl Taking {
     fn no_room(&self, available: Option<Bytes>, reason: String) -> DeviceError {
         // What is refused although it is free is short for another reason, which the system gave.
         let available = available.filter(|available| available.0 < self.needed);
-        DeviceError::NoRoom { needed: Bytes(self.needed), available, reason }
+        DeviceError::NoRoom { needed: Bytes(self.needed), available, reason, card: None }
     }
 }
 
@@ -203,7 +203,8 @@ mod tests {
         for (free_bytes, kept) in [((4 << 20) - 1, 0), (4 << 20, 1), (0, 0)] {
             let error = reserve(free_bytes, 0, kept, sizes).expect_err("too little");
             let available = Some(Bytes(free_bytes - kept));
-            let expected = DeviceError::NoRoom { needed: Bytes::mib(4), available, reason: "it is not free".into() };
+            let expected =
+                DeviceError::NoRoom { needed: Bytes::mib(4), available, reason: "it is not free".into(), card: None };
             assert_eq!(error, expected);
         }
     }

@@ -35,7 +35,9 @@ impl Context {
         let retained = unsafe { call!(cuDevicePrimaryCtxRetain(&mut handle, card.handle)) };
         retained.map_err(|error| match error.code {
             UNAVAILABLE if card.mode == ComputeMode::Exclusive => CudaError::InUse { name: card.name.clone() },
-            _ if error.is_out_of_memory() => CudaError::NoRoomForDriver { name: card.name.clone() },
+            _ if error.is_out_of_memory() => {
+                CudaError::NoRoomForDriver { name: card.name.clone(), uuid: card.uuid.clone() }
+            }
             _ => error.into(),
         })?;
         let context = Self { driver, card, handle, asked: AtomicU64::new(0) };

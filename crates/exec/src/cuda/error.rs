@@ -136,6 +136,8 @@ pub enum CudaError {
     NoRoomForDriver {
         /// The card.
         name: String,
+        /// Its UUID.
+        uuid: String,
     },
     /// The kernels cannot do a step of the plan.
     #[error("cards cannot run `{op}`: {reason}")]

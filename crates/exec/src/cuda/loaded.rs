@@ -51,8 +51,7 @@ impl Loaded {
         let kernels = kernels_of(context, plan).map_err(|error| no_room(error.into()))?;
         let before = context.room()?;
         if before.free < plan.peak() {
-            let reason = "it is not free".to_owned();
-            return Err(DeviceError::NoRoom { needed: plan.peak(), available: Some(before.free), reason });
+            return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
         }
         let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
         let after = context.room()?;
@@ -237,8 +236,12 @@ fn explained(error: DeviceError, context: &Context, plan: &Plan) -> DeviceError 
         return error;
     }
     let available = context.room().ok().map(|room| room.free);
-    let reason = call.to_string();
-    DeviceError::NoRoom { needed: Bytes(plan.peak_bytes), available, reason }
+    no_room_on(context, plan, available, call.to_string())
+}
+
+/// The card has no room for the plan's arena.
+fn no_room_on(context: &Context, plan: &Plan, available: Option<Bytes>, reason: String) -> DeviceError {
+    DeviceError::NoRoom { needed: plan.peak(), available, reason, card: Some(context.card().uuid.clone()) }
 }
 
 /// What could be done without is done without, unless the card failed.

@@ -217,7 +217,8 @@ impl From<CudaError> for Failure {
             CudaError::Prohibited { .. } => {
                 Self::device(message).hint("`sudo nvidia-smi -c DEFAULT` lets processes use it")
             }
-            CudaError::NoRoomForDriver { .. } => Self::new(exit_code::DOES_NOT_FIT, message)
+            CudaError::NoRoomForDriver { uuid, .. } => Self::new(exit_code::DOES_NOT_FIT, message)
+                .naming_holders(uuid)
                 .hint("`nvidia-smi` shows who holds the card's memory; `--device cpu` does without"),
             CudaError::NoKernel { .. } => Self::device(message).hint("`--device cpu` runs it"),
             CudaError::ModuleRefused { .. } => {

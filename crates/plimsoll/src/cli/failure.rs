@@ -2,12 +2,13 @@
 
 use super::budget::no_room;
 use crate::printable::printable_line;
+use crate::report::held_by;
 use crate::streams::talk;
 use ::plimsoll_plan::{PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use plimsoll_exec::DeviceError;
 use plimsoll_graph::GraphError;
-use plimsoll_telemetry::GpuError;
+use plimsoll_telemetry::{GpuError, gpu_holders};
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -68,6 +69,12 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
+    }
+
+    /// Who else holds memory of the card with this UUID, as hints; nothing where the driver does not tell.
+    pub(super) fn naming_holders(self, card: &str) -> Self {
+        let holders = gpu_holders().into_iter().filter(|holder| holder.card == card);
+        holders.fold(self, |failure, holder| failure.hint(format!("of the card's memory {}", held_by(&holder))))
     }
 
     /// What went wrong, for what is no reason to end.
@@ -160,7 +167,13 @@ impl From<TrainError> for Failure {
         match error {
             TrainError::Data(error) => error.into(),
             TrainError::Unsound(_) => Self::device(message).hint("this is a bug in plimsoll; please report it"),
-            TrainError::Device(DeviceError::NoRoom { available, .. }) => no_room(message, available),
+            TrainError::Device(DeviceError::NoRoom { available, card, .. }) => {
+                let failure = no_room(message, available);
+                match card {
+                    Some(card) => failure.naming_holders(&card),
+                    None => failure,
+                }
+            }
             TrainError::Device(DeviceError::Cuda(error)) => error.into(),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),

@@ -94,10 +94,13 @@ fn card_lines(card: &CardFindings) -> Vec<String> {
     };
     let mut lines =
         vec![format!("card {index}    {}, compute capability {compute_capability}, {state}", printable_line(name))];
-    for Holder { pid, name, used, .. } in holders {
-        let name = name.as_deref().map_or("a process".into(), |name| printable_line(name).into_owned());
-        let used = used.map_or("some memory".to_owned(), |used| used.to_string());
-        lines.push(format!("          {used} held by {name} ({pid})"));
-    }
+    lines.extend(holders.iter().map(|holder| format!("          {}", held_by(holder))));
     lines
+}
+
+/// Who holds how much of a card.
+pub fn held_by(holder: &Holder) -> String {
+    let name = holder.name.as_deref().map_or("a process".into(), |name| printable_line(name).into_owned());
+    let used = holder.used.map_or("some memory".to_owned(), |used| used.to_string());
+    format!("{used} is held by {name} ({})", holder.pid)
 }

@@ -15,7 +15,7 @@ mod summary;
 pub use compare_table::{ComparedPlan, compare_table};
 pub use comparison::{comparison_json, comparison_table};
 pub use data_progress::DataProgress;
-pub use doctor::{CardFindings, Diagnosis, DriverFindings, diagnosis_text};
+pub use doctor::{CardFindings, Diagnosis, DriverFindings, diagnosis_text, held_by};
 pub use gpus::gpus_table;
 pub use live::Live;
 pub use picture::{plan_html, plan_svg};
