@@ -5,6 +5,6 @@
 
 #define KERNELS(suffix, T)                                                                                             \
     KERNEL(256) add_##suffix(const T *a, const T *b, T *y, u64 elements) {                                             \
-        map(a, b, y, elements, [](float a, float b) { return a + b; });                                                \
+        map<Vector<T>::SIZE>(a, b, y, elements, [](float a, float b) { return a + b; });                               \
     }
 FOR_FLOATS(KERNELS)

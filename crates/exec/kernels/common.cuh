@@ -93,28 +93,40 @@ __device__ __forceinline__ void *element(void *from, u64 i, int number) {
     return static_cast<char *>(from) + i * (number == F32 ? 4 : 2);
 }
 
-// 16 bytes of numbers, loaded and stored by one instruction. Addresses are multiples of 16.
-template <class T>
+// Numbers that are loaded and stored by one instruction: of 16 bytes, or of 8. Addresses are multiples of as many.
+template <int BYTES>
+struct Words;
+template <>
+struct Words<16> {
+    typedef uint4 Type;
+};
+template <>
+struct Words<8> {
+    typedef uint2 Type;
+};
+
+template <class T, int COUNT = 16 / sizeof(T)>
 struct Vector {
-    enum { SIZE = 16 / sizeof(T) };
+    enum { SIZE = COUNT };
+    typedef typename Words<COUNT * sizeof(T)>::Type Loaded;
     T at[SIZE];
 
     __device__ __forceinline__ static Vector load(const T *from) {
         union {
-            uint4 words;
+            Loaded words;
             Vector vector;
         } both;
-        both.words = *reinterpret_cast<const uint4 *>(from);
+        both.words = *reinterpret_cast<const Loaded *>(from);
         return both.vector;
     }
 
     __device__ __forceinline__ void store(T *to) const {
         union {
-            uint4 words;
+            Loaded words;
             Vector vector;
         } both;
         both.vector = *this;
-        *reinterpret_cast<uint4 *>(to) = both.words;
+        *reinterpret_cast<Loaded *>(to) = both.words;
     }
 };
 
@@ -177,14 +189,15 @@ __device__ __forceinline__ void map(const T *x, T *y, u64 elements, F f) {
     });
 }
 
-// y = f(a, b) for each element, as `map`; y may take the place of a or b.
-template <class T, class F>
+// y = f(a, b) for each element, as `map`, with a thread for each COUNT of them; y may take the place of a or b.
+template <int COUNT, class T, class F>
 __device__ __forceinline__ void map(const T *a, const T *b, T *y, u64 elements, F f) {
-    each_vector<Vector<T>::SIZE>(elements, [=](u64 i, int count) {
-        if (count == Vector<T>::SIZE) {
-            Vector<T> va = Vector<T>::load(a + i), vb = Vector<T>::load(b + i);
+    each_vector<COUNT>(elements, [=](u64 i, int count) {
+        if (count == COUNT) {
+            typedef Vector<T, COUNT> V;
+            V va = V::load(a + i), vb = V::load(b + i);
 #pragma unroll
-            for (int k = 0; k < Vector<T>::SIZE; ++k) va.at[k] = round_to<T>(f(widen(va.at[k]), widen(vb.at[k])));
+            for (int k = 0; k < COUNT; ++k) va.at[k] = round_to<T>(f(widen(va.at[k]), widen(vb.at[k])));
             va.store(y + i);
         } else {
 #pragma unroll 1

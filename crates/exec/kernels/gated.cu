@@ -1,21 +1,24 @@
-// y = activation(gate) · up, and its gradient. Launched with a thread for each vector of 16 bytes.
+// y = activation(gate) · up, and its gradient. Launched with a thread for each 4 elements: each has work enough.
 // y may take the place of gate or up, dgate and dup those of gate and up. Reference: src/reference/gated.rs.
 
 #include "activation.cuh"
 
+#define COUNT 4
+
 template <class A, class T>
 __device__ __forceinline__ void forward(const T *gate, const T *up, T *y, u64 elements) {
-    map(gate, up, y, elements, [](float gate, float up) { return A::value(gate) * up; });
+    map<COUNT>(gate, up, y, elements, [](float gate, float up) { return A::value(gate) * up; });
 }
 
 // Values in single precision are rounded once.
 template <class A, class T>
 __device__ __forceinline__ void backward(const T *dy, const T *gate, const T *up, T *dgate, T *dup, u64 elements) {
-    each_vector<Vector<T>::SIZE>(elements, [=](u64 i, int count) {
-        if (count == Vector<T>::SIZE) {
-            Vector<T> d = Vector<T>::load(dy + i), g = Vector<T>::load(gate + i), u = Vector<T>::load(up + i);
+    each_vector<COUNT>(elements, [=](u64 i, int count) {
+        if (count == COUNT) {
+            typedef Vector<T, COUNT> V;
+            V d = V::load(dy + i), g = V::load(gate + i), u = V::load(up + i);
 #pragma unroll
-            for (int k = 0; k < Vector<T>::SIZE; ++k) {
+            for (int k = 0; k < COUNT; ++k) {
                 float slope = widen(d.at[k]), x = widen(g.at[k]);
                 g.at[k] = round_to<T>(slope * widen(u.at[k]) * A::slope(x));
                 u.at[k] = round_to<T>(slope * A::value(x));

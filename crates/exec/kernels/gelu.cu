@@ -8,6 +8,6 @@
         map(x, y, elements, [](float x) { return GeluTanh::value(x); });                                               \
     }                                                                                                                  \
     KERNEL(256) gelu_grad_##suffix(const T *dy, const T *x, T *dx, u64 elements) {                                     \
-        map(dy, x, dx, elements, [](float dy, float x) { return dy * GeluTanh::slope(x); });                           \
+        map<Vector<T>::SIZE>(dy, x, dx, elements, [](float dy, float x) { return dy * GeluTanh::slope(x); });          \
     }
 FOR_FLOATS(KERNELS)

@@ -8,6 +8,6 @@
         map(x, y, elements, [](float x) { return x > 0.0f ? x : 0.0f; });                                              \
     }                                                                                                                  \
     KERNEL(256) relu_grad_##suffix(const T *dy, const T *y, T *dx, u64 elements) {                                     \
-        map(dy, y, dx, elements, [](float dy, float y) { return y > 0.0f ? dy : 0.0f; });                              \
+        map<Vector<T>::SIZE>(dy, y, dx, elements, [](float dy, float y) { return y > 0.0f ? dy : 0.0f; });             \
     }
 FOR_FLOATS(KERNELS)

@@ -4,6 +4,9 @@ use super::shape::{blocks, launch, named, suffix, vectors};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use plimsoll_graph::ops::{Activation, Scale};
 
+/// Elements that a thread of `gated.cu` has: its `COUNT`.
+const GATED: usize = 4;
+
 /// Operands, results, number of elements: a thread for each vector.
 fn arguments(operands: &Operands) -> Arguments {
     let elements = operands.io.outputs[0].elements() as u64;
@@ -23,7 +26,9 @@ pub(super) fn gated(activation: Activation, kernel: &str, operands: &Operands) -
         Activation::Gelu => "gelu",
         Activation::Relu => "relu",
     };
-    launches("gated", &format!("gated_{name}{kernel}"), operands)
+    let y = operands.io.outputs[0];
+    let entry = named(&format!("gated_{name}{kernel}"), y);
+    vec![launch("gated", entry, blocks(y.elements(), GATED), arguments(operands))]
 }
 
 pub(super) fn scale(op: &Scale, operands: &Operands) -> Vec<Launch> {
