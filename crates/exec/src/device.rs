@@ -52,6 +52,13 @@ pub enum DeviceError {
     Cuda(#[from] CudaError),
 }
 
+impl DeviceError {
+    /// Whether the device can't be used any more, whatever is asked of it.
+    pub fn ends_the_device(&self) -> bool {
+        matches!(self, Self::Cuda(CudaError::CardFailed { .. }))
+    }
+}
+
 /// Memory of a device's own, over all processes, as its driver tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {

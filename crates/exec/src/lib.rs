@@ -5,6 +5,7 @@
 
 mod arena;
 mod call;
+pub mod cases;
 mod cpu;
 mod cpu_device;
 pub mod cuda;
@@ -15,6 +16,7 @@ mod null;
 mod philox;
 mod quantise;
 pub mod reference;
+pub mod self_test;
 
 pub use arena::FreeMemory;
 pub use call::{Call, Input, Output};

@@ -1,8 +1,7 @@
 //! What the processor as a device takes from the system: one arena, once. The heap is counted by an allocator of this
 //! binary's own, and what the system maps is read from /proc.
 
-mod support;
-
+use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{CpuDevice, Device, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{Optimizer, Role, Scalars, Targets, TensorId, TrainShape, build_training};
@@ -11,7 +10,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use support::Noise;
 
 /// Counts the bytes that the threads of a test hold on the heap. Those of the test harness don't count.
 struct CountingHeap;

@@ -1,14 +1,12 @@
 //! Products by a library: which are refused, and kernels through one that is right. All in one process of its own, as
 //! a process chooses its library once.
 
-mod support;
-
+use plimsoll_exec::cases::{Noise, fill_value};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Blas, BlasError, Call, Input, Output, blas_in_use, run_cpu_kernel, use_blas};
 use plimsoll_graph::ops::{HeadLossGrad, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 use plimsoll_graph::{Fill, Io, Op, Scalars, TensorType};
 use std::path::Path;
-use support::{Noise, fill_value};
 
 /// Rows, channels and columns of products that are large enough for a library.
 const B: usize = 130;

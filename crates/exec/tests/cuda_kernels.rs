@@ -2,11 +2,8 @@
 //! on the examples and on shapes with edges, in every precision, in place and not, for both targets, in several orders
 //! of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be touched.
 
-mod support;
-
-use half::{bf16, f16};
+use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
-use plimsoll_exec::reference::Value;
 use plimsoll_fake_cuda::ptx::run::Order;
 use plimsoll_fake_cuda::ptx::{Module, parse};
 use plimsoll_fake_cuda::shadow::{Mode, Rights};
@@ -16,13 +13,11 @@ use plimsoll_graph::ops::{
     LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, RelativeBias, RmsNorm, RmsNormGrad,
     WeightLayout,
 };
-use plimsoll_graph::{Access, DType, Example, Fill, Op, Scalars, Target, TensorType};
+use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Scalars, Target, TensorType};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
-use support::Noise;
-use support::cases::{Filled, in_half, rounding};
 
 /// Compute capabilities: one for each target of the committed PTX.
 const CAPABILITIES: [(u8, u8); 2] = [(7, 5), (8, 0)];
@@ -45,28 +40,6 @@ fn module(name: &str, capability: (u8, u8)) -> Arc<Module> {
     module
 }
 
-fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
-    let bytes = |&value: &f32| match dtype {
-        DType::F32 => value.to_le_bytes().to_vec(),
-        DType::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
-        DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
-        DType::U8 => vec![value as u8],
-        DType::I32 => panic!("integers are no floats"),
-    };
-    values.iter().flat_map(bytes).collect()
-}
-
-fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
-    let value = |bytes: &[u8]| match (dtype, bytes) {
-        (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
-        (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
-        (DType::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
-        (DType::U8, &[code]) => f32::from(code),
-        other => panic!("{other:?}"),
-    };
-    bytes.chunks_exact(dtype.size_bytes() as usize).map(value).collect()
-}
-
 /// How a case is run.
 #[derive(Debug, Clone, Copy)]
 struct How {
@@ -77,25 +50,22 @@ struct How {
     reused: Option<(usize, usize)>,
 }
 
-impl Filled {
-    /// The bytes of operand `index`.
-    fn input(&self, index: usize) -> Vec<u8> {
-        match &self.inputs[index] {
-            Value::Float(values) => encode(self.example.inputs[index].0.dtype, values),
-            Value::Int(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        }
-    }
+/// A case by the kernels for cards.
+trait OnCard {
+    /// The results' bytes.
+    fn on_card(&self, how: How) -> Vec<Vec<u8>>;
+}
 
-    /// The results' bytes, by the kernels on a card.
+impl OnCard for Case {
     fn on_card(&self, how: How) -> Vec<Vec<u8>> {
         let (op, mut card) = (&self.example.op, Workbench::with(how.order, how.blur));
         let mut rights = Rights::none();
         let target = Target::Cuda { compute_capability: how.capability };
         let scratch_bytes = op.working_bytes(&self.io(), &target).0;
-        let outputs = self.state.iter().zip(&self.outputs).enumerate().map(|(index, (state, ty))| {
+        let outputs = self.outputs.iter().enumerate().map(|(index, ty)| {
             let (address, mode) = match (op.access(index), how.reused) {
-                (_, Some((from, to))) if to == index => (card.put(&self.input(from)), Mode::Update),
-                (Access::ReadWrite, _) => (card.put(&encode(ty.dtype, state)), Mode::Update),
+                (_, Some((from, to))) if to == index => (card.put(&self.input_bytes(from)), Mode::Update),
+                (Access::ReadWrite, _) => (card.put(&self.state_bytes(index)), Mode::Update),
                 (Access::Write, _) => (card.room(ty.bytes().0 as usize), Mode::Write),
             };
             rights.allow(address, ty.bytes().0, mode).expect("memory of its own");
@@ -105,7 +75,7 @@ impl Filled {
         let inputs = (0..self.inputs.len()).map(|index| match how.reused {
             Some((from, to)) if from == index => outputs[to],
             _ => {
-                let bytes = self.input(index);
+                let bytes = self.input_bytes(index);
                 let address = card.put(&bytes);
                 rights.allow(address, bytes.len() as u64, Mode::Read).expect("memory of its own");
                 address
@@ -137,39 +107,22 @@ impl Filled {
         }
         outputs.iter().zip(&self.outputs).map(|(&address, ty)| card.get(address, ty.bytes().0 as usize)).collect()
     }
+}
 
-    /// The error, as a part of the largest result, of what an op rounds to 16 bits between its operands and its results:
-    /// output heads the slopes of the loss, each by up to half a unit of its last place.
-    fn rounds_between(&self) -> f64 {
-        let is_head = matches!(self.example.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_));
-        let weight = self.example.inputs.iter().map(|(ty, _)| ty.dtype).find(|dtype| dtype.is_half());
-        weight.filter(|_| is_head).map_or(0.0, |dtype| rounding(dtype, 1.0))
-    }
-
-    fn compare(&self, found: &[Vec<u8>], expected: &[Vec<f64>], how: How) {
-        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let scale = 1.0 + expected.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-            let dtype = self.outputs[index].dtype;
-            for (element, (f, &e)) in decode(dtype, found).into_iter().zip(expected).enumerate() {
-                let allowed = (2e-5 + self.rounds_between()) * scale + rounding(dtype, e);
-                let close = (f64::from(f) - e).abs() <= allowed || (f.is_nan() && e.is_nan());
-                let case = &self.example;
-                assert!(close, "{case:?}\n{how:?}: output {index}[{element}] is {f}, the reference says {e}");
-            }
-        }
-    }
+fn assert_right(case: &Case, found: &[Vec<u8>], expected: &[Vec<f64>], how: How) {
+    assert_eq!(case.compare(DeviceKind::Cuda, found, expected).wrong, None, "{:?}\n{how:?}", case.example);
 }
 
 /// Against the reference on one of the targets; and on the other with the same bits in another order, blurred or in
 /// place, as the number of the case has it.
 fn check(example: &Example, seed: u64) {
-    let filled = Filled::new(example, &mut Noise::new(seed));
+    let filled = Case::new(example, &mut Noise::new(seed));
     let expected = filled.reference();
     let place = seed as usize;
     let (capability, order) = (CAPABILITIES[place % 2], ORDERS[place / 2 % ORDERS.len()]);
     let how = How { capability, order, blur: 0, reused: None };
     let found = filled.on_card(how);
-    filled.compare(&found, &expected, how);
+    assert_right(&filled, &found, &expected, how);
     let other = How { order: ORDERS[(place / 2 + 1) % ORDERS.len()], ..how };
     let reused = example.op.reuse().iter().filter(|pair| filled.outputs[pair.1] == example.inputs[pair.0].0);
     for pair in std::iter::once(None).chain(reused.map(Some)) {
@@ -177,17 +130,12 @@ fn check(example: &Example, seed: u64) {
         assert!(found == filled.on_card(again), "{example:?}: other bits with {again:?}");
     }
     let blurred = How { capability: CAPABILITIES[(place + 1) % 2], blur: seed + 1, ..other };
-    filled.compare(&filled.on_card(blurred), &expected, blurred);
+    assert_right(&filled, &filled.on_card(blurred), &expected, blurred);
 }
 
-/// Which ops single precision is enough for, whatever the run's.
-const SINGLE: [&str; 4] = ["Cast", "GradClip", "GradNorm", "ParameterUpdate"];
-
-/// A case and the same in half precision, if the op takes it.
+/// A case in each precision that its op takes.
 fn in_all_precisions(example: &Example) -> Vec<Example> {
-    let halves = [DType::F16, DType::Bf16].into_iter().filter_map(|dtype| in_half(example, dtype));
-    let halves = halves.filter(|half| !SINGLE.contains(&half.op.variant()));
-    std::iter::once(example.clone()).chain(halves).collect()
+    PRECISIONS.into_iter().filter_map(|dtype| in_precision(example, dtype)).collect()
 }
 
 fn check_all(examples: &[Example]) {

@@ -1,9 +1,8 @@
 //! Every fast kernel against its reference, on the ops' examples and on random shapes, and every kernel against what
 //! its op declared: it writes nothing but its outputs and its scratch, and gives the same bits on one thread and two.
 
-mod support;
-
 use half::{bf16, f16};
+use plimsoll_exec::cases::{Case, Noise, SINGLE, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Output, run_cpu_kernel};
 use plimsoll_graph::ops::{
@@ -13,10 +12,8 @@ use plimsoll_graph::ops::{
     RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
-use plimsoll_graph::{Access, DType, Example, Fill, Io, Op, Scalars, Target, TensorType};
+use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use std::collections::HashSet;
-use support::Noise;
-use support::cases::{Filled, in_half, rounding};
 
 /// What lies behind the end of whatever a kernel may write, and at first in all that it must write before it reads: as
 /// floats not a number.
@@ -72,80 +69,69 @@ impl Aligned {
     }
 }
 
-impl Filled {
-    /// By the fast kernel, on `threads` threads; `reused` is a pair of the op's `reuse` that is to share its memory.
-    fn fast(&self, threads: usize, reused: Option<(usize, usize)>) -> Vec<Vec<f32>> {
-        let target = Target::Cpu { threads };
-        let scratch_bytes = self.example.op.working_bytes(&self.io(), &target).0 as usize;
-        let types = self.outputs.iter().map(|ty| ty.dtype).collect::<Vec<_>>();
-        let before = |(index, (state, &dtype)): (usize, (&Vec<f32>, &DType))| match self.example.op.access(index) {
-            Access::ReadWrite => Aligned::of(dtype, state),
-            Access::Write => Aligned::new(state.len() * dtype.size_bytes() as usize),
-        };
-        let mut outputs = self.state.iter().zip(&types).enumerate().map(before).collect::<Vec<_>>();
-        let mut scratch = Aligned::new(scratch_bytes);
-        if let Some((from, to)) = reused {
-            let Value::Float(values) = &self.inputs[from] else { panic!("only floats are reused") };
-            outputs[to] = Aligned::of(types[to], values);
-        }
-        let mut raw = self
-            .inputs
-            .iter()
-            .zip(&self.example.inputs)
-            .map(|(value, (ty, _))| match value {
-                Value::Float(values) if ty.dtype != DType::F32 => Some(Aligned::of(ty.dtype, values)),
-                _ => None,
+/// By the fast kernel, on `threads` threads; `reused` is a pair of the op's `reuse` that is to share its memory.
+fn fast(case: &Case, threads: usize, reused: Option<(usize, usize)>) -> Vec<Vec<f32>> {
+    let target = Target::Cpu { threads };
+    let scratch_bytes = case.example.op.working_bytes(&case.io(), &target).0 as usize;
+    let types = case.outputs.iter().map(|ty| ty.dtype).collect::<Vec<_>>();
+    let before = |(index, (state, &dtype)): (usize, (&Vec<f32>, &DType))| match case.example.op.access(index) {
+        Access::ReadWrite => Aligned::of(dtype, state),
+        Access::Write => Aligned::new(state.len() * dtype.size_bytes() as usize),
+    };
+    let mut outputs = case.state.iter().zip(&types).enumerate().map(before).collect::<Vec<_>>();
+    let mut scratch = Aligned::new(scratch_bytes);
+    if let Some((from, to)) = reused {
+        let Value::Float(values) = &case.inputs[from] else { panic!("only floats are reused") };
+        outputs[to] = Aligned::of(types[to], values);
+    }
+    let mut raw = case
+        .inputs
+        .iter()
+        .zip(&case.example.inputs)
+        .map(|(value, (ty, _))| match value {
+            Value::Float(values) if ty.dtype != DType::F32 => Some(Aligned::of(ty.dtype, values)),
+            _ => None,
+        })
+        .collect::<Vec<_>>();
+    let inputs = case.inputs.iter().zip(&mut raw).enumerate().map(|(index, (value, raw))| match (value, raw) {
+        _ if reused.is_some_and(|(from, _)| from == index) => Input::InOutput,
+        (_, Some(raw)) => Input::Raw(raw.usable()),
+        (Value::Float(values), None) => Input::F32(values),
+        (Value::Int(values), None) => Input::I32(values),
+    });
+    let call = Call {
+        inputs: inputs.collect(),
+        outputs: outputs
+            .iter_mut()
+            .zip(&types)
+            .map(|(output, dtype)| match dtype {
+                DType::F32 => Output::F32(bytemuck::cast_slice_mut(output.usable())),
+                _ => Output::Raw(output.usable()),
             })
-            .collect::<Vec<_>>();
-        let inputs = self.inputs.iter().zip(&mut raw).enumerate().map(|(index, (value, raw))| match (value, raw) {
-            _ if reused.is_some_and(|(from, _)| from == index) => Input::InOutput,
-            (_, Some(raw)) => Input::Raw(raw.usable()),
-            (Value::Float(values), None) => Input::F32(values),
-            (Value::Int(values), None) => Input::I32(values),
-        });
-        let call = Call {
-            inputs: inputs.collect(),
-            outputs: outputs
-                .iter_mut()
-                .zip(&types)
-                .map(|(output, dtype)| match dtype {
-                    DType::F32 => Output::F32(bytemuck::cast_slice_mut(output.usable())),
-                    _ => Output::Raw(output.usable()),
-                })
-                .collect(),
-            scratch: bytemuck::cast_slice_mut(&mut scratch.usable()[..scratch_bytes / 4 * 4]),
-            io: self.io(),
-            scalars: &self.example.scalars,
-            threads,
-        };
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
-        pool.install(|| run_cpu_kernel(&self.example.op, call));
-        let name = self.example.op.name();
-        assert!(scratch.guard_is_whole(), "{name} writes past its scratch");
-        assert!(outputs.iter().all(Aligned::guard_is_whole), "{name} writes past an output");
-        outputs.iter_mut().zip(&types).map(|(output, dtype)| output.values(*dtype)).collect()
-    }
+            .collect(),
+        scratch: bytemuck::cast_slice_mut(&mut scratch.usable()[..scratch_bytes / 4 * 4]),
+        io: case.io(),
+        scalars: &case.example.scalars,
+        threads,
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+    pool.install(|| run_cpu_kernel(&case.example.op, call));
+    let name = case.example.op.name();
+    assert!(scratch.guard_is_whole(), "{name} writes past its scratch");
+    assert!(outputs.iter().all(Aligned::guard_is_whole), "{name} writes past an output");
+    outputs.iter_mut().zip(&types).map(|(output, dtype)| output.values(*dtype)).collect()
 }
-
 fn check(example: &Example, noise: &mut Noise) {
-    let filled = Filled::new(example, noise);
-    let expected = filled.reference();
-    let plain = filled.fast(2, None);
-    for (index, (found, expected)) in plain.iter().zip(&expected).enumerate() {
-        let scale = 1.0 + expected.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-        let dtype = filled.outputs[index].dtype;
-        for (element, (&f, &e)) in found.iter().zip(expected).enumerate() {
-            let allowed = 2e-5 * scale + rounding(dtype, e);
-            let close = (f64::from(f) - e).abs() <= allowed || (f.is_nan() && e.is_nan());
-            assert!(close, "{example:?}: output {index}[{element}] is {f}, the reference says {e}");
-        }
-    }
-    assert_eq!(bits(&plain), bits(&filled.fast(1, None)), "{:?}: other bits on one thread", example.op);
+    let case = Case::new(example, noise);
+    let plain = fast(&case, 2, None);
+    let verdict = case.compare_values(DeviceKind::Cpu, &plain, &case.reference());
+    assert_eq!(verdict.wrong, None, "{example:?}");
+    assert_eq!(bits(&plain), bits(&fast(&case, 1, None)), "{:?}: other bits on one thread", example.op);
     for &pair in example.op.reuse() {
-        if filled.outputs[pair.1] == example.inputs[pair.0].0 {
+        if case.outputs[pair.1] == example.inputs[pair.0].0 {
             assert_eq!(
                 bits(&plain),
-                bits(&filled.fast(2, Some(pair))),
+                bits(&fast(&case, 2, Some(pair))),
                 "{:?}: other bits in place {pair:?}",
                 example.op
             );
@@ -169,22 +155,17 @@ fn every_fast_kernel_equals_its_reference_on_the_examples() {
 
 #[test]
 fn every_fast_kernel_equals_its_reference_in_half_precision() {
-    // What works in single precision whatever the run's.
-    let single = ["Cast", "GradClip", "GradNorm", "ParameterUpdate"];
     let mut covered = HashSet::new();
     for (seed, example) in Op::all_examples().iter().enumerate() {
         for dtype in [DType::F16, DType::Bf16] {
-            if single.contains(&example.op.variant()) {
-                continue;
-            }
-            if let Some(half) = in_half(example, dtype) {
+            if let Some(half) = in_precision(example, dtype) {
                 covered.insert(half.op.variant());
                 check(&half, &mut Noise::new(seed as u64));
             }
         }
     }
     let left_out = Op::VARIANTS.iter().filter(|v| !covered.contains(*v)).copied().collect::<Vec<_>>();
-    assert_eq!(left_out, single, "an op takes no half precision");
+    assert_eq!(left_out, SINGLE, "an op takes no half precision");
 }
 
 /// An example of random shape of each op whose kernel has more than one way to go.
@@ -350,11 +331,11 @@ fn a_pair_of_equal_draws_is_one_head() {
     };
     let (input, weight) = (true, true);
     let one = HeadLossGrad { chunk, smoothing, input, weight, accumulate_loss, accumulate };
-    let one = Filled::new(&case(one.into(), &[x, &[v, 5]]), &mut noise);
+    let one = Case::new(&case(one.into(), &[x, &[v, 5]]), &mut noise);
     let pair = PairedHeadLossGrad { chunk, alpha: 3.0, smoothing, input, weight, accumulate_loss, accumulate };
-    let mut pair = Filled::new(&case(pair.into(), &[x, x, &[v, 5]]), &mut noise);
+    let mut pair = Case::new(&case(pair.into(), &[x, x, &[v, 5]]), &mut noise);
     pair.inputs = [0, 0, 1, 2].map(|index: usize| one.inputs[index].clone()).to_vec();
-    let (one, pair) = (one.fast(2, None), pair.fast(2, None));
+    let (one, pair) = (fast(&one, 2, None), fast(&pair, 2, None));
     let both_dx = pair[1].iter().zip(&pair[2]).map(|(a, b)| a + b).collect::<Vec<_>>();
     for (one, pair) in [(&one[0], &pair[0]), (&one[1], &both_dx), (&one[2], &pair[3])] {
         for (one, pair) in one.iter().zip(pair) {

@@ -1,8 +1,7 @@
 //! The measured high-water mark is the planned peak, to the byte: ten thousand random plans on the null device, in the
 //! order in which a run would use their programs. And the null device is no yes-man: it refuses damaged plans.
 
-mod support;
-
+use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
 use plimsoll_graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
 use plimsoll_graph::ops::{RopeScaling, StateFormat};
@@ -17,7 +16,6 @@ use plimsoll_plan::{
 use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{BTreeSet, HashSet};
-use support::Noise;
 
 /// A run as somebody might ask for it.
 #[derive(Debug, Clone)]

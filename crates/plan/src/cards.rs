@@ -52,6 +52,15 @@ pub struct Card {
     pub source: &'static str,
 }
 
+impl Card {
+    /// What the bus carries one way, in 10^9 bytes a second, its packets' headers included.
+    pub fn pcie_gb_per_s(&self) -> f64 {
+        // Of a lane, of each generation from the first on.
+        const LANE_GB_PER_S: [f64; 6] = [0.25, 0.5, 0.985, 1.969, 3.938, 7.563];
+        LANE_GB_PER_S[usize::from(self.pcie_generation).clamp(1, 6) - 1] * f64::from(self.pcie_lanes)
+    }
+}
+
 /// A text that names no card in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown card `{asked}`; {}", hint(.suggestions))]

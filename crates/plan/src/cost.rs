@@ -56,16 +56,13 @@ impl Rates {
     pub fn of_card(card: &Card) -> Self {
         const PRODUCTS: f64 = 0.55;
         const COPIES: f64 = 0.8;
-        // 10^9 bytes a second of a lane, of each generation from the first on.
-        const LANE_GB_PER_S: [f64; 6] = [0.25, 0.5, 0.985, 1.969, 3.938, 7.563];
-        let lane = LANE_GB_PER_S[usize::from(card.pcie_generation).clamp(1, 6) - 1];
         let products = |tflops: f64| PRODUCTS * tflops * 1e12;
         Self {
             flops_per_s: products(card.fp32_tflops),
             f16_flops_per_s: products(card.fp16_tflops),
             bf16_flops_per_s: products(card.bf16_tflops.unwrap_or(card.fp32_tflops)),
             bytes_per_s: COPIES * card.bandwidth_gb_per_s * 1e9,
-            transfer_bytes_per_s: COPIES * lane * f64::from(card.pcie_lanes) * 1e9,
+            transfer_bytes_per_s: COPIES * card.pcie_gb_per_s() * 1e9,
             overlaps_transfers: true,
             // Two channels of DDR4-3200, of which a well-fed optimizer reaches that part.
             host_bytes_per_s: COPIES * 51.2e9,

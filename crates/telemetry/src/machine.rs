@@ -21,6 +21,14 @@ pub fn processor_name() -> Option<String> {
     Some(line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
 }
 
+/// The system with its version, as far as it tells it, and the kind of processor: `linux 6.8.0-45-generic, x86_64`.
+pub fn system_name() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let space = if release.is_empty() { "" } else { " " };
+    format!("{}{space}{release}, {}", std::env::consts::OS, std::env::consts::ARCH)
+}
+
 /// `name   123 kB` in a table of the kernel's.
 pub(crate) fn kib_field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -33,21 +33,8 @@ pub fn bench(
     let tokens_per_step = engine.plan().tokens_per_step() as u64;
     for step in 1..=warmup + steps {
         let batches = random_batches(engine.plan(), vocab_size, seed, step);
-        let targets = batches.iter().map(|batch| batch.targets.len()).sum::<usize>();
         let start = Instant::now();
-        let mut scalars = Scalars {
-            seed,
-            step,
-            update: step,
-            learning_rate: 3e-4,
-            loss_scale: 1.0 / targets as f32,
-            ..Scalars::default()
-        };
-        for (micro, batch) in batches.iter().enumerate() {
-            scalars.first_sample = batch.first_sample;
-            engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
-        }
-        engine.run("update", &scalars)?;
+        run_step(engine, &batches, seed, step)?;
         if step > warmup {
             step_ms.push(start.elapsed().as_secs_f64() * 1e3);
         }
@@ -57,8 +44,26 @@ pub fn bench(
     Ok(BenchResult { measured, step_ms, loss: f64::from(engine.read_one(loss)?) })
 }
 
+/// Makes a step (from 1) of these micro-batches. Its loss is in the port of `micro_step` then.
+pub(crate) fn run_step(engine: &mut Engine, batches: &[Batch], seed: u64, step: u64) -> Result<(), TrainError> {
+    let targets = batches.iter().map(|batch| batch.targets.len()).sum::<usize>();
+    let mut scalars = Scalars {
+        seed,
+        step,
+        update: step,
+        learning_rate: 3e-4,
+        loss_scale: 1.0 / targets as f32,
+        ..Scalars::default()
+    };
+    for (micro, batch) in batches.iter().enumerate() {
+        scalars.first_sample = batch.first_sample;
+        engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
+    }
+    engine.run("update", &scalars)
+}
+
 /// The micro-batches of a step (from 1), as long as the plan has room for.
-fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<Batch> {
+pub(crate) fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<Batch> {
     let random = |stream: u32, from: usize, count: usize| {
         let at = |i: usize| philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size;
         (from..from + count).map(|i| at(i) as i32).collect::<Vec<_>>()

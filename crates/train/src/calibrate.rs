@@ -29,6 +29,16 @@ pub enum CalibrationError {
 /// Makes the device that is measured, anew for each run.
 pub type MakeDevice<'a> = &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>;
 
+impl CalibrationError {
+    /// What the device failed with, if it did.
+    pub fn of_device(&self) -> Option<&DeviceError> {
+        match self {
+            Self::Device(error) | Self::Train(TrainError::Device(error)) => Some(error),
+            Self::Plan(_) | Self::Train(_) => None,
+        }
+    }
+}
+
 /// A training run to be timed.
 #[derive(Debug, Clone)]
 pub struct TimedRun {

@@ -140,26 +140,29 @@ impl DeviceArgs {
         CudaDevice::open(Driver::find()?, card.clone(), CudaOptions { graphs: self.cuda_graph == OnOff::On })
     }
 
-    /// The card of this number, or of those that can be opened the one with the most free memory.
-    /// Errors: why it, or the last of them, cannot be used.
     fn open_card(&self, index: Option<usize>) -> Result<CudaDevice, CudaError> {
-        let options = CudaOptions { graphs: self.cuda_graph == OnOff::On };
-        let driver = Driver::find()?;
-        if let Some(index) = index {
-            return CudaDevice::open(driver, driver.card(index)?, options);
-        }
-        let mut best = None::<(Bytes, CudaDevice)>;
-        let mut refused = CudaError::NoCards { visible: None };
-        for card in driver.cards()? {
-            let opened = CudaDevice::open(driver, card, options).and_then(|card| Ok((free_on(&card)?, card)));
-            match opened {
-                Ok((free, card)) if best.as_ref().is_none_or(|(most, _)| free > *most) => best = Some((free, card)),
-                Ok(_) => {}
-                Err(error) => refused = error,
-            }
-        }
-        best.map(|(_, card)| card).ok_or(refused)
+        open_card(index, CudaOptions { graphs: self.cuda_graph == OnOff::On })
     }
+}
+
+/// The card of this number, or of those that can be opened the one with the most free memory.
+/// Errors: why it, or the last of them, cannot be used.
+pub(super) fn open_card(index: Option<usize>, options: CudaOptions) -> Result<CudaDevice, CudaError> {
+    let driver = Driver::find()?;
+    if let Some(index) = index {
+        return CudaDevice::open(driver, driver.card(index)?, options);
+    }
+    let mut best = None::<(Bytes, CudaDevice)>;
+    let mut refused = CudaError::NoCards { visible: None };
+    for card in driver.cards()? {
+        let opened = CudaDevice::open(driver, card, options).and_then(|card| Ok((free_on(&card)?, card)));
+        match opened {
+            Ok((free, card)) if best.as_ref().is_none_or(|(most, _)| free > *most) => best = Some((free, card)),
+            Ok(_) => {}
+            Err(error) => refused = error,
+        }
+    }
+    best.map(|(_, card)| card).ok_or(refused)
 }
 
 fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {

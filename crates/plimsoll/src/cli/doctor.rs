@@ -1,7 +1,8 @@
 //! `plimsoll doctor`: what this machine has to train on, what of it can be used, and what is missing.
 
-use super::Failure;
+use super::cards::Choice;
 use super::failure::exit_code;
+use super::{Failure, self_test};
 use crate::report::{CardFindings, Diagnosis, DriverFindings, diagnosis_text};
 use crate::streams::write_data;
 use clap::Args;
@@ -11,12 +12,22 @@ use plimsoll_telemetry::{Holder, available_memory, gpu_holders, processor_name};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
+    /// Test a card: every kernel against the CPU, some training steps, speed, memory. Takes minutes; prints a block to
+    /// paste into an issue
+    #[arg(long)]
+    self_test: bool,
+    /// The card to test [default: the one with the most free memory]
+    #[arg(long, value_name = "cuda|cuda:N", requires = "self_test")]
+    device: Option<Choice>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<u8, Failure> {
+    if args.self_test {
+        return self_test::run(args.device, args.json);
+    }
     let diagnosis = diagnose();
     if args.json {
         write_data(serde_json::to_string_pretty(&diagnosis).expect("plain data"))?;

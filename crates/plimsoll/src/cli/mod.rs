@@ -24,6 +24,7 @@ mod pairs;
 mod plan;
 mod processor;
 mod request;
+mod self_test;
 mod settings;
 mod tokenizer;
 mod train;

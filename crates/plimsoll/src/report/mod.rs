@@ -10,6 +10,7 @@ mod picture;
 mod plan_json;
 mod plan_table;
 mod profile;
+mod self_test;
 mod summary;
 
 pub use compare_table::{ComparedPlan, compare_table};
@@ -22,4 +23,5 @@ pub use picture::{plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, levers_table, moment_text, plan_table};
 pub use profile::{Best, StepProfile};
+pub use self_test::{MemoryFindings, SelfTest, TestedCard, self_test_text};
 pub use summary::{memory, sample_text, summary};

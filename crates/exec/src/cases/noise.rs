@@ -1,42 +1,23 @@
-//! What the oracles share: noise, and the list of ops that have a gradient.
-#![allow(dead_code, reason = "each test binary uses a part")]
+//! Reproducible noise, and operands filled with it.
 
-pub mod cases;
-
-use plimsoll_exec::philox;
-use plimsoll_exec::reference::{Real, Value, filled};
+use crate::philox;
+use crate::reference::{Real, Value, filled};
 use plimsoll_graph::{DType, Fill, TensorType};
 
-/// The ops whose gradient is taken; all others must refuse.
-pub const DIFFERENTIABLE: &[&str] = &[
-    "Add",
-    "Attention",
-    "Dropout",
-    "Embedding",
-    "Gated",
-    "Gelu",
-    "HeadLoss",
-    "LayerNorm",
-    "Linear",
-    "PairedHeadLoss",
-    "Positions",
-    "Relu",
-    "RmsNorm",
-    "Rotary",
-    "Scale",
-];
-
 /// Reproducible noise.
+#[derive(Debug, Clone)]
 pub struct Noise {
     key: u64,
     drawn: u32,
 }
 
 impl Noise {
+    /// Noise that is the same for the same key.
     pub fn new(key: u64) -> Self {
         Self { key, drawn: 0 }
     }
 
+    /// 32 random bits.
     pub fn word(&mut self) -> u32 {
         self.drawn += 1;
         philox([self.drawn, 0, 0, 0], [self.key as u32, (self.key >> 32) as u32])[0]

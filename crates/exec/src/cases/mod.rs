@@ -1,0 +1,226 @@
+//! Cases of ops: an example with its operands filled, what the op means on them, and how a kernel's results compare
+//! with that. For all who judge kernels: the oracles among the tests, and the self-test of a user's card.
+
+mod noise;
+mod tolerance;
+
+pub use noise::{Noise, fill_value};
+pub use tolerance::allowed;
+
+use crate::reference::{RefCall, Value, run};
+use half::{bf16, f16};
+use plimsoll_graph::{DType, DeviceKind, Example, Io, TensorType};
+
+/// Values of an example's operands and what its outputs hold beforehand.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The op, its operands' types, the run's scalars.
+    pub example: Example,
+    /// Types of the results.
+    pub outputs: Vec<TensorType>,
+    /// The operands' contents.
+    pub inputs: Vec<Value<f32>>,
+    /// What the results hold before, where the op updates them.
+    pub state: Vec<Vec<f32>>,
+}
+
+/// How results compare with the reference's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Verdict {
+    /// Elements that were compared.
+    pub elements: usize,
+    /// The largest error, as a part of what is allowed: up to 1 is right.
+    pub worst: f64,
+    /// Where that is, if it is more than is allowed.
+    pub wrong: Option<Wrong>,
+}
+
+/// An element that is wrong.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wrong {
+    /// The result, counted from 0.
+    pub output: usize,
+    /// Its element, counted from 0, the last axis fastest.
+    pub element: usize,
+    /// The kernel's.
+    pub found: f32,
+    /// The reference's.
+    pub expected: f64,
+    /// What they may be apart.
+    pub allowed: f64,
+}
+
+impl Case {
+    /// Fills an example with noise. Panics if it is not well-typed.
+    pub fn new(example: &Example, noise: &mut Noise) -> Self {
+        let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
+        let outputs = example.op.infer(&types).expect("examples are well-typed");
+        let inputs = example.inputs.iter().map(|(ty, fill)| fill_value(ty, *fill, noise)).collect();
+        let state = outputs.iter().map(|ty| fill_value::<f32>(ty, example.state, noise).floats().to_vec()).collect();
+        Self { example: example.clone(), outputs, inputs, state }
+    }
+
+    /// Types of operands and results.
+    pub fn io(&self) -> Io<'_> {
+        Io { inputs: self.example.inputs.iter().map(|(ty, _)| ty).collect(), outputs: self.outputs.iter().collect() }
+    }
+
+    /// The bytes of operand `index`, as its type lies in memory.
+    pub fn input_bytes(&self, index: usize) -> Vec<u8> {
+        match &self.inputs[index] {
+            Value::Float(values) => encode(self.example.inputs[index].0.dtype, values),
+            Value::Int(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        }
+    }
+
+    /// The bytes that result `index` holds beforehand.
+    pub fn state_bytes(&self, index: usize) -> Vec<u8> {
+        encode(self.outputs[index].dtype, &self.state[index])
+    }
+
+    /// In double precision on the single-precision operands: what the op means.
+    pub fn reference(&self) -> Vec<Vec<f64>> {
+        let widen = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+        let inputs = self.inputs.iter().map(|value| match value {
+            Value::Float(values) => Value::Float(widen(values)),
+            Value::Int(values) => Value::Int(values.clone()),
+        });
+        let inputs = inputs.collect::<Vec<_>>();
+        let mut outputs = self.state.iter().map(|s| widen(s)).collect::<Vec<_>>();
+        let call = RefCall { inputs: inputs.iter().collect(), io: self.io(), scalars: &self.example.scalars };
+        run(&self.example.op, &call, &mut outputs);
+        outputs
+    }
+
+    /// Compares a kernel's results on such a device, as bytes of their types, with the [`reference`](Self::reference)'s.
+    pub fn compare(&self, on: DeviceKind, found: &[Vec<u8>], expected: &[Vec<f64>]) -> Verdict {
+        let decoded = found.iter().zip(&self.outputs).map(|(bytes, ty)| decode(ty.dtype, bytes)).collect::<Vec<_>>();
+        self.compare_values(on, &decoded, expected)
+    }
+
+    /// The same of values. Panics if there are more or fewer of them than the reference has.
+    pub fn compare_values(&self, on: DeviceKind, found: &[Vec<f32>], expected: &[Vec<f64>]) -> Verdict {
+        assert_eq!(found.len(), expected.len(), "results of {:?}", self.example.op);
+        let mut verdict = Verdict::default();
+        for (output, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert_eq!(found.len(), expected.len(), "elements of result {output} of {:?}", self.example.op);
+            let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |most, x| most.max(x.abs()));
+            for (element, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+                let allowed = allowed(on, self, output, expected, largest);
+                verdict.judge(Wrong { output, element, found, expected, allowed });
+            }
+        }
+        verdict
+    }
+}
+
+impl Verdict {
+    fn judge(&mut self, at: Wrong) {
+        let part = at.part_of_allowed();
+        self.elements += 1;
+        if part > self.worst {
+            self.worst = part;
+            self.wrong = (part > 1.0).then_some(at);
+        }
+    }
+
+    /// This and another case's, the worse of the two kept.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let elements = self.elements + other.elements;
+        let worse = if other.worst > self.worst { other } else { self };
+        Self { elements, ..worse }
+    }
+}
+
+impl Wrong {
+    /// How far it is off, as a part of what is allowed; infinite where only one of the two is a finite number.
+    fn part_of_allowed(&self) -> f64 {
+        let found = f64::from(self.found);
+        if found == self.expected || (found.is_nan() && self.expected.is_nan()) {
+            return 0.0;
+        }
+        let off = (found - self.expected).abs();
+        if off.is_finite() { off / self.allowed } else { f64::INFINITY }
+    }
+}
+
+/// Floats and codes as they lie in memory. Panics on integers, which no kernel writes.
+pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
+    let bytes = |&value: &f32| match dtype {
+        DType::F32 => value.to_le_bytes().to_vec(),
+        DType::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+        DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+        DType::U8 => vec![value as u8],
+        DType::I32 => panic!("integers are no floats"),
+    };
+    values.iter().flat_map(bytes).collect()
+}
+
+/// What lies in memory as floats. Panics as [`encode`] does.
+fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let value = |bytes: &[u8]| match (dtype, bytes) {
+        (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+        (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
+        (DType::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
+        (DType::U8, &[code]) => f32::from(code),
+        other => panic!("{other:?}"),
+    };
+    bytes.chunks_exact(dtype.size_bytes() as usize).map(value).collect()
+}
+
+/// Ops that single precision is enough for, whatever the run's.
+pub const SINGLE: [&str; 4] = ["Cast", "GradClip", "GradNorm", "ParameterUpdate"];
+
+/// The precisions that a run can have.
+pub const PRECISIONS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+
+/// An example in one of the [`PRECISIONS`]; none if the op does not take it.
+pub fn in_precision(example: &Example, dtype: DType) -> Option<Example> {
+    match dtype {
+        DType::F32 => Some(example.clone()),
+        _ if SINGLE.contains(&example.op.variant()) => None,
+        half => in_half(example, half),
+    }
+}
+
+/// The same example with as many operands in half precision as the op takes; none if it takes none.
+pub fn in_half(example: &Example, dtype: DType) -> Option<Example> {
+    let floats = (0..example.inputs.len()).filter(|&i| example.inputs[i].0.dtype == DType::F32).collect::<Vec<_>>();
+    let mut choices = (1..1u32 << floats.len().min(6)).collect::<Vec<_>>();
+    choices.sort_by_key(|choice| std::cmp::Reverse(choice.count_ones()));
+    choices.into_iter().find_map(|choice| {
+        let mut example = example.clone();
+        for (_, &index) in floats.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1) {
+            example.inputs[index].0.dtype = dtype;
+        }
+        let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
+        example.op.infer(&types).is_ok().then_some(example)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_graph::Op;
+
+    #[test]
+    fn the_worst_element_is_named_and_what_is_no_number_is_wrong() {
+        let example = Op::all_examples().into_iter().find(|example| example.op.variant() == "Add").expect("examples");
+        let case = Case::new(&example, &mut Noise::new(1));
+        let expected = case.reference();
+        let right = expected[0].iter().map(|&x| x as f32).collect::<Vec<_>>();
+        let verdict = |found: &[f32]| case.compare(DeviceKind::Cpu, &[encode(DType::F32, found)], &expected);
+        assert!(verdict(&right).worst < 0.1 && verdict(&right).wrong.is_none());
+        let mut wrong = right.clone();
+        (wrong[1], wrong[3]) = (wrong[1] + 0.001, wrong[3] - 0.1);
+        let named = verdict(&wrong).wrong.expect("two are wrong");
+        assert_eq!((named.output, named.element, named.found), (0, 3, wrong[3]));
+        for value in [f32::NAN, f32::INFINITY] {
+            wrong[0] = value;
+            assert_eq!((verdict(&wrong).worst, verdict(&wrong).wrong.map(|at| at.element)), (f64::INFINITY, Some(0)));
+        }
+        let both = verdict(&right).and(verdict(&wrong));
+        assert_eq!((both.elements, both.worst), (2 * right.len(), f64::INFINITY));
+    }
+}

@@ -1,0 +1,33 @@
+//! How far from the reference a kernel's result may lie: the one place that says so, for all who compare.
+
+use super::Case;
+use plimsoll_graph::{DType, DeviceKind, Op};
+
+/// What an element of result `output` of a case may be off by on such a device. `expected` is the reference's element,
+/// `largest` the absolute value of its largest in that result: sums of terms as large as that are rounded on the way.
+pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, largest: f64) -> f64 {
+    let between = match on {
+        DeviceKind::Cpu => 0.0,
+        DeviceKind::Cuda => rounds_between(case),
+    };
+    (2e-5 + between) * (1.0 + largest) + rounding(case.outputs[output].dtype, expected)
+}
+
+/// The error, as a part of the largest result, of what an op rounds to 16 bits between its operands and its results on a
+/// card: output heads the slopes of the loss, each by up to half a unit of its last place.
+fn rounds_between(case: &Case) -> f64 {
+    let is_head = matches!(case.example.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_));
+    let weight = case.example.inputs.iter().map(|(ty, _)| ty.dtype).find(|dtype| dtype.is_half());
+    weight.filter(|_| is_head).map_or(0.0, |dtype| rounding(dtype, 1.0))
+}
+
+/// One code, or the distance to the next value of a precision, since the one may round up where the other rounds down,
+/// and some round at random.
+fn rounding(dtype: DType, expected: f64) -> f64 {
+    match dtype {
+        DType::F32 | DType::I32 => 0.0,
+        DType::F16 => 2f64.powi(-10) * expected.abs().max(2f64.powi(-14)),
+        DType::Bf16 => 2f64.powi(-7) * expected.abs(),
+        DType::U8 => 1.0,
+    }
+}

@@ -1,0 +1,151 @@
+//! Every op's examples on a device, in each precision, compared with what the op means.
+
+use super::node::{PlacedNode, plan_of_nodes};
+use crate::cases::{Case, Noise, PRECISIONS, Verdict, Wrong, in_precision};
+use crate::{Device, DeviceError};
+use plimsoll_graph::{Access, DType, Example, Op, Place, Targets, TensorId};
+use plimsoll_plan::Plan;
+
+/// What a result holds before a kernel that is to write all of it: as floats not a number.
+const UNWRITTEN: u8 = 0xFF;
+
+/// An op's cases of one precision on a device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelCheck {
+    /// The op, as [`Op::variant`] names it.
+    pub op: &'static str,
+    /// The precision.
+    pub dtype: DType,
+    /// Cases that were compared: all of them, unless the device failed.
+    pub cases: usize,
+    /// What they came to.
+    pub verdict: Verdict,
+    /// The worst that was wrong, or what the device failed with.
+    pub failure: Option<KernelFailure>,
+}
+
+/// Why a check failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelFailure {
+    /// The op with its attributes and its operands' types; none if the device did not come to a case.
+    pub case: Option<String>,
+    /// What happened.
+    pub cause: Cause,
+}
+
+/// What can happen to a case.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cause {
+    /// A result is not what the op means.
+    Wrong(Wrong),
+    /// The device failed.
+    Device(DeviceError),
+}
+
+impl KernelCheck {
+    /// Whether the device can't go on.
+    pub fn ended_the_device(&self) -> bool {
+        matches!(&self.failure, Some(KernelFailure { cause: Cause::Device(error), .. }) if error.ends_the_device())
+    }
+
+    fn take(&mut self, case: &Case, verdict: Verdict) {
+        if let Some(wrong) = verdict.wrong.filter(|_| verdict.worst > self.verdict.worst) {
+            self.failure = Some(KernelFailure { case: Some(described(&case.example)), cause: Cause::Wrong(wrong) });
+        }
+        self.cases += 1;
+        self.verdict = std::mem::take(&mut self.verdict).and(verdict);
+    }
+
+    fn fail(mut self, case: Option<&Case>, error: DeviceError) -> Self {
+        self.failure =
+            Some(KernelFailure { case: case.map(|case| described(&case.example)), cause: Cause::Device(error) });
+        self
+    }
+}
+
+/// Checks all ops in all precisions that they take. A device that can't go on ends the list.
+pub fn check_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCheck> {
+    let examples = Op::all_examples();
+    let mut checks = Vec::new();
+    for &op in Op::VARIANTS {
+        for dtype in PRECISIONS {
+            let of_op = examples.iter().filter(|example| example.op.variant() == op);
+            let cases = of_op.filter_map(|example| in_precision(example, dtype)).collect::<Vec<_>>();
+            if cases.is_empty() {
+                continue;
+            }
+            let check = check(device, targets, &cases, (op, dtype));
+            let ended = check.ended_the_device();
+            checks.push(check);
+            if ended {
+                return checks;
+            }
+        }
+    }
+    checks
+}
+
+/// All examples of an op in one plan.
+fn check(
+    device: &mut dyn Device,
+    targets: &Targets,
+    examples: &[Example],
+    (op, dtype): (&'static str, DType),
+) -> KernelCheck {
+    let mut check = KernelCheck { op, dtype, cases: 0, verdict: Verdict::default(), failure: None };
+    let nodes = examples.iter().flat_map(placed).collect::<Vec<_>>();
+    let plan = plan_of_nodes(nodes.iter().copied(), targets);
+    if let Err(error) = device.load(&plan) {
+        return check.fail(None, error);
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        let case = Case::new(node.example, &mut Noise::new(number as u64));
+        match run(device, &plan, number, &case) {
+            Ok(found) => check.take(&case, case.compare(targets.device.kind(), &found, &case.reference())),
+            Err(error) => return check.fail(Some(&case), error),
+        }
+    }
+    check
+}
+
+/// Where an example runs: on the device, and what copies between it and the host both ways.
+fn placed(example: &Example) -> Vec<PlacedNode<'_>> {
+    let places = match example.op {
+        Op::Transfer(_) => vec![(Place::Host, Place::Device), (Place::Device, Place::Host)],
+        _ => vec![(Place::Device, Place::Device)],
+    };
+    places.into_iter().map(|(from, to)| PlacedNode { example, from, to }).collect()
+}
+
+/// A case's results.
+fn run(device: &mut dyn Device, plan: &Plan, program: usize, case: &Case) -> Result<Vec<Vec<u8>>, DeviceError> {
+    let step = &plan.programs[program].steps[0];
+    for (index, &tensor) in step.inputs.iter().enumerate() {
+        device.write(plan, tensor, &case.input_bytes(index))?;
+    }
+    for (index, &tensor) in step.outputs.iter().enumerate() {
+        let before = match step.op.access(index) {
+            Access::ReadWrite => case.state_bytes(index),
+            Access::Write => vec![UNWRITTEN; bytes_of(plan, tensor)],
+        };
+        device.write(plan, tensor, &before)?;
+    }
+    device.run_program(plan, program, &case.example.scalars)?;
+    device.synchronize()?;
+    let mut read = |&tensor: &TensorId| {
+        let mut bytes = vec![0; bytes_of(plan, tensor)];
+        device.read(plan, tensor, &mut bytes)?;
+        Ok(bytes)
+    };
+    step.outputs.iter().map(&mut read).collect()
+}
+
+fn bytes_of(plan: &Plan, tensor: TensorId) -> usize {
+    plan[tensor].ty.bytes().0 as usize
+}
+
+/// `Add(Add) of F32 [2, 3], F32 [2, 3]`
+fn described(example: &Example) -> String {
+    let types = example.inputs.iter().map(|(ty, _)| format!("{:?} {:?}", ty.dtype, ty.shape)).collect::<Vec<_>>();
+    format!("{:?} of {}", example.op, types.join(", "))
+}

@@ -1,0 +1,122 @@
+//! `plimsoll doctor --self-test`: whether a card computes as the processor does, how fast it is, and whether all memory
+//! is given back. What was done is shown whatever happens to the rest.
+
+use super::cards::{Choice, open_card};
+use super::failure::exit_code;
+use super::processor::free_memory;
+use super::{Failure, in_pool};
+use crate::report::{DriverFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
+use crate::streams::{talk, write_data};
+use ::plimsoll_plan::card_with_memory;
+use ::plimsoll_train::{CalibrationError, TrainError, check_losses};
+use plimsoll_exec::cases::PRECISIONS;
+use plimsoll_exec::cuda::{CudaDevice, CudaOptions, Driver};
+use plimsoll_exec::self_test::{KernelCheck, Speeds, check_kernels, measure_speeds, room_beside_nothing};
+use plimsoll_exec::{Device, DeviceError};
+use plimsoll_graph::Targets;
+use plimsoll_telemetry::system_name;
+use std::time::Instant;
+
+/// Tests a card and shows what came of it. Errors: there is no card that can be used; something is wrong with it.
+pub(super) fn run(choice: Option<Choice>, json: bool) -> Result<u8, Failure> {
+    let index = match choice {
+        None | Some(Choice::Auto) => None,
+        Some(Choice::Cuda(index)) => index,
+        Some(Choice::Cpu) => {
+            return Err(Failure::bad_flag("the self-test is for cards").hint("`--device cuda` tests one"));
+        }
+    };
+    let threads = super::budget::threads(None)?;
+    let found = in_pool(threads, || Examination::begin(index, threads)?.finish())?;
+    let problems = found.problems();
+    if json {
+        write_data(serde_json::to_string_pretty(&found.json()).expect("plain data"))?;
+    } else {
+        write_data(self_test_text(&found))?;
+    }
+    let Some(first) = problems.first() else { return Ok(exit_code::DONE) };
+    let failure = Failure::device(format!("the self-test found {}: {first}", count(problems.len())));
+    let failure = failure.hint("please report it, with the block that the self-test printed");
+    Err(match found.device_error() {
+        Some(DeviceError::Cuda(error)) => {
+            Failure::from(error.clone()).hints().iter().fold(failure, |failure, hint| failure.hint(hint.clone()))
+        }
+        _ => failure,
+    })
+}
+
+fn count(problems: usize) -> String {
+    if problems == 1 { "a problem".to_owned() } else { format!("{problems} problems, the first of them") }
+}
+
+/// A card under test.
+struct Examination {
+    start: Instant,
+    driver: &'static Driver,
+    /// Stays open until the end, so that what is free is comparable.
+    device: CudaDevice,
+    targets: Targets,
+    memory: MemoryFindings,
+}
+
+impl Examination {
+    /// Opens the card. Errors: as training on it has them.
+    fn begin(index: Option<usize>, threads: usize) -> Result<Self, Failure> {
+        let start = Instant::now();
+        let mut device = open_card(index, CudaOptions::default())?.within(free_memory(None));
+        let driver = Driver::find()?;
+        let targets = Targets::cuda(device.card().compute_capability, threads);
+        let room = room_beside_nothing(&mut device, &targets).map_err(TrainError::from)?;
+        let memory = MemoryFindings { before: room.map(|room| room.free), after: None, error: None };
+        Ok(Self { start, driver, device, targets, memory })
+    }
+
+    /// One part after the other, as long as the card goes on.
+    fn finish(mut self) -> Result<SelfTest, Failure> {
+        let (driver, card) = (self.driver, self.device.card().clone());
+        let open = || -> Result<Box<dyn Device>, DeviceError> {
+            Ok(Box::new(CudaDevice::open(driver, card.clone(), CudaOptions::default())?.within(free_memory(None))))
+        };
+        talk(format_args!("on {}: testing kernels", card.name));
+        let kernels = check_kernels(&mut self.device, &self.targets);
+        let mut works = !kernels.last().is_some_and(KernelCheck::ended_the_device);
+        let mut training = None;
+        if works {
+            talk("comparing losses with the CPU's");
+            let losses = check_losses(&self.targets, &open);
+            works =
+                !losses.as_ref().err().and_then(CalibrationError::of_device).is_some_and(DeviceError::ends_the_device);
+            training = Some(losses);
+        }
+        let mut speeds = Speeds::default();
+        if works {
+            talk("measuring speed");
+            speeds = measure_speeds(&mut self.device, &self.targets, &PRECISIONS);
+            works = !speeds.error.as_ref().is_some_and(DeviceError::ends_the_device);
+        }
+        if works {
+            match room_beside_nothing(&mut self.device, &self.targets) {
+                Ok(room) => self.memory.after = room.map(|room| room.free),
+                Err(error) => self.memory.error = Some(error),
+            }
+        }
+        let (major, minor) = driver.version();
+        Ok(SelfTest {
+            system: system_name(),
+            driver: DriverFindings { path: driver.path().to_owned(), cuda: format!("{major}.{minor}") },
+            stand_in: driver.is_stand_in(),
+            paper: card_with_memory(&card.name, card.memory).ok(),
+            card: TestedCard {
+                index: card.index,
+                name: card.name,
+                capability: card.compute_capability,
+                memory: card.memory,
+            },
+            kernels,
+            training,
+            speeds,
+            memory: self.memory,
+            seconds: self.start.elapsed().as_secs_f64(),
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! What a self-test of a card found: the findings, and what of them is a problem. For people in `text.rs`, for programs in
+//! `json.rs`.
+
+mod json;
+mod text;
+
+pub use text::self_test_text;
+
+use super::DriverFindings;
+use crate::printable::printable_line;
+use plimsoll_exec::DeviceError;
+use plimsoll_exec::cases::Wrong;
+use plimsoll_exec::self_test::{Cause, KernelCheck, KernelFailure, Speeds};
+use plimsoll_graph::{DType, Op};
+use plimsoll_plan::Card;
+use plimsoll_train::{CalibrationError, LOSS_TOLERANCE, LossCheck};
+use plimsoll_units::Bytes;
+
+/// What may be free less after the test than before: what a driver keeps for kernels that have run. A plan that is not
+/// given back loses more, over all that the test loads.
+const KEPT: Bytes = Bytes::mib(128);
+
+/// All that a self-test found.
+#[derive(Debug)]
+pub struct SelfTest {
+    /// The system that it ran on.
+    pub system: String,
+    /// The card's driver.
+    pub driver: DriverFindings,
+    /// Whether that only stands in for a driver.
+    pub stand_in: bool,
+    /// The card.
+    pub card: TestedCard,
+    /// Its figures on paper, if it is known.
+    pub paper: Option<&'static Card>,
+    /// Each op in each precision, as far as the card got.
+    pub kernels: Vec<KernelCheck>,
+    /// Training steps against the CPU's, or why there are none; none if the card did not get there.
+    pub training: Option<Result<LossCheck, CalibrationError>>,
+    /// What it does in a second.
+    pub speeds: Speeds,
+    /// Whether all memory was given back.
+    pub memory: MemoryFindings,
+    /// How long all of it took.
+    pub seconds: f64,
+}
+
+/// The card that was tested.
+#[derive(Debug)]
+pub struct TestedCard {
+    /// Its number.
+    pub index: usize,
+    /// The product.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (u8, u8),
+    /// All of its memory.
+    pub memory: Bytes,
+}
+
+/// The card's free memory, beside a plan of nothing.
+#[derive(Debug)]
+pub struct MemoryFindings {
+    /// Before anything was tested.
+    pub before: Option<Bytes>,
+    /// When all was done.
+    pub after: Option<Bytes>,
+    /// Why that is not known.
+    pub error: Option<DeviceError>,
+}
+
+impl MemoryFindings {
+    /// What is free less than before; zero if it is more.
+    fn lost(&self) -> Option<Bytes> {
+        Some(self.before?.saturating_sub(self.after?))
+    }
+}
+
+impl SelfTest {
+    /// All that is wrong, a line each; nothing if the card passes.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.kernels.iter().filter_map(kernel_problem).collect::<Vec<_>>();
+        match &self.training {
+            Some(Ok(check)) if !check.passes() => problems.push(format!(
+                "losses of {} are up to {:.1e} apart, {LOSS_TOLERANCE:.0e} is allowed: {:?} on the card, {:?} on the CPU",
+                check.model,
+                check.apart(),
+                check.losses,
+                check.expected
+            )),
+            Some(Err(error)) => problems.push(format!("training: {error}")),
+            Some(Ok(_)) | None => {}
+        }
+        problems.extend(self.speeds.error.iter().map(|error| format!("speed: {error}")));
+        problems.extend(self.memory.error.iter().map(|error| format!("memory: {error}")));
+        if let (Some(before), Some(after)) = (self.memory.before, self.memory.after)
+            && before.saturating_sub(after) > KEPT
+        {
+            problems.push(format!(
+                "memory: {before} were free before, {after} afterwards: not given back, or taken by another process"
+            ));
+        }
+        let untested = self.untested();
+        if !untested.is_empty() {
+            problems.push(format!("not tested: {}", untested.join(", ")));
+        }
+        problems.into_iter().map(|problem| printable_line(&problem).into_owned()).collect()
+    }
+
+    /// What the card failed with first.
+    pub fn device_error(&self) -> Option<&DeviceError> {
+        let of_kernels = self.kernels.iter().filter_map(|check| match check.failure.as_ref()?.cause {
+            Cause::Device(ref error) => Some(error),
+            Cause::Wrong(_) => None,
+        });
+        let of_training = match &self.training {
+            Some(Err(error)) => error.of_device(),
+            Some(Ok(_)) | None => None,
+        };
+        of_kernels.chain(of_training).chain(&self.speeds.error).chain(&self.memory.error).next()
+    }
+
+    /// What the card did not get to.
+    fn untested(&self) -> Vec<String> {
+        let tested = |op: &&str| self.kernels.iter().any(|check| check.op == *op);
+        let ops = Op::VARIANTS.iter().filter(|op| !tested(op)).collect::<Vec<_>>();
+        let counted = ops.first().map(|first| format!("{} ops from {first} on", ops.len()));
+        let mut untested = counted.into_iter().collect::<Vec<_>>();
+        let parts = [
+            ("training", self.training.is_some()),
+            ("speed", self.speeds.error.is_some() || !self.speeds.rates.is_empty()),
+            ("memory", self.memory.error.is_some() || self.memory.after.is_some()),
+        ];
+        untested.extend(parts.into_iter().filter(|(_, tested)| !tested).map(|(part, _)| part.to_owned()));
+        untested
+    }
+
+    /// Ops whose checks all passed, of how many.
+    fn right_ops(&self) -> (usize, usize) {
+        let of = |op: &str| self.kernels.iter().filter(move |check| check.op == op).collect::<Vec<_>>();
+        let is_right = |op: &&&str| {
+            let checks = of(op);
+            !checks.is_empty() && checks.iter().all(|check| check.failure.is_none())
+        };
+        (Op::VARIANTS.iter().filter(is_right).count(), Op::VARIANTS.len())
+    }
+}
+
+/// `Gelu in bf16: element 3 of result 0 is 0.5, expected 0.25, …`
+fn kernel_problem(check: &KernelCheck) -> Option<String> {
+    let KernelFailure { case, cause } = check.failure.as_ref()?;
+    let what = match cause {
+        Cause::Wrong(Wrong { output, element, found, expected, allowed }) => {
+            format!("element {element} of result {output} is {found}, expected {expected}, at most {allowed:.1e} off")
+        }
+        Cause::Device(error) => error.to_string(),
+    };
+    let case = case.as_ref().map_or(String::new(), |case| format!("; {case}"));
+    Some(format!("{} in {}: {what}{case}", check.op, precision(check.dtype)))
+}
+
+/// A precision as flags name it.
+fn precision(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "fp32",
+        DType::F16 => "fp16",
+        DType::Bf16 => "bf16",
+        DType::I32 => "int32",
+        DType::U8 => "uint8",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_exec::cases::Verdict;
+    use plimsoll_exec::self_test::{Rate, Workload};
+
+    /// A card whose checks all passed.
+    fn passed() -> SelfTest {
+        let check = |op: &&'static str| KernelCheck {
+            op,
+            dtype: DType::F32,
+            cases: 2,
+            verdict: Verdict { elements: 10, worst: 0.5, wrong: None },
+            failure: None,
+        };
+        let losses = vec![5.5, 5.25];
+        let (model, parameters, tokens_per_step, step_s) = ("nano", 834_304, 512, 0.01);
+        let training =
+            LossCheck { model, parameters, tokens_per_step, step_s, losses: losses.clone(), expected: losses };
+        SelfTest {
+            system: "linux".to_owned(),
+            driver: DriverFindings { path: "libcuda.so.1".to_owned(), cuda: "12.8".to_owned() },
+            stand_in: false,
+            card: TestedCard { index: 0, name: "RTX 3060".to_owned(), capability: (8, 6), memory: Bytes::gib(12) },
+            paper: None,
+            kernels: Op::VARIANTS.iter().map(check).collect(),
+            training: Some(Ok(training)),
+            speeds: Speeds { rates: vec![], notes: vec![], error: None },
+            memory: MemoryFindings { before: Some(Bytes::gib(11)), after: Some(Bytes::gib(11)), error: None },
+            seconds: 3.0,
+        }
+    }
+
+    /// The only problem of a card, beside speeds that nobody measured.
+    fn problem(change: impl FnOnce(&mut SelfTest)) -> String {
+        let mut found = passed();
+        change(&mut found);
+        let problems = found.problems();
+        assert!(problems.len() == 2 && problems[1] == "not tested: speed", "{problems:?}");
+        assert_eq!(found.json()["passed"], false);
+        problems[0].clone()
+    }
+
+    #[test]
+    fn each_problem_is_told_of() {
+        assert_eq!(passed().problems(), ["not tested: speed"]);
+        let wrong = Wrong { output: 1, element: 7, found: 0.5, expected: 0.25, allowed: 0.001 };
+        let cause = Cause::Wrong(wrong);
+        let kernel = problem(|found| {
+            found.kernels[3].failure = Some(KernelFailure { case: Some("X of F32 [2]".to_owned()), cause });
+        });
+        let op = Op::VARIANTS[3];
+        assert_eq!(
+            kernel,
+            format!("{op} in fp32: element 7 of result 1 is 0.5, expected 0.25, at most 1.0e-3 off; X of F32 [2]")
+        );
+        let losses = problem(|found| {
+            if let Some(Ok(check)) = &mut found.training {
+                check.losses[1] = 5.26;
+            }
+        });
+        assert!(losses.starts_with("losses of nano are up to 1.9e-3 apart, 1e-4 is allowed"), "{losses}");
+        let not_a_number = problem(|found| {
+            if let Some(Ok(check)) = &mut found.training {
+                check.losses[0] = f64::NAN;
+            }
+        });
+        assert!(not_a_number.starts_with("losses of nano are up to inf apart"), "{not_a_number}");
+        let error = DeviceError::BadStep { step: "Add".to_owned(), problem: "refused".to_owned() };
+        let refused = CalibrationError::Device(error.clone());
+        let training = problem(|found| {
+            found.training = Some(Err(refused));
+            assert_eq!(found.device_error(), Some(&error));
+        });
+        assert_eq!(training, "training: Add: refused");
+        let memory = problem(|found| found.memory.after = Some(Bytes::gib(10)));
+        assert!(memory.starts_with("memory: 11.0 GiB were free before, 10.0 GiB afterwards"), "{memory}");
+    }
+
+    #[test]
+    fn tables_and_block_fit_80_columns() {
+        let mut found = passed();
+        let rate = |workload, size: &str| Rate {
+            workload,
+            dtype: DType::Bf16,
+            size: size.to_owned(),
+            flops: 1 << 40,
+            bytes: 1 << 30,
+            seconds: 0.01,
+            times: 5,
+        };
+        found.speeds.rates =
+            vec![rate(Workload::AttentionGrad, "16 x 64, 4096 tokens"), rate(Workload::WithinDevice, "256 MiB")];
+        let text = self_test_text(&found);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        for words in ["self-test: passed", "36 of 36 ops are right\n          largest error 0.50", "110", "107"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+}

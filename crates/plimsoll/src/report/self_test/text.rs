@@ -1,0 +1,225 @@
+//! The findings for people: tables, and a block to paste into an issue.
+
+use super::{SelfTest, precision};
+use crate::printable::printable_line;
+use comfy_table::{CellAlignment, Table, presets};
+use plimsoll_exec::cases::PRECISIONS;
+use plimsoll_exec::self_test::{Cause, KernelCheck, Rate, Workload};
+use plimsoll_graph::{DType, Op};
+use plimsoll_plan::Card;
+use plimsoll_train::LossCheck;
+
+/// The findings as tables, and the block under them.
+pub fn self_test_text(found: &SelfTest) -> String {
+    let mut parts = vec![kernels_table(&found.kernels)];
+    if let Some(Ok(check)) = &found.training {
+        parts.push(losses_text(check));
+    }
+    if !found.speeds.rates.is_empty() {
+        parts.push(compute_table(found));
+        parts.push(copies_table(found));
+    }
+    parts.push(format!("To report this card, paste what follows into an issue:\n\n{}", block(found)));
+    parts.join("\n\n")
+}
+
+fn kernels_table(checks: &[KernelCheck]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(["op", "cases"].into_iter().chain(PRECISIONS.map(precision)));
+    for op in Op::VARIANTS {
+        let of = |dtype| checks.iter().find(|check| check.op == *op && check.dtype == dtype);
+        let cases = PRECISIONS.into_iter().filter_map(of).map(|check| check.cases).sum::<usize>();
+        let ended = checks.last().is_some_and(|last| last.op == *op && last.ended_the_device());
+        let tested = !ended && PRECISIONS.into_iter().any(|dtype| of(dtype).is_some());
+        let cell = |dtype| of(dtype).map_or(if tested { "-" } else { "not tested" }.to_owned(), outcome);
+        table.add_row([(*op).to_owned(), cases.to_string()].into_iter().chain(PRECISIONS.map(cell)));
+    }
+    align_right(&mut table, 1..=4);
+    format!("{table}\nlargest errors, as parts of what is allowed: up to 1.00 is right")
+}
+
+fn outcome(check: &KernelCheck) -> String {
+    match check.failure.as_ref().map(|failure| &failure.cause) {
+        Some(Cause::Device(_)) => "FAILED".to_owned(),
+        Some(Cause::Wrong(_)) => format!("WRONG {}", digits(check.verdict.worst)),
+        None if check.verdict.elements == 0 => "ran".to_owned(),
+        None => format!("{:.2}", check.verdict.worst),
+    }
+}
+
+fn losses_text(check: &LossCheck) -> String {
+    let shown = |losses: &[f64]| losses.iter().map(|loss| format!("{loss:.6}")).collect::<Vec<_>>().join("  ");
+    format!(
+        "losses of {}, {} parameters, {} tokens a step\n on the card  {}\n on the CPU   {}",
+        check.model,
+        check.parameters,
+        check.tokens_per_step,
+        shown(&check.losses),
+        shown(&check.expected)
+    )
+}
+
+/// A workload and its size.
+fn name(rate: &Rate) -> String {
+    let workload = match rate.workload {
+        Workload::Product => "product",
+        Workload::Attention => "attention",
+        Workload::AttentionGrad => "its gradient",
+        Workload::ToDevice => "to the card",
+        Workload::ToHost => "from the card",
+        Workload::WithinDevice => "within the card",
+    };
+    format!("{workload}, {}", rate.size)
+}
+
+/// Names of products and attention, each with its rates by precision; the card's on paper last.
+fn compute_rows(found: &SelfTest) -> Vec<(String, [Option<f64>; 3])> {
+    let mut rows = Vec::<(String, [Option<f64>; 3])>::new();
+    for rate in found.speeds.rates.iter().filter(|rate| !rate.workload.is_copy()) {
+        let name = name(rate);
+        let known = rows.iter().position(|row| row.0 == name);
+        let row = known.unwrap_or_else(|| {
+            rows.push((name, [None; 3]));
+            rows.len() - 1
+        });
+        for (cell, dtype) in rows[row].1.iter_mut().zip(PRECISIONS) {
+            if dtype == rate.dtype {
+                *cell = Some(rate.tflops());
+            }
+        }
+    }
+    let on_paper = PRECISIONS.map(|dtype| found.paper.and_then(|card| tflops_on_paper(card, dtype)));
+    rows.push(("on paper".to_owned(), on_paper));
+    rows
+}
+
+/// What a card's maker says of products in this precision.
+pub(super) fn tflops_on_paper(card: &Card, dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F32 => Some(card.fp32_tflops),
+        DType::F16 => Some(card.fp16_tflops),
+        DType::Bf16 => card.bf16_tflops,
+        DType::I32 | DType::U8 => None,
+    }
+}
+
+/// What its maker says of such a copy.
+pub(super) fn gb_per_s_on_paper(card: &Card, workload: Workload) -> Option<f64> {
+    match workload {
+        Workload::ToDevice | Workload::ToHost => Some(card.pcie_gb_per_s()),
+        Workload::WithinDevice => Some(card.bandwidth_gb_per_s),
+        Workload::Product | Workload::Attention | Workload::AttentionGrad => None,
+    }
+}
+
+fn compute_table(found: &SelfTest) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(["TFLOP/s"].into_iter().chain(PRECISIONS.map(precision)));
+    for (name, rates) in compute_rows(found) {
+        table.add_row([name].into_iter().chain(rates.map(or_dash)));
+    }
+    align_right(&mut table, 1..=3);
+    format!("{table}\nattention is causal: heads x head size, tokens; medians, launches included")
+}
+
+fn copies_table(found: &SelfTest) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(["GB/s", "measured", "on paper"]);
+    for rate in found.speeds.rates.iter().filter(|rate| rate.workload.is_copy()) {
+        let on_paper = found.paper.and_then(|card| gb_per_s_on_paper(card, rate.workload));
+        table.add_row([name(rate), digits(rate.gb_per_s()), or_dash(on_paper)]);
+    }
+    align_right(&mut table, 1..=2);
+    let mut text = format!("{table}\nwithin the card: what is read and what is written, together");
+    for note in &found.speeds.notes {
+        text += &format!("\nnote: {}", printable_line(note));
+    }
+    text
+}
+
+fn align_right(table: &mut Table, columns: std::ops::RangeInclusive<usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// Three digits or so.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        0.01.. => format!("{value:.2}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), digits)
+}
+
+/// What a report needs, between the marks of a listing.
+fn block(found: &SelfTest) -> String {
+    let problems = found.problems();
+    let outcome = if problems.is_empty() { "passed".to_owned() } else { format!("{} problems", problems.len()) };
+    let version = env!("CARGO_PKG_VERSION");
+    let (major, minor) = found.card.capability;
+    let stand_in = if found.stand_in { ", which only stands in for one" } else { "" };
+    let mut lines = vec![
+        format!("plimsoll {version} self-test: {outcome} in {:.0} s", found.seconds),
+        format!(
+            "card      {}, compute capability {major}.{minor}, {}",
+            printable_line(&found.card.name),
+            found.card.memory
+        ),
+        format!("driver    {}, CUDA {}{stand_in}", printable_line(&found.driver.path), found.driver.cuda),
+        format!("system    {}", printable_line(&found.system)),
+        kernels_line(found),
+    ];
+    if let Some(Ok(check)) = &found.training {
+        let ms = 1e3 * check.step_s;
+        let apart = match check.apart() {
+            0.0 => "equal to the CPU's".to_owned(),
+            apart => format!("{apart:.1e} apart from the CPU's"),
+        };
+        lines.push(format!("losses    {}: {apart}; {} ms a step", check.model, digits(ms)));
+    }
+    if !found.speeds.rates.is_empty() {
+        lines.push(format!(
+            "TFLOP/s   {:34} {}",
+            "",
+            PRECISIONS.map(|dtype| format!("{:>8}", precision(dtype))).concat()
+        ));
+        for (name, rates) in compute_rows(found) {
+            lines.push(format!("          {name:34} {}", rates.map(|rate| format!("{:>8}", or_dash(rate))).concat()));
+        }
+        lines.push(format!("GB/s      {:34} {:>8}{:>10}", "", "measured", "on paper"));
+        for rate in found.speeds.rates.iter().filter(|rate| rate.workload.is_copy()) {
+            let on_paper = or_dash(found.paper.and_then(|card| gb_per_s_on_paper(card, rate.workload)));
+            lines.push(format!("          {:34} {:>8}{on_paper:>10}", name(rate), digits(rate.gb_per_s())));
+        }
+    }
+    let shown = |bytes: Option<plimsoll_units::Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
+    lines.push(format!(
+        "memory    {} free before, {} after, {} lost",
+        shown(found.memory.before),
+        shown(found.memory.after),
+        shown(found.memory.lost())
+    ));
+    lines.extend(problems.iter().map(|problem| format!("problem   {problem}")));
+    format!("```text\n{}\n```", lines.join("\n"))
+}
+
+fn kernels_line(found: &SelfTest) -> String {
+    let (right, all) = found.right_ops();
+    let worst = found.kernels.iter().max_by(|a, b| a.verdict.worst.total_cmp(&b.verdict.worst));
+    let worst = worst.map_or(String::new(), |check| {
+        let (op, precision, part) = (check.op, precision(check.dtype), digits(check.verdict.worst));
+        format!("\n          largest error {part} of what is allowed, {op} in {precision}")
+    });
+    format!("kernels   {right} of {all} ops are right{worst}")
+}

@@ -1,0 +1,86 @@
+//! `plimsoll doctor --self-test` on the stand-in for NVIDIA's driver: a card that is right passes, and one that fails is
+//! told of with what was done before.
+
+mod support;
+
+use plimsoll::graph::Op;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use support::{Said, Sandbox};
+
+fn on_card(sandbox: &Sandbox, card: &str, arguments: &str) -> Said {
+    let mut command = sandbox.command(arguments.split_whitespace());
+    command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
+    Said::of(command.output().expect("the binary runs"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+#[test]
+fn a_card_that_is_right_passes_with_every_op() {
+    let said = on_card(&Sandbox::new(), "", "doctor --self-test --json --device cuda:0");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let found = said.json();
+    assert_eq!((&found["passed"], list(&found["problems"]).len()), (&Value::Bool(true), 0), "{found}");
+    let ops = list(&found["kernels"]).iter().map(|check| check["op"].as_str().expect("a name"));
+    assert_eq!(ops.collect::<BTreeSet<_>>(), Op::VARIANTS.iter().copied().collect());
+    for check in list(&found["kernels"]) {
+        assert!(check["passed"] == true && check["cases"].as_u64() > Some(0), "{check}");
+    }
+    assert_eq!(found["training"]["passed"], true);
+    let workloads = list(&found["speed"]).iter().map(|rate| rate["workload"].as_str().expect("a name"));
+    let expected = ["attention", "attention_grad", "from_card", "product", "to_card", "within_card"];
+    assert_eq!(workloads.collect::<BTreeSet<_>>(), BTreeSet::from(expected));
+    for rate in list(&found["speed"]) {
+        let (unit, on_paper) = match rate["tflops"].is_number() {
+            true => ("tflops", "tflops_on_paper"),
+            false => ("gb_per_s", "gb_per_s_on_paper"),
+        };
+        assert!(rate[unit].as_f64() > Some(0.0) && rate[on_paper].as_f64() > Some(1.0), "{rate}");
+    }
+    assert_eq!(found["memory"]["free_before_bytes"], found["memory"]["free_after_bytes"]);
+    assert_eq!((&found["memory"]["lost_bytes"], &found["driver"]["stand_in"]), (&0.into(), &true.into()));
+}
+
+#[test]
+fn a_card_that_fails_is_told_of_with_what_was_done() {
+    let sandbox = Sandbox::new();
+    // The first two are those of Add, in each of three precisions; then comes Attention.
+    let card = "stick=cuGraphLaunch:8:719";
+    let said = on_card(&sandbox, card, "doctor --self-test");
+    assert_eq!(said.code, Some(5), "{}", said.stderr);
+    for words in ["error: the self-test found 2 problems", "Attention in fp32: the card failed", "report it as a bug"] {
+        assert!(said.stderr.contains(words), "{}", said.stderr);
+    }
+    let text = said.stdout_text();
+    for words in
+        ["FAILED", "not tested", "1 of 36 ops are right", "problem   Attention in fp32", "34 ops from AttentionGrad on"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let found = on_card(&sandbox, card, "doctor --self-test --json").json();
+    let failed = list(&found["kernels"]).iter().find(|check| check["passed"] == false).expect("one fails");
+    assert_eq!((&failed["op"], &failed["precision"]), (&"Attention".into(), &"fp32".into()));
+    assert!(failed["failure"]["case"].as_str().is_some_and(|case| case.starts_with("Attention(")), "{failed}");
+    assert_eq!((&found["passed"], &found["training"]), (&false.into(), &Value::Null));
+    assert_eq!(list(&found["not_tested"]).last(), Some(&"memory".into()));
+}
+
+#[test]
+fn without_a_card_it_says_what_training_on_one_says() {
+    let sandbox = Sandbox::new();
+    for (card, code) in [("cards=0", 5), ("capability=6.1", 5), ("others=12200", 3), ("others=12037", 3)] {
+        let said = on_card(&sandbox, card, "doctor --self-test");
+        assert_eq!((said.code, said.stdout_text()), (Some(code), ""), "{card}: {}", said.stderr);
+        assert!(said.stderr.contains("hint: "), "{card}: {}", said.stderr);
+    }
+    let [tested, planned] = ["doctor --self-test", "plan --device cuda"].map(|arguments| sandbox.run(arguments));
+    assert_eq!((tested.code, &tested.stderr), (Some(5), &planned.stderr));
+    let missing = on_card(&sandbox, "", "doctor --self-test --device cuda:3");
+    assert!(missing.code == Some(2) && missing.stderr.contains("there is no card 3"), "{}", missing.stderr);
+    for wrong in ["doctor --self-test --device cpu", "doctor --device cuda"] {
+        assert_eq!(on_card(&sandbox, "", wrong).code, Some(2), "{wrong}");
+    }
+}
