@@ -1,12 +1,12 @@
 //! What the exact search knows while it builds a packing from the bottom up: for each column how high
-//! it is filled and what still has to go on top, for each block how low it can still lie. Everything
+//! it is filled and what still has to go on top, for each buffer how low it can still lie. Everything
 //! here can be taken back, in reverse order. Who decides what is placed is `search.rs`.
 //!
 //! ```text
 //!   capacity ------------------------------------------
 //!                    . y .                               y waits. It meets x, so its lowest offset is
 //!               +----.---.-------+                       the top of x.
-//!     floor --> |       x        |......                 No block that waits in column 4 can lie lower
+//!     floor --> |       x        |......                 No buffer that waits in column 4 can lie lower
 //!               +----------------+ ^                     than y, so that its floor is there as well:
 //!     column      0    1    2    3 | 4                   the bytes under it are lost.
 //!                                lost
@@ -18,19 +18,19 @@ use std::ops::Range;
 /// One column of the packing as it stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
-    /// No waiting block can lie lower than this here.
+    /// No waiting buffer can lie lower than this here.
     pub floor: u64,
-    /// Sum of the sizes of the waiting blocks.
+    /// Sum of the sizes of the waiting buffers.
     pub load: u64,
-    /// The lowest offset of the waiting blocks that cannot lie on the floor; `u64::MAX` where all can.
+    /// The lowest offset of the waiting buffers that cannot lie on the floor; `u64::MAX` where all can.
     pub next: u64,
-    /// Waiting blocks.
+    /// Waiting buffers.
     pub waiting: u32,
-    /// Waiting blocks that can lie on the floor.
+    /// Waiting buffers that can lie on the floor.
     pub tight: u32,
-    /// Waiting blocks that are also live in the column to the left.
+    /// Waiting buffers that are also live in the column to the left.
     pub crossing: u32,
-    /// A fingerprint of the set of waiting blocks that start here.
+    /// A fingerprint of the set of waiting buffers that start here.
     pub starting: u64,
 }
 
@@ -42,7 +42,7 @@ enum Change {
     Placed(u32),
 }
 
-/// The capacity is exceeded, however the waiting blocks are placed.
+/// The capacity is exceeded, however the waiting buffers are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overfull;
 
@@ -50,80 +50,80 @@ pub(super) struct Overfull;
 pub(super) struct Columns<'a> {
     pub problem: &'a Compressed,
     pub columns: Vec<Column>,
-    /// For each block, the lowest offset that it can still take.
+    /// For each buffer, the lowest offset that it can still take.
     pub lowest: Vec<u64>,
-    /// For each block that was placed, where.
+    /// For each buffer that was placed, where.
     pub offsets: Vec<u64>,
-    /// For each column, the size of the smallest block that is not live in it, but shares a column with
-    /// one that is: one of these must lie under a block that does not lie on the floor.
+    /// For each column, the size of the smallest buffer that is not live in it, but shares a column with
+    /// one that is: one of these must lie under a buffer that does not lie on the floor.
     pub smallest_beside: Vec<u64>,
     waits: Vec<bool>,
-    /// For each column all its blocks. When it was last looked at, those that wait came first, sorted
+    /// For each column all its buffers. When it was last looked at, those that wait came first, sorted
     /// by their lowest offsets.
-    blocks_of: Vec<Vec<u32>>,
+    buffers_of: Vec<Vec<u32>>,
     changes: Vec<Change>,
-    /// Columns whose blocks changed since they were last looked at.
+    /// Columns whose buffers changed since they were last looked at.
     dirty: Vec<u32>,
     is_dirty: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
-    /// Nothing is placed. Takes memory in proportion to the sum of the blocks' widths.
+    /// Nothing is placed. Takes memory in proportion to the sum of the buffers' widths.
     pub fn new(problem: &'a Compressed) -> Self {
-        let blocks = &problem.blocks;
+        let buffers = &problem.buffers;
         let width = problem.loads.len();
         let nothing = Column { floor: 0, load: 0, next: u64::MAX, waiting: 0, tight: 0, crossing: 0, starting: 0 };
         let mut columns = vec![nothing; width];
-        let mut blocks_of = vec![Vec::new(); width];
-        for (index, block) in blocks.iter().enumerate() {
-            columns[block.lower as usize].starting ^= fingerprint(index as u64);
-            for c in block.columns() {
+        let mut buffers_of = vec![Vec::new(); width];
+        for (index, buffer) in buffers.iter().enumerate() {
+            columns[buffer.lower as usize].starting ^= fingerprint(index as u64);
+            for c in buffer.columns() {
                 let column = &mut columns[c];
-                column.load += block.size;
+                column.load += buffer.size;
                 column.waiting += 1;
                 column.tight += 1;
-                column.crossing += u32::from(c > block.lower as usize);
-                blocks_of[c].push(index as u32);
+                column.crossing += u32::from(c > buffer.lower as usize);
+                buffers_of[c].push(index as u32);
             }
         }
         Self {
             problem,
             columns,
-            lowest: vec![0; blocks.len()],
-            offsets: vec![0; blocks.len()],
-            smallest_beside: smallest_beside(problem, &blocks_of),
-            waits: vec![true; blocks.len()],
-            blocks_of,
+            lowest: vec![0; buffers.len()],
+            offsets: vec![0; buffers.len()],
+            smallest_beside: smallest_beside(problem, &buffers_of),
+            waits: vec![true; buffers.len()],
+            buffers_of,
             changes: Vec::new(),
             dirty: Vec::new(),
             is_dirty: vec![false; width],
         }
     }
 
-    /// The waiting blocks of a column, in no useful order.
+    /// The waiting buffers of a column, in no useful order.
     pub fn waiting_in(&self, column: usize) -> impl Iterator<Item = u32> + '_ {
-        self.blocks_of[column].iter().copied().filter(|&block| self.waits[block as usize])
+        self.buffers_of[column].iter().copied().filter(|&buffer| self.waits[buffer as usize])
     }
 
-    /// The waiting blocks that share a column with a block.
-    pub fn waiting_beside(&self, block: u32) -> impl Iterator<Item = u32> + '_ {
-        let b = self.problem.blocks[block as usize];
-        let beside = self.problem.blocks.iter().zip(0u32..).zip(&self.waits);
+    /// The waiting buffers that share a column with a buffer.
+    pub fn waiting_beside(&self, buffer: u32) -> impl Iterator<Item = u32> + '_ {
+        let b = self.problem.buffers[buffer as usize];
+        let beside = self.problem.buffers.iter().zip(0u32..).zip(&self.waits);
         beside.filter_map(move |((other, i), &waits)| {
-            (waits && i != block && other.lower < b.upper && b.lower < other.upper).then_some(i)
+            (waits && i != buffer && other.lower < b.upper && b.lower < other.upper).then_some(i)
         })
     }
 
-    /// Puts a waiting block onto the floor at its lowest offset.
-    pub fn place(&mut self, block: u32, capacity: u64) -> Result<(), Overfull> {
-        let b = self.problem.blocks[block as usize];
-        let offset = self.lowest[block as usize];
+    /// Puts a waiting buffer onto the floor at its lowest offset.
+    pub fn place(&mut self, buffer: u32, capacity: u64) -> Result<(), Overfull> {
+        let b = self.problem.buffers[buffer as usize];
+        let offset = self.lowest[buffer as usize];
         let top = offset + b.size;
-        self.take(block, offset);
+        self.take(buffer, offset);
         for c in b.columns() {
             self.columns[c].floor = top;
         }
-        for (other, i) in self.problem.blocks.iter().zip(0u32..) {
+        for (other, i) in self.problem.buffers.iter().zip(0u32..) {
             if self.waits[i as usize] && other.lower < b.upper && b.lower < other.upper {
                 self.lift(i, top);
             }
@@ -131,13 +131,13 @@ impl<'a> Columns<'a> {
         self.settle(capacity)
     }
 
-    /// Puts waiting blocks one under the other, the first right under the ceiling at `capacity`. They must be live in
+    /// Puts waiting buffers one under the other, the first right under the ceiling at `capacity`. They must be live in
     /// all columns that hold together with their own, so that the ceiling over those sinks; to where, is returned.
-    pub fn hang(&mut self, blocks: &[u32], capacity: u64) -> Result<u64, Overfull> {
+    pub fn hang(&mut self, buffers: &[u32], capacity: u64) -> Result<u64, Overfull> {
         let mut ceiling = capacity;
-        for &block in blocks {
-            ceiling -= self.problem.blocks[block as usize].size;
-            self.take(block, ceiling);
+        for &buffer in buffers {
+            ceiling -= self.problem.buffers[buffer as usize].size;
+            self.take(buffer, ceiling);
         }
         // Columns are looked at once for all of them: a step of a transformer hangs hundreds.
         self.settle(ceiling).map(|()| ceiling)
@@ -145,10 +145,10 @@ impl<'a> Columns<'a> {
 
     /// Gives up the space below `height` in one column.
     pub fn waste(&mut self, column: usize, height: u64, capacity: u64) -> Result<(), Overfull> {
-        for index in 0..self.blocks_of[column].len() {
-            let block = self.blocks_of[column][index];
-            if self.waits[block as usize] {
-                self.lift(block, height);
+        for index in 0..self.buffers_of[column].len() {
+            let buffer = self.buffers_of[column][index];
+            if self.waits[buffer as usize] {
+                self.lift(buffer, height);
             }
         }
         self.settle(capacity)
@@ -164,18 +164,18 @@ impl<'a> Columns<'a> {
         for change in self.changes.drain(mark..).rev() {
             match change {
                 Change::Column(c, column) => self.columns[c as usize] = column,
-                Change::Lowest(block, offset) => self.lowest[block as usize] = offset,
-                Change::Placed(block) => self.waits[block as usize] = true,
+                Change::Lowest(buffer, offset) => self.lowest[buffer as usize] = offset,
+                Change::Placed(buffer) => self.waits[buffer as usize] = true,
             }
         }
     }
 
-    /// A block waits no longer.
-    fn take(&mut self, block: u32, offset: u64) {
-        let b = self.problem.blocks[block as usize];
-        self.offsets[block as usize] = offset;
-        self.waits[block as usize] = false;
-        self.changes.push(Change::Placed(block));
+    /// A buffer waits no longer.
+    fn take(&mut self, buffer: u32, offset: u64) {
+        let b = self.problem.buffers[buffer as usize];
+        self.offsets[buffer as usize] = offset;
+        self.waits[buffer as usize] = false;
+        self.changes.push(Change::Placed(buffer));
         for c in b.columns() {
             self.changes.push(Change::Column(c as u32, self.columns[c]));
             let column = &mut self.columns[c];
@@ -184,16 +184,16 @@ impl<'a> Columns<'a> {
             column.crossing -= u32::from(c > b.lower as usize);
             self.touch(c);
         }
-        self.columns[b.lower as usize].starting ^= fingerprint(u64::from(block));
+        self.columns[b.lower as usize].starting ^= fingerprint(u64::from(buffer));
     }
 
-    /// A waiting block can no longer lie below `height`.
-    fn lift(&mut self, block: u32, height: u64) {
-        let lowest = self.lowest[block as usize];
+    /// A waiting buffer can no longer lie below `height`.
+    fn lift(&mut self, buffer: u32, height: u64) {
+        let lowest = self.lowest[buffer as usize];
         if lowest < height {
-            self.changes.push(Change::Lowest(block, lowest));
-            self.lowest[block as usize] = height;
-            for c in self.problem.blocks[block as usize].columns() {
+            self.changes.push(Change::Lowest(buffer, lowest));
+            self.lowest[buffer as usize] = height;
+            for c in self.problem.buffers[buffer as usize].columns() {
                 self.touch(c);
             }
         }
@@ -218,38 +218,38 @@ impl<'a> Columns<'a> {
         result
     }
 
-    /// Works out a column's floor and what can lie on it, and whether its blocks still fit: laid one
+    /// Works out a column's floor and what can lie on it, and whether its buffers still fit: laid one
     /// on the other in the order of their lowest offsets, they must end below the capacity. (In job
     /// shop scheduling this is the bound of one machine whose jobs have release dates.)
     fn look_at(&mut self, c: usize, capacity: u64) -> Result<(), Overfull> {
         let mut column = self.columns[c];
         self.changes.push(Change::Column(c as u32, column));
-        let blocks = &mut self.blocks_of[c];
-        let key = |block: u32| if self.waits[block as usize] { self.lowest[block as usize] } else { u64::MAX };
-        sort_almost_sorted(blocks, key);
+        let buffers = &mut self.buffers_of[c];
+        let key = |buffer: u32| if self.waits[buffer as usize] { self.lowest[buffer as usize] } else { u64::MAX };
+        sort_almost_sorted(buffers, key);
 
-        let blocks = &blocks[..column.waiting as usize];
-        if let Some(&first) = blocks.first() {
+        let buffers = &buffers[..column.waiting as usize];
+        if let Some(&first) = buffers.first() {
             column.floor = self.lowest[first as usize];
         }
         column.tight = 0;
         column.next = u64::MAX;
         let mut top = 0;
-        for &block in blocks {
-            let lowest = self.lowest[block as usize];
+        for &buffer in buffers {
+            let lowest = self.lowest[buffer as usize];
             if lowest == column.floor {
                 column.tight += 1;
             } else if column.next == u64::MAX {
                 column.next = lowest;
             }
-            top = lowest.max(top) + self.problem.blocks[block as usize].size;
+            top = lowest.max(top) + self.problem.buffers[buffer as usize].size;
         }
         self.columns[c] = column;
         if top > capacity { Err(Overfull) } else { Ok(()) }
     }
 }
 
-/// The independent parts of `range`: runs of columns that waiting blocks hold together.
+/// The independent parts of `range`: runs of columns that waiting buffers hold together.
 pub(super) fn components(columns: &[Column], range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -274,34 +274,34 @@ pub(super) fn fingerprint(number: u64) -> u64 {
 }
 
 /// See `Columns::smallest_beside`.
-fn smallest_beside(problem: &Compressed, blocks_of: &[Vec<u32>]) -> Vec<u64> {
-    let reach = |blocks: &Vec<u32>| {
-        let lower = blocks.iter().map(|&i| problem.blocks[i as usize].lower).min().unwrap_or(0);
-        let upper = blocks.iter().map(|&i| problem.blocks[i as usize].upper).max().unwrap_or(0);
+fn smallest_beside(problem: &Compressed, buffers_of: &[Vec<u32>]) -> Vec<u64> {
+    let reach = |buffers: &Vec<u32>| {
+        let lower = buffers.iter().map(|&i| problem.buffers[i as usize].lower).min().unwrap_or(0);
+        let upper = buffers.iter().map(|&i| problem.buffers[i as usize].upper).max().unwrap_or(0);
         (lower, upper)
     };
-    let smallest = |(c, blocks): (usize, &Vec<u32>)| {
-        let (lower, upper) = reach(blocks);
-        let beside = problem.blocks.iter().filter(|b| b.lower < upper && lower < b.upper && !b.columns().contains(&c));
+    let smallest = |(c, buffers): (usize, &Vec<u32>)| {
+        let (lower, upper) = reach(buffers);
+        let beside = problem.buffers.iter().filter(|b| b.lower < upper && lower < b.upper && !b.columns().contains(&c));
         beside.map(|b| b.size).min().unwrap_or(u64::MAX)
     };
-    blocks_of.iter().enumerate().map(smallest).collect()
+    buffers_of.iter().enumerate().map(smallest).collect()
 }
 
 /// Insertion sort: linear where little has changed since the last time.
-fn sort_almost_sorted(blocks: &mut [u32], key: impl Fn(u32) -> u64) {
-    if blocks.len() > 40 {
-        blocks.sort_by_key(|&block| key(block));
+fn sort_almost_sorted(buffers: &mut [u32], key: impl Fn(u32) -> u64) {
+    if buffers.len() > 40 {
+        buffers.sort_by_key(|&buffer| key(buffer));
         return;
     }
-    for i in 1..blocks.len() {
-        let block = blocks[i];
-        let wanted = key(block);
+    for i in 1..buffers.len() {
+        let buffer = buffers[i];
+        let wanted = key(buffer);
         let mut j = i;
-        while j > 0 && key(blocks[j - 1]) > wanted {
-            blocks[j] = blocks[j - 1];
+        while j > 0 && key(buffers[j - 1]) > wanted {
+            buffers[j] = buffers[j - 1];
             j -= 1;
         }
-        blocks[j] = block;
+        buffers[j] = buffer;
     }
 }

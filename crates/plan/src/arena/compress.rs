@@ -15,7 +15,7 @@ use super::problem::{Buffer, Problem, Solution};
 
 /// A buffer that takes room, in columns and units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct CompressedBuffer {
     /// Its first column.
     pub lower: u32,
     /// One past its last column; never equal to `lower`.
@@ -24,7 +24,7 @@ pub(super) struct Block {
     pub size: u64,
 }
 
-impl Block {
+impl CompressedBuffer {
     /// Columns that it is live in.
     pub fn width(&self) -> u64 {
         u64::from(self.upper - self.lower)
@@ -40,9 +40,9 @@ impl Block {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Compressed {
     /// Those buffers that take room, in the problem's order.
-    pub blocks: Vec<Block>,
-    /// `buffers[i]` is the index in the problem of `blocks[i]`.
-    pub buffers: Vec<usize>,
+    pub buffers: Vec<CompressedBuffer>,
+    /// `indices[i]` is the index in the problem of `buffers[i]`.
+    pub indices: Vec<usize>,
     /// Units live in each column.
     pub loads: Vec<u64>,
     /// Bytes in a unit.
@@ -55,48 +55,49 @@ impl Compressed {
     /// Panics where the problem has no `total_bytes`.
     pub fn new(problem: &Problem) -> Self {
         problem.assert_countable();
-        let buffers: Vec<usize> = (0..problem.buffers.len()).filter(|&i| problem.buffers[i].takes_room()).collect();
+        let indices: Vec<usize> = (0..problem.buffers.len()).filter(|&i| problem.buffers[i].takes_room()).collect();
 
-        // (time, starts?, block): at one time ends sort before starts, for lifespans are half-open.
-        let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * buffers.len());
-        for (block, &i) in buffers.iter().enumerate() {
+        // (time, starts?, buffer): at one time ends sort before starts, for lifespans are half-open.
+        let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * indices.len());
+        for (buffer, &i) in indices.iter().enumerate() {
             let lifespan = problem.buffers[i].lifespan;
-            events.push((lifespan.lower, true, block));
-            events.push((lifespan.upper, false, block));
+            events.push((lifespan.lower, true, buffer));
+            events.push((lifespan.upper, false, buffer));
         }
         events.sort_unstable();
 
         let size = |i: usize| problem.buffers[i].size.div_ceil(problem.alignment);
-        let mut blocks: Vec<Block> = buffers.iter().map(|&i| Block { lower: 0, upper: 0, size: size(i) }).collect();
+        let mut buffers: Vec<CompressedBuffer> =
+            indices.iter().map(|&i| CompressedBuffer { lower: 0, upper: 0, size: size(i) }).collect();
         let mut loads: Vec<u64> = Vec::new();
         let mut load = 0;
         let mut last_was_start = false;
-        for (_, starts, block) in events {
+        for (_, starts, buffer) in events {
             let columns = loads.len() as u32;
             if starts {
-                blocks[block].lower = columns;
-                load += blocks[block].size;
+                buffers[buffer].lower = columns;
+                load += buffers[buffer].size;
             } else {
                 // The live set grew up to here and shrinks now: it is a maximal one.
                 if last_was_start {
                     loads.push(load);
                 }
-                blocks[block].upper = loads.len() as u32;
-                load -= blocks[block].size;
+                buffers[buffer].upper = loads.len() as u32;
+                load -= buffers[buffer].size;
             }
             last_was_start = starts;
         }
-        Self { blocks, buffers, loads, alignment: problem.alignment, len: problem.buffers.len() }
+        Self { buffers, indices, loads, alignment: problem.alignment, len: problem.buffers.len() }
     }
 
-    /// The problem of some of the blocks alone; its `buffers` are indices of blocks here.
-    pub fn part(&self, blocks: &[u32]) -> Self {
-        let buffer = |&i: &u32| {
-            let block = self.blocks[i as usize];
-            Buffer::new(block.lower.into(), block.upper.into(), block.size)
+    /// The problem of some of the buffers alone; its `indices` are those of buffers here.
+    pub fn part(&self, indices: &[u32]) -> Self {
+        let whole = |&i: &u32| {
+            let buffer = self.buffers[i as usize];
+            Buffer::new(buffer.lower.into(), buffer.upper.into(), buffer.size)
         };
-        let part = Self::new(&Problem { buffers: blocks.iter().map(buffer).collect(), alignment: 1 });
-        Self { buffers: blocks.iter().map(|&i| i as usize).collect(), ..part }
+        let part = Self::new(&Problem { buffers: indices.iter().map(whole).collect(), alignment: 1 });
+        Self { indices: indices.iter().map(|&i| i as usize).collect(), ..part }
     }
 
     /// The largest load of a column: no packing is lower.
@@ -104,17 +105,17 @@ impl Compressed {
         self.loads.iter().copied().max().unwrap_or(0)
     }
 
-    /// The solution in bytes, for offsets of the blocks in units.
+    /// The solution in bytes, for offsets of the buffers in units.
     pub fn solution(&self, offsets: &[u64]) -> Solution {
         let mut solution = Solution { offsets: vec![0; self.len], peak: self.peak(offsets) * self.alignment };
-        for (&buffer, &offset) in self.buffers.iter().zip(offsets) {
-            solution.offsets[buffer] = offset * self.alignment;
+        for (&index, &offset) in self.indices.iter().zip(offsets) {
+            solution.offsets[index] = offset * self.alignment;
         }
         solution
     }
 
-    /// The highest top of a block, in units.
+    /// The highest top of a buffer, in units.
     pub fn peak(&self, offsets: &[u64]) -> u64 {
-        self.blocks.iter().zip(offsets).map(|(block, offset)| offset + block.size).max().unwrap_or(0)
+        self.buffers.iter().zip(offsets).map(|(buffer, offset)| offset + buffer.size).max().unwrap_or(0)
     }
 }

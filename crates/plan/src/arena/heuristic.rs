@@ -3,13 +3,13 @@
 //! begins with it and proves.
 //!
 //! ```text
-//!   1. orders.rs + place.rs   lay blocks in a given order, each into the lowest gap (or the tightest)
-//!   2. skyline.rs             fill the deepest valley with the longest block that fits into it
+//!   1. orders.rs + place.rs   lay buffers in a given order, each into the lowest gap (or the tightest)
+//!   2. skyline.rs             fill the deepest valley with the longest buffer that fits into it
 //!   3. here                   those that stick out over the bound go to the front of the order; again
 //! ```
 //!
 //! The first kind is good where long lifespans nest, the second where many short ones alternate in one
-//! place (chunks of a head, parts of a recompute). Work is counted in blocks looked at, not in time, so
+//! place (chunks of a head, parts of a recompute). Work is counted in buffers looked at, not in time, so
 //! the same problem always gives the same packing.
 //!
 //! Sources: the deepest valley is the best-fit heuristic of Burke, Kendall and Whitwell 2004, used for
@@ -21,7 +21,7 @@ use super::orders::Order;
 use super::place::{Fit, Placer};
 use super::skyline::{Prefer, Skyline};
 
-/// Blocks that are looked at for each block of the problem before the best packing so far is taken.
+/// Buffers that are looked at for each buffer of the problem before the best packing so far is taken.
 const WORK_PER_BLOCK: u64 = 14_000;
 /// The work for problems so small that the above would end before the repairs begin.
 const MIN_WORK: u64 = 1_000_000;
@@ -56,16 +56,16 @@ const ATTEMPTS: [Attempt; 15] = [
     Attempt::InOrder(Order::Width, Fit::Best),
 ];
 
-/// One offset for every block, in units: the best that is found with much patience.
-pub(super) fn pack_blocks(problem: &Compressed) -> Vec<u64> {
-    let work = (problem.blocks.len() as u64 * WORK_PER_BLOCK).max(MIN_WORK);
+/// One offset for every buffer, in units: the best that is found with much patience.
+pub(super) fn pack_buffers(problem: &Compressed) -> Vec<u64> {
+    let work = (problem.buffers.len() as u64 * WORK_PER_BLOCK).max(MIN_WORK);
     let mut packer = Packer::new(problem, problem.bound(), work);
     let orders = packer.attempt();
     packer.repair_best(orders);
     packer.best
 }
 
-/// One offset for every block, in units: the first cheap attempt that is no higher than `enough`, or the best of all.
+/// One offset for every buffer, in units: the first cheap attempt that is no higher than `enough`, or the best of all.
 pub(super) fn attempts(problem: &Compressed, enough: u64) -> Vec<u64> {
     let mut packer = Packer::new(problem, enough, CHEAP_WORK);
     packer.attempt();
@@ -99,7 +99,7 @@ struct Packer<'a> {
 
 impl<'a> Packer<'a> {
     fn new(problem: &'a Compressed, enough: u64, budget: u64) -> Self {
-        let n = problem.blocks.len();
+        let n = problem.buffers.len();
         Self {
             problem,
             enough,
@@ -140,7 +140,7 @@ impl<'a> Packer<'a> {
     }
 
     fn in_order(&mut self, order: &[u32], fit: Fit) -> u64 {
-        let peak = self.placer.place(&self.problem.blocks, order, fit, &mut self.offsets);
+        let peak = self.placer.place(&self.problem.buffers, order, fit, &mut self.offsets);
         self.keep(peak);
         peak
     }
@@ -175,7 +175,7 @@ impl<'a> Packer<'a> {
             self.in_order(&order, Fit::Lowest);
             let sticks_out = |i: u32| {
                 let i = i as usize;
-                self.offsets[i] + self.problem.blocks[i].size > self.enough
+                self.offsets[i] + self.problem.buffers[i].size > self.enough
             };
             let (mut next, rest): (Vec<u32>, Vec<u32>) = order.iter().copied().partition(|&i| sticks_out(i));
             next.extend(rest);
@@ -194,7 +194,7 @@ mod tests {
 
     /// The repairs begin with the lowest orders, so a wrong peak would make them begin with others.
     #[test]
-    fn the_peak_of_an_order_is_where_its_highest_block_ends() {
+    fn the_peak_of_an_order_is_where_its_highest_buffer_ends() {
         for seed in 0..20 {
             let problem = Compressed::new(&training_step(seed, 120));
             let mut packer = Packer::new(&problem, 0, u64::MAX);
@@ -203,7 +203,7 @@ mod tests {
             for (peak, order) in orders {
                 let again = [Fit::Lowest, Fit::Best].map(|fit| {
                     let peak = packer.in_order(&order, fit);
-                    let ends = packer.offsets.iter().zip(&problem.blocks).map(|(offset, block)| offset + block.size);
+                    let ends = packer.offsets.iter().zip(&problem.buffers).map(|(offset, buffer)| offset + buffer.size);
                     assert_eq!(Some(peak), ends.max(), "seed {seed}");
                     peak
                 });

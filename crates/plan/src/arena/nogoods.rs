@@ -2,7 +2,7 @@
 //! searched again.
 //!
 //! ```text
-//!   +-------+        +-------+       Two ways to one unfinished packing: the same blocks wait over
+//!   +-------+        +-------+       Two ways to one unfinished packing: the same buffers wait over
 //!   |   b   |        |   a   |       the same floors. What failed for one fails for the other.
 //!   +-------+        +-------+
 //!   |   a   |        |   b   |
@@ -22,7 +22,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Of the waiting blocks of a component and the space over its floors: the same at every height.
+    /// Of the waiting buffers of a component and the space over its floors: the same at every height.
     pub fn of(columns: &[Column], capacity: u64) -> Self {
         let (mut slot, mut check) = (1u64, 2u64);
         for column in columns {

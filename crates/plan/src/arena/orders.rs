@@ -1,9 +1,9 @@
-//! The orders in which `place.rs` lays blocks. Which of them are tried, and when, is in `heuristic.rs`.
+//! The orders in which `place.rs` lays buffers. Which of them are tried, and when, is in `heuristic.rs`.
 
-use super::compress::{Block, Compressed};
+use super::compress::{Compressed, CompressedBuffer};
 use std::cmp::Reverse;
 
-/// An order of blocks.
+/// An order of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// Longest lifespan first: exact where lifespans nest, as those of saved activations do.
@@ -25,17 +25,18 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// The indices of the blocks in this order; the index itself decides between equals.
+    /// The indices of the buffers in this order; the index itself decides between equals.
     pub fn sorted(self, problem: &Compressed) -> Vec<u32> {
-        let blocks = &problem.blocks;
-        let by = |key: &dyn Fn(&Block) -> (u64, u64, u64)| {
-            let mut keyed: Vec<_> = blocks.iter().zip(0u32..).map(|(block, i)| (Reverse(key(block)), i)).collect();
+        let buffers = &problem.buffers;
+        let by = |key: &dyn Fn(&CompressedBuffer) -> (u64, u64, u64)| {
+            let mut keyed: Vec<_> = buffers.iter().zip(0u32..).map(|(buffer, i)| (Reverse(key(buffer)), i)).collect();
             keyed.sort_unstable();
             keyed.into_iter().map(|(_, i)| i).collect::<Vec<u32>>()
         };
         let down = |column: u32| u64::from(u32::MAX - column);
-        let sum_of_loads = |b: &Block| problem.loads[b.columns()].iter().fold(0, |sum: u64, &l| sum.saturating_add(l));
-        let max_load = |b: &Block| problem.loads[b.columns()].iter().copied().max().unwrap_or(0);
+        let sum_of_loads =
+            |b: &CompressedBuffer| problem.loads[b.columns()].iter().fold(0, |sum: u64, &l| sum.saturating_add(l));
+        let max_load = |b: &CompressedBuffer| problem.loads[b.columns()].iter().copied().max().unwrap_or(0);
         match self {
             Self::Width => by(&|b| (b.width(), b.size, 0)),
             Self::Start => by(&|b| (down(b.lower), b.width(), b.size)),

@@ -1,8 +1,8 @@
 //! Packing within milliseconds, for the planner: cheap attempts, and where they are not enough, the exact search on the
-//! few blocks that make the problem hard. For proofs of optimality see `solver.rs`.
+//! few buffers that make the problem hard. For proofs of optimality see `solver.rs`.
 //!
 //! ```text
-//!   load ^        ____                hot     blocks that are live where the load is highest: searched, one upon the
+//!   load ^        ____                hot     buffers that are live where the load is highest: searched, one upon the
 //!        |     __/####\__                     other without a gap
 //!        |  __/   ####   \__          rest    laid around those, wherever they fit
 //!        |_/______####______\_        peeled  left out from the start: they fit however the others lie (`peel.rs`)
@@ -13,7 +13,7 @@
 //! the search and not in time, so that the same problem always gives the same packing.
 
 use super::columns::Columns;
-use super::compress::{Block, Compressed};
+use super::compress::{Compressed, CompressedBuffer};
 use super::heuristic::{attempts, repairs};
 use super::orders::Order;
 use super::peel::Peeled;
@@ -30,7 +30,7 @@ const HOT_PERCENTS: [u64; 5] = [1, 3, 10, 30, 100];
 const STRATEGIES: u64 = 12;
 /// Failures allowed to a strategy.
 const FAILS: u64 = 20;
-/// What all tries may cost together: steps times the sum of the blocks' widths, which a step may have to look at, and
+/// What all tries may cost together: steps times the sum of the buffers' widths, which a step may have to look at, and
 /// what is looked at to lay the rest. Some ten milliseconds each.
 const WORK: Work = Work { search: 8_000_000, lay: 12_000_000 };
 /// Work is multiplied by this for the very few problems that are packed badly without.
@@ -66,8 +66,8 @@ pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
 fn search_hot_first(problem: &Compressed, capacity: u64, patience: u64, best: &mut Vec<u64>) {
     let parts: Vec<Part> = HOT_PERCENTS.iter().map(|&percent| Part::hot(problem, capacity, percent)).collect();
     let mut parts: Vec<Part> = parts.iter().map(Part::merged).chain(parts.iter().cloned()).collect();
-    parts.dedup_by_key(|part| part.problem.blocks.len());
-    parts.retain(|part| !part.problem.blocks.is_empty());
+    parts.dedup_by_key(|part| part.problem.buffers.len());
+    parts.retain(|part| !part.problem.buffers.is_empty());
     let mut searches: Vec<HotSearch> = parts.iter().map(HotSearch::new).collect();
     let mut work_left = Work { search: WORK.search * patience, lay: WORK.lay * patience };
     for seed in 0..STRATEGIES {
@@ -92,62 +92,62 @@ struct Work {
     lay: u64,
 }
 
-/// Some of a problem's blocks.
+/// Some of a problem's buffers.
 #[derive(Clone)]
 struct Part {
     /// They alone, but those that belong together as one.
     problem: Compressed,
-    /// What each of its blocks is made of, one upon the other: indices in the whole problem, and sizes.
+    /// What each of its buffers is made of, one upon the other: indices in the whole problem, and sizes.
     members: Vec<Vec<(usize, u64)>>,
 }
 
 impl Part {
-    /// The blocks that are live where the load is at most so far below the capacity.
+    /// The buffers that are live where the load is at most so far below the capacity.
     fn hot(problem: &Compressed, capacity: u64, percent: u64) -> Self {
         let lowest = capacity - capacity / 100 * percent;
-        let is_hot = |block: &Block| problem.loads[block.columns()].iter().any(|&load| load >= lowest);
-        let blocks = problem.blocks.iter().zip(0u32..);
-        let hot: Vec<u32> = blocks.filter(|(block, _)| percent == 100 || is_hot(block)).map(|(_, i)| i).collect();
+        let is_hot = |buffer: &CompressedBuffer| problem.loads[buffer.columns()].iter().any(|&load| load >= lowest);
+        let buffers = problem.buffers.iter().zip(0u32..);
+        let hot: Vec<u32> = buffers.filter(|(buffer, _)| percent == 100 || is_hot(buffer)).map(|(_, i)| i).collect();
         let part = problem.part(&hot);
-        let members = part.buffers.iter().zip(&part.blocks).map(|(&i, block)| vec![(i, block.size)]).collect();
+        let members = part.indices.iter().zip(&part.buffers).map(|(&i, buffer)| vec![(i, buffer.size)]).collect();
         Self { problem: part, members }
     }
 
-    /// The same with blocks of one lifespan stuck together. Nothing is lost by that, as a rule: they come and go
+    /// The same with buffers of one lifespan stuck together. Nothing is lost by that, as a rule: they come and go
     /// together. The search is faster by far.
     fn merged(&self) -> Self {
         let mut together = BTreeMap::<(u32, u32), Vec<(usize, u64)>>::new();
-        for (block, members) in self.problem.blocks.iter().zip(&self.members) {
-            together.entry((block.lower, block.upper)).or_default().extend(members);
+        for (buffer, members) in self.problem.buffers.iter().zip(&self.members) {
+            together.entry((buffer.lower, buffer.upper)).or_default().extend(members);
         }
         let size = |members: &Vec<(usize, u64)>| members.iter().map(|(_, size)| size).sum();
-        let block = |(&(lower, upper), members)| Block { lower, upper, size: size(members) };
-        let blocks = together.iter().map(block).collect();
-        Self { problem: Compressed { blocks, ..self.problem.clone() }, members: together.into_values().collect() }
+        let buffer = |(&(lower, upper), members)| CompressedBuffer { lower, upper, size: size(members) };
+        let buffers = together.iter().map(buffer).collect();
+        Self { problem: Compressed { buffers, ..self.problem.clone() }, members: together.into_values().collect() }
     }
 }
 
-/// The lowest packing of all blocks that is found around those that lie already, or the first under the capacity. What
+/// The lowest packing of all buffers that is found around those that lie already, or the first under the capacity. What
 /// sticks out of the capacity goes to the front of the order, as in `heuristic.rs`.
 fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work_left: &mut u64) -> Vec<u64> {
-    let blocks = &problem.blocks;
-    let mut offsets = vec![0; blocks.len()];
-    let mut lies = vec![false; blocks.len()];
-    for &(block, offset) in lying {
-        (offsets[block], lies[block]) = (offset, true);
+    let buffers = &problem.buffers;
+    let mut offsets = vec![0; buffers.len()];
+    let mut lies = vec![false; buffers.len()];
+    for &(buffer, offset) in lying {
+        (offsets[buffer], lies[buffer]) = (offset, true);
     }
     let mut placer = Placer::default();
     let mut best = None;
     for order in ORDERS {
         let mut rest = order.sorted(problem);
-        rest.retain(|&block| !lies[block as usize]);
+        rest.retain(|&buffer| !lies[buffer as usize]);
         for _ in 0..REPAIRS {
             if best.is_some() && *work_left == 0 {
                 break;
             }
             let before = placer.work;
-            placer.start(blocks, lying.iter().copied());
-            let peak = placer.add(blocks, &rest, Fit::Lowest, &mut offsets);
+            placer.start(buffers, lying.iter().copied());
+            let peak = placer.add(buffers, &rest, Fit::Lowest, &mut offsets);
             *work_left = work_left.saturating_sub(placer.work - before);
             if best.as_ref().is_none_or(|(least, _)| peak < *least) {
                 best = Some((peak, offsets.clone()));
@@ -155,8 +155,8 @@ fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work_left
             if peak <= capacity {
                 return offsets;
             }
-            let sticks_out = |i: &u32| offsets[*i as usize] + blocks[*i as usize].size > capacity;
-            rest.sort_by_key(|block| !sticks_out(block));
+            let sticks_out = |i: &u32| offsets[*i as usize] + buffers[*i as usize].size > capacity;
+            rest.sort_by_key(|buffer| !sticks_out(buffer));
         }
     }
     best.expect("there are orders").1
@@ -171,14 +171,14 @@ struct HotSearch<'a> {
 
 impl<'a> HotSearch<'a> {
     fn new(part: &'a Part) -> Self {
-        Self { part, search: None, cost_of_step: part.problem.blocks.iter().map(Block::width).sum() }
+        Self { part, search: None, cost_of_step: part.problem.buffers.iter().map(CompressedBuffer::width).sum() }
     }
 
-    /// Whether all blocks of the part lie under the capacity now.
+    /// Whether all buffers of the part lie under the capacity now.
     fn run(&mut self, capacity: u64, seed: u64, work_left: &mut u64) -> bool {
-        // A run that takes no wrong turn takes a step for each block.
+        // A run that takes no wrong turn takes a step for each buffer.
         let steps_left = *work_left / self.cost_of_step;
-        if steps_left < self.part.problem.blocks.len() as u64 {
+        if steps_left < self.part.problem.buffers.len() as u64 {
             return false;
         }
         let mut polls_left = steps_left / STEPS_BETWEEN_POLLS;
@@ -193,14 +193,14 @@ impl<'a> HotSearch<'a> {
         end == End::Found
     }
 
-    /// Where the blocks lie.
+    /// Where the buffers lie.
     fn lying(&self) -> Vec<(usize, u64)> {
         let offsets = self.search.iter().flat_map(|search| &search.packing.offsets);
         let mut lying = Vec::new();
         for (members, &bottom) in self.part.members.iter().zip(offsets) {
             let mut offset = bottom;
-            for &(block, size) in members {
-                lying.push((block, offset));
+            for &(buffer, size) in members {
+                lying.push((buffer, offset));
                 offset += size;
             }
         }

@@ -1,20 +1,20 @@
-//! Leaves out blocks that find a place however the others lie, so that what is hard about a problem becomes small.
+//! Leaves out buffers that find a place however the others lie, so that what is hard about a problem becomes small.
 //!
 //! ```text
-//!   capacity -------------------------          x meets 2 blocks, so what they leave free is in at most 3 gaps.
+//!   capacity -------------------------          x meets 2 buffers, so what they leave free is in at most 3 gaps.
 //!              gap     +---------+              One of them is at least a third of it: if that is no less than
 //!     +------------+   |    b    |              the size of x, then x can wait until a and b lie.
 //!     |     a      |   +---------+
-//!     +------------+                            Whoever meets x has one block less to reckon with, and may be
+//!     +------------+                            Whoever meets x has one buffer less to reckon with, and may be
 //!              gap  +--x--+  gap                left out next.
 //! ```
 
-use super::compress::{Block, Compressed};
+use super::compress::{Compressed, CompressedBuffer};
 use super::place::{Fit, Placer};
 
-/// A problem without the blocks that fit under a capacity anyhow.
+/// A problem without the buffers that fit under a capacity anyhow.
 pub(super) struct Peeled {
-    /// What is left. Its `buffers` are indices of blocks of the whole problem.
+    /// What is left. Its `indices` are those of buffers of the whole problem.
     pub core: Compressed,
     /// The others, in the order in which they can be laid.
     left_out: Vec<u32>,
@@ -23,12 +23,12 @@ pub(super) struct Peeled {
 impl Peeled {
     /// Leaves out as much as can be under `capacity`, in units, and so under any larger one.
     pub fn new(problem: &Compressed, capacity: u64) -> Self {
-        let mut rest: Vec<u32> = (0..problem.blocks.len() as u32).collect();
+        let mut rest: Vec<u32> = (0..problem.buffers.len() as u32).collect();
         let mut left_out = Vec::new();
         loop {
             let beside = Beside::new(problem, &rest);
             let (fits, still): (Vec<u32>, Vec<u32>) =
-                rest.iter().partition(|&&i| beside.leave_room(&problem.blocks[i as usize], capacity));
+                rest.iter().partition(|&&i| beside.leave_room(&problem.buffers[i as usize], capacity));
             rest = still;
             if fits.is_empty() {
                 break;
@@ -42,18 +42,18 @@ impl Peeled {
 
     /// The whole packing, from one of the core: under the capacity, or no higher than the core's.
     pub fn complete(&self, problem: &Compressed, core: &[u64]) -> Vec<u64> {
-        let mut offsets = vec![0; problem.blocks.len()];
-        for (&block, &offset) in self.core.buffers.iter().zip(core) {
-            offsets[block] = offset;
+        let mut offsets = vec![0; problem.buffers.len()];
+        for (&buffer, &offset) in self.core.indices.iter().zip(core) {
+            offsets[buffer] = offset;
         }
         let mut placer = Placer::default();
-        placer.start(&problem.blocks, self.core.buffers.iter().map(|&block| (block, offsets[block])));
-        placer.add(&problem.blocks, &self.left_out, Fit::Lowest, &mut offsets);
+        placer.start(&problem.buffers, self.core.indices.iter().map(|&buffer| (buffer, offsets[buffer])));
+        placer.add(&problem.buffers, &self.left_out, Fit::Lowest, &mut offsets);
         offsets
     }
 }
 
-/// How many blocks each column has to its left and to its right, and their units.
+/// How many buffers each column has to its left and to its right, and their units.
 struct Beside {
     /// Of those that end at this column or before.
     ended: Vec<(u64, u64)>,
@@ -62,15 +62,15 @@ struct Beside {
 }
 
 impl Beside {
-    fn new(problem: &Compressed, blocks: &[u32]) -> Self {
+    fn new(problem: &Compressed, buffers: &[u32]) -> Self {
         let mut ended = vec![(0, 0); problem.loads.len() + 1];
         let mut started = ended.clone();
-        for &i in blocks {
-            let block = problem.blocks[i as usize];
-            for (sums, column) in [(&mut ended, block.upper), (&mut started, block.lower + 1)] {
+        for &i in buffers {
+            let buffer = problem.buffers[i as usize];
+            for (sums, column) in [(&mut ended, buffer.upper), (&mut started, buffer.lower + 1)] {
                 let (count, units) = &mut sums[column as usize];
                 *count += 1;
-                *units += block.size;
+                *units += buffer.size;
             }
         }
         for sums in [&mut ended, &mut started] {
@@ -81,11 +81,11 @@ impl Beside {
         Self { ended, started }
     }
 
-    /// Whether the blocks that share a column with `block`, which is one of them, leave it room in any case.
-    fn leave_room(&self, block: &Block, capacity: u64) -> bool {
-        let (started, ended) = (self.started[block.upper as usize], self.ended[block.lower as usize]);
-        let (gaps, units) = (started.0 - ended.0, started.1 - ended.1 - block.size);
-        let in_pieces = gaps.checked_mul(block.size - 1).and_then(|bytes| bytes.checked_add(units));
+    /// Whether the buffers that share a column with `buffer`, which is one of them, leave it room in any case.
+    fn leave_room(&self, buffer: &CompressedBuffer, capacity: u64) -> bool {
+        let (started, ended) = (self.started[buffer.upper as usize], self.ended[buffer.lower as usize]);
+        let (gaps, units) = (started.0 - ended.0, started.1 - ended.1 - buffer.size);
+        let in_pieces = gaps.checked_mul(buffer.size - 1).and_then(|bytes| bytes.checked_add(units));
         in_pieces.is_some_and(|taken| taken < capacity)
     }
 }

@@ -1,11 +1,11 @@
-//! Lays blocks one after the other into the gaps between those that lie already.
+//! Lays buffers one after the other into the gaps between those that lie already.
 //!
 //! ```text
 //!   offset         which gap?
 //!     ^  +-------------+            Fit::Lowest: the lowest gap that is high enough.
 //!     |  |             |            Fit::Best: the gap that is filled best, the lowest of those.
 //!     |  +-------------+
-//!     |     gap 2                   Only blocks that share a column with the new one make gaps.
+//!     |     gap 2                   Only buffers that share a column with the new one make gaps.
 //!     |      +-----+                They are kept in the order of their offsets, so that one walk
 //!     |      |     |                upwards meets every gap.
 //!     |  +---+-----+
@@ -13,10 +13,10 @@
 //!     +--+---+---------> column
 //! ```
 
-use super::compress::Block;
+use super::compress::CompressedBuffer;
 use std::ops::RangeInclusive;
 
-/// Which of the gaps that are high enough takes a block.
+/// Which of the gaps that are high enough takes a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
     /// The lowest one.
@@ -25,7 +25,7 @@ pub(super) enum Fit {
     Best,
 }
 
-/// A block that lies already.
+/// A buffer that lies already.
 #[derive(Clone, Copy)]
 struct Laid {
     offset: u64,
@@ -35,16 +35,16 @@ struct Laid {
 }
 
 impl Laid {
-    fn new(block: &Block, offset: u64) -> Self {
-        Self { offset, top: offset + block.size, lower: block.lower, upper: block.upper }
+    fn new(buffer: &CompressedBuffer, offset: u64) -> Self {
+        Self { offset, top: offset + buffer.size, lower: buffer.lower, upper: buffer.upper }
     }
 }
 
-/// Time is cut into so many stretches, each of which knows what lies in it: most blocks live in a single one, and then
+/// Time is cut into so many stretches, each of which knows what lies in it: most buffers live in a single one, and then
 /// need not walk past all others.
 const STRETCHES: u32 = 16;
 
-/// Lays all blocks in an order. Kept between orders to spare the allocation.
+/// Lays all buffers in an order. Kept between orders to spare the allocation.
 #[derive(Default)]
 pub(super) struct Placer {
     /// Sorted by offset.
@@ -52,41 +52,41 @@ pub(super) struct Placer {
     /// Those of them that are live in each stretch, sorted as well.
     stretches: Vec<Vec<Laid>>,
     columns_per_stretch: u32,
-    /// Blocks that were looked at so far.
+    /// Buffers that were looked at so far.
     pub work: u64,
 }
 
 impl Placer {
-    /// Fills `offsets` (one for each block) in the given order; returns the peak.
-    pub fn place(&mut self, blocks: &[Block], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
-        self.start(blocks, std::iter::empty());
-        self.add(blocks, order, fit, offsets)
+    /// Fills `offsets` (one for each buffer) in the given order; returns the peak.
+    pub fn place(&mut self, buffers: &[CompressedBuffer], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
+        self.start(buffers, std::iter::empty());
+        self.add(buffers, order, fit, offsets)
     }
 
-    /// Takes blocks as lying already, at these offsets, and nothing else.
-    pub fn start(&mut self, blocks: &[Block], lying: impl Iterator<Item = (usize, u64)>) {
-        let columns = blocks.iter().map(|block| block.upper).max().unwrap_or(0);
+    /// Takes buffers as lying already, at these offsets, and nothing else.
+    pub fn start(&mut self, buffers: &[CompressedBuffer], lying: impl Iterator<Item = (usize, u64)>) {
+        let columns = buffers.iter().map(|buffer| buffer.upper).max().unwrap_or(0);
         self.columns_per_stretch = columns.div_ceil(STRETCHES).max(1);
         self.laid.clear();
         self.stretches.resize_with(STRETCHES as usize, Vec::new);
         self.stretches.iter_mut().for_each(Vec::clear);
         for (index, offset) in lying {
-            self.lay(Laid::new(&blocks[index], offset));
+            self.lay(Laid::new(&buffers[index], offset));
         }
     }
 
-    /// Lays more blocks, as `place` does.
-    pub fn add(&mut self, blocks: &[Block], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
+    /// Lays more buffers, as `place` does.
+    pub fn add(&mut self, buffers: &[CompressedBuffer], order: &[u32], fit: Fit, offsets: &mut [u64]) -> u64 {
         let mut peak = 0;
         for &index in order {
-            let block = blocks[index as usize];
+            let buffer = buffers[index as usize];
             let offset = match fit {
-                Fit::Lowest => self.lowest(&block),
-                Fit::Best => self.best(&block),
+                Fit::Lowest => self.lowest(&buffer),
+                Fit::Best => self.best(&buffer),
             };
-            self.lay(Laid::new(&block, offset));
+            self.lay(Laid::new(&buffer, offset));
             offsets[index as usize] = offset;
-            peak = peak.max(offset + block.size);
+            peak = peak.max(offset + buffer.size);
         }
         peak
     }
@@ -103,19 +103,19 @@ impl Placer {
         (lower / self.columns_per_stretch) as usize..=((upper - 1) / self.columns_per_stretch) as usize
     }
 
-    /// Everything that a block may meet, and more.
-    fn near(&self, block: &Block) -> &[Laid] {
-        let stretches = self.stretches_of(block.lower, block.upper);
+    /// Everything that a buffer may meet, and more.
+    fn near(&self, buffer: &CompressedBuffer) -> &[Laid] {
+        let stretches = self.stretches_of(buffer.lower, buffer.upper);
         if stretches.start() == stretches.end() { &self.stretches[*stretches.start()] } else { &self.laid }
     }
 
     /// The bottom of the lowest gap.
-    fn lowest(&mut self, block: &Block) -> u64 {
+    fn lowest(&mut self, buffer: &CompressedBuffer) -> u64 {
         let mut floor = 0;
         let mut seen = 0;
-        for laid in self.near(block) {
-            if laid.lower < block.upper && block.lower < laid.upper {
-                if laid.offset >= floor + block.size {
+        for laid in self.near(buffer) {
+            if laid.lower < buffer.upper && buffer.lower < laid.upper {
+                if laid.offset >= floor + buffer.size {
                     break;
                 }
                 floor = floor.max(laid.top);
@@ -127,16 +127,16 @@ impl Placer {
     }
 
     /// The bottom of the gap that is filled best; on top of everything where there is none.
-    fn best(&mut self, block: &Block) -> u64 {
+    fn best(&mut self, buffer: &CompressedBuffer) -> u64 {
         let mut floor = 0;
         let mut best = None;
         let mut best_gap = u64::MAX;
-        let near = self.near(block);
+        let near = self.near(buffer);
         for laid in near {
-            if laid.lower < block.upper && block.lower < laid.upper {
+            if laid.lower < buffer.upper && buffer.lower < laid.upper {
                 if laid.offset > floor {
                     let gap = laid.offset - floor;
-                    if gap >= block.size && gap < best_gap {
+                    if gap >= buffer.size && gap < best_gap {
                         (best, best_gap) = (Some(floor), gap);
                     }
                 }

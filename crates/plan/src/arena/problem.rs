@@ -34,7 +34,7 @@ pub struct Lifespan {
     pub upper: u64,
 }
 
-/// A block of memory that must lie at one offset for the whole of its lifespan.
+/// Memory that must lie at one offset for the whole of its lifespan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Buffer {
     /// When it is live.

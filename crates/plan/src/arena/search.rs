@@ -1,17 +1,17 @@
-//! The exact search: decides cell after cell what lies there, until all blocks lie or nothing fits.
+//! The exact search: decides cell after cell what lies there, until all buffers lie or nothing fits.
 //!
 //! ```text
-//!   decision        the cell * on the floor of a valley: which block lies there?
-//!    |- block a     -> the rest falls into parts that no waiting block connects ... all must succeed
-//!    |- block b     -> ...                                                      ... one must succeed
+//!   decision        the cell * on the floor of a valley: which buffer lies there?
+//!    |- buffer a     -> the rest falls into parts that no waiting buffer connects ... all must succeed
+//!    |- buffer b     -> ...                                                      ... one must succeed
 //!    '- none        -> the space up to the next possible height is lost
 //! ```
 //!
-//! This covers every packing whose blocks lie as low as they can (and an optimal one can be pushed down
-//! to be so), each in one way: either some block lies at the cell, or none does. Blocks are placed from
-//! the bottom up, so that whatever waits lies over the floors. A block that is live in all columns of a
+//! This covers every packing whose buffers lie as low as they can (and an optimal one can be pushed down
+//! to be so), each in one way: either some buffer lies at the cell, or none does. Buffers are placed from
+//! the bottom up, so that whatever waits lies over the floors. A buffer that is live in all columns of a
 //! part is hung under the ceiling at once: from any packing that has it elsewhere, what is above it can
-//! be let down, and the block put on top.
+//! be let down, and the buffer put on top.
 //!
 //! The ideas of decomposition in time, of floors with what waits above them, and of raising floors by
 //! inference are those of Moffitt, "MiniMalloc", ASPLOS 2023. That solver places buffers in the order
@@ -27,7 +27,7 @@ use std::ops::Range;
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// All blocks lie under the capacity, at `Search::packing.offsets`.
+    /// All buffers lie under the capacity, at `Search::packing.offsets`.
     Found,
     /// No packing lies under the capacity.
     Refuted,
@@ -37,7 +37,7 @@ pub(super) enum End {
     Stopped,
 }
 
-/// Columns that waiting blocks hold together, and the ceiling over them.
+/// Columns that waiting buffers hold together, and the ceiling over them.
 #[derive(Debug, Clone)]
 struct Part {
     columns: Range<u32>,
@@ -64,7 +64,7 @@ struct Decision {
 /// What became of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opened {
-    /// Its blocks lie, or were split off as parts of their own.
+    /// Its buffers lie, or were split off as parts of their own.
     Closed,
     /// A decision about it is the latest one.
     Open,
@@ -159,8 +159,8 @@ impl<'a> Search<'a> {
     /// Hangs what spans the part, and decides where to begin with the rest.
     fn open(&mut self, part: Part, strategy: &Strategy) -> Opened {
         let Part { columns, capacity } = part;
-        let blocks = &self.packing.problem.blocks;
-        let spans = |&i: &u32| (blocks[i as usize].lower, blocks[i as usize].upper) == (columns.start, columns.end);
+        let buffers = &self.packing.problem.buffers;
+        let spans = |&i: &u32| (buffers[i as usize].lower, buffers[i as usize].upper) == (columns.start, columns.end);
         let spanning: Vec<u32> = self.packing.waiting_in(columns.start as usize).filter(spans).collect();
         if !spanning.is_empty() {
             let Ok(ceiling) = self.packing.hang(&spanning, capacity) else {
@@ -205,9 +205,9 @@ impl<'a> Search<'a> {
         self.parts.truncate(latest.first_part);
 
         let Part { columns, capacity } = latest.part.clone();
-        let result = if let Some(&block) = self.candidates.get(latest.next_candidate) {
+        let result = if let Some(&buffer) = self.candidates.get(latest.next_candidate) {
             latest.next_candidate += 1;
-            self.packing.place(block, capacity)
+            self.packing.place(buffer, capacity)
         } else {
             let height = next_height(&self.packing, latest.column, &self.candidates[latest.first_candidate..]);
             if latest.wasted || height > capacity {
@@ -232,16 +232,16 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The next height over the floor at which a block can lie in a column, if none of `candidates` (those
-/// that could) lies on the floor. A candidate must then rest on a block beside the column: resting on
+/// The next height over the floor at which a buffer can lie in a column, if none of `candidates` (those
+/// that could) lies on the floor. A candidate must then rest on a buffer beside the column: resting on
 /// one in the column, it would not be the lowest there.
 fn next_height(packing: &Columns, column: usize, candidates: &[u32]) -> u64 {
     let mut height = packing.columns[column].next;
     for &candidate in candidates {
         for i in packing.waiting_beside(candidate) {
-            let block = packing.problem.blocks[i as usize];
-            if !block.columns().contains(&column) {
-                height = height.min(packing.lowest[i as usize] + block.size);
+            let buffer = packing.problem.buffers[i as usize];
+            if !buffer.columns().contains(&column) {
+                height = height.min(packing.lowest[i as usize] + buffer.size);
             }
         }
     }

@@ -18,7 +18,7 @@
 
 use super::columns::Columns;
 use super::compress::Compressed;
-use super::heuristic::pack_blocks;
+use super::heuristic::pack_buffers;
 use super::problem::{Problem, Solution};
 use super::search::{End, Search};
 use super::strategy::Strategy;
@@ -52,7 +52,7 @@ pub struct Outcome {
 
 /// Failures allowed in the shortest runs.
 const FAILS: u64 = 20;
-/// Columns times the blocks live in them, at most, for the search to be tried (about 1 GiB).
+/// Columns times the buffers live in them, at most, for the search to be tried (about 1 GiB).
 const MAX_CELLS: u64 = 1 << 28;
 
 /// Packs `problem` within `capacity` bytes, or with the lowest peak where that is `None`.
@@ -64,7 +64,7 @@ const MAX_CELLS: u64 = 1 << 28;
 pub fn solve(problem: &Problem, capacity: Option<u64>, stop: &mut dyn FnMut() -> bool) -> Outcome {
     let compressed = Compressed::new(problem);
     let mut known = Known::new(&compressed, capacity.map(|bytes| bytes / problem.alignment));
-    let cells: u64 = compressed.blocks.iter().map(|block| block.width()).sum();
+    let cells: u64 = compressed.buffers.iter().map(|buffer| buffer.width()).sum();
     if known.is_enough() || cells > MAX_CELLS {
         return known.outcome(0);
     }
@@ -99,7 +99,7 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     fn new(problem: &'a Compressed, capacity: Option<u64>) -> Self {
-        let offsets = pack_blocks(problem);
+        let offsets = pack_buffers(problem);
         let peak = problem.peak(&offsets);
         Self { problem, capacity, bound: problem.bound(), offsets, peak }
     }
@@ -122,7 +122,7 @@ impl<'a> Known<'a> {
         vec![self.bound, self.peak - (gap >> (1 + round % 4)).max(1)]
     }
 
-    /// Takes a packing if it is better, once its blocks are pushed down as far as they go.
+    /// Takes a packing if it is better, once its buffers are pushed down as far as they go.
     fn found(&mut self, offsets: &[u64]) {
         let offsets = pushed_down(self.problem, offsets);
         let peak = self.problem.peak(&offsets);
@@ -144,16 +144,16 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The packing with every block let down onto those below it, the lowest block first.
+/// The packing with every buffer let down onto those below it, the lowest buffer first.
 pub(super) fn pushed_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..offsets.len()).collect();
     order.sort_by_key(|&i| offsets[i]);
     let mut floors = vec![0; problem.loads.len()];
     let mut lowered = vec![0; offsets.len()];
     for i in order {
-        let block = problem.blocks[i];
-        let floor = floors[block.columns()].iter().copied().max().unwrap_or(0);
-        floors[block.columns()].fill(floor + block.size);
+        let buffer = problem.buffers[i];
+        let floor = floors[buffer.columns()].iter().copied().max().unwrap_or(0);
+        floors[buffer.columns()].fill(floor + buffer.size);
         lowered[i] = floor;
     }
     lowered

@@ -1,17 +1,17 @@
-//! The order of the exact search: which cell of the packing it decides next, and which block it tries
+//! The order of the exact search: which cell of the packing it decides next, and which buffer it tries
 //! there first. Every strategy covers the same space; their times differ by factors of thousands from
 //! problem to problem, so `solver.rs` runs many of them in turn.
 //!
 //! ```text
 //!          |  a  |     |
 //!     +----+  b  +-----+----+      A valley: neighbouring columns of one floor between higher walls.
-//!     |    |  |  |     |    |      Some column of some valley is decided next. At * one of the blocks
+//!     |    |  |  |     |    |      Some column of some valley is decided next. At * one of the buffers
 //!     |    +--+--+-----+    |      that start right of the wall lies on the floor, or nothing does
 //!     |    |*  valley  |    |      and the space at * is lost: few choices, as walls are near.
 //! ```
 
 use super::columns::{Columns, fingerprint};
-use super::compress::{Block, Compressed};
+use super::compress::{Compressed, CompressedBuffer};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ const RULES: [Rule; 9] = [
     Rule::Fullest,
 ];
 
-/// The weights of a block's width against its size, in eighths.
+/// The weights of a buffer's width against its size, in eighths.
 const WIDTH_WEIGHTS: [u64; 5] = [4, 0, 8, 2, 6];
 /// The weights of chance against both.
 const CHANCE_WEIGHTS: [u64; 4] = [0, 2, 4, 12];
@@ -55,24 +55,24 @@ const CHANCE_WEIGHTS: [u64; 4] = [0, 2, 4, 12];
 pub(super) struct Strategy {
     rule: Rule,
     seed: u64,
-    /// For each block; the highest is tried first. Twins have the same.
+    /// For each buffer; the highest is tried first. Twins have the same.
     priorities: Vec<u64>,
 }
 
 impl Strategy {
-    /// The strategy of a run. Each seed gives another mixture of tastes for blocks.
+    /// The strategy of a run. Each seed gives another mixture of tastes for buffers.
     pub fn new(problem: &Compressed, seed: u64) -> Self {
         let draw = fingerprint(seed);
         let width_weight = WIDTH_WEIGHTS[(draw % 5) as usize];
         let chance_weight = CHANCE_WEIGHTS[(draw >> 32) as usize % 4];
-        let widths = ranks(problem, Block::width);
-        let sizes = ranks(problem, |block| block.size);
-        let priority = |(i, block): (usize, &Block)| {
-            let looks = fingerprint(block.size ^ u64::from(block.lower) << 42 ^ u64::from(block.upper) << 21);
+        let widths = ranks(problem, CompressedBuffer::width);
+        let sizes = ranks(problem, |buffer| buffer.size);
+        let priority = |(i, buffer): (usize, &CompressedBuffer)| {
+            let looks = fingerprint(buffer.size ^ u64::from(buffer.lower) << 42 ^ u64::from(buffer.upper) << 21);
             let chance = fingerprint(looks ^ seed) % RANKS;
             width_weight * widths[i] + (8 - width_weight) * sizes[i] + chance_weight * chance
         };
-        let priorities = problem.blocks.iter().enumerate().map(priority).collect();
+        let priorities = problem.buffers.iter().enumerate().map(priority).collect();
         Self { rule: RULES[(seed % RULES.len() as u64) as usize], seed, priorities }
     }
 
@@ -109,17 +109,17 @@ impl Strategy {
         }
     }
 
-    /// Sorts the blocks that could lie at one place, and leaves one of each set of twins.
+    /// Sorts the buffers that could lie at one place, and leaves one of each set of twins.
     pub fn sort(&self, problem: &Compressed, candidates: &mut Vec<u32>, from: usize) {
-        let blocks = &problem.blocks;
+        let buffers = &problem.buffers;
         candidates[from..].sort_unstable_by_key(|&i| {
-            let block = blocks[i as usize];
-            (Reverse(self.priorities[i as usize]), block.lower, block.upper, block.size, i)
+            let buffer = buffers[i as usize];
+            (Reverse(self.priorities[i as usize]), buffer.lower, buffer.upper, buffer.size, i)
         });
         let mut kept = from;
         for next in from..candidates.len() {
-            let block = blocks[candidates[next] as usize];
-            if kept == from || blocks[candidates[kept - 1] as usize] != block {
+            let buffer = buffers[candidates[next] as usize];
+            if kept == from || buffers[candidates[kept - 1] as usize] != buffer {
                 candidates[kept] = candidates[next];
                 kept += 1;
             }
@@ -146,14 +146,14 @@ fn valleys<'a>(packing: &'a Columns, range: Range<usize>) -> impl Iterator<Item 
     })
 }
 
-/// Ranks lie below this, however many blocks there are.
+/// Ranks lie below this, however many buffers there are.
 const RANKS: u64 = 1 << 10;
 
-/// For each block, how far up it is among the different values of `key`.
-fn ranks(problem: &Compressed, key: impl Fn(&Block) -> u64) -> Vec<u64> {
-    let mut values: Vec<u64> = problem.blocks.iter().map(&key).collect();
+/// For each buffer, how far up it is among the different values of `key`.
+fn ranks(problem: &Compressed, key: impl Fn(&CompressedBuffer) -> u64) -> Vec<u64> {
+    let mut values: Vec<u64> = problem.buffers.iter().map(&key).collect();
     values.sort_unstable();
     values.dedup();
-    let rank = |block| values.partition_point(|&value| value < key(block)) as u64;
-    problem.blocks.iter().map(|block| rank(block) * RANKS / values.len() as u64).collect()
+    let rank = |buffer| values.partition_point(|&value| value < key(buffer)) as u64;
+    problem.buffers.iter().map(|buffer| rank(buffer) * RANKS / values.len() as u64).collect()
 }

@@ -148,8 +148,8 @@ fn place_all(problem: &Problem, solution: &Solution) -> Result<Vec<Placed>, Viol
         if b.size == 0 || b.lifespan.upper <= b.lifespan.lower {
             continue;
         }
-        let blocks = u128::from(b.size).div_ceil(u128::from(alignment));
-        let top = u128::from(offset) + blocks * u128::from(alignment);
+        let units = u128::from(b.size).div_ceil(u128::from(alignment));
+        let top = u128::from(offset) + units * u128::from(alignment);
         let Ok(top) = u64::try_from(top) else {
             return Err(Violation::Overflow { buffer, size: b.size, offset });
         };
