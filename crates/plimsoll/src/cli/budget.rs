@@ -6,6 +6,7 @@ use super::options::{margin, part};
 use super::processor::{page_tables, process_margin};
 use ::plimsoll_plan::Plan;
 use clap::Args;
+use plimsoll_graph::DeviceKind;
 use plimsoll_telemetry::{Available, available_memory};
 use plimsoll_units::Bytes;
 
@@ -158,6 +159,30 @@ impl Budget {
     /// The memory that it is taken of.
     pub(super) fn total(&self) -> Bytes {
         self.total
+    }
+
+    /// With the host's beside it, for a plan: of a card what is given or all that is free; the processor's memory is the
+    /// host's. Errors: the host is given a budget of its own beside a processor; the system does not say how much is free.
+    pub(super) fn with_host(
+        &self,
+        device: DeviceKind,
+        host_ram: Option<Bytes>,
+    ) -> Result<::plimsoll_plan::Budget, Failure> {
+        let free = || {
+            let failure = Failure::bad_flag("this system does not say how much memory is free");
+            let free = available_memory().map(|free| free.bytes);
+            free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
+        };
+        match (device, host_ram) {
+            (DeviceKind::Cpu, None) => Ok(::plimsoll_plan::Budget::Shared(self.bytes)),
+            (DeviceKind::Cpu, Some(_)) => {
+                Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
+                    .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
+            }
+            (DeviceKind::Cuda, host) => {
+                Ok(::plimsoll_plan::Budget::Apart { device: self.bytes, host: host.map_or_else(free, Ok)? })
+            }
+        }
     }
 
     /// What `--vram` must say, in whole MiB, for a plan to be left this many bytes.

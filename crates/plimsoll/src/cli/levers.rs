@@ -1,14 +1,10 @@
 //! The flags of the levers, which `train`, `plan` and `bench` share.
 
-use super::Failure;
-use super::budget::Budget;
-use super::device::Device;
 use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
 use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
+use plimsoll_graph::Place;
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{DeviceKind, Place};
-use plimsoll_telemetry::available_memory;
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -27,7 +23,7 @@ pub(super) struct LeverArgs {
     optimizer_offload: AutoOr<f64>,
     /// Host memory that a plan for a card may use [default: all free memory]
     #[arg(long, value_name = "SIZE")]
-    host_ram: Option<Bytes>,
+    pub(super) host_ram: Option<Bytes>,
     /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights. `auto` is fp32 on
     /// the CPU and on old cards, fp16 on cards of compute capability 7, bf16 from 8 on
     #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
@@ -185,31 +181,6 @@ impl LeverArgs {
             PrecisionChoice::Bf16 => Precision::Bf16,
             PrecisionChoice::Fp16 => Precision::Fp16,
             PrecisionChoice::Bf16Pure => Precision::Bf16Pure,
-        }
-    }
-
-    /// Of a device with the host around it. Errors: as of the processor; the system does not say how much is free.
-    pub(super) fn budget(&self, device: &Device) -> Result<::plimsoll_plan::Budget, Failure> {
-        if device.targets.device.kind() == DeviceKind::Cpu {
-            return self.processor_budget(&device.budget);
-        }
-        let free = || {
-            let failure = Failure::bad_flag("this system does not say how much memory is free");
-            let free = available_memory().map(|free| free.bytes);
-            free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
-        };
-        let host = self.host_ram.map_or_else(free, Ok)?;
-        Ok(::plimsoll_plan::Budget::Apart { device: device.budget.bytes, host })
-    }
-
-    /// Of the processor, whose memory is the host's. Errors: the host is given a budget of its own.
-    pub(super) fn processor_budget(&self, budget: &Budget) -> Result<::plimsoll_plan::Budget, Failure> {
-        match self.host_ram {
-            None => Ok(::plimsoll_plan::Budget::Shared(budget.bytes)),
-            Some(_) => {
-                Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
-                    .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
-            }
         }
     }
 

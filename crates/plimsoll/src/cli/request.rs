@@ -91,7 +91,7 @@ impl RequestArgs {
             target_len: sequences.longest.target,
             buckets: sequences.buckets,
             objective: self.objective.objective(),
-            budget: self.levers.budget(on)?,
+            budget: on.budget.with_host(on.targets.device.kind(), self.levers.host_ram)?,
             levers: self.levers.request(on.precision),
             ..Request::new(chosen.config.clone(), on.targets, on.machine.clone())
         })
