@@ -171,7 +171,9 @@ fn every_gradient_agrees_with_finite_differences_beside_frozen_operands() {
             let all_others = names.difference(&alone).cloned().collect();
             for frozen in [alone, all_others] {
                 let case = build(&example, &frozen, &mut Noise::new(seed as u64));
-                assert!(!case.graph.tensors.iter().any(|t| frozen.iter().any(|name| t.name == format!("{name}.grad"))));
+                assert!(
+                    !case.graph.tensors.iter().any(|t| frozen.iter().any(|name| *t.name == *format!("{name}.grad")))
+                );
                 case.check();
             }
         }

@@ -145,7 +145,7 @@ pub fn differentiate(
         if !reached || !node.inputs.iter().any(|id| requires_grad.contains(id)) {
             continue;
         }
-        let scope = builder.graph[node.outputs[0]].name.clone();
+        let scope = builder.graph[node.outputs[0]].name.to_string();
         builder.scope(scope, node.block);
         let mut context = Backward {
             builder,

@@ -4,7 +4,9 @@
 use crate::optimizers::Moment;
 use crate::{Access, DType, GraphError, Init, Io, Op, Place, Role, Storage, Tensor, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Which part of a program a node belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,16 +22,19 @@ pub enum Pass {
     Update,
 }
 
+/// Operands or results of a node. A few are copied without asking for memory, since a search copies graphs by the hundred.
+pub type TensorIds = SmallVec<[TensorId; 4]>;
+
 /// One op applied to tensors. SSA but for outputs that the op declares as [`Access::ReadWrite`], and for persistent
 /// tensors, which several nodes may write.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// What is done.
     pub op: Op,
     /// Operands in the op's order.
-    pub inputs: Vec<TensorId>,
+    pub inputs: TensorIds,
     /// Results in the op's order.
-    pub outputs: Vec<TensorId>,
+    pub outputs: TensorIds,
     /// The model's block (layer) that the node belongs to, for levers that work per block.
     pub block: Option<u32>,
     /// The part of the program that it belongs to.
@@ -85,7 +90,7 @@ impl Ports {
 }
 
 /// A list of nodes that runs as a whole.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `evaluate_average`, `prefill`, `sample` or `encode`; those
     /// for shorter sequences than the longest have these behind an `@`: `micro_step@64x32`.
@@ -104,7 +109,7 @@ impl Program {
 }
 
 /// A parameter and what belongs to it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
     /// The weights.
     pub tensor: TensorId,
@@ -117,7 +122,7 @@ pub struct Parameter {
 }
 
 /// What training needs beside a parameter's weights.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Training {
     /// The gradient of a step.
     pub gradient: TensorId,
@@ -137,7 +142,7 @@ impl Parameter {
 }
 
 /// Tensors, parameters and programs.
-#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Graph {
     /// All tensors of all programs; a [`TensorId`] is an index into this.
     pub tensors: Vec<Tensor>,
@@ -149,14 +154,14 @@ pub struct Graph {
 
 impl Graph {
     /// Adds a tensor.
-    pub fn tensor(&mut self, name: impl Into<String>, ty: TensorType, role: Role, storage: Storage) -> TensorId {
+    pub fn tensor(&mut self, name: impl Into<Arc<str>>, ty: TensorType, role: Role, storage: Storage) -> TensorId {
         let id = TensorId(u32::try_from(self.tensors.len()).expect("a graph has fewer than 2^32 tensors"));
         self.tensors.push(Tensor { name: name.into(), ty, role, storage, place: Place::Device });
         id
     }
 
     /// Declares a parameter.
-    pub fn parameter(&mut self, name: impl Into<String>, shape: &[usize], init: Init, decay: bool) -> TensorId {
+    pub fn parameter(&mut self, name: impl Into<Arc<str>>, shape: &[usize], init: Init, decay: bool) -> TensorId {
         let tensor = self.tensor(name, TensorType::f32(shape), Role::Weight, Storage::Persistent);
         self.parameters.push(Parameter { tensor, init, decay, training: None });
         tensor
@@ -166,7 +171,7 @@ impl Graph {
     pub fn declare_training_state(&mut self, moments: &[Moment], frozen: &BTreeSet<String>) {
         for index in 0..self.parameters.len() {
             let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
-            if frozen.contains(&name) {
+            if frozen.contains(&*name) {
                 continue;
             }
             let mut declare =
@@ -260,7 +265,7 @@ impl<'g> ProgramBuilder<'g> {
 
     /// A tensor that the host writes before the program runs.
     pub fn input(&mut self, name: &str, shape: &[usize], dtype: DType) -> TensorId {
-        let ty = TensorType { shape: shape.to_vec(), dtype };
+        let ty = TensorType { shape: shape.into(), dtype };
         self.graph.tensor(name, ty, Role::Staging, Storage::Transient)
     }
 
@@ -318,7 +323,7 @@ impl<'g> ProgramBuilder<'g> {
     }
 
     fn append(&mut self, op: Op, inputs: &[TensorId], outputs: &[TensorId]) {
-        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        let (inputs, outputs) = (inputs.into(), outputs.into());
         self.nodes.push(Node { op, inputs, outputs, block: self.block, pass: self.pass });
     }
 

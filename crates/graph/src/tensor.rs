@@ -2,6 +2,8 @@
 
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Index of a tensor in its graph, and later in the Plan made from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,24 +49,43 @@ impl DType {
     }
 }
 
+/// Extents of a tensor, outermost first. Those of few dimensions are copied without asking for memory, since a search
+/// copies graphs by the hundred.
+pub type Shape = SmallVec<[usize; 4]>;
+
 /// Shape and dtype: all that an op needs to know of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorType {
     /// Extents, outermost first; row-major and contiguous.
-    pub shape: Vec<usize>,
+    #[serde(with = "as_list")]
+    pub shape: Shape,
     /// Element type.
     pub dtype: DType,
+}
+
+/// Shapes as plain lists.
+mod as_list {
+    use super::Shape;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(shape: &Shape, serializer: S) -> Result<S::Ok, S::Error> {
+        shape.as_slice().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Shape, D::Error> {
+        Ok(Shape::from_vec(Vec::deserialize(deserializer)?))
+    }
 }
 
 impl TensorType {
     /// A float tensor.
     pub fn f32(shape: &[usize]) -> Self {
-        Self { shape: shape.to_vec(), dtype: DType::F32 }
+        Self { shape: shape.into(), dtype: DType::F32 }
     }
 
     /// An integer tensor.
     pub fn i32(shape: &[usize]) -> Self {
-        Self { shape: shape.to_vec(), dtype: DType::I32 }
+        Self { shape: shape.into(), dtype: DType::I32 }
     }
 
     /// This shape with other elements.
@@ -74,7 +95,7 @@ impl TensorType {
 
     /// These elements in another shape.
     pub fn with_shape(&self, shape: &[usize]) -> Self {
-        Self { shape: shape.to_vec(), dtype: self.dtype }
+        Self { shape: shape.into(), dtype: self.dtype }
     }
 
     /// Number of elements.
@@ -140,10 +161,10 @@ pub enum Place {
 }
 
 /// A value in the graph.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     /// A path such as `h3/attn/qkv`; parameters carry the name of their family's checkpoints.
-    pub name: String,
+    pub name: Arc<str>,
     /// Shape and dtype.
     pub ty: TensorType,
     /// What it is for.

@@ -110,7 +110,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     let mut graph = Graph::default();
     let declared = model.declare(&mut graph);
     if let Some(unknown) =
-        shape.frozen.iter().find(|name| !graph.parameters.iter().any(|p| graph[p.tensor].name == **name))
+        shape.frozen.iter().find(|name| !graph.parameters.iter().any(|p| *graph[p.tensor].name == **name))
     {
         return Err(GraphError::UnknownParameter { name: unknown.clone() });
     }

@@ -148,7 +148,7 @@ fn layer_wise_rates_fall_towards_the_embedding() {
         let graph = build_training(&model, &optimizer, &shape).expect("a sensible model");
         let update = graph.program("update").expect("a training graph updates").nodes.clone();
         let of_node = update.into_iter().filter_map(|node| match node.op {
-            Op::ParameterUpdate(op) => Some((graph[node.outputs[0]].name.clone(), op.rate)),
+            Op::ParameterUpdate(op) => Some((graph[node.outputs[0]].name.to_string(), op.rate)),
             _ => None,
         });
         of_node.collect::<HashMap<_, _>>()

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::budget::Budget;
+use crate::layout::Layout;
 use crate::levers::{
     ATTENTION_ROW_CHOICES, Levers, OFFLOADS, Recompute, divisors, head_chunk_choices, recompute_ladder,
 };
@@ -30,7 +31,6 @@ pub struct Settings {
 pub(crate) struct Candidate {
     pub(crate) settings: Settings,
     pub(crate) graph: Graph,
-    pub(crate) step: Seconds,
 }
 
 /// Micro-batches that are tried at most.
@@ -104,8 +104,18 @@ pub(crate) fn settings(
     Settings { micro_batch, head_chunk, levers }
 }
 
+/// The programs of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Programs {
+    /// Those that a step runs, which its time depends on and mostly the peak too.
+    OfStep,
+    /// Evaluation and sampling too.
+    All,
+}
+
 /// The graph before any lever is pulled.
-pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, PlanError> {
+pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) -> Result<Graph, PlanError> {
+    let has_all = programs == Programs::All;
     let shape = TrainShape {
         micro_batch: settings.micro_batch,
         seq_len: request.seq_len,
@@ -115,22 +125,30 @@ pub(crate) fn built(request: &Request, settings: &Settings) -> Result<Graph, Pla
         objective: request.objective,
         accumulates: settings.micro_batch < request.global_batch,
         head_chunk: settings.head_chunk,
-        evaluates: request.evaluates,
-        sample_prefill: request.sample_prefill,
+        evaluates: request.evaluates && has_all,
+        sample_prefill: request.sample_prefill.filter(|_| has_all),
         frozen: request.frozen.clone(),
     };
     Ok(build_training(&request.model, &request.optimizer, &shape)?)
 }
 
 /// Pulls the levers as they stand.
-pub(crate) fn pulled(request: &Request, settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
+pub(crate) fn pulled(settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
     settings.levers.pull(&mut graph)?;
-    let accumulation = request.global_batch / settings.micro_batch;
-    let step = request.machine.step(&graph, accumulation, &request.targets);
-    Ok(Candidate { settings, graph, step })
+    Ok(Candidate { settings, graph })
+}
+
+/// Predicted time of a step.
+pub(crate) fn predicted_step(request: &Request, Candidate { settings, graph }: &Candidate) -> Seconds {
+    request.machine.step(graph, request.global_batch / settings.micro_batch, &request.targets)
 }
 
 pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
+    plan_layout(request, candidate, &Layout::new(&candidate.graph, &request.targets))
+}
+
+/// The plan of a candidate that was laid out.
+pub(crate) fn plan_layout(request: &Request, candidate: &Candidate, layout: &Layout) -> Plan {
     let micro_batch = candidate.settings.micro_batch;
     Plan {
         budget_bytes: request.budget.device().0,
@@ -140,14 +158,14 @@ pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
         global_batch: request.global_batch,
         seq_len: request.seq_len,
         target_len: request.target_len,
-        ..crate::lay_out(&candidate.graph, &request.targets)
+        ..layout.plan(&candidate.graph, &request.targets)
     }
 }
 
 /// The graph and the plan of a configuration, whether it fits or not. Errors: levers that exclude each other.
 pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Plan), PlanError> {
     request.check()?;
-    let candidate = pulled(request, settings, built(request, &settings)?)?;
+    let candidate = pulled(settings, built(request, &settings, Programs::All)?)?;
     let plan = plan_candidate(request, &candidate);
     Ok((candidate.graph, plan))
 }

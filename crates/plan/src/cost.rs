@@ -10,8 +10,9 @@ use crate::cards::Card;
 use crate::queues::Queue;
 use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Target, Targets, TensorId};
 use plimsoll_units::Seconds;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// What a device does in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -170,7 +171,7 @@ impl Timeline {
 }
 
 /// Times of nodes that were predicted already.
-type KnownTimes = HashMap<(&'static str, Work), f64>;
+pub(crate) type KnownTimes = FxHashMap<(&'static str, Work), f64>;
 
 impl Machine {
     /// A machine of which only rates are known.
@@ -189,20 +190,29 @@ impl Machine {
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
-        let programs = [("micro_step", 1), ("micro_step_add", accumulation.saturating_sub(1)), ("update", 1)];
-        // Blocks are alike, so most nodes are.
-        let mut known = HashMap::new();
-        let seconds = programs.into_iter().filter(|(_, times)| *times > 0).map(|(name, times)| {
+        let mut known = KnownTimes::default();
+        let seconds = Self::programs(accumulation).map(|(name, times)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
             times as f64 * self.program(graph, nodes, targets, &mut known)
         });
         Seconds(seconds.sum())
     }
 
+    /// The programs of a step, and how often each runs.
+    pub(crate) fn programs(accumulation: usize) -> impl Iterator<Item = (&'static str, usize)> {
+        let programs = [("micro_step", 1), ("micro_step_add", accumulation.saturating_sub(1)), ("update", 1)];
+        programs.into_iter().filter(|(_, times)| *times > 0)
+    }
+
+    /// Whether queues work side by side.
+    pub(crate) fn overlaps(&self, targets: &Targets) -> bool {
+        targets.overlaps() && self.rates.overlaps_transfers
+    }
+
     /// Nodes on the queues that run them, each as early as what it needs is there; on a device that does one thing at a
     /// time, one after the other.
     fn program(&self, graph: &Graph, nodes: &[Node], targets: &Targets, known: &mut KnownTimes) -> f64 {
-        let overlaps = targets.overlaps() && self.rates.overlaps_transfers;
+        let overlaps = self.overlaps(targets);
         let mut timeline = Timeline::new(graph.tensors.len());
         for node in nodes {
             let place = node.place(graph);
@@ -210,16 +220,21 @@ impl Machine {
             let work = Work::of(&node.op, &io, &targets[place]);
             let seconds = match place {
                 Place::Host if overlaps => self.on_host(work),
-                _ => *known.entry((node.op.name(), work)).or_insert_with(|| self.node(&node.op, work)),
+                _ => self.known(&node.op, work, known),
             };
-            let places = |ids: &[TensorId]| ids.iter().map(|&id| graph[id].place).collect::<Vec<_>>();
+            let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
             let queue = match overlaps {
-                true => Queue::of(&node.op, place, &places(&node.inputs), &places(&node.outputs)),
+                true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
                 false => Queue::Device,
             };
             timeline.run(queue, node, seconds);
         }
         timeline.end()
+    }
+
+    /// Predicted time of a node that may be known. Layers are alike, so most are.
+    pub(crate) fn known(&self, op: &Op, work: Work, known: &mut KnownTimes) -> f64 {
+        *known.entry((op.name(), work)).or_insert_with(|| self.node(op, work))
     }
 
     /// Predicted time of a node beside a card: what it reads and writes, as fast as the host's memory is.

@@ -1,6 +1,6 @@
 //! What each lever buys and costs in a plan: the plan, beside the same with that one lever off.
 
-use crate::candidates::{built, plan_candidate, pulled};
+use crate::candidates::{Programs, built, plan_candidate, predicted_step, pulled};
 use crate::levers::{LEVERS, Lever};
 use crate::request::{PlanError, Request};
 use crate::search::Found;
@@ -37,11 +37,11 @@ fn effect(lever: &dyn Lever, request: &Request, found: &Found) -> Result<LeverEf
     let (name, setting, on) = (lever.name(), lever.describe(now, request), off != *now);
     let mut effect = LeverEffect { name, setting, on, saved_bytes: 0, host_bytes: 0, added_time: 0.0, note: None };
     if on {
-        let other = pulled(request, off, built(request, &off)?)?;
+        let other = pulled(off, built(request, &off, Programs::All)?)?;
         let plan = plan_candidate(request, &other);
         effect.saved_bytes = plan.peak_bytes as i64 - found.plan.peak_bytes as i64;
         effect.host_bytes = found.plan.host_bytes as i64 - plan.host_bytes as i64;
-        effect.added_time = found.step.0 / other.step.0 - 1.0;
+        effect.added_time = found.step.0 / predicted_step(request, &other).0 - 1.0;
     } else {
         effect.note = lever.excluded(now, request)?.map(|excluded| excluded.reason);
     }

@@ -1,6 +1,6 @@
 //! The most that fits: the longest sequence, the largest micro-batch, the largest model, the most runs on one device.
 
-use crate::fastest::can_fit;
+use crate::least::can_fit;
 use crate::request::{PlanError, Request};
 use plimsoll_units::Bytes;
 

@@ -1,11 +1,11 @@
 //! From a graph to places: persistent tensors at the bottom, carried ones above, each program's transients packed
 //! on top; the same in the host's arena for what levers moved there.
 
-use crate::arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack};
+use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
-use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, Targets};
+use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, Targets, Tensor};
 use std::cmp::Reverse;
 
 /// Every tensor starts at a multiple of this, which suits vector loads and GPU transactions alike.
@@ -31,7 +31,7 @@ struct Bottom {
 /// A program's transients with their places.
 struct Packed {
     lifetimes: Lifetimes,
-    /// First byte of each block, in the arena of its memory.
+    /// First byte of each buffer, in the arena of its memory.
     offsets: Vec<u64>,
     /// For each memory.
     arenas: [Packing; 2],
@@ -48,58 +48,82 @@ struct Packing {
 
 /// Places everything. The plan's budgets are unlimited and its batch sizes are zero: the caller knows them.
 pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
-    let mut tensors = graph
-        .tensors
-        .iter()
-        .map(|t| PlannedTensor {
-            name: t.name.clone(),
+    Layout::new(graph, targets).plan(graph, targets)
+}
+
+/// The places of all that a graph's programs use.
+pub(crate) struct Layout {
+    /// First byte of each tensor that is not transient.
+    offsets: Vec<u64>,
+    bottoms: [Bottom; 2],
+    packed: Vec<Packed>,
+}
+
+impl Layout {
+    pub(crate) fn new(graph: &Graph, targets: &Targets) -> Self {
+        let mut offsets = vec![0; graph.tensors.len()];
+        let bottoms = PLACES.map(|place| lay_bottom(graph, &mut offsets, place, scalars_in(place, targets)));
+        let packed = pack_programs(graph, targets, &bottoms);
+        Self { offsets, bottoms, packed }
+    }
+
+    /// The sizes of the arenas of device and host.
+    pub(crate) fn arenas(&self) -> [u64; 2] {
+        PLACES.map(|place| {
+            let peaks = self.packed.iter().map(|packed| packed.arenas[place as usize].peak);
+            peaks.max().unwrap_or(self.bottoms[place as usize].end)
+        })
+    }
+
+    /// The plan of the graph that was laid out.
+    pub(crate) fn plan(&self, graph: &Graph, targets: &Targets) -> Plan {
+        let placed = graph.tensors.iter().zip(&self.offsets).map(|(t, &offset)| PlannedTensor {
+            name: t.name.to_string(),
             ty: t.ty.clone(),
             role: t.role,
             storage: t.storage,
             place: t.place,
-            offset: 0,
-        })
-        .collect::<Vec<_>>();
-    let bottoms = PLACES.map(|place| lay_bottom(&mut tensors, place, scalars_in(place, targets)));
-    let packed = pack_programs(graph, targets, &bottoms);
-    let mut programs = Vec::with_capacity(packed.len());
-    for (program, packed) in graph.programs.iter().zip(&packed) {
-        for (id, block) in packed.lifetimes.of_tensor.iter() {
-            tensors[id.index()].offset = packed.offsets[block];
-        }
-        let [device, host] = &packed.arenas;
-        programs.push(PlannedProgram {
-            name: program.name.clone(),
-            peak_bytes: device.peak,
-            host_peak_bytes: host.peak,
-            lower_bound_bytes: device.lower_bound,
-            fullest_step: device.fullest_moment.saturating_sub(1) as usize,
-            steps: steps(graph, program, packed, &tensors),
-            ports: program.ports.clone(),
+            offset,
         });
-    }
-    let [device, host] = &bottoms;
-    let peak = programs.iter().map(|p| p.peak_bytes).max().unwrap_or(device.end);
-    let highest = packed.iter().find(|p| p.arenas[0].peak == peak);
-    Plan {
-        version: Plan::VERSION,
-        budget_bytes: u64::MAX,
-        peak_bytes: peak,
-        lower_bound_bytes: programs.iter().map(|p| p.lower_bound_bytes).max().unwrap_or(device.end),
-        host_budget_bytes: Some(u64::MAX),
-        host_bytes: programs.iter().map(|p| p.host_peak_bytes).max().unwrap_or(host.end),
-        micro_batch: 0,
-        accumulation: 0,
-        global_batch: 0,
-        seq_len: 0,
-        target_len: None,
-        targets: *targets,
-        scalars: Some(Region { offset: 0, bytes: scalars_in(Place::Device, targets) }).filter(|s| s.bytes > 0),
-        parameters: graph.parameter_count(),
-        trained_parameters: graph.trained_parameter_count(),
-        breakdown: highest.map_or(device.persistent, |packed| breakdown(device, packed)),
-        tensors,
-        programs,
+        let mut tensors = placed.collect::<Vec<_>>();
+        let mut programs = Vec::with_capacity(self.packed.len());
+        for (program, packed) in graph.programs.iter().zip(&self.packed) {
+            for (id, buffer) in packed.lifetimes.of_tensor.iter() {
+                tensors[id.index()].offset = packed.offsets[buffer];
+            }
+            let [device, host] = &packed.arenas;
+            programs.push(PlannedProgram {
+                name: program.name.clone(),
+                peak_bytes: device.peak,
+                host_peak_bytes: host.peak,
+                lower_bound_bytes: device.lower_bound,
+                fullest_step: device.fullest_moment.saturating_sub(1) as usize,
+                steps: steps(graph, program, packed, &tensors),
+                ports: program.ports.clone(),
+            });
+        }
+        let (device, [peak, host]) = (&self.bottoms[Place::Device as usize], self.arenas());
+        let highest = self.packed.iter().find(|p| p.arenas[Place::Device as usize].peak == peak);
+        Plan {
+            version: Plan::VERSION,
+            budget_bytes: u64::MAX,
+            peak_bytes: peak,
+            lower_bound_bytes: programs.iter().map(|p| p.lower_bound_bytes).max().unwrap_or(device.end),
+            host_budget_bytes: Some(u64::MAX),
+            host_bytes: host,
+            micro_batch: 0,
+            accumulation: 0,
+            global_batch: 0,
+            seq_len: 0,
+            target_len: None,
+            targets: *targets,
+            scalars: Some(Region { offset: 0, bytes: scalars_in(Place::Device, targets) }).filter(|s| s.bytes > 0),
+            parameters: graph.parameter_count(),
+            trained_parameters: graph.trained_parameter_count(),
+            breakdown: highest.map_or(device.persistent, |packed| breakdown(device, packed)),
+            tensors,
+            programs,
+        }
     }
 }
 
@@ -122,10 +146,10 @@ pub(crate) fn at_least(graph: &Graph, targets: &Targets) -> [u64; 2] {
 fn most_live(lifetimes: &Lifetimes, program: &Program) -> [u64; 2] {
     let mut begins = vec![[0u64; 2]; program.nodes.len() + 3];
     let mut ends = begins.clone();
-    for block in &lifetimes.blocks {
-        let bytes = block.bytes.next_multiple_of(ALIGNMENT);
-        begins[block.lower as usize][block.place as usize] += bytes;
-        ends[block.upper as usize][block.place as usize] += bytes;
+    for buffer in &lifetimes.buffers {
+        let bytes = buffer.bytes.next_multiple_of(ALIGNMENT);
+        begins[buffer.lower as usize][buffer.place as usize] += bytes;
+        ends[buffer.upper as usize][buffer.place as usize] += bytes;
     }
     let (mut live, mut most) = ([0; 2], [0; 2]);
     for (begins, ends) in begins.into_iter().zip(ends) {
@@ -135,15 +159,6 @@ fn most_live(lifetimes: &Lifetimes, program: &Program) -> [u64; 2] {
         }
     }
     most
-}
-
-/// The part of it that is there whatever a program computes: what is kept over the run.
-pub(crate) fn persistent(graph: &Graph) -> [u64; 2] {
-    let mut bytes = [0; 2];
-    for tensor in graph.tensors.iter().filter(|t| t.storage == Storage::Persistent) {
-        bytes[tensor.place as usize] += tensor.ty.bytes().align_up(ALIGNMENT).0;
-    }
-    bytes
 }
 
 fn staying_in(graph: &Graph, program: &Program, place: Place) -> u64 {
@@ -162,26 +177,29 @@ fn carries(graph: &Graph, program: &Program) -> bool {
         .any(|id| graph[*id].storage == Storage::Carried)
 }
 
-fn lifetimes_of(graph: &Graph, program: &Program, targets: &Targets) -> Lifetimes {
-    lifetimes(graph, program, |index| {
-        let node = &program.nodes[index];
-        node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), &targets[node.place(graph)]).0
-    })
+pub(crate) fn lifetimes_of(graph: &Graph, program: &Program, targets: &Targets) -> Lifetimes {
+    lifetimes(graph, program, |index| scratch_bytes(graph, &program.nodes[index], targets))
+}
+
+/// Working memory of a node.
+pub(crate) fn scratch_bytes(graph: &Graph, node: &Node, targets: &Targets) -> u64 {
+    node.op.working_bytes(&graph.io(&node.inputs, &node.outputs), &targets[node.place(graph)]).0
 }
 
 /// Room for the run's scalars at the bottom of an arena: a device whose programs are launched as a whole reads them from
 /// its memory.
-fn scalars_in(place: Place, targets: &Targets) -> u64 {
+pub(crate) fn scalars_in(place: Place, targets: &Targets) -> u64 {
     if place == Place::Device && targets.overlaps() { SCALARS_BYTES } else { 0 }
 }
 
 /// Lays persistent and carried tensors one after the other, above the run's scalars.
-fn lay_bottom(tensors: &mut [PlannedTensor], place: Place, scalars: u64) -> Bottom {
+fn lay_bottom(graph: &Graph, offsets: &mut [u64], place: Place, scalars: u64) -> Bottom {
     let mut bottom = Bottom { persistent_end: scalars, end: scalars, ..Bottom::default() };
     bottom.persistent.add(Role::Staging, scalars);
     for storage in [Storage::Persistent, Storage::Carried] {
-        for tensor in tensors.iter_mut().filter(|t| t.storage == storage && t.place == place) {
-            tensor.offset = bottom.end;
+        let stays = |tensor: &Tensor| tensor.storage == storage && tensor.place == place;
+        for (tensor, offset) in graph.tensors.iter().zip(&mut *offsets).filter(|(tensor, _)| stays(tensor)) {
+            *offset = bottom.end;
             let bytes = tensor.ty.bytes().align_up(ALIGNMENT).0;
             bottom.end += bytes;
             if storage == Storage::Persistent {
@@ -197,7 +215,7 @@ fn lay_bottom(tensors: &mut [PlannedTensor], place: Place, scalars: u64) -> Bott
 fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2]) -> Vec<Packed> {
     let prepare = |program: &Program| {
         let lifetimes = lifetimes_of(graph, program, targets);
-        let offsets = vec![0; lifetimes.blocks.len()];
+        let offsets = vec![0; lifetimes.buffers.len()];
         Packed { lifetimes, offsets, arenas: Default::default() }
     };
     let mut packed = graph.programs.iter().map(prepare).collect::<Vec<_>>();
@@ -218,22 +236,22 @@ fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2]) -> Vec
     packed
 }
 
-/// The blocks of one memory as a problem of packing, and the index of each.
+/// The buffers of one memory as a problem of packing, and the index of each.
 fn problem_of(lifetimes: &Lifetimes, place: Place) -> (Vec<usize>, Problem) {
-    let blocks = lifetimes.blocks.iter().enumerate().filter(|(_, block)| block.place == place);
-    let (indices, buffers) = blocks
-        .map(|(i, b)| (i, Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes }))
+    let buffers = lifetimes.buffers.iter().enumerate().filter(|(_, buffer)| buffer.place == place);
+    let (indices, buffers) = buffers
+        .map(|(i, b)| (i, arena::Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes }))
         .unzip();
     (indices, Problem { buffers, alignment: ALIGNMENT })
 }
 
 /// A bound to the byte: what rounds up the topmost buffer's size is never touched, so it is neither in the peak nor,
 /// since any buffer may come to lie on top, in the bound.
-fn tight(bound: u64) -> u64 {
+pub(crate) fn tight(bound: u64) -> u64 {
     bound.saturating_sub(ALIGNMENT - 1)
 }
 
-/// The blocks of a program in one memory, which are to be packed above what lies at the bottom.
+/// The buffers of a program in one memory, which are to be packed above what lies at the bottom.
 struct Task {
     base: u64,
     indices: Vec<usize>,
@@ -280,14 +298,14 @@ fn step(graph: &Graph, node: &Node, index: usize, packed: &Packed) -> Step {
     let scratch = packed.lifetimes.of_scratch.get(&index);
     Step {
         op: node.op.clone(),
-        inputs: node.inputs.clone(),
-        outputs: node.outputs.clone(),
+        inputs: node.inputs.to_vec(),
+        outputs: node.outputs.to_vec(),
         place: node.place(graph),
         pass: node.pass,
         block: node.block,
         waits: Vec::new(),
         scratch: scratch
-            .map(|&block| Region { offset: packed.offsets[block], bytes: packed.lifetimes.blocks[block].bytes }),
+            .map(|&buffer| Region { offset: packed.offsets[buffer], bytes: packed.lifetimes.buffers[buffer].bytes }),
     }
 }
 
@@ -297,9 +315,9 @@ fn breakdown(bottom: &Bottom, packed: &Packed) -> Breakdown {
     let mut result = bottom.persistent;
     result.activations_bytes += device.base - bottom.persistent_end;
     let moment = device.fullest_moment;
-    let blocks = packed.lifetimes.blocks.iter().filter(|b| b.place == Place::Device);
-    for block in blocks.filter(|b| b.lower <= moment && moment < b.upper) {
-        result.add(block.role, block.bytes);
+    let buffers = packed.lifetimes.buffers.iter().filter(|b| b.place == Place::Device);
+    for buffer in buffers.filter(|b| b.lower <= moment && moment < b.upper) {
+        result.add(buffer.role, buffer.bytes);
     }
     result.unused_bytes = device.peak - result.total();
     result

@@ -10,11 +10,11 @@
 //! ```
 
 use plimsoll_graph::{Access, Graph, Place, Program, Role, Storage, TensorId};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct Buffer {
     pub(crate) lower: u64,
     pub(crate) upper: u64,
     pub(crate) bytes: u64,
@@ -22,50 +22,50 @@ pub(crate) struct Block {
     pub(crate) place: Place,
 }
 
-/// The block of each tensor that has one. A list and not a map, for the search asks millions of times.
+/// The buffer of each tensor that has one. A list and not a map, for the search asks millions of times.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BlockOf(Vec<Option<u32>>);
+pub(crate) struct BufferOf(Vec<Option<u32>>);
 
-impl BlockOf {
+impl BufferOf {
     fn of_none(graph: &Graph) -> Self {
         Self(vec![None; graph.tensors.len()])
     }
 
     fn get(&self, id: TensorId) -> Option<usize> {
-        self.0[id.index()].map(|block| block as usize)
+        self.0[id.index()].map(|buffer| buffer as usize)
     }
 
-    fn insert(&mut self, id: TensorId, block: usize) {
-        self.0[id.index()] = Some(block as u32);
+    fn insert(&mut self, id: TensorId, buffer: usize) {
+        self.0[id.index()] = Some(buffer as u32);
     }
 
-    /// All tensors that have a block, with it.
+    /// All tensors that have a buffer, with it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TensorId, usize)> {
         let of_each = self.0.iter().zip(0..);
-        of_each.filter_map(|(block, id)| block.map(|block| (TensorId(id), block as usize)))
+        of_each.filter_map(|(buffer, id)| buffer.map(|buffer| (TensorId(id), buffer as usize)))
     }
 }
 
-/// The blocks of a program's transient tensors and scratch.
+/// The buffers of a program's transient tensors and scratch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lifetimes {
-    pub(crate) blocks: Vec<Block>,
-    /// The block of each transient tensor of the program.
-    pub(crate) of_tensor: BlockOf,
-    /// The block of each node's scratch.
-    pub(crate) of_scratch: HashMap<usize, usize>,
+    pub(crate) buffers: Vec<Buffer>,
+    /// The buffer of each transient tensor of the program.
+    pub(crate) of_tensor: BufferOf,
+    /// The buffer of each node's scratch.
+    pub(crate) of_scratch: FxHashMap<usize, usize>,
 }
 
 /// Computes lifetimes. `scratch_bytes(node)` is asked once for each node.
 pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn(usize) -> u64) -> Lifetimes {
     let end = program.nodes.len() as u64 + 2;
     let last_use = last_uses(graph, program);
-    let mut result = Lifetimes { of_tensor: BlockOf::of_none(graph), ..Lifetimes::default() };
+    let mut result = Lifetimes { of_tensor: BufferOf::of_none(graph), ..Lifetimes::default() };
     for id in program.ports.fed() {
         let bytes = graph[id].ty.bytes().0;
-        result.of_tensor.insert(id, result.blocks.len());
+        result.of_tensor.insert(id, result.buffers.len());
         let (role, place) = (graph[id].role, graph[id].place);
-        result.blocks.push(Block { lower: 0, upper: last_use[id.index()] + 1, bytes, role, place });
+        result.buffers.push(Buffer { lower: 0, upper: last_use[id.index()] + 1, bytes, role, place });
     }
     for (index, node) in program.nodes.iter().enumerate() {
         let time = index as u64 + 1;
@@ -75,25 +75,25 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
             }
             let upper = last_use[output.index()] + 1;
             match place_to_take(graph, program, index, position, &last_use, &result) {
-                Some(block) => {
-                    result.blocks[block].upper = upper;
-                    result.of_tensor.insert(output, block);
+                Some(buffer) => {
+                    result.buffers[buffer].upper = upper;
+                    result.of_tensor.insert(output, buffer);
                 }
                 None => {
-                    result.of_tensor.insert(output, result.blocks.len());
+                    result.of_tensor.insert(output, result.buffers.len());
                     let (bytes, role) = (graph[output].ty.bytes().0, graph[output].role);
-                    result.blocks.push(Block { lower: time, upper, bytes, role, place: graph[output].place });
+                    result.buffers.push(Buffer { lower: time, upper, bytes, role, place: graph[output].place });
                 }
             }
         }
         let bytes = scratch_bytes(index);
         if bytes > 0 {
-            result.of_scratch.insert(index, result.blocks.len());
+            result.of_scratch.insert(index, result.buffers.len());
             let place = node.place(graph);
-            result.blocks.push(Block { lower: time, upper: time + 1, bytes, role: Role::Scratch, place });
+            result.buffers.push(Buffer { lower: time, upper: time + 1, bytes, role: Role::Scratch, place });
         }
     }
-    debug_assert!(result.blocks.iter().all(|b| b.lower < b.upper && b.upper <= end));
+    debug_assert!(result.buffers.iter().all(|b| b.lower < b.upper && b.upper <= end));
     result
 }
 
@@ -111,7 +111,7 @@ fn last_uses(graph: &Graph, program: &Program) -> Vec<u64> {
     last_use
 }
 
-/// The block that output `position` of node `index` may take over: that of an operand which nobody reads afterwards.
+/// The buffer that output `position` of node `index` may take over: that of an operand which nobody reads afterwards.
 fn place_to_take(
     graph: &Graph,
     program: &Program,
@@ -127,12 +127,12 @@ fn place_to_take(
     let (output, time) = (node.outputs[position], index as u64 + 1);
     node.op.reuse().iter().filter(|(_, to)| *to == position).find_map(|&(from, _)| {
         let operand = *node.inputs.get(from)?;
-        let block = so_far.of_tensor.get(operand)?;
-        let dies_here = last_use[operand.index()] == time && so_far.blocks[block].upper == time + 1;
+        let buffer = so_far.of_tensor.get(operand)?;
+        let dies_here = last_use[operand.index()] == time && so_far.buffers[buffer].upper == time + 1;
         let only_once = node.inputs.iter().filter(|id| **id == operand).count() == 1;
         let same_size =
             graph[operand].ty.bytes() == graph[output].ty.bytes() && graph[operand].ty.dtype == graph[output].ty.dtype;
-        let untaken = node.outputs.iter().all(|other| so_far.of_tensor.get(*other) != Some(block));
-        (dies_here && only_once && same_size && untaken).then_some(block)
+        let untaken = node.outputs.iter().all(|other| so_far.of_tensor.get(*other) != Some(buffer));
+        (dies_here && only_once && same_size && untaken).then_some(buffer)
     })
 }

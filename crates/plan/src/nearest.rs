@@ -1,6 +1,7 @@
 //! Changes that make a run fit which does not.
 
-use crate::fastest::{can_fit, fastest_step, fastest_that_fits};
+use crate::budget::Budget;
+use crate::fastest::{Best, Fastest};
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
 use plimsoll_units::{Bytes, Seconds};
@@ -30,14 +31,15 @@ const SHORTEST: usize = 16;
 type Ladder = Vec<Alternative>;
 
 /// Up to three changes that fit: first those that keep the result, then those that round it otherwise, then those that
-/// train something else. Among each, the one that costs the least time comes first. Where `state_is_too_large`, shorter
-/// sequences are no help.
-pub(crate) fn nearest_that_fit(request: &Request, state_is_too_large: bool) -> Result<Vec<Nearest>, PlanError> {
-    let unlimited = Request { budget: request.budget.without_limits(), ..request.clone() };
-    let Some(asked) = fastest_step(&unlimited)? else { return Ok(Vec::new()) };
+/// train something else. Among each, the one that costs the least time comes first. Where weights, gradients and moments
+/// alone are too large, shorter sequences are no help.
+pub(crate) fn nearest_that_fit(misfit: &Fastest) -> Result<Vec<Nearest>, PlanError> {
+    let request = misfit.workshop.request;
+    let Some(asked) = misfit.without_limits()? else { return Ok(Vec::new()) };
     let asked = per_token(asked, request);
     let mut nearest = Vec::new();
-    let kinds = [keeping(request), together(request), rounding(request), training_less(request, state_is_too_large)];
+    let less = training_less(request, misfit.state_is_too_large);
+    let kinds = [keeping(request), together(request), rounding(request), less];
     for (index, kind) in kinds.into_iter().enumerate() {
         // Several levers at once are no help where one is enough.
         if index == 1 && !nearest.is_empty() {
@@ -62,18 +64,22 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
     let (mut low, mut high) = (0, if ladder.len() == 1 { 0 } else { ladder.len() });
     // The last rung tells at once of those that are no help at all.
     let mut next = high.saturating_sub(1);
+    let mut fitting = None;
     while low < high {
-        if can_fit(&ladder[next].request)? {
+        let search = Fastest::new(&ladder[next].request)?;
+        if search.can_fit()? {
             high = next;
+            fitting = Some(search);
         } else {
             low = next + 1;
         }
         next = low + (high - low) / 2;
     }
-    let Some(Alternative { changes, request }) = ladder.into_iter().nth(low) else { return Ok(None) };
-    Ok(fastest_that_fits(&request)?.map(|(step, plan)| {
-        let [peak, _] = plan.needed();
-        Nearest { changes, peak, step, added_time: per_token(step, &request) / asked - 1.0 }
+    let Some(Alternative { changes, request }) = ladder.get(low) else { return Ok(None) };
+    let search = fitting.map_or_else(|| Fastest::new(request), Ok)?;
+    Ok(search.search()?.best.map(|Best { layout, step, .. }| {
+        let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
+        Nearest { changes: changes.clone(), peak, step, added_time: per_token(step, request) / asked - 1.0 }
     }))
 }
 

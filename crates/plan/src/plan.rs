@@ -203,8 +203,8 @@ impl Plan {
 
     /// The queue that runs a step.
     pub fn queue(&self, step: &Step) -> Queue {
-        let places = |ids: &[TensorId]| ids.iter().map(|&id| self[id].place).collect::<Vec<_>>();
-        Queue::of(&step.op, step.place, &places(&step.inputs), &places(&step.outputs))
+        let first = |ids: &[TensorId]| ids.first().map(|&id| self[id].place);
+        Queue::of(&step.op, step.place, first(&step.inputs), first(&step.outputs))
     }
 
     /// What it must stay under.

@@ -34,14 +34,14 @@ impl Queue {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Device, Self::Host, Self::ToDevice, Self::ToHost];
 
-    /// The queue of a node whose operands and results lie in these places. One that only waits does so on behalf of
-    /// the place that the operand lies in.
-    pub fn of(op: &Op, runs_in: Place, inputs: &[Place], outputs: &[Place]) -> Self {
+    /// The queue of a node whose first operand and first result lie in these places. One that only waits does so on
+    /// behalf of the place that the operand lies in.
+    pub fn of(op: &Op, runs_in: Place, input: Option<Place>, output: Option<Place>) -> Self {
         let of_place = |place| if place == Place::Host { Self::Host } else { Self::Device };
-        match (op, inputs, outputs) {
-            (Op::Transfer(_), _, [Place::Host, ..]) => Self::ToHost,
+        match (op, input, output) {
+            (Op::Transfer(_), _, Some(Place::Host)) => Self::ToHost,
             (Op::Transfer(_), ..) => Self::ToDevice,
-            (Op::AwaitTransfer(_), [place, ..], _) => of_place(*place),
+            (Op::AwaitTransfer(_), Some(place), _) => of_place(place),
             _ => of_place(runs_in),
         }
     }
@@ -125,8 +125,8 @@ pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor]) {
 }
 
 fn queue_of(step: &Step, tensors: &[PlannedTensor]) -> Queue {
-    let places = |ids: &[TensorId]| ids.iter().map(|id| tensors[id.index()].place).collect::<Vec<_>>();
-    Queue::of(&step.op, step.place, &places(&step.inputs), &places(&step.outputs))
+    let first = |ids: &[TensorId]| ids.first().map(|id| tensors[id.index()].place);
+    Queue::of(&step.op, step.place, first(&step.inputs), first(&step.outputs))
 }
 
 /// Records what a step touches. Of each queue the last step that must be done before.

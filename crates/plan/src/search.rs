@@ -1,8 +1,9 @@
 //! Choosing a configuration: the one with the shortest predicted step whose plan fits, or why there is none. How it is
 //! found is in `fastest.rs`.
 
-use crate::candidates::{Settings, plan_candidate};
-use crate::fastest::{Best, Fastest, smallest};
+use crate::candidates::{Settings, plan_layout};
+use crate::fastest::{Best, Fastest};
+use crate::layout::Layout;
 use crate::levers::divisors;
 use crate::nearest::{Nearest, nearest_that_fit};
 use crate::plan::Plan;
@@ -69,23 +70,24 @@ pub struct Misfit {
 /// Finds a plan under the request's budgets. The outer error is for requests that make no sense; a run that does not
 /// fit is `Ok(Err(misfit))`.
 pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
-    let mut fastest = Fastest::search(request)?;
+    let mut fastest = Fastest::new(request)?.search()?;
     if let Some(best) = fastest.best.take() {
         return found(fastest, best).map(Ok);
     }
-    let (nearest, plan) = rayon::join(|| nearest_that_fit(request, fastest.state_is_too_large), || smallest(request));
+    let (nearest, plan) = rayon::join(|| nearest_that_fit(&fastest), || fastest.smallest());
     let (nearest, plan) = (nearest?, plan?);
     let [short, host_short] = request.budget.lacking(plan.arenas());
     Ok(Err(Box::new(Misfit { plan, short, host_short, nearest, candidates: fastest.workshop.built() })))
 }
 
-fn found(search: Fastest, Best { candidate, plan, .. }: Best) -> Result<Found, PlanError> {
+fn found(search: Fastest, Best { candidate, layout, step, .. }: Best) -> Result<Found, PlanError> {
     let (workshop, settings) = (&search.workshop, candidate.settings);
     let larger = divisors(workshop.request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
     let next_larger = match larger {
         Some(micro_batch) => {
             let larger = workshop.candidate(Settings { micro_batch, ..settings })?;
-            Some((micro_batch, plan_candidate(workshop.request, &larger).peak()))
+            let [device, _] = Layout::new(&larger.graph, &workshop.request.targets).arenas();
+            Some((micro_batch, Bytes(device)))
         }
         None => None,
     };
@@ -96,5 +98,6 @@ fn found(search: Fastest, Best { candidate, plan, .. }: Best) -> Result<Found, P
         [true, true] => Bound::DeviceAndHost,
     };
     let candidates = workshop.built();
-    Ok(Found { graph: candidate.graph, plan, settings, step: candidate.step, bound, next_larger, candidates })
+    let plan = plan_layout(workshop.request, &candidate, &layout);
+    Ok(Found { graph: candidate.graph, plan, settings, step, bound, next_larger, candidates })
 }

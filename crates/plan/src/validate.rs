@@ -132,13 +132,16 @@ fn check_program(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolat
     for (index, step) in program.steps.iter().enumerate() {
         check_types(plan, program, index, step)?;
     }
-    let occupants = occupants(plan, program)?;
+    let mut occupants = occupants(plan, program)?;
     for occupant in &occupants {
         check_place(plan, &occupant.name, occupant.place, occupant.region)?;
     }
-    for (index, first) in occupants.iter().enumerate() {
-        for second in &occupants[..index] {
-            check_pair(program, first, second)?;
+    // By their first byte: behind one that begins where another ends, none meets that.
+    occupants.sort_by_key(|occupant| (occupant.place, occupant.region.offset));
+    for (index, low) in occupants.iter().enumerate() {
+        let meets = |high: &&Occupant| high.place == low.place && high.region.offset < low.region.end();
+        for high in occupants[index + 1..].iter().take_while(meets) {
+            check_pair(program, low, high)?;
         }
     }
     order::check_order(plan, program)
@@ -169,13 +172,13 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
     if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].place != step.place) {
         return Err(ill(format!("{} runs in another memory than `{}` lies in", step.op.name(), plan[*id].name)));
     }
-    let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect::<Vec<_>>();
-    let (inputs, outputs) = (types(&step.inputs), types(&step.outputs));
-    let made = step.op.infer(&inputs).map_err(|e| ill(e.to_string()))?;
-    if made.iter().collect::<Vec<_>>() != outputs {
-        return Err(ill(format!("{} makes {made:?}, the plan has {outputs:?}", step.op.name())));
+    let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect();
+    let io = Io { inputs: types(&step.inputs), outputs: types(&step.outputs) };
+    let made = step.op.infer(&io.inputs).map_err(|e| ill(e.to_string()))?;
+    if made.iter().ne(io.outputs.iter().copied()) {
+        return Err(ill(format!("{} makes {made:?}, the plan has {:?}", step.op.name(), io.outputs)));
     }
-    let needed = step.op.working_bytes(&Io { inputs, outputs }, &plan.targets[step.place]).0;
+    let needed = step.op.working_bytes(&io, &plan.targets[step.place]).0;
     let given = step.scratch.map_or(0, |s| s.bytes);
     if needed != given {
         return Err(ill(format!("{} declares {needed} bytes of scratch, the plan gives {given}", step.op.name())));

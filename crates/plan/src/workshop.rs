@@ -3,27 +3,34 @@
 //!
 //! ```text
 //!   base    per micro-batch          model, gradients, precision, moments      kept
-//!   trunk   per rung                 recomputation, place of the update        shared by a group
+//!   trunk   per rung                 recomputation, place of the update        its outline is kept
 //!   graph   per part that is moved   tensors on the host, transfers
 //!           per scratch              two attributes of ops: set on the graph   nothing is built
 //! ```
+//!
+//! Most candidates are judged by their outline, and not built at all (`outline.rs`).
 
-use crate::candidates::{Candidate, Settings, built, plan_candidate};
-use crate::layout::{at_least, persistent};
-use crate::levers::{attention_rows, head_chunk, update_in_backward_excluded};
-use crate::plan::Plan;
+use crate::candidates::{
+    Candidate, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
+};
+use crate::layout::{Layout, at_least};
+use crate::levers::{Level, Recompute, attention_rows, head_chunk, update_in_backward_excluded};
+use crate::outline::{CommonTimes, Outline, state_when_moved};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::Graph;
 use plimsoll_units::{Bytes, Seconds};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Builds candidates of one request, on any thread. Only the order of work depends on threads.
 pub(crate) struct Workshop<'r> {
     pub(crate) request: &'r Request,
-    /// By micro-batch, with whether its parameters are updated in the backward pass.
-    bases: Mutex<BTreeMap<usize, Arc<Base>>>,
+    /// By micro-batch and programs, with whether its parameters are updated in the backward pass.
+    bases: Mutex<BTreeMap<(usize, Programs), Arc<Base>>>,
+    /// By micro-batch and what is recomputed.
+    outlines: Mutex<FxHashMap<(usize, Recompute), Arc<Outline>>>,
     built: AtomicUsize,
 }
 
@@ -31,6 +38,8 @@ pub(crate) struct Workshop<'r> {
 struct Base {
     graph: Graph,
     update_in_backward: bool,
+    /// Of the nodes that all trunks have.
+    times: OnceLock<CommonTimes>,
 }
 
 /// A graph whose levers are pulled but for those that say where tensors lie.
@@ -41,7 +50,7 @@ pub(crate) struct Trunk {
 
 impl<'r> Workshop<'r> {
     pub(crate) fn new(request: &'r Request) -> Self {
-        Self { request, bases: Mutex::default(), built: AtomicUsize::new(0) }
+        Self { request, bases: Mutex::default(), outlines: Mutex::default(), built: AtomicUsize::new(0) }
     }
 
     /// How many candidates were built.
@@ -50,26 +59,31 @@ impl<'r> Workshop<'r> {
     }
 
     /// Where updating in the backward pass is left open, it is done if nothing excludes it, for it costs nothing.
-    fn base(&self, settings: &Settings) -> Result<Arc<Base>, PlanError> {
+    fn base(&self, settings: &Settings, programs: Programs) -> Result<Arc<Base>, PlanError> {
+        let key = (settings.micro_batch, programs);
         let known = |this: &Self| {
             let bases = this.bases.lock().unwrap_or_else(PoisonError::into_inner);
-            bases.get(&settings.micro_batch).cloned()
+            bases.get(&key).cloned()
         };
         if let Some(base) = known(self) {
             return Ok(base);
         }
-        let mut graph = built(self.request, settings)?;
+        let mut graph = built(self.request, settings, programs)?;
         let excluded = || update_in_backward_excluded(&graph, settings.levers.precision);
         let update_in_backward = self.request.levers.update_in_backward.unwrap_or_else(|| excluded().is_none());
         settings.levers.pull_types(&mut graph);
-        let base = Arc::new(Base { graph, update_in_backward });
+        let base = Arc::new(Base { graph, update_in_backward, times: OnceLock::new() });
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(bases.entry(settings.micro_batch).or_insert(base).clone())
+        Ok(bases.entry(key).or_insert(base).clone())
     }
 
     /// What all candidates share that differ from these settings in the part that is moved alone.
-    pub(crate) fn trunk(&self, mut settings: Settings) -> Result<Trunk, PlanError> {
-        let base = self.base(&settings)?;
+    pub(crate) fn trunk(&self, settings: Settings, programs: Programs) -> Result<Trunk, PlanError> {
+        let base = self.base(&settings, programs)?;
+        self.trunk_of(&base, settings)
+    }
+
+    fn trunk_of(&self, base: &Base, mut settings: Settings) -> Result<Trunk, PlanError> {
         settings.levers.update_in_backward = base.update_in_backward;
         let mut graph = base.graph.clone();
         attention_rows(&mut graph, settings.levers.attention_rows);
@@ -79,7 +93,13 @@ impl<'r> Workshop<'r> {
     }
 
     pub(crate) fn candidate(&self, settings: Settings) -> Result<Candidate, PlanError> {
-        Ok(self.moved(self.trunk(settings)?, settings.levers.optimizer_offload))
+        Ok(self.moved(self.trunk(settings, Programs::All)?, settings.levers.optimizer_offload))
+    }
+
+    /// The predicted step of these settings, without a candidate that could be laid out.
+    pub(crate) fn step_of(&self, settings: Settings) -> Result<Seconds, PlanError> {
+        let trunk = self.trunk(settings, Programs::OfStep)?;
+        Ok(self.step(&self.moved(trunk, settings.levers.optimizer_offload)))
     }
 
     /// With this part of the optimizer on the host.
@@ -88,18 +108,38 @@ impl<'r> Workshop<'r> {
         settings.levers.optimizer_offload = optimizer_offload;
         settings.levers.pull_places(&mut graph);
         self.built.fetch_add(1, Ordering::Relaxed);
-        let step = self.step(&graph, &settings);
-        Candidate { settings, graph, step }
+        Candidate { settings, graph }
     }
 
-    fn step(&self, graph: &Graph, settings: &Settings) -> Seconds {
-        let Request { machine, targets, global_batch, .. } = self.request;
-        machine.step(graph, global_batch / settings.micro_batch, targets)
+    /// Predicted time of a candidate's step.
+    pub(crate) fn step(&self, candidate: &Candidate) -> Seconds {
+        predicted_step(self.request, candidate)
     }
 
-    /// What budgets lack for what a candidate keeps over the whole run, whatever is computed.
-    pub(crate) fn lacks_for_state(&self, candidate: &Candidate) -> [Bytes; 2] {
-        self.request.budget.lacking(persistent(&candidate.graph))
+    /// What is known of all candidates of a micro-batch that recompute this.
+    pub(crate) fn outline(&self, micro_batch: usize, recompute: Recompute) -> Result<Arc<Outline>, PlanError> {
+        let key = (micro_batch, recompute);
+        let known = self.outlines.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(outline) = known {
+            return Ok(outline);
+        }
+        let scratches = scratches(self.request, micro_batch);
+        let settings = settings(self.request, micro_batch, 0.0, scratches[0], recompute);
+        let base = self.base(&settings, Programs::OfStep)?;
+        let Trunk { graph, .. } = self.trunk_of(&base, settings)?;
+        let common = base.times.get_or_init(|| CommonTimes::new(self.request, micro_batch, &graph));
+        let outline = Outline::new(self.request, common, graph, &offloads(self.request), &scratches);
+        let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(outlines.entry(key).or_insert_with(|| Arc::new(outline)).clone())
+    }
+
+    /// What budgets lack at the least for what is kept over the whole run, with this part of the optimizer on the host.
+    pub(crate) fn lacks_for_state(&self, micro_batch: usize, optimizer_offload: f64) -> Result<[Bytes; 2], PlanError> {
+        let scratch = least_scratch(self.request, micro_batch);
+        let nothing = Recompute::all(Level::None);
+        let settings = settings(self.request, micro_batch, optimizer_offload, scratch, nothing);
+        let base = self.base(&settings, Programs::OfStep)?;
+        Ok(self.request.budget.lacking(state_when_moved(&base.graph, optimizer_offload)))
     }
 
     /// What budgets lack at the least for a candidate, however well it is packed.
@@ -107,17 +147,17 @@ impl<'r> Workshop<'r> {
         self.request.budget.lacking(at_least(&candidate.graph, &self.request.targets))
     }
 
-    /// A candidate's plan if it fits, else what budgets lack. What does not is mostly known before packing, from what
+    /// A candidate's layout if it fits, else what budgets lack. What does not is mostly known before packing, from what
     /// lives at once.
-    pub(crate) fn plan_if_fits(&self, candidate: &Candidate) -> Result<Plan, [Bytes; 2]> {
+    pub(crate) fn layout_if_fits(&self, candidate: &Candidate) -> Result<Layout, [Bytes; 2]> {
         let fits = [Bytes::ZERO; 2];
         let bound = self.lacks_at_least(candidate);
         if bound != fits {
             return Err(bound);
         }
-        let plan = plan_candidate(self.request, candidate);
-        let lacking = self.request.budget.lacking(plan.arenas());
-        if lacking == fits { Ok(plan) } else { Err(lacking) }
+        let layout = Layout::new(&candidate.graph, &self.request.targets);
+        let lacking = self.request.budget.lacking(layout.arenas());
+        if lacking == fits { Ok(layout) } else { Err(lacking) }
     }
 }
 

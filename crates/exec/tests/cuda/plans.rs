@@ -42,7 +42,7 @@ impl Sums {
         let far = tensor("far", Storage::Transient, Place::Host);
         let node = |op: Op, inputs: &[TensorId], outputs: &[TensorId]| {
             let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
-            Node { op, inputs, outputs, block: None, pass: Pass::Forward }
+            Node { op, inputs: inputs.into(), outputs: outputs.into(), block: None, pass: Pass::Forward }
         };
         let nodes = vec![
             node(Add.into(), &[a, b], &[sum]),

@@ -274,7 +274,7 @@ impl ModelConfig {
     pub fn parameter_names(&self) -> Vec<String> {
         let mut graph = Graph::default();
         self.declare(&mut graph);
-        graph.parameters.iter().map(|p| graph[p.tensor].name.clone()).collect()
+        graph.parameters.iter().map(|p| graph[p.tensor].name.to_string()).collect()
     }
 
     /// Errors: `BadConfig` naming the key whose value is impossible.

@@ -44,7 +44,7 @@ pub struct HeadLossGrad {
 
 fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
     let [x, weight, targets] = operands(op, inputs)?;
-    let rows = TensorType { shape: x.shape[..x.shape.len() - 1].to_vec(), dtype: DType::I32 };
+    let rows = TensorType { shape: x.shape[..x.shape.len() - 1].into(), dtype: DType::I32 };
     expect_type(op, "targets", targets, &rows)?;
     expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
 }

@@ -7,6 +7,7 @@ use crate::request::Request;
 use plimsoll_graph::ops::{Cast, MovingAverage};
 use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
+use smallvec::smallvec;
 use std::collections::HashMap;
 
 /// A moving average that is wanted.
@@ -46,7 +47,7 @@ pub fn average(graph: &mut Graph, wanted: Average) {
             let follows = node.op.update().map(|update| {
                 let (weight, factor) = (node.outputs[update.weight], node.inputs[update.factor]);
                 let op = MovingAverage { decay: wanted.decay }.into();
-                Node { op, inputs: vec![weight, factor], outputs: vec![averages[&weight]], ..node.clone() }
+                Node { op, inputs: smallvec![weight, factor], outputs: smallvec![averages[&weight]], ..node.clone() }
             });
             program.nodes.push(node);
             program.nodes.extend(follows);
@@ -83,7 +84,7 @@ fn evaluate_averages(graph: &mut Graph, evaluate: Program, averages: &HashMap<Te
             if weight.ty.dtype != full {
                 let op = Cast { to: weight.ty.dtype }.into();
                 *input = graph.tensor(format!("{}/average", weight.name), weight.ty, weight.role, Storage::Transient);
-                nodes.push(Node { op, inputs: vec![average], outputs: vec![*input], block, pass });
+                nodes.push(Node { op, inputs: smallvec![average], outputs: smallvec![*input], block, pass });
             }
         }
         for output in &mut node.outputs {

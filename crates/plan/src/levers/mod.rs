@@ -20,6 +20,7 @@ pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::{Average, EVALUATE_AVERAGE, average};
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
+pub(crate) use offload::moved;
 pub use offload::{OFFLOADS, offload};
 pub use optimizer_state::optimizer_state;
 pub use precision::{Precision, precision};

@@ -13,6 +13,7 @@ use crate::candidates::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::Transfer;
 use plimsoll_graph::{Graph, Node, Pass, Place, Role, Storage, TensorId};
+use smallvec::smallvec;
 use std::collections::HashMap;
 
 /// Parts of the optimizer that a search tries to move.
@@ -21,18 +22,16 @@ pub const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 /// Moves the optimizer of the first trained parameters, so many that they hold at least `fraction` of all that are
 /// trained, in elements, to the host. The nodes' operands are then in two memories; `settle` puts the transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
-    let wanted = fraction * graph.trained_parameter_count() as f64;
-    let mut moved = 0.0;
+    let moved = moved(graph, fraction);
+    if moved.is_empty() {
+        return;
+    }
     let gradients = gradients(graph);
     // Weights that had no master behind them, and the one that they get.
     let mut masters = HashMap::new();
-    for index in 0..graph.parameters.len() {
-        if moved >= wanted {
-            break;
-        }
+    for index in moved {
         let weight = graph.parameters[index].tensor;
-        let Some(mut training) = graph.parameters[index].training.clone() else { continue };
-        moved += graph[weight].ty.elements() as f64;
+        let mut training = graph.parameters[index].training.clone().expect("what is moved is trained");
         let master = *training.master.get_or_insert_with(|| {
             let copy = graph[weight].clone();
             let master = graph.tensor(format!("{}.master", copy.name), copy.ty, Role::Optimizer, Storage::Persistent);
@@ -46,13 +45,26 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
         }
         graph.parameters[index].training = Some(training);
     }
-    for program in &mut graph.programs {
+    for program in graph.programs.iter_mut().filter(|p| p.nodes.iter().any(|n| n.pass == Pass::Update)) {
         let mut nodes = Vec::with_capacity(program.nodes.len() + masters.len());
         for node in std::mem::take(&mut program.nodes) {
             follow_master(node, &masters, &mut nodes);
         }
         program.nodes = nodes;
     }
+}
+
+/// The parameters whose optimizer is moved, by their index.
+pub(crate) fn moved(graph: &Graph, fraction: f64) -> Vec<usize> {
+    let wanted = fraction * graph.trained_parameter_count() as f64;
+    let mut elements = 0.0;
+    let trained = graph.parameters.iter().enumerate().filter(|(_, p)| p.training.is_some());
+    let moved = trained.take_while(|(_, parameter)| {
+        let is_moved = elements < wanted;
+        elements += graph[parameter.tensor].ty.elements() as f64;
+        is_moved
+    });
+    moved.map(|(index, _)| index).collect()
 }
 
 /// The gradients that each weight or master is updated by, in all programs: some have gradients of their own.
@@ -86,7 +98,13 @@ fn follow_master(mut node: Node, masters: &HashMap<TensorId, TensorId>, nodes: &
 
 /// A transfer beside a node.
 pub(super) fn sent(beside: &Node, from: TensorId, to: TensorId) -> Node {
-    Node { op: Transfer.into(), inputs: vec![from], outputs: vec![to], block: beside.block, pass: beside.pass }
+    Node {
+        op: Transfer.into(),
+        inputs: smallvec![from],
+        outputs: smallvec![to],
+        block: beside.block,
+        pass: beside.pass,
+    }
 }
 
 pub(super) struct OffloadLever;

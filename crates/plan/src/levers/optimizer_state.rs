@@ -36,7 +36,7 @@ fn keep_as(graph: &mut Graph, node: &mut Node, format: StateFormat) {
         let inputs = node.inputs.iter().map(|&id| &graph[id].ty).collect::<Vec<_>>();
         node.op.infer(&inputs).expect("an optimizer takes the gradient that it took")
     };
-    let moments = node.outputs.split_off(update.weight + 1);
+    let moments = node.outputs.drain(update.weight + 1..).collect::<Vec<_>>();
     for (number, ty) in types.into_iter().skip(update.weight + 1).enumerate() {
         let kept = match moments.get(number) {
             Some(&moment) => {

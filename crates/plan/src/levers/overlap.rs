@@ -10,7 +10,7 @@
 //! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read.
 
 use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Access, Graph, Node, Op, Place, Storage, TensorId};
+use plimsoll_graph::{Access, Graph, Node, Op, Place, Storage, TensorId, TensorIds};
 use std::collections::HashSet;
 
 /// Orders the settled nodes of a program.
@@ -116,7 +116,7 @@ fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
         let from = is_transfer.then(|| &graph[node.inputs[0]]);
         let awaited = from.filter(|from| from.storage == Storage::Transient && from.ty.elements() > 1).map(|from| {
             let op = AwaitTransfer.into();
-            let await_node = Node { op, outputs: Vec::new(), ..node.clone() };
+            let await_node = Node { op, outputs: TensorIds::new(), ..node.clone() };
             in_flight[from.place as usize].replace(await_node)
         });
         held.push(node);

@@ -13,6 +13,7 @@ use crate::request::Request;
 use plimsoll_graph::ops::{Cast, StateFormat};
 use plimsoll_graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
+use smallvec::smallvec;
 
 /// Precision of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,7 +89,7 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
 }
 
 fn cast(to: DType, from: TensorId, into: TensorId, pass: Pass) -> Node {
-    Node { op: Cast { to }.into(), inputs: vec![from], outputs: vec![into], block: None, pass }
+    Node { op: Cast { to }.into(), inputs: smallvec![from], outputs: smallvec![into], block: None, pass }
 }
 
 fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &mut Vec<Node>) {
@@ -177,7 +178,7 @@ mod tests {
                 if is_weight || is_residual {
                     assert_eq!(tensor.ty.dtype, wanted.dtype(), "{wanted:?}: {}", tensor.name);
                 }
-                let is_single = matches!(tensor.role, Role::Gradient | Role::Optimizer) || tensor.name == "loss";
+                let is_single = matches!(tensor.role, Role::Gradient | Role::Optimizer) || *tensor.name == *"loss";
                 assert!(!is_single || tensor.ty.dtype == DType::F32, "{wanted:?}: {}", tensor.name);
             }
             assert!(graph.tensors.iter().any(|t| t.name.ends_with("/add")), "a model has residuals");

@@ -82,6 +82,9 @@ pub fn recompute_ladder(blocks: usize) -> Vec<Recompute> {
 /// Rewrites every program that has a backward pass.
 pub fn recompute(graph: &mut Graph, levels: Recompute) {
     for index in 0..graph.programs.len() {
+        if graph.programs[index].nodes.iter().all(|node| node.pass != Pass::Backward) {
+            continue;
+        }
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
         let remade = remade(graph, &nodes, levels);
         graph.programs[index].nodes = rewrite(graph, nodes, &remade);

@@ -8,14 +8,16 @@ use super::offload::sent;
 use super::overlap::overlap;
 use plimsoll_graph::ops::Home;
 use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
-use std::collections::{HashMap, HashSet};
+use smallvec::smallvec;
+use std::collections::HashMap;
 
-/// Rewrites all programs of a graph. Without tensors on the host it changes nothing.
+/// Rewrites all programs of a graph that touch tensors on the host.
 pub fn settle(graph: &mut Graph) {
-    if graph.tensors.iter().all(|t| t.place == Place::Device) {
-        return;
-    }
     for index in 0..graph.programs.len() {
+        let touched = graph.programs[index].nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs));
+        if touched.copied().all(|id| graph[id].place == Place::Device) {
+            continue;
+        }
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
         let mut settled = Settled { graph, nodes: Vec::with_capacity(nodes.len()), sent: HashMap::new() };
         for node in nodes {
@@ -93,7 +95,7 @@ impl Settled<'_> {
                 self.graph[part].place = Place::Host;
                 part
             });
-            let part = Node { inputs: vec![node.inputs[index]], outputs: outputs.collect(), ..node.clone() };
+            let part = Node { inputs: smallvec![node.inputs[index]], outputs: outputs.collect(), ..node.clone() };
             node.inputs[index] = part.outputs[0];
             self.nodes.push(part);
         }
@@ -136,8 +138,10 @@ impl Settled<'_> {
 
 /// Numbers that were made on the host are sent to the device only for who reads them there.
 fn without_unread_transfers(graph: &Graph, program: usize, nodes: Vec<Node>) -> Vec<Node> {
-    let read = nodes.iter().flat_map(|n| &n.inputs).copied().chain(graph.programs[program].ports.fetched());
-    let read = read.collect::<HashSet<_>>();
-    let is_read = |id: &TensorId| graph[*id].storage != Storage::Transient || read.contains(id);
+    let mut read = vec![false; graph.tensors.len()];
+    for id in nodes.iter().flat_map(|n| &n.inputs).copied().chain(graph.programs[program].ports.fetched()) {
+        read[id.index()] = true;
+    }
+    let is_read = |id: &TensorId| graph[*id].storage != Storage::Transient || read[id.index()];
     nodes.into_iter().filter(|n| !matches!(n.op, Op::Transfer(_)) || n.outputs.iter().any(is_read)).collect()
 }

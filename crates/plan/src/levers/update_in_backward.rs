@@ -8,10 +8,11 @@
 //! ```
 
 use super::{Excluded, Lever, Levers, Precision};
-use crate::candidates::{Settings, built};
+use crate::candidates::{Programs, Settings, built};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::ops::GradClip;
 use plimsoll_graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
+use smallvec::smallvec;
 use std::collections::{HashMap, HashSet};
 
 /// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.
@@ -96,17 +97,17 @@ pub fn update_in_backward(graph: &mut Graph) {
     }
 }
 
-fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
+fn with_updates_early(graph: &mut Graph, mut nodes: Vec<Node>) -> Vec<Node> {
     let first_of_update = nodes.iter().position(|n| n.pass == Pass::Update).expect("an update has a norm");
-    let mut groups = nodes.into_iter().map(|node| vec![node]).collect::<Vec<_>>();
-    let of_update = groups.split_off(first_of_update).into_iter().flatten().collect::<Vec<_>>();
-
-    let mut last_touch = HashMap::new();
-    for (index, group) in groups.iter().enumerate() {
-        for &id in group[0].inputs.iter().chain(&group[0].outputs) {
-            last_touch.insert(id, index);
+    let of_update = nodes.split_off(first_of_update);
+    let mut last_touch = vec![0; graph.tensors.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        for id in node.inputs.iter().chain(&node.outputs) {
+            last_touch[id.index()] = index;
         }
     }
+    // What is put behind each node.
+    let mut behind = vec![Vec::new(); nodes.len()];
     let chain = Chain::of(&of_update);
     let parameters = graph.parameters.iter().enumerate();
     let parameters =
@@ -118,8 +119,8 @@ fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
         let Some(update) = node.op.update() else { continue };
         let (gradient, written) = (node.inputs[update.gradient], node.outputs[update.weight]);
         let parameter = graph.parameters[parameters[&written]].clone();
-        let place = last_touch[&parameter.tensor].max(last_touch[&gradient]);
-        let [norm, factor] = chain.of_one(graph, gradient, &mut groups[place]);
+        let place = last_touch[parameter.tensor.index()].max(last_touch[gradient.index()]);
+        let [norm, factor] = chain.of_one(graph, gradient, nodes[place].block, &mut behind[place]);
         norms.insert(gradient, norm);
         let average = parameter.training.as_ref().and_then(|t| t.average);
         for written in [Some(parameter.tensor), Some(parameter.master()), average].into_iter().flatten() {
@@ -135,10 +136,11 @@ fn with_updates_early(graph: &mut Graph, nodes: Vec<Node>) -> Vec<Node> {
         } else if node != chain.factor {
             let (place, factor) = owners[&node.outputs[0]];
             node.inputs.iter_mut().filter(|id| **id == chain.factor.outputs[0]).for_each(|id| *id = factor);
-            groups[place].push(node);
+            behind[place].push(node);
         }
     }
-    groups.into_iter().flatten().chain(rest).collect()
+    let each = nodes.into_iter().zip(behind).flat_map(|(node, behind)| std::iter::once(node).chain(behind));
+    each.chain(rest).collect()
 }
 
 /// The two nodes that make of all gradients the factor that optimizers take.
@@ -153,19 +155,24 @@ impl Chain {
         let of_first = |node: &Node| Some(node.inputs[node.op.update()?.factor]);
         let factor = update.iter().find_map(of_first).expect("something is updated");
         let maker =
-            |id: TensorId| update.iter().find(|n| n.outputs == [id]).expect("an update makes its factor").clone();
+            |id: TensorId| update.iter().find(|n| *n.outputs == [id]).expect("an update makes its factor").clone();
         let factor = maker(factor);
         Self { norm: maker(factor.inputs[0]), factor }
     }
 
     /// Appends the chain for one gradient alone; returns what it makes: the norm and the factor.
-    fn of_one(&self, graph: &mut Graph, gradient: TensorId, nodes: &mut Vec<Node>) -> [TensorId; 2] {
-        let block = nodes[0].block;
+    fn of_one(
+        &self,
+        graph: &mut Graph,
+        gradient: TensorId,
+        block: Option<u32>,
+        nodes: &mut Vec<Node>,
+    ) -> [TensorId; 2] {
         let mut from = gradient;
         [("norm", &self.norm), ("factor", &self.factor)].map(|(what, node)| {
             let name = format!("{}.{what}", graph[gradient].name);
             let made = graph.tensor(name, TensorType::f32(&[1]), Role::Staging, Storage::Transient);
-            nodes.push(Node { inputs: vec![from], outputs: vec![made], block, ..node.clone() });
+            nodes.push(Node { inputs: smallvec![from], outputs: smallvec![made], block, ..node.clone() });
             from = made;
             made
         })
@@ -188,6 +195,6 @@ impl Lever for UpdateInBackwardLever {
     }
 
     fn excluded(&self, now: &Settings, request: &Request) -> Result<Option<Excluded>, PlanError> {
-        Ok(update_in_backward_excluded(&built(request, now)?, now.levers.precision))
+        Ok(update_in_backward_excluded(&built(request, now, Programs::OfStep)?, now.levers.precision))
     }
 }

@@ -33,7 +33,7 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
                 hand_out(&archive, &names, false, |index, _, view| {
                     let (name, tensor) = &tensors[index];
                     let (dtype, shape) = (engine.plan()[*tensor].dtype(), engine.plan()[*tensor].ty.shape.clone());
-                    if dtype_of(view) != Some(dtype) || view.shape() != shape {
+                    if dtype_of(view) != Some(dtype) || *view.shape() != *shape {
                         return Err(wrong(&path, name, format!("{dtype:?} {shape:?}"), view).into());
                     }
                     engine.write(*tensor, view.data())
@@ -71,7 +71,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result
             let (path, tensor) = (path.to_owned(), stored.to_owned());
             return Err(CheckpointError::UnsupportedDtype { path, tensor, found: describe(view) }.into());
         };
-        if view.shape() != shape {
+        if *view.shape() != *shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
         engine.fill_parameter(&parameters[index], dtype, view.data())

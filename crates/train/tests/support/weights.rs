@@ -26,7 +26,7 @@ pub fn right_tensors(engine: &Engine) -> Tensors {
         let shape = engine.plan()[parameter.tensor].ty.shape.clone();
         let first = parameter.tensor.0 as f32;
         let values = (0..shape.iter().product()).flat_map(|i: usize| (first + i as f32 / 1e4).to_le_bytes());
-        tensors.insert(engine.name(parameter.tensor).to_owned(), (Dtype::F32, shape.clone(), values.collect()));
+        tensors.insert(engine.name(parameter.tensor).to_owned(), (Dtype::F32, shape.to_vec(), values.collect()));
     }
     tensors
 }

@@ -1,0 +1,194 @@
+//! What needs the least memory of all that a request leaves open: whether anything of it can fit, and the smallest plan
+//! of a run that does not.
+//!
+//! ```text
+//!   state       weights, gradients and moments, wherever they lie     from the parameters
+//!   outline     and what is certain to be live at once                from a graph that all parts and scratches share
+//!   lifetimes   and all that is                                       from the candidate's graph
+//!   arena       how high it is packed                                 from the plan
+//! ```
+//!
+//! Each is at least what stands above it and costs more to know, so it is asked for where that one fits.
+
+use crate::candidates::{Programs, least_scratch, micro_batches, offloads, plan_candidate, settings, weights};
+use crate::fastest::{FITS, Fastest};
+use crate::plan::Plan;
+use crate::request::{PlanError, Request};
+use crate::workshop::Trunk;
+use plimsoll_units::Bytes;
+use rayon::prelude::*;
+
+/// So few rungs are tried one by one.
+pub(crate) const FEW_RUNGS: usize = 16;
+
+/// Whether anything that the request leaves open makes it fit.
+pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
+    Fastest::new(request)?.can_fit()
+}
+
+/// The smallest and the largest micro-batch, which take the least: a whole batch at once keeps no gradients from one
+/// micro-batch to the next.
+pub(crate) fn ends(request: &Request) -> Vec<usize> {
+    let micro_batches = micro_batches(request);
+    let mut ends = vec![micro_batches[0], micro_batches[micro_batches.len() - 1]];
+    ends.dedup();
+    ends
+}
+
+/// The parts of the optimizer that may be moved for something to fit.
+pub(crate) struct Parts {
+    /// Ascending.
+    pub(crate) offloads: Vec<f64>,
+    /// The most that those which can't lack.
+    pub(crate) left_out: [Bytes; 2],
+    /// Whether all of them lack it for weights, gradients and moments alone.
+    pub(crate) state_is_too_large: bool,
+}
+
+impl Parts {
+    fn leave_out(&mut self, lacks: [Bytes; 2]) {
+        for (most, lacks) in self.left_out.iter_mut().zip(lacks) {
+            *most = lacks.max(*most);
+        }
+    }
+}
+
+impl Fastest<'_> {
+    pub(crate) fn weights_are_too_large(&self) -> bool {
+        let request = self.workshop.request;
+        weights(request) > request.budget.device()
+    }
+
+    /// Whether anything fits. Tries only what may take the least.
+    pub(crate) fn can_fit(&self) -> Result<bool, PlanError> {
+        if self.weights_are_too_large() {
+            return Ok(false);
+        }
+        let request = self.workshop.request;
+        for micro_batch in ends(request) {
+            let parts = self.parts(micro_batch)?;
+            for rung in self.milestones().chain([0]).filter(|_| !parts.offloads.is_empty()) {
+                let mut trunk = None;
+                for &offload in parts.offloads.iter().rev() {
+                    if self.lacks_by_outline(micro_batch, rung, least_scratch(request, micro_batch), offload)? != FITS {
+                        continue;
+                    }
+                    let trunk = match &trunk {
+                        Some(trunk) => trunk,
+                        None => trunk.insert(self.trunk_of(micro_batch, rung)?),
+                    };
+                    if self.workshop.layout_if_fits(&self.workshop.moved(trunk.copy(), offload)).is_ok() {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The configuration that lacks the least of all that take the least, packed: the smallest plan of a run that does
+    /// not fit. Of those that lack alike, the one that takes less of the host.
+    pub(crate) fn smallest(&self) -> Result<Plan, PlanError> {
+        let request = self.workshop.request;
+        let last = self.rungs.len() - 1;
+        let of_end = |&micro_batch: &usize| {
+            let scratch = least_scratch(request, micro_batch);
+            let bound = |offload: f64| {
+                let lacks = self.lacks_by_outline(micro_batch, last, scratch, offload)?;
+                Ok((lacks_in_all(lacks), settings(request, micro_batch, offload, scratch, self.rungs[last])))
+            };
+            offloads(request).into_iter().map(bound).collect::<Result<Vec<_>, PlanError>>()
+        };
+        let bounds = ends(request).par_iter().map(of_end).collect::<Result<Vec<_>, _>>()?;
+        let mut bounds = bounds.into_iter().flatten().collect::<Vec<_>>();
+        bounds.sort_by_key(|(lacks, _)| *lacks);
+        let mut smallest: Option<(Bytes, Plan)> = None;
+        for (by_outline, settings) in bounds {
+            let is_beaten = |bound: Bytes| smallest.as_ref().is_some_and(|(lacks, _)| *lacks < bound);
+            if is_beaten(by_outline) {
+                break;
+            }
+            let candidate = self.workshop.candidate(settings)?;
+            if is_beaten(lacks_in_all(self.workshop.lacks_at_least(&candidate))) {
+                continue;
+            }
+            let plan = plan_candidate(request, &candidate);
+            let lacks = lacks_in_all(request.budget.lacking(plan.arenas()));
+            if smallest.as_ref().is_none_or(|(least, s)| (lacks, plan.host_bytes) < (*least, s.host_bytes)) {
+                smallest = Some((lacks, plan));
+            }
+        }
+        Ok(smallest.expect("a request has at least one configuration").1)
+    }
+
+    /// The parts of the optimizer with which a micro-batch may fit.
+    pub(crate) fn parts(&self, micro_batch: usize) -> Result<Parts, PlanError> {
+        let request = self.workshop.request;
+        let scratch = least_scratch(request, micro_batch);
+        let mut parts = Parts { offloads: Vec::new(), left_out: FITS, state_is_too_large: true };
+        let mut open = offloads(request);
+        while !open.is_empty() {
+            let offload = open.remove(open.len() / 2);
+            let state_lacks = self.workshop.lacks_for_state(micro_batch, offload)?;
+            if state_lacks != FITS {
+                // With less of it on the host more is on the device, and the other way round.
+                open.retain(|&other| {
+                    (state_lacks[0] == Bytes::ZERO || other > offload)
+                        && (state_lacks[1] == Bytes::ZERO || other < offload)
+                });
+                parts.leave_out(state_lacks);
+                continue;
+            }
+            parts.state_is_too_large = false;
+            if self.may_fit(micro_batch, offload)? {
+                parts.offloads.push(offload);
+            } else {
+                parts.leave_out(self.lacks_by_outline(micro_batch, self.rungs.len() - 1, scratch, offload)?);
+            }
+        }
+        parts.offloads.sort_by(f64::total_cmp);
+        Ok(parts)
+    }
+
+    /// Whether any of those fits by its outline that may take the least with this part moved.
+    pub(crate) fn may_fit(&self, micro_batch: usize, offload: f64) -> Result<bool, PlanError> {
+        let scratch = least_scratch(self.workshop.request, micro_batch);
+        for rung in self.milestones().chain([0]) {
+            if self.lacks_by_outline(micro_batch, rung, scratch, offload)? == FITS {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What candidates of a rung share with the least scratch.
+    fn trunk_of(&self, micro_batch: usize, rung: usize) -> Result<Trunk, PlanError> {
+        let request = self.workshop.request;
+        let settings = settings(request, micro_batch, 0.0, least_scratch(request, micro_batch), self.rungs[rung]);
+        self.workshop.trunk(settings, Programs::All)
+    }
+
+    /// What budgets lack for a candidate by its outline: no more than for itself.
+    pub(crate) fn lacks_by_outline(
+        &self,
+        micro_batch: usize,
+        rung: usize,
+        scratch: (usize, usize),
+        offload: f64,
+    ) -> Result<[Bytes; 2], PlanError> {
+        let outline = self.workshop.outline(micro_batch, self.rungs[rung])?;
+        Ok(self.workshop.request.budget.lacking(outline.least(offload, scratch)))
+    }
+
+    /// The rungs above the first of which one takes the least, the last one first. Mostly that is the last; but where a
+    /// block's results are small beside what making them again takes, an earlier one. All of few rungs, of many those
+    /// that treat all blocks alike.
+    pub(crate) fn milestones(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let few = self.rungs.len() <= FEW_RUNGS;
+        (1..self.rungs.len()).rev().filter(move |&rung| few || self.rungs[rung].blocks == 0)
+    }
+}
+
+fn lacks_in_all(lacks: [Bytes; 2]) -> Bytes {
+    lacks.into_iter().fold(Bytes::ZERO, |sum, lacks| Bytes(sum.0.saturating_add(lacks.0)))
+}

@@ -1,0 +1,526 @@
+//! What is known of candidates before they are built: bounds on their bytes and on their step, read off the graph that
+//! those share which differ in the part of the optimizer that is moved, and in rows of scratch.
+//!
+//! ```text
+//!   trunk, its tensors on the device        without what is moved        and so the least that is live
+//!     ▁▃▅█▅▃▁  activations                    ▁▃▅█▅▃▁                      with any part on the host
+//!     ▁▁▂▂▃▃▄  gradients                      ▁▁▁▁▂▂▂
+//! ```
+//!
+//! Moving a part of the optimizer takes what belongs to it out of the device, adds transfers and room for them, and
+//! leaves the order of what the device computes as it is. So the rest lives as long as before, and queues work as long
+//! as the nodes that are certain to be on them.
+
+use crate::cost::{KnownTimes, Machine, Work};
+use crate::layout::{ALIGNMENT, lifetimes_of, scalars_in, scratch_bytes, tight};
+use crate::levers::{attention_rows, head_chunk, moved};
+use crate::lifetimes::{Buffer, Lifetimes};
+use crate::request::Request;
+use plimsoll_graph::ops::{Home, Transfer};
+use plimsoll_graph::{
+    Access, Graph, Node, Op, Parameter, Pass, Place, Program, Role, Storage, Targets, Tensor, TensorId, Training,
+};
+use plimsoll_units::Seconds;
+use rustc_hash::FxHashMap;
+
+/// Bounds for the candidates that share a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outline {
+    /// By the part that is moved.
+    parts: Vec<f64>,
+    /// By the rows of scratch.
+    scratches: Vec<(usize, usize)>,
+    /// For each part: its step takes no less.
+    steps: Vec<Seconds>,
+    /// For each part and scratch: the arenas of device and host are no smaller.
+    least: Vec<Vec<[u64; 2]>>,
+}
+
+impl Outline {
+    /// Of the candidates that make of `trunk`, whose other levers are pulled, one with any of these parts moved and
+    /// any of these rows of scratch, which fewer rows never make faster.
+    pub(crate) fn new(
+        request: &Request,
+        common: &CommonTimes,
+        trunk: Graph,
+        parts: &[f64],
+        scratches: &[(usize, usize)],
+    ) -> Self {
+        let parts_moved = parts.iter().map(|&part| Moved::of(&trunk, part)).collect::<Vec<_>>();
+        let owners = Owners::of(&trunk);
+        let steps = common.steps_at_least(request, &trunk, &parts_moved);
+        let gathered = parts_moved.iter().map(|moved| gathered_on_host(&trunk, &owners, moved)).collect::<Vec<_>>();
+        let live = live_at_least(trunk, &request.targets, &owners, &parts_moved, scratches);
+        let scalars = scalars_in(Place::Device, &request.targets);
+        let least = live.into_iter().zip(&parts_moved).zip(gathered).map(|((by_scratch, moved), gathered)| {
+            let [device, host] = moved.state;
+            by_scratch.into_iter().map(|live| [scalars + device + tight(live), host + tight(gathered)]).collect()
+        });
+        let least = least.collect();
+        Self { parts: parts.to_vec(), scratches: scratches.to_vec(), steps, least }
+    }
+
+    /// The bytes that the arenas of device and host have at the least.
+    pub(crate) fn least(&self, part: f64, scratch: (usize, usize)) -> [u64; 2] {
+        let scratch = self.scratches.iter().position(|known| *known == scratch).expect("an outline's scratch");
+        self.least[self.index_of(part)][scratch]
+    }
+
+    /// The time that a step takes at the least, whatever the scratch.
+    pub(crate) fn step(&self, part: f64) -> Seconds {
+        self.steps[self.index_of(part)]
+    }
+
+    fn index_of(&self, part: f64) -> usize {
+        self.parts.iter().position(|known| *known == part).expect("an outline's part of the optimizer")
+    }
+}
+
+/// What its tensors keep over the run on device and host once a part of the optimizer is moved. The graph may be one
+/// whose update is joined to its micro-step or one where that is still to come.
+pub(crate) fn state_when_moved(graph: &Graph, part: f64) -> [u64; 2] {
+    Moved::of(graph, part).state
+}
+
+/// A part of the optimizer that is moved.
+struct Moved {
+    /// Whose, by the index of the parameter.
+    parameters: Vec<bool>,
+    /// Bytes that are kept over the run on device and host.
+    state: [u64; 2],
+}
+
+impl Moved {
+    fn of(graph: &Graph, part: f64) -> Self {
+        // Where a step has one micro-batch, gradients don't outlive it.
+        let keeps_gradients = graph.program("micro_step_add").is_some();
+        let is_kept = |tensor: &Tensor| {
+            tensor.storage == Storage::Persistent && (keeps_gradients || tensor.role != Role::Gradient)
+        };
+        let bytes = |tensor: &Tensor| tensor.ty.bytes().align_up(ALIGNMENT).0;
+        let mut state = [0; 2];
+        for tensor in graph.tensors.iter().filter(|tensor| is_kept(tensor)) {
+            state[tensor.place as usize] += bytes(tensor);
+        }
+        let mut parameters = vec![false; graph.parameters.len()];
+        for index in moved(graph, part) {
+            parameters[index] = true;
+            let Parameter { tensor, training, .. } = &graph.parameters[index];
+            let Training { gradient, master, state: moments, .. } =
+                training.as_ref().expect("what is moved is trained");
+            for &id in moments.iter().chain([gradient]).chain(master).filter(|id| is_kept(&graph[**id])) {
+                state[Place::Device as usize] -= bytes(&graph[id]);
+                state[Place::Host as usize] += bytes(&graph[id]);
+            }
+            if master.is_none() {
+                state[Place::Host as usize] += bytes(&graph[*tensor]);
+            }
+        }
+        Self { parameters, state }
+    }
+}
+
+/// The parameter that each weight, master and gradient belongs to, by its index.
+struct Owners {
+    of_weight: Vec<Option<u32>>,
+    of_gradient: Vec<Option<u32>>,
+}
+
+impl Owners {
+    fn of(graph: &Graph) -> Self {
+        let none = vec![None; graph.tensors.len()];
+        let mut owners = Self { of_weight: none.clone(), of_gradient: none };
+        for (parameter, index) in graph.parameters.iter().zip(0..) {
+            owners.of_weight[parameter.tensor.index()] = Some(index);
+            owners.of_weight[parameter.master().index()] = Some(index);
+            if let Some(training) = &parameter.training {
+                owners.of_gradient[training.gradient.index()] = Some(index);
+            }
+        }
+        owners
+    }
+
+    fn gradient(&self, id: TensorId) -> Option<usize> {
+        self.of_gradient[id.index()].map(|index| index as usize)
+    }
+
+    /// The parameter that an optimizer's node updates.
+    fn updated(&self, node: &Node) -> Option<usize> {
+        let update = node.op.update()?;
+        self.of_weight[node.outputs[update.weight].index()].map(|index| index as usize)
+    }
+}
+
+/// For each part and scratch, the most bytes that are certain to be live at once in the micro-step's transients on the
+/// device: those that its kernels hand to each other, and what they work with.
+fn live_at_least(
+    mut graph: Graph,
+    targets: &Targets,
+    owners: &Owners,
+    parts: &[Moved],
+    scratches: &[(usize, usize)],
+) -> Vec<Vec<u64>> {
+    let Some(program) = micro_step(&graph) else { return vec![vec![0; scratches.len()]; parts.len()] };
+    let Lifetimes { buffers, of_tensor, of_scratch } = lifetimes_of(&graph, &graph.programs[program], targets);
+    let gradients = staged_gradients(&graph, &graph.programs[program], owners);
+    let mut owner = vec![None; buffers.len()];
+    for (id, buffer) in of_tensor.iter() {
+        owner[buffer] = owner[buffer].or(owners.gradient(id));
+    }
+    // Single numbers may be made elsewhere.
+    let is_certain =
+        |buffer: &Buffer| buffer.place == Place::Device && buffer.role != Role::Staging && buffer.role != Role::Scratch;
+    let certain = buffers.iter().zip(owner).filter(|(buffer, _)| is_certain(buffer)).collect::<Vec<_>>();
+    let end = graph.programs[program].nodes.len() + 2;
+    let by_part = parts.iter().map(|part| {
+        let stays = |owner: &Option<usize>| !owner.is_some_and(|owner| part.parameters[owner]);
+        let mut live = Live::new(end);
+        for (buffer, _) in certain.iter().filter(|(_, owner)| stays(owner)) {
+            live.add(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
+        }
+        live.add_staged(&gradients, part);
+        live.over_time()
+    });
+    let by_part = by_part.collect::<Vec<_>>();
+    let mut least = vec![Vec::with_capacity(scratches.len()); parts.len()];
+    for &(chunk, rows) in scratches {
+        head_chunk(&mut graph, chunk);
+        attention_rows(&mut graph, rows);
+        // Nodes that follow the optimizer take their scratch along.
+        let nodes = &graph.programs[program].nodes;
+        let working = of_scratch.iter().filter(|(node, _)| nodes[**node].op.home() == Home::Device);
+        let working = working.map(|(&node, _)| {
+            let bytes = scratch_bytes(&graph, &nodes[node], targets).next_multiple_of(ALIGNMENT);
+            (node + 1, if nodes[node].place(&graph) == Place::Device { bytes } else { 0 })
+        });
+        let working = working.collect::<Vec<_>>();
+        for (least, live) in least.iter_mut().zip(&by_part) {
+            let at_rest = live.iter().copied().max().unwrap_or(0);
+            let at_work = working.iter().map(|&(time, bytes)| live[time] + bytes).max().unwrap_or(0);
+            least.push(at_rest.max(at_work));
+        }
+    }
+    least
+}
+
+/// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
+/// updates wait for a factor that is made of all of them.
+fn gathered_on_host(graph: &Graph, owners: &Owners, part: &Moved) -> u64 {
+    let Some(program) = micro_step(graph) else { return 0 };
+    let mut made_of = vec![&[] as &[TensorId]; graph.tensors.len()];
+    let mut by_factor = FxHashMap::<TensorId, u64>::default();
+    for node in &graph.programs[program].nodes {
+        if let (Some(update), Some(owner)) = (node.op.update(), owners.updated(node)) {
+            let (gradient, factor) = (node.inputs[update.gradient], node.inputs[update.factor]);
+            let norms = made_of[factor.index()];
+            let waits_for_it = norms.iter().any(|norm| made_of[norm.index()].contains(&gradient));
+            let is_transient = graph[gradient].storage == Storage::Transient;
+            if part.parameters[owner] && waits_for_it && is_transient {
+                *by_factor.entry(factor).or_default() += graph[gradient].ty.bytes().align_up(ALIGNMENT).0;
+            }
+        }
+        node.outputs.iter().for_each(|id| made_of[id.index()] = &node.inputs);
+    }
+    by_factor.into_values().max().unwrap_or(0)
+}
+
+/// Bytes that begin and end at each tick of lifetimes.
+struct Live(Vec<[u64; 2]>);
+
+impl Live {
+    fn new(end: usize) -> Self {
+        Self(vec![[0; 2]; end + 1])
+    }
+
+    fn add(&mut self, lower: usize, upper: usize, bytes: u64) {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        self.0[lower][0] += bytes;
+        self.0[upper][1] += bytes;
+    }
+
+    /// Adds the buffers that moved gradients have on the device, each until the next is sent, and where they are added
+    /// to, since the one before was used.
+    fn add_staged(&mut self, gradients: &[StagedGradient], part: &Moved) {
+        let moved = gradients.iter().filter(|gradient| part.parameters[gradient.owner]).collect::<Vec<_>>();
+        for (index, gradient) in moved.iter().enumerate() {
+            let before = moved[index.saturating_sub(1)];
+            let after = moved[(index + 1).min(moved.len() - 1)];
+            // What the node before sends can't be fetched before that is done.
+            let since = moved[..index].iter().rev().take_while(|earlier| earlier.time >= before.time);
+            let comes_ahead = gradient.is_fetched && since.clone().all(|g| g.is_fetched && g.id != gradient.id);
+            let begin = if comes_ahead { before.time } else { gradient.time };
+            self.add(begin, after.time + 1, gradient.bytes);
+        }
+    }
+
+    fn over_time(self) -> Vec<u64> {
+        let live = self.0.into_iter().scan(0, |live, [begin, end]| {
+            *live = *live - end + begin;
+            Some(*live)
+        });
+        live.collect()
+    }
+}
+
+/// A gradient that a kernel of the device makes or adds to. If it is moved, it has a buffer there too (`levers/settle.rs`),
+/// since what is sent is held until the next is, and what is fetched comes one ahead (`levers/overlap.rs`).
+struct StagedGradient {
+    id: TensorId,
+    owner: usize,
+    /// When it is made, in ticks of lifetimes.
+    time: usize,
+    bytes: u64,
+    is_fetched: bool,
+}
+
+fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<StagedGradient> {
+    let mut gradients = Vec::new();
+    for (node, time) in program.nodes.iter().zip(1..) {
+        for (index, &id) in node.outputs.iter().enumerate() {
+            let takes_a_place = node.op.reuse().iter().any(|&(_, output)| output == index);
+            let is_tensor = graph[id].ty.elements() > 1;
+            if let Some(owner) = owners.gradient(id).filter(|_| is_tensor && !takes_a_place) {
+                let bytes = graph[id].ty.bytes().0;
+                let is_fetched = node.op.access(index) == Access::ReadWrite;
+                gradients.push(StagedGradient { id, owner, time, bytes, is_fetched });
+            }
+        }
+    }
+    gradients
+}
+
+/// The program that is live the most: the one that adds to what an earlier one left, or else the only one.
+fn micro_step(graph: &Graph) -> Option<usize> {
+    let position = |name| graph.programs.iter().position(|program| program.name == name);
+    position("micro_step_add").or_else(|| position("micro_step"))
+}
+
+/// Seconds of the queues that work side by side.
+#[derive(Default, Clone, Copy)]
+struct Busy {
+    device: f64,
+    host: f64,
+    to_device: f64,
+    to_host: f64,
+}
+
+impl Busy {
+    fn add(&mut self, other: Self) {
+        self.device += other.device;
+        self.host += other.host;
+        self.to_device += other.to_device;
+        self.to_host += other.to_host;
+    }
+
+    fn end(self, overlaps: bool) -> f64 {
+        let Self { device, host, to_device, to_host } = self;
+        if overlaps { device.max(host).max(to_device).max(to_host) } else { device + host + to_device + to_host }
+    }
+}
+
+/// Seconds of the nodes that all graphs of a micro-batch have, whatever they recompute.
+pub(crate) struct CommonTimes {
+    /// Of each program of a step: its name, how often it runs, what stays, and what may move.
+    programs: Vec<(&'static str, usize, Busy, Vec<Movable>)>,
+}
+
+impl CommonTimes {
+    pub(crate) fn new(request: &Request, micro_batch: usize, graph: &Graph) -> Self {
+        let owners = Owners::of(graph);
+        let mut times = Times::new(request, graph);
+        let programs = Machine::programs(request.global_batch / micro_batch).map(|(name, repeats)| {
+            let (stays, movable) = times.of_program(times.nodes(name), &owners);
+            (name, repeats, stays, movable)
+        });
+        Self { programs: programs.collect() }
+    }
+
+    /// For each part, no step with it moved is shorter: what the busiest queue certainly does.
+    fn steps_at_least(&self, request: &Request, graph: &Graph, parts: &[Moved]) -> Vec<Seconds> {
+        /// Sums of thousands of numbers, in another order than the step's that is predicted.
+        const ROUNDING: f64 = 1.0 - 1e-9;
+        let mut times = Times::new(request, graph);
+        let mut steps = vec![Seconds(0.0); parts.len()];
+        for (name, repeats, stays, movable) in &self.programs {
+            let nodes = times.nodes(name).iter().filter(|node| node.pass == Pass::Recompute);
+            let recomputed = nodes.map(|node| times.on_device(node).device).sum::<f64>();
+            for (step, part) in steps.iter_mut().zip(parts) {
+                let mut busy = *stays;
+                busy.device += recomputed;
+                for (owner, here, moved) in movable {
+                    busy.add(if part.parameters[*owner] { *moved } else { *here });
+                }
+                step.0 += ROUNDING * *repeats as f64 * busy.end(request.machine.overlaps(&request.targets));
+            }
+        }
+        steps
+    }
+}
+
+/// A node whose queue depends on whether a parameter's optimizer is moved: of which, and its seconds here and there.
+type Movable = (usize, Busy, Busy);
+
+struct Times<'a> {
+    machine: &'a Machine,
+    targets: &'a Targets,
+    graph: &'a Graph,
+    known: KnownTimes,
+}
+
+impl<'a> Times<'a> {
+    fn new(request: &'a Request, graph: &'a Graph) -> Self {
+        Self { machine: &request.machine, targets: &request.targets, graph, known: KnownTimes::default() }
+    }
+
+    fn nodes(&self, program: &str) -> &'a [Node] {
+        self.graph.program(program).map_or(&[], |program| &program.nodes)
+    }
+
+    /// What is on the device in any case, and what may be elsewhere. Left out is what follows its operands, and what is
+    /// recomputed.
+    fn of_program(&mut self, nodes: &[Node], owners: &Owners) -> (Busy, Vec<Movable>) {
+        let (mut stays, mut movable) = (Busy::default(), Vec::new());
+        for node in nodes.iter().filter(|node| node.pass != Pass::Recompute) {
+            if let Some(owner) = owners.updated(node) {
+                movable.push((owner, self.on_device(node), self.when_moved(owner, node)));
+            } else if node.op.home() == Home::Device && node.place(self.graph) == Place::Device {
+                stays.add(self.on_device(node));
+                for (index, &id) in node.outputs.iter().enumerate() {
+                    if let Some(owner) = owners.gradient(id) {
+                        let seconds = self.transfer(id);
+                        let fetched = if node.op.access(index) == Access::ReadWrite { seconds } else { 0.0 };
+                        let sent = Busy { to_host: seconds, to_device: fetched, ..Busy::default() };
+                        movable.push((owner, Busy::default(), sent));
+                    }
+                }
+            }
+        }
+        (stays, movable)
+    }
+
+    fn on_device(&mut self, node: &Node) -> Busy {
+        let io = self.graph.io(&node.inputs, &node.outputs);
+        let work = Work::of(&node.op, &io, &self.targets.device);
+        Busy { device: self.machine.known(&node.op, work, &mut self.known), ..Busy::default() }
+    }
+
+    /// An optimizer's node beside its state on the host; where the weight has no master, it is sent back.
+    fn when_moved(&mut self, owner: usize, node: &Node) -> Busy {
+        let io = self.graph.io(&node.inputs, &node.outputs);
+        let work = Work::of(&node.op, &io, &self.targets.host);
+        let host = match self.machine.overlaps(self.targets) {
+            true => self.machine.on_host(work),
+            false => self.machine.known(&node.op, work, &mut self.known),
+        };
+        let parameter = &self.graph.parameters[owner];
+        let to_device = if parameter.master() == parameter.tensor { self.transfer(parameter.tensor) } else { 0.0 };
+        Busy { host, to_device, ..Busy::default() }
+    }
+
+    fn transfer(&mut self, id: TensorId) -> f64 {
+        let (op, ty) = (Op::from(Transfer), &self.graph[id].ty);
+        let io = plimsoll_graph::Io { inputs: vec![ty], outputs: vec![ty] };
+        self.machine.known(&op, Work::of(&op, &io, &self.targets.device), &mut self.known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::candidates::{micro_batches, offloads, rungs, scratches, settings};
+    use crate::cards::card;
+    use crate::cost::Rates;
+    use crate::layout::at_least;
+    use crate::least::ends;
+    use crate::levers::{Average, LeverRequest, Precision};
+    use crate::workshop::Workshop;
+    use plimsoll_graph::models::ModelConfig;
+    use plimsoll_graph::{Lengths, Optimizer};
+    use plimsoll_units::Bytes;
+
+    fn requests() -> Vec<Request> {
+        let gpt2 =
+            r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positions": 64, "vocab_size": 300}"#;
+        let gpt2 = ModelConfig::from_json(gpt2).expect("a sensible model");
+        let t5 = ModelConfig::preset("t5-nano").expect("a preset");
+        let average = Some(Average { decay: 0.9, place: Place::Host });
+        let mut requests = Vec::new();
+        for (model, target_len) in [(gpt2, None), (t5, Some(32))] {
+            for (precision, grad_clip, average, on_card) in [
+                (Precision::Fp32, Some(1.0), None, true),
+                (Precision::Bf16, None, average, true),
+                (Precision::Bf16Pure, Some(1.0), None, true),
+                (Precision::Fp16, Some(1.0), average, true),
+                (Precision::Bf16Pure, None, None, true),
+                (Precision::Fp32, None, average, false),
+            ] {
+                let (targets, rates) = match on_card {
+                    true => (Targets::cuda((8, 6), 2), Rates::of_card(card("3060").expect("a known card"))),
+                    false => (Targets::cpu(2), Rates::guess(2)),
+                };
+                requests.push(Request {
+                    optimizer: Optimizer { grad_clip, ..Optimizer::default() },
+                    global_batch: 4,
+                    seq_len: 32,
+                    target_len,
+                    buckets: vec![Lengths { tokens: 16, target: target_len }],
+                    budget: Budget::Apart { device: Bytes::gib(1), host: Bytes::gib(1) },
+                    levers: LeverRequest { precision, average, ..LeverRequest::default() },
+                    evaluates: true,
+                    sample_prefill: Some(4),
+                    ..Request::new(model.clone(), targets, Machine::of_rates(rates))
+                });
+            }
+        }
+        requests
+    }
+
+    /// What is built is never smaller and never faster than its outline says.
+    #[test]
+    fn outlines_are_bounds_of_what_is_built() {
+        for request in requests() {
+            let workshop = Workshop::new(&request);
+            for micro_batch in ends(&request) {
+                for recompute in rungs(&request).into_iter().step_by(3) {
+                    let outline = workshop.outline(micro_batch, recompute).expect("a sensible request");
+                    for part in offloads(&request) {
+                        for scratch in scratches(&request, micro_batch) {
+                            let settings = settings(&request, micro_batch, part, scratch, recompute);
+                            let candidate = workshop.candidate(settings).expect("levers that go together");
+                            let found = at_least(&candidate.graph, &request.targets);
+                            let least = outline.least(part, scratch);
+                            assert!(least[0] <= found[0] && least[1] <= found[1], "{least:?}, {found:?}: {settings:?}");
+                            let (step, bound) = (workshop.step(&candidate), outline.step(part));
+                            assert!(bound <= step, "{bound:?}, {step:?}: {settings:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of weights, gradients and moments it knows all, before any lever is pulled that says when something is done.
+    #[test]
+    fn state_is_known_before_it_is_moved() {
+        for request in requests() {
+            let request = Request { evaluates: false, sample_prefill: None, ..request };
+            let workshop = Workshop::new(&request);
+            for micro_batch in micro_batches(&request) {
+                for part in offloads(&request) {
+                    let scratch = scratches(&request, micro_batch)[0];
+                    let settings = settings(&request, micro_batch, part, scratch, rungs(&request)[0]);
+                    let candidate = workshop.candidate(settings).expect("levers that go together");
+                    let mut kept = [Bytes::ZERO; 2];
+                    for tensor in candidate.graph.tensors.iter().filter(|t| t.storage == Storage::Persistent) {
+                        kept[tensor.place as usize] += tensor.ty.bytes().align_up(ALIGNMENT);
+                    }
+                    let without = Budget::Apart { device: Bytes::ZERO, host: Bytes::ZERO };
+                    let request = Request { budget: without, ..workshop.request.clone() };
+                    let lacks = Workshop::new(&request).lacks_for_state(micro_batch, part).expect("a sensible request");
+                    assert_eq!(lacks, kept, "{settings:?}");
+                }
+            }
+        }
+    }
+}
