@@ -41,6 +41,15 @@ REGISTERS_OF_AN_SM = 65536
 # Registers are handed to warps in pieces of this many.
 REGISTER_PIECE = 256
 
+# Dynamic shared memory that kernels are started with on a card, where it is not static, for attention with heads of 128
+# channels; a test of src/cuda/ops/attention_tensor.rs compares. Large multiprocessors have room for a second stage.
+ROOMY = {80, 90}
+DYNAMIC = {
+    "attention_tensor_grad_queries": lambda card: 2 * (32768 + 896) if card in ROOMY else 49152 + 896,
+    "attention_tensor_grad_keys": lambda card: 2 * (32768 + 768) if card in ROOMY else 49152 + 768,
+    "attention_tensor": lambda _: 49152 + 768,
+}
+
 # Bugs that crates/fake-cuda must find: source, macro, and the one kernel that is kept.
 BUGS = [
     ("layer_norm", "NO_BARRIER", "layer_norm_bf16"),
@@ -115,11 +124,30 @@ def committed_form(ptx: str, target: int) -> str:
     text = "\n".join(lines)
     # The names of inlined functions, which nothing refers to any more.
     text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\s*\}", "", text, flags=re.S)
-    # Lines that no instruction is on.
-    text = re.sub(r"(?:\n\s*\.loc [^\n]*)+(?=\n\s*\.loc )", "", text)
     # A tenth of the text is space that nobody needs.
     text = re.sub(r"[ \t]+", " ", text).replace(", ", ",").replace("\n ", "\n")
+    text = without_repeated_lines(text)
     return re.sub(r"\n{2,}", "\n", text).strip() + "\n"
+
+
+def without_repeated_lines(ptx: str) -> str:
+    """PTX without line information that says the same as the one before, or that no instruction follows."""
+    lines, said, pending = [], None, None
+    for line in ptx.splitlines():
+        if line.startswith(".loc "):
+            pending = " ".join(line.split()[:3]) + " 0"
+            continue
+        if line.startswith(".visible .entry"):
+            said, pending = None, None
+        elif line.startswith("$"):
+            # What jumps here may come from another line.
+            said, pending = None, pending or said
+        elif pending and line.endswith(";") and not line.startswith("."):
+            if pending != said:
+                lines.append(pending)
+            said, pending = pending, None
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def options(target: int, macros: list[str]) -> list[str]:
@@ -174,6 +202,7 @@ def figures(compiler: Compiler) -> str:
             ptx, log = compiler.compile(source, machine)
             for name, figure in sorted(parse_log(log).items()):
                 threads = min(threads_of(ptx, name), 256)
+                figure["shared"] += DYNAMIC.get(re.sub(r"_b?f16$", "", name), lambda _: 0)(target)
                 part = occupancy(card, figure["registers"], figure["shared"], threads)
                 row = [figure[key] for key in ("registers", "spills", "stack", "shared")]
                 writer.writerow([name, f"sm_{target}", threads, *row, f"{part:.2f}"])

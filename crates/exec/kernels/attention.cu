@@ -1,23 +1,22 @@
-// Attention that never holds more than a tile of scores. Blocks: heads of samples along x, tiles of queries along y.
+// Attention that never holds more than a tile of scores. Blocks: heads of samples along x, tiles of queries along y,
+// spans of channels along z.
 // Source: Dao et al. 2022, "FlashAttention", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
 
-#include "attention.cuh"
+#include "attention_single.cuh"
 
-// y and lse. MOST: chunks of channels of the largest head that this is for. table and segments are null if there are
-// none.
-template <int MOST>
-__device__ __forceinline__ void forward(const void *q, const void *k, const void *v, const void *table,
-                                        const int *of_queries, const int *of_keys, void *y, float *lse,
-                                        const Scalars *scalars, const Shape &shape, const Starts &starts) {
+// y and lse. table and segments are null if there are none.
+KERNEL(THREADS) attention(const void *q, const void *k, const void *v, const void *table, const int *of_queries,
+                          const int *of_keys, void *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE];
     __shared__ Facts facts;
     int sample = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, query = blockIdx.y * TILE;
     int channels = shape.head_size, kv_head = head / (shape.heads / shape.kv_heads);
+    int span = blockIdx.z * SPAN, width = min(SPAN, channels - span);
     u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
-    q = element(q, sample * (u64)shape.queries * shape.query_stride + (u64)head * channels, shape.number);
-    k = element(k, of_tokens, shape.number);
-    v = element(v, of_tokens, shape.number);
-    y = element(y, sample * (u64)shape.queries * shape.result_stride + (u64)head * channels, shape.number);
+    q = element(q, sample * (u64)shape.queries * shape.query_stride + (u64)head * channels, number_of(shape));
+    k = element(k, of_tokens, number_of(shape));
+    v = element(v, of_tokens + span, number_of(shape));
+    y = element(y, sample * (u64)shape.queries * shape.result_stride + (u64)head * channels + span, number_of(shape));
 
     Part mixed[MOST] = {};
     float largest[ROWS], sum[ROWS] = {};
@@ -60,8 +59,8 @@ __device__ __forceinline__ void forward(const void *q, const void *k, const void
         put(tile_a, s);
 #pragma unroll
         for (int c = 0; c < MOST; ++c) {
-            if (c * CHUNK >= channels) break;
-            load_chunk(tile_b, v, shape.key_stride, key, shape.keys, c * CHUNK, channels, shape.number);
+            if (c * CHUNK >= width) break;
+            load_chunk(tile_b, v, shape.key_stride, key, shape.keys, c * CHUNK, width, number_of(shape));
             __syncthreads();
             add_mixed(mixed[c], tile_a, tile_b);
             __syncthreads();
@@ -71,7 +70,7 @@ __device__ __forceinline__ void forward(const void *q, const void *k, const void
     for (int i = 0; i < ROWS; ++i) {
         float factor = sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f;
         int row = query + first_row() + i;
-        if (first_column() == 0 && row < shape.queries)
+        if (first_column() == 0 && row < shape.queries && span == 0)
             lse[(u64)blockIdx.x * shape.queries + row] = sum[i] > 0.0f ? largest[i] + logf(sum[i]) : EMPTY_LSE;
 #pragma unroll
         for (int c = 0; c < MOST; ++c)
@@ -80,16 +79,8 @@ __device__ __forceinline__ void forward(const void *q, const void *k, const void
     }
 #pragma unroll
     for (int c = 0; c < MOST; ++c) {
-        if (c * CHUNK >= channels) break;
-        write(mixed[c], 1.0f, tile_a, y, shape.result_stride, query, shape.queries, c * CHUNK, shape);
+        if (c * CHUNK >= width) break;
+        write(mixed[c], 1.0f, tile_a, y, shape.result_stride, query, shape.queries, c * CHUNK, width,
+              number_of(shape));
     }
 }
-
-#define OF(channels)                                                                                                   \
-    KERNEL(THREADS) attention_##channels(const void *q, const void *k, const void *v, const void *table,               \
-                                         const int *of_queries, const int *of_keys, void *y, float *lse,               \
-                                         const Scalars *scalars, Shape shape, Starts starts) {                         \
-        forward<channels / CHUNK>(q, k, v, table, of_queries, of_keys, y, lse, scalars, shape, starts);                \
-    }
-OF(64)
-OF(256)

@@ -1,42 +1,31 @@
-// The gradient of attention, in passes of which none writes what another block writes: products of results with their
-// gradients, gradients of keys and values by tiles of keys, those of queries and of the bias' table by tiles of queries.
+// The gradient of attention, after `attention_grad_results` of attention_grad_sums.cu, in passes of which none writes
+// what another block writes: gradients of keys and values by tiles of keys, those of queries and of the bias' table by
+// tiles of queries.
 // Probabilities are computed again from lse. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
 
-#include "attention.cuh"
-
-// delta[sample, head, query] = y · dy. y, dy: (tokens, heads, channels), `queries` tokens a sample. A warp for each.
-KERNEL(THREADS) attention_grad_results(const void *dy, const void *y, float *delta, int samples, Shape shape) {
-    u64 at = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    if (at >= (u64)samples * shape.queries * shape.heads) return;
-    u64 token = at / shape.heads, sample = token / shape.queries, first = at * shape.head_size;
-    int head = at % shape.heads, lane = threadIdx.x % WARP;
-    float sum = 0.0f;
-    for (int c = lane; c < shape.head_size; c += WARP)
-        sum += number_at(y, first + c, shape.number) * number_at(dy, first + c, shape.number);
-    sum = warp_sum(sum);
-    if (lane == 0) delta[(sample * shape.heads + head) * shape.queries + token % shape.queries] = sum;
-}
+#include "attention_single.cuh"
 
 // dq, and each block's part of the table's gradient, (blocks along x, blocks along y, buckets), null if nobody wants it.
-// Blocks: heads of samples along x, tiles of queries along y.
-template <int MOST>
-__device__ __forceinline__ void of_queries(const void *dy, const void *q, const void *k, const void *v,
-                                           const void *table, const int *of_queries, const int *of_keys,
-                                           const float *lse, const float *delta, void *dq, float *partial, const Scalars *scalars,
-                                           const Shape &shape, const Starts &starts) {
+// Blocks: heads of samples along x, tiles of queries along y, spans of channels along z.
+KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void *k, const void *v, const void *table,
+                                       const int *of_queries, const int *of_keys, const float *lse,
+                                       const float *delta, void *dq, float *partial, const Scalars *scalars,
+                                       Shape shape, Starts starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE], slopes[TILE * STRIDE];
     __shared__ float diagonal[DIAGONALS + 1];
     __shared__ Facts facts;
     int sample = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, query = blockIdx.y * TILE;
     int channels = shape.head_size, kv_head = head / (shape.heads / shape.kv_heads);
+    int span = blockIdx.z * SPAN, width = min(SPAN, channels - span);
     u64 of_head = sample * (u64)shape.queries * shape.query_stride + (u64)head * channels;
     u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
-    q = element(q, of_head, shape.number);
-    dq = element(dq, of_head, shape.number);
-    k = element(k, of_tokens, shape.number);
-    v = element(v, of_tokens, shape.number);
-    dy = element(dy, sample * (u64)shape.queries * shape.result_stride + (u64)head * channels, shape.number);
+    q = element(q, of_head, number_of(shape));
+    dq = element(dq, of_head + span, number_of(shape));
+    k = element(k, of_tokens, number_of(shape));
+    v = element(v, of_tokens, number_of(shape));
+    dy = element(dy, sample * (u64)shape.queries * shape.result_stride + (u64)head * channels, number_of(shape));
 
+    if (span) partial = nullptr;
     Part sums[MOST] = {};
     float lse_of[ROWS], delta_of[ROWS], of_bucket[2] = {};
 #pragma unroll
@@ -65,8 +54,8 @@ __device__ __forceinline__ void of_queries(const void *dy, const void *q, const 
         put(slopes, s);
 #pragma unroll
         for (int c = 0; c < MOST; ++c) {
-            if (c * CHUNK >= channels) break;
-            load_chunk(tile_b, k, shape.key_stride, key, shape.keys, c * CHUNK, channels, shape.number);
+            if (c * CHUNK >= width) break;
+            load_chunk(tile_b, k, shape.key_stride, key, shape.keys, span + c * CHUNK, channels, number_of(shape));
             __syncthreads();
             add_mixed(sums[c], slopes, tile_b);
             __syncthreads();
@@ -90,8 +79,9 @@ __device__ __forceinline__ void of_queries(const void *dy, const void *q, const 
     }
 #pragma unroll
     for (int c = 0; c < MOST; ++c) {
-        if (c * CHUNK >= channels) break;
-        write(sums[c], shape.scale, tile_a, dq, shape.query_stride, query, shape.queries, c * CHUNK, shape);
+        if (c * CHUNK >= width) break;
+        write(sums[c], shape.scale, tile_a, dq, shape.query_stride, query, shape.queries, c * CHUNK, width,
+              number_of(shape));
     }
     if (partial) {
         int buckets = shape.bidirectional ? 2 * shape.buckets : shape.buckets;
@@ -104,28 +94,29 @@ __device__ __forceinline__ void of_queries(const void *dy, const void *q, const 
     }
 }
 
-// dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y. Tiles of scores lie transposed.
-template <int MOST>
-__device__ __forceinline__ void of_keys(const void *dy, const void *q, const void *k, const void *v,
-                                        const void *table, const int *of_queries, const int *of_keys,
-                                        const float *lse, const float *delta, void *dk, void *dv,
-                                        const Scalars *scalars, const Shape &shape, const Starts &starts) {
+// dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y, spans of channels along z. Tiles of scores
+// lie transposed. Three blocks on a multiprocessor are enough: for more of them, assemblers would spill.
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
+    attention_grad_keys(const void *dy, const void *q, const void *k, const void *v, const void *table,
+                        const int *of_queries, const int *of_keys, const float *lse, const float *delta, void *dk,
+                        void *dv, const Scalars *scalars, Shape shape, Starts starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE], mixing[TILE * STRIDE];
     __shared__ float lse_of[TILE], delta_of[TILE];
     __shared__ Facts facts;
     int sample = blockIdx.x / shape.kv_heads, kv_head = blockIdx.x % shape.kv_heads, key = blockIdx.y * TILE;
     int channels = shape.head_size, group = shape.heads / shape.kv_heads;
+    int span = blockIdx.z * SPAN, width = min(SPAN, channels - span);
     u64 keys = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
-    k = element(k, keys, shape.number);
-    v = element(v, keys, shape.number);
-    dk = element(dk, keys, shape.number);
-    dv = element(dv, keys, shape.number);
+    k = element(k, keys, number_of(shape));
+    v = element(v, keys, number_of(shape));
+    dk = element(dk, keys + span, number_of(shape));
+    dv = element(dv, keys + span, number_of(shape));
 
     Part sums_k[MOST] = {}, sums_v[MOST] = {};
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         u64 of_query = sample * (u64)shape.queries * shape.query_stride + (u64)head * channels;
         u64 of_result = sample * (u64)shape.queries * shape.result_stride + (u64)head * channels;
-        const void *of_head = element(q, of_query, shape.number), *slope = element(dy, of_result, shape.number);
+        const void *of_head = element(q, of_query, number_of(shape)), *slope = element(dy, of_result, number_of(shape));
         u64 rows = ((u64)sample * shape.heads + head) * shape.queries;
         for (int query = shape.causal ? key : 0; query < shape.queries; query += TILE) {
             Part s, d;
@@ -153,8 +144,9 @@ __device__ __forceinline__ void of_keys(const void *dy, const void *q, const voi
             put(mixing, s);
 #pragma unroll
             for (int c = 0; c < MOST; ++c) {
-                if (c * CHUNK >= channels) break;
-                load_chunk(tile_b, slope, shape.result_stride, query, shape.queries, c * CHUNK, channels, shape.number);
+                if (c * CHUNK >= width) break;
+                load_chunk(tile_b, slope, shape.result_stride, query, shape.queries, span + c * CHUNK, channels,
+                           number_of(shape));
                 __syncthreads();
                 add_mixed(sums_v[c], mixing, tile_b);
                 __syncthreads();
@@ -162,8 +154,9 @@ __device__ __forceinline__ void of_keys(const void *dy, const void *q, const voi
             put(mixing, d);
 #pragma unroll
             for (int c = 0; c < MOST; ++c) {
-                if (c * CHUNK >= channels) break;
-                load_chunk(tile_b, of_head, shape.query_stride, query, shape.queries, c * CHUNK, channels, shape.number);
+                if (c * CHUNK >= width) break;
+                load_chunk(tile_b, of_head, shape.query_stride, query, shape.queries, span + c * CHUNK, channels,
+                           number_of(shape));
                 __syncthreads();
                 add_mixed(sums_k[c], mixing, tile_b);
                 __syncthreads();
@@ -172,37 +165,10 @@ __device__ __forceinline__ void of_keys(const void *dy, const void *q, const voi
     }
 #pragma unroll
     for (int c = 0; c < MOST; ++c) {
-        if (c * CHUNK >= channels) break;
-        write(sums_k[c], shape.scale, tile_a, dk, shape.key_stride, key, shape.keys, c * CHUNK, shape);
-        write(sums_v[c], 1.0f, tile_a, dv, shape.key_stride, key, shape.keys, c * CHUNK, shape);
+        if (c * CHUNK >= width) break;
+        write(sums_k[c], shape.scale, tile_a, dk, shape.key_stride, key, shape.keys, c * CHUNK, width,
+              number_of(shape));
+        write(sums_v[c], 1.0f, tile_a, dv, shape.key_stride, key, shape.keys, c * CHUNK, width,
+              number_of(shape));
     }
 }
-
-// dtable[bucket, head], or what is there and that: parts added up in their order. partial: (samples, heads, tiles,
-// buckets). A thread for each.
-KERNEL(THREADS) attention_grad_table(const float *partial, float *dtable, int samples, int heads, int tiles,
-                                     int buckets, int accumulate) {
-    int at = blockIdx.x * THREADS + threadIdx.x, bucket = at / heads, head = at % heads;
-    if (bucket >= buckets) return;
-    float sum = 0.0f;
-    for (int sample = 0; sample < samples; ++sample)
-        for (int tile = 0; tile < tiles; ++tile)
-            sum += partial[(((u64)sample * heads + head) * tiles + tile) * buckets + bucket];
-    dtable[at] = accumulate ? dtable[at] + sum : sum;
-}
-
-#define OF(channels)                                                                                                   \
-    KERNEL(THREADS) attention_grad_queries_##channels(                                                                 \
-        const void *dy, const void *q, const void *k, const void *v, const void *table, const int *s, const int *t,    \
-        const float *lse, const float *delta, void *dq, float *partial, const Scalars *scalars, Shape shape,           \
-        Starts starts) {                                                                                               \
-        of_queries<channels / CHUNK>(dy, q, k, v, table, s, t, lse, delta, dq, partial, scalars, shape, starts);       \
-    }                                                                                                                  \
-    KERNEL(THREADS) attention_grad_keys_##channels(                                                                    \
-        const void *dy, const void *q, const void *k, const void *v, const void *table, const int *s, const int *t,    \
-        const float *lse, const float *delta, void *dk, void *dv, const Scalars *scalars, Shape shape,                 \
-        Starts starts) {                                                                                               \
-        of_keys<channels / CHUNK>(dy, q, k, v, table, s, t, lse, delta, dk, dv, scalars, shape, starts);               \
-    }
-OF(64)
-OF(256)

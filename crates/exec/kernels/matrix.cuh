@@ -49,13 +49,12 @@ __device__ __forceinline__ void wait_copies() {
 #endif
 }
 
-// Where 8 neighboring numbers of a tile with rows of COLUMNS lie, a multiple of 64: rows follow one another, and the
-// 16 bytes of a row change places with each row, so that those of 8 rows below one another lie in different banks. If
-// the tile begins at a multiple of its rows' bytes, column + k lies at the place of column ^ 2k for k a multiple of 16.
-template <int COLUMNS>
-__device__ __forceinline__ u32 place(u32 tile, u32 row, u32 column) {
-    static_assert(COLUMNS % 64 == 0, "rows go through all banks");
-    return tile + row * (COLUMNS * 2) + ((column / 8 ^ row % 8) * 16);
+// Where 8 neighboring numbers of a tile lie whose rows take a multiple of 128 bytes: rows follow one another, and the
+// pieces of 16 bytes of a row change places with each row, so that those of 8 rows below one another lie in different
+// banks. If the tile begins at a multiple of `row_bytes`, a power of two, then column + k lies at the place of
+// column ^ 2k for k a multiple of 16.
+__device__ __forceinline__ u32 place(u32 tile, u32 row, u32 column, u32 row_bytes) {
+    return tile + row * row_bytes + ((column / 8 ^ row % 8) * 16);
 }
 
 // Four matrices of 8 by 8. Lanes 8 m to 8 m + 7 name the rows of matrix m; a lane gets two neighbors of a row.
@@ -120,4 +119,11 @@ __device__ __forceinline__ u32 pack<bf16>(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
 }
+#endif
+
+// Makes the kernels of a template for each type that tensor cores take: `M(suffix of their names, type)`.
+#if __CUDA_ARCH__ >= 800
+#define FOR_HALVES(M) M(f16, f16) M(bf16, bf16)
+#else
+#define FOR_HALVES(M) M(f16, f16)
 #endif

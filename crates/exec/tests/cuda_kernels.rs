@@ -4,9 +4,10 @@
 
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
-use plimsoll_fake_cuda::ptx::run::Order;
+use plimsoll_fake_cuda::ptx::run::{Accumulation, Order};
 use plimsoll_fake_cuda::ptx::{Module, parse};
 use plimsoll_fake_cuda::shadow::{Mode, Rights};
+use plimsoll_fake_cuda::trace::Counters;
 use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, DropoutKey, Embedding, EmbeddingGrad, HeadLoss, HeadLossGrad,
@@ -50,15 +51,32 @@ struct How {
     reused: Option<(usize, usize)>,
 }
 
+/// What became of a case on a card.
+struct Ran {
+    /// The results' bytes.
+    results: Vec<Vec<u8>>,
+    /// What each launch did, by its kernel.
+    counters: Vec<(String, Counters)>,
+}
+
 /// A case by the kernels for cards.
 trait OnCard {
     /// The results' bytes.
-    fn on_card(&self, how: How) -> Vec<Vec<u8>>;
+    fn on_card(&self, how: How) -> Vec<Vec<u8>> {
+        self.run(how).results
+    }
+
+    /// The results, and what it took.
+    fn run(&self, how: How) -> Ran;
 }
 
 impl OnCard for Case {
-    fn on_card(&self, how: How) -> Vec<Vec<u8>> {
+    fn run(&self, how: How) -> Ran {
         let (op, mut card) = (&self.example.op, Workbench::with(how.order, how.blur));
+        if how.blur > 0 {
+            // Nobody says how tensor cores round what they add up.
+            card.settings.accumulation = Accumulation::Truncating;
+        }
         let mut rights = Rights::none();
         let target = Target::Cuda { compute_capability: how.capability };
         let scratch_bytes = op.working_bytes(&self.io(), &target).0;
@@ -95,6 +113,7 @@ impl OnCard for Case {
             io: self.io(),
             compute_capability: how.capability,
         };
+        let mut counters = Vec::new();
         for launch in cuda::launches(op, &operands) {
             let module = module(launch.module, how.capability);
             let kernel = module.kernel(&launch.entry).unwrap_or_else(|| panic!("no kernel {}", launch.entry));
@@ -103,9 +122,12 @@ impl OnCard for Case {
             assert_eq!(launch.arguments.bytes().len(), kernel.parameter_bytes as usize, "{}", launch.entry);
             let shape = Shape { grid: launch.grid, threads: launch.threads, shared_bytes: launch.shared_bytes };
             let outcome = card.start(&module, kernel, &shape, launch.arguments.bytes());
-            outcome.unwrap_or_else(|fault| panic!("{:?}\n{launch:?}\n{how:?}: {fault}", self.example));
+            let outcome = outcome.unwrap_or_else(|fault| panic!("{:?}\n{launch:?}\n{how:?}: {fault}", self.example));
+            counters.push((launch.entry.into_owned(), outcome.counters));
         }
-        outputs.iter().zip(&self.outputs).map(|(&address, ty)| card.get(address, ty.bytes().0 as usize)).collect()
+        let results = outputs.iter().zip(&self.outputs);
+        let results = results.map(|(&address, ty)| card.get(address, ty.bytes().0 as usize)).collect();
+        Ran { results, counters }
     }
 }
 
@@ -237,17 +259,7 @@ fn long_sums_are_right() {
 fn attention_over_several_tiles_is_right() {
     let key = Some(DropoutKey { rate: 0.3, site: 9 });
     let bias = RelativeBias { buckets: 16, max_distance: 40, bidirectional: true };
-    let plain = Attention {
-        heads: 1,
-        kv_heads: 1,
-        packed: false,
-        causal: true,
-        scale: 0.3,
-        bias: None,
-        segmented: false,
-        dropout: None,
-        rows: 64,
-    };
+    let plain = attention(1, 1, true);
     let cases = [
         (plain, [1, 70, 70, 8]),
         (Attention { causal: false, bias: Some(bias), dropout: key, segmented: true, ..plain }, [1, 40, 75, 5]),
@@ -255,15 +267,92 @@ fn attention_over_several_tiles_is_right() {
         (Attention { causal: false, ..plain }, [1, 3, 33, 72]),
         (Attention { segmented: true, ..plain }, [1, 97, 97, 33]),
     ];
-    let mut examples = cases.map(|(op, extents)| op.example(extents)).to_vec();
-    examples.extend(cases.map(|(forward, extents)| {
-        AttentionGrad { forward, table: forward.bias.is_some(), accumulate: false }.example(extents)
-    }));
+    let mut examples = cases.into_iter().flat_map(both_ways).collect::<Vec<_>>();
     let cached = CachedAttention { heads: 2, kv_heads: 1, packed: false, scale: 0.2, bias: None, capacity: 40 };
     let mut fed = case(cached, &[&[1, 2, 144], &[1, 2, 72], &[1, 2, 72]]);
     fed.scalars.position = 37;
     examples.push(fed);
     check_all(&examples);
+}
+
+/// An attention of this many heads without all that one can have besides.
+fn attention(heads: usize, kv_heads: usize, causal: bool) -> Attention {
+    Attention {
+        heads,
+        kv_heads,
+        packed: false,
+        causal,
+        scale: 0.3,
+        bias: None,
+        segmented: false,
+        dropout: None,
+        rows: 64,
+    }
+}
+
+/// An attention and its gradient on operands of these extents: B, T, S, D.
+fn both_ways((forward, extents): (Attention, [usize; 4])) -> [Example; 2] {
+    let grad = AttentionGrad { forward, table: forward.bias.is_some(), accumulate: false };
+    if !forward.packed {
+        return [forward.example(extents), grad.example(extents)];
+    }
+    let [b, t, _, d] = extents;
+    let (x, y, lse): (&[usize], &[usize], &[usize]) =
+        (&[b, t, 3 * forward.heads * d], &[b, t, forward.heads * d], &[b, forward.heads, t]);
+    [case(forward, &[x]), case(grad, &[y, x, y, lse])]
+}
+
+/// Heads of all sizes, tiles with edges on each side, and all that an attention can have, in half precision.
+#[test]
+fn attention_on_tensor_cores_is_right() {
+    let key = Some(DropoutKey { rate: 0.3, site: 9 });
+    let bias = |bidirectional| Some(RelativeBias { buckets: 16, max_distance: 40, bidirectional });
+    let cases = [
+        (attention(1, 1, true), [1, 65, 65, 64]),
+        (attention(1, 1, false), [1, 1, 130, 32]),
+        (attention(2, 1, false), [1, 63, 64, 40]),
+        (Attention { dropout: key, ..attention(2, 1, true) }, [2, 33, 33, 80]),
+        (Attention { bias: bias(true), segmented: true, dropout: key, ..attention(1, 1, false) }, [1, 65, 70, 96]),
+        (Attention { segmented: true, ..attention(1, 1, true) }, [1, 130, 130, 128]),
+        (Attention { bias: bias(true), ..attention(1, 1, false) }, [1, 34, 65, 160]),
+        (Attention { bias: bias(false), dropout: key, ..attention(1, 1, true) }, [1, 64, 64, 256]),
+        (Attention { packed: true, ..attention(2, 2, true) }, [1, 65, 65, 24]),
+        (attention(3, 3, false), [1, 20, 40, 20]),
+        (attention(1, 1, false), [1, 130, 1, 8]),
+    ];
+    let halves = |example: Example| [DType::F16, DType::Bf16].map(|dtype| in_half(&example, dtype));
+    let cases = cases.into_iter().flat_map(both_ways).flat_map(halves).flatten().enumerate().collect::<Vec<_>>();
+    cases.into_par_iter().for_each(|(seed, example)| check(&example, seed as u64));
+}
+
+/// Tiles lie in shared memory so that no access waits for another bank, and no product is computed but for heads' own
+/// channels and tiles that something is seen of.
+#[test]
+fn attention_on_tensor_cores_meets_no_bank_conflict() {
+    let bias = Some(RelativeBias { buckets: 16, max_distance: 40, bidirectional: true });
+    for (capability, dtype, head_size) in
+        [((8, 0), DType::Bf16, 64), ((8, 0), DType::F16, 96), ((7, 5), DType::F16, 64)]
+    {
+        let plain = attention(1, 1, true);
+        for op in [plain, Attention { bias, ..plain }] {
+            for example in both_ways((op, [1, 128, 128, head_size])) {
+                let example = in_half(&example, dtype).expect("attention in half precision");
+                let how = How { capability, order: Order::Forward, blur: 0, reused: None };
+                for (kernel, counters) in Case::new(&example, &mut Noise::new(1)).run(how).counters {
+                    let (taken, fewest) = counters.total(true);
+                    assert_eq!(taken, fewest, "{kernel} {how:?}");
+                    // Of pairs of queries and keys: tiles of 64 by 64, and of 64 by 32 where the diagonal ends.
+                    let pairs = match kernel.trim_end_matches("_bf16").trim_end_matches("_f16") {
+                        "attention_tensor" => 2 * 3 * 64 * 64,
+                        "attention_tensor_grad_queries" => 3 * 3 * 64 * 64,
+                        "attention_tensor_grad_keys" => 4 * 3 * 64 * 64,
+                        _ => 0,
+                    };
+                    assert_eq!(counters.matrix_flops, 2 * pairs * head_size as u64, "{kernel} {how:?}");
+                }
+            }
+        }
+    }
 }
 
 /// Chunks that are not full, a vocabulary that no vector divides, targets that are not there.

@@ -70,6 +70,32 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
         "setp.eq.u32 %p1, %lane, 0;\n@%p1 st.shared.u32 [tile], 0;\nbar.sync 0;\natom.shared.add.u32 %x, [tile], 2;",
         [0, 2, 10, 62],
     ),
+    // A matrix whose elements are their numbers, by rows and by columns.
+    (
+        "mad.lo.u32 %r1, %lane, 0x20002, 0x10000;\nmov.u32 %r2, tile;\nmad.lo.u32 %r3, %lane, 4, %r2;\n\
+         st.shared.u32 [%r3], %r1;\nbar.warp.sync -1;\nand.b32 %r4, %lane, 7;\nmad.lo.u32 %r4, %r4, 16, %r2;\n\
+         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%x}, [%r4];",
+        [0x1_0000, 0x3_0002, 0xb_000a, 0x3f_003e],
+    ),
+    (
+        "mad.lo.u32 %r1, %lane, 0x20002, 0x10000;\nmov.u32 %r2, tile;\nmad.lo.u32 %r3, %lane, 4, %r2;\n\
+         st.shared.u32 [%r3], %r1;\nbar.warp.sync -1;\nand.b32 %r4, %lane, 7;\nmad.lo.u32 %r4, %r4, 16, %r2;\n\
+         ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%x}, [%r4];",
+        [0x8_0000, 0x18_0010, 0x19_0011, 0x3f_0037],
+    ),
+    // Ones times columns of their own number: 8 of them, 16 of them.
+    (
+        "shr.u32 %r1, %lane, 2;\ncvt.rn.f32.u32 %r1, %r1;\ncvt.rn.f16x2.f32 %r1, %r1, %r1;\nmov.u32 %r2, 0x3c003c00;\n\
+         mov.u32 %r3, 0;\nmma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r4, %r5, %r6, %r7}, {%r2, %r2}, {%r1}, \
+         {%r3, %r3, %r3, %r3};\ncvt.rni.u32.f32 %x, %r7;",
+        [8, 24, 24, 56],
+    ),
+    (
+        "shr.u32 %r1, %lane, 2;\ncvt.rn.f32.u32 %r1, %r1;\ncvt.rn.bf16x2.f32 %r1, %r1, %r1;\nmov.u32 %r2, 0x3f803f80;\n\
+         mov.u32 %r3, 0;\nmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r4, %r5, %r6, %r7}, \
+         {%r2, %r2, %r2, %r2}, {%r1, %r1}, {%r3, %r3, %r3, %r3};\ncvt.rni.u32.f32 %x, %r4;",
+        [0, 32, 32, 96],
+    ),
     // Philox's product: both halves.
     ("mul.hi.u32 %x, %lane, -766435501;", [0, 0, 4, 25]),
 ];

@@ -11,7 +11,7 @@ use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use plimsoll_graph::{DeviceKind, ops};
+use plimsoll_graph::ops;
 
 pub(super) fn run(grad: &ops::AttentionGrad, mut call: Call) {
     let (accumulate, op) = (grad.accumulate, &grad.forward);
@@ -23,7 +23,7 @@ pub(super) fn run(grad: &ops::AttentionGrad, mut call: Call) {
     let buckets = op.bias.map_or(0, |bias| bias.buckets);
     let mut outputs = call.take_f32_outputs().collect::<Vec<_>>();
     let dtable = if grad.table { outputs.pop() } else { None };
-    let (partials, scratch) = call.take_scratch().split_at_mut(op.partial_tables(&e, DeviceKind::Cpu));
+    let (partials, scratch) = call.take_scratch().split_at_mut(op.partial_tables(&e, 1));
     let partials = &mut partials[..e.samples * op.heads * buckets];
     let mut partial = partials.chunks_exact_mut((group * buckets).max(1));
     let items = gradients(outputs, &operands).map(|into| (into, partial.next())).enumerate();

@@ -4,7 +4,7 @@
 use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
 };
-use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +46,20 @@ pub struct Attention {
     pub rows: usize,
 }
 
+/// Whether a card of this compute capability computes an attention of such numbers and heads on its tensor cores: those
+/// of 7.5 don't know `Bf16`, and its blocks have no room for tiles of heads of more than 128 elements.
+pub fn attends_on_tensor_cores(dtype: DType, head_size: usize, compute_capability: (u8, u8)) -> bool {
+    match dtype {
+        DType::F16 => compute_capability >= (8, 0) || head_size <= 128,
+        DType::Bf16 => compute_capability >= (8, 0),
+        _ => false,
+    }
+}
+
 /// Queries of a tile on a card, whose partial gradients of a bias' table are kept by tiles.
-pub const CARD_QUERIES: usize = 32;
+pub fn card_queries(dtype: DType, head_size: usize, compute_capability: (u8, u8)) -> usize {
+    if attends_on_tensor_cores(dtype, head_size, compute_capability) { 64 } else { 32 }
+}
 
 /// Buckets that a bias has at most.
 pub const MOST_BUCKETS: usize = 128;
@@ -96,7 +108,7 @@ impl RelativeBias {
 /// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
 /// of the bias' table, `F32`, if `table`.
 /// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables. On a card B × H × T floats, and
-/// B × H × T / `CARD_QUERIES` partial tables.
+/// B × H × T / [`card_queries`] partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
@@ -168,13 +180,9 @@ impl Attention {
         (e.samples * self.heads * e.queries).next_multiple_of(16)
     }
 
-    /// Floats of the partial gradients of the bias' table, one for each head of each sample, and on a card for each of
-    /// its tiles of queries.
-    pub fn partial_tables(&self, e: &AttentionExtents, kind: DeviceKind) -> usize {
-        let tiles = match kind {
-            DeviceKind::Cpu => 1,
-            DeviceKind::Cuda => e.queries.div_ceil(CARD_QUERIES),
-        };
+    /// Floats of the partial gradients of the bias' table, one for each head of each sample and for each of so many tiles
+    /// of queries.
+    pub fn partial_tables(&self, e: &AttentionExtents, tiles: usize) -> usize {
         self.bias.map_or(0, |bias| e.samples * self.heads * tiles * bias.buckets).next_multiple_of(16)
     }
 
@@ -363,11 +371,14 @@ impl Operation for AttentionGrad {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let e = self.forward.extents(&io.inputs[1..]);
-        let rows = match *target {
-            Target::Cpu { threads } => threads * self.forward.worker_scratch(&e, 2),
-            Target::Cuda { .. } => self.forward.products_with_output(&e),
+        let (rows, tiles) = match *target {
+            Target::Cpu { threads } => (threads * self.forward.worker_scratch(&e, 2), 1),
+            Target::Cuda { compute_capability } => {
+                let queries = card_queries(io.inputs[1].dtype, e.head_size, compute_capability);
+                (self.forward.products_with_output(&e), e.queries.div_ceil(queries))
+            }
         };
-        Bytes(4 * (rows + self.forward.partial_tables(&e, target.kind())) as u64)
+        Bytes(4 * (rows + self.forward.partial_tables(&e, tiles)) as u64)
     }
 
     fn examples() -> Vec<Example> {

@@ -2,8 +2,8 @@
 
 pub use super::add::Add;
 pub use super::attention::{
-    ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, CARD_QUERIES, DROPOUT_TOKENS, EMPTY_LSE, MOST_BUCKETS,
-    RelativeBias, dropout_site_of_head,
+    ATTENTION_ROWS, Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, MOST_BUCKETS, RelativeBias,
+    attends_on_tensor_cores, card_queries, dropout_site_of_head,
 };
 pub use super::await_transfer::AwaitTransfer;
 pub use super::cached_attention::CachedAttention;

@@ -1,10 +1,13 @@
-//! Launches of `kernels/attention.cu`, `attention_grad.cu` and `cached_attention.cu`.
+//! Launches of `kernels/attention.cu`, `attention_grad.cu` and `cached_attention.cu`, and where a card's tensor cores can
+//! compute them, of `attention_tensor.cu` and `attention_tensor_grad.cu`: shapes of those are in `attention_tensor.rs`.
 
-use super::shape::{extent, launch, many, number};
+use super::attention_tensor::{Pass, SPAN};
+use super::shape::{extent, launch, many, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use crate::philox::dropout_threshold;
 use plimsoll_graph::ops::{
-    Attention, AttentionExtents, AttentionGrad, CARD_QUERIES, CachedAttention, DropoutKey, MOST_BUCKETS, RelativeBias,
+    Attention, AttentionExtents, AttentionGrad, CachedAttention, DropoutKey, MOST_BUCKETS, RelativeBias,
+    attends_on_tensor_cores, card_queries,
 };
 use plimsoll_graph::{DType, TensorType};
 
@@ -93,9 +96,36 @@ impl Shape {
         Arguments::default().ints(&starts)
     }
 
-    /// Channels of what the kernel is for, and blocks of heads of samples by tiles.
-    fn grid(&self, heads: usize, tokens: usize) -> [u32; 3] {
-        [extent(self.extents.samples * heads), extent(tokens.div_ceil(CARD_QUERIES)), 1]
+    /// Tokens of a tile on such a card.
+    fn tile(&self, compute_capability: (u8, u8)) -> usize {
+        card_queries(self.dtype, self.extents.head_size, compute_capability)
+    }
+
+    /// A launch on such a card of blocks of heads of samples by tiles: of the kernels in single precision of this module
+    /// and name, or of those on tensor cores of this pass.
+    fn launch(
+        &self,
+        (module, entry): (&'static str, &str),
+        pass: Pass,
+        [heads, tokens]: [usize; 2],
+        (compute_capability, arguments): ((u8, u8), Arguments),
+    ) -> Launch {
+        let (dtype, head_size) = (self.dtype, self.extents.head_size);
+        let tiles = tokens.div_ceil(self.tile(compute_capability));
+        let grid = [extent(self.extents.samples * heads), extent(tiles), extent(head_size.div_ceil(SPAN))];
+        if !attends_on_tensor_cores(dtype, head_size, compute_capability) {
+            return block(module, entry.to_owned(), grid, arguments);
+        }
+        let stages = pass.stages(head_size, compute_capability);
+        let arguments = match pass {
+            Pass::Forward => arguments,
+            Pass::Queries { .. } | Pass::Keys => arguments.int(stages),
+        };
+        let (module, entry) = pass.kernel();
+        Launch {
+            shared_bytes: extent(pass.shared_bytes(head_size, stages)),
+            ..block(module, format!("{entry}_{}", suffix(dtype)), grid, arguments)
+        }
     }
 }
 
@@ -133,8 +163,8 @@ pub(super) fn launches(op: &Attention, operands: &Operands) -> Vec<Launch> {
         .address(operands.scalars)
         .record(&shape.fields())
         .record(&shape.starts());
-    let entry = format!("attention_{}", channels(e.head_size));
-    vec![block("attention", entry, shape.grid(op.heads, e.queries), arguments)]
+    let arguments = (operands.compute_capability, arguments);
+    vec![shape.launch(("attention", "attention"), Pass::Forward, [op.heads, e.queries], arguments)]
 }
 
 pub(super) fn grad(op: &AttentionGrad, operands: &Operands) -> Vec<Launch> {
@@ -156,25 +186,20 @@ pub(super) fn grad(op: &AttentionGrad, operands: &Operands) -> Vec<Launch> {
         |arguments: Arguments| arguments.address(operands.scalars).record(&shape.fields()).record(&shape.starts());
     let results = Arguments::default().addresses(&[dy, y, delta]).int(e.samples).record(&shape.fields());
     let warps = THREADS as usize / 32;
-    let size = channels(e.head_size);
+    let rows = many((e.samples * heads * e.queries).div_ceil(warps));
+    let pass = |entry, pass, blocks, arguments| {
+        let arguments = (operands.compute_capability, rest(arguments));
+        shape.launch(("attention_grad", entry), pass, blocks, arguments)
+    };
+    let keys = [forward.kv_heads, e.keys];
     let mut launches = vec![
-        block(
-            "attention_grad",
-            "attention_grad_results".to_owned(),
-            many((e.samples * heads * e.queries).div_ceil(warps)),
-            results,
-        ),
-        block(
-            "attention_grad",
-            format!("attention_grad_keys_{size}"),
-            shape.grid(forward.kv_heads, e.keys),
-            rest(common.clone().addresses(&[dk, dv])),
-        ),
-        block(
-            "attention_grad",
-            format!("attention_grad_queries_{size}"),
-            shape.grid(heads, e.queries),
-            rest(common.addresses(&[dq, partial])),
+        block("attention_grad_sums", "attention_grad_results".to_owned(), rows, results),
+        pass("attention_grad_keys", Pass::Keys, keys, common.clone().addresses(&[dk, dv])),
+        pass(
+            "attention_grad_queries",
+            Pass::Queries { table: made },
+            [heads, e.queries],
+            common.addresses(&[dq, partial]),
         ),
     ];
     if let Some(bias) = forward.bias.filter(|_| made) {
@@ -182,11 +207,11 @@ pub(super) fn grad(op: &AttentionGrad, operands: &Operands) -> Vec<Launch> {
             .addresses(&[partial, operands.outputs[forward.streams()]])
             .int(e.samples)
             .int(heads)
-            .int(e.queries.div_ceil(CARD_QUERIES))
+            .int(e.queries.div_ceil(shape.tile(operands.compute_capability)))
             .int(bias.buckets)
             .flag(op.accumulate);
         let grid = many((bias.buckets * heads).div_ceil(THREADS as usize));
-        launches.push(block("attention_grad", "attention_grad_table".to_owned(), grid, arguments));
+        launches.push(block("attention_grad_sums", "attention_grad_table".to_owned(), grid, arguments));
     }
     launches
 }

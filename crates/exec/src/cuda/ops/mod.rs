@@ -1,6 +1,7 @@
 //! Which kernels an op is on a card, and what each is started with.
 
 mod attention;
+mod attention_tensor;
 mod copies;
 mod dropout;
 mod elementwise;
