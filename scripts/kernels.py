@@ -120,6 +120,8 @@ def committed_form(ptx: str, target: int) -> str:
         line = re.sub(r"^\.version .*", f".version {TARGETS[target]}", line)
         # What was inlined into what is of a newer version than the lines themselves.
         line = re.sub(r"^(\s*\.loc\s+\d+\s+\d+\s+\d+),.*", r"\1", line)
+        # Sources are named without the folder that this ran in.
+        line = re.sub(r'^(\s*\.file\s+\d+\s+")[^"]*/', r"\1", line)
         lines.append(line)
     text = "\n".join(lines)
     # The names of inlined functions, which nothing refers to any more.
