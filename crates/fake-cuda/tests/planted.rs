@@ -63,13 +63,13 @@ fn a_missing_wait_reads_what_has_not_arrived() {
 #[test]
 fn a_misaligned_vector_is_found() {
     let is = |kind: &FaultKind| matches!(kind, FaultKind::Misaligned { bytes: 16, .. });
-    found(layer_norm, "misaligned", is, &["reinterpret_cast<const uint4 *>(from)"]);
+    found(layer_norm, "misaligned", is, &["reinterpret_cast<const Loaded *>(from)"]);
 }
 
 #[test]
 fn an_access_out_of_bounds_is_found() {
     let is = |kind: &FaultKind| matches!(kind, FaultKind::Bounds(Outside::Past { .. }));
-    found(layer_norm, "out_of_bounds", is, &["reinterpret_cast<const uint4 *>(from)", "reinterpret_cast<uint4 *>(to)"]);
+    found(layer_norm, "out_of_bounds", is, &["reinterpret_cast<const Loaded *>(from)", "reinterpret_cast<Loaded *>(to)"]);
 }
 
 #[test]
