@@ -69,7 +69,12 @@ fn a_misaligned_vector_is_found() {
 #[test]
 fn an_access_out_of_bounds_is_found() {
     let is = |kind: &FaultKind| matches!(kind, FaultKind::Bounds(Outside::Past { .. }));
-    found(layer_norm, "out_of_bounds", is, &["reinterpret_cast<const Loaded *>(from)", "reinterpret_cast<Loaded *>(to)"]);
+    found(
+        layer_norm,
+        "out_of_bounds",
+        is,
+        &["reinterpret_cast<const Loaded *>(from)", "reinterpret_cast<Loaded *>(to)"],
+    );
 }
 
 #[test]
