@@ -6,7 +6,8 @@
 //! file of the kernel's that waits for events. Only regular files are opened, and nothing is read whole that has no
 //! stated limit.
 //!
-//! What a run writes, it writes through a [`Disk`]: synced, whole or not at all, and never through a link.
+//! What a run writes, it writes through a [`Disk`]: synced, whole or not at all, and never through a link. A file that a
+//! user names is replaced by [`write_whole`], whole or not at all too, by any number of processes at once.
 
 mod disk;
 mod open;
@@ -16,4 +17,4 @@ mod write;
 pub use disk::{Disk, Log, Operation, Watch};
 pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text};
 pub use own::{is_file, is_folder, is_there, open_own};
-pub use write::{create_unique, sync_folder};
+pub use write::{create_unique, sync_folder, write_whole};

@@ -1,9 +1,9 @@
 //! Makes files under names that nobody else has, and makes their names last.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Makes the file `PATH.RANDOM.EXTENSION`, which did not exist before, for writing and reading. `mode` are the
@@ -35,6 +35,27 @@ pub fn create_unique(path: &Path, extension: &str, mode: u32) -> io::Result<(Pat
     Err(last.expect("there was a try"))
 }
 
+/// Makes what is at `path` hold these bytes, or leaves it as it is: they are written beside it, synced, and take its name.
+/// A link is followed. What is no regular file, such as a pipe or a device, is written to as it is.
+/// Errors: what the system says; then nothing stays beside it.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, |file| file.write_all(bytes))
+}
+
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if path.exists() && !path.is_file() {
+        return write(&mut OpenOptions::new().write(true).open(&path)?);
+    }
+    let (unfinished, mut file) = create_unique(&path, "unfinished", 0o666)?;
+    let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&unfinished, &path));
+    if written.is_err() {
+        // What went wrong is told; that a part of it could not be removed would be told instead.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
 /// Makes a rename inside `folder` outlive a power cut. Only Unix can sync a folder; elsewhere nothing is done.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
@@ -43,6 +64,37 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_written_whole_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("machine.json");
+        write_whole(&path, b"before").unwrap();
+        let full = replace(&path, |file| {
+            file.write_all(b"af")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        write_whole(&path, b"after").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something stays beside it");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn links_are_followed_and_devices_stay_devices() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        write_whole(&path, b"before").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_whole(&link, b"after").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&path).unwrap(), b"after");
+        write_whole(Path::new("/dev/null"), b"gone").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert!(write_whole(Path::new("/dev/full"), b"no room").is_err());
+    }
 
     #[test]
     fn names_are_unique_and_permissions_those_asked_for() {

@@ -83,6 +83,15 @@ fn a_card_that_was_measured_is_planned_by_what_was_measured() {
     let after = run(plan);
     assert_eq!(times(&after), format!("times from {file}"));
     assert_ne!(report(&after)["predicted"]["step_ms"], report(&before)["predicted"]["step_ms"]);
+    // Times that nothing can take.
+    for seconds in ["0.0", "-1e308"] {
+        let mut broken = serde_json::from_str::<Value>(&text).expect("JSON");
+        broken["samples"][0]["seconds"] = seconds.parse::<f64>().expect("a number").into();
+        std::fs::write(sandbox.path("broken.json"), broken.to_string()).expect("a file");
+        let refused = run("plan --model nano --host-ram 4 --machine broken.json");
+        assert_eq!(refused.code, Some(4), "{seconds}");
+        assert!(refused.stderr.contains("broken.json can't be used: it is damaged: "), "{}", refused.stderr);
+    }
     // What was measured on a card is nothing that the processor could be planned by.
     let refused = run(&format!("plan --model nano --device cpu --machine {file}"));
     assert_eq!(refused.code, Some(4));

@@ -298,7 +298,8 @@ pub fn calibrate(
         // Of nodes of one kind, the usual one.
         Sample { device, op, dtype, flops, bytes, seconds: times[times.len() / 2] }
     };
-    let samples = found.into_iter().map(sample).collect();
+    // What took no time that the clock can tell is left to be estimated.
+    let samples = found.into_iter().map(sample).filter(|sample| sample.seconds > 0.0).collect();
     match (footprint, no_room) {
         (Some(footprint), _) => Ok(Calibration { samples, footprint }),
         (None, Some(error)) => Err(error.into()),

@@ -67,7 +67,7 @@ pub fn train_tokenizer(
     let unwritable = |source| DataError::TokenizerUnwritable { path: output.to_owned(), source };
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.map_or(Ok(()), std::fs::create_dir_all).map_err(unwritable)?;
-    std::fs::write(output, text).map_err(unwritable)?;
+    plimsoll_files::write_whole(output, text.as_bytes()).map_err(unwritable)?;
     Tokenizer::open(&TokenizerSpec::File(output.to_owned()))
 }
 

@@ -67,7 +67,7 @@ impl MachineFile {
             std::fs::create_dir_all(folder).map_err(io_failure(folder.display()))?;
         }
         let text = serde_json::to_string(self).expect("plain data");
-        std::fs::write(path, text).map_err(io_failure(path.display()))
+        plimsoll_files::write_whole(path, text.as_bytes()).map_err(io_failure(path.display()))
     }
 
     /// Why its times are not this machine's and this program's, if they are not.
@@ -119,6 +119,9 @@ pub(super) fn known(
     let read = || -> Result<MachineFile, String> {
         let text = plimsoll_files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
         let file: MachineFile = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
+        if let Some(sample) = file.samples.iter().find(|sample| !sample.seconds.is_normal() || sample.seconds < 0.0) {
+            return Err(format!("it is damaged: {} took {} s", sample.op, sample.seconds));
+        }
         match file.foreign(subject) {
             Some(why) => Err(why),
             None => Ok(file),
