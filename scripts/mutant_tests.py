@@ -82,12 +82,18 @@ def build_without_unviable(
         lib_only = how.whole and bool(errors)
         for error in errors:
             spans = sorted(error["spans"], key=lambda s: not s["is_primary"])
-            known = [s for s in spans if s["file_name"] in files]
+            known = [s for span in spans for s in expanded_from(span) if s["file_name"] in files]
             guilty = next((g for s in known if (g := files[s["file_name"]].mutants_at(s["byte_start"], s["byte_end"]))), None)
             if guilty is None:
                 sys.exit(f"no mutant lies where the compiler sees an error:\n{error['rendered']}")
             unviable |= {number: error["message"] for number in guilty}
         print(f"{len(unviable)} unviable so far, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+
+
+def expanded_from(span: dict) -> list[dict]:
+    """A place where the compiler sees an error, and where the macros were called that put it there."""
+    called = span.get("expansion")
+    return [span, *(expanded_from(called["span"]) if called else [])]
 
 
 def tests_of(binaries: list[dict]) -> list[Test]:

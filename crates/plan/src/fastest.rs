@@ -20,7 +20,7 @@
 
 use crate::candidates::{Candidate, least_scratch, micro_batches, rungs, scratches, settings};
 use crate::chains::{Chain, Group, Groups};
-use crate::layout::Layout;
+use crate::layout::{Layout, lacks_at_least};
 use crate::least::{FEW_RUNGS, ends};
 use crate::levers::Recompute;
 use crate::request::{PlanError, Request};
@@ -226,7 +226,7 @@ impl<'r> Fastest<'r> {
             if is_too_slow(best, step) {
                 return Ok(Climbed::TooSlow(FITS));
             }
-            lacks = match self.workshop.layout_if_fits(&first) {
+            lacks = match Layout::within(self.workshop.request, &first.graph) {
                 Ok(layout) => {
                     let found = Best { candidate: first, layout, step, rung: 0 };
                     return Ok(Climbed::Found(Box::new(found), FITS));
@@ -281,7 +281,7 @@ impl<'r> Fastest<'r> {
     ) -> Result<Option<(usize, Candidate)>, PlanError> {
         let living = |rung: usize| {
             let candidate = self.rung(chain, rung)?;
-            let lives = self.workshop.lacks_at_least(&candidate) == FITS;
+            let lives = lacks_at_least(self.workshop.request, &candidate.graph) == FITS;
             Ok::<_, PlanError>(lives.then_some((rung, candidate)))
         };
         let (mut too_few, mut tried, mut stride) = (first, first, 1);
@@ -325,7 +325,7 @@ impl<'r> Fastest<'r> {
             if is_too_slow(best, step) {
                 return Ok(Climbed::TooSlow(lacks));
             }
-            if let Ok(layout) = self.workshop.layout_if_fits(&candidate) {
+            if let Ok(layout) = Layout::within(self.workshop.request, &candidate.graph) {
                 return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
             }
         }

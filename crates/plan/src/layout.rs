@@ -5,7 +5,9 @@ use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
+use crate::request::Request;
 use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, Targets, Tensor};
+use plimsoll_units::Bytes;
 use std::cmp::Reverse;
 
 /// Every tensor starts at a multiple of this, which suits vector loads and GPU transactions alike.
@@ -67,6 +69,19 @@ impl Layout {
         Self { offsets, bottoms, packed }
     }
 
+    /// Of a request's candidate if it fits, else what the budget lacks. What does not is mostly known before packing, from
+    /// what lives at once.
+    pub(crate) fn within(request: &Request, graph: &Graph) -> Result<Self, [Bytes; 2]> {
+        let fits = [Bytes::ZERO; 2];
+        let bound = lacks_at_least(request, graph);
+        if bound != fits {
+            return Err(bound);
+        }
+        let layout = Self::new(graph, &request.targets);
+        let lacking = request.budget.lacking(layout.arenas());
+        if lacking == fits { Ok(layout) } else { Err(lacking) }
+    }
+
     /// The sizes of the arenas of device and host.
     pub(crate) fn arenas(&self) -> [u64; 2] {
         PLACES.map(|place| {
@@ -125,6 +140,11 @@ impl Layout {
             programs,
         }
     }
+}
+
+/// What a request's budget lacks at the least for a candidate, however well it is packed.
+pub(crate) fn lacks_at_least(request: &Request, graph: &Graph) -> [Bytes; 2] {
+    request.budget.lacking(at_least(graph, &request.targets))
 }
 
 /// The fewest bytes that the device's and the host's arena can have, however well they are packed.

@@ -12,6 +12,7 @@
 
 use crate::candidates::{Programs, least_scratch, micro_batches, offloads, plan_candidate, settings, weights};
 use crate::fastest::{FITS, Fastest};
+use crate::layout::{Layout, lacks_at_least};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::workshop::Trunk;
@@ -77,7 +78,7 @@ impl Fastest<'_> {
                         Some(trunk) => trunk,
                         None => trunk.insert(self.trunk_of(micro_batch, rung)?),
                     };
-                    if self.workshop.layout_if_fits(&self.workshop.moved(trunk.copy(), offload)).is_ok() {
+                    if Layout::within(request, &self.workshop.moved(trunk.copy(), offload).graph).is_ok() {
                         return Ok(true);
                     }
                 }
@@ -109,7 +110,7 @@ impl Fastest<'_> {
                 break;
             }
             let candidate = self.workshop.candidate(settings)?;
-            if is_beaten(lacks_in_all(self.workshop.lacks_at_least(&candidate))) {
+            if is_beaten(lacks_in_all(lacks_at_least(request, &candidate.graph))) {
                 continue;
             }
             let plan = plan_candidate(request, &candidate);

@@ -13,7 +13,6 @@
 use crate::candidates::{
     Candidate, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
 };
-use crate::layout::{Layout, at_least};
 use crate::levers::{Level, Recompute, attention_rows, head_chunk, update_in_backward_excluded};
 use crate::outline::{CommonTimes, Outline, state_when_moved};
 use crate::request::{PlanError, Request};
@@ -140,24 +139,6 @@ impl<'r> Workshop<'r> {
         let settings = settings(self.request, micro_batch, optimizer_offload, scratch, nothing);
         let base = self.base(&settings, Programs::OfStep)?;
         Ok(self.request.budget.lacking(state_when_moved(&base.graph, optimizer_offload)))
-    }
-
-    /// What budgets lack at the least for a candidate, however well it is packed.
-    pub(crate) fn lacks_at_least(&self, candidate: &Candidate) -> [Bytes; 2] {
-        self.request.budget.lacking(at_least(&candidate.graph, &self.request.targets))
-    }
-
-    /// A candidate's layout if it fits, else what budgets lack. What does not is mostly known before packing, from what
-    /// lives at once.
-    pub(crate) fn layout_if_fits(&self, candidate: &Candidate) -> Result<Layout, [Bytes; 2]> {
-        let fits = [Bytes::ZERO; 2];
-        let bound = self.lacks_at_least(candidate);
-        if bound != fits {
-            return Err(bound);
-        }
-        let layout = Layout::new(&candidate.graph, &self.request.targets);
-        let lacking = self.request.budget.lacking(layout.arenas());
-        if lacking == fits { Ok(layout) } else { Err(lacking) }
     }
 }
 

@@ -58,9 +58,10 @@ pub(super) struct Columns<'a> {
     /// one that is: one of these must lie under a buffer that does not lie on the floor.
     pub smallest_beside: Vec<u64>,
     waits: Vec<bool>,
-    /// For each column all its buffers. When it was last looked at, those that wait came first, sorted
-    /// by their lowest offsets.
+    /// For each column all its buffers. When it was last looked at, those that wait came first.
     buffers_of: Vec<Vec<u32>>,
+    /// Lowest offsets and sizes of those that can't lie on the floor of the column that is looked at.
+    above: Vec<(u64, u64)>,
     changes: Vec<Change>,
     /// Columns whose buffers changed since they were last looked at.
     dirty: Vec<u32>,
@@ -94,6 +95,7 @@ impl<'a> Columns<'a> {
             smallest_beside: smallest_beside(problem, &buffers_of),
             waits: vec![true; buffers.len()],
             buffers_of,
+            above: Vec::new(),
             changes: Vec::new(),
             dirty: Vec::new(),
             is_dirty: vec![false; width],
@@ -224,29 +226,52 @@ impl<'a> Columns<'a> {
     fn look_at(&mut self, c: usize, capacity: u64) -> Result<(), Overfull> {
         let mut column = self.columns[c];
         self.changes.push(Change::Column(c as u32, column));
-        let buffers = &mut self.buffers_of[c];
-        let key = |buffer: u32| if self.waits[buffer as usize] { self.lowest[buffer as usize] } else { u64::MAX };
-        sort_almost_sorted(buffers, key);
-
-        let buffers = &buffers[..column.waiting as usize];
-        if let Some(&first) = buffers.first() {
-            column.floor = self.lowest[first as usize];
-        }
-        column.tight = 0;
-        column.next = u64::MAX;
-        let mut top = 0;
-        for &buffer in buffers {
-            let lowest = self.lowest[buffer as usize];
-            if lowest == column.floor {
-                column.tight += 1;
-            } else if column.next == u64::MAX {
-                column.next = lowest;
+        // Those that wait first, so that the others are not looked at.
+        let (waits, buffers) = (&self.waits, &mut self.buffers_of[c]);
+        let mut waiting = 0;
+        for index in 0..buffers.len() {
+            if waits[buffers[index] as usize] {
+                buffers.swap(waiting, index);
+                waiting += 1;
+                if waiting == column.waiting as usize {
+                    break;
+                }
             }
-            top = lowest.max(top) + self.problem.buffers[buffer as usize].size;
         }
+        let buffers = &buffers[..waiting];
+        (column.tight, column.next) = (0, u64::MAX);
+        let Some(floor) = buffers.iter().map(|&buffer| self.lowest[buffer as usize]).min() else {
+            self.columns[c] = column;
+            return Ok(());
+        };
+        column.floor = floor;
+        self.above.clear();
+        let mut top = floor;
+        for &buffer in buffers {
+            let (lowest, size) = (self.lowest[buffer as usize], self.problem.buffers[buffer as usize].size);
+            if lowest == floor {
+                column.tight += 1;
+                top += size;
+            } else {
+                self.above.push((lowest, size));
+            }
+        }
+        column.next = self.above.iter().map(|&(lowest, _)| lowest).min().unwrap_or(u64::MAX);
         self.columns[c] = column;
-        if top > capacity { Err(Overfull) } else { Ok(()) }
+        if top_of(top, &mut self.above, capacity) > capacity { Err(Overfull) } else { Ok(()) }
     }
+}
+
+/// Where buffers end, of lowest offsets and sizes, that are laid one on the other above `floor` in the order of their
+/// lowest offsets; or anything up to the capacity, if that is certain to be as low.
+fn top_of(floor: u64, buffers: &mut [(u64, u64)], capacity: u64) -> u64 {
+    let highest = buffers.iter().fold(floor, |highest, &(lowest, _)| lowest.max(highest));
+    let most = highest + buffers.iter().map(|(_, size)| size).sum::<u64>();
+    if most <= capacity {
+        return most;
+    }
+    buffers.sort_unstable();
+    buffers.iter().fold(floor, |top, &(lowest, size)| lowest.max(top) + size)
 }
 
 /// The independent parts of `range`: runs of columns that waiting buffers hold together.
@@ -286,22 +311,4 @@ fn smallest_beside(problem: &Compressed, buffers_of: &[Vec<u32>]) -> Vec<u64> {
         beside.map(|b| b.size).min().unwrap_or(u64::MAX)
     };
     buffers_of.iter().enumerate().map(smallest).collect()
-}
-
-/// Insertion sort: linear where little has changed since the last time.
-fn sort_almost_sorted(buffers: &mut [u32], key: impl Fn(u32) -> u64) {
-    if buffers.len() > 40 {
-        buffers.sort_by_key(|&buffer| key(buffer));
-        return;
-    }
-    for i in 1..buffers.len() {
-        let buffer = buffers[i];
-        let wanted = key(buffer);
-        let mut j = i;
-        while j > 0 && key(buffers[j - 1]) > wanted {
-            buffers[j] = buffers[j - 1];
-            j -= 1;
-        }
-        buffers[j] = buffer;
-    }
 }

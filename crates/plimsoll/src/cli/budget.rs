@@ -53,16 +53,36 @@ pub(super) struct Budget {
 
 /// Memory before anything is taken off it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Memory {
+struct Memory {
     /// Whose it is, for people.
-    pub(super) source: String,
+    source: String,
+    /// All of it.
+    total: Bytes,
+    /// What other processes use of it.
+    others: Bytes,
+    /// Kept free unless the flags say otherwise.
+    margin: Bytes,
+}
+
+/// A card's memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CardMemory {
+    /// The card's name.
+    pub(super) name: String,
     /// All of it.
     pub(super) total: Bytes,
     /// What other processes use of it.
     pub(super) others: Bytes,
-    /// Kept free unless the flags say otherwise.
-    pub(super) margin: Bytes,
+    /// Whether the driver has taken its own already.
+    pub(super) is_open: bool,
 }
+
+/// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
+const CARD_MARGIN: Bytes = Bytes::mib(1024);
+
+/// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
+/// captured programs, and what it takes meanwhile.
+const OPEN_CARD_MARGIN: Bytes = Bytes::mib(256);
 
 impl BudgetArgs {
     /// Of the processor: what is asked for, or what is free less what the process itself takes.
@@ -87,8 +107,14 @@ impl BudgetArgs {
         budget.map(|budget| Budget { margin_of_vram, ..budget })
     }
 
+    /// Of a card: what is asked for or all of it, less what others use. Errors: nothing is left.
+    pub(super) fn of_card(&self, CardMemory { name, total, others, is_open }: CardMemory) -> Result<Budget, Failure> {
+        let margin = if is_open { OPEN_CARD_MARGIN } else { CARD_MARGIN };
+        self.budget_of(Memory { source: name, total: self.vram.unwrap_or(total), others, margin })
+    }
+
     /// Of any memory: its total times the fraction, less the margin, less what other processes use. Errors: nothing is left.
-    pub(super) fn budget_of(&self, memory: Memory) -> Result<Budget, Failure> {
+    fn budget_of(&self, memory: Memory) -> Result<Budget, Failure> {
         let Memory { source, total, others, .. } = memory;
         if total == Bytes::ZERO {
             return Err(

@@ -2,7 +2,7 @@
 //! the budget is what is free then.
 
 use super::Failure;
-use super::budget::{BudgetArgs, Memory};
+use super::budget::{BudgetArgs, CardMemory};
 use super::device::Device;
 use super::failure::{exit_code, line};
 use super::machine::{Subject, known};
@@ -17,10 +17,6 @@ use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::str::FromStr;
-
-/// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
-/// captured programs, and what it takes meanwhile.
-const OPENED_MARGIN: Bytes = Bytes::mib(256);
 
 /// How a driver is had.
 const INSTALL: &str = if cfg!(target_os = "windows") {
@@ -186,12 +182,11 @@ pub(super) fn speed_of(card: &Card, threads: usize, asked: Option<&Path>) -> Res
 fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Device, Failure> {
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
-    let total = budget.vram.unwrap_or(card.memory);
     let others = card.memory.saturating_sub(free);
-    let memory = Memory { source: card.name.clone(), total, others, margin: OPENED_MARGIN };
+    let memory = CardMemory { name: card.name.clone(), total: card.memory, others, is_open: true };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
-    let device = Device::of_card(on_paper(card).0, budget.budget_of(memory)?, threads);
+    let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads);
     let targets = Targets::cuda(card.compute_capability, threads);
     Ok(Device { name: card.name.clone(), targets, machine, times, ..device })
 }

@@ -1,7 +1,7 @@
 //! Which device a plan is made for: the processor, a card by name, or a card of this machine.
 
 use super::Failure;
-use super::budget::{Budget, BudgetArgs, Memory};
+use super::budget::{Budget, BudgetArgs, CardMemory};
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use plimsoll_graph::Targets;
@@ -23,9 +23,6 @@ pub(super) struct Device {
     pub(super) times: String,
 }
 
-/// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
-const GPU_MARGIN: Bytes = Bytes::mib(1024);
-
 impl Device {
     /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
@@ -45,9 +42,9 @@ impl Device {
     pub(super) fn cards(name: &str, budget: &BudgetArgs) -> Result<Vec<Self>, Failure> {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
-            let total = budget.vram.unwrap_or(card.memory);
-            let memory = Memory { source: card.name.to_owned(), total, others: Bytes::ZERO, margin: GPU_MARGIN };
-            return Ok(vec![Self::of_card(card, budget.budget_of(memory)?, budget.threads()?)]);
+            let (total, others) = (card.memory, Bytes::ZERO);
+            let memory = CardMemory { name: card.name.to_owned(), total, others, is_open: false };
+            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?)]);
         }
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
@@ -61,10 +58,9 @@ impl Device {
     /// A card that is here: its memory is the driver's word, its speed that of its namesake on paper.
     fn present(gpu: &Gpu, budget: &BudgetArgs) -> Result<Self, Failure> {
         let card = card_with_memory(&gpu.name, gpu.total)?;
-        let total = budget.vram.unwrap_or(gpu.total);
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
-        let memory = Memory { source: gpu.name.clone(), total, others, margin: GPU_MARGIN };
-        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.budget_of(memory)?, budget.threads()?) })
+        let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, is_open: false };
+        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.of_card(memory)?, budget.threads()?) })
     }
 
     /// A card by its figures on paper.

@@ -3,8 +3,7 @@
 //! amount of memory and time.
 #![cfg(target_os = "linux")]
 
-mod support;
-
+use crate::support::{Said, Sandbox, tiny_config};
 use flate2::{Compression, write::GzEncoder};
 use serde_json::json;
 use std::fs::{self, File};
@@ -13,7 +12,6 @@ use std::mem::MaybeUninit;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use support::{Said, Sandbox, tiny_config};
 
 const BAD_INPUT: i32 = 4;
 /// What a command may have resident beside what it is asked to read: the program, a line or row of the longest allowed,

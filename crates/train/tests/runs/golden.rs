@@ -2,8 +2,7 @@
 //! `scripts/golden_*.py` stored. Both the fast kernels in their arena and the reference kernels in double precision must
 //! agree with it.
 
-mod support;
-
+use crate::support::{assert_close, plan_training};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{DType, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape};
@@ -12,7 +11,6 @@ use plimsoll_train::{Engine, Sampling, Writer};
 use plimsoll_units::Bytes;
 use safetensors::SafeTensors;
 use std::collections::HashMap;
-use support::{assert_close, plan_training};
 
 /// Tokens that a prompt is read at a time.
 const PREFILL: usize = 4;
@@ -57,11 +55,11 @@ impl Golden {
     /// What is stored of every family.
     fn all() -> Vec<Self> {
         let files: [(_, &'static [u8]); 5] = [
-            ("gpt2", include_bytes!("golden/gpt2.safetensors")),
-            ("llama", include_bytes!("golden/llama.safetensors")),
-            ("qwen2", include_bytes!("golden/qwen2.safetensors")),
-            ("t5 v1.0", include_bytes!("golden/t5_v1_0.safetensors")),
-            ("t5 v1.1", include_bytes!("golden/t5_v1_1.safetensors")),
+            ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
+            ("llama", include_bytes!("../golden/llama.safetensors")),
+            ("qwen2", include_bytes!("../golden/qwen2.safetensors")),
+            ("t5 v1.0", include_bytes!("../golden/t5_v1_0.safetensors")),
+            ("t5 v1.1", include_bytes!("../golden/t5_v1_1.safetensors")),
         ];
         files.into_iter().map(|(family, bytes)| Self::read(family, bytes)).collect()
     }

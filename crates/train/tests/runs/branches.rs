@@ -1,8 +1,7 @@
 //! Branches: a run that is resumed from an older checkpoint leaves what came after it behind, for good, and its losses
 //! are those of the steps that led to where it stands.
 
-mod support;
-
+use crate::support::{Outcome, Setup, all_losses, bits};
 use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_telemetry::Event;
 use plimsoll_train::Start;
@@ -12,7 +11,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use support::{Outcome, Setup, all_losses, bits};
 
 /// A run that saves and evaluates after every step. Its learning rates depend on how many steps it is to make.
 fn run_of(steps: u64) -> Setup {

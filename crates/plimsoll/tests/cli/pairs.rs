@@ -1,8 +1,6 @@
 //! Tokenizers and pairs from the command line: what is trained is read again, and bad tables are named.
 
-mod support;
-
-use support::Sandbox;
+use crate::support::Sandbox;
 
 fn table() -> String {
     let row = |n: usize| format!("define number {n}\tthe {n}th of the numbers that are counted\n");

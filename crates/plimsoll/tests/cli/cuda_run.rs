@@ -1,10 +1,8 @@
 //! A run on a card, through the stand-in for NVIDIA's driver: it trains as on the processor, evaluates, samples,
 //! checkpoints, and goes on to the bit; and what is planned is what is measured.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use serde_json::Value;
-use support::{Said, Sandbox};
 
 /// Few steps of few tokens: each instruction of each thread is interpreted.
 const RUN: &str = "--max-steps 4 --global-batch 2 --seq-len 8 --checkpoint-every 2 --eval-every 4 --eval-samples 2 \

@@ -1,7 +1,6 @@
 //! A resumed run is the run: it gives the bits of one that was never stopped.
 
-mod support;
-
+use crate::support::{Outcome, Setup, View, all_losses, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Place, TrainShape};
@@ -12,7 +11,6 @@ use plimsoll_train::{Ending, LossScale, Start, TrainError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Outcome, Setup, View, all_losses, bits, families, tiny_gpt2};
 
 /// Asks to stop after a step; the last step of all is none.
 fn stop_after(last: u64) -> impl View {

@@ -84,7 +84,7 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
     assert_free_of(&["units", "graph", "plan"], &forbidden);
     // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
-    // (`plan/tests/search.rs`). What would make it depend on them, or on who is first, is kept out.
+    // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
     assert_free_of(&["units", "graph", "plan"], &of_threads);
     assert_free_of(&["units", "graph"], &["rayon", "std::sync::Mutex"]);

@@ -1,8 +1,8 @@
 //! Checkpoints that are damaged, foreign or can't be written: whatever lies on the disk is refused by name or passed
 //! over, nothing panics, and what is whole stays whole.
 
-mod support;
-
+use crate::support::weights::{Tensors, right_tensors, serialize, with_header, with_raw_header, zeros};
+use crate::support::{Setup, all_losses, bits};
 use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_graph::TensorId;
 use plimsoll_telemetry::Event;
@@ -21,8 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io};
-use support::weights::{Tensors, right_tensors, serialize, with_header, with_raw_header, zeros};
-use support::{Setup, all_losses, bits};
 use tempfile::TempDir;
 
 const FILES: [&str; 4] = [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE, STATE_FILE];
@@ -244,7 +242,8 @@ const FULL_DISK: &str = "PLIMSOLL_TEST_FULL_DISK";
 #[test]
 fn a_full_disk_costs_checkpoints_and_nothing_else() {
     let (parent, checkpoints) = run(&Setup { steps: 1, ..three_steps() });
-    let session = "ulimit -f 40 && trap '' XFSZ && exec \"$0\" --exact session_on_a_full_disk --ignored --nocapture";
+    let session =
+        "ulimit -f 40 && trap '' XFSZ && exec \"$0\" --exact checkpoints::session_on_a_full_disk --ignored --nocapture";
     let child = std::process::Command::new("sh")
         .args(["-c", session])
         .arg(std::env::current_exe().expect("this test's binary"))

@@ -1,9 +1,7 @@
 //! Plans for cards: by name and of this machine, side by side, and what is asked beside a plan.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use serde_json::Value;
-use support::{Said, Sandbox};
 
 const TWO_CARDS: &str =
     "NVIDIA GeForce RTX 3060,GPU-aaaa0000-0000,12288,350,1200;NVIDIA GeForce RTX 4090,GPU-bbbb0000-0000,24564,450,0";

@@ -1,8 +1,7 @@
 //! Optimizers other than the default one, and runs that train a part of their parameters: no lever and no stop changes a
 //! bit of them, and what is frozen stays as it was.
 
-mod support;
-
+use crate::support::{GLOBAL_BATCH, Setup, all_losses, bits, families};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
 use plimsoll_graph::{Op, Optimizer, Place, Role, TrainShape};
@@ -14,7 +13,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{GLOBAL_BATCH, Setup, all_losses, bits, families};
 
 const LION: Rule = Rule::Lion(Lion { beta1: 0.9, beta2: 0.99 });
 
@@ -82,7 +80,7 @@ fn lion_learns_and_keeps_half_of_what_adamw_keeps() {
 }
 
 /// Runs to a step, is stopped, and goes on.
-fn with_a_stop(setup: &Setup, folder: &Path, last: u64) -> support::Outcome {
+fn with_a_stop(setup: &Setup, folder: &Path, last: u64) -> crate::support::Outcome {
     let stop = move |event: &Event, stop: &AtomicBool| {
         if matches!(event, Event::Step { step, .. } if *step == last) {
             stop.store(true, Ordering::Relaxed);

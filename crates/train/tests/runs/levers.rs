@@ -1,14 +1,12 @@
 //! Levers change bytes and time, never the result.
 
-mod support;
-
+use crate::support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Optimizer, Place, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Plan, Precision, Recompute};
 use plimsoll_train::{Ending, Footprint, LossScale, Start};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt2};
 
 /// Where only the order of a sum changes, losses may differ by this, relatively.
 const ROUNDING: f64 = 1e-5;

@@ -1,10 +1,8 @@
 //! Cards on the command line, with the stand-in for NVIDIA's driver: which device is taken and why, what `doctor` says,
 //! and how what cannot be used is refused.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use serde_json::Value;
-use support::{Said, Sandbox};
 
 /// The UUID of the stand-in's first card, as NVML would call it.
 const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";

@@ -4,8 +4,7 @@
 //! The model of a disk: a name is durable once its folder is synced, contents are once their file is; nothing else is
 //! promised. Source: Pillai et al. 2014, "All File Systems Are Not Created Equal", section 2.
 
-mod support;
-
+use crate::support::Setup;
 use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_telemetry::Event;
 use plimsoll_train::checkpoint::{Branches, newest_whole};
@@ -15,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::{fs, io};
-use support::Setup;
 
 /// An operation, or a promise that the run made.
 #[derive(Debug, Clone)]

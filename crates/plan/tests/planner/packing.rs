@@ -145,7 +145,7 @@ fn the_same_graph_is_laid_out_the_same() {
     }
 }
 
-/// A table of ratios and times: `cargo test --release -p plimsoll-plan --test packing -- --ignored --nocapture`.
+/// A table of ratios and times: `cargo test --release -p plimsoll-plan --test planner packing -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, for release builds"]
 fn measure_all_presets() {

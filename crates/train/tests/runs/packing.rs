@@ -1,12 +1,10 @@
 //! A packed row is its documents: none sees another, and each begins at the first position.
 
-mod support;
-
+use crate::support::{families, plan_training};
 use plimsoll_data::{Batch, PADDING_TARGET};
 use plimsoll_graph::{Optimizer, Scalars, TrainShape};
 use plimsoll_plan::Levers;
 use plimsoll_train::{EVALUATE, Engine};
-use support::{families, plan_training};
 
 const ROW: usize = 16;
 

@@ -1,8 +1,10 @@
 //! Weights of others: in one file or in shards, under their own names and in their own precision. What is the model's
 //! arrives to the bit; what is not is refused, each kind by its own name.
 
-mod support;
-
+use crate::support::Setup;
+use crate::support::weights::{
+    Tensors, right_tensors, serialize, shard_name, with_header, write_index, write_shards, zeros,
+};
 use plimsoll_train::checkpoint::{CheckpointError, INDEX_FILE, MODEL_FILE, load_weights};
 use plimsoll_train::{Engine, TrainError};
 use proptest::prelude::*;
@@ -12,8 +14,6 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
-use support::Setup;
-use support::weights::{Tensors, right_tensors, serialize, shard_name, with_header, write_index, write_shards, zeros};
 use tempfile::TempDir;
 
 const TABLE: &str = "transformer.wte.weight";

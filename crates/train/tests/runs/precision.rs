@@ -1,7 +1,6 @@
 //! Other precisions: as good as single precision, and what overflows or is no number never reaches a weight.
 
-mod support;
-
+use crate::support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
 use plimsoll_data::{Batches, Dataset, TokenStore};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
@@ -13,7 +12,6 @@ use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
 
 /// Precisions and formats of moments other than single precision.
 const OTHERS: [(Precision, StateFormat); 5] = [
@@ -310,7 +308,7 @@ fn after_300_steps_held_out_losses_are_within_one_percent() {
     held_out_losses_are_within_one_percent(&ModelConfig::Gpt2(model), 16, 32, 500);
 }
 
-/// `cargo test --test precision nano -- --ignored --nocapture` prints the losses.
+/// `cargo test --test runs precision::nano -- --ignored --nocapture` prints the losses.
 #[test]
 #[ignore = "minutes of both cores: six runs of nano"]
 fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {

@@ -1,7 +1,6 @@
 //! A run that diverges: whatever lever was pulled, the weights are those before the step that did.
 
-mod support;
-
+use crate::support::{GLOBAL_BATCH, Setup};
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
 use plimsoll_graph::{Optimizer, Place, TrainShape};
 use plimsoll_plan::{Average, Levers, Precision};
@@ -10,7 +9,6 @@ use plimsoll_train::{Ending, Engine, Length, RunFolder, Start, Trainer};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use support::{GLOBAL_BATCH, Setup};
 
 /// What is kept of a run's events.
 #[derive(Default)]

@@ -3,14 +3,12 @@
 
 #![cfg(unix)]
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Said, Sandbox};
 
 const PRECIOUS: &str = "somebody's file\n";
 

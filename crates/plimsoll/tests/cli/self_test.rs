@@ -1,12 +1,10 @@
 //! `plimsoll doctor --self-test` on the stand-in for NVIDIA's driver: a card that is right passes, and one that fails is
 //! told of with what was done before.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use plimsoll::graph::Op;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use support::{Said, Sandbox};
 
 fn on_card(sandbox: &Sandbox, card: &str, arguments: &str) -> Said {
     let mut command = sandbox.command(arguments.split_whitespace());

@@ -1,9 +1,7 @@
 //! Text that is written as long as it can be.
 
-mod support;
-
+use crate::support::{Setup, families};
 use plimsoll_train::{Sampling, Writer};
-use support::{Setup, families};
 
 /// How many tokens a model writes if it is asked for many.
 fn written(setup: &Setup, asked: usize) -> usize {

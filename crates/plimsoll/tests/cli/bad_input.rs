@@ -1,9 +1,7 @@
 //! Bad input: each gets the documented exit code, an error with the numbers, a way out, and loses nothing.
 
-mod support;
-
+use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Map, Value, json};
-use support::{Said, Sandbox, tiny_config};
 
 const USAGE: i32 = 2;
 const DOES_NOT_FIT: i32 = 3;

@@ -2,15 +2,13 @@
 //! where memory is limited, a run is refused or comes to its end but is never killed.
 #![cfg(target_os = "linux")]
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use support::{Said, Sandbox};
 
 const MIB: u64 = 1 << 20;
 
@@ -77,7 +75,10 @@ fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new();
     let line = |i: u64| format!("line {i} of a text has {} in it, and {}\n", i * i % 977, i * 31 % 7919);
     sandbox.write("large.txt", (0..80_000).map(line).collect::<String>());
-    sandbox.write("wide/config.json", support::tiny_config(&serde_json::json!({ "vocab_size": 50_304, "n_embd": 64 })));
+    sandbox.write(
+        "wide/config.json",
+        crate::support::tiny_config(&serde_json::json!({ "vocab_size": 50_304, "n_embd": 64 })),
+    );
     sandbox.write("lifetimes.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
     sandbox.write("pairs.tsv", (0..2_000).map(|i| format!("word {i}\tits meaning is {}\n", i * 7)).collect::<String>());
     sandbox
@@ -149,7 +150,7 @@ fn planned_by_generate(stderr: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "takes minutes on a busy machine; `cargo test --test memory -- --ignored` runs it"]
+#[ignore = "takes minutes on a busy machine; `cargo test --test cli memory -- --ignored` runs it"]
 fn calibrate_takes_little_outside_its_plans() {
     let sandbox = sandbox();
     let ended = must(&sandbox, &["calibrate", "--threads", "2", "--out", "machine.json", "--json"]);

@@ -1,12 +1,10 @@
 //! Whatever is written on a command line or in a file of settings is done or refused, never a panic.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
-use support::{Said, Sandbox};
 
 /// Values that flags are given: right ones, wrong ones, and what breaks careless parsers.
 const VALUES: &str = "\

@@ -1,9 +1,7 @@
 //! `--blas`: products by libraries that work, do not, or are not there.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use serde_json::Value;
-use support::{Said, Sandbox};
 
 /// A step whose products are large enough for a library.
 const BENCH: &str = "bench --model gpt2 --layers 1 --hidden 64 --heads 2 --vocab-size 300 --seq-len 64 --micro-batch 4 \

@@ -1,11 +1,9 @@
 //! What a user or a script gets: JSON with these keys, run folders with these files, tables, help, text, settings.
 
-mod support;
-
+use crate::support::{Said, Sandbox};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use support::{Said, Sandbox};
 
 /// One line a key: its path and its type, in order. Arrays are said by the type of what they hold.
 fn shape(value: &Value) -> String {

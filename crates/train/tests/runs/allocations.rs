@@ -1,13 +1,11 @@
 //! A device that asks for memory while steps run is found out.
 
-mod support;
-
+use crate::support::Setup;
 use plimsoll_exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
 use plimsoll_graph::{Scalars, TensorId};
 use plimsoll_plan::{Plan, Step};
 use plimsoll_train::{Engine, bench};
 use std::borrow::Cow;
-use support::Setup;
 
 /// The processor, which asks once more for memory in each op, if it is `greedy`.
 struct Growing {

@@ -3,8 +3,7 @@
 
 #![cfg(unix)]
 
-mod support;
-
+use crate::support::{Random, Said, Sandbox, tiny_config};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +12,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Random, Said, Sandbox, tiny_config};
 
 const INTERRUPTED: i32 = 130;
 const SIGKILL: i32 = 9;

@@ -1,0 +1,8 @@
+//! Plans of whole models, and the search that chooses one.
+
+mod effects;
+mod packing;
+mod plans;
+mod prices;
+mod queues;
+mod search;

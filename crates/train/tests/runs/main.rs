@@ -1,0 +1,18 @@
+//! Runs: trained, stopped, resumed, damaged, compared.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod allocations;
+mod branches;
+mod checkpoints;
+mod crash;
+mod divergence;
+mod foreign;
+mod golden;
+mod levers;
+mod optimizers;
+mod packing;
+mod precision;
+mod resume;
+mod sampling;
