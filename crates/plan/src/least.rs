@@ -18,6 +18,8 @@ use crate::request::{PlanError, Request};
 use crate::workshop::Trunk;
 use plimsoll_units::Bytes;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// So few rungs are tried one by one.
 pub(crate) const FEW_RUNGS: usize = 16;
@@ -104,12 +106,17 @@ impl Fastest<'_> {
         let mut bounds = bounds.into_iter().flatten().collect::<Vec<_>>();
         bounds.sort_by_key(|(lacks, _)| *lacks);
         let mut smallest: Option<(Bytes, Plan)> = None;
+        let mut trunks = BTreeMap::new();
         for (by_outline, settings) in bounds {
             let is_beaten = |bound: Bytes| smallest.as_ref().is_some_and(|(lacks, _)| *lacks < bound);
             if is_beaten(by_outline) {
                 break;
             }
-            let candidate = self.workshop.candidate(settings)?;
+            let trunk = match trunks.entry(settings.micro_batch) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(free) => free.insert(self.trunk_of(settings.micro_batch, last)?),
+            };
+            let candidate = self.workshop.moved(trunk.copy(), settings.levers.optimizer_offload);
             if is_beaten(lacks_in_all(lacks_at_least(request, &candidate.graph))) {
                 continue;
             }

@@ -37,21 +37,19 @@ pub(crate) fn nearest_that_fit(misfit: &Fastest) -> Result<Vec<Nearest>, PlanErr
     let request = misfit.workshop.request;
     let Some(asked) = misfit.without_limits()? else { return Ok(Vec::new()) };
     let asked = per_token(asked, request);
-    let mut nearest = Vec::new();
-    let less = training_less(request, misfit.state_is_too_large);
-    let kinds = [keeping(request), together(request), rounding(request), less];
-    for (index, kind) in kinds.into_iter().enumerate() {
+    let of_kind = |kind: Vec<Ladder>| {
+        let fitting = kind.into_par_iter().map(|ladder| first_that_fits(ladder, asked));
+        let mut fitting = fitting.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
+        fitting.sort_by(|a, b| a.added_time.total_cmp(&b.added_time));
+        Ok::<_, PlanError>(fitting)
+    };
+    let mut nearest = of_kind(keeping(request))?;
+    if nearest.len() < WANTED {
         // Several levers at once are no help where one is enough.
-        if index == 1 && !nearest.is_empty() {
-            continue;
-        }
-        let of_kind = kind.into_par_iter().map(|ladder| first_that_fits(ladder, asked));
-        let mut of_kind = of_kind.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
-        of_kind.sort_by(|a, b| a.added_time.total_cmp(&b.added_time));
-        nearest.extend(of_kind);
-        if nearest.len() >= WANTED {
-            break;
-        }
+        let together = if nearest.is_empty() { together(request) } else { Vec::new() };
+        let kinds = [together, rounding(request), training_less(request, misfit.state_is_too_large)];
+        let others = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
+        nearest.extend(others.into_iter().flatten());
     }
     nearest.truncate(WANTED);
     Ok(nearest)
