@@ -1,7 +1,7 @@
 """Puts many mutants into a copy of the sources at once, each behind a switch that a variable of the environment turns.
 
     fn f(a: u32) -> u32 { a + 1 }
-    fn f(a: u32) -> u32 { if ::units::mutant(7) { return 0; } (if ::units::mutant(8) { a - 1 } else { a + 1 }) }
+    fn f(a: u32) -> u32 { if ::plimsoll_units::mutant(7) { return 0; } (if ::plimsoll_units::mutant(8) { a - 1 } else { a + 1 }) }
 
 One build then serves all of them (mutant schemata: Untch, Offutt and Harrold 1993). `mutants.py` uses it.
 """
@@ -82,7 +82,7 @@ def edit_of(mutant: Mutant, source: Source) -> Edit:
     """The edit that puts a mutant behind its switch. Raises `NoExpression` where that is not possible."""
     text, number = source.text, mutant.number
     start, end = position(text, mutant.first), position(text, mutant.behind)
-    on, new = f"::units::mutant({number})", mutant.replacement
+    on, new = f"::plimsoll_units::mutant({number})", mutant.replacement
     if mutant.genre == "FnValue":
         return Edit(start, start, start, start, f"if {on} {{ return {new}; }} ", "", number)
     if mutant.genre == "BinaryOperator":

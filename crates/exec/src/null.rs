@@ -57,7 +57,13 @@ impl NullDevice {
             return;
         }
         let (start, end) = (region.offset, region.end());
-        let overlapping = self.overlapping(place, region);
+        if let Some((last, previous)) = self.written[place as usize].get_mut(&start)
+            && *last == end
+        {
+            *previous = owner;
+            return;
+        }
+        let overlapping = self.overlapping(place, region).collect::<Vec<_>>();
         let written = &mut self.written[place as usize];
         for (first, (last, previous)) in overlapping {
             written.remove(&first);
@@ -71,11 +77,11 @@ impl NullDevice {
         written.insert(start, (end, owner));
     }
 
-    fn overlapping(&self, place: Place, region: Region) -> Vec<(u64, (u64, Owner))> {
+    fn overlapping(&self, place: Place, region: Region) -> impl Iterator<Item = (u64, (u64, Owner))> + '_ {
         let written = &self.written[place as usize];
         let before = written.range(..region.offset).next_back();
         let inside = written.range(region.offset..region.end());
-        before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(|(_, (end, _))| *end > region.offset).collect()
+        before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(move |(_, (end, _))| *end > region.offset)
     }
 
     /// Whether every byte of the region was last written as this.

@@ -142,19 +142,22 @@ pub fn wavefronts(addresses: &[(usize, u64)], bytes: u64) -> (u64, u64) {
     let lanes = if bytes <= 4 { 32 } else { 128 / bytes as usize };
     let (mut taken, mut fewest) = (0, 0);
     for phase in addresses.chunk_by(|a, b| a.0 / lanes == b.0 / lanes) {
-        let mut words = [0; 32];
-        let mut count = 0;
+        // The first word of each bank, and the others: none of them, as kernels should be.
+        let (mut first, mut others, mut count) = ([u64::MAX; BANKS], [0; 32], 0);
         for (_, address) in phase {
             for word in address / 4..=(address + bytes - 1) / 4 {
-                if count < words.len() && !words[..count].contains(&word) {
-                    words[count] = word;
+                let of_bank = &mut first[word as usize % BANKS];
+                if *of_bank == u64::MAX {
+                    *of_bank = word;
+                } else if *of_bank != word && count < others.len() && !others[..count].contains(&word) {
+                    others[count] = word;
                     count += 1;
                 }
             }
         }
-        let mut banks = [0u64; BANKS];
-        words[..count].iter().for_each(|word| banks[*word as usize % BANKS] += 1);
-        taken += banks.into_iter().max().unwrap_or(0);
+        let mut banks = [1u64; BANKS];
+        others[..count].iter().for_each(|word| banks[*word as usize % BANKS] += 1);
+        taken += banks.into_iter().max().unwrap_or(1);
         fewest += 1;
     }
     (taken, fewest)

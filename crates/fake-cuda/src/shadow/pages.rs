@@ -154,12 +154,9 @@ impl Pages {
     /// What a thread reads. The bytes are within this stretch and one page.
     pub fn read(&mut self, at: usize, out: &mut [u8], access: &Access, launch: u64) -> Result<(), Problem> {
         let (page, at) = (self.page(at), at % PAGE);
-        for state in &page.state[at..at + out.len()] {
-            match state {
-                &WRITTEN => {}
-                state if state & IN_FLIGHT != 0 => return Err(Problem::InFlight),
-                _ => return Err(Problem::Unwritten),
-            }
+        let state = &page.state[at..at + out.len()];
+        if let Some(state) = state.iter().find(|state| **state != WRITTEN) {
+            return Err(if state & IN_FLIGHT != 0 { Problem::InFlight } else { Problem::Unwritten });
         }
         for cell in page.cells(at, out.len(), launch) {
             cell.read(access)?;

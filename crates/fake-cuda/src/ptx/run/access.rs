@@ -9,8 +9,8 @@ use super::warp::{Row, Warp, each};
 use super::{CONSTANT_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW};
 use crate::trace::{sectors, wavefronts};
 
-/// Elements of the widest vector.
-const MOST_ELEMENTS: usize = 16;
+/// Bytes of the widest vector.
+const MOST_BYTES: usize = 16;
 
 /// Addresses of some lanes within one space each.
 pub(super) struct Places {
@@ -161,18 +161,15 @@ impl Block<'_, '_> {
         let (size, parts) = (access.ty.bytes() as usize, access.elements.len());
         let places = self.places(warp, lanes, &access.address, (size * parts) as u64)?;
         self.count(site, &places, false);
-        let mut rows = [[0; 32]; MOST_ELEMENTS];
-        let mut buffer = [0; 16];
+        let mut loaded = [[0; MOST_BYTES]; 32];
         for lane in each(lanes) {
-            let bytes = &mut buffer[..size * parts];
-            self.fetch(warp, lane, places.at[lane], bytes, access.strong)
+            self.fetch(warp, lane, places.at[lane], &mut loaded[lane][..size * parts], access.strong)
                 .map_err(|kind| Stop { lane: lane as u32, kind })?;
-            for (row, element) in rows.iter_mut().zip(bytes.chunks_exact(size)) {
-                row[lane] = extended(element, access.ty);
-            }
         }
-        for (reg, row) in access.elements.iter().zip(&rows) {
-            warp.write(*reg, lanes, row);
+        for (reg, at) in access.elements.iter().zip((0..).step_by(size)) {
+            let mut row: Row = [0; 32];
+            each(lanes).for_each(|lane| row[lane] = extended(&loaded[lane][at..at + size], access.ty));
+            warp.write(*reg, lanes, &row);
         }
         Ok(())
     }
@@ -182,17 +179,13 @@ impl Block<'_, '_> {
         let (size, parts) = (access.ty.bytes() as usize, access.elements.len());
         let places = self.places(warp, lanes, &access.address, (size * parts) as u64)?;
         self.count(site, &places, true);
-        let mut rows = [[0; 32]; MOST_ELEMENTS];
-        for (row, reg) in rows.iter_mut().zip(&access.elements) {
-            *row = *warp.read(*reg, lanes)?;
+        let mut stored = [[0; MOST_BYTES]; 32];
+        for (reg, at) in access.elements.iter().zip((0..).step_by(size)) {
+            let row = warp.read(*reg, lanes)?;
+            each(lanes).for_each(|lane| stored[lane][at..at + size].copy_from_slice(&row[lane].to_le_bytes()[..size]));
         }
-        let mut buffer = [0; 16];
         for lane in each(lanes) {
-            let bytes = &mut buffer[..size * parts];
-            for (element, row) in bytes.chunks_exact_mut(size).zip(&rows) {
-                element.copy_from_slice(&row[lane].to_le_bytes()[..size]);
-            }
-            self.put(warp, lane, places.at[lane], bytes, access.strong)
+            self.put(warp, lane, places.at[lane], &stored[lane][..size * parts], access.strong)
                 .map_err(|kind| Stop { lane: lane as u32, kind })?;
         }
         Ok(())
