@@ -67,11 +67,11 @@ def build(how: Build, lib_only: bool) -> tuple[list[dict], list[dict]]:
 
 
 def build_without_unviable(
-    repository: Path, how: Build, mutants: list[Mutant]
+    repository: Path, how: Build, mutants: list[Mutant], known: dict[int, str]
 ) -> tuple[list[dict], dict[int, str]]:
-    """Puts all mutants into the tree and leaves out, build by build, those that do not compile. Returns the test
-    binaries and why which mutants were left out."""
-    unviable, lib_only = {}, how.whole
+    """Puts all mutants into the tree and leaves out, build by build, those that do not compile, of which some may be
+    `known`. Returns the test binaries and why which mutants were left out."""
+    unviable, lib_only = dict(known), how.whole
     while True:
         begun = time.monotonic()
         files = switch_on(repository, how.tree, mutants, set(unviable))

@@ -10,8 +10,9 @@ name contains a TEXT besides, which are told apart and not counted. In DIR, whic
 a copy of the tree at once, each behind a switch (`mutant_switches.py`), so that the tests are compiled once. One that
 does not compile there counts as unviable. Every test then runs once by itself and records which switches it reaches.
 Each mutant is run by the tests that reach it: its own crate's before all others', quick ones before slow ones, until one
-fails that passes without the mutant, or does not end in ten times the time. DIR keeps what was found; --again, after
-tests were added, runs only those that nothing noticed before. For a machine that has little time: --own builds and runs
+fails that passes without the mutant, or does not end in ten times the time; those of more than some seconds only once all
+mutants were run by the others. DIR keeps what was found; --again, after tests were added, runs only those that nothing
+noticed before. For a machine that has little time: --own builds and runs
 the tests of --crates alone, --leave-out none whose name contains a TEXT, and after --minutes no further mutant begins;
 those that did not are not counted as drawn.
 
@@ -41,6 +42,8 @@ from mutant_switches import UNITS, Mutant
 REPOSITORY = Path(__file__).resolve().parents[1]
 CRATES = ("graph", "plan", "exec", "data", "train")
 NOT_REVIEWED = "not reviewed"
+# All mutants are judged by tests that take at most so long, before those that are left are judged by the others.
+QUICK_S = 20
 
 
 def main() -> None:
@@ -51,20 +54,24 @@ def main() -> None:
     tree, target = work / "tree", Path(os.environ.get("CARGO_TARGET_DIR", work / "target"))
     how = mutant_tests.Build(tree, target, arguments.opt_level, whole=not arguments.own)
     copy_tree(tree, besides={UNITS, *(m.file for m in mutants)}, tested=arguments.crates if arguments.own else None)
-    binaries, unviable = mutant_tests.build_without_unviable(REPOSITORY, how, mutants)
+    known = Unviable(work / "unviable.json", mutants)
+    binaries, unviable = mutant_tests.build_without_unviable(REPOSITORY, how, mutants, known.read())
+    known.write(unviable)
     mutant_tests.limit_memory()
     outcomes = Outcomes(work / "outcomes.json", keep=arguments.again)
-    left = [m for m in mutants if m.number not in unviable and not outcomes.caught.get(m.name)]
     tests = recorded([t for t in mutant_tests.tests_of(binaries) if not any(part in t.name for part in arguments.leave_out)],
                      work, arguments.jobs)
     ends = time.monotonic() + 60 * arguments.minutes
 
-    def judge(mutant: Mutant) -> None:
+    def judge(mutant: Mutant, by: list) -> None:
         if time.monotonic() < ends:
-            outcomes.add(mutant, mutant_tests.caught_by(mutant, tests))
+            outcomes.add(mutant, mutant_tests.caught_by(mutant, by))
 
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(judge, left))
+    viable = [m for m in mutants if m.number not in unviable]
+    for by in ([t for t in tests if t.seconds <= QUICK_S], [t for t in tests if t.seconds > QUICK_S]):
+        left = [m for m in viable if not outcomes.caught.get(m.name)]
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            list(pool.map(judge, left, [by] * len(left)))
     ended = [m for m in mutants if m.number in unviable or m.name in outcomes.caught]
     text = report(ended, unviable, outcomes.caught, arguments)
     print(text)
@@ -162,7 +169,12 @@ def untested(manifest: str) -> str:
 
 
 def recorded(tests: list, work: Path, jobs: int) -> list:
-    """The tests that pass without a mutant, with what each reaches and how long it takes."""
+    """The tests that pass without a mutant, with what each reaches and how long it takes. Kept for the same binaries."""
+    path = work / "tests.json"
+    binaries = {binary: os.stat(binary).st_mtime_ns for binary in sorted({t.binary for t in tests})}
+    if path.exists() and (kept := json.loads(path.read_text()))["binaries"] == binaries:
+        names = {(t.binary, t.name) for t in tests}
+        return [t for t in (mutant_tests.Test(**known) for known in kept["tests"]) if (t.binary, t.name) in names]
     print(f"{len(tests)} tests, each by itself", file=sys.stderr, flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         passes = list(pool.map(lambda t: mutant_tests.record(t, work), tests))
@@ -170,8 +182,22 @@ def recorded(tests: list, work: Path, jobs: int) -> list:
         if not passed:
             print(f"left out, since it fails without a mutant: {test.crate} {test.name}", file=sys.stderr)
     kept = [t for t, passed in zip(tests, passes) if passed]
-    (work / "tests.json").write_text(json.dumps([asdict(t) for t in kept], indent=1))
+    path.write_text(json.dumps({"binaries": binaries, "tests": [asdict(t) for t in kept]}, indent=1))
     return kept
+
+
+class Unviable:
+    """Which mutants do not compile and why, by their numbers, in a file that holds for these mutants alone."""
+
+    def __init__(self, path: Path, mutants: list[Mutant]):
+        self.path, self.names = path, [m.name for m in mutants]
+
+    def read(self) -> dict[int, str]:
+        known = json.loads(self.path.read_text()) if self.path.exists() else {}
+        return {int(number): why for number, why in known["why"].items()} if known.get("names") == self.names else {}
+
+    def write(self, why: dict[int, str]) -> None:
+        self.path.write_text(json.dumps({"names": self.names, "why": why}))
 
 
 class Outcomes:

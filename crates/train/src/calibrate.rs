@@ -413,4 +413,17 @@ mod tests {
         assert!((reversed.rank_correlation + 1.0).abs() < 1e-9);
         assert_eq!(reversed.picked_over_fastest, 3.0);
     }
+
+    #[test]
+    fn each_device_is_compared_in_the_half_precision_that_its_plans_choose() {
+        for (targets, half) in [
+            (Targets::cpu(2), Precision::Bf16),
+            (Targets::cuda((7, 5), 2), Precision::Fp16),
+            (Targets::cuda((8, 6), 2), Precision::Bf16),
+        ] {
+            let runs = TimedRun::comparison(&targets);
+            let in_precision = |wanted| runs.iter().filter(|run| run.settings.levers.precision == wanted).count();
+            assert_eq!((in_precision(half), in_precision(Precision::Fp32)), (4, 14), "{targets:?}");
+        }
+    }
 }
