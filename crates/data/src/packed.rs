@@ -259,6 +259,14 @@ mod tests {
     }
 
     #[test]
+    fn a_last_document_needs_no_separator() {
+        for (tokens, ends) in [(&[1, 0, 3][..], vec![2, 3]), (&[1, 2], vec![2]), (&[1, 0], vec![2]), (&[], vec![])] {
+            let store = TokenStore::in_memory(tokens, 4, Bytes(1));
+            assert_eq!(document_ends(&store, SEPARATOR).unwrap(), ends, "{tokens:?}");
+        }
+    }
+
+    #[test]
     fn a_long_document_is_cut_but_keeps_its_targets() {
         let packed = packed(&[7], 3);
         let batch = batch(&packed, 3);

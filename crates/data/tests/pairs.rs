@@ -5,7 +5,8 @@ use plimsoll_data::{
     TokenizerSpec, prepare_pairs, resolve, tokenize_pairs,
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -82,6 +83,7 @@ fn the_cache_knows_columns_and_prefix() {
     let folder = TempDir::new().unwrap();
     let sources = written(folder.path(), "a.csv", "x,y\nab,c\n");
     let cache = folder.path().join("cache");
+    let fingerprints = RefCell::new(BTreeSet::new());
     let open = |columns: &PairColumns| {
         let seen = Mutex::new("");
         let progress = |report: Progress<'_>| match report {
@@ -92,7 +94,7 @@ fn the_cache_knows_columns_and_prefix() {
         };
         let store = prepare_pairs(&sources, columns, &tokenizer(), &cache, &progress).unwrap();
         let fresh = tokenize_pairs(&sources, columns, &tokenizer(), &|_| {}).unwrap();
-        assert_eq!(store.fingerprint(), fresh.fingerprint());
+        assert_eq!((store.fingerprint(), store.fingerprint().len()), (fresh.fingerprint(), 64));
         let text = |pair: u64| {
             let [source, target] = store.lengths(pair).unwrap();
             let mut out = vec![0; source + target];
@@ -101,6 +103,7 @@ fn the_cache_knows_columns_and_prefix() {
             out.iter().map(|&id| char::from(id as u8)).collect::<String>()
         };
         let texts = (0..store.len()).map(text).collect::<Vec<_>>().join(" ");
+        fingerprints.borrow_mut().insert(store.fingerprint());
         (seen.into_inner().unwrap(), texts)
     };
     let swapped =
@@ -117,6 +120,7 @@ fn the_cache_knows_columns_and_prefix() {
         fs::write(&file, bytes).unwrap();
     }
     assert_eq!(open(&swapped), ("damaged", ">cab".to_owned()));
+    assert_eq!(fingerprints.into_inner().len(), 2, "one for each choice of columns");
 }
 
 #[test]

@@ -272,3 +272,22 @@ impl Device for NullDevice {
         self.memory
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_range_in_front_of_and_behind_another_still_holds() {
+        let region = |offset, end| Region { offset, bytes: end - offset };
+        let (first, second) = (Owner::Tensor(TensorId(1)), Owner::Tensor(TensorId(2)));
+        let mut device = NullDevice::new();
+        device.overwrite(Place::Device, region(0, 100), first);
+        device.overwrite(Place::Device, region(40, 60), second);
+        let holds = |range: [u64; 2], owner| device.holds(Place::Device, region(range[0], range[1]), owner);
+        assert!(holds([0, 40], first) && holds([40, 60], second) && holds([60, 100], first));
+        assert!(!holds([0, 41], first) && !holds([59, 100], first) && !holds([39, 60], second));
+        assert!(!holds([60, 101], first), "nobody wrote the last byte");
+        assert!(!device.holds(Place::Host, region(0, 40), first));
+    }
+}

@@ -7,7 +7,7 @@ use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Output, run_cpu_kernel};
 use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad,
-    GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
+    GradClip, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
     MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm,
     RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
 };
@@ -305,6 +305,20 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
 }
 
 /// The vocabulary of GPT-2 divides into nothing: odd in every way.
+/// Where a norm is as small as what keeps divisions finite.
+#[test]
+fn gradients_of_next_to_no_norm_are_clipped_as_by_the_reference() {
+    let example = Example {
+        op: GradClip { max_norm: Some(1e-6) }.into(),
+        inputs: vec![(TensorType::f32(&[1]), Fill::Positive)],
+        state: Fill::Uniform,
+        scalars: Scalars { gradient_scale: 1e6, ..Scalars::default() },
+    };
+    let case = Case::new(&example, &mut Noise::new(1));
+    let (found, expected) = (f64::from(fast(&case, 1, None)[0][0]), case.reference()[0][0]);
+    assert!((found / expected - 1.0).abs() < 1e-5 && expected < 0.7e-6, "{found} {expected}");
+}
+
 #[test]
 fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     let mut noise = Noise::new(3);

@@ -441,6 +441,37 @@ fn every_kind_of_damage_stops_the_null_device() {
     }
 }
 
+/// A result may lie on an operand only where the op says that it consumes it.
+#[test]
+fn a_result_on_an_operand_that_its_op_does_not_consume_stops_the_null_device() {
+    let plan = whole_plan(0.0);
+    let mut tried = 0;
+    for step in plan.programs.iter().flat_map(|program| &program.steps) {
+        for (result, &output) in step.outputs.iter().enumerate() {
+            for (operand, &input) in step.inputs.iter().enumerate() {
+                let (from, to) = (&plan[input], &plan[output]);
+                let transient = from.storage == Storage::Transient && to.storage == Storage::Transient;
+                if !transient || from.ty != to.ty || step.op.reuse().contains(&(operand, result)) {
+                    continue;
+                }
+                let mut damaged = plan.clone();
+                damaged.tensors[output.index()].offset = from.offset;
+                let stopped = rehearse_in_all_orders(&damaged);
+                assert!(matches!(stopped, Err(DeviceError::BadStep { .. })), "{} on {}", to.name, from.name);
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 10, "{tried}");
+}
+
+/// What nobody counts is not told as a count.
+#[test]
+fn what_is_resident_of_a_device_without_pages_is_not_known() {
+    let device = NullDevice::new();
+    assert_eq!((device.resident_bytes(), device.resident_in_process_bytes()), (None, None));
+}
+
 #[test]
 fn damage_in_the_host_s_arena_stops_the_null_device_too() {
     let grad = "transformer.wte.weight.grad";

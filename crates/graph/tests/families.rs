@@ -171,3 +171,20 @@ fn layer_wise_rates_fall_towards_the_embedding() {
         assert_eq!(t5[name], 0.5f32.powi(halvings), "{name}");
     }
 }
+
+/// The widest of a block's rows, for each block: what bounds a run's activations.
+#[test]
+fn elements_per_token_are_those_of_the_widest_rows() {
+    for (name, elements) in [("t5-small", 2048 * 12), ("gpt2", 3072 * 12), ("smollm2-135m", 1536 * 30)] {
+        assert_eq!(ModelConfig::preset(name).expect("a preset").elements_per_token(), elements, "{name}");
+    }
+}
+
+#[test]
+fn a_decoder_starts_and_ends_with_the_tokenizers_tokens() {
+    let mut model = ModelConfig::preset("t5-small").expect("a preset");
+    model.set_special_tokens(7, 9);
+    let config = serde_json::from_str::<Value>(&model.to_json()).expect("an object");
+    assert_eq!(model.decoder_start(), Some(7));
+    assert_eq!((&config["pad_token_id"], &config["eos_token_id"]), (&json!(7), &json!(9)));
+}

@@ -175,3 +175,27 @@ impl Request {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Rates;
+
+    #[test]
+    fn what_is_too_large_to_count_is_refused_by_name() {
+        let model = ModelConfig::preset("t5-small").expect("a preset");
+        let request = Request::new(model, Targets::cpu(2), Machine::of_rates(Rates::guess(2)));
+        let too_large = |request: Request| match request.check() {
+            Err(PlanError::TooLarge { what, .. }) => what,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(request.check(), Ok(()));
+        assert_eq!(too_large(Request { seq_len: MOST_TOKENS + 1, ..request.clone() }), "the sequence length");
+        assert_eq!(
+            too_large(Request { global_batch: (1 << 28) + 1, seq_len: 1, ..request.clone() }),
+            "the global batch"
+        );
+        let activations = Request { global_batch: 1 << 24, seq_len: 1 << 20, ..request };
+        assert_eq!(too_large(activations), "the number of activations in a batch");
+    }
+}

@@ -87,3 +87,33 @@ pub(crate) fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u6
     };
     (0..plan.accumulation).map(batch).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_graph::{Graph, Targets};
+
+    #[test]
+    fn micro_batches_are_the_parts_of_one_batch() {
+        let nothing = plimsoll_plan::lay_out(&Graph::default(), &Targets::cpu(1));
+        let batch = |micro_batch: usize, target_len: Option<usize>, step: u64| {
+            let accumulation = 6 / micro_batch;
+            let plan = Plan { micro_batch, accumulation, global_batch: 6, seq_len: 4, target_len, ..nothing.clone() };
+            let parts = random_batches(&plan, 1000, 3, step);
+            assert_eq!(parts.len(), accumulation);
+            assert!(parts.iter().all(|part| (part.rows, part.target_len) == (micro_batch, target_len)));
+            let firsts = parts.iter().map(|part| part.first_sample).collect::<Vec<_>>();
+            let expected = (0..accumulation).map(|micro| (step - 1) * 6 + (micro * micro_batch) as u64);
+            assert_eq!(firsts, expected.collect::<Vec<_>>());
+            let of = |tokens: fn(&Batch) -> &Vec<i32>| parts.iter().flat_map(tokens).copied().collect::<Vec<_>>();
+            [of(|part| &part.tokens), of(|part| &part.targets), of(|part| &part.decoder_tokens)]
+        };
+        for target_len in [None, Some(3)] {
+            let whole = batch(6, target_len, 2);
+            assert_eq!(whole[0].len(), 24);
+            assert_eq!(whole[1].len(), 6 * target_len.unwrap_or(4));
+            assert!([3, 2, 1].iter().all(|&micro_batch| batch(micro_batch, target_len, 2) == whole), "{target_len:?}");
+            assert_ne!(batch(6, target_len, 1), whole);
+        }
+    }
+}

@@ -104,6 +104,24 @@ mod tests {
     }
 
     #[test]
+    fn each_group_has_its_batches_in_an_order_of_its_own() {
+        let grouping = Grouping::new(3, 320);
+        // Batches of no common shape, so that the first shape says which of its group a batch is.
+        let first_shape = |step: u64| {
+            let mut out = Vec::new();
+            grouping.batch(step, 10, |pair| Ok([pair as usize, 0]), &mut out).unwrap();
+            out[0]
+        };
+        let order = |group: u64| {
+            let mut steps = (0..32).collect::<Vec<_>>();
+            steps.sort_by_key(|step| first_shape(32 * group + step));
+            steps
+        };
+        let orders = [order(0), order(1), order(2)];
+        assert!(orders[0] != orders[1] && orders[1] != orders[2] && orders[0] != orders[2], "{orders:?}");
+    }
+
+    #[test]
     fn steps_may_be_asked_for_in_any_order() {
         let (forward, backward) = (Grouping::new(9, 100), Grouping::new(9, 100));
         let a: Vec<_> = (0..100).map(|step| batch(&forward, step, 7)).collect();

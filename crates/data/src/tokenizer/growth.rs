@@ -216,6 +216,8 @@ mod tests {
         let normalizer: NormalizerWrapper = serde_json::from_value(json).unwrap();
         let mut text = "b".repeat(1 << 20);
         assert_eq!(check(&normalizer, 100, &text), Ok(()));
+        let json = replace(json!({"String": "b"}), &"b".repeat(MOST));
+        assert_eq!(check(&serde_json::from_value(json).unwrap(), MOST, &text), Ok(()), "not more than it may");
         text.replace_range(..1 << 18, &"a".repeat(1 << 18));
         let error = check(&normalizer, 100, &text).unwrap_err();
         assert!(error.to_string().contains("more than 8 times as long"), "{error}");

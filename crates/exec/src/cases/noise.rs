@@ -62,3 +62,23 @@ pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Va
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_keep_within_their_ranges_and_use_them() {
+        let ends = |fill| {
+            let values = fill_value::<f64>(&TensorType::f32(&[1000]), fill, &mut Noise::new(1)).floats().to_vec();
+            values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (x.min(low), x.max(high)))
+        };
+        for (fill, low, high) in [(Fill::Uniform, -1.0, 1.0), (Fill::Positive, 0.5, 1.5)] {
+            let (least, most) = ends(fill);
+            assert!(
+                low <= least && least < low + 0.1 && high - 0.1 < most && most <= high,
+                "{fill:?}: {least} to {most}"
+            );
+        }
+    }
+}

@@ -435,4 +435,28 @@ mod tests {
         assert_eq!([0, 15, 16, 20, 64, 127, 500].map(|query| behind.bucket(query, 0)), [0, 15, 16, 17, 26, 31, 31]);
         assert_eq!(behind.bucket(3, 9), 0);
     }
+
+    #[test]
+    fn a_relative_bias_needs_an_even_number_of_buckets_and_distances_beyond_the_exact_ones() {
+        let inferred = |buckets, max_distance| {
+            let bias = Some(RelativeBias { buckets, max_distance, bidirectional: true });
+            let op = Attention {
+                heads: 1,
+                kv_heads: 1,
+                packed: false,
+                causal: false,
+                scale: 1.0,
+                bias,
+                segmented: false,
+                dropout: None,
+                rows: 4,
+            };
+            let example = op.example([1, 3, 3, 4]);
+            op.infer(&example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>())
+        };
+        assert!(inferred(8, 5).is_ok());
+        for (buckets, max_distance) in [(2, 9), (7, 9), (8, 4), (MOST_BUCKETS + 2, 2 * MOST_BUCKETS)] {
+            assert!(inferred(buckets, max_distance).is_err(), "{buckets} buckets up to {max_distance}");
+        }
+    }
 }

@@ -40,3 +40,15 @@ pub(super) fn expect_rank(op: &'static str, what: &str, found: &TensorType, rank
 pub(super) const fn accumulating(accumulate: bool) -> Access {
     if accumulate { Access::ReadWrite } else { Access::Write }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_other_ranks_nor_empty_extents_are_taken() {
+        let checked = |shape: &[usize]| expect_rank("op", "x", &TensorType::f32(shape), 2).is_ok();
+        assert!(checked(&[3, 4]));
+        assert!([&[3, 4, 5][..], &[3], &[3, 0], &[0, 0, 0], &[]].iter().all(|shape| !checked(shape)));
+    }
+}

@@ -183,3 +183,33 @@ impl Operation for PairedHeadLossGrad {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two chunks of rows, weights read and their gradients read and written for each draw and chunk, logits in passes.
+    #[test]
+    fn bytes_that_pass_are_those_of_rows_weights_and_logits() {
+        let (x, weight) = (TensorType::f32(&[1, 8, 4]), TensorType::f32(&[10, 4]));
+        let inputs = [&x, &x, &weight, &TensorType::i32(&[1, 8])];
+        let io = Io { inputs: inputs.to_vec(), outputs: vec![] };
+        let (rows, weights, targets, logits) = (128, 160, 32, 8 * 10 * 4);
+        let forward = PairedHeadLoss { chunk: 4, alpha: 1.0, smoothing: 0.0 };
+        assert_eq!(forward.bytes_moved(&io).0, 2 * rows + weights + targets + 4 * logits);
+        for (input, weight) in [(false, false), (true, false), (false, true), (true, true)] {
+            let grad = PairedHeadLossGrad {
+                chunk: 4,
+                alpha: 1.0,
+                smoothing: 0.0,
+                input,
+                weight,
+                accumulate_loss: false,
+                accumulate: false,
+            };
+            let [dx, dw] = [input, weight].map(u64::from);
+            let expected = 2 * rows * (1 + dx + dw) + 2 * weights * (1 + dx + 2 * dw) * 2 + 2 * (2 + dx + dw) * logits;
+            assert_eq!(grad.bytes_moved(&io).0, expected, "{input} {weight}");
+        }
+    }
+}

@@ -202,7 +202,9 @@ mod tests {
             assert_eq!(orders.len(), 11, "seed {seed}");
             for (peak, order) in orders {
                 let again = [Fit::Lowest, Fit::Best].map(|fit| {
+                    let before = packer.work();
                     let peak = packer.in_order(&order, fit);
+                    assert!(packer.work() >= before + problem.buffers.len() as u64, "work is counted in buffers");
                     let ends = packer.offsets.iter().zip(&problem.buffers).map(|(offset, buffer)| offset + buffer.size);
                     assert_eq!(Some(peak), ends.max(), "seed {seed}");
                     peak

@@ -82,3 +82,21 @@ impl Nogoods {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever forgot them all would search the same packings again and again.
+    #[test]
+    fn what_was_inserted_is_remembered_while_the_set_grows() {
+        let key = |n: u64| Key { slot: fingerprint(n), check: fingerprint(n ^ 1 << 40) };
+        let mut nogoods = Nogoods::new();
+        (0..4 * FIRST_SIZE as u64).for_each(|n| nogoods.insert(key(n)));
+        let found = |from: u64, to: u64| (from..to).filter(|&n| nogoods.contains(key(n))).count();
+        assert!(nogoods.keys.len() >= 4 * FIRST_SIZE);
+        assert!(found(0, 4 * FIRST_SIZE as u64) * 10 > 4 * FIRST_SIZE * 9);
+        assert_eq!(found(1 << 30, (1 << 30) + 10_000), 0);
+        assert!(!nogoods.contains(EMPTY));
+    }
+}

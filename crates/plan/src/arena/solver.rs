@@ -167,6 +167,19 @@ pub(super) fn luby(index: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::arena::tests::training::training_step;
+
+    #[test]
+    fn targets_are_the_lowest_peak_and_parts_of_the_gap_above_it() {
+        let problem = Compressed::new(&training_step(1, 20));
+        let known = |capacity| Known { problem: &problem, capacity, bound: 60, offsets: vec![], peak: 100 };
+        let targets = (0..5).map(|round| known(None).targets(round)).collect::<Vec<_>>();
+        assert_eq!(targets, [[60, 80], [60, 90], [60, 95], [60, 98], [60, 80]]);
+        assert_eq!(known(Some(70)).targets(0), [70]);
+        assert_eq!(Known { peak: 61, ..known(None) }.targets(3), [60, 60]);
+    }
+
     #[test]
     fn luby_sequence() {
         let start: Vec<u64> = (1..=15).map(super::luby).collect();

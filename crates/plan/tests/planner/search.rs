@@ -239,3 +239,33 @@ fn configurations(
         move |part: f64| rungs.iter().flat_map(move |&recompute| scratches.map(|scratch| (part, recompute, scratch)));
     [0.0, 0.25, 1.0].into_iter().flat_map(of_part)
 }
+
+/// With everything fixed that takes memory, in the least that the run needs with all of it left open.
+#[test]
+fn several_levers_are_left_open_together_where_no_single_one_is_enough() {
+    let model = small_model(4, 64, 256);
+    let machine = Machine::of_rates(Rates::of_card(card("3060").expect("a known card")));
+    let within = |device: u64, levers: LeverRequest, micro_batch| Request {
+        global_batch: 16,
+        micro_batch,
+        seq_len: 64,
+        budget: apart(Bytes(device), Bytes::gib(1)),
+        levers,
+        ..Request::new(model.clone(), Targets::cuda((8, 6), 2), machine.clone())
+    };
+    let fits = |request: &Request| search(request).expect("a sensible request").is_ok();
+    let (mut too_small, mut enough) = (0, 1 << 30);
+    while enough - too_small > 1024 {
+        let middle = too_small + (enough - too_small) / 2;
+        if fits(&within(middle, LeverRequest::default(), None)) { enough = middle } else { too_small = middle }
+    }
+    let fixed = LeverRequest {
+        recompute: Some(Recompute::all(Level::None)),
+        optimizer_offload: Some(0.0),
+        ..Default::default()
+    };
+    let misfit = search(&within(enough, fixed, Some(16))).expect("a sensible request").expect_err("too large");
+    let settings = misfit.nearest[0].changes.iter().map(|change| change.setting).collect::<Vec<_>>();
+    assert!(misfit.nearest[0].changes.iter().all(|change| change.value == "auto"), "{:?}", misfit.nearest);
+    assert_eq!(settings, ["micro-batch", "recompute", "optimizer-offload"], "{:?}", misfit.nearest);
+}

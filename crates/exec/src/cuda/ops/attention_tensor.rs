@@ -112,6 +112,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn gradients_go_through_two_stages_where_copies_go_on_meanwhile_and_there_is_room() {
+        let keys = |head_size, capability| Pass::Keys.stages(head_size, capability);
+        assert_eq!([64, 128, 160].map(|head_size| keys(head_size, (7, 5))), [1, 1, 1]);
+        assert_eq!([64, 128, 160].map(|head_size| keys(head_size, (8, 0))), [2, 2, 1]);
+        assert_eq!([64, 65, 160].map(|head_size| keys(head_size, (8, 6))), [2, 1, 1]);
+        assert_eq!(Pass::Forward.stages(64, (8, 0)), 1);
+    }
+
     /// The figures are those of heads of 128 channels.
     #[test]
     fn figures_of_kernels_know_their_shared_memory() {
