@@ -66,7 +66,8 @@ impl Device for Faulty {
 
     fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError> {
         let op = step.op.variant();
-        let call = CallError { function: "cuX", code: 700, name: "X".into(), words: "x".into(), detail: None };
+        let call =
+            CallError { function: "cuX", code: 700, name: Some("X".into()), words: Some("x".into()), detail: None };
         match self.planted {
             Planted::Idle(planted) if planted == op => Ok(()),
             Planted::Refused(planted) if planted == op => Err(CudaError::Call(call).into()),

@@ -12,7 +12,10 @@
 //! | --- | --- |
 //! | `card=rtx3060` | also `rtx2080`, `rtx3090`, `a100`, `rtx4090`, `rtx5090` |
 //! | `name=`, `capability=8.6`, `memory=`, `cards=`, `driver=12080` | parts of that; no cards with `cards=0` |
+//! | `mig=1g.5gb:4864,2g.10gb:9728` | cards are in MIG mode, with these slices; `mig=`: without any |
 //! | `others=`, `growth=` | held by other processes, and how much more they take whenever memory is asked for |
+//! | `grab=cuMemCreate:1:500` | others take 500 MiB more when the function is called for the first time |
+//! | `wrong=gelu_f32` | the kernel's first result is wrong |
 //! | `context=`, `module=` | what a context and a module take |
 //! | `mapping=0` | no virtual memory management |
 //! | `mode=3` | compute mode: 0 shared, 2 prohibited, 3 exclusive; a call that another process makes fail is `fail=` |
@@ -25,6 +28,8 @@
 //! | `stick=cuLaunchKernel:5:700` | the fifth gives code 700, and so does every call behind it |
 //! | `trace=PATH` | counters by kernel are written there as CSV when the context is released |
 //! | `log=1` | calls are told on the standard error stream |
+//!
+//! `CUDA_VISIBLE_DEVICES` hides and numbers cards as it does with NVIDIA's driver.
 //!
 //! # Hooks
 //! Functions that the driver does not have, to be looked up by name: `fake_cuda_allow(address, bytes, mode)`,

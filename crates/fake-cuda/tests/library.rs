@@ -1,4 +1,4 @@
-//! The shared library as a program finds it: by path, by the driver's name, and without a function.
+//! The shared library as a program finds it: by path, and without a function.
 
 use libloading::Library;
 use std::ffi::{c_int, c_uint};
@@ -35,15 +35,4 @@ fn a_function_can_be_missing() {
     assert!(has(&library, "cuGraphUpload") && has(&library, "cuInit"));
     drop(library);
     std::fs::remove_file(&path).expect("is there");
-}
-
-/// Who loads the stand-in by path finds it again under the driver's name, as cudarc looks for it.
-#[test]
-#[cfg(target_os = "linux")]
-fn the_library_has_the_drivers_name() {
-    // SAFETY: loading the stand-in runs nothing.
-    let _first = unsafe { Library::new(plimsoll_fake_cuda::library()) }.expect("loads");
-    // SAFETY: as above; on a machine with a driver, the stand-in of that name is loaded already.
-    let again = unsafe { Library::new("libcuda.so") }.expect("found by its name");
-    assert!(has(&again, "fake_cuda_reset"));
 }

@@ -46,6 +46,8 @@ struct Card {
     error: Code,
     memory_v2: Code,
     sensors: Code,
+    /// Whether it is in MIG mode.
+    mig: c_uint,
     /// Processes, and MiB that each holds.
     holders: Vec<(c_uint, u64)>,
 }
@@ -107,6 +109,7 @@ fn parse_card(entry: &[u8]) -> Card {
             b"error=" => card.error = code,
             b"memory_v2=" => card.memory_v2 = code,
             b"sensors=" => card.sensors = code,
+            b"mig=" => card.mig = code,
             _ => panic!("a fake card has no fault {:?}", String::from_utf8_lossy(fault)),
         }
     }
@@ -249,6 +252,16 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         unsafe { processes.add(index).write(process) };
     }
     SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMigMode(handle: *mut c_void, current: *mut c_uint, pending: *mut c_uint) -> Code {
+    let mode = card(handle).map(|card| card.mig);
+    // SAFETY: NVML's callers give places that can be written.
+    unsafe {
+        answer(pending, mode);
+        answer(current, mode)
+    }
 }
 
 /// What a card's sensors say, unless they fail.

@@ -5,6 +5,7 @@ use crate::visible::{BadEntry, visible};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
+use plimsoll_files::library_problem;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::env;
@@ -12,6 +13,9 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::mem::{self, MaybeUninit};
 use std::path::Path;
+
+/// The library's name, by which the wrapper looks for it.
+const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// More cards than any machine has: a library that counts more is wrong.
 const MOST_CARDS: u32 = 1024;
@@ -84,6 +88,11 @@ pub enum GpuNote {
         /// As written.
         entry: String,
     },
+    /// A card is in MIG mode: CUDA shows a slice of it in its place.
+    MigMode {
+        /// NVML's number.
+        index: u32,
+    },
     /// `CUDA_VISIBLE_DEVICES` names a part of a card.
     MigEntry {
         /// As written.
@@ -112,8 +121,11 @@ impl fmt::Display for GpuNote {
             Self::InvalidEntry { entry } => {
                 write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` matches no card, or several, and hides the cards after it")
             }
+            Self::MigMode { index } => {
+                write!(f, "card {index} is in MIG mode; CUDA shows an instance of it, which is not listed here")
+            }
             Self::MigEntry { entry } => {
-                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` is a MIG instance, which is not supported")
+                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` is a MIG instance, which is not listed here")
             }
             Self::RepeatedEntry { entry } => {
                 write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` repeats a card, which hides all cards")
@@ -190,6 +202,9 @@ pub(crate) fn start(library: Option<&OsStr>) -> Result<Nvml, GpuError> {
     if let Some(library) = library {
         builder.lib_path(library);
     }
+    if let Some(reason) = library_problem(library.unwrap_or(OsStr::new(LIBRARY))) {
+        return Err(GpuError::NoDriver { reason });
+    }
     builder.init().map_err(|source| match source {
         NvmlError::LibloadingError(error) => GpuError::NoDriver { reason: error.to_string() },
         NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => GpuError::NoDriver { reason: source.to_string() },
@@ -211,6 +226,7 @@ fn read(nvml: &Nvml) -> Result<Gpus, GpuError> {
         }
     }
     notes.extend(number_cards(&mut cards));
+    notes.extend(hide_divided(nvml, &mut cards));
     Ok(Gpus { driver: nvml.sys_driver_version().ok(), cards, notes })
 }
 
@@ -244,6 +260,19 @@ fn number_cards(cards: &mut [Gpu]) -> Vec<GpuNote> {
         card.cuda_index = cuda_index;
     }
     notes
+}
+
+/// Takes the numbers from cards in MIG mode, which no program can have as a whole.
+fn hide_divided(nvml: &Nvml, cards: &mut [Gpu]) -> Vec<GpuNote> {
+    /// `NVML_DEVICE_MIG_ENABLE`
+    const ENABLED: u32 = 1;
+    let mode = |index| nvml.device_by_index(index).and_then(|device| device.mig_mode());
+    let divided = cards.iter_mut().filter(|card| mode(card.index).is_ok_and(|mode| mode.current == ENABLED));
+    let hidden = divided.map(|card| {
+        card.cuda_index = None;
+        GpuNote::MigMode { index: card.index }
+    });
+    hidden.collect()
 }
 
 struct Memory {

@@ -19,7 +19,7 @@ pub struct Visible {
 pub enum BadEntry {
     /// No card, several cards, or the other kind of entry than the first one: hides itself and those after it.
     Invalid(String),
-    /// A part of a card, which is not supported here; CUDA shows it alone.
+    /// A part of a card, which is none of the cards; CUDA shows it alone.
     Mig(String),
     /// A card that an earlier entry names: hides every card.
     Repeated(String),

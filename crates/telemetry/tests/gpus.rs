@@ -82,11 +82,33 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
     assert_eq!(cuda_indices(&seen("1,0")), [Some(1), Some(0)]);
     assert_eq!(cuda_indices(&seen("GPU-bbbb")), [None, Some(0)]);
     assert_eq!((cuda_indices(&seen("")), notes(&seen(""))), (vec![None, None], vec![]));
-    for (value, told) in [("0,2", "`2` matches no card"), ("MIG-aaaa/1/0", "not supported"), ("0,0", "hides all cards")]
-    {
+    for (value, told) in [
+        ("0,2", "`2` matches no card"),
+        ("MIG-aaaa/1/0", "is a MIG instance, which is not listed"),
+        ("0,0", "hides all cards"),
+    ] {
         let notes = notes(&seen(value));
         assert!(notes.len() == 1 && notes[0].contains(told), "{value}: {notes:?}");
     }
+}
+
+/// Programs get a part of it, whose memory NVML does not tell of here.
+#[test]
+fn a_card_in_mig_mode_is_no_card_of_cuda() {
+    let gpus = read(format!("{RTX_3060},mig=1;{RTX_3060_TWIN}"), &[]).expect("cards");
+    assert_eq!(cuda_indices(&gpus), [None, Some(1)]);
+    assert_eq!(notes(&gpus), ["card 0 is in MIG mode; CUDA shows an instance of it, which is not listed here"]);
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn a_library_that_was_cut_off_is_no_driver() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("libnvidia-ml.so.1");
+    let whole = fs::read(plimsoll_fake_nvml::library()).expect("the stand-in");
+    fs::write(&file, &whole[..4096]).expect("written");
+    let error = gpus_from(&file).expect_err("no library");
+    assert!(error.to_string().contains("is cut off"), "{error}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Trainer<'_> {
             self.evaluate(session)?;
         }
         if ending != Ending::Diverged && !session.is_saved() {
-            self.checkpoint(session);
+            self.checkpoint(session)?;
         }
         let is_lost = ending != Ending::Diverged && !session.is_saved();
         let unsaved = is_lost.then(|| session.save_failure.clone().unwrap_or_default());

@@ -2,20 +2,22 @@
 
 use crate::checkpoint::{self, State};
 use crate::session::Session;
-use crate::{Start, Trainer};
+use crate::{Start, TrainError, Trainer};
 use plimsoll_telemetry::Event;
 use std::time::Instant;
 
 impl Trainer<'_> {
-    /// Saves a checkpoint if one is due after the session's step.
-    pub(crate) fn checkpoint_if_due(&self, session: &mut Session<'_>) {
-        if self.config.checkpoint_every.is_some_and(|every| session.step.is_multiple_of(every)) {
-            self.checkpoint(session);
+    /// Saves a checkpoint if one is due after the session's step. Errors: the device fails.
+    pub(crate) fn checkpoint_if_due(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
+        match self.config.checkpoint_every {
+            Some(every) if session.step.is_multiple_of(every) => self.checkpoint(session),
+            _ => Ok(()),
         }
     }
 
-    /// Saves a checkpoint. If that fails, training continues and the older checkpoints are kept.
-    pub(crate) fn checkpoint(&self, session: &mut Session<'_>) {
+    /// Saves a checkpoint. If the disk refuses, training continues and the older checkpoints are kept.
+    /// Errors: the device fails.
+    pub(crate) fn checkpoint(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
         let start = Instant::now();
         // A checkpoint counts on the losses before it, which only the journal has.
         session.sinks.sync();
@@ -32,12 +34,14 @@ impl Trainer<'_> {
                 let milliseconds = start.elapsed().as_secs_f64() * 1e3;
                 Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
             }
+            Err(error @ TrainError::Device(_)) => return Err(error),
             Err(error) => {
                 session.save_failure = Some(error.to_string());
                 Event::CheckpointFailed { step: session.step, reason: error.to_string() }
             }
         };
         session.emit(event);
+        Ok(())
     }
 
     /// Where the session stands, but for the tensors and the checksums of files.

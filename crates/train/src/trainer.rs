@@ -152,7 +152,7 @@ impl<'a> Trainer<'a> {
             if self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every)) {
                 self.evaluate(session)?;
             }
-            self.checkpoint_if_due(session);
+            self.checkpoint_if_due(session)?;
         }
     }
 

@@ -22,14 +22,15 @@ pub enum ComputeMode {
     Prohibited,
 }
 
-/// A card. What is free on it is known to whoever opened it.
+/// A card, or the slice of one in MIG mode that the driver shows in its place. What is free on it is known to whoever
+/// opened it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
     /// Its number.
     pub index: usize,
     /// The product: `NVIDIA GeForce RTX 3060`.
     pub name: String,
-    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`, as other tools call it too.
+    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`, as other tools call it too; of a slice `MIG-` and its own.
     pub uuid: String,
     /// Major and minor.
     pub compute_capability: (u8, u8),
@@ -72,15 +73,15 @@ impl Driver {
     }
 
     fn count(&self) -> Result<usize, CudaError> {
-        /// `CUDA_ERROR_NO_DEVICE`
-        const NO_DEVICE: u32 = 100;
+        /// `CUDA_ERROR_NO_DEVICE`, and `CUDA_ERROR_INVALID_DEVICE` for what `CUDA_VISIBLE_DEVICES` names.
+        const NO_DEVICE: [u32; 2] = [100, 101];
         let mut count = 0;
         // SAFETY: may be called at any time, any number of times; the place is on this stack.
         let counted = unsafe { call!(cuInit(0)).and_then(|()| call!(cuDeviceGetCount(&mut count))) };
         match counted {
             Ok(()) if count > 0 => Ok(count as usize),
             Ok(()) => Err(CudaError::NoCards { visible: visible() }),
-            Err(error) if error.code == NO_DEVICE => Err(CudaError::NoCards { visible: visible() }),
+            Err(error) if NO_DEVICE.contains(&error.code) => Err(CudaError::NoCards { visible: visible() }),
             Err(error) => Err(error.into()),
         }
     }
@@ -89,6 +90,9 @@ impl Driver {
 fn visible() -> Option<String> {
     std::env::var("CUDA_VISIBLE_DEVICES").ok()
 }
+
+/// In the names of slices: `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
+const OF_A_SLICE: &str = " MIG ";
 
 /// What the driver tells of the card of this number, which exists.
 fn read(index: usize) -> Result<Card, CallError> {
@@ -109,10 +113,11 @@ fn read(index: usize) -> Result<Card, CallError> {
         _ => ComputeMode::Shared,
     };
     let maps = attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
+    let name = name(handle)?;
     Ok(Card {
         index,
-        name: name(handle)?,
-        uuid: uuid(handle)?,
+        uuid: uuid(handle, if name.contains(OF_A_SLICE) { "MIG" } else { "GPU" })?,
+        name,
         compute_capability: (capability[0] as u8, capability[1] as u8),
         memory: Bytes(bytes as u64),
         mode,
@@ -136,11 +141,11 @@ fn name(handle: CUdevice) -> Result<String, CallError> {
     Ok(name.map_or_else(|_| "NVIDIA card".to_owned(), |name| name.into_owned()))
 }
 
-fn uuid(handle: CUdevice) -> Result<String, CallError> {
+fn uuid(handle: CUdevice, kind: &str) -> Result<String, CallError> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the handle is a card's; the place is on this stack.
     unsafe { call!(cuDeviceGetUuid_v2(&mut uuid, handle)) }?;
-    let mut text = "GPU".to_owned();
+    let mut text = kind.to_owned();
     for (index, byte) in uuid.bytes.iter().enumerate() {
         if matches!(index, 0 | 4 | 6 | 8 | 10) {
             text.push('-');

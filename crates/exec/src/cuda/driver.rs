@@ -1,11 +1,12 @@
 //! Calls of the driver's functions. Each names its function once, and an error says which one failed.
 //!
-//! The crate that has the functions looks them up when they are first called and panics if one is missing, so
-//! `library.rs` asks for all of [`FUNCTIONS`] before anything is called.
+//! The crate that declares the functions gives their codes a type that only knows those of its day; a newer driver has
+//! others. So its declarations give the arguments' types, and the functions are called with codes as numbers.
 
 use super::error::CallError;
-use cudarc::driver::sys::{self, CUresult};
-use std::ffi::CStr;
+use super::library::Driver;
+use cudarc::driver::sys::CUresult;
+use std::ffi::{CStr, c_char};
 
 /// All functions that are called with `call!`, whatever the plan. In every driver since CUDA 11.4.
 pub(super) const FUNCTIONS: &[&str] = &[
@@ -62,31 +63,103 @@ pub(super) const FUNCTIONS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
+/// A function of the driver, whatever its type.
+pub(super) type Address = unsafe extern "C" fn();
+
+/// `CUDA_SUCCESS`
+const SUCCESS: u32 = 0;
+
 /// Calls a function of the driver. Needs an `unsafe` block, which says why its arguments are sound.
 macro_rules! call {
-    ($function:ident($($argument:expr),* $(,)?)) => {
-        $crate::cuda::driver::check(stringify!($function), cudarc::driver::sys::$function($($argument),*))
-    };
+    ($function:ident($($argument:expr),* $(,)?)) => {{
+        const PLACE: usize = $crate::cuda::driver::place_of(stringify!($function));
+        let declared: unsafe fn($($crate::cuda::driver::inferred!($argument)),*) -> cudarc::driver::sys::CUresult =
+            cudarc::driver::sys::$function;
+        let function = $crate::cuda::driver::function(PLACE, declared);
+        $crate::cuda::driver::check(stringify!($function), function($($argument),*))
+    }};
 }
 pub(super) use call;
 
+/// The type of an argument, which its function's declaration knows.
+macro_rules! inferred {
+    ($argument:expr) => {
+        _
+    };
+}
+pub(super) use inferred;
+
+/// A function's declaration, whose type says what the driver's function is called with.
+pub(super) trait Declaration {
+    /// The driver's function, whose code is a number.
+    type Function: Copy;
+}
+
+macro_rules! declarations {
+    ($(($($argument:ident)*))*) => {
+        $(impl<$($argument),*> Declaration for unsafe fn($($argument),*) -> CUresult {
+            type Function = unsafe extern "C" fn($($argument),*) -> u32;
+        })*
+    };
+}
+declarations! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G H I J K) }
+
+/// Where a function is in [`FUNCTIONS`]. Panics, when this is compiled, if it is not there.
+pub(super) const fn place_of(name: &str) -> usize {
+    let mut place = 0;
+    while !are_equal(FUNCTIONS[place].as_bytes(), name.as_bytes()) {
+        place += 1;
+    }
+    place
+}
+
+const fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    let mut same = 0;
+    while same < a.len() && same < b.len() && a[same] == b[same] {
+        same += 1;
+    }
+    same == a.len() && same == b.len()
+}
+
+/// The function at this place, as `_declared` says. Panics if no driver was found.
+///
+/// # Safety
+/// The declaration is that of this function in NVIDIA's `cuda.h`, but for what it gives.
+pub(super) unsafe fn function<D: Declaration>(place: usize, _declared: D) -> D::Function {
+    // SAFETY: the caller's promise.
+    unsafe { of_type(place) }
+}
+
+/// # Safety
+/// `F` is the type of the function at this place.
+unsafe fn of_type<F: Copy>(place: usize) -> F {
+    let address = Driver::opened().expect("a driver is found before it is called").address(place);
+    assert_eq!(size_of::<F>(), size_of::<Address>(), "a pointer to a function");
+    // SAFETY: both are pointers to functions; the caller says that the function has this type.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
 /// An error if the function did not succeed.
-pub(super) fn check(function: &'static str, result: CUresult) -> Result<(), CallError> {
-    if result == CUresult::CUDA_SUCCESS {
+pub(super) fn check(function: &'static str, code: u32) -> Result<(), CallError> {
+    if code == SUCCESS {
         return Ok(());
     }
-    let [name, words] = [sys::cuGetErrorName, sys::cuGetErrorString].map(|text_of| {
-        let mut text = std::ptr::null();
-        // SAFETY: the place is on this stack; `library.rs` found both functions before anything was called.
-        let found = unsafe { text_of(result, &mut text) };
-        if found != CUresult::CUDA_SUCCESS || text.is_null() {
-            return Box::from("unknown");
-        }
-        // SAFETY: the driver succeeded, so this is a text of its own that stays, with a zero at its end.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into()
-    });
-    let detail = super::library::Driver::opened().and_then(|driver| driver.hooks().failure()).map(Into::into);
-    Err(CallError { function, code: result as u32, name, words, detail })
+    const TEXTS: [usize; 2] = [place_of("cuGetErrorName"), place_of("cuGetErrorString")];
+    let [name, words] = TEXTS.map(|place| text_of(place, code));
+    let detail = Driver::opened().and_then(|driver| driver.hooks().failure()).map(Into::into);
+    Err(CallError { function, code, name, words, detail })
+}
+
+/// What one of the functions that word codes says; none if the driver does not know the code.
+fn text_of(place: usize, code: u32) -> Option<Box<str>> {
+    let mut text = std::ptr::null();
+    // SAFETY: both functions have this type, and the place is on this stack.
+    let found = unsafe { of_type::<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>(place)(code, &mut text) };
+    if found != SUCCESS || text.is_null() {
+        return None;
+    }
+    // SAFETY: the driver succeeded, so this is a text of its own that stays, with a zero at its end.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
 }
 
 #[cfg(test)]

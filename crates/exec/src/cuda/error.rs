@@ -29,16 +29,16 @@ impl fmt::Display for Fault {
 
 /// A function of the driver that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{function} gives {name}: {words}{}", .detail.as_ref().map_or(String::new(), |detail| format!(" ({detail})")))]
+#[error("{function} gives {}{}", meaning(*.code, .name.as_deref(), .words.as_deref()), .detail.as_ref().map_or(String::new(), |detail| format!(" ({detail})")))]
 pub struct CallError {
     /// The function.
     pub function: &'static str,
     /// `CUresult`.
     pub code: u32,
-    /// Its name in `cuda.h`.
-    pub name: Box<str>,
+    /// Its name in `cuda.h`; none if the driver does not know it.
+    pub name: Option<Box<str>>,
     /// The driver's words for it.
-    pub words: Box<str>,
+    pub words: Option<Box<str>>,
     /// What the driver had to say beside that.
     pub detail: Option<Box<str>>,
 }
@@ -76,12 +76,6 @@ pub enum CudaError {
     NoDriver {
         /// What was looked for, with what the system said.
         tried: Vec<String>,
-    },
-    /// Two libraries of the driver: the one that was opened is not the one that the system gives under its name.
-    #[error("{opened} is not the driver that the system knows as libcuda")]
-    TwoDrivers {
-        /// The one that was opened.
-        opened: String,
     },
     /// The driver is older than what the kernels need.
     #[error("{library} is too old: {}, CUDA {}.{} is needed", .lacks, .needed.0, .needed.1)]
@@ -179,6 +173,13 @@ impl From<CallError> for CudaError {
     }
 }
 
+fn meaning(code: u32, name: Option<&str>, words: Option<&str>) -> String {
+    match (name, words) {
+        (Some(name), Some(words)) => format!("{name}: {words}"),
+        _ => format!("error {code}, which it has no words for"),
+    }
+}
+
 fn hidden(visible: Option<&str>) -> String {
     visible.map_or(String::new(), |visible| format!("; CUDA_VISIBLE_DEVICES is `{visible}`"))
 }
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     fn call(code: u32) -> CallError {
-        CallError { function: "cuX", code, name: "CUDA_ERROR_X".into(), words: "x".into(), detail: None }
+        CallError { function: "cuX", code, name: Some("CUDA_ERROR_X".into()), words: Some("x".into()), detail: None }
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! The driver's library: where it is looked for, and whether it has all that is called.
 //!
-//! The crate that calls it finds it by name on its own, so the library that is opened here is left open and must be the
-//! one that it then finds. A process has one driver.
+//! A process has one driver.
 
-use super::driver::FUNCTIONS;
+use super::driver::{Address, FUNCTIONS};
 use super::error::CudaError;
 use super::hooks::Hooks;
-use cudarc::driver::sys::{culib, is_culib_present};
 use libloading::Library;
+use plimsoll_files::library_problem;
 use std::ffi::{OsStr, OsString, c_int};
 use std::sync::OnceLock;
 
@@ -28,8 +27,10 @@ const OLDEST: (u32, u32) = (11, 4);
 pub struct Driver {
     path: String,
     version: (u32, u32),
+    /// Of [`FUNCTIONS`], in their order.
+    addresses: Vec<Address>,
     hooks: Hooks,
-    /// Keeps what the hooks point to.
+    /// Keeps what addresses and hooks point to.
     _library: Library,
 }
 
@@ -37,7 +38,7 @@ static FOUND: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
 
 impl Driver {
     /// The driver of this machine, or the one that the environment variable [`LIBRARY`] names. Looked for once.
-    /// Errors: `NoDriver`, `TwoDrivers`, `DriverTooOld`.
+    /// Errors: `NoDriver`, `DriverTooOld`.
     pub fn find() -> Result<&'static Self, CudaError> {
         let named = || std::env::var_os(LIBRARY).filter(|name| !name.is_empty());
         FOUND.get_or_init(|| Self::open(named())).as_ref().map_err(CudaError::clone)
@@ -63,6 +64,11 @@ impl Driver {
         self.hooks.listens()
     }
 
+    /// The function at this place of [`FUNCTIONS`].
+    pub(super) fn address(&self, place: usize) -> Address {
+        self.addresses[place]
+    }
+
     pub(super) fn hooks(&self) -> &Hooks {
         &self.hooks
     }
@@ -71,6 +77,10 @@ impl Driver {
         let places = named.map_or_else(|| PLACES.iter().map(OsString::from).collect(), |name| vec![name]);
         let mut tried = Vec::new();
         for place in places {
+            if let Some(problem) = library_problem(&place) {
+                tried.push(problem);
+                continue;
+            }
             // SAFETY: the driver's library runs nothing of its own account when it is opened; whoever names another
             // one vouches for it.
             match unsafe { Library::new(&place) } {
@@ -84,23 +94,20 @@ impl Driver {
     fn of(library: Library, place: &OsStr) -> Result<Self, CudaError> {
         let path = place.to_string_lossy().into_owned();
         let too_old = |lacks: String| CudaError::DriverTooOld { library: path.clone(), lacks, needed: OLDEST };
-        if let Some(missing) = FUNCTIONS.iter().find(|name| address_of(&library, name).is_none()) {
-            return Err(too_old(format!("it has no {missing}")));
-        }
+        let addresses =
+            FUNCTIONS.iter().map(|name| address_of(&library, name).ok_or_else(|| too_old(format!("it has no {name}"))));
+        let addresses = addresses.collect::<Result<_, _>>()?;
         let version = version_of(&library).ok_or_else(|| too_old("it does not tell its version".to_owned()))?;
         if version < OLDEST {
             return Err(too_old(format!("it is of CUDA {}.{}", version.0, version.1)));
         }
-        if !is_found_again(&library) {
-            return Err(CudaError::TwoDrivers { opened: path });
-        }
-        Ok(Self { path, version, hooks: Hooks::of(&library), _library: library })
+        Ok(Self { path, version, addresses, hooks: Hooks::of(&library), _library: library })
     }
 }
 
-fn address_of(library: &Library, function: &str) -> Option<usize> {
+fn address_of(library: &Library, function: &str) -> Option<Address> {
     // SAFETY: the symbol is looked up, not called.
-    unsafe { library.get::<unsafe extern "C" fn()>(function.as_bytes()) }.ok().map(|symbol| *symbol as usize)
+    unsafe { library.get::<Address>(function.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
 /// The newest version of CUDA that a driver knows; 12.8 is told as 12080.
@@ -113,18 +120,6 @@ fn version_of(library: &Library) -> Option<(u32, u32)> {
     };
     let version = u32::try_from(version).ok().filter(|_| code == 0)?;
     Some((version / 1000, version % 1000 / 10))
-}
-
-/// Whether the crate that calls the driver finds the same library.
-fn is_found_again(library: &Library) -> bool {
-    // SAFETY: what may be opened is the driver's library, as above; it is only asked for a symbol.
-    let theirs = unsafe {
-        if !is_culib_present() {
-            return false;
-        }
-        culib().get::<unsafe extern "C" fn()>(b"cuInit").map(|symbol| *symbol as usize)
-    };
-    theirs.ok() == address_of(library, "cuInit")
 }
 
 #[cfg(test)]
@@ -141,6 +136,20 @@ mod tests {
         let file = std::env::temp_dir().join(format!("no-library-{}", std::process::id()));
         std::fs::write(&file, "text").expect("a small file");
         assert!(matches!(missing(&file.display().to_string()), CudaError::NoDriver { .. }));
+        std::fs::remove_file(file).expect("was written");
+    }
+
+    /// The loader would map it, and a signal would end this process.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_driver_that_was_cut_off_is_refused() {
+        let whole = std::fs::read(plimsoll_fake_cuda::library()).expect("the stand-in");
+        let file = std::env::temp_dir().join(format!("cut-off-driver-{}.so", std::process::id()));
+        for kept in [64, 4096, 100_000] {
+            std::fs::write(&file, &whole[..kept]).expect("written");
+            let error = missing(&file.display().to_string());
+            assert!(matches!(&error, CudaError::NoDriver { tried } if tried[0].contains("is cut off")), "{error}");
+        }
         std::fs::remove_file(file).expect("was written");
     }
 

@@ -97,6 +97,23 @@ fn each_call_can_fail_and_nothing_is_left_behind() {
     }
 }
 
+/// A newer driver's.
+#[test]
+fn a_code_that_nobody_knows_is_told_by_its_number() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let options = CudaOptions::default();
+    machine.reset("");
+    let (_, calls) = run(&machine, options).expect("no fault yet");
+    for (function, _) in OTHERS.iter().zip(calls).filter(|(_, calls)| *calls > 0) {
+        machine.reset(&format!("fail={function}:1:9999"));
+        let said = match run(&machine, options) {
+            Ok((notes, _)) => notes.join("\n"),
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains(&format!("{function} gives error 9999")), "{function}: {said}");
+    }
+}
+
 #[test]
 fn a_card_that_fails_stays_failed_and_says_how() {
     let Some(machine) = Machine::stand_in("") else { return };

@@ -83,6 +83,15 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
+/// A part of a card in MIG mode, which CUDA shows as a device of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    /// What kind: `1g.5gb`.
+    pub profile: String,
+    /// Its memory, in bytes.
+    pub memory: u64,
+}
+
 /// A call that fails, by the name of its function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallFault {
@@ -94,6 +103,17 @@ pub struct CallFault {
     pub code: u32,
     /// Whether every later call of any function gives that as well.
     pub sticky: bool,
+}
+
+/// Memory that another process takes while a function is called, by the function's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grab {
+    /// The function.
+    pub function: String,
+    /// Which call of it, from 1.
+    pub call: u64,
+    /// How much, in bytes.
+    pub bytes: u64,
 }
 
 /// A machine with cards of one kind.
@@ -108,12 +128,16 @@ pub struct Card {
     pub memory: u64,
     /// Cards.
     pub count: i32,
+    /// The slices of each card if they are in MIG mode.
+    pub slices: Option<Vec<Slice>>,
     /// What the driver says of its version: 12080 is 12.8.
     pub driver: i32,
     /// Bytes that other processes hold.
     pub others: u64,
     /// Bytes that they take whenever memory is asked for or asked about.
     pub growth: u64,
+    /// What others take at some moment.
+    pub grabs: Vec<Grab>,
     /// Bytes that a context takes.
     pub context: u64,
     /// Bytes that a module takes.
@@ -126,6 +150,8 @@ pub struct Card {
     pub execution: Execution,
     /// How kernels run.
     pub settings: Settings,
+    /// Kernels whose first result is wrong.
+    pub wrong: Vec<String>,
     /// Calls that fail.
     pub faults: Vec<CallFault>,
     /// Where counters are written to when the context is released.
@@ -151,15 +177,18 @@ impl Card {
             capability: kind.capability,
             memory: kind.memory_mib * MIB,
             count: 1,
+            slices: None,
             driver: 12_080,
             others: 350 * MIB,
             growth: 0,
+            grabs: Vec::new(),
             context: 250 * MIB,
             module: 2 * MIB,
             mapping: true,
             mode: 0,
             execution: Execution::Eager,
             settings: Settings { shared_limit: shared_limit(kind.capability), ..Settings::default() },
+            wrong: Vec::new(),
             faults: Vec::new(),
             trace: None,
             log: false,
@@ -183,10 +212,16 @@ impl Card {
                 self.settings.shared_limit = shared_limit(self.capability);
             }
             "memory" => self.memory = number()? * MIB,
-            "cards" => self.count = value.parse().ok()?,
+            "cards" => self.count = value.parse().ok().filter(|count| (0..=9).contains(count))?,
+            "mig" => {
+                let slices = value.split(',').filter(|slice| !slice.is_empty()).map(slice);
+                self.slices = Some(slices.collect::<Option<_>>()?);
+            }
             "driver" => self.driver = value.parse().ok()?,
             "others" => self.others = number()? * MIB,
             "growth" => self.growth = number()? * MIB,
+            "grab" => self.grabs.push(grab(value)?),
+            "wrong" => self.wrong.push(value.to_owned()),
             "context" => self.context = number()? * MIB,
             "module" => self.module = number()? * MIB,
             "mapping" => self.mapping = number()? != 0,
@@ -317,6 +352,19 @@ fn order(value: &str) -> Option<Order> {
     })
 }
 
+/// `function:call:MiB`
+fn grab(value: &str) -> Option<Grab> {
+    let (function, rest) = value.split_once(':')?;
+    let (call, bytes) = rest.split_once(':')?;
+    Some(Grab { function: function.to_owned(), call: call.parse().ok()?, bytes: bytes.parse::<u64>().ok()? * MIB })
+}
+
+/// `profile:MiB`
+fn slice(value: &str) -> Option<Slice> {
+    let (profile, memory) = value.split_once(':')?;
+    Some(Slice { profile: profile.to_owned(), memory: memory.parse::<u64>().ok()? * MIB })
+}
+
 /// `function:call:code`
 fn call_fault(value: &str, sticky: bool) -> Option<CallFault> {
     let mut parts = value.split(':');
@@ -335,7 +383,17 @@ mod tests {
         assert_eq!(card.newest_ptx(), 78);
         assert_eq!(card.fault("cuMemAlloc_v2", 3).map(|fault| fault.code), Some(2));
         assert_eq!(card.settings.order, Order::Random(9));
-        for wrong in ["card=gtx1", "memory=x", "fail=cuInit:1", "fail=a:1:2:3", "what", "order=sideways"] {
+        for wrong in [
+            "card=gtx1",
+            "memory=x",
+            "fail=cuInit:1",
+            "fail=a:1:2:3",
+            "what",
+            "order=sideways",
+            "mig=1g",
+            "grab=cuInit:1",
+            "cards=10",
+        ] {
             assert!(Card::parse(wrong).is_err(), "{wrong}");
         }
     }

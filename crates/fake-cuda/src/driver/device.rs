@@ -1,6 +1,7 @@
 //! The machine: version, cards, contexts, errors' names.
 
 use super::codes::{Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, describe};
+use super::devices::Device;
 use super::state::Driver;
 use super::{CURRENT, entries, give};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -13,7 +14,7 @@ fn context(device: c_int) -> usize {
 entries! {
     /// `cuInit`.
     fn cuInit(driver, _flags: c_uint) Nothing {
-        if driver.card.count == 0 {
+        if driver.devices.is_empty() {
             return Err(NO_DEVICE);
         }
         driver.initialized = true;
@@ -27,43 +28,35 @@ entries! {
 
     /// `cuDeviceGetCount`.
     fn cuDeviceGetCount(driver, count: *mut c_int) Init {
-        give(count, driver.card.count)
+        give(count, driver.devices.len() as c_int)
     }
 
     /// `cuDeviceGet`.
     fn cuDeviceGet(driver, device: *mut c_int, ordinal: c_int) Init {
-        known(ordinal, driver.card.count)?;
+        driver.device(ordinal)?;
         give(device, ordinal)
     }
 
     /// `cuDeviceGetName`.
     fn cuDeviceGetName(driver, name: *mut c_char, size: c_int, device: c_int) Init {
-        known(device, driver.card.count)?;
+        let bytes = driver.device(device)?.name.as_bytes();
         if name.is_null() || size < 1 {
             return Err(INVALID_VALUE);
         }
-        let bytes = driver.card.name.as_bytes();
         let fits = bytes.len().min(size as usize - 1);
         std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), name, fits);
         name.add(fits).write(0);
         Ok(())
     }
 
-    /// `cuDeviceGetUuid`.
-    fn cuDeviceGetUuid(driver, uuid: *mut [u8; 16], device: c_int) Init {
-        known(device, driver.card.count)?;
-        give(uuid, uuid_of(device))
-    }
-
-    /// `cuDeviceGetUuid_v2`.
+    /// `cuDeviceGetUuid_v2`: of a slice its own, not its card's.
     fn cuDeviceGetUuid_v2(driver, uuid: *mut [u8; 16], device: c_int) Init {
-        known(device, driver.card.count)?;
-        give(uuid, uuid_of(device))
+        give(uuid, driver.device(device)?.uuid)
     }
 
     /// `cuDeviceGetPCIBusId`.
     fn cuDeviceGetPCIBusId(driver, id: *mut c_char, size: c_int, device: c_int) Init {
-        known(device, driver.card.count)?;
+        driver.device(device)?;
         let text = format!("0000:{:02x}:00.0\0", device + 1);
         if id.is_null() || (size as usize) < text.len() {
             return Err(INVALID_VALUE);
@@ -74,19 +67,18 @@ entries! {
 
     /// `cuDeviceGetAttribute`. An attribute that the stand-in does not know is an invalid value, not 0.
     fn cuDeviceGetAttribute(driver, value: *mut c_int, attribute: c_uint, device: c_int) Init {
-        known(device, driver.card.count)?;
+        driver.device(device)?;
         give(value, driver.card.attribute(attribute).ok_or(INVALID_VALUE)?)
     }
 
     /// `cuDeviceTotalMem`.
     fn cuDeviceTotalMem_v2(driver, bytes: *mut usize, device: c_int) Init {
-        known(device, driver.card.count)?;
-        give(bytes, driver.card.memory as usize)
+        give(bytes, driver.device(device)?.memory as usize)
     }
 
     /// `cuDevicePrimaryCtxRetain`: the first one takes the context's memory.
     fn cuDevicePrimaryCtxRetain(driver, to: *mut *mut c_void, device: c_int) Init {
-        known(device, driver.card.count)?;
+        driver.device(device)?;
         if driver.retained == 0 {
             driver.take(driver.card.context)?;
         }
@@ -96,7 +88,7 @@ entries! {
 
     /// `cuDevicePrimaryCtxRelease`: the last one gives it back, and writes the trace if one was asked for.
     fn cuDevicePrimaryCtxRelease_v2(driver, device: c_int) Init {
-        known(device, driver.card.count)?;
+        driver.device(device)?;
         if driver.retained == 0 {
             return Err(INVALID_CONTEXT);
         }
@@ -111,14 +103,14 @@ entries! {
 
     /// `cuDevicePrimaryCtxGetState`.
     fn cuDevicePrimaryCtxGetState(driver, device: c_int, flags: *mut c_uint, active: *mut c_int) Init {
-        known(device, driver.card.count)?;
+        driver.device(device)?;
         give(flags, 0)?;
         give(active, c_int::from(driver.retained > 0))
     }
 
     /// `cuDevicePrimaryCtxSetFlags`.
     fn cuDevicePrimaryCtxSetFlags_v2(driver, device: c_int, _flags: c_uint) Init {
-        known(device, driver.card.count)
+        driver.device(device).map(|_| ())
     }
 
     /// `cuCtxGetCurrent`.
@@ -128,7 +120,7 @@ entries! {
 
     /// `cuCtxSetCurrent`.
     fn cuCtxSetCurrent(driver, handle: *mut c_void) Init {
-        let known = (0..driver.card.count).map(context).any(|known| known == handle as usize);
+        let known = (0..driver.devices.len() as c_int).map(context).any(|known| known == handle as usize);
         if !handle.is_null() && (!known || driver.retained == 0) {
             return Err(INVALID_CONTEXT);
         }
@@ -183,18 +175,8 @@ entries! {
 }
 
 impl Driver {
-    /// Whether there is a card of this number.
-    pub(super) fn has_card(&self, device: c_int) -> bool {
-        (0..self.card.count).contains(&device)
+    /// The device of this number. Errors: there is none.
+    pub(super) fn device(&self, number: c_int) -> Result<&Device, Code> {
+        usize::try_from(number).ok().and_then(|number| self.devices.get(number)).ok_or(INVALID_DEVICE)
     }
-}
-
-fn known(device: c_int, count: c_int) -> Result<(), Code> {
-    if (0..count).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
-}
-
-fn uuid_of(device: c_int) -> [u8; 16] {
-    let mut uuid = *b"fake-cuda-card-0";
-    uuid[15] += device as u8;
-    uuid
 }

@@ -78,18 +78,18 @@ entries! {
         driver.trace_into(&path)
     }
 
-    /// Forgets everything: another machine, for the next test of a process. Its description is that of `FAKE_CUDA` if
-    /// the pointer is null.
+    /// Forgets everything: another machine, for the next test of a process, all of whose cards it sees. If the pointer
+    /// is null, the environment says it: `FAKE_CUDA` describes the machine, `CUDA_VISIBLE_DEVICES` hides cards.
     fn fake_cuda_reset(driver, description: *const c_char) Nothing {
-        let description = match description.is_null() {
-            true => std::env::var("FAKE_CUDA").unwrap_or_default(),
-            false => CStr::from_ptr(description).to_string_lossy().into_owned(),
+        let (description, variable) = match description.is_null() {
+            true => (std::env::var("FAKE_CUDA").unwrap_or_default(), super::visible_devices()),
+            false => (CStr::from_ptr(description).to_string_lossy().into_owned(), None),
         };
         let card = super::Card::parse(&description).map_err(|error| {
             eprintln!("{error}");
             INVALID_VALUE
         })?;
-        *driver = Driver::new(card);
+        *driver = Driver::new(card, variable.as_deref());
         Ok(())
     }
 }

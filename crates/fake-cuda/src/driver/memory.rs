@@ -50,7 +50,7 @@ entries! {
     fn cuMemGetInfo_v2(driver, free: *mut usize, total: *mut usize) Context {
         let bytes = driver.free_bytes();
         give(free, bytes as usize)?;
-        give(total, driver.card.memory as usize)
+        give(total, driver.memory() as usize)
     }
 
     /// `cuMemAlloc`.
@@ -166,7 +166,7 @@ entries! {
             return Err(INVALID_VALUE);
         }
         let AccessDescription { location, flags } = descriptions.read();
-        if location.kind != DEVICE || !driver.has_card(location.id) || flags != READ_WRITE {
+        if location.kind != DEVICE || driver.device(location.id).is_err() || flags != READ_WRITE {
             return Err(NOT_SUPPORTED);
         }
         for at in mappings_of(driver, address, bytes as u64)? {
@@ -264,7 +264,7 @@ unsafe fn mapped(driver: &Driver, properties: *const Properties) -> Result<(), C
     }
     // SAFETY: not null, and the caller says that it then points to properties.
     let Properties { kind, location, .. } = unsafe { properties.read() };
-    let here = location.kind == DEVICE && driver.has_card(location.id);
+    let here = location.kind == DEVICE && driver.device(location.id).is_ok();
     if kind == PINNED && here { Ok(()) } else { Err(NOT_SUPPORTED) }
 }
 

@@ -7,6 +7,7 @@ mod card;
 pub mod codes;
 mod copies;
 mod device;
+mod devices;
 mod hooks;
 mod memory;
 mod modules;
@@ -41,10 +42,15 @@ fn driver() -> MutexGuard<'static, Driver> {
     let lock = DRIVER.get_or_init(|| {
         let description = std::env::var("FAKE_CUDA").unwrap_or_default();
         let card = Card::parse(&description).unwrap_or_else(|error| panic!("{error}"));
-        Mutex::new(Driver::new(card))
+        Mutex::new(Driver::new(card, visible_devices().as_deref()))
     });
     // A test that panicked while it held the lock leaves a state that is still of use.
     lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// `CUDA_VISIBLE_DEVICES`, if it is set.
+fn visible_devices() -> Option<String> {
+    std::env::var_os("CUDA_VISIBLE_DEVICES").map(|value| value.to_string_lossy().into_owned())
 }
 
 /// Counts a call, lets it fail if the description says so, and carries it out.

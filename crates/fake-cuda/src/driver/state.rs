@@ -4,6 +4,7 @@ use super::card::Card;
 use super::codes::{
     Code, ILLEGAL_ADDRESS, INVALID_VALUE, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, OUT_OF_MEMORY, SUCCESS,
 };
+use super::devices::{Device, visible};
 use crate::ptx::run::{self, FaultKind, Launch};
 use crate::ptx::{Kernel, Module};
 use crate::shadow::{Memory, Mode, Outside, Pages, Rights};
@@ -54,6 +55,8 @@ pub struct Machinery {
     pub counters: BTreeMap<String, Counters>,
     /// How kernels run.
     pub settings: run::Settings,
+    /// Kernels whose first result is wrong.
+    pub wrong: Vec<String>,
 }
 
 /// The driver.
@@ -61,6 +64,8 @@ pub struct Machinery {
 pub struct Driver {
     /// The machine.
     pub card: Card,
+    /// What the process sees of it, by CUDA's numbers.
+    pub devices: Vec<Device>,
     /// Whether `cuInit` was called.
     pub initialized: bool,
     /// How often each function was called.
@@ -99,9 +104,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A machine that nobody has used.
-    pub fn new(card: Card) -> Self {
+    /// A machine that nobody has used, for a process with this `CUDA_VISIBLE_DEVICES`.
+    pub fn new(card: Card, variable: Option<&str>) -> Self {
         Self {
+            devices: visible(&card, variable),
             initialized: false,
             calls: BTreeMap::new(),
             sticky: SUCCESS,
@@ -115,7 +121,7 @@ impl Driver {
             mappings: BTreeMap::new(),
             pinned: BTreeMap::new(),
             modules: HashMap::new(),
-            machinery: Machinery { settings: card.settings, ..Machinery::default() },
+            machinery: Machinery { settings: card.settings, wrong: card.wrong.clone(), ..Machinery::default() },
             engine: Engine::new(card.execution),
             executables: HashMap::new(),
             announcement: Arc::default(),
@@ -140,6 +146,8 @@ impl Driver {
         if self.sticky != SUCCESS {
             return Err(self.sticky);
         }
+        let grabs = self.card.grabs.iter().filter(|grab| grab.function == name && grab.call == count);
+        self.card.others += grabs.map(|grab| grab.bytes).sum::<u64>();
         if let Some(fault) = self.card.fault(name, count) {
             let (code, sticky) = (fault.code, fault.sticky);
             self.last_failure = format!("{name}: call {count} fails with code {code}, as described");
@@ -157,10 +165,15 @@ impl Driver {
         self.next
     }
 
+    /// All bytes of the device in use. There is one state for all of them.
+    pub fn memory(&self) -> u64 {
+        self.devices.first().map_or(0, |device| device.memory)
+    }
+
     /// Bytes that are free, after others took what they take.
     pub fn free_bytes(&mut self) -> u64 {
         self.card.others += self.card.growth;
-        self.card.memory.saturating_sub(self.card.others + self.used)
+        self.memory().saturating_sub(self.card.others + self.used)
     }
 
     /// Takes memory of the card.
@@ -308,6 +321,20 @@ impl Machinery {
             failure(code, fault.to_string())
         })?;
         self.counters.entry(kernel.name.clone()).or_default().add(&outcome.counters);
+        if self.wrong.contains(&kernel.name) {
+            self.spoil(&outcome.touched)?;
+        }
         Ok(outcome.touched)
+    }
+
+    /// Makes the first number that a kernel wrote another: flips a high bit of an exponent, of a single or of the second of
+    /// two halves.
+    fn spoil(&mut self, touched: &[(u64, u64, bool)]) -> Result<(), Failure> {
+        let mut written = touched.iter().filter(|(start, end, is_written)| *is_written && end - start >= 4);
+        let Some((start, ..)) = written.next() else { return Ok(()) };
+        let at = start + 3;
+        let outside = |error| outside("a planted fault", at, &error);
+        let (bytes, _) = self.memory.read(at, 1).map_err(outside)?;
+        self.memory.write(at, &[bytes[0] ^ 0x40]).map_err(outside)
     }
 }

@@ -172,10 +172,20 @@ fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
 /// What is known of the speed of a card: what was measured, else what its namesake's data sheet says, or that of the most
 /// alike.
 pub(super) fn speed_of(card: &Card, threads: usize, asked: Option<&Path>) -> Result<(Machine, String), Failure> {
-    let (paper, alike) = on_paper(card);
-    let other = if alike { String::new() } else { format!("; {} is not known", card.name) };
-    let source = format!(" from the data sheet of {} ({}{other})", paper.name, paper.source);
-    known(Subject { threads, card: Some(&card.name) }, (Rates::of_card(paper), &source), asked)
+    let (paper, is_the_card) = on_paper(card);
+    let other = if is_the_card { String::new() } else { format!("; {} is not known", card.name) };
+    speed_by_name(&card.name, (paper, &other), threads, asked)
+}
+
+/// Like [`speed_of`], of the card of this name, of which this is known on paper, and said of that.
+pub(super) fn speed_by_name(
+    name: &str,
+    (paper, said): (&'static PaperCard, &str),
+    threads: usize,
+    asked: Option<&Path>,
+) -> Result<(Machine, String), Failure> {
+    let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
+    known(Subject { threads, card: Some(name) }, (Rates::of_card(paper), &source), asked)
 }
 
 /// What a plan must know of a card that is open: its memory is the driver's word.
@@ -197,9 +207,6 @@ impl From<CudaError> for Failure {
         match &error {
             CudaError::NoDriver { .. } => {
                 Self::device(message).hint(format!("{INSTALL}; `--device cpu` runs on the CPU"))
-            }
-            CudaError::TwoDrivers { .. } => {
-                Self::device(message).hint("let `PLIMSOLL_CUDA` name the driver's own library, or nothing")
             }
             CudaError::DriverTooOld { needed: (major, minor), .. } => Self::device(message)
                 .hint(format!("a driver of CUDA {major}.{minor} or newer; {INSTALL}; `--device cpu` does without")),
@@ -249,6 +256,16 @@ fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
 }
 
 impl Opened {
+    /// A card that is open, with what is free on it now. Errors: nothing is left of its memory.
+    pub(super) fn of(card: CudaDevice, budget: &BudgetArgs) -> Result<Self, Failure> {
+        Ok(Self { device: of_card(&card, budget, None)?, card: Some(card) })
+    }
+
+    /// The card that was opened; none for the processor.
+    pub(super) fn card(&self) -> Option<&Card> {
+        self.card.as_ref().map(CudaDevice::card)
+    }
+
     /// What the data sheet says of the card, or of the most alike; none for the processor.
     pub(super) fn on_paper(&self) -> Option<&'static PaperCard> {
         self.card.as_ref().map(|opened| on_paper(opened.card()).0)

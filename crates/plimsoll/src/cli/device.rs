@@ -2,10 +2,11 @@
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory};
+use super::cards::speed_by_name;
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use plimsoll_graph::Targets;
-use plimsoll_telemetry::{Gpu, gpus};
+use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
 use plimsoll_units::Bytes;
 use std::path::Path;
 
@@ -39,7 +40,8 @@ impl Device {
     }
 
     /// A card by name, or `auto`: all cards of this machine that CUDA would see. Errors: no such card, no driver.
-    pub(super) fn cards(name: &str, budget: &BudgetArgs) -> Result<Vec<Self>, Failure> {
+    /// `speed` is a file of measurements of the cards of this machine.
+    pub(super) fn cards(name: &str, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Vec<Self>, Failure> {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
             let (total, others) = (card.memory, Bytes::ZERO);
@@ -49,18 +51,19 @@ impl Device {
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
         if visible.is_empty() {
-            let message = "no NVIDIA card is visible; check CUDA_VISIBLE_DEVICES";
-            return Err(Failure::bad_flag(message).hint("`--gpu NAME` or `--vram 12` plans without a card"));
+            return Err(none_visible(&found));
         }
-        visible.into_iter().map(|gpu| Self::present(gpu, budget)).collect()
+        visible.into_iter().map(|gpu| Self::present(gpu, budget, speed)).collect()
     }
 
-    /// A card that is here: its memory is the driver's word, its speed that of its namesake on paper.
-    fn present(gpu: &Gpu, budget: &BudgetArgs) -> Result<Self, Failure> {
+    /// A card that is here: its memory is the driver's word, its speed what was measured, else its namesake's on paper.
+    fn present(gpu: &Gpu, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let card = card_with_memory(&gpu.name, gpu.total)?;
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
         let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, is_open: false };
-        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.of_card(memory)?, budget.threads()?) })
+        let threads = budget.threads()?;
+        let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
+        Ok(Self { name: gpu.name.clone(), machine, times, ..Self::of_card(card, budget.of_card(memory)?, threads) })
     }
 
     /// A card by its figures on paper.
@@ -79,4 +82,15 @@ impl Device {
             times: format!("times are estimates from the card's data sheet ({})", card.source),
         }
     }
+}
+
+/// Why CUDA sees no card of this machine.
+fn none_visible(found: &Gpus) -> Failure {
+    let is_of_slices = |note: &GpuNote| matches!(note, GpuNote::MigMode { .. } | GpuNote::MigEntry { .. });
+    if let Some(note) = found.notes.iter().find(|note| is_of_slices(note)) {
+        let failure = Failure::bad_flag(format!("no whole NVIDIA card is visible: {note}"));
+        return failure.hint("`--device cuda` plans for the MIG instance that CUDA shows");
+    }
+    Failure::bad_flag("no NVIDIA card is visible; check CUDA_VISIBLE_DEVICES")
+        .hint("`--gpu NAME` or `--vram 12` plans without a card")
 }

@@ -7,13 +7,6 @@ use serde_json::Value;
 /// The UUID of the stand-in's first card, as NVML would call it.
 const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";
 
-/// Runs the binary on a machine with this card; the description is the stand-in's.
-fn on_card(sandbox: &Sandbox, card: &str, arguments: &str) -> Said {
-    let mut command = sandbox.command(arguments.split_whitespace());
-    command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
-    Said::of(command.output().expect("the binary runs"))
-}
-
 fn json(said: &Said) -> Value {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     said.json()
@@ -36,18 +29,18 @@ fn without_a_driver_all_is_as_before_and_that_is_said() {
 fn a_card_is_taken_with_what_is_free_on_it() {
     let sandbox = Sandbox::new();
     let arguments = "plan --model gpt2 --host-ram 16 --json";
-    let said = on_card(&sandbox, "", arguments);
+    let said = sandbox.run_on_card("", arguments);
     assert!(said.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", said.stderr);
     let value = json(&said);
     assert_eq!(value["device"]["kind"], "cuda");
     // 350 MiB are others', 250 the context's, and 256 stay free.
     assert_eq!(value["plan"]["budget_bytes"], (12_288u64 - 350 - 250 - 256) << 20);
-    let value = json(&on_card(&sandbox, "cards=2", &format!("{arguments} --device cuda:1 --precision fp32")));
+    let value = json(&sandbox.run_on_card("cards=2", &format!("{arguments} --device cuda:1 --precision fp32")));
     assert_eq!(value["device"]["name"], "NVIDIA GeForce RTX 3060");
-    let value = json(&on_card(&sandbox, "", "plan --model nano --json --device cpu"));
+    let value = json(&sandbox.run_on_card("", "plan --model nano --json --device cpu"));
     assert_eq!(value["device"]["kind"], "cpu");
     // A card that nobody has listed is planned for by one that computes alike.
-    let said = on_card(&sandbox, "name=NVIDIA Something;capability=8.9", arguments);
+    let said = sandbox.run_on_card("name=NVIDIA Something;capability=8.9", arguments);
     assert!(json(&said)["predicted"]["times"].as_str().is_none_or(|times| !times.is_empty()));
 }
 
@@ -62,15 +55,17 @@ fn a_card_that_cannot_be_used_says_why_and_what_to_do() {
         ("mode=3;fail=cuDevicePrimaryCtxRetain:1:46", 5, "another process uses it"),
         ("others=12200", 3, "no room for the driver's own memory"),
         ("fail=cuInit:1:999", 5, "does not answer"),
+        ("fail=cuInit:1:9999", 5, "cuInit gives error 9999"),
+        ("mig=", 5, "shows no card"),
     ] {
-        let said = on_card(&sandbox, card, "plan --model nano --device cuda");
+        let said = sandbox.run_on_card(card, "plan --model nano --device cuda");
         assert_eq!(said.code, Some(code), "{card}: {}", said.stderr);
         assert!(said.stderr.contains(words) && said.stderr.contains("hint: "), "{card}: {}", said.stderr);
-        let said = on_card(&sandbox, card, "plan --model nano --json");
+        let said = sandbox.run_on_card(card, "plan --model nano --json");
         assert!(said.stderr.contains("on the CPU: "), "{card}: {}", said.stderr);
         assert_eq!(json(&said)["device"]["kind"], "cpu", "{card}");
     }
-    let said = on_card(&sandbox, "cards=2", "plan --model nano --device cuda:2");
+    let said = sandbox.run_on_card("cards=2", "plan --model nano --device cuda:2");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("there is no card 2") && said.stderr.contains("cuda:1"), "{}", said.stderr);
     for wrong in ["gpu", "cuda:", "cuda:x", "cuda1"] {
@@ -90,8 +85,7 @@ fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
     }
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,350,holder=4194305/350");
     let doctor = |card: &str, arguments: &str| {
-        let mut command = sandbox.command(arguments.split_whitespace());
-        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
+        let mut command = sandbox.command_on_card(card, arguments.split_whitespace());
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
         Said::of(command.output().expect("the binary runs"))
     };
@@ -121,8 +115,7 @@ fn whoever_takes_memory_meanwhile_is_named() {
         let arguments = Sandbox::train_arguments(
             "--device cuda --vram 12 --max-steps 1 --global-batch 2 --seq-len 8 --precision fp32",
         );
-        let mut command = sandbox.command(arguments);
-        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
+        let mut command = sandbox.command_on_card(card, arguments);
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
         Said::of(command.output().expect("the binary runs"))
     };

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const INTERRUPTED: i32 = 130;
+pub(super) const INTERRUPTED: i32 = 130;
 const SIGKILL: i32 = 9;
 const DEVICE_FAILED: i32 = 5;
 
@@ -21,7 +21,7 @@ const DEVICE_FAILED: i32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `is_so`, or until the process has ended; returns whether it still ran.
-fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
+pub(super) fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !is_so() {
         if child.try_wait().expect("a child can be waited for").is_some() {
@@ -33,13 +33,13 @@ fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-fn signal(child: &Child, name: &str) {
+pub(super) fn signal(child: &Child, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
     assert!(status.expect("a shell").success(), "the process ended before SIG{name}");
 }
 
 /// How many steps a run's journal tells of; those made again are counted again.
-fn steps_told(journal: &Path) -> usize {
+pub(super) fn steps_told(journal: &Path) -> usize {
     let text = fs::read(journal).unwrap_or_default();
     text.split(|&b| b == b'\n').filter(|line| line.windows(14).any(|w| w == b"\"event\":\"step\"")).count()
 }
@@ -49,7 +49,7 @@ fn spawn(sandbox: &Sandbox, arguments: &[String]) -> Child {
     sandbox.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-fn end_of(child: Child) -> Said {
+pub(super) fn end_of(child: Child) -> Said {
     Said::of(child.wait_with_output().expect("a child can be waited for"))
 }
 
@@ -133,7 +133,7 @@ fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(
 }
 
 /// The command that a run told to resume it with.
-fn told_command(said: &Said) -> String {
+pub(super) fn told_command(said: &Said) -> String {
     let mut lines = said.stderr.lines().skip_while(|line| !line.contains("resume with:"));
     lines.nth(1).unwrap_or_else(|| panic!("no command: {}", said.stderr)).trim().to_owned()
 }
@@ -320,10 +320,16 @@ fn train_on_a_full_disk(sandbox: &Sandbox, kib: u64, flags: &str) -> Option<Chil
 
 /// Starts the binary from a shell that does something before.
 fn spawn_by(sandbox: &Sandbox, before: &str, arguments: &[String]) -> Option<Child> {
-    let mut bash = Command::new("bash");
-    bash.args(["-c", &format!("{before} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_plimsoll")]).args(arguments);
+    let mut bash = from_shell(before, arguments);
     sandbox.confine(&mut bash);
     bash.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()
+}
+
+/// The binary, started from a shell that does something before.
+pub(super) fn from_shell(before: &str, arguments: &[String]) -> Command {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("{before} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_plimsoll")]).args(arguments);
+    bash
 }
 
 #[test]

@@ -3,7 +3,10 @@
 mod bad_input;
 mod blas;
 mod cards;
+mod cuda_faults;
+mod cuda_interrupt;
 mod cuda_run;
+mod cuda_visible;
 mod devices;
 mod hostile;
 mod interrupt;

@@ -13,7 +13,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("fake-nvml", &[]),
     ("graph", &["units"]),
     ("plan", &["units", "graph"]),
-    ("exec", &["units", "graph", "plan"]),
+    ("exec", &["units", "files", "graph", "plan"]),
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),

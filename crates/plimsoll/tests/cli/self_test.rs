@@ -1,16 +1,10 @@
 //! `plimsoll doctor --self-test` on the stand-in for NVIDIA's driver: a card that is right passes, and one that fails is
 //! told of with what was done before.
 
-use crate::support::{Said, Sandbox};
+use crate::support::Sandbox;
 use plimsoll::graph::Op;
 use serde_json::Value;
 use std::collections::BTreeSet;
-
-fn on_card(sandbox: &Sandbox, card: &str, arguments: &str) -> Said {
-    let mut command = sandbox.command(arguments.split_whitespace());
-    command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
-    Said::of(command.output().expect("the binary runs"))
-}
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().expect("a list")
@@ -18,7 +12,7 @@ fn list(value: &Value) -> &[Value] {
 
 #[test]
 fn a_card_that_is_right_passes_with_every_op() {
-    let said = on_card(&Sandbox::new(), "", "doctor --self-test --json --device cuda:0");
+    let said = Sandbox::new().run_on_card("", "doctor --self-test --json --device cuda:0");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let found = said.json();
     assert_eq!((&found["passed"], list(&found["problems"]).len()), (&Value::Bool(true), 0), "{found}");
@@ -47,7 +41,7 @@ fn a_card_that_fails_is_told_of_with_what_was_done() {
     let sandbox = Sandbox::new();
     // The first two are those of Add, in each of three precisions; then comes Attention.
     let card = "stick=cuGraphLaunch:8:719";
-    let said = on_card(&sandbox, card, "doctor --self-test");
+    let said = sandbox.run_on_card(card, "doctor --self-test --json");
     assert_eq!(said.code, Some(5), "{}", said.stderr);
     for words in ["error: the self-test found 2 problems", "Attention in fp32: the card failed", "report it as a bug"] {
         assert!(said.stderr.contains(words), "{}", said.stderr);
@@ -58,7 +52,7 @@ fn a_card_that_fails_is_told_of_with_what_was_done() {
     {
         assert!(text.contains(words), "{words}: {text}");
     }
-    let found = on_card(&sandbox, card, "doctor --self-test --json").json();
+    let found = sandbox.run_on_card(card, "doctor --self-test --json").json();
     let failed = list(&found["kernels"]).iter().find(|check| check["passed"] == false).expect("one fails");
     assert_eq!((&failed["op"], &failed["precision"]), (&"Attention".into(), &"fp32".into()));
     assert!(failed["failure"]["case"].as_str().is_some_and(|case| case.starts_with("Attention(")), "{failed}");
@@ -67,18 +61,37 @@ fn a_card_that_fails_is_told_of_with_what_was_done() {
 }
 
 #[test]
+fn a_kernel_that_computes_wrongly_is_found_by_its_op() {
+    let sandbox = Sandbox::new();
+    let card = "wrong=relu_grad_bf16";
+    let said = sandbox.run_on_card(card, "doctor --self-test --json");
+    assert_eq!(said.code, Some(5), "{}", said.stderr);
+    for words in ["error: the self-test found a problem: ReluGrad in bf16", "hint: please report it, with the block"] {
+        assert!(said.stderr.contains(words), "{words}: {}", said.stderr);
+    }
+    let found = said.json();
+    let failed = list(&found["kernels"]).iter().filter(|check| check["passed"] == false).collect::<Vec<_>>();
+    let [failed] = failed[..] else { panic!("{found}") };
+    assert_eq!((&failed["op"], &failed["precision"]), (&"ReluGrad".into(), &"bf16".into()));
+    assert!(failed["failure"]["case"].as_str().is_some_and(|case| case.starts_with("ReluGrad")), "{failed}");
+    assert_eq!((&found["passed"], list(&found["problems"]).len()), (&false.into(), 1), "{found}");
+    // All else was tested too.
+    assert_eq!((&found["training"]["passed"], list(&found["not_tested"]).len()), (&true.into(), 0), "{found}");
+}
+
+#[test]
 fn without_a_card_it_says_what_training_on_one_says() {
     let sandbox = Sandbox::new();
     for (card, code) in [("cards=0", 5), ("capability=6.1", 5), ("others=12200", 3), ("others=12037", 3)] {
-        let said = on_card(&sandbox, card, "doctor --self-test");
+        let said = sandbox.run_on_card(card, "doctor --self-test");
         assert_eq!((said.code, said.stdout_text()), (Some(code), ""), "{card}: {}", said.stderr);
         assert!(said.stderr.contains("hint: "), "{card}: {}", said.stderr);
     }
     let [tested, planned] = ["doctor --self-test", "plan --device cuda"].map(|arguments| sandbox.run(arguments));
     assert_eq!((tested.code, &tested.stderr), (Some(5), &planned.stderr));
-    let missing = on_card(&sandbox, "", "doctor --self-test --device cuda:3");
+    let missing = sandbox.run_on_card("", "doctor --self-test --device cuda:3");
     assert!(missing.code == Some(2) && missing.stderr.contains("there is no card 3"), "{}", missing.stderr);
     for wrong in ["doctor --self-test --device cpu", "doctor --device cuda"] {
-        assert_eq!(on_card(&sandbox, "", wrong).code, Some(2), "{wrong}");
+        assert_eq!(sandbox.run_on_card("", wrong).code, Some(2), "{wrong}");
     }
 }

@@ -6,11 +6,12 @@ use super::contents::contents;
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
 use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State};
-use crate::{Engine, RunFolder};
+use crate::{Engine, RunFolder, TrainError};
 use plimsoll_files::{Disk, is_there};
 use plimsoll_graph::{DType, TensorId};
 use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -30,6 +31,8 @@ struct DeviceTensor<'e> {
     engine: &'e Engine,
     tensor: TensorId,
     bytes: usize,
+    /// Where it is said that the tensor can't be read, since nobody can be told while a file is written.
+    unread: &'e OnceCell<TrainError>,
 }
 
 impl View for DeviceTensor<'_> {
@@ -46,7 +49,11 @@ impl View for DeviceTensor<'_> {
         &self.engine.plan()[self.tensor].ty.shape
     }
     fn data(&self) -> Cow<'_, [u8]> {
-        self.engine.view(self.tensor).expect("a loaded plan's tensors can be read")
+        self.engine.view(self.tensor).unwrap_or_else(|error| {
+            // The file is written to its end, and is then no checkpoint.
+            let _ = self.unread.set(error);
+            Cow::Owned(vec![0; self.bytes])
+        })
     }
     fn data_len(&self) -> usize {
         self.bytes
@@ -55,20 +62,22 @@ impl View for DeviceTensor<'_> {
 
 /// Saves the engine's weights and moments and `state`, whose files and checksum are filled in, into a run's folder; then
 /// deletes all but the newest `keep` of the run up to this one.
-/// Errors: `Io`; older checkpoints are then untouched.
+/// Errors: `Checkpoint`, where the disk refuses; `Device`, where a tensor can't be read. Older checkpoints are then
+/// untouched.
 pub fn save(
     engine: &Engine,
     folder: &RunFolder,
     config_json: &str,
     state: State,
     keep: usize,
-) -> Result<Saved, CheckpointError> {
+) -> Result<Saved, TrainError> {
     let (disk, checkpoints) = (folder.disk(), folder.checkpoints());
     let name = name_of(state.step);
     let temporary = checkpoints.join(format!("{UNFINISHED}{name}"));
     let path = checkpoints.join(&name);
     let step = state.step;
-    let saved = write_files(engine, disk, &temporary, config_json, state).and_then(|bytes| {
+    let unread = OnceCell::new();
+    let saved = write_files((engine, &unread), disk, &temporary, config_json, state).and_then(|bytes| {
         let replaced = replace(disk, &temporary, &path)?;
         disk.sync_folder(&checkpoints)?;
         Ok((Saved { path: path.clone(), bytes }, replaced))
@@ -83,7 +92,7 @@ pub fn save(
         Err(source) => {
             // What was written is useless; if even this fails, the next checkpoint tries again.
             let _ = disk.remove_if_there(&temporary);
-            Err(CheckpointError::Io { path, source })
+            Err(unread.into_inner().unwrap_or_else(|| CheckpointError::Io { path, source }.into()))
         }
     }
 }
@@ -106,17 +115,20 @@ fn is_unfinished(name: &str) -> bool {
     step.and_then(step_of).is_some()
 }
 
-fn write_files(engine: &Engine, disk: &Disk, folder: &Path, config_json: &str, mut state: State) -> io::Result<u64> {
+/// An engine, and where it is said that a tensor of it can't be read.
+type Source<'e> = (&'e Engine, &'e OnceCell<TrainError>);
+
+fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, config_json: &str, mut state: State) -> io::Result<u64> {
     disk.remove_if_there(folder)?;
     disk.create_folder(folder)?;
     let config = folder.join(CONFIG_FILE);
     disk.write_new(&config, config_json.as_bytes())?;
     // The library makes its files readable by their owner alone; a checkpoint is as open as any other file.
     let permissions = config.metadata()?.permissions();
-    let contents = contents(engine);
+    let contents = contents(from.0);
     for (name, tensors) in &contents {
         let path = folder.join(name);
-        disk.create_with(&path, |path| write_tensors(engine, tensors, path))?;
+        disk.create_with(&path, |path| write_tensors(from, tensors, path))?;
         fs::set_permissions(&path, permissions.clone())?;
         disk.sync_file(&path)?;
     }
@@ -128,17 +140,18 @@ fn write_files(engine: &Engine, disk: &Disk, folder: &Path, config_json: &str, m
     Ok(state.files.iter().map(|f| f.bytes).sum::<u64>() + own.len() as u64)
 }
 
-fn write_tensors(engine: &Engine, tensors: &[(String, TensorId)], path: &Path) -> io::Result<()> {
+fn write_tensors((engine, unread): Source<'_>, tensors: &[(String, TensorId)], path: &Path) -> io::Result<()> {
     let views = tensors.iter().map(|(name, tensor)| {
         let tensor = *tensor;
         let bytes = engine.plan()[tensor].region().bytes as usize;
-        (name, DeviceTensor { engine, tensor, bytes })
+        (name, DeviceTensor { engine, tensor, bytes, unread })
     });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
         SafeTensorError::IoError(source) => source,
         other => io::Error::other(other),
-    })
+    })?;
+    if unread.get().is_some() { Err(io::Error::other("a tensor can't be read")) } else { Ok(()) }
 }
 
 fn sum_of(folder: &Path, name: &str) -> io::Result<FileSum> {

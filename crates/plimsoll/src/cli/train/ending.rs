@@ -5,7 +5,9 @@ use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
+use ::plimsoll_train::checkpoint::newest_whole;
 use ::plimsoll_train::{Ending, Outcome};
+use std::path::Path;
 
 impl Session {
     /// The exit code of an outcome, with the last words about it. Errors: not all of it is on disk, or it diverged.
@@ -35,6 +37,17 @@ impl Session {
         }
     }
 
+    /// A failure in the middle of the run, with what is on disk by then and the command that continues from it.
+    pub(super) fn cut_short(&self, failure: Failure) -> Failure {
+        match newest_whole(&self.folder.checkpoints()).map(|newest| newest.found) {
+            Ok(Some((path, state))) => failure
+                .hint(words_of_saved(state.step, &path))
+                .hint(format!("this continues from it: {}", self.resume_command())),
+            Ok(None) => failure.hint(NOTHING_SAVED).hint("another `--name` starts the run again"),
+            Err(error) => failure.hint(format!("the run's checkpoints can't be read: {error}")),
+        }
+    }
+
     fn divergence(&self, outcome: &Outcome, resume: &str) -> Failure {
         let rate = self.trainer.schedule.learning_rate / 2.0;
         let message = "the loss or a gradient is not finite; no checkpoint contains that step";
@@ -56,10 +69,16 @@ impl Session {
 /// Which checkpoint there is.
 fn on_disk(outcome: &Outcome) -> String {
     match &outcome.saved {
-        Some((step, path)) => format!("the newest checkpoint on disk is {}, after step {step}", path.display()),
-        None => "no checkpoint is on disk".to_owned(),
+        Some((step, path)) => words_of_saved(*step, path),
+        None => NOTHING_SAVED.to_owned(),
     }
 }
+
+fn words_of_saved(step: u64, path: &Path) -> String {
+    format!("the newest checkpoint on disk is {}, after step {step}", path.display())
+}
+
+const NOTHING_SAVED: &str = "no checkpoint is on disk";
 
 /// A word of a command, in quotes if a shell would take it for more than that.
 fn for_a_shell(word: &str) -> String {

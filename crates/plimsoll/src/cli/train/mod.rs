@@ -3,6 +3,7 @@
 mod args;
 mod ending;
 mod folder;
+mod load;
 mod signals;
 mod text;
 
@@ -18,11 +19,11 @@ use super::request::Sequences;
 use super::{Failure, in_pool};
 use crate::report::{Live, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
-use ::plimsoll_plan::{Found, search};
+use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
 use plimsoll_exec::Device;
-use plimsoll_graph::Optimizer;
+use plimsoll_exec::cuda::Card;
 use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
@@ -48,12 +49,15 @@ struct Session {
     tokenizer: Tokenizer,
     dataset: Arc<Dataset>,
     found: Found,
-    optimizer: Optimizer,
     folder: RunFolder,
     start: Start,
     trainer: TrainerConfig,
     /// Where predicted times come from.
     times: String,
+    /// What was asked of the planner.
+    request: Request,
+    /// The card that the run is on, if it is on one.
+    card: Option<Card>,
 }
 
 impl Session {
@@ -97,13 +101,20 @@ impl Session {
         };
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
-        let optimizer = request.optimizer;
-        let (budget, times) = (device.budget.clone(), device.times.clone());
+        let (budget, times, card) = (device.budget.clone(), device.times.clone(), opened.card().cloned());
         let device = opened.into_device(&args.budget);
-        Ok((Self { args, budget, chosen, tokenizer, dataset, found, optimizer, folder, start, trainer, times }, device))
+        let session =
+            Self { args, budget, chosen, tokenizer, dataset, found, folder, start, trainer, times, request, card };
+        Ok((session, device))
     }
 
-    fn train(self, device: Box<dyn Device>) -> Result<u8, Failure> {
+    fn plan_table(&self) -> String {
+        plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times)
+    }
+
+    fn train(mut self, device: Box<dyn Device>) -> Result<u8, Failure> {
+        talk(self.plan_table());
+        let mut engine = self.load(device)?;
         let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
         let config = serde_saphyr::to_string(&self.resolved())
             .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
@@ -112,8 +123,6 @@ impl Session {
             (self.folder.config(), config.into_bytes()),
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
-        talk(plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times));
-        let mut engine = Engine::new(device, &self.found.graph, self.found.plan.clone())?;
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
@@ -130,10 +139,7 @@ impl Session {
         for (path, contents) in files {
             self.folder.write(&path, &contents)?;
         }
-        let mut outcome = started.run().map_err(|error| {
-            let resume = self.resume_command();
-            Failure::from(error).hint(format!("if it saved a checkpoint, this continues from it: {resume}"))
-        })?;
+        let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
         live.finish();
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
@@ -170,8 +176,8 @@ impl Session {
             "warmup_steps": trainer.schedule.warmup_steps,
             "final_lr_part": trainer.schedule.final_part,
             "optimizer": args.request.optimizer.optimizer,
-            "weight_decay": self.optimizer.weight_decay.to_string(),
-            "grad_clip": self.optimizer.grad_clip.unwrap_or(0.0).to_string(),
+            "weight_decay": self.request.optimizer.weight_decay.to_string(),
+            "grad_clip": self.request.optimizer.grad_clip.unwrap_or(0.0).to_string(),
             "seed": trainer.seed,
             "blas": args.blas.setting(),
             "loss_scale": args.loss_scale,
@@ -192,7 +198,7 @@ impl Session {
             map.insert("seq_len".into(), json!(plan.seq_len));
             map.insert("packing".into(), json!(args.packing));
         }
-        let Constants { beta1, beta2, eps } = self.optimizer.rule.constants();
+        let Constants { beta1, beta2, eps } = self.request.optimizer.rule.constants();
         for (key, constant) in [("beta1", beta1), ("beta2", beta2), ("adam_eps", eps)] {
             map.extend(constant.map(|constant| (key.to_owned(), json!(constant.to_string()))));
         }

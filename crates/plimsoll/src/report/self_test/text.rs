@@ -151,6 +151,7 @@ fn align_right(table: &mut Table, columns: std::ops::RangeInclusive<usize>) {
 /// Three digits or so.
 fn digits(value: f64) -> String {
     match value.abs() {
+        100_000.0.. => format!("{value:.1e}"),
         100.0.. => format!("{value:.0}"),
         10.0.. => format!("{value:.1}"),
         0.01.. => format!("{value:.2}"),
@@ -165,7 +166,11 @@ fn or_dash(value: Option<f64>) -> String {
 /// What a report needs, between the marks of a listing.
 fn block(found: &SelfTest) -> String {
     let problems = found.problems();
-    let outcome = if problems.is_empty() { "passed".to_owned() } else { format!("{} problems", problems.len()) };
+    let outcome = match problems.len() {
+        0 => "passed".to_owned(),
+        1 => "1 problem".to_owned(),
+        count => format!("{count} problems"),
+    };
     let version = env!("CARGO_PKG_VERSION");
     let (major, minor) = found.card.capability;
     let stand_in = if found.stand_in { ", which only stands in for one" } else { "" };

@@ -136,6 +136,28 @@ impl Sandbox {
         Said::of(command.output().expect("the binary runs"))
     }
 
+    /// The binary on a machine with a card, through the stand-in for NVIDIA's driver, whose description this is.
+    pub fn command_on_card<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        card: &str,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = self.command(arguments);
+        Self::with_card(&mut command, card);
+        command
+    }
+
+    /// Lets a command find such a card.
+    pub fn with_card(command: &mut Command, card: &str) {
+        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
+    }
+
+    /// Like [`run`](Self::run), on such a machine.
+    pub fn run_on_card(&self, card: &str, arguments: &str) -> Said {
+        let mut command = self.command_on_card(card, arguments.split_whitespace());
+        Said::of(command.output().expect("the binary runs"))
+    }
+
     /// The arguments of `train` for a short run, with these in place of the usual ones.
     pub fn train_arguments(given: &str) -> Vec<String> {
         let given = given.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

@@ -1,0 +1,64 @@
+//! Runs on a card that are stopped, share it, or run out of disk, on the stand-in for NVIDIA's driver.
+
+#![cfg(unix)]
+
+use crate::interrupt::{INTERRUPTED, end_of, from_shell, signal, steps_told, told_command, wait_until};
+use crate::support::{Said, Sandbox, tiny_config};
+use serde_json::json;
+use std::process::{Child, Stdio};
+
+/// A run that takes some seconds: each instruction of each thread is interpreted.
+const RUN: &str = "--device cuda --vram 2 --global-batch 2 --seq-len 16 --checkpoint-every 0 \
+                   --eval-samples 2 --precision fp32";
+
+fn spawn(sandbox: &Sandbox, given: &str) -> Child {
+    let mut command =
+        sandbox.command_on_card("execution=late", Sandbox::train_arguments(&format!("{RUN} --max-steps 8 {given}")));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+#[test]
+fn a_run_on_a_card_that_is_stopped_saves_its_last_step_and_goes_on_to_the_bit() {
+    let sandbox = Sandbox::new();
+    let whole = spawn(&sandbox, "--name whole");
+    // Beside the first: two runs share a card.
+    let beside = spawn(&sandbox, "--name beside");
+    for run in [whole, beside] {
+        let said = end_of(run);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+    }
+    sandbox.assert_same_run("runs/beside", "runs/whole", 8);
+    for name in ["INT", "TERM"] {
+        let journal = sandbox.path(&format!("runs/{name}/journal.jsonl"));
+        let mut child = spawn(&sandbox, &format!("--name {name}"));
+        assert!(wait_until(&mut child, || steps_told(&journal) >= 2), "{}", end_of(child).stderr);
+        signal(&child, name);
+        let said = end_of(child);
+        assert_eq!((said.code, said.stdout_text()), (Some(INTERRUPTED), ""), "{}", said.stderr);
+        let last = steps_told(&journal) as u64;
+        assert!(last < 8, "the run ended before it was stopped");
+        sandbox.tensors(&format!("runs/{name}"), last);
+        let command = told_command(&said);
+        let arguments = command.strip_prefix("plimsoll ").expect("a command").split(' ');
+        let resumed = Said::of(sandbox.command_on_card("", arguments).output().expect("the binary runs"));
+        assert_eq!(resumed.code, Some(0), "{command}: {}", resumed.stderr);
+        sandbox.assert_same_run(&format!("runs/{name}"), "runs/whole", 8);
+    }
+}
+
+#[test]
+fn a_full_disk_under_a_run_on_a_card_costs_checkpoints_and_says_so() {
+    let sandbox = Sandbox::new();
+    sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 48})));
+    // The tokens fit, which are 80 KB at most, and the weights do not, which are 160.
+    let limit = "ulimit -f 120 && trap '' XFSZ";
+    let run = format!("{RUN} --model wide --max-steps 1 --name full");
+    let mut command = from_shell(limit, &Sandbox::train_arguments(&run));
+    sandbox.confine(&mut command);
+    Sandbox::with_card(&mut command, "");
+    let said = Said::of(command.output().expect("bash"));
+    assert_eq!((said.code, said.stdout_text()), (Some(5), ""), "{}", said.stderr);
+    for words in ["the state after step 1 is not on disk: ", "no checkpoint is on disk", "free disk space"] {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+}
