@@ -1,20 +1,21 @@
-// c = a b + bias, or c + a b: products of numbers of 16 bits on tensor cores, of any extents, strides and alignment,
-// summed in single precision. Reference: src/reference/linear.rs. Single precision: linear.cu.
+// c = a b + bias, or c + a b: products on tensor cores, of any extents, strides and alignment, summed in single precision.
+// The kernels are product.cu's, of numbers of 16 bits, and product_tf32.cu's. Reference: src/reference/linear.rs.
 //
 //        columns           A block of 4 warps makes a tile of 64 or 128 squared; each warp a quarter of it. Stretches of
-//      +----+----+         32 along the inner extent are copied to shared memory three deep: while one is multiplied,
-// rows | w0 | w1 |         the next two are on their way. In shared memory the pieces of 16 bytes of a row change places
-//      +----+----+         by the row's number, so that the 8 that make a matrix lie in different banks.
+//      +----+----+         64 bytes along the inner extent are copied to shared memory three deep: while one is
+// rows | w0 | w1 |         multiplied, the next two are on their way. In shared memory the pieces of 16 bytes of a row
+//      +----+----+         change places by the row's number, so that what a warp reads at once lies in different banks.
 //      | w2 | w3 |
 //      +----+----+         Shape of tile, warps and stages: CUTLASS' `ampere_h16816gemm_128x128_32x3`.
 
+#pragma once
 #include "matrix.cuh"
 
 #define THREADS 128
-#define DEPTH 32
 #define STAGES 3
-// Numbers of a copy of 16 bytes.
-#define PIECE 8
+// Numbers of a copy of 16 bytes, and of a stretch along the inner extent.
+#define PIECE (16 / (int)sizeof(T))
+#define DEPTH (64 / (int)sizeof(T))
 // Rows of tiles that blocks that run together share, so that what they read is still in the cache.
 #define GROUP 8
 
@@ -46,7 +47,7 @@ struct Factor {
     // Where a piece of a row of a tile lies in it. It is the same for rows that lie ROWS apart but for whole rows.
     static __device__ __forceinline__ u32 place(u32 row, u32 piece) {
 #ifndef BUG_BANK_CONFLICTS
-        piece ^= L == INNER ? row / 2 % PIECES : row % PIECE;
+        piece ^= L == INNER ? row / 2 % PIECES : sizeof(T) == 2 ? row % 8 : row % 4 * 2;
 #endif
         return (row * PIECES + piece) * PIECE;
     }
@@ -76,17 +77,29 @@ struct Factor {
         (L == INNER ? columns : rows) -= DEPTH;
     }
 
-    // Matrices of 16 along the outer extent by 16 along the inner one: as a left factor, halves of the outer extent
-    // first; as a right one, halves of the inner extent first.
+    // Matrices of 16 along the outer extent by 32 bytes along the inner one, `at` from a multiple of 32 along the outer
+    // one: as a left factor, halves of the outer extent first; as a right one, halves of the inner extent first.
     template <bool LEFT>
-    static __device__ __forceinline__ void load(u32 (&r)[4], const T *tile, u32 outer, u32 inner) {
+    static __device__ __forceinline__ void load(u32 (&r)[4], const T *tile, u32 outer, u32 at, u32 inner) {
         u32 lane = threadIdx.x % WARP, row = lane % 8, half = lane / 8 % 2, other = lane / 16;
-        outer += (LEFT ? half : other) * 8;
-        inner += (LEFT ? other : half) * 8;
-        if (L == INNER)
-            load_matrices(r, shared_address(tile + place(outer + row, inner / PIECE)));
-        else
-            load_matrices_transposed(r, shared_address(tile + place(inner + row, outer / PIECE)));
+        u32 of_outer = outer + at + (LEFT ? half : other) * 8, of_inner = inner + (LEFT ? other : half) * PIECE;
+        if constexpr (L == INNER) {
+            load_matrices(r, shared_address(tile + place(of_outer + row, of_inner / PIECE)));
+        } else if constexpr (sizeof(T) == 2) {
+            load_matrices_transposed(r, shared_address(tile + place(of_inner + row, of_outer / PIECE)));
+        } else {
+            // No instruction transposes numbers of 32 bits. Where rows change places by `place` they do so by eights.
+            const T *own = tile + lane % 4 * TILE + outer + lane / 4;
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                int k = (int)inner + (LEFT ? n / 2 : n % 2) * PIECE, o = (int)at + (LEFT ? n % 2 : n / 2) * 8;
+                r[n] = __float_as_uint((own + (o % 32 ^ (int)lane % 4 * 8))[k * TILE + o / 32 * 32]);
+            }
+        }
+        if constexpr (sizeof(T) == 4) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) r[n] = round_to_tf32(r[n]);
+        }
     }
 };
 
@@ -98,6 +111,7 @@ struct Result {
     int rows, columns;
     int number;
     int accumulate;
+    float alpha; // What sums of numbers of 32 bits are multiplied by.
 };
 
 // Two neighbors at once, which the compiler makes two of now and then.
@@ -105,41 +119,52 @@ __device__ __forceinline__ void put_two(u32 to, float first, float second) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
 }
 
+// A sum as it is added to the rest: the multiplication is rounded by itself, wherever it stands.
+template <class T>
+__device__ __forceinline__ float scaled(const Result &result, float sum) {
+    return sizeof(T) == 4 ? __fmul_rn(result.alpha, sum) : sum;
+}
+
 // Writes as many neighboring sums as make 16 bytes, or what is left of a row, to (row, column) of the result.
 template <class T>
-__device__ __forceinline__ void finish(const Result &result, const float *sums, int row, int column, bool aligned) {
-    int size = result.number == F32 ? PIECE / 2 : PIECE, left = min(result.columns - column, size);
+__device__ __forceinline__ void finish(const Result &result, const float *sums, int row, int column, int size, bool aligned) {
+    int left = min(result.columns - column, size);
     u64 at = row * result.stride + column;
     const T *bias = static_cast<const T *>(result.bias);
     const float4 *fours = reinterpret_cast<const float4 *>(sums);
-    if (left == size && aligned && result.number == F32) {
+    if (left == size && aligned && size == 4) {
         float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(result.to) + at);
         float4 four = fours[0];
-        float all[4] = {four.x, four.y, four.z, four.w};
+        float all[4] = {scaled<T>(result, four.x), scaled<T>(result, four.y), scaled<T>(result, four.z),
+                        scaled<T>(result, four.w)};
         if (bias) {
 #pragma unroll
             for (int n = 0; n < 4; ++n) all[n] += widen(bias[column + n]);
         }
         float4 there = result.accumulate ? *to : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         *to = make_float4(there.x + all[0], there.y + all[1], there.z + all[2], there.w + all[3]);
-    } else if (left == size && aligned && !result.accumulate) {
-        // Each second group of 4 lanes begins with the other half, so that 8 lanes read from different banks.
-        bool flip = threadIdx.x / 4 % 2;
-        float4 first = fours[flip], second = fours[!flip], low = flip ? second : first, high = flip ? first : second;
-        float all[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        if (bias) {
+        return;
+    }
+    if constexpr (sizeof(T) == 2) {
+        if (left == size && aligned && !result.accumulate) {
+            // Each second group of 4 lanes begins with the other half, so that 8 lanes read from different banks.
+            bool flip = threadIdx.x / 4 % 2;
+            float4 first = fours[flip], second = fours[!flip], low = flip ? second : first, high = flip ? first : second;
+            float all[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+            if (bias) {
 #pragma unroll
-            for (int n = 0; n < PIECE; ++n) all[n] += widen(bias[column + n]);
+                for (int n = 0; n < PIECE; ++n) all[n] += widen(bias[column + n]);
+            }
+            *reinterpret_cast<uint4 *>(static_cast<T *>(result.to) + at) = make_uint4(
+                pack<T>(all[0], all[1]), pack<T>(all[2], all[3]), pack<T>(all[4], all[5]), pack<T>(all[6], all[7]));
+            return;
         }
-        *reinterpret_cast<uint4 *>(static_cast<T *>(result.to) + at) =
-            make_uint4(pack<T>(all[0], all[1]), pack<T>(all[2], all[3]), pack<T>(all[4], all[5]), pack<T>(all[6], all[7]));
-    } else {
+    }
 #pragma unroll 1
-        for (int n = 0; n < left; ++n) {
-            float sum = sums[n] + (bias ? widen(bias[column + n]) : 0.0f);
-            if (result.accumulate) sum += number_at(result.to, at + n, result.number);
-            set_number(result.to, at + n, sum, result.number);
-        }
+    for (int n = 0; n < left; ++n) {
+        float sum = scaled<T>(result, sums[n]) + (bias ? widen(bias[column + n]) : 0.0f);
+        if (result.accumulate) sum += number_at(result.to, at + n, result.number);
+        set_number(result.to, at + n, sum, result.number);
     }
 }
 
@@ -164,8 +189,9 @@ __device__ __forceinline__ void product(const void *a, const void *b, const Resu
     // Tiles that are multiplied and copied next.
     int now = 0, next = 0;
     // As many steps as tiles are on their way at once do nothing but copy.
+    int step = 1 - STAGES;
 #pragma unroll 1
-    for (int step = 1 - STAGES; step < steps; ++step) {
+    do {
         if (step >= 0) {
 #ifndef BUG_NO_WAIT
             wait_copies<STAGES - 2>();
@@ -184,25 +210,25 @@ __device__ __forceinline__ void product(const void *a, const void *b, const Resu
         const T *tile_a = tiles[now][0], *tile_b = tiles[now][1];
         now = now == STAGES - 1 ? 0 : now + 1;
 #pragma unroll
-        for (u32 inner = 0; inner < DEPTH; inner += 16) {
+        for (u32 inner = 0; inner < DEPTH; inner += 2 * PIECE) {
             u32 of_a[SLABS][4], of_b[STRIPS / 2][4];
 #pragma unroll
-            for (int i = 0; i < SLABS; ++i) left.template load<true>(of_a[i], tile_a, warp_row + i * 16, inner);
+            for (int i = 0; i < SLABS; ++i) left.template load<true>(of_a[i], tile_a, warp_row, i * 16, inner);
 #pragma unroll
             for (int j = 0; j < STRIPS / 2; ++j)
-                right.template load<false>(of_b[j], tile_b, warp_column + j * 16, inner);
+                right.template load<false>(of_b[j], tile_b, warp_column, j * 16, inner);
 #pragma unroll
             for (int i = 0; i < SLABS; ++i)
 #pragma unroll
                 for (int j = 0; j < STRIPS; ++j)
                     multiply<T>(sums[i][j], of_a[i], of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]);
         }
-    }
+    } while (++step < steps);
     wait_copies<0>();
     __syncthreads(); // before results are laid over the tiles
     // By way of shared memory, 16 rows of each warp at a time, so that what lies together is written together.
     float *staged = reinterpret_cast<float *>(tiles) + warp * 16 * STAGED;
-    u32 size = result.number == F32 ? PIECE / 2 : PIECE; // sums that make 16 bytes
+    int size = result.number == F32 ? 4 : PIECE; // sums that make 16 bytes
     bool aligned = ((u64)result.to | result.stride * (16 / size)) % 16 == 0;
 #pragma unroll 1
     for (int slab = 0; slab < SLABS; ++slab) {
@@ -222,28 +248,8 @@ __device__ __forceinline__ void product(const void *a, const void *b, const Resu
             u32 row = at / SIDE, column = at % SIDE;
             int to_row = first_row + warp_row + slab * 16 + row, to_column = first_column + warp_column + column;
             if (to_row < result.rows && to_column < result.columns)
-                finish<T>(result, staged + row * STAGED + column, to_row, to_column, aligned);
+                finish<T>(result, staged + row * STAGED + column, to_row, to_column, size, aligned);
         }
         __syncwarp();
     }
 }
-
-// bias, of as many numbers of the factors' type as there are columns, is null if there is none. Names say how the factors
-// lie: n as they are written, (rows, inner) and (inner, columns), t the other way round.
-#define OF(name, T, LA, LB, TILE)                                                                                      \
-    KERNEL(THREADS) product_##name(const void *a, const void *b, void *c, const void *bias, int rows, int columns,     \
-                                   int inners, u64 stride_a, u64 stride_b, u64 stride_c, int number_c,                 \
-                                   int accumulate) {                                                                   \
-        product<T, LA, LB, TILE>(a, b, {c, bias, stride_c, rows, columns, number_c, accumulate}, inners, stride_a,     \
-                                 stride_b);                                                                            \
-    }
-#define OF_TILES(name, T, LA, LB) OF(name##_64, T, LA, LB, 64) OF(name##_128, T, LA, LB, 128)
-#define OF_TYPE(suffix, T)                                                                                             \
-    OF_TILES(nn_##suffix, T, INNER, OUTER)                                                                             \
-    OF_TILES(nt_##suffix, T, INNER, INNER)                                                                             \
-    OF_TILES(tn_##suffix, T, OUTER, OUTER)
-
-OF_TYPE(f16, f16)
-#if __CUDA_ARCH__ >= 800
-OF_TYPE(bf16, bf16)
-#endif

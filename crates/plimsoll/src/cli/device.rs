@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory};
+use super::cards::check_tf32;
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use plimsoll_graph::Targets;
@@ -27,7 +28,7 @@ impl Device {
     /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
-        let (machine, times) = known(Subject { threads, card: None }, (Rates::guess(threads), ""), speed)?;
+        let (machine, times) = known(Subject { threads, card: None, tf32: false }, (Rates::guess(threads), ""), speed)?;
         Ok(Self {
             name: "CPU".to_owned(),
             targets: Targets::cpu(threads),
@@ -38,13 +39,17 @@ impl Device {
         })
     }
 
-    /// A card by name, or `auto`: all cards of this machine that CUDA would see. Errors: no such card, no driver.
-    pub(super) fn cards(name: &str, budget: &BudgetArgs) -> Result<Vec<Self>, Failure> {
+    /// A card by name, or `auto`: all cards of this machine that CUDA would see; with products in TF32 or without.
+    /// Errors: no such card, no driver, no TF32 on a card.
+    pub(super) fn cards(name: &str, budget: &BudgetArgs, tf32: bool) -> Result<Vec<Self>, Failure> {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
             let (total, others) = (card.memory, Bytes::ZERO);
             let memory = CardMemory { name: card.name.to_owned(), total, others, is_open: false };
-            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?)]);
+            if tf32 {
+                check_tf32(card.name, card.compute_capability)?;
+            }
+            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?, tf32)]);
         }
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
@@ -52,19 +57,24 @@ impl Device {
             let message = "no NVIDIA card is visible; check CUDA_VISIBLE_DEVICES";
             return Err(Failure::bad_flag(message).hint("`--gpu NAME` or `--vram 12` plans without a card"));
         }
-        visible.into_iter().map(|gpu| Self::present(gpu, budget)).collect()
+        visible.into_iter().map(|gpu| Self::present(gpu, budget, tf32)).collect()
     }
 
     /// A card that is here: its memory is the driver's word, its speed that of its namesake on paper.
-    fn present(gpu: &Gpu, budget: &BudgetArgs) -> Result<Self, Failure> {
+    fn present(gpu: &Gpu, budget: &BudgetArgs, tf32: bool) -> Result<Self, Failure> {
         let card = card_with_memory(&gpu.name, gpu.total)?;
+        if tf32 {
+            check_tf32(&gpu.name, card.compute_capability)?;
+        }
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
         let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, is_open: false };
-        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget.of_card(memory)?, budget.threads()?) })
+        let budget_of_card = budget.of_card(memory)?;
+        Ok(Self { name: gpu.name.clone(), ..Self::of_card(card, budget_of_card, budget.threads()?, tf32) })
     }
 
-    /// A card by its figures on paper.
-    pub(super) fn of_card(card: &'static Card, budget: Budget, threads: usize) -> Self {
+    /// A card by its figures on paper, with products in TF32 or without.
+    pub(super) fn of_card(card: &'static Card, budget: Budget, threads: usize, tf32: bool) -> Self {
+        let rates = Rates::of_card(card);
         let precision = match card.compute_capability {
             (8.., _) => Precision::Bf16,
             (7, _) => Precision::Fp16,
@@ -73,7 +83,7 @@ impl Device {
         Self {
             name: card.name.to_owned(),
             targets: Targets::cuda(card.compute_capability, threads),
-            machine: Machine::of_rates(Rates::of_card(card)),
+            machine: Machine::of_rates(if tf32 { rates.in_tf32(card) } else { rates }),
             budget,
             precision,
             times: format!("times are estimates from the card's data sheet ({})", card.source),

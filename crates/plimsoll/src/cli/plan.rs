@@ -209,14 +209,14 @@ impl PlanArgs {
     /// What to plan for: the cards that are compared, the card or cards that are asked for, or the processor.
     fn devices(&self) -> Result<Vec<Device>, Failure> {
         if !self.compare.is_empty() {
-            let cards = self.compare.iter().map(|name| Device::cards(name, &self.budget));
+            let cards = self.compare.iter().map(|name| Device::cards(name, &self.budget, self.on.tf32()));
             return Ok(cards.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
         }
         match &self.gpu {
-            Some(name) => Device::cards(name, &self.budget),
+            Some(name) => Device::cards(name, &self.budget, self.on.tf32()),
             // Where there is no driver the processor's memory is meant, as it is by `train`.
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
-                Device::cards("auto", &self.budget)
+                Device::cards("auto", &self.budget, self.on.tf32())
             }
             None => Ok(vec![self.on.open(&self.budget, self.machine.as_deref())?.device]),
         }
