@@ -128,7 +128,7 @@ def committed_form(ptx: str, target: int) -> str:
     text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\s*\}", "", text, flags=re.S)
     # A tenth of the text is space that nobody needs.
     text = re.sub(r"[ \t]+", " ", text).replace(", ", ",").replace("\n ", "\n")
-    text = without_repeated_lines(text)
+    text = with_short_names(without_repeated_lines(text))
     return re.sub(r"\n{2,}", "\n", text).strip() + "\n"
 
 
@@ -150,6 +150,19 @@ def without_repeated_lines(ptx: str) -> str:
             said, pending = pending, None
         lines.append(line)
     return "\n".join(lines)
+
+
+def with_short_names(ptx: str) -> str:
+    """PTX whose names say no more than they must: a fifth of the text was names that say where they belong.
+
+    Parameters, labels and registers belong to their entry; what functions hold in shared memory is numbered by file.
+    """
+    ptx = re.sub(r"\b\w+_param_(\d+)", r"param_\1", ptx)
+    ptx = re.sub(r"\$L__BB\d+_(\d+)", r"$\1", ptx)
+    ptx = re.sub(r"%(rd|rs|fd|f|r|p)(?=[\d<])", r"\1", ptx)
+    for number, name in enumerate(dict.fromkeys(re.findall(r"\b_ZZ\w+", ptx))):
+        ptx = re.sub(rf"\b{name}\b", re.sub(r".*E\d+", "", name) + f"_{number}", ptx)
+    return ptx
 
 
 def options(target: int, macros: list[str]) -> list[str]:

@@ -89,6 +89,15 @@ __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], u32 b
 MULTIPLY(f16)
 MULTIPLY(bf16)
 #undef MULTIPLY
+
+// The same with a (16, 8) and b (8, 8) of TF32: a register has one number.
+template <>
+__device__ __forceinline__ void multiply<float>(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 #else
 template <>
 __device__ __forceinline__ void multiply<f16>(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -100,6 +109,13 @@ __device__ __forceinline__ void multiply<f16>(float (&c)[4], const u32 (&a)[4], 
             : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
 }
 #endif
+
+// The bits of a number in single precision, rounded to TF32: to nearest, halves away from zero. From compute capability 8.0 on.
+__device__ __forceinline__ u32 round_to_tf32(u32 bits) {
+    u32 rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(bits)));
+    return rounded;
+}
 
 // Two numbers of 16 bits, rounded to nearest, in a register.
 template <class T>

@@ -11,7 +11,7 @@ use plimsoll_fake_cuda::trace::Counters;
 use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, DropoutKey, Embedding, EmbeddingGrad, HeadLoss, HeadLossGrad,
-    LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, RelativeBias, RmsNorm, RmsNormGrad,
+    LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, Nature, RelativeBias, RmsNorm, RmsNormGrad,
     WeightLayout,
 };
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Scalars, Target, TensorType};
@@ -112,6 +112,7 @@ impl OnCard for Case {
             scalars,
             io: self.io(),
             compute_capability: how.capability,
+            tf32: self.tf32,
         };
         let mut counters = Vec::new();
         for launch in cuda::launches(op, &operands) {
@@ -138,21 +139,25 @@ fn assert_right(case: &Case, found: &[Vec<u8>], expected: &[Vec<f64>], how: How)
 /// Against the reference on one of the targets; and on the other with the same bits in another order, blurred or in
 /// place, as the number of the case has it.
 fn check(example: &Example, seed: u64) {
-    let filled = Case::new(example, &mut Noise::new(seed));
-    let expected = filled.reference();
+    check_on(CAPABILITIES, &Case::new(example, &mut Noise::new(seed)), seed);
+}
+
+/// The same of a case that is filled, on these targets.
+fn check_on(capabilities: [(u8, u8); 2], filled: &Case, seed: u64) {
+    let (example, expected) = (&filled.example, filled.reference());
     let place = seed as usize;
-    let (capability, order) = (CAPABILITIES[place % 2], ORDERS[place / 2 % ORDERS.len()]);
+    let (capability, order) = (capabilities[place % 2], ORDERS[place / 2 % ORDERS.len()]);
     let how = How { capability, order, blur: 0, reused: None };
     let found = filled.on_card(how);
-    assert_right(&filled, &found, &expected, how);
+    assert_right(filled, &found, &expected, how);
     let other = How { order: ORDERS[(place / 2 + 1) % ORDERS.len()], ..how };
     let reused = example.op.reuse().iter().filter(|pair| filled.outputs[pair.1] == example.inputs[pair.0].0);
     for pair in std::iter::once(None).chain(reused.map(Some)) {
         let again = How { reused: pair.copied(), ..other };
         assert!(found == filled.on_card(again), "{example:?}: other bits with {again:?}");
     }
-    let blurred = How { capability: CAPABILITIES[(place + 1) % 2], blur: seed + 1, ..other };
-    assert_right(&filled, &filled.on_card(blurred), &expected, blurred);
+    let blurred = How { capability: capabilities[(place + 1) % 2], blur: seed + 1, ..other };
+    assert_right(filled, &filled.on_card(blurred), &expected, blurred);
 }
 
 /// A case in each precision that its op takes.
@@ -232,6 +237,54 @@ fn products_of_many_tiles_are_right() {
     let examples = cases.iter().chain([&gradient]).map(|case| in_half(case, half).expect("takes half precision"));
     for (seed, example) in examples.enumerate() {
         check(&example, 2 * seed as u64);
+    }
+}
+
+/// Linear layers and output heads in TF32, in each layout, with edges of tiles and with tiles of both sizes.
+#[test]
+fn products_in_tf32_are_right() {
+    let mut examples = Op::all_examples();
+    examples.retain(|example| example.op.nature() == Nature::Products);
+    for layout in [WeightLayout::InOut, WeightLayout::OutIn] {
+        let weight = |from, to| if layout == WeightLayout::InOut { [from, to] } else { [to, from] };
+        for [m, from, to] in [[65, 40, 72], [70, 67, 65]] {
+            examples.push(case(Linear { layout, bias: true }, &[&[1, m, from], &weight(from, to), &[to]]));
+            examples.push(case(LinearInputGrad { layout }, &[&[1, m, to], &weight(from, to)]));
+            let op = LinearWeightGrad { layout, weight: true, bias: true, accumulate: m == 65 };
+            examples.push(case(op, &[&[1, m, from], &[1, m, to]]));
+        }
+    }
+    examples.push(case(Linear { layout: WeightLayout::OutIn, bias: true }, &[&[1, 1030, 12], &[1290, 12], &[1290]]));
+    let cases = examples.into_iter().enumerate().collect::<Vec<_>>();
+    cases.into_par_iter().for_each(|(seed, example)| {
+        let case = Case::new(&example, &mut Noise::new(seed as u64)).in_tf32();
+        check_on([(8, 0); 2], &case, seed as u64);
+        let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
+        let products = case.run(how).counters.into_iter().filter(|(kernel, _)| kernel.starts_with("product_"));
+        for (kernel, counters) in products {
+            assert!(kernel.contains("_tf32_") && counters.matrix_flops > 0, "{kernel}");
+        }
+    });
+}
+
+/// Half precision keeps its kernels, and so do cards without TF32.
+#[test]
+fn tf32_is_for_single_precision_on_cards_that_have_it() {
+    let linear = case(Linear { layout: WeightLayout::InOut, bias: false }, &[&[1, 8, 8], &[8, 8]]);
+    let kernel = |example: &Example, capability, tf32| {
+        let mut case = Case::new(example, &mut Noise::new(1));
+        case.tf32 = tf32;
+        let how = How { capability, order: Order::Forward, blur: 0, reused: None };
+        case.run(how).counters.remove(0).0
+    };
+    let half = in_half(&linear, DType::Bf16).expect("takes half precision");
+    for (example, capability, tf32, expected) in [
+        (&linear, (8, 0), true, "product_nn_tf32_64"),
+        (&linear, (8, 0), false, "product_nn"),
+        (&linear, (7, 5), true, "product_nn"),
+        (&half, (8, 0), true, "product_nn_bf16_64"),
+    ] {
+        assert_eq!(kernel(example, capability, tf32), expected, "{capability:?} {tf32}");
     }
 }
 

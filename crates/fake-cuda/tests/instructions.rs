@@ -96,6 +96,29 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
          {%r2, %r2, %r2, %r2}, {%r1, %r1}, {%r3, %r3, %r3, %r3};\ncvt.rni.u32.f32 %x, %r4;",
         [0, 32, 32, 96],
     ),
+    // Halves of what TF32 stores are rounded away from zero; what is no number stays so.
+    (
+        "cvt.rn.f32.u32 %r1, %lane;\nfma.rn.f32 %r2, %r1, 0f3A000000, 0f3F800000;\nneg.f32 %r2, %r2;\n\
+         cvt.rna.tf32.f32 %x, %r2;",
+        [0xbf80_0000, 0xbf80_2000, 0xbf80_6000, 0xbf82_0000],
+    ),
+    ("mov.b32 %r1, 0f7F800000;\ncvt.rna.tf32.f32 %x, %r1;", [0x7f80_0000; 4]),
+    // Numbers of TF32: the left factor has 1 in column 0 and 8 in column 4, the right one numbers of its rows and columns.
+    (
+        "and.b32 %r1, %lane, 3;\nsetp.eq.u32 %p1, %r1, 0;\nselp.b32 %r2, 0x3f800000, 0, %p1;\n\
+         selp.b32 %r3, 0x41000000, 0, %p1;\nshr.u32 %r4, %lane, 2;\ncvt.rn.f32.u32 %r4, %r4;\n\
+         add.u32 %r5, %r1, 1;\ncvt.rn.f32.u32 %r5, %r5;\nmov.u32 %r6, 0;\n\
+         mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r7, %r8, %r9, %r10}, {%r2, %r6, %r3, %r2}, {%r4, %r5}, \
+         {%r6, %r6, %r6, %r5};\nadd.f32 %x, %r8, %r10;\ncvt.rni.u32.f32 %x, %x;",
+        [11, 14, 14, 20],
+    ),
+    // The last 13 bits of what is no number of TF32 are not looked at.
+    (
+        "mov.b32 %r1, 0x3f801fff;\nmov.u32 %r2, 0;\n\
+         mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%x, %r4, %r5, %r6}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, \
+         {%r2, %r2, %r2, %r2};",
+        [0x4100_0000; 4],
+    ),
     // Philox's product: both halves.
     ("mul.hi.u32 %x, %lane, -766435501;", [0, 0, 4, 25]),
 ];
@@ -184,6 +207,18 @@ const REFUSED: &[(&str, &str)] = &[
     ("add.rz.f32 %x, %lane, %lane;", "add.rz.f32 %x, %lane, %lane"),
     ("ex2.f32 %x, %lane;", "ex2.f32 %x, %lane"),
     ("sqrt.f32 %x, %lane;", "sqrt.f32 %x, %lane"),
+    ("cvt.rn.tf32.f32 %x, %lane;", "cvt.rn.tf32.f32 %x, %lane"),
+    ("cvt.rna.f16.f32 %h1, %lane;", "cvt.rna.f16.f32 %h1, %lane"),
+    ("cvt.rna.tf32.f64 %x, %d1;", "cvt.rna.tf32.f64 %x, %d1"),
+    ("cvt.rna.satfinite.tf32.f32 %x, %lane;", "cvt.rna.satfinite.tf32.f32 %x, %lane"),
+    (
+        "mma.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x};",
+        "mma.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x}",
+    ),
+    (
+        "mma.sync.aligned.m16n8k8.col.row.f32.tf32.tf32.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x};",
+        "mma.sync.aligned.m16n8k8.col.row.f32.tf32.tf32.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x}",
+    ),
     ("tex.2d.v4.f32.f32 %x, %lane;", "tex.2d.v4.f32.f32 %x, %lane"),
     ("ld.global.v4.u64 %d1, [%d2];", "ld.global.v4.u64 %d1, [%d2]"),
     ("mov.u32 %x, %clock;", "%clock"),

@@ -100,51 +100,82 @@ fn gelu_and_its_gradient_are_what_finite_differences_say() {
 }
 
 /// A product by a tensor-core kernel: the result's bytes and what it cost.
-fn product(card: &mut Card, factors: &'static str, extents: [usize; 3], tile: usize) -> (Vec<u8>, Counters) {
-    let product = Product::new(card, extents, factors);
-    let outcome = product.start(card, &kernels(80, "product"), tile).unwrap();
+fn product(
+    card: &mut Card,
+    (number, factors): (Number, &'static str),
+    extents: [usize; 3],
+    tile: usize,
+) -> (Vec<u8>, Counters) {
+    let product = Product::of(card, number, extents, factors);
+    let file = if number == Number::F32 { "product_tf32" } else { "product" };
+    let outcome = product.start(card, &kernels(80, file), tile).unwrap();
     let got = card.get(product.result, 4 * product.expected.len());
     let error = worst(&Number::F32.values(&got), &product.expected);
-    assert!(error < 1e-5, "{factors} {extents:?}: {error}");
+    assert!(error < 1e-5, "{number:?} {factors} {extents:?}: {error}");
     (got, outcome.counters)
 }
+
+/// Kinds of products: of bfloat16 numbers and of single precision in TF32, however the factors lie.
+const PRODUCTS: [(Number, &str); 6] = [
+    (Number::Bf16, "nn"),
+    (Number::Bf16, "nt"),
+    (Number::Bf16, "tn"),
+    (Number::F32, "nn"),
+    (Number::F32, "nt"),
+    (Number::F32, "tn"),
+];
 
 #[test]
 fn the_product_is_the_product_at_every_shape() {
     let cases = [([64, 64, 32], 64), ([1, 1, 8], 64), ([65, 63, 37], 64), ([100, 72, 104], 128), ([130, 8, 96], 128)];
     for (extents, tile) in cases {
-        for factors in ["nn", "nt", "tn"] {
+        for factors in PRODUCTS {
             in_all_orders(|card| product(card, factors, extents, tile).0);
         }
+    }
+}
+
+/// However a product is cut into tiles, it is added up in one order.
+#[test]
+fn a_product_has_the_same_bits_in_tiles_of_both_sizes() {
+    for factors in PRODUCTS {
+        let small = product(&mut Card::default(), factors, [130, 72, 104], 64).0;
+        assert!(small == product(&mut Card::default(), factors, [130, 72, 104], 128).0, "{factors:?}");
     }
 }
 
 /// Blocks have more rows of tiles than are taken together, and the last group is not full.
 #[test]
 fn every_tile_of_a_product_is_made_once() {
-    product(&mut Card::default(), "nn", [64 * 9 + 1, 130, 16], 64);
+    product(&mut Card::default(), (Number::Bf16, "nn"), [64 * 9 + 1, 130, 16], 64);
 }
 
 #[test]
 fn truncating_accumulation_stays_within_the_tolerance() {
     let mut card = Card::default();
-    let nearest = product(&mut card, "nt", [64, 64, 256], 64).0;
-    card.settings.accumulation = Accumulation::Truncating;
-    assert_ne!(product(&mut card, "nt", [64, 64, 256], 64).0, nearest, "it rounds otherwise");
+    // Each instruction cuts off, and one in TF32 takes half as many numbers.
+    for (number, inners) in [(Number::Bf16, 256), (Number::F32, 64)] {
+        card.settings.accumulation = Accumulation::Nearest;
+        let nearest = product(&mut card, (number, "nt"), [64, 64, inners], 64).0;
+        card.settings.accumulation = Accumulation::Truncating;
+        assert_ne!(product(&mut card, (number, "nt"), [64, 64, inners], 64).0, nearest, "it rounds otherwise");
+    }
 }
 
 #[test]
 fn kernels_move_no_sector_too_many_and_meet_no_bank_conflict() {
     let mut card = Card::with(Order::Forward, 0);
-    for (factors, tile) in ["nn", "nt", "tn"].into_iter().flat_map(|factors| [(factors, 64), (factors, 128)]) {
+    for (factors, tile) in PRODUCTS.into_iter().flat_map(|factors| [(factors, 64), (factors, 128)]) {
         let counters = product(&mut card, factors, [256, 128, 96], tile).1;
         let conflicts = counters.sites.values().filter(|site| site.shared && site.taken > site.fewest);
-        assert_eq!(conflicts.map(|site| &site.source).collect::<Vec<_>>(), [""; 0], "{factors} {tile}");
+        assert_eq!(conflicts.map(|site| &site.source).collect::<Vec<_>>(), [""; 0], "{factors:?} {tile}");
         let (taken, fewest) = counters.total(false);
-        assert_eq!(taken, fewest, "{factors} {tile}: sectors");
+        assert_eq!(taken, fewest, "{factors:?} {tile}: sectors");
         assert_eq!(counters.matrix_flops, 2 * 256 * 128 * 96);
-        assert_eq!(counters.matrix_instructions, counters.matrix_flops / (2 * 16 * 8 * 16));
-        assert_eq!(counters.distinct_read_bytes, 2 * (256 + 128) * 96);
+        // Numbers of an instruction along the inner extent, and bytes of each.
+        let (inner, bytes) = if factors.0 == Number::F32 { (8, 4) } else { (16, 2) };
+        assert_eq!(counters.matrix_instructions, counters.matrix_flops / (2 * 16 * 8 * inner));
+        assert_eq!(counters.distinct_read_bytes, bytes * (256 + 128) * 96);
         assert_eq!(counters.distinct_written_bytes, 4 * 256 * 128);
     }
 

@@ -22,6 +22,8 @@ pub struct Case {
     pub inputs: Vec<Value<f32>>,
     /// What the results hold before, where the op updates them.
     pub state: Vec<Vec<f32>>,
+    /// Whether products in single precision round their operands to TF32.
+    pub tf32: bool,
 }
 
 /// How results compare with the reference's.
@@ -57,7 +59,20 @@ impl Case {
         let outputs = example.op.infer(&types).expect("examples are well-typed");
         let inputs = example.inputs.iter().map(|(ty, fill)| fill_value(ty, *fill, noise)).collect();
         let state = outputs.iter().map(|ty| fill_value::<f32>(ty, example.state, noise).floats().to_vec()).collect();
-        Self { example: example.clone(), outputs, inputs, state }
+        Self { example: example.clone(), outputs, inputs, state, tf32: false }
+    }
+
+    /// The same with products in TF32, on operands that it holds exactly: what is rounded to it then is what an op makes on
+    /// the way.
+    #[must_use]
+    pub fn in_tf32(mut self) -> Self {
+        for (value, (ty, _)) in self.inputs.iter_mut().zip(&self.example.inputs) {
+            if let (Value::Float(values), DType::F32) = (value, ty.dtype) {
+                values.iter_mut().for_each(|value| *value = rounded_to_tf32(*value));
+            }
+        }
+        self.tf32 = true;
+        self
     }
 
     /// Types of operands and results.
@@ -145,6 +160,15 @@ impl Wrong {
     }
 }
 
+/// The nearest number of TF32, which stores 10 bits behind the point; halves go away from zero. Source: PTX ISA, `cvt.rna`.
+pub fn rounded_to_tf32(value: f32) -> f32 {
+    const DROPPED: u32 = 13;
+    match value.is_finite() {
+        true => f32::from_bits((value.to_bits() + (1 << (DROPPED - 1))) >> DROPPED << DROPPED),
+        false => value,
+    }
+}
+
 /// Floats and codes as they lie in memory. Panics on integers, which no kernel writes.
 pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
     let bytes = |&value: &f32| match dtype {
@@ -203,6 +227,21 @@ pub fn in_half(example: &Example, dtype: DType) -> Option<Example> {
 mod tests {
     use super::*;
     use plimsoll_graph::Op;
+
+    #[test]
+    fn tf32_keeps_eleven_bits_and_rounds_halves_away_from_zero() {
+        let unit = 2f32.powi(-10);
+        for (value, expected) in [
+            (1.0 + 0.5 * unit, 1.0 + unit),
+            (-1.0 - 0.5 * unit, -1.0 - unit),
+            (1.0 + 0.499 * unit, 1.0),
+            (2.0 - 0.25 * unit, 2.0),
+            (0.0, 0.0),
+            (f32::INFINITY, f32::INFINITY),
+        ] {
+            assert_eq!(rounded_to_tf32(value), expected, "{value}");
+        }
+    }
 
     #[test]
     fn the_worst_element_is_named_and_what_is_no_number_is_wrong() {

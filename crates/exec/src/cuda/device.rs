@@ -20,11 +20,14 @@ use std::sync::Arc;
 pub struct CudaOptions {
     /// Whether programs are captured once and then started by one call each.
     pub graphs: bool,
+    /// Whether products in single precision, those of linear layers and output heads, round their operands to TF32 and go
+    /// to tensor cores. Cards before [`OLDEST_WITH_TF32`](super::OLDEST_WITH_TF32) compute as without.
+    pub tf32: bool,
 }
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { graphs: true }
+        Self { graphs: true, tf32: false }
     }
 }
 
@@ -50,6 +53,11 @@ impl CudaDevice {
     pub fn within(mut self, free: FreeMemory) -> Self {
         self.supply = Supply::of(free);
         self
+    }
+
+    /// Whether products in single precision round their operands to TF32 in the plans that are loaded from now on.
+    pub fn set_tf32(&mut self, tf32: bool) {
+        self.options.tf32 = tf32;
     }
 
     /// The card.

@@ -141,6 +141,8 @@ pub struct Operands<'a> {
     pub io: Io<'a>,
     /// The card's compute capability: major and minor.
     pub compute_capability: (u8, u8),
+    /// Whether products in single precision round their operands to TF32, where the card can.
+    pub tf32: bool,
 }
 
 /// The run's scalars as kernels read them from the device's memory: `struct Scalars` of `kernels/common.cuh`.

@@ -48,7 +48,7 @@ impl Loaded {
     ) -> Result<Self, DeviceError> {
         context.enter().map_err(CudaError::from)?;
         let no_room = |error: DeviceError| explained(error, context, plan);
-        let kernels = kernels_of(context, plan).map_err(|error| no_room(error.into()))?;
+        let kernels = kernels_of(context, plan, options).map_err(|error| no_room(error.into()))?;
         let before = context.room()?;
         if before.free < plan.peak() {
             return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
@@ -66,6 +66,7 @@ impl Loaded {
         let setting = Setting {
             bases: [arena.address(), host.address() as u64],
             compute_capability: context.card().compute_capability,
+            tf32: options.tf32,
         };
         let mut loaded = Self {
             captured: Vec::new(),
@@ -213,9 +214,9 @@ impl Drop for Loaded {
 }
 
 /// The kernels of all steps; where the arenas will be does not matter to them.
-fn kernels_of(context: &Arc<Context>, plan: &Plan) -> Result<Kernels, CudaError> {
+fn kernels_of(context: &Arc<Context>, plan: &Plan, options: CudaOptions) -> Result<Kernels, CudaError> {
     let compute_capability = context.card().compute_capability;
-    let setting = Setting { bases: [0; 2], compute_capability };
+    let setting = Setting { bases: [0; 2], compute_capability, tf32: options.tf32 };
     let steps = plan.programs.iter().flat_map(|program| &program.steps);
     let mut launches = Vec::new();
     for step in steps.filter(|step| plan.queue(step) == Queue::Device) {

@@ -31,4 +31,4 @@ pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
 pub use library::{Driver, LIBRARY};
 pub use modules::{module_names, ptx};
-pub use ops::{launches, refusal};
+pub use ops::{OLDEST_WITH_TF32, launches, refusal};

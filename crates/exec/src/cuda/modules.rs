@@ -1,15 +1,18 @@
 //! The kernels' PTX, which `scripts/kernels.py` makes and the driver compiles for its card.
 
-/// Names of the modules and their PTX, for compute capability 7.5 and for 8.0.
+/// Names of the modules and their PTX, for compute capability 7.5, where it has them, and for 8.0.
 macro_rules! modules {
-    ($($name:literal),* $(,)?) => {
-        const MODULES: &[(&str, [&str; 2])] = &[$((
-            $name,
-            [
-                include_str!(concat!("../../kernels/ptx/sm_75/", $name, ".ptx")),
-                include_str!(concat!("../../kernels/ptx/sm_80/", $name, ".ptx")),
-            ],
-        )),*];
+    ($($name:literal),*; from 8.0: $($newer:literal),* $(,)?) => {
+        const MODULES: &[(&str, [Option<&str>; 2])] = &[
+            $((
+                $name,
+                [
+                    Some(include_str!(concat!("../../kernels/ptx/sm_75/", $name, ".ptx"))),
+                    Some(include_str!(concat!("../../kernels/ptx/sm_80/", $name, ".ptx"))),
+                ],
+            ),)*
+            $(($newer, [None, Some(include_str!(concat!("../../kernels/ptx/sm_80/", $newer, ".ptx")))])),*
+        ];
     };
 }
 
@@ -41,7 +44,8 @@ modules!(
     "row_sums",
     "scale",
     "take_row",
-    "transfer",
+    "transfer";
+    from 8.0: "product_tf32"
 );
 
 /// The PTX of a module for a card of this compute capability: the newest that it understands. None if there is no such
@@ -49,8 +53,8 @@ modules!(
 pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<&'static str> {
     let targets = MODULES.iter().find(|(name, _)| *name == module)?.1;
     match compute_capability {
-        (8.., _) => Some(targets[1]),
-        (7, 5..) => Some(targets[0]),
+        (8.., _) => targets[1],
+        (7, 5..) => targets[0],
         _ => None,
     }
 }
@@ -58,4 +62,18 @@ pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<&'static str> {
 /// The names of all modules.
 pub fn module_names() -> impl Iterator<Item = &'static str> {
     MODULES.iter().map(|(name, _)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a driver reads at the most, and what every build carries.
+    #[test]
+    fn kernels_of_a_target_are_less_than_two_megabytes() {
+        for target in [0, 1] {
+            let bytes = MODULES.iter().filter_map(|(_, targets)| targets[target]).map(str::len).sum::<usize>();
+            assert!(bytes < 2_000_000, "{bytes} bytes of PTX for target {target}");
+        }
+    }
 }

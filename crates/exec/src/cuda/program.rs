@@ -30,6 +30,8 @@ pub(super) struct Setting {
     /// The arenas of device and host.
     pub(super) bases: [u64; 2],
     pub(super) compute_capability: (u8, u8),
+    /// Whether products in single precision round their operands to TF32.
+    pub(super) tf32: bool,
 }
 
 impl Setting {
@@ -50,6 +52,7 @@ impl Setting {
             scalars,
             io: io_of(plan, step),
             compute_capability: self.compute_capability,
+            tf32: self.tf32,
         };
         launches(&step.op, &operands)
     }

@@ -3,6 +3,7 @@
 use super::node::{PlacedNode, plan_of_nodes};
 use crate::cases::{Case, Noise, PRECISIONS, Verdict, Wrong, in_precision};
 use crate::{Device, DeviceError};
+use plimsoll_graph::ops::Nature;
 use plimsoll_graph::{Access, DType, Example, Op, Place, Targets, TensorId};
 use plimsoll_plan::Plan;
 
@@ -16,6 +17,8 @@ pub struct KernelCheck {
     pub op: &'static str,
     /// The precision.
     pub dtype: DType,
+    /// Whether single precision is rounded to TF32 for products.
+    pub tf32: bool,
     /// Cases that were compared: all of them, unless the device failed.
     pub cases: usize,
     /// What they came to.
@@ -43,6 +46,11 @@ pub enum Cause {
 }
 
 impl KernelCheck {
+    /// Of no cases.
+    fn new(op: &'static str, dtype: DType, tf32: bool) -> Self {
+        Self { op, dtype, tf32, cases: 0, verdict: Verdict::default(), failure: None }
+    }
+
     /// Whether the device can't go on.
     pub fn ended_the_device(&self) -> bool {
         matches!(&self.failure, Some(KernelFailure { cause: Cause::Device(error), .. }) if error.ends_the_device())
@@ -74,7 +82,7 @@ pub fn check_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCh
             if cases.is_empty() {
                 continue;
             }
-            let check = check(device, targets, &cases, (op, dtype));
+            let check = check(device, targets, &cases, KernelCheck::new(op, dtype, false));
             let ended = check.ended_the_device();
             checks.push(check);
             if ended {
@@ -85,14 +93,24 @@ pub fn check_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCh
     checks
 }
 
-/// All examples of an op in one plan.
-fn check(
-    device: &mut dyn Device,
-    targets: &Targets,
-    examples: &[Example],
-    (op, dtype): (&'static str, DType),
-) -> KernelCheck {
-    let mut check = KernelCheck { op, dtype, cases: 0, verdict: Verdict::default(), failure: None };
+/// Checks the ops that are products in single precision on a device that rounds their operands to TF32. A device that
+/// can't go on ends the list.
+pub fn check_tf32_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCheck> {
+    let mut examples = Op::all_examples();
+    examples.retain(|example| example.op.nature() == Nature::Products);
+    let mut checks = Vec::<KernelCheck>::new();
+    for &op in Op::VARIANTS {
+        let of_op = examples.iter().filter(|example| example.op.variant() == op).cloned().collect::<Vec<_>>();
+        let ended = checks.last().is_some_and(KernelCheck::ended_the_device);
+        if !of_op.is_empty() && !ended {
+            checks.push(check(device, targets, &of_op, KernelCheck::new(op, DType::F32, true)));
+        }
+    }
+    checks
+}
+
+/// All examples of an op in one plan, into a check that is empty.
+fn check(device: &mut dyn Device, targets: &Targets, examples: &[Example], mut check: KernelCheck) -> KernelCheck {
     let nodes = examples.iter().flat_map(placed).collect::<Vec<_>>();
     let plan = plan_of_nodes(nodes.iter().copied(), targets);
     if let Err(error) = device.load(&plan) {
@@ -100,6 +118,7 @@ fn check(
     }
     for (number, node) in nodes.iter().enumerate() {
         let case = Case::new(node.example, &mut Noise::new(number as u64));
+        let case = if check.tf32 { case.in_tf32() } else { case };
         match run(device, &plan, number, &case) {
             Ok(found) => check.take(&case, case.compare(targets.device.kind(), &found, &case.reference())),
             Err(error) => return check.fail(Some(&case), error),

@@ -6,8 +6,8 @@ mod kernels;
 mod node;
 mod speed;
 
-pub use kernels::{Cause, KernelCheck, KernelFailure, check_kernels};
-pub use speed::{Rate, Speeds, Workload, measure_speeds};
+pub use kernels::{Cause, KernelCheck, KernelFailure, check_kernels, check_tf32_kernels};
+pub use speed::{Rate, Speeds, Workload, measure_speeds, measure_tf32_products};
 
 use crate::{Device, DeviceError, Room};
 use plimsoll_graph::{Graph, Targets};

@@ -36,6 +36,8 @@ pub struct Rate {
     pub workload: Workload,
     /// Its precision.
     pub dtype: DType,
+    /// Whether single precision is rounded to TF32 for products.
+    pub tf32: bool,
     /// Its size, in words.
     pub size: String,
     /// Floating point operations of a run.
@@ -109,6 +111,14 @@ pub fn measure_speeds(device: &mut dyn Device, targets: &Targets, precisions: &[
     speeds
 }
 
+/// Measures products in single precision on a device that rounds their operands to TF32.
+pub fn measure_tf32_products(device: &mut dyn Device, targets: &Targets) -> Speeds {
+    let mut speeds = Speeds::default();
+    speeds.error = climb(device, targets, Workload::Product, DType::F32, &mut speeds).err();
+    speeds.rates.iter_mut().for_each(|rate| rate.tf32 = true);
+    speeds
+}
+
 /// Measures a workload's sizes, from the smallest, which tells how fast the device is, as far as it is fast enough and
 /// has room.
 fn climb(
@@ -136,7 +146,7 @@ fn climb(
         }
         fill(device, &plan, &rung.example)?;
         let (seconds, times) = time(device, &plan, &rung.example.scalars)?;
-        measured.push(Rate { workload, dtype, size: rung.size, flops, bytes, seconds, times });
+        measured.push(Rate { workload, dtype, tf32: false, size: rung.size, flops, bytes, seconds, times });
     }
     // Smaller ones are there to guess by.
     let guessed_by = measured.len().saturating_sub(SIZES);

@@ -81,7 +81,7 @@ fn each_call(machine: &Machine, description: &str, options: CudaOptions, mut che
 fn each_call_can_fail_and_nothing_is_left_behind() {
     let Some(machine) = Machine::stand_in("") else { return };
     for (description, graphs) in [("", true), ("mapping=0", false)] {
-        let options = CudaOptions { graphs };
+        let options = CudaOptions { graphs, ..CudaOptions::default() };
         each_call(&machine, description, options, |function, call| {
             for code in [1, 2, 46] {
                 machine.reset(&format!("{description};fail={function}:{call}:{code}"));
@@ -117,7 +117,7 @@ fn a_code_that_nobody_knows_is_told_by_its_number() {
 #[test]
 fn a_card_that_fails_stays_failed_and_says_how() {
     let Some(machine) = Machine::stand_in("") else { return };
-    let options = CudaOptions { graphs: false };
+    let options = CudaOptions { graphs: false, ..CudaOptions::default() };
     let faults = [(214, Fault::Memory), (719, Fault::Kernel), (702, Fault::Timeout), (999, Fault::Lost)];
     let mut number = 0;
     each_call(&machine, "", options, |function, call| {

@@ -211,8 +211,28 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit() {
         (recompute, "mapping=0", true),
     ] {
         machine.reset(description);
-        let options = CudaOptions { graphs };
+        let options = CudaOptions { graphs, ..CudaOptions::default() };
         let mut device = machine.device(options).expect("a card");
+        let result = plain.clone().levers(levers).train(&mut device, CARD).expect("trains");
+        assert_eq!(result, expected, "{description}, {levers:?}");
+    }
+}
+
+#[test]
+fn invariant_5_levers_and_ways_to_run_change_no_bit_in_tf32() {
+    const TF32: CudaOptions = CudaOptions { graphs: true, tf32: true };
+    let plain = Run::of(gpt2());
+    let machine = Machine::of("");
+    let single = plain.train(&mut machine.device(CudaOptions::default()).expect("a card"), CARD).expect("trains");
+    let expected = plain.train(&mut machine.device(TF32).expect("a card"), CARD).expect("trains");
+    assert_ne!(expected.0, single.0, "losses in TF32 are rounded otherwise");
+    assert!(distance(&expected.0, &single.0) < 2e-3, "{:?}, not {:?}", expected.0, single.0);
+    let recompute = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
+    for (levers, description, graphs) in
+        [(Levers::default(), "execution=late", false), (recompute, "order=backward", true)]
+    {
+        machine.reset(description);
+        let mut device = machine.device(CudaOptions { graphs, ..TF32 }).expect("a card");
         let result = plain.clone().levers(levers).train(&mut device, CARD).expect("trains");
         assert_eq!(result, expected, "{description}, {levers:?}");
     }
@@ -257,7 +277,7 @@ fn no_wait_of_an_offloaded_step_can_be_left_out() {
     // Every seventh, so that it takes no longer than the rest.
     for (damaged, what) in waits.into_iter().step_by(7) {
         machine.reset("");
-        let mut device = machine.device(CudaOptions { graphs: false }).expect("a card");
+        let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
         assert!(train(&mut device, &graph, &damaged).is_err(), "{what}");
     }
 }

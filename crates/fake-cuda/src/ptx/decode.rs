@@ -263,17 +263,19 @@ impl Decoder<'_, '_> {
         let [to, from] = types[..] else { return Err(unsupported()) };
         let whole =
             [("rni", Rounding::Nearest), ("rzi", Rounding::Zero), ("rmi", Rounding::Down), ("rpi", Rounding::Up)];
-        let float = [
-            ("rn", Rounding::Nearest),
-            ("rna", Rounding::Nearest),
-            ("rz", Rounding::Zero),
-            ("rm", Rounding::Down),
-            ("rp", Rounding::Up),
-        ];
+        let float = [("rn", Rounding::Nearest), ("rz", Rounding::Zero), ("rm", Rounding::Down), ("rp", Rounding::Up)];
+        // TF32 is rounded to from single precision alone, halves away from zero; nothing else is rounded so.
+        let halves_away = self.modifiers.take("rna");
+        if halves_away != (to == Type::Tf32) || (halves_away && from != Type::F32) {
+            return Err(unsupported());
+        }
         let to_whole = self.modifiers.choose(&whole);
-        let rounding = to_whole.or_else(|| self.modifiers.choose(&float)).unwrap_or(Rounding::Nearest);
+        let rounding = to_whole.or_else(|| self.modifiers.choose(&float));
         let packed = matches!(to, Type::F16x2 | Type::Bf16x2);
-        let unknown = matches!(from, Type::F16x2 | Type::Bf16x2 | Type::Tf32 | Type::Pred) || to == Type::Pred;
+        let rounds_twice = halves_away && rounding.is_some();
+        let rounding = rounding.unwrap_or(Rounding::Nearest);
+        let unknown =
+            rounds_twice || matches!(from, Type::F16x2 | Type::Bf16x2 | Type::Tf32 | Type::Pred) || to == Type::Pred;
         if unknown || (packed && from != Type::F32) {
             return Err(unsupported());
         }
@@ -443,7 +445,9 @@ impl Decoder<'_, '_> {
     }
 
     fn multiply(&mut self) -> Decoded {
-        let known = ["sync", "aligned", "row", "col"].into_iter().all(|name| self.modifiers.take(name));
+        let named = ["sync", "aligned", "row", "col"].into_iter().all(|name| self.modifiers.take(name));
+        // The left factor by rows, the right one by columns, not the other way round.
+        let known = named && self.statement.word.contains(".row.col.");
         let inner = self.modifiers.choose(&[("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16)]);
         let inner = inner.ok_or_else(unsupported)?;
         let ty = match self.modifiers.types()[..] {

@@ -178,42 +178,67 @@ pub fn worst(got: &[f64], expected: &[f64]) -> f64 {
     })
 }
 
-/// A product c = a b of bfloat16 numbers by a tensor-core kernel: where c is, and what it is to be.
+/// A product c = a b by a tensor-core kernel, of bfloat16 numbers or of numbers in single precision rounded to TF32: where
+/// c is, and what it is to be.
 pub struct Product {
     pub extents: [usize; 3],
     pub result: u64,
     pub expected: Vec<f64>,
     factors: &'static str,
+    suffix: &'static str,
     arguments: Vec<Argument>,
+}
+
+/// A number rounded to the 11 significant bits of TF32, halves away from zero.
+pub fn tf32(x: f64) -> f64 {
+    let unit = 2f64.powi(x.abs().log2().floor() as i32 - 10);
+    if x == 0.0 { x } else { (x / unit).round() * unit }
 }
 
 impl Product {
     /// Extents m, n, k: c is (m, n), in single precision; a is (m, k) and b (k, n) where `factors` has an n for them, and
     /// the other way round where it has a t.
-    pub fn new(card: &mut Card, [m, n, k]: [usize; 3], factors: &'static str) -> Self {
-        let (a, b) = (Number::Bf16.random(m * k, 14), Number::Bf16.random(k * n, 15));
+    pub fn new(card: &mut Card, extents: [usize; 3], factors: &'static str) -> Self {
+        Self::of(card, Number::Bf16, extents, factors)
+    }
+
+    /// The same of numbers in single precision where `number` says so.
+    pub fn of(card: &mut Card, number: Number, [m, n, k]: [usize; 3], factors: &'static str) -> Self {
+        let (a, b) = (number.random(m * k, 14), number.random(k * n, 15));
         let mut put = |matrix: &[f64], [rows, columns]: [usize; 2], transposed: bool| {
             let turned = (0..rows * columns).map(|i| matrix[i % rows * columns + i / rows]);
             let values = if transposed { turned.collect() } else { matrix.to_vec() };
-            (card.put(&Number::Bf16.bytes(&values)), if transposed { rows } else { columns })
+            (card.put(&number.bytes(&values)), if transposed { rows } else { columns })
         };
         let (pa, stride_a) = put(&a, [m, k], factors.starts_with('t'));
         let (pb, stride_b) = put(&b, [k, n], factors.ends_with('t'));
         let result = card.room(4 * m * n);
-        let addresses = [pa, pb, result, 0].map(Argument::Address);
+        // No bias, and no scalars for kernels that take them; a result in single precision, written over what is there.
+        let (suffix, addresses, rest): (_, &[u64], &[Argument]) = match number {
+            Number::F32 => ("tf32", &[pa, pb, result, 0, 0], &[Argument::Int(0)]),
+            _ => (number.name(), &[pa, pb, result, 0], &[Argument::Int(0), Argument::Int(0)]),
+        };
+        let addresses = addresses.iter().map(|&address| Argument::Address(address)).collect::<Vec<_>>();
         let extents = [m, n, k].map(|extent| Argument::Int(extent as i32));
         let strides = [stride_a, stride_b, n].map(|stride| Argument::Long(stride as u64));
-        // A result in single precision, written over what is there.
-        let rest = [Argument::Int(0), Argument::Int(0)];
-        let arguments = [&addresses[..], &extents, &strides, &rest].concat();
+        let arguments = [&addresses[..], &extents, &strides, rest].concat();
+        let [a, b] = [a, b].map(|matrix| match number {
+            Number::F32 => matrix.into_iter().map(tf32).collect(),
+            _ => matrix,
+        });
         let dot = |i: usize| (0..k).map(|q| a[i / n * k + q] * b[q * n + i % n]).sum::<f64>();
-        Self { extents: [m, n, k], result, expected: (0..m * n).map(dot).collect(), factors, arguments }
+        Self { extents: [m, n, k], result, expected: (0..m * n).map(dot).collect(), factors, suffix, arguments }
     }
 
     /// By tiles of this extent.
     pub fn start(&self, card: &mut Card, module: &Module, tile: usize) -> Result<Outcome, Box<Fault>> {
         let [m, n, _] = self.extents;
         let blocks = (m.div_ceil(tile) * n.div_ceil(tile)) as u32;
-        card.launch(module, &format!("product_{}_bf16_{tile}", self.factors), (blocks, 128, 0), &self.arguments)
+        card.launch(
+            module,
+            &format!("product_{}_{}_{tile}", self.factors, self.suffix),
+            (blocks, 128, 0),
+            &self.arguments,
+        )
     }
 }

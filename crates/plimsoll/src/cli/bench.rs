@@ -139,7 +139,7 @@ impl BenchArgs {
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
         };
         opened.check_free(&self.budget, &found.plan)?;
-        let paper = opened.on_paper();
+        let (paper, tf32) = (opened.on_paper(), opened.tf32);
         if self.profile && paper.is_none() {
             // Taken when the plan's memory is free again.
             self.budget.check_room(Ceilings::MEMORY)?;
@@ -154,7 +154,7 @@ impl BenchArgs {
         let profile = match &timed {
             Some(timed) => {
                 let best = match paper {
-                    Some(card) => Best::on_paper(card, found.settings.levers.precision),
+                    Some(card) => Best::on_paper(card, found.settings.levers.precision, tf32),
                     None => Best::measured(Ceilings::measure(threads).map_err(TrainError::from)?),
                 };
                 Some(StepProfile::new(timed, self.steps, best))

@@ -1,7 +1,7 @@
 //! `plimsoll calibrate`: measures this machine, or a card of it, so that plans can tell their time.
 
 use super::blas::BlasArgs;
-use super::cards::{DeviceArgs, speed_of};
+use super::cards::{DeviceArgs, Speed, speed_of};
 use super::failure::exit_code;
 use super::machine::{MachineFile, Subject, known};
 use super::options::positive_size;
@@ -75,7 +75,8 @@ impl Measured {
     }
 
     fn subject(&self) -> Subject<'_> {
-        Subject { threads: self.threads, card: self.card.as_ref().map(|card| card.name.as_str()) }
+        let card = self.card.as_ref().map(|card| card.name.as_str());
+        Subject { threads: self.threads, card, tf32: self.args.device.tf32() }
     }
 
     fn measure(&self) -> Result<u8, Failure> {
@@ -106,7 +107,7 @@ impl Measured {
         let asked = self.args.out.as_deref();
         let (machine, source) = match &self.card {
             None => known(self.subject(), (Rates::guess(self.threads), ""), asked)?,
-            Some(card) => speed_of(card, self.threads, asked)?,
+            Some(card) => speed_of(card, self.threads, Speed { tf32: self.args.device.tf32(), measured: asked })?,
         };
         talk(source);
         let mut told = |done: usize, all: usize| {

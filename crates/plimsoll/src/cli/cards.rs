@@ -10,7 +10,7 @@ use super::processor::{free_memory, processor};
 use crate::streams::talk;
 use ::plimsoll_plan::{Card as PaperCard, Machine, Plan, Rates, card_with_memory, cards};
 use clap::{Args, ValueEnum};
-use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault};
+use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32};
 use plimsoll_exec::{Device as _, DeviceError};
 use plimsoll_graph::{DeviceKind, Targets};
 use plimsoll_units::Bytes;
@@ -35,6 +35,10 @@ pub(super) struct DeviceArgs {
     /// Start a whole step on a card by one call
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     cuda_graph: OnOff,
+    /// Round operands to TF32 in products of single precision, those of linear layers and output heads, for the tensor cores
+    /// of cards of compute capability 8.0 or newer; half precision is computed as without
+    #[arg(long, value_enum, value_name = "on|off", default_value = "off")]
+    tf32: OnOff,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -84,6 +88,8 @@ impl FromStr for Choice {
 pub(super) struct Opened {
     pub(super) device: Device,
     card: Option<CudaDevice>,
+    /// Whether products in single precision round their operands to TF32.
+    pub(super) tf32: bool,
 }
 
 impl DeviceArgs {
@@ -93,24 +99,41 @@ impl DeviceArgs {
             DeviceKind::Cpu => "cpu",
             DeviceKind::Cuda => "cuda",
         };
-        let settings = json!({ "device": device, "cuda_graph": self.cuda_graph.name() });
+        let settings = json!({ "device": device, "cuda_graph": self.cuda_graph.name(), "tf32": self.tf32.name() });
         settings.as_object().cloned().unwrap_or_default()
     }
 
     /// Opens what was asked for, and says in a line what `auto` took and why. Errors: a card was asked for and cannot be
     /// used; nothing is left of its memory.
     pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
-        let card = self.card()?;
-        let device = match &card {
-            None => Device::processor(budget, speed)?,
-            Some(card) => of_card(card, budget, speed)?,
-        };
-        Ok(Opened { device, card })
+        match self.card()? {
+            None => Ok(Opened { device: Device::processor(budget, speed)?, card: None, tf32: false }),
+            Some(card) => Opened::of(card, budget, Speed { tf32: self.tf32(), measured: speed }),
+        }
+    }
+
+    /// Whether products in single precision round their operands to TF32.
+    pub(super) fn tf32(&self) -> bool {
+        self.tf32 == OnOff::On
     }
 
     /// The card that was asked for, opened, none for the CPU; and says in a line what `auto` took and why.
-    /// Errors: a card was asked for and cannot be used.
-    pub(super) fn card(&self) -> Result<Option<CudaDevice>, CudaError> {
+    /// Errors: a card was asked for and cannot be used; TF32 was asked for, and the device has none.
+    pub(super) fn card(&self) -> Result<Option<CudaDevice>, Failure> {
+        let card = self.chosen_card()?;
+        if self.tf32() {
+            match &card {
+                None => {
+                    return Err(Failure::bad_flag("`--tf32 on` is for cards, and this runs on the CPU")
+                        .hint("`--tf32 off` computes in single precision"));
+                }
+                Some(opened) => check_tf32(&opened.card().name, opened.card().compute_capability)?,
+            }
+        }
+        Ok(card)
+    }
+
+    fn chosen_card(&self) -> Result<Option<CudaDevice>, CudaError> {
         match self.device {
             Choice::Cpu => Ok(None),
             Choice::Cuda(index) => self.open_card(index).map(Some),
@@ -133,12 +156,27 @@ impl DeviceArgs {
 
     /// The same card, opened once more. Errors: it can't be used any longer.
     pub(super) fn again(&self, card: &Card) -> Result<CudaDevice, CudaError> {
-        CudaDevice::open(Driver::find()?, card.clone(), CudaOptions { graphs: self.cuda_graph == OnOff::On })
+        CudaDevice::open(Driver::find()?, card.clone(), self.options())
     }
 
     fn open_card(&self, index: Option<usize>) -> Result<CudaDevice, CudaError> {
-        open_card(index, CudaOptions { graphs: self.cuda_graph == OnOff::On })
+        open_card(index, self.options())
     }
+
+    fn options(&self) -> CudaOptions {
+        CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32() }
+    }
+}
+
+/// Whether a card can be asked for TF32. Errors: it has none.
+pub(super) fn check_tf32(name: &str, compute_capability: (u8, u8)) -> Result<(), Failure> {
+    if compute_capability >= OLDEST_WITH_TF32 {
+        return Ok(());
+    }
+    let ((major, minor), (first, then)) = (compute_capability, OLDEST_WITH_TF32);
+    let message =
+        format!("{name} has no TF32: its compute capability is {major}.{minor}, TF32 came with {first}.{then}");
+    Err(Failure::bad_flag(message).hint("`--tf32 off` computes in single precision"))
 }
 
 /// The card of this number, or of those that can be opened the one with the most free memory.
@@ -169,12 +207,21 @@ fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
     }
 }
 
-/// What is known of the speed of a card: what was measured, else what its namesake's data sheet says, or that of the most
-/// alike.
-pub(super) fn speed_of(card: &Card, threads: usize, asked: Option<&Path>) -> Result<(Machine, String), Failure> {
+/// What a card's speed is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Speed<'a> {
+    /// Whether products in single precision round their operands to TF32.
+    pub(super) tf32: bool,
+    /// The file of what was measured; none: where `calibrate` keeps it.
+    pub(super) measured: Option<&'a Path>,
+}
+
+/// What is known of the speed of a card, with products in TF32 or without: what was measured, else what its namesake's data
+/// sheet says, or that of the most alike.
+pub(super) fn speed_of(card: &Card, threads: usize, speed: Speed) -> Result<(Machine, String), Failure> {
     let (paper, is_the_card) = on_paper(card);
     let other = if is_the_card { String::new() } else { format!("; {} is not known", card.name) };
-    speed_by_name(&card.name, (paper, &other), threads, asked)
+    speed_by_name(&card.name, (paper, &other), threads, speed)
 }
 
 /// Like [`speed_of`], of the card of this name, of which this is known on paper, and said of that.
@@ -182,21 +229,23 @@ pub(super) fn speed_by_name(
     name: &str,
     (paper, said): (&'static PaperCard, &str),
     threads: usize,
-    asked: Option<&Path>,
+    Speed { tf32, measured }: Speed,
 ) -> Result<(Machine, String), Failure> {
     let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
-    known(Subject { threads, card: Some(name) }, (Rates::of_card(paper), &source), asked)
+    let rates = Rates::of_card(paper);
+    let rates = if tf32 { rates.in_tf32(paper) } else { rates };
+    known(Subject { threads, card: Some(name), tf32 }, (rates, &source), measured)
 }
 
 /// What a plan must know of a card that is open: its memory is the driver's word.
-fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Device, Failure> {
+fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Device, Failure> {
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
     let others = card.memory.saturating_sub(free);
     let memory = CardMemory { name: card.name.clone(), total: card.memory, others, is_open: true };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
-    let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads);
+    let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads, speed.tf32);
     let targets = Targets::cuda(card.compute_capability, threads);
     Ok(Device { name: card.name.clone(), targets, machine, times, ..device })
 }
@@ -257,8 +306,8 @@ fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
 
 impl Opened {
     /// A card that is open, with what is free on it now. Errors: nothing is left of its memory.
-    pub(super) fn of(card: CudaDevice, budget: &BudgetArgs) -> Result<Self, Failure> {
-        Ok(Self { device: of_card(&card, budget, None)?, card: Some(card) })
+    pub(super) fn of(card: CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Self, Failure> {
+        Ok(Self { device: of_card(&card, budget, speed)?, card: Some(card), tf32: speed.tf32 })
     }
 
     /// The card that was opened; none for the processor.

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory};
-use super::cards::speed_by_name;
+use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use plimsoll_graph::Targets;
@@ -28,7 +28,7 @@ impl Device {
     /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
-        let (machine, times) = known(Subject { threads, card: None }, (Rates::guess(threads), ""), speed)?;
+        let (machine, times) = known(Subject { threads, card: None, tf32: false }, (Rates::guess(threads), ""), speed)?;
         Ok(Self {
             name: "CPU".to_owned(),
             targets: Targets::cpu(threads),
@@ -39,14 +39,17 @@ impl Device {
         })
     }
 
-    /// A card by name, or `auto`: all cards of this machine that CUDA would see. Errors: no such card, no driver.
-    /// `speed` is a file of measurements of the cards of this machine.
-    pub(super) fn cards(name: &str, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Vec<Self>, Failure> {
+    /// A card by name, or `auto`: all cards of this machine that CUDA would see. Errors: no such card, no driver, no TF32 on
+    /// a card.
+    pub(super) fn cards(name: &str, budget: &BudgetArgs, speed: Speed) -> Result<Vec<Self>, Failure> {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
             let (total, others) = (card.memory, Bytes::ZERO);
             let memory = CardMemory { name: card.name.to_owned(), total, others, is_open: false };
-            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?)]);
+            if speed.tf32 {
+                check_tf32(card.name, card.compute_capability)?;
+            }
+            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed.tf32)]);
         }
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
@@ -57,17 +60,22 @@ impl Device {
     }
 
     /// A card that is here: its memory is the driver's word, its speed what was measured, else its namesake's on paper.
-    fn present(gpu: &Gpu, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
+    fn present(gpu: &Gpu, budget: &BudgetArgs, speed: Speed) -> Result<Self, Failure> {
         let card = card_with_memory(&gpu.name, gpu.total)?;
+        if speed.tf32 {
+            check_tf32(&gpu.name, card.compute_capability)?;
+        }
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
         let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, is_open: false };
         let threads = budget.threads()?;
         let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
-        Ok(Self { name: gpu.name.clone(), machine, times, ..Self::of_card(card, budget.of_card(memory)?, threads) })
+        let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed.tf32);
+        Ok(Self { name: gpu.name.clone(), machine, times, ..on_paper })
     }
 
-    /// A card by its figures on paper.
-    pub(super) fn of_card(card: &'static Card, budget: Budget, threads: usize) -> Self {
+    /// A card by its figures on paper, with products in TF32 or without.
+    pub(super) fn of_card(card: &'static Card, budget: Budget, threads: usize, tf32: bool) -> Self {
+        let rates = Rates::of_card(card);
         let precision = match card.compute_capability {
             (8.., _) => Precision::Bf16,
             (7, _) => Precision::Fp16,
@@ -76,7 +84,7 @@ impl Device {
         Self {
             name: card.name.to_owned(),
             targets: Targets::cuda(card.compute_capability, threads),
-            machine: Machine::of_rates(Rates::of_card(card)),
+            machine: Machine::of_rates(if tf32 { rates.in_tf32(card) } else { rates }),
             budget,
             precision,
             times: format!("times are estimates from the card's data sheet ({})", card.source),

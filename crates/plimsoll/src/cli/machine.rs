@@ -20,6 +20,8 @@ const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
 pub(super) struct Subject<'a> {
     pub(super) threads: usize,
     pub(super) card: Option<&'a str>,
+    /// Whether products in single precision round their operands to TF32.
+    pub(super) tf32: bool,
 }
 
 /// The file.
@@ -32,6 +34,9 @@ pub(super) struct MachineFile {
     /// The card's name; none if the processor was measured.
     #[serde(default)]
     card: Option<String>,
+    /// Whether products in single precision rounded their operands to TF32.
+    #[serde(default)]
+    tf32: bool,
     /// The BLAS that large products were left to; none if they were the built-in ones.
     #[serde(default)]
     blas: Option<String>,
@@ -46,16 +51,20 @@ impl MachineFile {
             processor: processor_name().unwrap_or_default(),
             threads: subject.threads,
             card: subject.card.map(str::to_owned),
+            tf32: subject.tf32,
             blas: blas_in_use().map(ToString::to_string),
             samples,
         }
     }
 
-    /// Where it is kept for a card, or for so many threads and whether products are left to a BLAS.
+    /// Where it is kept for a card with TF32 or without, or for so many threads and whether products are left to a BLAS.
     /// Errors: the user has no cache folder.
     pub(super) fn path(subject: Subject) -> Result<PathBuf, Failure> {
         let name = match subject.card {
-            Some(card) => card.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
+            Some(card) => {
+                let name = card.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+                if subject.tf32 { format!("{name}-tf32") } else { name }
+            }
             None if blas_in_use().is_some() => format!("{}-threads-blas", subject.threads),
             None => format!("{}-threads", subject.threads),
         };
@@ -83,6 +92,10 @@ impl MachineFile {
             let subject = |card: &Option<String>| card.clone().unwrap_or_else(|| "the CPU".to_owned());
             return Some(format!("it was measured on {}, not on {}", subject(&self.card), subject(&here.card)));
         }
+        if self.tf32 != here.tf32 {
+            let products = |tf32: bool| if tf32 { "with TF32" } else { "without TF32" };
+            return Some(format!("it was measured {}, not {}", products(self.tf32), products(here.tf32)));
+        }
         if self.card.is_some() {
             // The processor's part in a card's steps is predicted from its memory alone.
             return None;
@@ -106,7 +119,8 @@ pub(super) fn known(
     let (rates, source) = estimates;
     let guess = |why: String| {
         let what = subject.card.map_or("this machine", |_| "the card");
-        let advice = format!("run `plimsoll calibrate` to measure {what}");
+        let how = if subject.tf32 { " --tf32 on" } else { "" };
+        let advice = format!("run `plimsoll calibrate{how}` to measure {what}");
         Ok((Machine::of_rates(rates), format!("times are estimates{source}: {why}; {advice}")))
     };
     let path = match asked {

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::budget::BudgetArgs;
-use super::cards::DeviceArgs;
+use super::cards::{DeviceArgs, Speed};
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
 use super::misfit::misfit_failure;
@@ -209,14 +209,16 @@ impl PlanArgs {
     /// What to plan for: the cards that are compared, the card or cards that are asked for, or the processor.
     fn devices(&self) -> Result<Vec<Device>, Failure> {
         if !self.compare.is_empty() {
-            let cards = self.compare.iter().map(|name| Device::cards(name, &self.budget, None));
+            let speed = Speed { tf32: self.on.tf32(), measured: None };
+            let cards = self.compare.iter().map(|name| Device::cards(name, &self.budget, speed));
             return Ok(cards.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
         }
+        let speed = Speed { tf32: self.on.tf32(), measured: self.machine.as_deref() };
         match &self.gpu {
-            Some(name) => Device::cards(name, &self.budget, self.machine.as_deref()),
+            Some(name) => Device::cards(name, &self.budget, speed),
             // Where there is no driver the processor's memory is meant, as it is by `train`.
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
-                Device::cards("auto", &self.budget, self.machine.as_deref())
+                Device::cards("auto", &self.budget, speed)
             }
             None => Ok(vec![self.on.open(&self.budget, self.machine.as_deref())?.device]),
         }

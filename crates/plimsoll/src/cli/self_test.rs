@@ -10,8 +10,10 @@ use crate::streams::{talk, write_data};
 use ::plimsoll_plan::card_with_memory;
 use ::plimsoll_train::{CalibrationError, TrainError, check_losses};
 use plimsoll_exec::cases::PRECISIONS;
-use plimsoll_exec::cuda::{CudaDevice, CudaOptions, Driver};
-use plimsoll_exec::self_test::{KernelCheck, Speeds, check_kernels, measure_speeds, room_beside_nothing};
+use plimsoll_exec::cuda::{CudaDevice, CudaOptions, Driver, OLDEST_WITH_TF32};
+use plimsoll_exec::self_test::{
+    KernelCheck, Speeds, check_kernels, check_tf32_kernels, measure_speeds, measure_tf32_products, room_beside_nothing,
+};
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::Targets;
 use plimsoll_telemetry::system_name;
@@ -71,6 +73,14 @@ impl Examination {
         Ok(Self { start, driver, device, targets, memory })
     }
 
+    /// A part with products in TF32.
+    fn in_tf32<R>(&mut self, part: fn(&mut dyn Device, &Targets) -> R) -> R {
+        self.device.set_tf32(true);
+        let result = part(&mut self.device, &self.targets);
+        self.device.set_tf32(false);
+        result
+    }
+
     /// One part after the other, as long as the card goes on.
     fn finish(mut self) -> Result<SelfTest, Failure> {
         let (driver, card) = (self.driver, self.device.card().clone());
@@ -78,8 +88,13 @@ impl Examination {
             Ok(Box::new(CudaDevice::open(driver, card.clone(), CudaOptions::default())?.within(free_memory(None))))
         };
         talk(format_args!("on {}: testing kernels", card.name));
-        let kernels = check_kernels(&mut self.device, &self.targets);
+        let mut kernels = check_kernels(&mut self.device, &self.targets);
         let mut works = !kernels.last().is_some_and(KernelCheck::ended_the_device);
+        let has_tf32 = card.compute_capability >= OLDEST_WITH_TF32;
+        if works && has_tf32 {
+            kernels.extend(self.in_tf32(check_tf32_kernels));
+            works = !kernels.last().is_some_and(KernelCheck::ended_the_device);
+        }
         let mut training = None;
         if works {
             talk("comparing losses with the CPU's");
@@ -92,6 +107,11 @@ impl Examination {
         if works {
             talk("measuring speed");
             speeds = measure_speeds(&mut self.device, &self.targets, &PRECISIONS);
+            if speeds.error.is_none() && has_tf32 {
+                let in_tf32 = self.in_tf32(measure_tf32_products);
+                speeds.rates.extend(in_tf32.rates);
+                speeds.error = in_tf32.error;
+            }
             works = !speeds.error.as_ref().is_some_and(DeviceError::ends_the_device);
         }
         if works {

@@ -47,9 +47,10 @@ impl Best {
         }
     }
 
-    /// Of a card, by its data sheet, for products of a run in this precision.
-    pub fn on_paper(card: &Card, precision: Precision) -> Self {
+    /// Of a card, by its data sheet, for products of a run in this precision, in TF32 instead of single or not.
+    pub fn on_paper(card: &Card, precision: Precision, tf32: bool) -> Self {
         let tflops = match precision {
+            Precision::Fp32 if tf32 => card.tf32_tflops.unwrap_or(card.fp32_tflops),
             Precision::Fp32 => card.fp32_tflops,
             Precision::Fp16 => card.fp16_tflops,
             Precision::Bf16 | Precision::Bf16Pure => card.bf16_tflops.unwrap_or(card.fp32_tflops),
@@ -178,5 +179,25 @@ impl<'a> StepProfile<'a> {
             },
             "ops": ops.collect::<Vec<_>>(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_plan::card;
+
+    #[test]
+    fn products_are_held_against_the_data_sheets_figure_for_their_precision() {
+        let a100 = card("a100").expect("a known card");
+        for (precision, tf32, tflops) in [
+            (Precision::Fp32, false, 19.5),
+            (Precision::Fp32, true, 156.0),
+            (Precision::Bf16, true, 312.0),
+            (Precision::Fp16, false, 312.0),
+        ] {
+            let found = Best::on_paper(a100, precision, tf32).ceilings.flops_per_s;
+            assert!((found / (tflops * 1e12) - 1.0).abs() < 1e-9, "{precision:?}, {tf32}: {found}");
+        }
     }
 }

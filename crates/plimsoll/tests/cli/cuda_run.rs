@@ -60,6 +60,60 @@ fn invariant_7_a_run_on_a_card_trains_as_on_the_processor_and_resumes_to_the_bit
     assert!(text.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", text.stderr);
 }
 
+/// TF32 is a setting of the run: resumed without a word of it, the run goes on in it.
+#[test]
+fn invariant_7_a_run_in_tf32_resumes_in_tf32_to_the_bit() {
+    let sandbox = Sandbox::new();
+    let card = format!("{RUN} --name card --device cuda --vram 2 --sample-tokens 0 --tf32 on");
+    let whole = report(&on_card(&sandbox, &Sandbox::train_arguments(&card)));
+    let last = "runs/card/checkpoints/step-000004";
+    let weights = sandbox.read(&format!("{last}/model.safetensors"));
+    for (flags, is_equal) in [("", true), (" --tf32 off", false)] {
+        std::fs::remove_dir_all(sandbox.path(last)).expect("it is there");
+        let arguments = format!("train --resume runs/card --json{flags}");
+        let resumed = on_card(&sandbox, &arguments.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(losses(&report(&resumed)) == losses(&whole), is_equal, "{flags}");
+        assert_eq!(sandbox.read(&format!("{last}/model.safetensors")) == weights, is_equal, "{flags}");
+    }
+}
+
+#[test]
+fn tf32_where_there_is_none_is_refused() {
+    let sandbox = Sandbox::new();
+    let run = |machine: &str, arguments: &str| {
+        let mut command = sandbox.command(arguments.split(' '));
+        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, machine);
+        Said::of(command.output().expect("the binary runs"))
+    };
+    for (machine, arguments, words) in [
+        ("", "plan --model nano --device cpu --tf32 on", "`--tf32 on` is for cards, and this runs on the CPU"),
+        ("cards=0", "plan --model nano --tf32 on", "`--tf32 on` is for cards, and this runs on the CPU"),
+        ("capability=7.5", "plan --model nano --tf32 on --host-ram 4", "its compute capability is 7.5"),
+        ("", "plan --model nano --gpu 2080 --tf32 on --host-ram 4", "RTX 2080 has no TF32"),
+    ] {
+        let said = run(machine, arguments);
+        assert_eq!((said.code, said.stdout_text()), (Some(2), ""), "{arguments}: {}", said.stderr);
+        assert!(said.stderr.contains(words) && said.stderr.contains("hint: `--tf32 off`"), "{}", said.stderr);
+    }
+}
+
+/// A data sheet's peak in single precision is further from what a product reaches than its peak in TF32.
+#[test]
+fn plans_know_what_tf32_is_worth() {
+    let sandbox = Sandbox::new();
+    let step = |flags: &str| {
+        let said = sandbox.run(&format!("plan --model gpt2 --json --host-ram 8 --micro-batch 4 {flags}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.json()["predicted"]["step_ms"].as_f64().expect("a time")
+    };
+    for (card, at_most) in [("4090", 0.9), ("a100", 0.5)] {
+        let [single, tf32] = ["", " --tf32 on"].map(|on| step(&format!("--gpu {card} --precision fp32{on}")));
+        assert!(tf32 < at_most * single, "{card}: {tf32} ms in TF32, {single} ms without");
+    }
+    let [half, with] = ["", " --tf32 on"].map(|on| step(&format!("--gpu 4090 --precision bf16{on}")));
+    assert_eq!(half, with, "half precision is computed as without");
+}
+
 #[test]
 fn a_card_that_was_measured_is_planned_by_what_was_measured() {
     let sandbox = Sandbox::new();

@@ -21,6 +21,8 @@ fn a_card_that_is_right_passes_with_every_op() {
     for check in list(&found["kernels"]) {
         assert!(check["passed"] == true && check["cases"].as_u64() > Some(0), "{check}");
     }
+    let in_tf32 = |what: &str| list(&found[what]).iter().filter(|part| part["precision"] == "tf32").count();
+    assert!(in_tf32("kernels") >= 6 && in_tf32("speed") > 0, "linear layers and heads, and the rate of products");
     assert_eq!(found["training"]["passed"], true);
     let workloads = list(&found["speed"]).iter().map(|rate| rate["workload"].as_str().expect("a name"));
     let expected = ["attention", "attention_grad", "from_card", "product", "to_card", "within_card"];

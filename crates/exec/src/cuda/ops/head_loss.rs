@@ -40,7 +40,6 @@ impl Head<'_> {
         let (draws, scratch) = (self.draws(), self.operands.scratch.address);
         let weight = self.operands.io.inputs[draws];
         let (vocab, channels) = (weight.shape[0], weight.shape[1]);
-        let capability = self.operands.compute_capability;
         let stride = logits_stride(vocab, DeviceKind::Cuda);
         let logits = |draw: usize| scratch + (4 * draw * most * stride) as u64;
         let losses = scratch + (4 * draws * most * stride) as u64;
@@ -66,21 +65,21 @@ impl Head<'_> {
         let mut launches = Vec::new();
         for draw in 0..draws {
             let left = hidden(self.operands.inputs[draw]);
-            launches.push(Product { left, result: single(draw), ..product }.launch(capability));
+            launches.push(Product { left, result: single(draw), ..product }.launch(self.operands));
         }
         launches.extend(self.losses(first, rows, &[logits(0), logits(1)][..draws], losses));
         for draw in 0..draws {
             let scaled = Product { left: slopes(draw), scaled_by, ..product };
             launches.extend(self.inputs.map(|inputs| {
                 let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
-                Product { factors: Factors::Plain, result, extents, ..scaled }.launch(capability)
+                Product { factors: Factors::Plain, result, extents, ..scaled }.launch(self.operands)
             }));
             launches.extend(self.weight.map(|address| {
                 let result = Matrix { address, dtype: DType::F32, stride: channels };
                 let (right, extents) = (hidden(self.operands.inputs[draw]), [vocab, channels, rows]);
                 let accumulate = self.accumulate || first + draw > 0;
                 Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, ..scaled }
-                    .launch(capability)
+                    .launch(self.operands)
             }));
         }
         launches

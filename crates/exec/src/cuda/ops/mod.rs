@@ -14,6 +14,8 @@ mod rotary;
 mod row_sums;
 mod shape;
 
+pub use products::OLDEST_WITH_TF32;
+
 use super::launch::{Launch, Operands};
 use plimsoll_graph::{Io, Op};
 

@@ -1,20 +1,27 @@
 //! Launches of products, of any extents, and what linear layers and output heads make of them: on tensor cores
-//! (`kernels/product.cu`) in half precision where a card has them for its numbers, else `kernels/linear.cu`.
+//! in half precision (`kernels/product.cu`), and in TF32 (`kernels/product_tf32.cu`) if asked for, where a card has them for
+//! its numbers, else `kernels/linear.cu`.
 
 use super::shape::{extent, launch, many, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
-/// Extents of a tile: `TILE` of `linear.cu`, and the smaller one of `product.cu`.
+/// The first compute capability whose tensor cores take numbers of TF32.
+pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
+
+/// Extents of a tile: `TILE` of `linear.cu`, and the smaller one of `product.cuh`.
 const TILE: usize = 64;
-/// Extents of the larger tile of `product.cu`, which reads half as much for each product, and how many of them are
+/// Extents of the larger tile of `product.cuh`, which reads half as much for each product, and how many of them are
 /// enough to keep the cards that people have busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, and each has
 /// room for two).
 const LARGE_TILE: usize = 128;
 const ENOUGH_TILES: usize = 96;
-/// `THREADS` of `product.cu`.
+/// `THREADS` of `product.cuh`.
 const TENSOR_THREADS: u32 = 128;
+
+/// How names of kernels call numbers in single precision that are rounded to TF32.
+const TF32: &str = "tf32";
 
 /// A matrix where it lies: rows that begin `stride` elements apart.
 #[derive(Debug, Clone, Copy)]
@@ -52,23 +59,25 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Its launch on a card of this compute capability. What the numbers are summed in, and in which order, does not depend
-    /// on the extents of rows and columns: a part of a product has the same bits as in the whole.
-    pub(super) fn launch(&self, compute_capability: (u8, u8)) -> Launch {
+    /// Its launch as a part of the op of these operands, on their card. What the numbers are summed in, and in which order,
+    /// does not depend on the extents of rows and columns: a part of a product has the same bits as in the whole.
+    pub(super) fn launch(&self, of: &Operands) -> Launch {
         let factors = match self.factors {
             Factors::Plain => "nn",
             Factors::RightTransposed => "nt",
             Factors::LeftTransposed => "tn",
         };
-        if self.is_for_tensor_cores(compute_capability) {
-            let tile = self.tile();
-            let entry = format!("product_{factors}_{}_{tile}", suffix(self.left.dtype));
-            let [rows, columns, _] = self.extents;
-            let grid = many(rows.div_ceil(tile) * columns.div_ceil(tile));
-            let arguments = self.arguments(&[]).int(number(self.result.dtype)).flag(self.accumulate);
-            return Launch { threads: TENSOR_THREADS, ..launch("product", entry, grid, arguments) };
-        }
         let [rows, columns, _] = self.extents;
+        if let Some(numbers) = self.on_tensor_cores(of) {
+            let tile = self.tile();
+            let entry = format!("product_{factors}_{numbers}_{tile}");
+            let grid = many(rows.div_ceil(tile) * columns.div_ceil(tile));
+            let (module, arguments) = match numbers {
+                TF32 => ("product_tf32", self.arguments(&[self.scaled_by])),
+                _ => ("product", self.arguments(&[]).int(number(self.result.dtype))),
+            };
+            return Launch { threads: TENSOR_THREADS, ..launch(module, entry, grid, arguments.flag(self.accumulate)) };
+        }
         let arguments = [self.left, self.right, self.result]
             .iter()
             .fold(self.arguments(&[self.scaled_by]), |arguments, matrix| arguments.int(number(matrix.dtype)));
@@ -76,14 +85,18 @@ impl Product {
         launch("linear", format!("product_{factors}"), grid, arguments.flag(self.accumulate))
     }
 
-    /// Whether the card has tensor cores for these factors: of f16 from compute capability 7.5 on, of bf16 from 8.0 on.
-    fn is_for_tensor_cores(&self, compute_capability: (u8, u8)) -> bool {
+    /// The numbers that the card's tensor cores multiply for these factors, as names of kernels have them: of f16 from
+    /// compute capability 7.5 on, of bf16 from 8.0 on, TF32 if all is in single precision. None if they don't.
+    fn on_tensor_cores(&self, of: &Operands) -> Option<&'static str> {
+        let is_scaled = self.scaled_by != 0;
         let first = match self.left.dtype {
-            DType::F16 => (7, 5),
-            DType::Bf16 => (8, 0),
-            _ => return false,
+            DType::F16 if !is_scaled => (7, 5),
+            DType::Bf16 if !is_scaled => (8, 0),
+            DType::F32 if of.tf32 && self.result.dtype == DType::F32 => OLDEST_WITH_TF32,
+            _ => return None,
         };
-        self.right.dtype == self.left.dtype && self.scaled_by == 0 && compute_capability >= first
+        let has = self.right.dtype == self.left.dtype && of.compute_capability >= first;
+        has.then(|| if self.left.dtype == DType::F32 { TF32 } else { suffix(self.left.dtype) })
     }
 
     /// Extents of the tile that a block on tensor cores makes.
@@ -118,7 +131,7 @@ pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
         extents: [x.rows(), to, from],
         accumulate: false,
     };
-    vec![product.launch(operands.compute_capability)]
+    vec![product.launch(operands)]
 }
 
 pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launch> {
@@ -134,7 +147,7 @@ pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launc
         extents: [dy.rows(), from, to],
         accumulate: false,
     };
-    vec![product.launch(operands.compute_capability)]
+    vec![product.launch(operands)]
 }
 
 pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Launch> {
@@ -156,7 +169,7 @@ pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Lau
             extents: [left.stride, right.stride, operands.io.inputs[0].rows()],
             accumulate: op.accumulate,
         };
-        launches.push(product.launch(operands.compute_capability));
+        launches.push(product.launch(operands));
     }
     if let Some(&bias) = operands.outputs.last().filter(|_| op.bias) {
         let partial = operands.scratch.address;

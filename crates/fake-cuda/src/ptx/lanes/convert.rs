@@ -6,7 +6,7 @@ use super::half::{bf16_bits, bf16_value, f16_bits, f16_value, tf32_bits};
 /// How a conversion rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest, ties to even (`.rn`, `.rni`, `.rna` of TF32).
+    /// To the nearest, ties to even (`.rn`, `.rni`); to TF32, ties away from zero (`.rna`).
     Nearest,
     /// Toward zero (`.rz`, `.rzi`).
     Zero,

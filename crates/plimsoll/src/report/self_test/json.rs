@@ -52,12 +52,12 @@ impl SelfTest {
         let copies = rate.workload.is_copy();
         json!({
             "workload": workload,
-            "precision": precision(rate.dtype),
+            "precision": precision((rate.dtype, rate.tf32)),
             "size": rate.size,
             "run_s_p50": rate.seconds,
             "times": rate.times,
             "tflops": (!copies).then(|| rate.tflops()),
-            "tflops_on_paper": self.paper.filter(|_| !copies).and_then(|card| tflops_on_paper(card, rate.dtype)),
+            "tflops_on_paper": self.paper.filter(|_| !copies).and_then(|card| tflops_on_paper(card, (rate.dtype, rate.tf32))),
             "gb_per_s": copies.then(|| rate.gb_per_s()),
             "gb_per_s_on_paper": self.paper.and_then(|card| gb_per_s_on_paper(card, rate.workload)),
         })
@@ -67,7 +67,7 @@ impl SelfTest {
 fn kernel(check: &KernelCheck) -> Value {
     json!({
         "op": check.op,
-        "precision": precision(check.dtype),
+        "precision": precision((check.dtype, check.tf32)),
         "passed": check.failure.is_none(),
         "cases": check.cases,
         "elements": check.verdict.elements,

@@ -156,12 +156,16 @@ fn kernel_problem(check: &KernelCheck) -> Option<String> {
         Cause::Device(error) => error.to_string(),
     };
     let case = case.as_ref().map_or(String::new(), |case| format!("; {case}"));
-    Some(format!("{} in {}: {what}{case}", check.op, precision(check.dtype)))
+    Some(format!("{} in {}: {what}{case}", check.op, precision((check.dtype, check.tf32))))
 }
 
+/// A precision, and whether single precision is rounded to TF32 for products.
+type Precision = (DType, bool);
+
 /// A precision as flags name it.
-fn precision(dtype: DType) -> &'static str {
+fn precision((dtype, tf32): Precision) -> &'static str {
     match dtype {
+        DType::F32 if tf32 => "tf32",
         DType::F32 => "fp32",
         DType::F16 => "fp16",
         DType::Bf16 => "bf16",
@@ -181,6 +185,7 @@ mod tests {
         let check = |op: &&'static str| KernelCheck {
             op,
             dtype: DType::F32,
+            tf32: false,
             cases: 2,
             verdict: Verdict { elements: 10, worst: 0.5, wrong: None },
             failure: None,
@@ -255,6 +260,7 @@ mod tests {
         let rate = |workload, size: &str| Rate {
             workload,
             dtype: DType::Bf16,
+            tf32: false,
             size: size.to_owned(),
             flops: 1 << 40,
             bytes: 1 << 30,

@@ -1,13 +1,15 @@
 //! The findings for people: tables, and a block to paste into an issue.
 
-use super::{SelfTest, precision};
+use super::{Precision, SelfTest, precision};
 use crate::printable::printable_line;
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_exec::cases::PRECISIONS;
 use plimsoll_exec::self_test::{Cause, KernelCheck, Rate, Workload};
 use plimsoll_graph::{DType, Op};
 use plimsoll_plan::Card;
 use plimsoll_train::LossCheck;
+
+/// What kernels are tested and timed in, in the order of columns.
+const PRECISIONS: [Precision; 4] = [(DType::F32, false), (DType::F16, false), (DType::Bf16, false), (DType::F32, true)];
 
 /// The findings as tables, and the block under them.
 pub fn self_test_text(found: &SelfTest) -> String {
@@ -28,14 +30,14 @@ fn kernels_table(checks: &[KernelCheck]) -> String {
     table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_header(["op", "cases"].into_iter().chain(PRECISIONS.map(precision)));
     for op in Op::VARIANTS {
-        let of = |dtype| checks.iter().find(|check| check.op == *op && check.dtype == dtype);
+        let of = |in_it| checks.iter().find(|check| check.op == *op && (check.dtype, check.tf32) == in_it);
         let cases = PRECISIONS.into_iter().filter_map(of).map(|check| check.cases).sum::<usize>();
         let ended = checks.last().is_some_and(|last| last.op == *op && last.ended_the_device());
-        let tested = !ended && PRECISIONS.into_iter().any(|dtype| of(dtype).is_some());
-        let cell = |dtype| of(dtype).map_or(if tested { "-" } else { "not tested" }.to_owned(), outcome);
+        let tested = !ended && PRECISIONS.into_iter().any(|in_it| of(in_it).is_some());
+        let cell = |in_it| of(in_it).map_or(if tested { "-" } else { "not tested" }.to_owned(), outcome);
         table.add_row([(*op).to_owned(), cases.to_string()].into_iter().chain(PRECISIONS.map(cell)));
     }
-    align_right(&mut table, 1..=4);
+    align_right(&mut table, 1..=5);
     format!("{table}\nlargest errors, as parts of what is allowed: up to 1.00 is right")
 }
 
@@ -74,29 +76,30 @@ fn name(rate: &Rate) -> String {
 }
 
 /// Names of products and attention, each with its rates by precision; the card's on paper last.
-fn compute_rows(found: &SelfTest) -> Vec<(String, [Option<f64>; 3])> {
-    let mut rows = Vec::<(String, [Option<f64>; 3])>::new();
+fn compute_rows(found: &SelfTest) -> Vec<(String, [Option<f64>; 4])> {
+    let mut rows = Vec::<(String, [Option<f64>; 4])>::new();
     for rate in found.speeds.rates.iter().filter(|rate| !rate.workload.is_copy()) {
         let name = name(rate);
         let known = rows.iter().position(|row| row.0 == name);
         let row = known.unwrap_or_else(|| {
-            rows.push((name, [None; 3]));
+            rows.push((name, [None; 4]));
             rows.len() - 1
         });
-        for (cell, dtype) in rows[row].1.iter_mut().zip(PRECISIONS) {
-            if dtype == rate.dtype {
+        for (cell, in_it) in rows[row].1.iter_mut().zip(PRECISIONS) {
+            if in_it == (rate.dtype, rate.tf32) {
                 *cell = Some(rate.tflops());
             }
         }
     }
-    let on_paper = PRECISIONS.map(|dtype| found.paper.and_then(|card| tflops_on_paper(card, dtype)));
+    let on_paper = PRECISIONS.map(|in_it| found.paper.and_then(|card| tflops_on_paper(card, in_it)));
     rows.push(("on paper".to_owned(), on_paper));
     rows
 }
 
 /// What a card's maker says of products in this precision.
-pub(super) fn tflops_on_paper(card: &Card, dtype: DType) -> Option<f64> {
+pub(super) fn tflops_on_paper(card: &Card, (dtype, tf32): Precision) -> Option<f64> {
     match dtype {
+        DType::F32 if tf32 => card.tf32_tflops,
         DType::F32 => Some(card.fp32_tflops),
         DType::F16 => Some(card.fp16_tflops),
         DType::Bf16 => card.bf16_tflops,
@@ -120,7 +123,7 @@ fn compute_table(found: &SelfTest) -> String {
     for (name, rates) in compute_rows(found) {
         table.add_row([name].into_iter().chain(rates.map(or_dash)));
     }
-    align_right(&mut table, 1..=3);
+    align_right(&mut table, 1..=4);
     format!("{table}\nattention is causal: heads x head size, tokens; medians, launches included")
 }
 
@@ -197,7 +200,7 @@ fn block(found: &SelfTest) -> String {
         lines.push(format!(
             "TFLOP/s   {:34} {}",
             "",
-            PRECISIONS.map(|dtype| format!("{:>8}", precision(dtype))).concat()
+            PRECISIONS.map(|in_it| format!("{:>8}", precision(in_it))).concat()
         ));
         for (name, rates) in compute_rows(found) {
             lines.push(format!("          {name:34} {}", rates.map(|rate| format!("{:>8}", or_dash(rate))).concat()));
@@ -223,7 +226,8 @@ fn kernels_line(found: &SelfTest) -> String {
     let (right, all) = found.right_ops();
     let worst = found.kernels.iter().max_by(|a, b| a.verdict.worst.total_cmp(&b.verdict.worst));
     let worst = worst.map_or(String::new(), |check| {
-        let (op, precision, part) = (check.op, precision(check.dtype), digits(check.verdict.worst));
+        let (op, part) = (check.op, digits(check.verdict.worst));
+        let precision = precision((check.dtype, check.tf32));
         format!("\n          largest error {part} of what is allowed, {op} in {precision}")
     });
     format!("kernels   {right} of {all} ops are right{worst}")
