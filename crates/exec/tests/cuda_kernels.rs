@@ -1,6 +1,10 @@
 //! Every op's kernels for cards, as compiled PTX on an interpreter that checks each access, against the op's reference:
-//! on the examples and on shapes with edges, in every precision, in place and not, for both targets, in several orders
-//! of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be touched.
+//! on the examples, on random shapes and on those with edges, in every precision, in place and not, for both targets, in
+//! several orders of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be
+//! touched.
+
+#[path = "support/random.rs"]
+mod random;
 
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
@@ -15,8 +19,10 @@ use plimsoll_graph::ops::{
     WeightLayout,
 };
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Scalars, Target, TensorType};
+use random::random_examples;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -179,6 +185,22 @@ fn every_kernel_for_cards_equals_its_reference_on_the_examples() {
 }
 
 /// A case with float operands filled uniformly.
+#[test]
+fn kernels_for_cards_equal_their_references_on_random_shapes() {
+    on_random_shapes(0..2, 33);
+}
+
+#[test]
+#[ignore = "takes an hour: `cargo test --release -p plimsoll-exec --test cuda_kernels -- --ignored`"]
+fn kernels_for_cards_equal_their_references_on_many_random_shapes() {
+    on_random_shapes(2..100, 130);
+}
+
+/// Samples of so many tokens at most.
+fn on_random_shapes(seeds: Range<u64>, most_tokens: usize) {
+    seeds.for_each(|seed| check_all(&random_examples(&mut Noise::new(2_000 + seed), most_tokens)));
+}
+
 fn case(op: impl Into<Op>, shapes: &[&[usize]]) -> Example {
     let inputs = shapes.iter().map(|shape| (TensorType::f32(shape), Fill::Uniform)).collect();
     let scalars = Scalars { seed: 5, loss_scale: 0.5, gradient_scale: 4.0, first_sample: 3, ..Scalars::default() };

@@ -1,18 +1,16 @@
 //! Every fast kernel against its reference, on the ops' examples and on random shapes, and every kernel against what
 //! its op declared: it writes nothing but its outputs and its scratch, and gives the same bits on one thread and two.
 
+#[path = "support/random.rs"]
+mod random;
+
 use half::{bf16, f16};
 use plimsoll_exec::cases::{Case, Noise, SINGLE, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Output, run_cpu_kernel};
-use plimsoll_graph::ops::{
-    Activation, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad,
-    GradClip, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
-    MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm,
-    RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
-};
-use plimsoll_graph::optimizers::Rule;
+use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
+use random::random_examples;
 use std::collections::HashSet;
 
 /// What lies behind the end of whatever a kernel may write, and at first in all that it must write before it reads: as
@@ -168,133 +166,11 @@ fn every_fast_kernel_equals_its_reference_in_half_precision() {
     assert_eq!(left_out, SINGLE, "an op takes no half precision");
 }
 
-/// An example of random shape of each op whose kernel has more than one way to go.
-fn random_examples(noise: &mut Noise) -> Vec<Example> {
-    let pick = |choices: &[usize], noise: &mut Noise| choices[noise.below(choices.len())];
-    let (b, t) = (pick(&[1, 2, 3], noise), pick(&[1, 2, 7, 16, 33, 64, 65, 130], noise));
-    let (heads, d) = (pick(&[1, 2, 3, 5], noise), pick(&[1, 3, 8, 16, 32, 64, 65], noise));
-    let (c, o) = (heads * d, pick(&[1, 5, 16, 48, 129, 300, 400], noise));
-    let v = pick(&[2, 50, 257, 1000], noise);
-    let [bias, accumulate, residual, causal] = [0; 4].map(|_| noise.unit() < 0.5);
-    let layout = if noise.unit() < 0.5 { WeightLayout::InOut } else { WeightLayout::OutIn };
-    let weight = if layout == WeightLayout::InOut { [c, o] } else { [o, c] };
-    let key = DropoutKey { rate: noise.unit() as f32 * 0.9, site: noise.word() };
-    let dropout = (noise.unit() < 0.5).then_some(key);
-    let scale = 1.0 / (d as f32).sqrt();
-    let rows = pick(&[1, 8, 64], noise);
-    let packed =
-        Attention { heads, kv_heads: heads, packed: true, causal, scale, bias: None, segmented: false, dropout, rows };
-    let relative = RelativeBias { buckets: 16, max_distance: 40, bidirectional: !causal };
-    let grouped = Attention {
-        heads: heads * pick(&[1, 2, 4], noise),
-        packed: false,
-        bias: bias.then_some(relative),
-        segmented: residual,
-        ..packed
-    };
-    let keys = if causal { t } else { pick(&[1, 5, 32, 70], noise) };
-    let chunk = pick(&[1, 16, 1000], noise);
-    let scalars = Scalars {
-        seed: u64::from(noise.word()) << 20,
-        step: 1 + noise.below(100) as u64,
-        learning_rate: 1e-3,
-        first_sample: u64::from(noise.word()),
-        loss_scale: 0.5,
-        ..Scalars::default()
-    };
-    let case = |op: Op, shapes: &[&[usize]]| Example {
-        op,
-        inputs: shapes.iter().map(|s| (TensorType::f32(s), Fill::Uniform)).collect(),
-        state: Fill::Uniform,
-        scalars,
-    };
-    let fill = |mut example: Example, index: usize, fill: Fill| {
-        if matches!(fill, Fill::Index(_) | Fill::Target(_)) {
-            example.inputs[index].0.dtype = DType::I32;
-        }
-        example.inputs[index].1 = fill;
-        example
-    };
-    let state = [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)];
-    let master = if noise.unit() < 0.5 { DType::F32 } else { DType::Bf16 };
-    let x: &[usize] = &[b, t, c];
-    let with_bias = |op: Op, shapes: &[&[usize]], extra: &[usize]| {
-        case(op, &if bias { [shapes, &[extra]].concat() } else { shapes.to_vec() })
-    };
-    let mut norm_inputs: Vec<&[usize]> = vec![x, x, &x[2..], &x[..2], &x[..2]];
-    if residual {
-        norm_inputs.push(x);
-    }
-    let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
-    let smoothing = if noise.unit() < 0.5 { 0.0 } else { 0.2 };
-    // Which gradients somebody wants: at least one.
-    let (input, trained) = [(true, true), (true, false), (false, true)][noise.below(3)];
-    let accumulate_loss = residual;
-    let pair = PairedHeadLossGrad { chunk, alpha: 2.0, smoothing, input, weight: trained, accumulate_loss, accumulate };
-    let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)];
-    let rotary = Rotary { head_size: 2 * d, base: 1e4, scaling, inverse: residual, offset: accumulate };
-    let rules = Rule::all();
-    let rule = rules[noise.below(rules.len())];
-    let update = ParameterUpdate { rule, weight_decay: 0.1, rate: 0.5, weight: master, state, site: 1 };
-    let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
-    vec![
-        case(Add.into(), &[x, x]),
-        case(Gelu.into(), &[x]),
-        case(GeluGrad.into(), &[x, x]),
-        case(Dropout { key }.into(), &[x]),
-        with_bias(LayerNorm { eps: 1e-5, bias }.into(), &[x, &x[2..]], &x[2..]),
-        fill(
-            case(LayerNormGrad { weight: trained, bias, residual, accumulate }.into(), &norm_inputs),
-            4,
-            Fill::Positive,
-        ),
-        with_bias(Linear { layout, bias }.into(), &[x, &weight], &[o]),
-        case(LinearInputGrad { layout }.into(), &[&[b, t, o], &weight]),
-        case(LinearWeightGrad { layout, weight: trained || !bias, bias, accumulate }.into(), &[x, &[b, t, o]]),
-        case(packed.into(), &[&[b, t, 3 * c]]),
-        case(
-            AttentionGrad { forward: packed, table: false, accumulate }.into(),
-            &[x, &[b, t, 3 * c], x, &[b, heads, t]],
-        ),
-        Example { scalars, ..grouped.example([b, t, keys, d]) },
-        Example {
-            scalars,
-            ..AttentionGrad { forward: grouped, table: bias && trained, accumulate }.example([b, t, keys, d])
-        },
-        fill(case(HeadLoss { chunk, smoothing }.into(), &[x, &[v, c], &x[..2]]), 2, Fill::Target(v as i32)),
-        fill(
-            case(
-                HeadLossGrad { chunk, smoothing, input, weight: trained, accumulate_loss, accumulate }.into(),
-                &[x, &[v, c], &x[..2]],
-            ),
-            2,
-            Fill::Target(v as i32),
-        ),
-        fill(
-            case(PairedHeadLoss { chunk, alpha: 0.7, smoothing }.into(), &[x, x, &[v, c], &x[..2]]),
-            3,
-            Fill::Target(v as i32),
-        ),
-        fill(case(pair.into(), &[x, x, &[v, c], &x[..2]]), 3, Fill::Target(v as i32)),
-        fill(case(EmbeddingGrad { vocab_size: v, accumulate }.into(), &[x, &x[..2]]), 1, Fill::Index(v as i32)),
-        case(GradNorm.into(), &[x, &weight, &[o]]),
-        Example { state: Fill::Positive, ..case(update.into(), &[x, &[1]]) },
-        case(MovingAverage { decay: 0.99 }.into(), &[x, &[1]]),
-        case(Gated { activation }.into(), &[x, x]),
-        case(GatedGrad { activation }.into(), &[x, x, x]),
-        case(Relu.into(), &[x]),
-        case(ReluGrad.into(), &[x, x]),
-        case(RmsNorm { eps: 1e-6 }.into(), &[x, &x[2..]]),
-        case(rotary.into(), &[&[b, t, heads * 2 * d]]),
-        fill(case(RmsNormGrad { weight: trained, residual, accumulate }.into(), &rms_norm_inputs), 3, Fill::Positive),
-    ]
-}
-
 #[test]
 fn fast_kernels_equal_their_references_on_random_shapes() {
     for seed in 0..40 {
         let mut noise = Noise::new(1000 + seed);
-        for example in random_examples(&mut noise) {
+        for example in random_examples(&mut noise, 130) {
             check(&example, &mut noise);
             let dtype = if seed % 2 == 0 { DType::F16 } else { DType::Bf16 };
             if let Some(half) = in_half(&example, dtype) {
@@ -304,7 +180,6 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
     }
 }
 
-/// The vocabulary of GPT-2 divides into nothing: odd in every way.
 /// Where a norm is as small as what keeps divisions finite.
 #[test]
 fn gradients_of_next_to_no_norm_are_clipped_as_by_the_reference() {
@@ -319,6 +194,7 @@ fn gradients_of_next_to_no_norm_are_clipped_as_by_the_reference() {
     assert!((found / expected - 1.0).abs() < 1e-5 && expected < 0.7e-6, "{found} {expected}");
 }
 
+/// The vocabulary of GPT-2 divides into nothing: odd in every way.
 #[test]
 fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     let mut noise = Noise::new(3);

@@ -304,7 +304,8 @@ impl<'r> Fastest<'r> {
         Ok(Some(enough))
     }
 
-    /// The first rung from this one on that is really packed into the budget: mostly this one, which may be built.
+    /// The first rung from this one on that is really packed into the budget: mostly this one, which may be built, if what
+    /// lives at once fits.
     fn packed(
         &self,
         chain: &Chain,
@@ -320,12 +321,16 @@ impl<'r> Fastest<'r> {
             if self.outlined(chain, rung)? != FITS {
                 continue;
             }
-            let candidate = built.take().map_or_else(|| self.rung(chain, rung), Ok)?;
+            let (candidate, lives) = match built.take() {
+                Some(candidate) => (candidate, true),
+                None => (self.rung(chain, rung)?, false),
+            };
             let step = self.workshop.step(&candidate);
             if is_too_slow(best, step) {
                 return Ok(Climbed::TooSlow(lacks));
             }
-            if let Ok(layout) = Layout::within(self.workshop.request, &candidate.graph) {
+            let within = if lives { Layout::packed_within } else { Layout::within };
+            if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
                 return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
             }
         }

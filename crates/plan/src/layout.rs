@@ -72,14 +72,15 @@ impl Layout {
     /// Of a request's candidate if it fits, else what the budget lacks. What does not is mostly known before packing, from
     /// what lives at once.
     pub(crate) fn within(request: &Request, graph: &Graph) -> Result<Self, [Bytes; 2]> {
-        let fits = [Bytes::ZERO; 2];
         let bound = lacks_at_least(request, graph);
-        if bound != fits {
-            return Err(bound);
-        }
+        if bound == [Bytes::ZERO; 2] { Self::packed_within(request, graph) } else { Err(bound) }
+    }
+
+    /// Like [`within`](Self::within), of a candidate of which is known that what lives at once fits.
+    pub(crate) fn packed_within(request: &Request, graph: &Graph) -> Result<Self, [Bytes; 2]> {
         let layout = Self::new(graph, &request.targets);
         let lacking = request.budget.lacking(layout.arenas());
-        if lacking == fits { Ok(layout) } else { Err(lacking) }
+        if lacking == [Bytes::ZERO; 2] { Ok(layout) } else { Err(lacking) }
     }
 
     /// The sizes of the arenas of device and host.

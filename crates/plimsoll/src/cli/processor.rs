@@ -6,7 +6,7 @@ use plimsoll_telemetry::{anonymous_rss, available_pages};
 use plimsoll_units::Bytes;
 
 /// What a process takes beside its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
-/// `tests/cli/memory.rs` holds each command to it.
+/// `tests/memory.rs` holds each command to it.
 pub(super) const PROCESS: Bytes = Bytes::mib(64);
 
 /// What it may come to take yet, however much it has taken already.

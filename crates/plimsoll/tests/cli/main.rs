@@ -1,5 +1,8 @@
 //! The binary, as people and scripts meet it.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod bad_input;
 mod blas;
 mod cards;
@@ -8,13 +11,10 @@ mod cuda_interrupt;
 mod cuda_run;
 mod cuda_visible;
 mod devices;
-mod hostile;
 mod interrupt;
-mod memory;
 mod outputs;
 mod pairs;
 mod properties;
 mod received;
 mod rooms;
 mod self_test;
-mod support;

@@ -43,7 +43,7 @@ fn a_card_that_fails_is_told_of_with_what_was_done() {
     let sandbox = Sandbox::new();
     // The first two are those of Add, in each of three precisions; then comes Attention.
     let card = "stick=cuGraphLaunch:8:719";
-    let said = sandbox.run_on_card(card, "doctor --self-test --json");
+    let said = sandbox.run_on_card(card, "doctor --self-test");
     assert_eq!(said.code, Some(5), "{}", said.stderr);
     for words in ["error: the self-test found 2 problems", "Attention in fp32: the card failed", "report it as a bug"] {
         assert!(said.stderr.contains(words), "{}", said.stderr);

@@ -3,6 +3,8 @@
 //! amount of memory and time.
 #![cfg(target_os = "linux")]
 
+mod support;
+
 use crate::support::{Said, Sandbox, tiny_config};
 use flate2::{Compression, write::GzEncoder};
 use serde_json::json;

@@ -2,6 +2,8 @@
 //! where memory is limited, a run is refused or comes to its end but is never killed.
 #![cfg(target_os = "linux")]
 
+mod support;
+
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -150,7 +152,7 @@ fn planned_by_generate(stderr: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "takes minutes on a busy machine; `cargo test --test cli memory -- --ignored` runs it"]
+#[ignore = "takes minutes on a busy machine; `cargo test --test memory -- --ignored` runs it"]
 fn calibrate_takes_little_outside_its_plans() {
     let sandbox = sandbox();
     let ended = must(&sandbox, &["calibrate", "--threads", "2", "--out", "machine.json", "--json"]);
