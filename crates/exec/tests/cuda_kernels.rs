@@ -187,13 +187,13 @@ fn every_kernel_for_cards_equals_its_reference_on_the_examples() {
 /// A case with float operands filled uniformly.
 #[test]
 fn kernels_for_cards_equal_their_references_on_random_shapes() {
-    on_random_shapes(0..2, 33);
+    on_random_shapes(0..1, 33);
 }
 
 #[test]
 #[ignore = "takes an hour: `cargo test --release -p plimsoll-exec --test cuda_kernels -- --ignored`"]
 fn kernels_for_cards_equal_their_references_on_many_random_shapes() {
-    on_random_shapes(2..100, 130);
+    on_random_shapes(1..100, 130);
 }
 
 /// Samples of so many tokens at most.
