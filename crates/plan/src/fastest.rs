@@ -103,10 +103,9 @@ impl<'r> Fastest<'r> {
         }
         let mut groups = self.groups()?;
         let mut hopeless = Vec::<Chain>::new();
-        let mut together = 1;
         loop {
-            let mut now = Vec::with_capacity(together);
-            while now.len() < together
+            let mut now = Vec::with_capacity(TOGETHER);
+            while now.len() < TOGETHER
                 && let Some(group) = groups.next(|step| self.is_too_slow(step), |group| self.first_step(group))?
             {
                 let mut chains = group.chains(request);
@@ -131,7 +130,6 @@ impl<'r> Fastest<'r> {
                 };
                 self.keep_out(lacks);
             }
-            together = TOGETHER;
         }
     }
 
