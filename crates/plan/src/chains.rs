@@ -70,19 +70,22 @@ impl Groups {
         Self(groups.map(|(group, step)| Waiting { group, step, is_predicted: false }).collect())
     }
 
-    /// The next group; none if all that are left are too slow.
+    /// The next group and its first step; none if all that are left are too slow.
     pub(crate) fn next(
         &mut self,
         is_too_slow: impl Fn(Seconds) -> bool,
         predict: impl Fn(&Group) -> Result<Seconds, PlanError> + Sync,
-    ) -> Result<Option<Group>, PlanError> {
+    ) -> Result<Option<(Group, Seconds)>, PlanError> {
         loop {
             // Bounds come before steps of the same length, which may turn out longer.
             self.0.sort_by(|a, b| a.step.0.total_cmp(&b.step.0).then(a.is_predicted.cmp(&b.is_predicted)));
             match self.0.first() {
                 None => return Ok(None),
                 Some(fastest) if is_too_slow(fastest.step) => return Ok(None),
-                Some(fastest) if fastest.is_predicted => return Ok(Some(self.0.remove(0).group)),
+                Some(fastest) if fastest.is_predicted => {
+                    let Waiting { group, step, .. } = self.0.remove(0);
+                    return Ok(Some((group, step)));
+                }
                 Some(_) => {
                     let bounded = self.0.iter_mut().take_while(|waiting| !waiting.is_predicted);
                     let bounded = bounded.take(TOGETHER).collect::<Vec<_>>();

@@ -106,17 +106,23 @@ impl<'r> Fastest<'r> {
         loop {
             let mut now = Vec::with_capacity(TOGETHER);
             while now.len() < TOGETHER
-                && let Some(group) = groups.next(|step| self.is_too_slow(step), |group| self.first_step(group))?
+                && let Some((group, step)) =
+                    groups.next(|step| self.is_too_slow(step), |group| self.first_step(group))?
             {
                 let mut chains = group.chains(request);
                 chains.retain(|chain| !hopeless.iter().any(|other| chain.takes_more(other, request.global_batch)));
-                now.push(chains);
+                now.push((step, chains));
             }
             if now.is_empty() {
                 return Ok(self);
             }
-            let climbed = now.par_iter().map(|chains| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
-            for (chain, climbed) in now.into_iter().flatten().zip(climbed.into_iter().flatten()) {
+            let climbed = now.par_iter().map(|(_, chains)| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
+            let of_chain = |(step, chains): (Seconds, Vec<Chain>)| chains.into_iter().map(move |chain| (step, chain));
+            for ((step, chain), climbed) in now.into_iter().flat_map(of_chain).zip(climbed.into_iter().flatten()) {
+                // What would not have been looked at after the one beside it says nothing of what is faster.
+                if self.is_too_slow(step) {
+                    continue;
+                }
                 let lacks = match climbed {
                     Climbed::Found(found, lacks) => {
                         self.offer(*found);
