@@ -169,18 +169,21 @@ def with_short_names(ptx: str) -> str:
     return ptx
 
 
-def options(target: int, macros: list[str]) -> list[str]:
-    """Options of every compilation."""
-    return [f"--gpu-architecture=compute_{target}", "--std=c++17", "--generate-line-info", *(f"-D{m}" for m in macros)]
+def options(target: int, macros: list[str], lines: bool) -> list[str]:
+    """Options of every compilation, with or without the lines of the source that instructions come from."""
+    information = ["--generate-line-info"] if lines else []
+    return [f"--gpu-architecture=compute_{target}", "--std=c++17", *information, *(f"-D{m}" for m in macros)]
 
 
-def ptx_files(compiler: Compiler) -> dict[Path, str]:
-    """All PTX that is committed, by its path."""
+def ptx_files(compiler: Compiler, lines: bool) -> dict[Path, str]:
+    """All PTX that is committed, by its path. What has a planted bug always names lines; what is shipped does if `lines`:
+    they would be an eighth of it."""
     files = {}
 
     def add(path: Path, source: Path, target: int, macros: list[str], kernel: str | None) -> None:
         def compiled() -> str:
-            ptx = committed_form(compiler.compile(source, options(target, macros))[0], target)
+            ptx = compiler.compile(source, options(target, macros, lines or bool(macros)))[0]
+            ptx = committed_form(ptx, target)
             return only(ptx, kernel) if kernel else ptx
 
         if ".entry" in (ptx := as_committed(compiled, path)):
@@ -273,11 +276,15 @@ def parse_log(log: str) -> dict[str, dict[str, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=Path, required=True, help="virtual environment for the compiler's wheel")
-    parser.add_argument("--check", action="store_true", help="compare with what is committed, and write nothing")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="compare with what is committed, and write nothing")
+    how.add_argument(
+        "--lines", action="store_true", help="name lines of the sources, for the stand-in's reports; not to be committed"
+    )
     arguments = parser.parse_args()
     compiler = Compiler(arguments.venv.resolve())
     try:
-        files = {**ptx_files(compiler), FIGURES: figures(compiler)}
+        files = {**ptx_files(compiler, arguments.lines), FIGURES: figures(compiler)}
     except CompileError as error:
         sys.exit(f"error: {error}")
     there = {*KERNELS.glob("ptx/*/*.ptx"), *PLANTED.glob("*.ptx")}

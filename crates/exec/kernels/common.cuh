@@ -93,9 +93,17 @@ __device__ __forceinline__ void *element(void *from, u64 i, int number) {
     return static_cast<char *>(from) + i * (number == F32 ? 4 : 2);
 }
 
-// Numbers that are loaded and stored by one instruction: of 16 bytes, or of 8. Addresses are multiples of as many.
+// Numbers that are loaded and stored by one instruction, of 16 bytes, 8, 4 or 2. Addresses are multiples of as many.
 template <int BYTES>
 struct Words;
+template <>
+struct Words<2> {
+    typedef u16 Type;
+};
+template <>
+struct Words<4> {
+    typedef u32 Type;
+};
 template <>
 struct Words<16> {
     typedef uint4 Type;
@@ -162,6 +170,7 @@ template <class T, class F>
 __device__ __forceinline__ void each_column(const T *row, int columns, F f) {
     const int size = Vector<T>::SIZE;
     if (columns % size == 0) {
+#pragma unroll 1
         for (int c = threadIdx.x * size; c < columns; c += blockDim.x * size) {
             Vector<T> v = Vector<T>::load(row + c);
 #pragma unroll

@@ -82,19 +82,22 @@ __device__ __forceinline__ bool aligned(const void *from, u64 stride, int number
 
 template <Layout LA, Layout LB>
 __device__ __forceinline__ void product(const void *a, const void *b, void *c, const void *bias,
-                                        const Scalars *scalars, int rows, int columns, int inners, u64 stride_a,
-                                        u64 stride_b, u64 stride_c, int number_a, int number_b, int number_c,
+                                        const Scalars *scalars, int rows, int columns, int inners, int each,
+                                        u64 stride_a, u64 stride_b, u64 stride_c, int number_a, int number_b, int number_c,
                                         int accumulate) {
     __shared__ __align__(16) float tile_a[DEPTH * STRIDE], tile_b[DEPTH * STRIDE];
     int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
+    // A part of the inner extent for each block along z, and a result of its own in single precision.
+    int first_inner = blockIdx.z * each;
+    inners = min(inners, first_inner + each);
     bool vectors_a = aligned(a, stride_a, number_a), vectors_b = aligned(b, stride_b, number_b);
     Part<LA> of_a;
     Part<LB> of_b;
     float next_a[EACH], next_b[EACH], sums[EACH][EACH] = {};
-    of_a.fetch(next_a, a, number_a, first_row, rows, 0, inners, stride_a, vectors_a);
-    of_b.fetch(next_b, b, number_b, first_column, columns, 0, inners, stride_b, vectors_b);
+    of_a.fetch(next_a, a, number_a, first_row, rows, first_inner, inners, stride_a, vectors_a);
+    of_b.fetch(next_b, b, number_b, first_column, columns, first_inner, inners, stride_b, vectors_b);
     int row = threadIdx.x / (TILE / EACH) * EACH, column = threadIdx.x % (TILE / EACH) * EACH;
-    for (int k0 = 0; k0 < inners; k0 += DEPTH) {
+    for (int k0 = first_inner; k0 < inners; k0 += DEPTH) {
         of_a.put(next_a, tile_a);
         of_b.put(next_b, tile_b);
         __syncthreads();
@@ -115,6 +118,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, void *c, c
         __syncthreads(); // before the next tiles are laid over these
     }
     float alpha = scalars ? scalars->loss_scale * scalars->gradient_scale : 1.0f;
+    c = element(c, blockIdx.z * (rows * stride_c), F32);
     // By way of shared memory, a row of each thread at a time, so that neighbors write to neighbors.
 #pragma unroll 1
     for (int i = 0; i < EACH; ++i) {
@@ -140,11 +144,42 @@ __device__ __forceinline__ void product(const void *a, const void *b, void *c, c
 // inner) and (inner, columns), t the other way round.
 #define OF(name, LA, LB)                                                                                               \
     KERNEL(THREADS) product_##name(const void *a, const void *b, void *c, const void *bias, const Scalars *scalars,    \
-                                   int rows, int columns, int inners, u64 stride_a, u64 stride_b, u64 stride_c,        \
+                                   int rows, int columns, int inners, int each, u64 stride_a, u64 stride_b,            \
+                                   u64 stride_c,                                                                       \
                                    int number_a, int number_b, int number_c, int accumulate) {                         \
-        product<LA, LB>(a, b, c, bias, scalars, rows, columns, inners, stride_a, stride_b, stride_c, number_a,         \
+        product<LA, LB>(a, b, c, bias, scalars, rows, columns, inners, each, stride_a, stride_b, stride_c, number_a,   \
                         number_b, number_c, accumulate);                                                               \
     }
 OF(nn, INNER, OUTER)
 OF(nt, INNER, INNER)
 OF(tn, OUTER, OUTER)
+
+// c = alpha · the sum of the parts + bias, or c + that. parts: (count, rows, columns), which are added up in their order.
+// A thread for each EACH results.
+KERNEL(THREADS) product_join(const float *parts, void *c, const void *bias, const Scalars *scalars, int count, int rows,
+                             int columns, u64 stride_c, int number_c, int number_bias, int accumulate) {
+    u64 results = (u64)rows * columns, first = ((u64)blockIdx.x * THREADS + threadIdx.x) * EACH;
+    if (first >= results) return;
+    float alpha = scalars ? scalars->loss_scale * scalars->gradient_scale : 1.0f, sums[EACH] = {};
+    int left = results - first < EACH ? (int)(results - first) : EACH;
+    bool vectors = results % EACH == 0;
+#pragma unroll 1
+    for (int part = 0; part < count; ++part) {
+        const float *from = parts + part * results + first;
+        if (vectors) {
+            float4 four = *reinterpret_cast<const float4 *>(from);
+            sums[0] += four.x, sums[1] += four.y, sums[2] += four.z, sums[3] += four.w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) sums[i] += i < left ? from[i] : 0.0f;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        if (i >= left) break;
+        int row = (int)((first + i) / columns), column = (int)((first + i) % columns);
+        float sum = __fmul_rn(alpha, sums[i]) + (bias ? number_at(bias, column, number_bias) : 0.0f);
+        u64 to = row * stride_c + column;
+        set_number(c, to, accumulate ? number_at(c, to, number_c) + sum : sum, number_c);
+    }
+}

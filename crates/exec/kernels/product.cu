@@ -6,10 +6,10 @@
 // lie: n as they are written, (rows, inner) and (inner, columns), t the other way round.
 #define OF(name, T, LA, LB, TILE)                                                                                      \
     KERNEL(THREADS) product_##name(const void *a, const void *b, void *c, const void *bias, int rows, int columns,     \
-                                   int inners, u64 stride_a, u64 stride_b, u64 stride_c, int number_c,                 \
+                                   int inners, int each, u64 stride_a, u64 stride_b, u64 stride_c, int number_c,       \
                                    int accumulate) {                                                                   \
-        product<T, LA, LB, TILE>(a, b, {c, bias, stride_c, rows, columns, number_c, accumulate, 1.0f}, inners, stride_a,     \
-                                 stride_b);                                                                            \
+        product<T, LA, LB, TILE>(a, b, {c, bias, stride_c, rows, columns, number_c, accumulate, 1.0f}, inners, each,   \
+                                 stride_a, stride_b);                                                                  \
     }
 #define OF_TILES(name, T, LA, LB) OF(name##_64, T, LA, LB, 64) OF(name##_128, T, LA, LB, 128)
 #define OF_TYPE(suffix, T)                                                                                             \

@@ -5,8 +5,10 @@
 //      +----+----+         64 bytes along the inner extent are copied to shared memory three deep: while one is
 // rows | w0 | w1 |         multiplied, the next two are on their way. In shared memory the pieces of 16 bytes of a row
 //      +----+----+         change places by the row's number, so that what a warp reads at once lies in different banks.
-//      | w2 | w3 |
-//      +----+----+         Shape of tile, warps and stages: CUTLASS' `ampere_h16816gemm_128x128_32x3`.
+//      | w2 | w3 |         Blocks along y have a part of the inner extent each: their results lie one behind the other,
+//      +----+----+         to be added up by `product_join`.
+//
+// Shape of tile, warps and stages: CUTLASS' `ampere_h16816gemm_128x128_32x3`.
 
 #pragma once
 #include "matrix.cuh"
@@ -168,8 +170,9 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
     }
 }
 
+// `each`: numbers of a part of the inner extent, a multiple of vectors.
 template <class T, Layout LA, Layout LB, int TILE>
-__device__ __forceinline__ void product(const void *a, const void *b, const Result &result, int inners, u64 stride_a,
+__device__ __forceinline__ void product(const void *a, const void *b, Result result, int inners, int each, u64 stride_a,
                                         u64 stride_b) {
     const int SIDE = TILE / 2, SLABS = SIDE / 16, STRIPS = SIDE / 8, STAGED = SIDE + 8;
     __shared__ __align__(16) T tiles[STAGES][2][TILE * DEPTH];
@@ -179,6 +182,11 @@ __device__ __forceinline__ void product(const void *a, const void *b, const Resu
     int group = blockIdx.x / (GROUP * across), high = min(down - group * GROUP, GROUP);
     int in_group = blockIdx.x % (GROUP * across);
     int first_row = (group * GROUP + in_group % high) * TILE, first_column = in_group / high * TILE;
+    u64 part = blockIdx.y, first_inner = part * each;
+    inners = min(inners - (int)first_inner, each);
+    a = static_cast<const T *>(a) + first_inner * (LA == INNER ? 1 : stride_a);
+    b = static_cast<const T *>(b) + first_inner * (LB == INNER ? 1 : stride_b);
+    result.to = static_cast<float *>(result.to) + part * result.rows * result.stride;
     Factor<T, LA, TILE> left(a, stride_a, first_row, result.rows, inners);
     Factor<T, LB, TILE> right(b, stride_b, first_column, result.columns, inners);
 

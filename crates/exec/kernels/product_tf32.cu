@@ -8,11 +8,11 @@
 // inner) and (inner, columns), t the other way round.
 #define OF(name, LA, LB, TILE)                                                                                         \
     KERNEL(THREADS) product_##name##_tf32_##TILE(const void *a, const void *b, void *c, const void *bias,              \
-                                                 const Scalars *scalars, int rows, int columns, int inners,            \
+                                                 const Scalars *scalars, int rows, int columns, int inners, int each,  \
                                                  u64 stride_a, u64 stride_b, u64 stride_c, int accumulate) {           \
         float alpha = scalars ? scalars->loss_scale * scalars->gradient_scale : 1.0f;                                  \
         product<float, LA, LB, TILE>(a, b, {c, bias, stride_c, rows, columns, F32, accumulate, alpha}, inners,         \
-                                     stride_a, stride_b);                                                              \
+                                     each, stride_a, stride_b);                                                              \
     }
 OF(nn, INNER, OUTER, 64)
 OF(nn, INNER, OUTER, 128)

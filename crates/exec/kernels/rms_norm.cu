@@ -3,7 +3,7 @@
 //
 // x: (rows, columns), weight: (columns,), rstd: (rows,). Blocks of whole warps.
 
-#include "common.cuh"
+#include "norm_grad.cuh"
 
 // A block for each row.
 template <class T>
@@ -17,6 +17,7 @@ __device__ __forceinline__ void forward(const T *x, const T *weight, T *y, float
     float r = rsqrtf(block_sum(squares, part) / columns + eps);
     const int size = Vector<T>::SIZE;
     if (columns % size == 0) {
+#pragma unroll 1
         for (int c = threadIdx.x * size; c < columns; c += blockDim.x * size) {
             Vector<T> v = Vector<T>::load(x + c), w = Vector<T>::load(weight + c);
 #pragma unroll
@@ -30,47 +31,19 @@ __device__ __forceinline__ void forward(const T *x, const T *weight, T *y, float
     if (threadIdx.x == 0) rstd[row] = r;
 }
 
-// dx of each row, and each block's part of dweight: partial (blocks, columns), or null if nobody wants it. Rows fall to
-// blocks in turn. The sums lie in dynamic shared memory, a float for each column, if they are `on_chip`, else where they
-// are written to in the end. residual is null if there is none; dx may take the place of dy or residual.
-template <class T>
-__device__ __forceinline__ void backward(const T *dy, const T *x, const T *weight, const float *rstd,
-                                         const T *residual, T *dx, float *partial, int rows, int columns,
-                                         int on_chip) {
-    __shared__ float part[WARP];
-    extern __shared__ float chip[];
-    bool wanted = partial != nullptr;
-    partial += (u64)blockIdx.x * columns;
-    float *sums = on_chip ? chip : partial;
-    // Each thread reads and writes the sums of its own columns only.
-    if (wanted)
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) sums[c] = 0.0f;
-    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
-        u64 start = (u64)row * columns;
-        float r = rstd[row], products = 0.0f;
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) {
-            float d = widen(dy[start + c]), normed = widen(x[start + c]) * r;
-            products += d * widen(weight[c]) * normed;
-            if (wanted) sums[c] += d * normed;
-        }
-        products = block_sum(products, part) / columns;
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) {
-            float normed = widen(x[start + c]) * r;
-            float d = (widen(dy[start + c]) * widen(weight[c]) - normed * products) * r;
-            dx[start + c] = round_to<T>(residual ? d + widen(residual[start + c]) : d);
-        }
-    }
-    if (wanted && on_chip)
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) partial[c] = sums[c];
-}
-
 #define KERNELS(suffix, T)                                                                                             \
     KERNEL(1024) rms_norm_##suffix(const T *x, const T *weight, T *y, float *rstd, int columns, float eps) {           \
         forward(x, weight, y, rstd, columns, eps);                                                                     \
     }                                                                                                                  \
-    KERNEL(1024) rms_norm_grad_##suffix(const T *dy, const T *x, const T *weight, const float *rstd,                   \
-                                        const T *residual, T *dx, float *partial, int rows, int columns,               \
-                                        int on_chip) {                                                                 \
-        backward(dy, x, weight, rstd, residual, dx, partial, rows, columns, on_chip);                                  \
+    KERNEL(512) rms_norm_grad_##suffix(const T *dy, const T *x, const T *weight, const float *rstd,                   \
+                                        const T *residual, T *dx, float *partial, int rows, int columns) {             \
+        rows_in_registers<T, Vector<T>::SIZE, false>(                                                                  \
+            {dy, x, weight, nullptr, rstd, residual, dx, partial, rows, columns, 0});                                  \
     }
 FOR_FLOATS(KERNELS)
+
+// Of rows of any length and numbers of any kind.
+KERNEL(256) rms_norm_grad_any(const void *dy, const void *x, const void *weight, const float *rstd, const void *residual,
+                              void *dx, float *partial, int rows, int columns, int on_chip, int number) {
+    rows_by_stretches<false>({dy, x, weight, nullptr, rstd, residual, dx, partial, rows, columns, 0}, on_chip, number);
+}

@@ -3,28 +3,63 @@
 
 #include "common.cuh"
 
-// partial[part] = the sum of the part's rows. x: (rows, columns). Blocks: stretches of columns along x, parts along y.
-template <class T>
+#define THREADS 256
+// Rows that a block reads at once, and warps that join parts.
+#define ROWS (THREADS / WARP)
+#define JOINERS 32
+
+// partial[part] = the sum of the part's rows. x: (rows, columns). Blocks: stretches of WARP vectors of columns along x,
+// parts along y. Each warp has a row of the stretch at a time.
+template <class T, int COUNT>
 __device__ __forceinline__ void sum_rows(const T *x, float *partial, int rows, int columns) {
+    __shared__ float sums[COUNT][ROWS][WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int each = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * each, last = min(first + each, rows);
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    int start = blockIdx.x * WARP * COUNT, c = start + lane * COUNT;
+    float sum[COUNT] = {};
+    if (c < columns) {
+#pragma unroll 4
+        for (int row = first + warp; row < last; row += ROWS) {
+            Vector<T, COUNT> v = Vector<T, COUNT>::load(x + (u64)row * columns + c);
+#pragma unroll
+            for (int k = 0; k < COUNT; ++k) sum[k] += widen(v.at[k]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) sums[k][warp][lane] = sum[k];
+    __syncthreads();
     if (c >= columns) return;
-    float sum = 0.0f;
-    for (int row = first; row < last; ++row) sum += widen(x[(u64)row * columns + c]);
-    partial[(u64)blockIdx.y * columns + c] = sum;
+#pragma unroll 1
+    for (int k = warp; k < COUNT; k += ROWS) {
+        float all = 0.0f;
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row) all += sums[k][row][lane];
+        partial[(u64)blockIdx.y * columns + c + k] = all;
+    }
 }
 
 #define KERNELS(suffix, T)                                                                                             \
-    KERNEL(256) row_sums_##suffix(const T *x, float *partial, int rows, int columns) {                                 \
-        sum_rows(x, partial, rows, columns);                                                                           \
+    KERNEL(THREADS) row_sums_##suffix(const T *x, float *partial, int rows, int columns) {                             \
+        sum_rows<T, 1>(x, partial, rows, columns);                                                                     \
+    }                                                                                                                  \
+    KERNEL(THREADS) row_sums_vectors_##suffix(const T *x, float *partial, int rows, int columns) {                     \
+        sum_rows<T, Vector<T>::SIZE>(x, partial, rows, columns);                                                       \
     }
 FOR_FLOATS(KERNELS)
 
-// y = the sum of the parts, which lie `stride` floats apart, added up in their order. A thread for each column.
-KERNEL(256) row_sums_join(const float *partial, float *y, int parts, int stride, int columns, int accumulate) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= columns) return;
+// y = the sum of the parts, which lie `stride` floats apart. Blocks: stretches of WARP columns. Each warp adds up some of
+// the parts, and then one column of what the warps have.
+KERNEL(JOINERS *WARP) row_sums_join(const float *partial, float *y, int parts, int stride, int columns, int accumulate) {
+    __shared__ float sums[JOINERS][WARP + 1];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, c = blockIdx.x * WARP + lane;
     float sum = 0.0f;
-    for (int part = 0; part < parts; ++part) sum += partial[(u64)part * stride + c];
-    y[c] = accumulate ? y[c] + sum : sum;
+    if (c < columns) {
+#pragma unroll 4
+        for (int part = warp; part < parts; part += JOINERS) sum += partial[(u64)part * stride + c];
+    }
+    sums[warp][lane] = sum;
+    __syncthreads();
+    sum = warp_sum(sums[lane][warp]);
+    c = blockIdx.x * WARP + warp;
+    if (lane == 0 && c < columns) y[c] = accumulate ? y[c] + sum : sum;
 }

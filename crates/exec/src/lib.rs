@@ -25,5 +25,5 @@ pub use cpu_device::CpuDevice;
 pub use device::{Capabilities, Device, DeviceError, MemoryReport, Room};
 pub use executor::{run_program, run_program_timed};
 pub use null::{NullDevice, Order};
-pub use philox::{dropout_bits, dropout_threshold, normal_pair, philox};
+pub use philox::{dropout_bits, dropout_threshold, fill_normal, normal_pair, philox};
 pub use quantise::Levels;

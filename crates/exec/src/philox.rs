@@ -1,6 +1,9 @@
 //! Philox4x32-10: random bits as a function of a counter and a key, with no state to carry or to lose.
 //! Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.
 
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
+
 const ROUND_MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_INCREMENTS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
@@ -45,9 +48,27 @@ pub fn normal_pair(key: [u32; 2], stream: u32, index: u64) -> [f32; 2] {
     [(radius * angle.cos()) as f32, (radius * angle.sin()) as f32]
 }
 
+/// Fills `values` with draws of this standard deviation on all threads: [`normal_pair`]s from the `first` pair on.
+pub fn fill_normal(values: &mut [f32], deviation: f32, key: [u32; 2], stream: u32, first: u64) {
+    /// Values that a thread draws at a time: pairs.
+    const AT_A_TIME: usize = 1 << 12;
+    values.par_chunks_mut(AT_A_TIME).enumerate().for_each(|(number, chunk)| {
+        let pairs = (first + (number * AT_A_TIME / 2) as u64..).flat_map(|index| normal_pair(key, stream, index));
+        chunk.iter_mut().zip(pairs).for_each(|(value, drawn)| *value = drawn * deviation);
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_the_same_whoever_draws_them() {
+        let mut values = vec![0.0; 9_999];
+        fill_normal(&mut values, 0.5, [1, 2], 3, 7);
+        let expected = (7..).flat_map(|index| normal_pair([1, 2], 3, index)).map(|drawn| 0.5 * drawn);
+        assert!(values.into_iter().eq(expected.take(9_999)));
+    }
 
     /// Known answers published with the authors' Random123 library (kat_vectors, philox4x32 10).
     #[test]

@@ -35,8 +35,19 @@ impl Target {
     /// Parts that sums over rows are cut into on the processor.
     pub const CPU_ROW_PARTS: usize = 16;
 
-    /// The same on a card, whose multiprocessors all want some.
-    pub const CUDA_ROW_PARTS: usize = 128;
+    /// Parts that a card cuts the gradient of a normalization's parameters into: the blocks that gradients of rows are
+    /// shared out to, each of which has two rows at once, and of which multiprocessors want several.
+    pub fn cuda_norm_parts(rows: usize) -> usize {
+        rows.div_ceil(2).min(512)
+    }
+
+    /// Parts that the gradient of a normalization's parameters is summed in.
+    pub fn norm_parts(&self, rows: usize) -> usize {
+        match self {
+            Self::Cpu { .. } => Self::CPU_ROW_PARTS,
+            Self::Cuda { .. } => Self::cuda_norm_parts(rows),
+        }
+    }
 
     /// What kind of device it is.
     pub fn kind(&self) -> DeviceKind {
@@ -55,11 +66,16 @@ impl Target {
     }
 
     /// Parts that sums over rows are cut into, whatever the number of workers: so results do not depend on it.
-    pub fn row_parts(&self) -> usize {
+    pub fn row_parts(&self, rows: usize) -> usize {
         match self {
             Self::Cpu { .. } => Self::CPU_ROW_PARTS,
-            Self::Cuda { .. } => Self::CUDA_ROW_PARTS,
+            Self::Cuda { .. } => Self::cuda_row_parts(rows),
         }
+    }
+
+    /// The same on a card, whose multiprocessors all want some.
+    pub fn cuda_row_parts(rows: usize) -> usize {
+        rows.min(128)
     }
 }
 

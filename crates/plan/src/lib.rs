@@ -40,7 +40,7 @@ pub use find::{
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
     Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, Precision, Recompute, default_head_chunk,
-    divisors,
+    divisors, head_chunk_choices,
 };
 pub use nearest::Nearest;
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};

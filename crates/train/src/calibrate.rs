@@ -71,7 +71,8 @@ impl TimedRun {
 
     fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, targets: &Targets) -> Self {
         let [global_batch, micro_batch] = batches;
-        let head_chunk = plimsoll_plan::default_head_chunk(micro_batch * seq_len, model.vocab_size());
+        let rows = micro_batch * seq_len;
+        let head_chunk = plimsoll_plan::default_head_chunk(rows, model.vocab_size(), targets.device.kind());
         let request = Request {
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch,

@@ -2,7 +2,7 @@
 
 use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
-use plimsoll_exec::{Capabilities, Device, DeviceError, converted, normal_pair, run_program, run_program_timed};
+use plimsoll_exec::{Capabilities, Device, DeviceError, converted, fill_normal, run_program, run_program_timed};
 use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
@@ -93,13 +93,12 @@ impl Engine {
             let elements = self.plan[parameter.tensor].ty.elements();
             for first in (0..elements).step_by(PART) {
                 let count = PART.min(elements - first);
-                values.clear();
+                values.resize(count, 0.0);
                 match parameter.init {
-                    Init::Zeros => values.resize(count, 0.0),
-                    Init::Ones => values.resize(count, 1.0),
+                    Init::Zeros => values.fill(0.0),
+                    Init::Ones => values.fill(1.0),
                     Init::Normal(deviation) => {
-                        let pairs = (first as u64 / 2..).flat_map(|i| normal_pair(key, index as u32, i));
-                        values.extend(pairs.take(count).map(|x| x * deviation));
+                        fill_normal(&mut values, deviation, key, index as u32, first as u64 / 2);
                     }
                 }
                 self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&values))?;

@@ -99,7 +99,8 @@ impl Trial {
             seq_len: self.seq_len,
             ..Request::new(self.model.clone(), *targets, machine)
         };
-        let head_chunk = default_head_chunk(self.micro_batch * self.seq_len, self.model.vocab_size());
+        let rows = self.micro_batch * self.seq_len;
+        let head_chunk = default_head_chunk(rows, self.model.vocab_size(), targets.device.kind());
         plan_settings(&request, Settings { micro_batch: self.micro_batch, head_chunk, levers: Levers::default() })
     }
 

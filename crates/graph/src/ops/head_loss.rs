@@ -1,6 +1,8 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
-use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
+use super::{
+    Access, Example, Fill, InnerParts, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands,
+};
 use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -25,7 +27,7 @@ pub struct HeadLoss {
 /// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C) if `input`, dweight: (V, C) in `F32` if
 /// `weight`.
 /// Gradients are `Scalars::gradient_scale` times the loss's.
-/// Scratch: as the forward op.
+/// Scratch: as the forward op, and on a card the [`InnerParts`] of dx.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLossGrad {
     /// Rows whose logits are held at a time.
@@ -68,6 +70,19 @@ pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorTy
     let widens = target.kind() == DeviceKind::Cpu && weight.dtype.is_half();
     let strip = if widens { HEAD_STRIP.min(vocab) * weight.shape[1] } else { 0 };
     Bytes(4 * (rows * (draws * stride + 1) + strip) as u64)
+}
+
+/// Room beside them for the parts that a card makes dx of.
+pub(super) fn slopes_scratch(chunk: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
+    let (rows, vocab, channels) = (chunk.min(x.rows()), weight.shape[0], weight.shape[1]);
+    match target.kind() {
+        DeviceKind::Cpu => Bytes::ZERO,
+        DeviceKind::Cuda => match InnerParts::of([rows, channels, vocab]).scratch(rows, channels) {
+            Bytes::ZERO => Bytes::ZERO,
+            // They begin where vectors may.
+            parts => parts + Bytes(16),
+        },
+    }
 }
 
 /// Traffic of the logits, which pass through memory `passes` times.
@@ -128,6 +143,7 @@ impl Operation for HeadLoss {
             case(16, 0.0, 50, &[1, 33, 17]),
             case(8, 0.0, 5, &[1, 1, 1]),
             case(7, 0.1, 51, &[2, 9, 5]),
+            case(2, 0.0, 4099, &[1, 3, 8]),
         ]
     }
 }
@@ -175,14 +191,16 @@ impl Operation for HeadLossGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        logits_scratch(self.chunk, 1, [io.inputs[0], io.inputs[1]], target)
+        let operands = [io.inputs[0], io.inputs[1]];
+        let slopes = if self.input { slopes_scratch(self.chunk, operands, target) } else { Bytes::ZERO };
+        logits_scratch(self.chunk, 1, operands, target) + slopes
     }
 
     fn examples() -> Vec<Example> {
         HeadLoss::examples()
             .into_iter()
-            .zip([(false, false), (true, true), (false, true), (true, false)])
-            .zip([(true, true), (true, false), (false, true), (true, true)])
+            .zip([(false, false), (true, true), (false, true), (true, false), (false, true)])
+            .zip([(true, true), (true, false), (false, true), (true, true), (true, true)])
             .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
                 let Op::HeadLoss(HeadLoss { chunk, smoothing }) = example.op else {
                     unreachable!("examples of the forward op")

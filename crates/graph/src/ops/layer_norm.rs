@@ -20,7 +20,7 @@ pub struct LayerNorm {
 /// Gradient of [`LayerNorm`].
 /// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
 /// another road -> dx: (B, T, C), which includes that; dweight: (C,) if `weight`, dbias: (C,) if `bias`, both `F32`.
-/// dx may take the place of dy or the residual. Scratch: `Target::row_parts` partial sums of dweight and dbias.
+/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight and dbias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
     /// Whether dweight is made.
@@ -118,8 +118,9 @@ impl Operation for LayerNormGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        let columns = io.outputs[0].columns() as u64;
-        Bytes(4 * columns * target.row_parts() as u64 * if self.bias { 2 } else { 1 })
+        let x = &io.outputs[0];
+        let sets = if self.bias { 2 } else { 1 };
+        Bytes(4 * (sets * x.columns() * target.norm_parts(x.rows())) as u64)
     }
 
     fn examples() -> Vec<Example> {
@@ -135,6 +136,10 @@ impl Operation for LayerNormGrad {
             Example::uniform(
                 op(true, true, true),
                 &[&[1, 1, 129], &[1, 1, 129], &[129], &[1, 1], &[1, 1], &[1, 1, 129]],
+            ),
+            Example::uniform(
+                op(true, true, false),
+                &[&[1, 5, 264], &[1, 5, 264], &[264], &[1, 5], &[1, 5], &[1, 5, 264]],
             ),
             Example::uniform(without_weight(true, true), &operands),
             Example::uniform(without_weight(false, false), &operands),

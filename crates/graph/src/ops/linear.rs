@@ -1,6 +1,6 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
-use super::{Access, Example, Io, Nature, Operation, Target, accumulating, expect_type, operands};
+use super::{Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub struct LinearInputGrad {
 
 /// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout if `weight`, dbias: (O,) if `bias`; both
 /// `F32`.
-/// Scratch: `Target::row_parts` partial sums of dbias.
+/// Scratch: `Target::row_parts` partial sums of dbias; on a card the [`InnerParts`] of dweight in their place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
     /// Layout of the weight.
@@ -226,7 +226,17 @@ impl Operation for LinearWeightGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        if self.bias { Bytes(4 * (target.row_parts() * io.inputs[1].columns()) as u64) } else { Bytes::ZERO }
+        let (x, dy) = (io.inputs[0], io.inputs[1]);
+        let of_bias =
+            if self.bias { Bytes(4 * (target.row_parts(dy.rows()) * dy.columns()) as u64) } else { Bytes::ZERO };
+        match target.kind() {
+            DeviceKind::Cuda if self.weight => {
+                // One after the other.
+                let parts = InnerParts::of([x.columns(), dy.columns(), x.rows()]);
+                of_bias.max(parts.scratch(x.columns(), dy.columns()))
+            }
+            _ => of_bias,
+        }
     }
 
     fn examples() -> Vec<Example> {
@@ -236,6 +246,7 @@ impl Operation for LinearWeightGrad {
             Example::uniform(op(WeightLayout::InOut, true, false), &[&[2, 3, 5], &[2, 3, 7]]),
             Example::uniform(op(WeightLayout::OutIn, false, true), &[&[1, 19, 33], &[1, 19, 17]]),
             Example::uniform(op(WeightLayout::OutIn, true, true), &[&[1, 50, 33], &[1, 50, 65]]),
+            Example::uniform(op(WeightLayout::InOut, true, true), &[&[1, 4100, 8], &[1, 4100, 9]]),
             Example::uniform(of_bias(false), &[&[2, 3, 5], &[2, 3, 7]]),
             Example::uniform(of_bias(true), &[&[1, 50, 33], &[1, 50, 65]]),
         ]

@@ -23,6 +23,7 @@ mod grad_clip;
 mod grad_norm;
 mod half;
 mod head_loss;
+mod inner_parts;
 mod layer_norm;
 mod linear;
 mod list;
@@ -38,6 +39,7 @@ mod take_row;
 mod transfer;
 
 pub use example::{Example, Fill};
+pub use inner_parts::InnerParts;
 pub use list::*;
 
 use crate::{Backward, DType, GraphError, Target, TensorType};

@@ -1,6 +1,6 @@
 //! The output head over two dropout draws of the same tokens, whose predictions are drawn towards each other.
 
-use super::head_loss::{logits_moved, logits_scratch};
+use super::head_loss::{logits_moved, logits_scratch, slopes_scratch};
 use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -24,7 +24,7 @@ pub struct PairedHeadLoss {
 /// [`PairedHeadLoss`] and its gradient in one pass, which saves computing the logits twice.
 /// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx₁, dx₂: (B, T, C), dweight: (V, C) in `F32`.
 /// Gradients are `Scalars::gradient_scale` times the loss's.
-/// Scratch: as the forward op.
+/// Scratch: as the forward op, and on a card the [`InnerParts`](super::InnerParts) of dx.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedHeadLossGrad {
     /// Rows whose logits are held at a time, of each draw.
@@ -165,7 +165,9 @@ impl Operation for PairedHeadLossGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        logits_scratch(self.chunk, 2, [io.inputs[0], io.inputs[2]], target)
+        let operands = [io.inputs[0], io.inputs[2]];
+        let slopes = if self.input { slopes_scratch(self.chunk, operands, target) } else { Bytes::ZERO };
+        logits_scratch(self.chunk, 2, operands, target) + slopes
     }
 
     fn examples() -> Vec<Example> {

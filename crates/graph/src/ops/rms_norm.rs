@@ -18,7 +18,7 @@ pub struct RmsNorm {
 /// Gradient of [`RmsNorm`].
 /// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by another
 /// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
-/// dx may take the place of dy or the residual. Scratch: `Target::row_parts` partial sums of dweight.
+/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsNormGrad {
     /// Whether dweight is made.
@@ -108,7 +108,8 @@ impl Operation for RmsNormGrad {
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        Bytes(4 * (target.row_parts() * io.outputs[0].columns()) as u64)
+        let x = &io.outputs[0];
+        Bytes(4 * (x.columns() * target.norm_parts(x.rows())) as u64)
     }
 
     fn examples() -> Vec<Example> {
@@ -124,6 +125,7 @@ impl Operation for RmsNormGrad {
             case(true, true, true, &[1, 37, 67]),
             case(true, true, false, &[1, 1, 129]),
             case(false, true, false, &[1, 37, 67]),
+            case(true, true, false, &[1, 5, 264]),
         ]
     }
 }

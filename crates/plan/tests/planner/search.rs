@@ -233,8 +233,8 @@ fn configurations(
     micro_batch: usize,
 ) -> impl Iterator<Item = (f64, Recompute, (usize, usize))> {
     let rows = micro_batch * request.seq_len;
-    let most = plimsoll_plan::default_head_chunk(rows, request.model.vocab_size());
-    let scratches = [(most, 64), (most.div_ceil(4).max(16.min(most)), 16), (most.div_ceil(16).max(16.min(most)), 4)];
+    let chunks = plimsoll_plan::head_chunk_choices(rows, request.model.vocab_size(), request.targets.device.kind());
+    let scratches = [(chunks[0], 64), (chunks[1], 16), (chunks[2], 4)];
     let of_part =
         move |part: f64| rungs.iter().flat_map(move |&recompute| scratches.map(|scratch| (part, recompute, scratch)));
     [0.0, 0.25, 1.0].into_iter().flat_map(of_part)

@@ -4,7 +4,7 @@
 use super::products::{Factors, Matrix, Product};
 use super::shape::{launch, many, number};
 use crate::cuda::launch::{Arguments, Launch, Operands};
-use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
+use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
 
 /// What the two heads have in common.
@@ -61,25 +61,30 @@ impl Head<'_> {
             scaled_by: 0,
             extents: [rows, vocab, channels],
             accumulate: false,
+            parts: InnerParts::whole(channels),
+            partial: (losses + 4 * most as u64).next_multiple_of(16),
         };
         let mut launches = Vec::new();
         for draw in 0..draws {
             let left = hidden(self.operands.inputs[draw]);
-            launches.push(Product { left, result: single(draw), ..product }.launch(self.operands));
+            launches.extend(Product { left, result: single(draw), ..product }.launches(self.operands));
         }
         launches.extend(self.losses(first, rows, &[logits(0), logits(1)][..draws], losses));
         for draw in 0..draws {
             let scaled = Product { left: slopes(draw), scaled_by, ..product };
-            launches.extend(self.inputs.map(|inputs| {
+            launches.extend(self.inputs.into_iter().flat_map(|inputs| {
                 let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
-                Product { factors: Factors::Plain, result, extents, ..scaled }.launch(self.operands)
+                // As whole chunks are cut, for which there is room.
+                let parts = InnerParts::of([most, channels, vocab]);
+                Product { factors: Factors::Plain, result, extents, parts, ..scaled }.launches(self.operands)
             }));
-            launches.extend(self.weight.map(|address| {
+            launches.extend(self.weight.into_iter().flat_map(|address| {
                 let result = Matrix { address, dtype: DType::F32, stride: channels };
                 let (right, extents) = (hidden(self.operands.inputs[draw]), [vocab, channels, rows]);
                 let accumulate = self.accumulate || first + draw > 0;
-                Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, ..scaled }
-                    .launch(self.operands)
+                let parts = InnerParts::whole(rows);
+                Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, parts, ..scaled }
+                    .launches(self.operands)
             }));
         }
         launches

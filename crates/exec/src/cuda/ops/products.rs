@@ -2,10 +2,10 @@
 //! in half precision (`kernels/product.cu`), and in TF32 (`kernels/product_tf32.cu`) if asked for, where a card has them for
 //! its numbers, else `kernels/linear.cu`.
 
-use super::shape::{extent, launch, many, number, suffix};
+use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::ops::{InnerParts, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
 /// The first compute capability whose tensor cores take numbers of TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
@@ -19,6 +19,9 @@ const LARGE_TILE: usize = 128;
 const ENOUGH_TILES: usize = 96;
 /// `THREADS` of `product.cuh`.
 const TENSOR_THREADS: u32 = 128;
+
+/// Results that a thread of `product_join` makes: `EACH` of `linear.cu`.
+const JOINED: usize = 4;
 
 /// How names of kernels call numbers in single precision that are rounded to TF32.
 const TF32: &str = "tf32";
@@ -56,12 +59,41 @@ pub(super) struct Product {
     /// Rows, columns, inner.
     pub(super) extents: [usize; 3],
     pub(super) accumulate: bool,
+    /// How the inner extent is cut.
+    pub(super) parts: InnerParts,
+    /// Address of room for the parts, if there are several.
+    pub(super) partial: u64,
 }
 
 impl Product {
-    /// Its launch as a part of the op of these operands, on their card. What the numbers are summed in, and in which order,
-    /// does not depend on the extents of rows and columns: a part of a product has the same bits as in the whole.
-    pub(super) fn launch(&self, of: &Operands) -> Launch {
+    /// Its launches as a part of the op of these operands, on their card.
+    pub(super) fn launches(&self, of: &Operands) -> Vec<Launch> {
+        if self.parts.count == 1 {
+            return vec![self.launch(of)];
+        }
+        let result = Matrix { address: self.partial, dtype: DType::F32, stride: self.extents[1] };
+        let cut = Self { result, bias: 0, scaled_by: 0, accumulate: false, ..*self };
+        vec![cut.launch(of), self.join()]
+    }
+
+    /// The sum of the parts.
+    fn join(&self) -> Launch {
+        let [rows, columns, _] = self.extents;
+        let arguments = Arguments::default()
+            .addresses(&[self.partial, self.result.address, self.bias, self.scaled_by])
+            .int(self.parts.count)
+            .int(rows)
+            .int(columns)
+            .long(self.result.stride as u64)
+            .int(number(self.result.dtype))
+            .int(number(self.right.dtype))
+            .flag(self.accumulate);
+        launch("linear", "product_join", blocks(rows * columns, JOINED), arguments)
+    }
+
+    /// The launch of the product, or of all of its parts. What the numbers are summed in, and in which order, depends on
+    /// the inner extent and its parts alone: some rows of a product have the same bits as in the whole.
+    fn launch(&self, of: &Operands) -> Launch {
         let factors = match self.factors {
             Factors::Plain => "nn",
             Factors::RightTransposed => "nt",
@@ -71,7 +103,7 @@ impl Product {
         if let Some(numbers) = self.on_tensor_cores(of) {
             let tile = self.tile();
             let entry = format!("product_{factors}_{numbers}_{tile}");
-            let grid = many(rows.div_ceil(tile) * columns.div_ceil(tile));
+            let grid = [extent(rows.div_ceil(tile) * columns.div_ceil(tile)), extent(self.parts.count), 1];
             let (module, arguments) = match numbers {
                 TF32 => ("product_tf32", self.arguments(&[self.scaled_by])),
                 _ => ("product", self.arguments(&[]).int(number(self.result.dtype))),
@@ -81,7 +113,7 @@ impl Product {
         let arguments = [self.left, self.right, self.result]
             .iter()
             .fold(self.arguments(&[self.scaled_by]), |arguments, matrix| arguments.int(number(matrix.dtype)));
-        let grid = [extent(columns.div_ceil(TILE)), extent(rows.div_ceil(TILE)), 1];
+        let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE), self.parts.count].map(extent);
         launch("linear", format!("product_{factors}"), grid, arguments.flag(self.accumulate))
     }
 
@@ -102,18 +134,20 @@ impl Product {
     /// Extents of the tile that a block on tensor cores makes.
     fn tile(&self) -> usize {
         let [rows, columns, _] = self.extents;
-        let is_large = rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) >= ENOUGH_TILES;
+        let tiles = rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) * self.parts.count;
+        let is_large = tiles >= ENOUGH_TILES;
         if is_large { LARGE_TILE } else { TILE }
     }
 
-    /// Matrices, the bias and further addresses, extents, strides.
+    /// Matrices, the bias and further addresses, extents and that of a part, strides.
     fn arguments(&self, further: &[u64]) -> Arguments {
         let matrices = [self.left, self.right, self.result];
         let arguments = Arguments::default()
             .addresses(&matrices.map(|matrix| matrix.address))
             .address(self.bias)
             .addresses(further);
-        let arguments = self.extents.iter().fold(arguments, |arguments, &extent| arguments.int(extent));
+        let extents = self.extents.into_iter().chain([self.parts.each]);
+        let arguments = extents.fold(arguments, Arguments::int);
         matrices.iter().fold(arguments, |arguments, matrix| arguments.long(matrix.stride as u64))
     }
 }
@@ -130,8 +164,10 @@ pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
         scaled_by: 0,
         extents: [x.rows(), to, from],
         accumulate: false,
+        parts: InnerParts::whole(from),
+        partial: 0,
     };
-    vec![product.launch(operands)]
+    product.launches(operands)
 }
 
 pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launch> {
@@ -146,8 +182,10 @@ pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launc
         scaled_by: 0,
         extents: [dy.rows(), from, to],
         accumulate: false,
+        parts: InnerParts::whole(to),
+        partial: 0,
     };
-    vec![product.launch(operands)]
+    product.launches(operands)
 }
 
 pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Launch> {
@@ -159,6 +197,7 @@ pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Lau
     let mut launches = Vec::new();
     let mut results = operands.outputs.iter().copied();
     if let Some(address) = results.next().filter(|_| op.weight) {
+        let extents = [left.stride, right.stride, operands.io.inputs[0].rows()];
         let product = Product {
             factors: Factors::LeftTransposed,
             left,
@@ -166,10 +205,12 @@ pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Lau
             result: Matrix { address, dtype: DType::F32, stride: right.stride },
             bias: 0,
             scaled_by: 0,
-            extents: [left.stride, right.stride, operands.io.inputs[0].rows()],
+            extents,
             accumulate: op.accumulate,
+            parts: InnerParts::of(extents),
+            partial: operands.scratch.address,
         };
-        launches.push(product.launch(operands));
+        launches.extend(product.launches(operands));
     }
     if let Some(&bias) = operands.outputs.last().filter(|_| op.bias) {
         let partial = operands.scratch.address;

@@ -7,6 +7,9 @@ use std::borrow::Cow;
 /// Threads of a block of kernels that pass over elements.
 pub(super) const THREADS: u32 = 256;
 
+/// Threads of a warp.
+pub(super) const WARP: usize = 32;
+
 /// A launch of blocks of [`THREADS`] without dynamic shared memory.
 pub(super) fn launch(
     module: &'static str,
@@ -69,7 +72,17 @@ pub(super) fn vectors(ty: &TensorType) -> [u32; 3] {
     blocks(ty.elements(), vector(ty))
 }
 
-/// Threads of a block that has a row of this tensor: whole warps, with a vector of 16 bytes for each thread.
+/// Whether all rows begin at multiples of 16 bytes.
+pub(super) fn in_vectors(ty: &TensorType) -> bool {
+    ty.columns().is_multiple_of(vector(ty))
+}
+
+/// Threads of whole warps with a vector of 16 bytes of a row for each.
+pub(super) fn threads_with_a_vector(ty: &TensorType) -> usize {
+    ty.columns().div_ceil(vector(ty)).next_multiple_of(WARP)
+}
+
+/// Threads of a block that has a row of this tensor.
 pub(super) fn threads_of_row(ty: &TensorType) -> u32 {
-    extent(ty.columns().div_ceil(vector(ty)).next_multiple_of(32)).min(THREADS)
+    extent(threads_with_a_vector(ty)).min(THREADS)
 }

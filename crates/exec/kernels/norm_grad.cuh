@@ -1,0 +1,147 @@
+// The gradient of normalizations over the last extent: what layer_norm.cu and rms_norm.cu share.
+
+#pragma once
+#include "common.cuh"
+
+// Rows that a block has at once, so that their loads are on their way together.
+#define AT_ONCE 2
+
+// What a block is given: dy, x: (rows, columns), weight: (columns,), mean, rstd: (rows,), mean null where nothing is
+// centered; residual null if there is none. dx may take the place of dy or residual. partial: (blocks, 1 or 2, columns),
+// each block's part of dweight and, if there are `biases`, of dbias; null if nobody wants them. Rows fall to blocks in
+// turn, AT_ONCE of them.
+template <class From, class To>
+struct NormGrad {
+    From *dy, *x, *weight;
+    const float *mean, *rstd;
+    From *residual;
+    To *dx;
+    float *partial;
+    int rows, columns;
+    int biases;
+};
+
+// With COUNT neighboring columns for each thread, which are all that there are of a row: values and sums stay in
+// registers.
+template <class T, int COUNT, bool CENTERED>
+__device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of) {
+    typedef Vector<T, COUNT> Columns;
+    // Of even turns and of odd ones, so that one barrier a turn is enough.
+    __shared__ float part[2][2 * AT_ONCE][WARP];
+    int c = threadIdx.x * COUNT, warps = blockDim.x / WARP, turn = 0;
+    bool mine = c < of.columns;
+    // What has no columns or no row loads what others have, and counts for nothing.
+    if (!mine) c = 0;
+    Columns w = Columns::load(of.weight + c);
+    float dweight[COUNT] = {}, dbias[COUNT] = {};
+#pragma unroll 1
+    for (int first = blockIdx.x * AT_ONCE; first < of.rows; first += gridDim.x * AT_ONCE, turn ^= 1) {
+        Columns dy[AT_ONCE], x[AT_ONCE], residual[AT_ONCE] = {};
+        float mean[AT_ONCE], rstd[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            int row = min(first + i, of.rows - 1);
+            u64 at = (u64)row * of.columns + c;
+            dy[i] = Columns::load(of.dy + at);
+            x[i] = Columns::load(of.x + at);
+            if (of.residual) residual[i] = Columns::load(of.residual + at);
+            mean[i] = CENTERED ? of.mean[row] : 0.0f;
+            rstd[i] = of.rstd[row];
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            float slopes = 0.0f, products = 0.0f;
+            bool counts = mine && first + i < of.rows;
+#pragma unroll
+            for (int k = 0; k < COUNT; ++k) {
+                float d = counts ? widen(dy[i].at[k]) : 0.0f, normed = (widen(x[i].at[k]) - mean[i]) * rstd[i];
+                float slope = d * widen(w.at[k]);
+                slopes += slope;
+                products += slope * normed;
+                dweight[k] += d * normed;
+                dbias[k] += d;
+            }
+            products = warp_sum(products);
+            if (CENTERED) slopes = warp_sum(slopes);
+            if (threadIdx.x % WARP == 0) {
+                part[turn][2 * i][threadIdx.x / WARP] = products;
+                part[turn][2 * i + 1][threadIdx.x / WARP] = slopes;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            float slopes = 0.0f, products = 0.0f;
+#pragma unroll 1
+            for (int warp = 0; warp < warps; ++warp) {
+                products += part[turn][2 * i][warp];
+                if (CENTERED) slopes += part[turn][2 * i + 1][warp];
+            }
+            products /= of.columns;
+            slopes /= of.columns;
+            if (!mine || first + i >= of.rows) continue;
+            Columns dx;
+#pragma unroll
+            for (int k = 0; k < COUNT; ++k) {
+                float normed = (widen(x[i].at[k]) - mean[i]) * rstd[i];
+                float d = (widen(dy[i].at[k]) * widen(w.at[k]) - slopes - normed * products) * rstd[i];
+                dx.at[k] = round_to<T>(d + widen(residual[i].at[k]));
+            }
+            dx.store(of.dx + (u64)(first + i) * of.columns + c);
+        }
+    }
+    if (!of.partial || !mine) return;
+    float *partial = of.partial + (u64)blockIdx.x * (1 + of.biases) * of.columns + c;
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+        partial[k] = dweight[k];
+        if (of.biases) partial[of.columns + k] = dbias[k];
+    }
+}
+
+// Rows of any length, of this kind of number. The sums lie in dynamic shared memory, as many floats as a block's part
+// has, if they are `on_chip`, else where they are written to in the end.
+template <bool CENTERED>
+__device__ __forceinline__ void rows_by_stretches(const NormGrad<const void, void> &of, int on_chip, int number) {
+    __shared__ float part[WARP];
+    extern __shared__ float chip[];
+    const int columns = of.columns;
+    float *partial = of.partial + (u64)blockIdx.x * (1 + of.biases) * columns, *sums = on_chip ? chip : partial;
+    bool wanted = of.partial != nullptr;
+    // Each thread reads and writes the sums of its own columns only.
+    if (wanted)
+#pragma unroll 1
+        for (int set = 0; set <= of.biases; ++set)
+#pragma unroll 1
+            for (int c = threadIdx.x; c < columns; c += blockDim.x) sums[set * columns + c] = 0.0f;
+    for (int row = blockIdx.x; row < of.rows; row += gridDim.x) {
+        u64 start = (u64)row * columns;
+        float m = CENTERED ? of.mean[row] : 0.0f, r = of.rstd[row], slopes = 0.0f, products = 0.0f;
+#pragma unroll 1
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) {
+            float d = number_at(of.dy, start + c, number), normed = (number_at(of.x, start + c, number) - m) * r;
+            float slope = d * number_at(of.weight, c, number);
+            slopes += slope;
+            products += slope * normed;
+            if (wanted) {
+                sums[c] += d * normed;
+                if (of.biases) sums[columns + c] += d;
+            }
+        }
+        slopes = CENTERED ? block_sum(slopes, part) / columns : 0.0f;
+        products = block_sum(products, part) / columns;
+#pragma unroll 1
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) {
+            float normed = (number_at(of.x, start + c, number) - m) * r;
+            float slope = number_at(of.dy, start + c, number) * number_at(of.weight, c, number);
+            float d = (slope - slopes - normed * products) * r;
+            if (of.residual) d += number_at(of.residual, start + c, number);
+            set_number(of.dx, start + c, d, number);
+        }
+    }
+    if (wanted && on_chip)
+#pragma unroll 1
+        for (int set = 0; set <= of.biases; ++set)
+#pragma unroll 1
+            for (int c = threadIdx.x; c < columns; c += blockDim.x) partial[set * columns + c] = sums[set * columns + c];
+}

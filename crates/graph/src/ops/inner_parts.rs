@@ -1,0 +1,77 @@
+//! How products of few results and many terms are shared out on a card.
+
+use plimsoll_units::Bytes;
+
+/// How the inner extent of a product is cut on a card. A block makes a tile of the result; where there are too few of
+/// them for all multiprocessors, more blocks make a tile, of a part of its terms each, and the parts are added up in
+/// their order. It depends on extents alone, so that all cards compute the same bits.
+/// Source: Osama et al. 2023, "Stream-K", section 3, on splitting work along the inner extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InnerParts {
+    /// How many.
+    pub count: usize,
+    /// Terms of each; the last may have fewer.
+    pub each: usize,
+}
+
+impl InnerParts {
+    /// Extents of a tile.
+    const TILE: usize = 128;
+    /// Blocks that keep the largest cards busy: two for each of 132 multiprocessors.
+    const BLOCKS: usize = 264;
+    /// Fewest terms of a part: fewer would cost more to add up than they save.
+    const FEWEST: usize = 2048;
+    /// Most parts.
+    const MOST: usize = 8;
+    /// Parts begin at multiples of this many terms, where vectors of numbers may.
+    const MULTIPLE: usize = 64;
+
+    /// Of a product of so many rows, columns and terms.
+    pub fn of([rows, columns, inner]: [usize; 3]) -> Self {
+        let tiles = rows.div_ceil(Self::TILE) * columns.div_ceil(Self::TILE);
+        let wanted = Self::BLOCKS.div_ceil(tiles).min(inner / Self::FEWEST).min(Self::MOST);
+        let each = inner.div_ceil(wanted.max(1)).next_multiple_of(Self::MULTIPLE);
+        Self { count: inner.div_ceil(each).max(1), each }
+    }
+
+    /// Not cut.
+    pub fn whole(inner: usize) -> Self {
+        Self { count: 1, each: inner }
+    }
+
+    /// Room for the parts of so many rows and columns, in single precision; none where there is one alone.
+    pub fn scratch(self, rows: usize, columns: usize) -> Bytes {
+        if self.count > 1 { Bytes(4 * (self.count * rows * columns) as u64) } else { Bytes::ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_tiles_of_many_terms_are_shared_out_to_more_blocks() {
+        let parts = |rows, columns, inner| {
+            let parts = InnerParts::of([rows, columns, inner]);
+            (parts.count, parts.each)
+        };
+        // Weights of GPT-2 with 32 samples of 1,024 tokens, and with one.
+        assert_eq!(parts(768, 768, 32768), (8, 4096));
+        assert_eq!(parts(768, 2304, 32768), (3, 10944));
+        assert_eq!(parts(768, 768, 1024), (1, 1024));
+        // Its output head, 2,048 rows at a time.
+        assert_eq!(parts(2048, 768, 50257), (3, 16768));
+        assert_eq!(parts(50257, 768, 2048), (1, 2048));
+        // Terms that are no multiple, and none.
+        assert_eq!(parts(8, 9, 4100), (2, 2112));
+        assert_eq!(parts(8, 9, 0).0, 1);
+    }
+
+    #[test]
+    fn every_term_is_in_one_part_and_no_part_is_empty() {
+        for inner in (1..60_000).step_by(97) {
+            let InnerParts { count, each } = InnerParts::of([64, 64, inner]);
+            assert!(count * each >= inner && (count - 1) * each < inner, "{inner}: {count} of {each}");
+        }
+    }
+}
