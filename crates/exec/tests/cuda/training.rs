@@ -19,7 +19,7 @@ struct Run {
 
 const SEED: u64 = 11;
 const STEPS: u64 = 2;
-const CARD: Target = Target::Cuda { compute_capability: (8, 6) };
+const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::Kernels };
 
 fn gpt2() -> ModelConfig {
     ModelConfig::Gpt2(Gpt2Config {

@@ -3,7 +3,7 @@
 //! its numbers, else `kernels/linear.cu`.
 
 use super::shape::{extent, launch, many, number, suffix};
-use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
@@ -24,16 +24,16 @@ const TENSOR_THREADS: u32 = 128;
 const TF32: &str = "tf32";
 
 /// A matrix where it lies: rows that begin `stride` elements apart.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Matrix {
-    pub(super) address: u64,
-    pub(super) dtype: DType,
-    pub(super) stride: usize,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::cuda) struct Matrix {
+    pub(in crate::cuda) address: u64,
+    pub(in crate::cuda) dtype: DType,
+    pub(in crate::cuda) stride: usize,
 }
 
 /// How the factors of a product lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Factors {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::cuda) enum Factors {
     /// (rows, inner) and (inner, columns).
     Plain,
     /// (rows, inner) and (columns, inner).
@@ -43,25 +43,30 @@ pub(super) enum Factors {
 }
 
 /// result = alpha · left · right + bias, or what is there and that.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Product {
-    pub(super) factors: Factors,
-    pub(super) left: Matrix,
-    pub(super) right: Matrix,
-    pub(super) result: Matrix,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::cuda) struct Product {
+    pub(in crate::cuda) factors: Factors,
+    pub(in crate::cuda) left: Matrix,
+    pub(in crate::cuda) right: Matrix,
+    pub(in crate::cuda) result: Matrix,
     /// Address of as many numbers as there are columns, of the right factor's type; 0 for none.
-    pub(super) bias: u64,
+    pub(in crate::cuda) bias: u64,
     /// Address of the run's scalars where alpha is the scale of the loss and of gradients; 0 where it is one.
-    pub(super) scaled_by: u64,
+    pub(in crate::cuda) scaled_by: u64,
     /// Rows, columns, inner.
-    pub(super) extents: [usize; 3],
-    pub(super) accumulate: bool,
+    pub(in crate::cuda) extents: [usize; 3],
+    pub(in crate::cuda) accumulate: bool,
 }
 
 impl Product {
+    /// It as a part of the op of these operands.
+    pub(super) fn part(self, of: &Operands) -> Part {
+        Part::Product(self, vec![self.launch(of)])
+    }
+
     /// Its launch as a part of the op of these operands, on their card. What the numbers are summed in, and in which order,
     /// does not depend on the extents of rows and columns: a part of a product has the same bits as in the whole.
-    pub(super) fn launch(&self, of: &Operands) -> Launch {
+    fn launch(&self, of: &Operands) -> Launch {
         let factors = match self.factors {
             Factors::Plain => "nn",
             Factors::RightTransposed => "nt",
@@ -118,7 +123,7 @@ impl Product {
     }
 }
 
-pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
+pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Part> {
     let (x, weight) = (operands.io.inputs[0], operands.io.inputs[1]);
     let (from, to) = op.layout.extents(weight);
     let product = Product {
@@ -131,10 +136,10 @@ pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
         extents: [x.rows(), to, from],
         accumulate: false,
     };
-    vec![product.launch(operands)]
+    vec![product.part(operands)]
 }
 
-pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launch> {
+pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Part> {
     let (dy, weight) = (operands.io.inputs[0], operands.io.inputs[1]);
     let (from, to) = op.layout.extents(weight);
     let product = Product {
@@ -147,16 +152,16 @@ pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launc
         extents: [dy.rows(), from, to],
         accumulate: false,
     };
-    vec![product.launch(operands)]
+    vec![product.part(operands)]
 }
 
-pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Launch> {
+pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Part> {
     let [x, dy] = [0, 1].map(|index| {
         let ty = operands.io.inputs[index];
         Matrix { address: operands.inputs[index], dtype: ty.dtype, stride: ty.columns() }
     });
     let (left, right) = if op.layout == WeightLayout::InOut { (x, dy) } else { (dy, x) };
-    let mut launches = Vec::new();
+    let mut parts = Vec::new();
     let mut results = operands.outputs.iter().copied();
     if let Some(address) = results.next().filter(|_| op.weight) {
         let product = Product {
@@ -169,11 +174,12 @@ pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Lau
             extents: [left.stride, right.stride, operands.io.inputs[0].rows()],
             accumulate: op.accumulate,
         };
-        launches.push(product.launch(operands));
+        parts.push(product.part(operands));
     }
     if let Some(&bias) = operands.outputs.last().filter(|_| op.bias) {
         let partial = operands.scratch.address;
-        launches.extend(super::row_sums::launches(operands.io.inputs[1], dy.address, bias, partial, op.accumulate));
+        let sums = super::row_sums::launches(operands.io.inputs[1], dy.address, bias, partial, op.accumulate);
+        parts.extend(sums.into_iter().map(Part::Kernel));
     }
-    launches
+    parts
 }
