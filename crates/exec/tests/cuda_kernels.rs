@@ -18,7 +18,7 @@ use plimsoll_graph::ops::{
     LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, Nature, RelativeBias, RmsNorm, RmsNormGrad,
     WeightLayout,
 };
-use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Scalars, Target, TensorType};
+use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
 use random::random_examples;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{HashMap, HashSet};
@@ -84,7 +84,7 @@ impl OnCard for Case {
             card.settings.accumulation = Accumulation::Truncating;
         }
         let mut rights = Rights::none();
-        let target = Target::Cuda { compute_capability: how.capability };
+        let target = Target::Cuda { compute_capability: how.capability, products: Products::Kernels };
         let scratch_bytes = op.working_bytes(&self.io(), &target).0;
         let outputs = self.outputs.iter().enumerate().map(|(index, ty)| {
             let (address, mode) = match (op.access(index), how.reused) {

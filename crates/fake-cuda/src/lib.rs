@@ -2,7 +2,8 @@
 //! the kernels that it is handed, as PTX, and checks every access of every thread, every order of streams.
 //!
 //! `ptx` parses and runs, `shadow` knows of every byte who touched it, `trace` counts what launches cost, `streams`
-//! orders operations, `driver` has the functions that the device calls.
+//! orders operations, `driver` has the functions that the device calls, and `lt` those of cuBLASLt, by which it multiplies
+//! where it is given this library for that one too.
 //!
 //! # The machine
 //! The environment variable [`MACHINE`] describes it; unset, it is an RTX 3060. Entries are separated by `;`, sizes are
@@ -17,6 +18,7 @@
 //! | `grab=cuMemCreate:1:500` | others take 500 MiB more when the function is called for the first time |
 //! | `wrong=gelu_f32` | the kernel's first result is wrong |
 //! | `context=`, `module=` | what a context and a module take |
+//! | `cublas=130100` | the version of cuBLASLt; its functions fail as the driver's do: `fail=cublasLtMatmul:2:13` |
 //! | `mapping=0` | no virtual memory management |
 //! | `mode=3` | compute mode: 0 shared, 2 prohibited, 3 exclusive; a call that another process makes fail is `fail=` |
 //! | `execution=late` | operations run when the host waits for them; `eager`: at once |
@@ -40,6 +42,7 @@
 //! Speed, the driver's own compiler, registers and spills, the rounding inside of tensor cores.
 
 pub mod driver;
+pub mod lt;
 pub mod ptx;
 pub mod shadow;
 pub mod streams;

@@ -18,6 +18,6 @@ pub use gradient::{Backward, differentiate};
 pub use ops::{Access, Example, Fill, Io, Op, Operand, Operation, Scalars};
 pub use optimizers::Optimizer;
 pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, TensorIds, Training};
-pub use target::{DeviceKind, Target, Targets};
+pub use target::{DeviceKind, Products, Target, Targets};
 pub use tensor::{DType, Init, Place, Role, Shape, Storage, Tensor, TensorId, TensorType};
 pub use training::{Lengths, Objective, SampleShape, TrainShape, build_sampling, build_training};

@@ -2,6 +2,7 @@
 //! sized.
 
 use crate::Place;
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The kinds of device that an op may need different scratch on.
@@ -12,6 +13,17 @@ pub enum DeviceKind {
     Cpu,
     /// An NVIDIA card.
     Cuda,
+}
+
+/// What multiplies matrices on a card.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Products {
+    /// Kernels of our own.
+    #[default]
+    Kernels,
+    /// NVIDIA's cuBLASLt, and our kernels where it has no algorithm.
+    CublasLt,
 }
 
 /// What runs the nodes of a place, as far as their working memory depends on it.
@@ -28,6 +40,9 @@ pub enum Target {
     Cuda {
         /// Major and minor.
         compute_capability: (u8, u8),
+        /// What multiplies matrices.
+        #[serde(default)]
+        products: Products,
     },
 }
 
@@ -54,6 +69,29 @@ impl Target {
         match self {
             Self::Cpu { .. } => DeviceKind::Cpu,
             Self::Cuda { .. } => DeviceKind::Cuda,
+        }
+    }
+
+    /// What multiplies matrices on a card; none for the processor, which plans need not know that of.
+    pub fn products(&self) -> Option<Products> {
+        match *self {
+            Self::Cuda { products, .. } => Some(products),
+            Self::Cpu { .. } => None,
+        }
+    }
+
+    /// Working memory of a library that multiplies matrices, beside what an op needs by itself; none where kernels of our
+    /// own do it. cuBLASLt chooses among more algorithms the more it is given.
+    /// Source: NVIDIA's documentation of `cublasSetWorkspace`, which recommends 32 MiB for compute capabilities 9.x and
+    /// 10.x, 12 MiB for 12.x and 4 MiB for all others, which have twice that here.
+    pub fn product_workspace(&self) -> Bytes {
+        match *self {
+            Self::Cuda { compute_capability: (major, _), products: Products::CublasLt } => match major {
+                9..=11 => Bytes::mib(32),
+                12.. => Bytes::mib(12),
+                _ => Bytes::mib(8),
+            },
+            Self::Cuda { products: Products::Kernels, .. } | Self::Cpu { .. } => Bytes::ZERO,
         }
     }
 
@@ -94,9 +132,18 @@ impl Targets {
         Self { device: Target::Cpu { threads }, host: Target::Cpu { threads } }
     }
 
-    /// A card in a machine whose processor has so many workers.
+    /// A card that multiplies by kernels of ours, in a machine whose processor has so many workers.
     pub fn cuda(compute_capability: (u8, u8), threads: usize) -> Self {
-        Self { device: Target::Cuda { compute_capability }, host: Target::Cpu { threads } }
+        Self { device: Target::Cuda { compute_capability, products: Products::Kernels }, host: Target::Cpu { threads } }
+    }
+
+    /// The same with products by this; a processor as it is.
+    #[must_use]
+    pub fn multiplying_by(mut self, by: Products) -> Self {
+        if let Target::Cuda { products, .. } = &mut self.device {
+            *products = by;
+        }
+        self
     }
 
     /// Whether nodes of the two places, and transfers between them, run side by side.

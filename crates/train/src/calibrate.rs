@@ -238,7 +238,7 @@ impl TimedRun {
 /// The half precision that plans for a device choose by themselves.
 fn half_precision(target: Target) -> Precision {
     match target {
-        Target::Cuda { compute_capability: (..8, _) } => Precision::Fp16,
+        Target::Cuda { compute_capability: (..8, _), .. } => Precision::Fp16,
         Target::Cuda { .. } | Target::Cpu { .. } => Precision::Bf16,
     }
 }

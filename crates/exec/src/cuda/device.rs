@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use super::context::Context;
+use super::cublas_lt::{CublasLt, CublasLtError, Handle};
 use super::error::{CallError, CudaError};
 use super::hooks::Use;
 use super::host::Node;
@@ -12,6 +13,7 @@ use crate::arena::{FreeMemory, Supply};
 use crate::{Capabilities, Device, DeviceError, MemoryReport, Room};
 use plimsoll_graph::{DeviceKind, Place, Scalars, TensorId};
 use plimsoll_plan::{Plan, Queue, Region, Step};
+use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -33,8 +35,9 @@ impl Default for CudaOptions {
 
 /// An NVIDIA card. Its context is brought up with it, so that what is free from then on is there for a plan.
 pub struct CudaDevice {
-    /// Goes before the context does.
+    /// Goes before the library and the context do.
     loaded: Option<Loaded>,
+    library: Option<Arc<Handle>>,
     context: Arc<Context>,
     options: CudaOptions,
     supply: Supply,
@@ -45,7 +48,19 @@ impl CudaDevice {
     /// Opens a card. The host's arena takes whatever the system gives. Errors: `CudaError`, why it cannot be used.
     pub fn open(driver: &'static Driver, card: Card, options: CudaOptions) -> Result<Self, CudaError> {
         let context = Arc::new(Context::open(driver, card)?);
-        Ok(Self { loaded: None, context, options, supply: Supply::default(), touched: [0; 2] })
+        Ok(Self { loaded: None, library: None, context, options, supply: Supply::default(), touched: [0; 2] })
+    }
+
+    /// Leaves products to this library from the next plan on that is made for it. What the library takes for itself of the
+    /// card's memory is taken here. Errors: it can't be used on this card.
+    pub fn use_library(&mut self, library: &'static CublasLt) -> Result<(), CublasLtError> {
+        self.library = Some(Arc::new(Handle::new(&self.context, library)?));
+        Ok(())
+    }
+
+    /// The library that products are left to, in plans that are made for it.
+    pub fn library(&self) -> Option<&'static CublasLt> {
+        self.library.as_ref().map(|handle| handle.library())
     }
 
     /// The host's arena takes no more than is free.
@@ -163,7 +178,9 @@ impl Device for CudaDevice {
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.loaded = None;
         self.touched = [0; 2];
-        self.loaded = Some(Loaded::new(&self.context, plan, self.options, &mut self.supply)?);
+        // Plans that are made for our kernels have no workspace for a library.
+        let library = self.library.as_ref().filter(|_| plan.targets.device.product_workspace() > Bytes::ZERO);
+        self.loaded = Some(Loaded::new(&self.context, library, plan, self.options, &mut self.supply)?);
         Ok(())
     }
 

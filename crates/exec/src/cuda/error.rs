@@ -1,6 +1,7 @@
 //! Why a card cannot be used, or could not go on. Fields are data; what to do about it is said by whoever knows what was
 //! asked for.
 
+use super::cublas_lt::CublasLtError;
 use std::fmt;
 
 /// What a card's fault was. Whatever it was, nothing that the process had on the card can be used any more.
@@ -159,6 +160,9 @@ pub enum CudaError {
         /// What told of it; it may have happened earlier.
         call: CallError,
     },
+    /// NVIDIA's library of products can't be used, or failed.
+    #[error(transparent)]
+    CublasLt(#[from] CublasLtError),
     /// Anything else that the driver refuses.
     #[error("the NVIDIA driver failed: {0}")]
     Call(CallError),

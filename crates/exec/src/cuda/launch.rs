@@ -1,6 +1,7 @@
 //! What a kernel of a card is started with, as plain data: the same for a card, for what stands in for one, and for a
 //! plan of a card that is not there. Nothing here knows a driver.
 
+use super::ops::Product;
 use plimsoll_graph::{Io, Scalars};
 use std::borrow::Cow;
 
@@ -19,6 +20,25 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// What the kernel is handed.
     pub arguments: Arguments,
+}
+
+/// A part of an op, which its stream is given.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    /// A kernel.
+    Kernel(Launch),
+    /// A product: a library may compute it, else these kernels do.
+    Product(Product, Vec<Launch>),
+}
+
+impl Part {
+    /// The kernels that are it where no library is.
+    pub(super) fn into_kernels(self) -> Vec<Launch> {
+        match self {
+            Self::Kernel(launch) => vec![launch],
+            Self::Product(_, launches) => launches,
+        }
+    }
 }
 
 /// A kernel's arguments, packed as its parameters lie: each at a multiple of its own size.
@@ -114,6 +134,13 @@ impl Arguments {
     pub fn offsets(&self) -> &[usize] {
         &self.offsets
     }
+
+    /// Those that are as long as an address.
+    pub(super) fn longs(&self) -> impl Iterator<Item = u64> {
+        let ends = self.offsets.iter().skip(1).copied().chain([self.bytes.len()]);
+        let sized = self.offsets.iter().zip(ends).filter(|(from, to)| to - *from == 8);
+        sized.map(|(&from, to)| u64::from_le_bytes(self.bytes[from..to].try_into().expect("eight bytes")))
+    }
 }
 
 /// Working memory of an op.
@@ -145,8 +172,16 @@ pub struct Operands<'a> {
     pub tf32: bool,
 }
 
-/// The run's scalars as kernels read them from the device's memory: `struct Scalars` of `kernels/common.cuh`.
-pub fn device_scalars(scalars: &Scalars) -> [u8; 56] {
+/// Bytes of `struct Scalars` of `kernels/common.cuh`.
+const STRUCT_BYTES: usize = 56;
+
+/// Where, behind that, a library of products reads what products are multiplied by, which is the scale of the loss times
+/// that of gradients, and zero and one, which what is there already is multiplied by.
+pub(super) const ALPHA: u64 = STRUCT_BYTES as u64;
+pub(super) const ZERO_AND_ONE: [u64; 2] = [ALPHA + 4, ALPHA + 8];
+
+/// The run's scalars as kernels read them from the device's memory, and as libraries do.
+pub fn device_scalars(scalars: &Scalars) -> [u8; STRUCT_BYTES + 16] {
     let longs = [scalars.seed, scalars.step, scalars.update, scalars.first_sample];
     let words = [
         scalars.learning_rate.to_bits(),
@@ -156,9 +191,11 @@ pub fn device_scalars(scalars: &Scalars) -> [u8; 56] {
         scalars.row,
         0,
     ];
-    let mut bytes = [0; 56];
+    let of_products = [scalars.loss_scale * scalars.gradient_scale, 0.0, 1.0, 0.0];
+    let mut bytes = [0; STRUCT_BYTES + 16];
     bytes[..32].copy_from_slice(&longs.map(u64::to_le_bytes).concat());
-    bytes[32..].copy_from_slice(&words.map(u32::to_le_bytes).concat());
+    bytes[32..STRUCT_BYTES].copy_from_slice(&words.map(u32::to_le_bytes).concat());
+    bytes[STRUCT_BYTES..].copy_from_slice(&of_products.map(f32::to_le_bytes).concat());
     bytes
 }
 

@@ -2,11 +2,13 @@
 //! programs, ready or captured.
 
 use super::context::Context;
+use super::cublas_lt::{Algorithms, Handle, ReadyProduct};
 use super::device::CudaOptions;
 use super::error::{CallError, CudaError};
 use super::hooks::{Allowed, Use};
 use super::host::HostSide;
 use super::kernels::Kernels;
+use super::launch::Part;
 use super::memory::CardMemory;
 use super::ops::refusal;
 use super::program::{Enqueuer, Job, Preparation, ReadyProgram, Setting, Streams, events_of, io_of};
@@ -31,6 +33,8 @@ pub(super) struct Loaded {
     pub(super) host: Arc<HostSide>,
     pub(super) arena: CardMemory,
     kernels: Kernels,
+    /// Of the library's products, if one is used.
+    algorithms: Option<Algorithms>,
     context: Arc<Context>,
     setting: Setting,
     /// What the driver had less of once the arena was there.
@@ -39,23 +43,29 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a plan. Errors: `NoRoom`, and what the driver refuses; nothing stays reserved.
+    /// Loads a plan, whose products are left to the library if there is one. Errors: `NoRoom`, and what the driver or the
+    /// library refuses; nothing stays reserved.
     pub(super) fn new(
         context: &Arc<Context>,
+        library: Option<&Arc<Handle>>,
         plan: &Plan,
         options: CudaOptions,
         supply: &mut Supply,
     ) -> Result<Self, DeviceError> {
         context.enter().map_err(CudaError::from)?;
         let no_room = |error: DeviceError| explained(error, context, plan);
-        let kernels = kernels_of(context, plan, options).map_err(|error| no_room(error.into()))?;
+        let mut algorithms = library.map(|handle| {
+            let workspace = plan.targets.device.product_workspace();
+            Algorithms::new(handle, options.tf32, workspace.0)
+        });
+        let kernels = kernels_of(context, plan, options, algorithms.as_mut()).map_err(|error| no_room(error.into()))?;
         let before = context.room()?;
         if before.free < plan.peak() {
             return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
         }
         let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
         let after = context.room()?;
-        let mut notes = Vec::new();
+        let mut notes = algorithms.iter().filter_map(Algorithms::note).collect::<Vec<_>>();
         let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?);
         if let Some(refused) = refused {
             notes
@@ -77,6 +87,7 @@ impl Loaded {
             host,
             arena,
             kernels,
+            algorithms,
             context: context.clone(),
             setting,
             taken_bytes: before.free.0.saturating_sub(after.free.0),
@@ -84,6 +95,7 @@ impl Loaded {
         };
         loaded.make_streams(plan).map_err(no_room)?;
         loaded.prepare(plan)?;
+        loaded.try_products().map_err(no_room)?;
         if options.graphs {
             loaded.capture().map_err(no_room)?;
         }
@@ -114,7 +126,13 @@ impl Loaded {
 
     /// Makes steps ready for these arenas.
     pub(super) fn preparation<'a>(&'a self, plan: &'a Plan) -> Preparation<'a> {
-        Preparation { plan, setting: self.setting, kernels: &self.kernels, host: &self.host }
+        Preparation {
+            plan,
+            setting: self.setting,
+            kernels: &self.kernels,
+            algorithms: self.algorithms.as_ref(),
+            host: &self.host,
+        }
     }
 
     fn prepare(&mut self, plan: &Plan) -> Result<(), DeviceError> {
@@ -122,6 +140,29 @@ impl Loaded {
         let programs = (0..plan.programs.len()).map(|index| preparation.program(index));
         self.programs = programs.collect::<Result<_, _>>()?;
         Ok(())
+    }
+
+    /// Computes a product of each shape of the library's, of whatever numbers: the library loads its kernels when they
+    /// first run, and what they take of the card's memory must be taken before the first step.
+    fn try_products(&self) -> Result<(), DeviceError> {
+        let mut tried = Vec::<&ReadyProduct>::new();
+        for product in self.programs.iter().flat_map(ReadyProgram::products) {
+            if !tried.iter().any(|other| other.is_alike(product)) {
+                tried.push(product);
+            }
+        }
+        if tried.is_empty() {
+            return Ok(());
+        }
+        self.context.count_request();
+        self.allow(self.arena.address(), self.arena.bytes(), Use::Scratch)?;
+        // SAFETY: these bytes are the arena, which stays until the stream is done.
+        unsafe { self.device().clear(self.arena.address(), self.arena.bytes()) }?;
+        for product in tried {
+            // SAFETY: the programs were prepared for the arenas of this.
+            unsafe { self.device().multiply(product) }?;
+        }
+        Ok(self.device().synchronize()?)
     }
 
     /// Captures all programs but those without steps, and those that copy to and from memory which is not pinned.
@@ -213,31 +254,49 @@ impl Drop for Loaded {
     }
 }
 
-/// The kernels of all steps; where the arenas will be does not matter to them.
-fn kernels_of(context: &Arc<Context>, plan: &Plan, options: CudaOptions) -> Result<Kernels, CudaError> {
+/// Where arenas might be, as far as algorithms are concerned: at a multiple of what drivers give memory by.
+const ANYWHERE: u64 = 2 << 20;
+
+/// The kernels of all steps, but for products that the library has an algorithm for, which is chosen. Where the arenas
+/// will be does not matter to either.
+fn kernels_of(
+    context: &Arc<Context>,
+    plan: &Plan,
+    options: CudaOptions,
+    mut algorithms: Option<&mut Algorithms>,
+) -> Result<Kernels, CudaError> {
     let compute_capability = context.card().compute_capability;
-    let setting = Setting { bases: [0; 2], compute_capability, tf32: options.tf32 };
+    let setting = Setting { bases: [ANYWHERE; 2], compute_capability, tf32: options.tf32 };
     let steps = plan.programs.iter().flat_map(|program| &program.steps);
     let mut launches = Vec::new();
     for step in steps.filter(|step| plan.queue(step) == Queue::Device) {
         if let Some(reason) = refusal(&step.op, &io_of(plan, step)) {
             return Err(CudaError::NoKernel { op: step.op.name(), reason });
         }
-        launches.extend(setting.launches(plan, step));
+        for part in setting.parts(plan, step) {
+            let is_librarys = match (&part, &mut algorithms) {
+                (Part::Product(product, _), Some(algorithms)) => algorithms.choose(product)?,
+                _ => false,
+            };
+            if !is_librarys {
+                launches.extend(part.into_kernels());
+            }
+        }
     }
     Kernels::load(context, &launches)
 }
 
 /// Out of memory, in the plan's terms.
 fn explained(error: DeviceError, context: &Context, plan: &Plan) -> DeviceError {
-    let DeviceError::Cuda(CudaError::Call(call) | CudaError::ModuleRefused { call, .. }) = &error else {
-        return error;
+    let reason = match &error {
+        DeviceError::Cuda(CudaError::Call(call) | CudaError::ModuleRefused { call, .. }) if call.is_out_of_memory() => {
+            call.to_string()
+        }
+        DeviceError::Cuda(CudaError::CublasLt(refused)) if refused.is_out_of_memory() => refused.to_string(),
+        _ => return error,
     };
-    if !call.is_out_of_memory() {
-        return error;
-    }
     let available = context.room().ok().map(|room| room.free);
-    no_room_on(context, plan, available, call.to_string())
+    no_room_on(context, plan, available, reason)
 }
 
 /// The card has no room for the plan's arena.

@@ -3,11 +3,12 @@
 //! `library.rs` finds the driver, `card.rs` its cards, `device.rs` is a card as a device: `loaded.rs` what it holds for a
 //! plan, `program.rs` how steps become work of streams. `launch.rs` says what a kernel is started with, `ops/` which
 //! kernels each op is, and `modules.rs` holds their PTX. The kernels lie in `exec/kernels`, one file an
-//! op. `driver.rs` is the only way to the driver's functions.
+//! op; `cublas_lt/` is the library that products are left to where there is one. `driver.rs` is the only way to the
+//! driver's functions.
 
 mod card;
 mod context;
-mod cublas;
+mod cublas_lt;
 mod device;
 mod driver;
 mod error;
@@ -25,7 +26,7 @@ mod staging;
 mod streams;
 
 pub use card::{Card, ComputeMode, OLDEST_CAPABILITY};
-pub use cublas::cublas_lt;
+pub use cublas_lt::{CublasLt, CublasLtError, OLDEST_CUBLAS_LT, cublas_lt};
 pub use device::{CudaDevice, CudaOptions};
 pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};

@@ -11,12 +11,14 @@
 //! All streams of a program begin behind the device's and end before it goes on, so that programs run one after the
 //! other, and so does what is copied between them.
 
+use super::cublas_lt::{Algorithms, ReadyProduct};
+use super::error::CudaError;
 use super::hooks::{Allowed, Hooks, Use};
 use super::host::{HostCall, HostSide, Node, has_nodes, run_host_call};
 use super::kernels::Kernels;
-use super::launch::{Arguments, Launch, Operands, Scratch};
-use super::ops::launches;
-use super::streams::{Event, ReadyLaunch, Stream};
+use super::launch::{Launch, Operands, Part, Scratch};
+use super::ops::parts;
+use super::streams::{Event, Ready, ReadyLaunch, Stream};
 use crate::DeviceError;
 use plimsoll_graph::{Access, Io, Op, Place, TensorId};
 use plimsoll_plan::{Plan, PlannedProgram, Queue, Region, Step};
@@ -39,8 +41,8 @@ impl Setting {
         self.bases[place as usize] + region.offset
     }
 
-    /// How a step's kernels are started.
-    pub(super) fn launches(&self, plan: &Plan, step: &Step) -> Vec<Launch> {
+    /// The parts of a step.
+    pub(super) fn parts(&self, plan: &Plan, step: &Step) -> Vec<Part> {
         let at = |&id: &TensorId| self.address(plan[id].place, plan[id].region());
         let scratch =
             step.scratch.map(|region| Scratch { address: self.address(step.place, region), bytes: region.bytes });
@@ -54,7 +56,16 @@ impl Setting {
             compute_capability: self.compute_capability,
             tf32: self.tf32,
         };
-        launches(&step.op, &operands)
+        parts(&step.op, &operands)
+    }
+
+    /// Where a library of products works for a step of the device; 0 if it has nothing to do there.
+    fn workspace(&self, plan: &Plan, step: &Step) -> u64 {
+        let workspace = step.op.product_workspace(&plan.targets.device).0;
+        let Some(region) = step.scratch.filter(|_| workspace > 0) else { return 0 };
+        // It is the last of what the op was given.
+        let behind = step.op.working_bytes(&io_of(plan, step), &plan.targets.device).0 - workspace;
+        self.address(Place::Device, region) + behind
     }
 }
 
@@ -66,8 +77,8 @@ pub(super) fn io_of<'a>(plan: &'a Plan, step: &Step) -> Io<'a> {
 
 /// What a stream does for a step.
 enum Work {
-    /// Kernels; none for a step that only waits.
-    Kernels(Vec<ReadyLaunch>),
+    /// Kernels and products; none for a step that only waits.
+    Parts(Vec<Ready>),
     /// A copy to the card, from this address of the host.
     ToDevice { to: u64, from: *const u8, bytes: usize },
     /// A copy to this address of the host.
@@ -108,6 +119,18 @@ impl ReadyProgram {
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
+
+    /// What a library computes of it.
+    pub(super) fn products(&self) -> impl Iterator<Item = &ReadyProduct> {
+        let parts = self.jobs.iter().flat_map(|job| match &job.work {
+            Work::Parts(parts) => &parts[..],
+            _ => &[],
+        });
+        parts.filter_map(|part| match part {
+            Ready::Product(product) => Some(&**product),
+            Ready::Kernel(_) => None,
+        })
+    }
 }
 
 /// Events that stand for a program's beginning and for the end of each of its queues come before those of steps.
@@ -134,11 +157,13 @@ pub(super) struct Preparation<'a> {
     pub(super) plan: &'a Plan,
     pub(super) setting: Setting,
     pub(super) kernels: &'a Kernels,
+    /// The library's products, if one is used.
+    pub(super) algorithms: Option<&'a Algorithms>,
     pub(super) host: &'a Arc<HostSide>,
 }
 
 impl Preparation<'_> {
-    /// A program by its index. Errors: `BadStep`.
+    /// A program by its index. Errors: `BadStep`, the library's.
     pub(super) fn program(&self, index: usize) -> Result<ReadyProgram, DeviceError> {
         let program = &self.plan.programs[index];
         let numbers = numbers_of_waited_for(program);
@@ -165,7 +190,7 @@ impl Preparation<'_> {
         Job { queue: Queue::Host, waits: vec![], work, records: None, allowed: vec![], touches: [0; 2] }
     }
 
-    /// A step that waits for nothing. Errors: `BadStep`.
+    /// A step that waits for nothing. Errors: `BadStep`, the library's.
     pub(super) fn job(&self, step: &Step, node: Node) -> Result<Job, DeviceError> {
         let queue = self.plan.queue(step);
         let mut touches = [0; 2];
@@ -183,25 +208,43 @@ impl Preparation<'_> {
                     _ => Work::ToHost { to: self.host_pointer(to), from, bytes },
                 }
             }
-            (_, Op::AwaitTransfer(_)) => Work::Kernels(vec![]),
+            (_, Op::AwaitTransfer(_)) => Work::Parts(vec![]),
             (Queue::Host, _) => {
                 touches = self.ends_of_regions(step);
                 Work::Host(HostCall::new(self.host, node))
             }
             (Queue::Device, _) => {
-                let launches = self.setting.launches(self.plan, step);
-                touches[Place::Device as usize] = self.end_of_arguments(step, &launches);
-                Work::Kernels(launches.into_iter().map(|launch| self.ready(launch)).collect())
+                let parts = self.parts(step)?;
+                touches[Place::Device as usize] = self.end_of_arguments(step, &parts);
+                Work::Parts(parts)
             }
         };
         let allowed = self.allowed(step, queue);
         Ok(Job { queue, waits: vec![], work, records: None, allowed, touches })
     }
 
-    fn ready(&self, launch: Launch) -> ReadyLaunch {
-        let kernel = self.kernels.of(&launch);
-        let Launch { grid, threads, shared_bytes, arguments, .. } = launch;
-        ReadyLaunch { kernel, grid, threads, shared_bytes, arguments }
+    /// The parts of a step of the device. Errors: the library's.
+    fn parts(&self, step: &Step) -> Result<Vec<Ready>, CudaError> {
+        let workspace = self.setting.workspace(self.plan, step);
+        let mut ready = Vec::new();
+        for part in self.setting.parts(self.plan, step) {
+            match (&part, self.algorithms) {
+                (Part::Product(product, _), Some(algorithms)) => match algorithms.ready(product, workspace)? {
+                    Some(product) => ready.push(Ready::Product(Box::new(product))),
+                    None => ready.extend(self.kernels_of(part)),
+                },
+                _ => ready.extend(self.kernels_of(part)),
+            }
+        }
+        Ok(ready)
+    }
+
+    fn kernels_of(&self, part: Part) -> impl Iterator<Item = Ready> {
+        part.into_kernels().into_iter().map(|launch| {
+            let kernel = self.kernels.of(&launch);
+            let Launch { grid, threads, shared_bytes, arguments, .. } = launch;
+            Ready::Kernel(ReadyLaunch { kernel, grid, threads, shared_bytes, arguments })
+        })
     }
 
     /// The host's address as a pointer into its arena.
@@ -240,11 +283,11 @@ impl Preparation<'_> {
     }
 
     /// The end of the highest region of the device that any argument points to.
-    fn end_of_arguments(&self, step: &Step, launches: &[Launch]) -> u64 {
+    fn end_of_arguments(&self, step: &Step, parts: &[Ready]) -> u64 {
         let base = self.setting.bases[Place::Device as usize];
         let on_device = self.regions(step).filter(|(place, _)| *place == Place::Device);
         let regions = on_device.map(|(_, region)| region).collect::<Vec<_>>();
-        let ends = launches.iter().flat_map(|launch| longs(&launch.arguments)).filter_map(|address| {
+        let ends = parts.iter().flat_map(Ready::addresses).filter_map(|address| {
             let offset = address.checked_sub(base)?;
             regions.iter().filter(|region| (region.offset..region.end()).contains(&offset)).map(|r| r.end()).max()
         });
@@ -272,13 +315,6 @@ impl Preparation<'_> {
         let allowed = uses.into_iter().filter(|((_, _, bytes), _)| *bytes > 0);
         allowed.map(|((place, offset, bytes), mode)| Allowed { address: address(place, offset), bytes, mode }).collect()
     }
-}
-
-/// The arguments that are as long as an address.
-fn longs(arguments: &Arguments) -> impl Iterator<Item = u64> {
-    let ends = arguments.offsets().iter().skip(1).copied().chain([arguments.bytes().len()]);
-    let sized = arguments.offsets().iter().zip(ends).filter(|(from, to)| to - *from == 8);
-    sized.map(|(&from, to)| u64::from_le_bytes(arguments.bytes()[from..to].try_into().expect("eight bytes")))
 }
 
 /// One for each queue.
@@ -342,7 +378,8 @@ impl Enqueuer<'_> {
         }
         self.allow(&job.allowed)?;
         match &job.work {
-            Work::Kernels(launches) => launches.iter().try_for_each(|launch| stream.launch(launch))?,
+            // SAFETY: the caller's promise: all that they are handed lies in the arenas.
+            Work::Parts(parts) => parts.iter().try_for_each(|part| unsafe { stream.start(part) })?,
             &Work::ToDevice { to, from, bytes } => {
                 if !self.pinned {
                     // Pageable bytes are taken when the copy is asked for, not when the stream gets there.

@@ -4,8 +4,9 @@
 //! All functions need the context to be this thread's ([`Context::enter`]).
 
 use super::context::Context;
+use super::cublas_lt::ReadyProduct;
 use super::driver::call;
-use super::error::CallError;
+use super::error::{CallError, CudaError};
 use super::kernels::Kernel;
 use super::launch::Arguments;
 use cudarc::driver::sys::{CUevent, CUgraphExec, CUstream, CUstreamCaptureMode};
@@ -28,6 +29,25 @@ pub(super) struct ReadyLaunch {
     pub(super) arguments: Arguments,
 }
 
+/// What a stream is given for an op.
+#[derive(Debug)]
+pub(super) enum Ready {
+    /// A kernel.
+    Kernel(ReadyLaunch),
+    /// A product of a library's.
+    Product(Box<ReadyProduct>),
+}
+
+impl Ready {
+    /// The addresses that it is handed, among other numbers.
+    pub(super) fn addresses(&self) -> Vec<u64> {
+        match self {
+            Self::Kernel(launch) => launch.arguments.longs().collect(),
+            Self::Product(product) => product.addresses().to_vec(),
+        }
+    }
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -46,8 +66,29 @@ impl Stream {
         Ok(Self { context: context.clone(), handle })
     }
 
+    /// Starts a kernel or a product.
+    ///
+    /// # Safety
+    /// What it is handed lies in memory that stays until this stream is done.
+    pub(super) unsafe fn start(&self, ready: &Ready) -> Result<(), CudaError> {
+        match ready {
+            Ready::Kernel(launch) => Ok(self.launch(launch)?),
+            // SAFETY: the caller's promise.
+            Ready::Product(product) => unsafe { self.multiply(product) },
+        }
+    }
+
+    /// Starts a product of a library's.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    pub(super) unsafe fn multiply(&self, product: &ReadyProduct) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { product.start(self.handle) }?)
+    }
+
     /// Starts a kernel.
-    pub(super) fn launch(&self, launch: &ReadyLaunch) -> Result<(), CallError> {
+    fn launch(&self, launch: &ReadyLaunch) -> Result<(), CallError> {
         let bytes = launch.arguments.bytes();
         let pointer = |&offset: &usize| bytes[offset..].as_ptr().cast_mut().cast::<c_void>();
         let mut pointers = launch.arguments.offsets().iter().map(pointer).collect::<Vec<_>>();

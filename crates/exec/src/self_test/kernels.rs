@@ -73,16 +73,26 @@ impl KernelCheck {
 
 /// Checks all ops in all precisions that they take. A device that can't go on ends the list.
 pub fn check_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCheck> {
-    let examples = Op::all_examples();
+    check_examples(device, targets, &Op::all_examples(), &PRECISIONS, false)
+}
+
+/// Checks the ops that have examples among these, in each of these precisions that they take.
+fn check_examples(
+    device: &mut dyn Device,
+    targets: &Targets,
+    examples: &[Example],
+    precisions: &[DType],
+    tf32: bool,
+) -> Vec<KernelCheck> {
     let mut checks = Vec::new();
     for &op in Op::VARIANTS {
-        for dtype in PRECISIONS {
+        for &dtype in precisions {
             let of_op = examples.iter().filter(|example| example.op.variant() == op);
             let cases = of_op.filter_map(|example| in_precision(example, dtype)).collect::<Vec<_>>();
             if cases.is_empty() {
                 continue;
             }
-            let check = check(device, targets, &cases, KernelCheck::new(op, dtype, false));
+            let check = check(device, targets, &cases, KernelCheck::new(op, dtype, tf32));
             let ended = check.ended_the_device();
             checks.push(check);
             if ended {
@@ -93,20 +103,13 @@ pub fn check_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCh
     checks
 }
 
-/// Checks the ops that are products in single precision on a device that rounds their operands to TF32. A device that
-/// can't go on ends the list.
-pub fn check_tf32_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCheck> {
+/// Checks the ops that are products alone: in single precision on a device that rounds their operands to TF32, else in all
+/// precisions that they take. A device that can't go on ends the list.
+pub fn check_products(device: &mut dyn Device, targets: &Targets, tf32: bool) -> Vec<KernelCheck> {
     let mut examples = Op::all_examples();
     examples.retain(|example| example.op.nature() == Nature::Products);
-    let mut checks = Vec::<KernelCheck>::new();
-    for &op in Op::VARIANTS {
-        let of_op = examples.iter().filter(|example| example.op.variant() == op).cloned().collect::<Vec<_>>();
-        let ended = checks.last().is_some_and(KernelCheck::ended_the_device);
-        if !of_op.is_empty() && !ended {
-            checks.push(check(device, targets, &of_op, KernelCheck::new(op, DType::F32, true)));
-        }
-    }
-    checks
+    let precisions = if tf32 { &[DType::F32][..] } else { &PRECISIONS };
+    check_examples(device, targets, &examples, precisions, tf32)
 }
 
 /// All examples of an op in one plan, into a check that is empty.

@@ -6,7 +6,7 @@ mod kernels;
 mod node;
 mod speed;
 
-pub use kernels::{Cause, KernelCheck, KernelFailure, check_kernels, check_tf32_kernels};
+pub use kernels::{Cause, KernelCheck, KernelFailure, check_kernels, check_products};
 pub use speed::{Rate, Speeds, Workload, measure_speeds, measure_tf32_products};
 
 use crate::{Device, DeviceError, Room};

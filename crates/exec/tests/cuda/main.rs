@@ -4,5 +4,6 @@
 mod faults;
 mod machine;
 mod plans;
+mod products;
 mod streams;
 mod training;

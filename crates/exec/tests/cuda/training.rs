@@ -6,12 +6,14 @@ use super::streams::without_a_wait;
 use plimsoll_exec::cuda::CudaOptions;
 use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, normal_pair, philox, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{DType, Graph, Init, Optimizer, Scalars, Target, Targets, TensorId, TrainShape, build_training};
+use plimsoll_graph::{
+    DType, Graph, Init, Optimizer, Products, Scalars, Target, Targets, TensorId, TrainShape, build_training,
+};
 use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
 /// A run of two steps as somebody might ask for it.
 #[derive(Clone)]
-struct Run {
+pub struct Run {
     model: ModelConfig,
     shape: TrainShape,
     levers: Levers,
@@ -19,9 +21,9 @@ struct Run {
 
 const SEED: u64 = 11;
 const STEPS: u64 = 2;
-const CARD: Target = Target::Cuda { compute_capability: (8, 6) };
+const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::Kernels };
 
-fn gpt2() -> ModelConfig {
+pub fn gpt2() -> ModelConfig {
     ModelConfig::Gpt2(Gpt2Config {
         vocab_size: 29,
         n_positions: 8,
@@ -42,14 +44,14 @@ fn of_json(config: &str) -> ModelConfig {
     ModelConfig::from_json(config).expect("a sensible model")
 }
 
-fn llama() -> ModelConfig {
+pub fn llama() -> ModelConfig {
     of_json(
         r#"{"model_type": "llama", "vocab_size": 29, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8, "initializer_range": 0.2}"#,
     )
 }
 
-fn t5() -> ModelConfig {
+pub fn t5() -> ModelConfig {
     of_json(
         r#"{"model_type": "t5", "vocab_size": 29, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
         "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "dropout_rate": 0.1,
@@ -58,7 +60,7 @@ fn t5() -> ModelConfig {
 }
 
 impl Run {
-    fn of(model: ModelConfig) -> Self {
+    pub fn of(model: ModelConfig) -> Self {
         let target_len = matches!(model, ModelConfig::T5(_)).then_some(6);
         let shape = TrainShape {
             micro_batch: 2,
@@ -71,12 +73,12 @@ impl Run {
         Self { model, shape, levers: Levers::default() }
     }
 
-    fn levers(self, levers: Levers) -> Self {
+    pub fn levers(self, levers: Levers) -> Self {
         Self { levers, ..self }
     }
 
     /// The graph and its plan on a device beside a processor of one worker.
-    fn plan(&self, device: Target) -> (Graph, Plan) {
+    pub fn plan(&self, device: Target) -> (Graph, Plan) {
         let mut graph = build_training(&self.model, &Optimizer::default(), &self.shape).expect("a sensible model");
         self.levers.pull(&mut graph).expect("levers that don't exclude each other");
         let host = Target::Cpu { threads: 1 };
@@ -86,18 +88,32 @@ impl Run {
     }
 
     /// Two steps of two micro-batches each: the losses, and what became of the weights.
-    fn train(&self, device: &mut dyn Device, on: Target) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+    pub fn train(&self, device: &mut dyn Device, on: Target) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
         let (graph, plan) = self.plan(on);
         train(device, &graph, &plan)
     }
 
-    fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
+    /// The same on a device that the plan is loaded on.
+    pub fn steps(
+        &self,
+        device: &mut dyn Device,
+        graph: &Graph,
+        plan: &Plan,
+    ) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+        steps(device, graph, plan)
+    }
+
+    pub fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
         self.train(&mut CpuDevice::new(), Target::Cpu { threads: 1 }).expect("the processor trains")
     }
 }
 
 fn train(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
     device.load(plan)?;
+    steps(device, graph, plan)
+}
+
+fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
     start_weights(device, graph, plan)?;
     let mut losses = Vec::new();
     for step in 1..=STEPS {
@@ -176,7 +192,7 @@ fn feed(device: &mut dyn Device, plan: &Plan, program: &str, batch: u64) -> Resu
 }
 
 /// The largest difference, in parts of what the values are like.
-fn distance(a: &[f32], b: &[f32]) -> f32 {
+pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale

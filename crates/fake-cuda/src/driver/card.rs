@@ -156,6 +156,8 @@ pub struct Card {
     pub faults: Vec<CallFault>,
     /// Where counters are written to when the context is released.
     pub trace: Option<String>,
+    /// The version of cuBLASLt, as it tells it: 130100 is 13.1.0.
+    pub cublas: usize,
     /// Whether calls are told on the standard error stream.
     pub log: bool,
 }
@@ -191,6 +193,7 @@ impl Card {
             wrong: Vec::new(),
             faults: Vec::new(),
             trace: None,
+            cublas: 130_100,
             log: false,
         }
     }
@@ -226,6 +229,7 @@ impl Card {
             "module" => self.module = number()? * MIB,
             "mapping" => self.mapping = number()? != 0,
             "mode" => self.mode = value.parse().ok()?,
+            "cublas" => self.cublas = value.parse().ok()?,
             "log" => self.log = number()? != 0,
             "trace" => self.trace = Some(value.to_owned()),
             "steps" => self.settings.steps = number()?,

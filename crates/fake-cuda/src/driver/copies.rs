@@ -78,7 +78,7 @@ fn aligned(address: u64, bytes: u64) -> Result<(), Code> {
 }
 
 /// Enqueues an operation. Errors: no such stream, or one that a capture keeps out.
-pub(super) fn enqueue(driver: &mut Driver, stream: u64, operation: Operation) -> Result<(), Code> {
+pub(crate) fn enqueue(driver: &mut Driver, stream: u64, operation: Operation) -> Result<(), Code> {
     if !driver.engine.has_stream(stream) {
         return Err(INVALID_HANDLE);
     }

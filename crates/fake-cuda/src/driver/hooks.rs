@@ -64,7 +64,7 @@ entries! {
     }
 
     /// Objects that were not given back: allocations, reservations, mapped memory, pinned memory, modules, streams,
-    /// events, graphs.
+    /// events, graphs, and those of cuBLASLt.
     fn fake_cuda_leaks(driver, count: *mut u64) Nothing {
         give(count, driver.open_objects())
     }
@@ -109,7 +109,7 @@ impl Driver {
 
     fn open_objects(&self) -> u64 {
         let memory = self.allocations.len() + self.reservations.len() + self.physical.len() + self.pinned.len();
-        let rest = self.modules.len() + self.executables.len() + self.engine.open_objects();
+        let rest = self.modules.len() + self.executables.len() + self.engine.open_objects() + self.lt.open_objects();
         (memory + rest) as u64
     }
 }

@@ -15,9 +15,10 @@ mod state;
 mod streams;
 
 pub use card::{CallFault, Card};
+pub(crate) use copies::enqueue;
+pub use state::Driver;
 
 use codes::{Code, INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS};
-use state::Driver;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
@@ -37,7 +38,7 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-fn driver() -> MutexGuard<'static, Driver> {
+pub(crate) fn driver() -> MutexGuard<'static, Driver> {
     static DRIVER: OnceLock<Mutex<Driver>> = OnceLock::new();
     let lock = DRIVER.get_or_init(|| {
         let description = std::env::var("FAKE_CUDA").unwrap_or_default();
@@ -66,6 +67,11 @@ fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> Res
         return INVALID_CONTEXT;
     }
     body(driver).err().unwrap_or(SUCCESS)
+}
+
+/// The context that is current in this thread, 0 for none.
+pub(crate) fn current_context() -> usize {
+    CURRENT.get()
 }
 
 /// Writes a result to where the caller wants it. Errors: nowhere.

@@ -5,6 +5,7 @@ use super::codes::{
     Code, ILLEGAL_ADDRESS, INVALID_VALUE, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, OUT_OF_MEMORY, SUCCESS,
 };
 use super::devices::{Device, visible};
+use crate::lt::Lt;
 use crate::ptx::run::{self, FaultKind, Launch};
 use crate::ptx::{Kernel, Module};
 use crate::shadow::{Memory, Mode, Outside, Pages, Rights};
@@ -98,6 +99,8 @@ pub struct Driver {
     pub engine: Engine,
     /// Instantiated graphs.
     pub executables: HashMap<u64, Vec<crate::streams::Node>>,
+    /// Objects of cuBLASLt.
+    pub lt: Lt,
     /// What the device may touch.
     pub announcement: Arc<Announcement>,
     next: u64,
@@ -124,6 +127,7 @@ impl Driver {
             machinery: Machinery { settings: card.settings, wrong: card.wrong.clone(), ..Machinery::default() },
             engine: Engine::new(card.execution),
             executables: HashMap::new(),
+            lt: Lt::default(),
             announcement: Arc::default(),
             next: 0x1000,
             card,
@@ -236,6 +240,7 @@ impl Machine for Machinery {
                 let launch = Launch { grid: *grid, block: *block, dynamic_shared: *dynamic_shared, parameters };
                 self.launch(*function, &launch, rights)
             }
+            Operation::Product(product) => product.run(&mut self.memory, rights),
             Operation::ToDevice { to, from, bytes } => {
                 self.check(operation, *to, *bytes as u64, true, rights)?;
                 let (data, host) = match from {

@@ -53,6 +53,8 @@ pub enum Operation {
         /// The parameter block.
         parameters: Vec<u8>,
     },
+    /// A product of matrices by cuBLASLt.
+    Product(Box<crate::lt::Product>),
     /// A copy to the device.
     ToDevice {
         /// Device address.
@@ -105,6 +107,7 @@ impl Operation {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Launch { .. } => "a kernel",
+            Self::Product(_) => "a product",
             Self::ToDevice { .. } => "a copy to the device",
             Self::ToHost { .. } => "a copy to the host",
             Self::Within { .. } => "a copy within the device",

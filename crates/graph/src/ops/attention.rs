@@ -373,7 +373,7 @@ impl Operation for AttentionGrad {
         let e = self.forward.extents(&io.inputs[1..]);
         let (rows, tiles) = match *target {
             Target::Cpu { threads } => (threads * self.forward.worker_scratch(&e, 2), 1),
-            Target::Cuda { compute_capability } => {
+            Target::Cuda { compute_capability, .. } => {
                 let queries = card_queries(io.inputs[1].dtype, e.head_size, compute_capability);
                 (self.forward.products_with_output(&e), e.queries.div_ceil(queries))
             }

@@ -2,8 +2,8 @@
 //! op: results, gradient, arithmetic, memory traffic, scratch, where it runs, what it updates, and the examples that enrol
 //! it in every oracle. What an op computes is defined by its reference kernel in `exec`.
 //!
-//! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), and the room
-//! for half precision on the processor (`half.rs`). To add an op: its file, its lines in `list.rs`, a reference kernel and
+//! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), and the
+//! working memory beside a kernel's scratch (`working.rs`). To add an op: its file, its lines in `list.rs`, a reference kernel and
 //! a fast kernel; the compiler lists the rest.
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
@@ -21,7 +21,6 @@ mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
-mod half;
 mod head_loss;
 mod inner_parts;
 mod layer_norm;
@@ -37,6 +36,7 @@ mod rotary;
 mod scale;
 mod take_row;
 mod transfer;
+mod working;
 
 pub use example::{Example, Fill};
 pub use inner_parts::InnerParts;

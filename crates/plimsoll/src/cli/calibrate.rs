@@ -11,9 +11,9 @@ use crate::report::{comparison_json, comparison_table};
 use crate::streams::{talk, write_data};
 use ::plimsoll_train::{Calibration, agreement, calibrate, compare_predictions};
 use clap::Args;
-use plimsoll_exec::cuda::Card;
+use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice};
 use plimsoll_exec::{Device, DeviceError};
-use plimsoll_graph::Targets;
+use plimsoll_graph::{Products, Targets};
 use plimsoll_plan::Rates;
 use plimsoll_units::Seconds;
 use serde_json::json;
@@ -47,7 +47,10 @@ pub(super) struct CalibrateArgs {
 pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     let threads = super::budget::threads(args.threads)?;
     args.blas.choose()?;
-    let measured = Measured { card: args.device.card()?.map(|opened| opened.card().clone()), threads, args };
+    let opened = args.device.card()?;
+    let library = opened.as_ref().and_then(CudaDevice::library);
+    let card = opened.map(|opened| opened.card().clone());
+    let measured = Measured { card, library, threads, args };
     in_pool(threads, || if measured.args.check { measured.compare() } else { measured.measure() })
 }
 
@@ -55,6 +58,8 @@ pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
 struct Measured {
     /// The processor, if there is none.
     card: Option<Card>,
+    /// The library that the card's products are left to.
+    library: Option<&'static CublasLt>,
     threads: usize,
     args: CalibrateArgs,
 }
@@ -63,20 +68,24 @@ impl Measured {
     fn targets(&self) -> Targets {
         match &self.card {
             None => Targets::cpu(self.threads),
-            Some(card) => Targets::cuda(card.compute_capability, self.threads),
+            Some(card) => Targets::cuda(card.compute_capability, self.threads).multiplying_by(self.products()),
         }
+    }
+
+    fn products(&self) -> Products {
+        if self.library.is_some() { Products::CublasLt } else { Products::Kernels }
     }
 
     fn device(&self) -> Result<Box<dyn Device>, DeviceError> {
         match &self.card {
             None => Ok(processor(None)),
-            Some(card) => Ok(Box::new(self.args.device.again(card)?.within(free_memory(None)))),
+            Some(card) => Ok(Box::new(self.args.device.again(card, self.library)?.within(free_memory(None)))),
         }
     }
 
     fn subject(&self) -> Subject<'_> {
         let card = self.card.as_ref().map(|card| card.name.as_str());
-        Subject { threads: self.threads, card, tf32: self.args.device.tf32() }
+        Subject { threads: self.threads, card, tf32: self.args.device.tf32(), products: self.products() }
     }
 
     fn measure(&self) -> Result<u8, Failure> {
@@ -107,7 +116,10 @@ impl Measured {
         let asked = self.args.out.as_deref();
         let (machine, source) = match &self.card {
             None => known(self.subject(), (Rates::guess(self.threads), ""), asked)?,
-            Some(card) => speed_of(card, self.threads, Speed { tf32: self.args.device.tf32(), measured: asked })?,
+            Some(card) => {
+                let speed = Speed { tf32: self.args.device.tf32(), products: self.products(), measured: asked };
+                speed_of(card, self.threads, speed)?
+            }
         };
         talk(source);
         let mut told = |done: usize, all: usize| {

@@ -3,6 +3,7 @@
 
 use super::Failure;
 use super::budget::{BudgetArgs, CardMemory};
+use super::cublas::{Cublas, named, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
 use super::machine::{Subject, known};
@@ -10,9 +11,9 @@ use super::processor::{free_memory, processor};
 use crate::streams::talk;
 use ::plimsoll_plan::{Card as PaperCard, Machine, Plan, Rates, card_with_memory, cards};
 use clap::{Args, ValueEnum};
-use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32};
+use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32};
 use plimsoll_exec::{Device as _, DeviceError};
-use plimsoll_graph::{DeviceKind, Targets};
+use plimsoll_graph::{DeviceKind, Products, Targets};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -39,6 +40,10 @@ pub(super) struct DeviceArgs {
     /// of cards of compute capability 8.0 or newer; half precision is computed as without
     #[arg(long, value_enum, value_name = "on|off", default_value = "off")]
     tf32: OnOff,
+    /// Multiply matrices on a card by NVIDIA's cuBLASLt: by the newest that is found (`auto`), by the library of this path,
+    /// or by the built-in kernels (`off`), which also compute what a library can't
+    #[arg(long, value_name = "auto|off|PATH", default_value = "auto")]
+    cublas: Cublas,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,7 +104,9 @@ impl DeviceArgs {
             DeviceKind::Cpu => "cpu",
             DeviceKind::Cuda => "cuda",
         };
-        let settings = json!({ "device": device, "cuda_graph": self.cuda_graph.name(), "tf32": self.tf32.name() });
+        let (cuda_graph, tf32) = (self.cuda_graph.name(), self.tf32.name());
+        let settings =
+            json!({ "device": device, "cuda_graph": cuda_graph, "tf32": tf32, "cublas": self.cublas.setting() });
         settings.as_object().cloned().unwrap_or_default()
     }
 
@@ -108,7 +115,7 @@ impl DeviceArgs {
     pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
         match self.card()? {
             None => Ok(Opened { device: Device::processor(budget, speed)?, card: None, tf32: false }),
-            Some(card) => Opened::of(card, budget, Speed { tf32: self.tf32(), measured: speed }),
+            Some(card) => Opened::of(card, budget, self.tf32(), speed),
         }
     }
 
@@ -117,10 +124,24 @@ impl DeviceArgs {
         self.tf32 == OnOff::On
     }
 
-    /// The card that was asked for, opened, none for the CPU; and says in a line what `auto` took and why.
-    /// Errors: a card was asked for and cannot be used; TF32 was asked for, and the device has none.
+    /// What multiplies in plans for a card that is not open. Errors: the library that was named can't be opened.
+    pub(super) fn products_of_absent_card(&self) -> Result<Products, Failure> {
+        self.cublas.of_absent_card()
+    }
+
+    /// The card that was asked for, opened with its library of products, none for the CPU; and says in a line what `auto`
+    /// took and why. Errors: a card or a library was asked for and cannot be used; TF32 was asked for, and the device has
+    /// none.
     pub(super) fn card(&self) -> Result<Option<CudaDevice>, Failure> {
-        let card = self.chosen_card()?;
+        let mut card = self.chosen_card()?;
+        match (&mut card, &self.cublas) {
+            (Some(card), cublas) => cublas.give_to(card)?,
+            (None, Cublas::Library(_)) => {
+                return Err(Failure::bad_flag("`--cublas PATH` is for cards, and this runs on the CPU")
+                    .hint("`--blas PATH` is for the CPU"));
+            }
+            (None, _) => {}
+        }
         if self.tf32() {
             match &card {
                 None => {
@@ -154,9 +175,13 @@ impl DeviceArgs {
         }
     }
 
-    /// The same card, opened once more. Errors: it can't be used any longer.
-    pub(super) fn again(&self, card: &Card) -> Result<CudaDevice, CudaError> {
-        CudaDevice::open(Driver::find()?, card.clone(), self.options())
+    /// The same card, opened once more with its library. Errors: it can't be used any longer.
+    pub(super) fn again(&self, card: &Card, library: Option<&'static CublasLt>) -> Result<CudaDevice, CudaError> {
+        let mut card = CudaDevice::open(Driver::find()?, card.clone(), self.options())?;
+        if let Some(library) = library {
+            card.use_library(library)?;
+        }
+        Ok(card)
     }
 
     fn open_card(&self, index: Option<usize>) -> Result<CudaDevice, CudaError> {
@@ -212,6 +237,8 @@ fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
 pub(super) struct Speed<'a> {
     /// Whether products in single precision round their operands to TF32.
     pub(super) tf32: bool,
+    /// What multiplies matrices.
+    pub(super) products: Products,
     /// The file of what was measured; none: where `calibrate` keeps it.
     pub(super) measured: Option<&'a Path>,
 }
@@ -229,12 +256,13 @@ pub(super) fn speed_by_name(
     name: &str,
     (paper, said): (&'static PaperCard, &str),
     threads: usize,
-    Speed { tf32, measured }: Speed,
+    Speed { tf32, products, measured }: Speed,
 ) -> Result<(Machine, String), Failure> {
     let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
     let rates = Rates::of_card(paper);
     let rates = if tf32 { rates.in_tf32(paper) } else { rates };
-    known(Subject { threads, card: Some(name), tf32 }, (rates, &source), measured)
+    let (machine, times) = known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)?;
+    Ok((machine, format!("{times}\nmatrix products by {}", named(products))))
 }
 
 /// What a plan must know of a card that is open: its memory is the driver's word.
@@ -245,8 +273,8 @@ fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Dev
     let memory = CardMemory { name: card.name.clone(), total: card.memory, others, is_open: true };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
-    let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads, speed.tf32);
-    let targets = Targets::cuda(card.compute_capability, threads);
+    let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads, speed);
+    let targets = Targets::cuda(card.compute_capability, threads).multiplying_by(speed.products);
     Ok(Device { name: card.name.clone(), targets, machine, times, ..device })
 }
 
@@ -286,6 +314,7 @@ impl From<CudaError> for Failure {
                 }
                 Fault::Lost => "the system's log says why (`dmesg | grep Xid`); restart the machine",
             }),
+            CudaError::CublasLt(_) => Self::device(message).hint("`--cublas off` multiplies by the built-in kernels"),
             CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows driver and cards"),
         }
     }
@@ -306,13 +335,24 @@ fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
 
 impl Opened {
     /// A card that is open, with what is free on it now. Errors: nothing is left of its memory.
-    pub(super) fn of(card: CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Self, Failure> {
-        Ok(Self { device: of_card(&card, budget, speed)?, card: Some(card), tf32: speed.tf32 })
+    pub(super) fn of(
+        card: CudaDevice,
+        budget: &BudgetArgs,
+        tf32: bool,
+        measured: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let speed = Speed { tf32, products: products_of(&card), measured };
+        Ok(Self { device: of_card(&card, budget, speed)?, card: Some(card), tf32 })
     }
 
     /// The card that was opened; none for the processor.
     pub(super) fn card(&self) -> Option<&Card> {
         self.card.as_ref().map(CudaDevice::card)
+    }
+
+    /// The library that its products are left to.
+    pub(super) fn library(&self) -> Option<&'static CublasLt> {
+        self.card.as_ref().and_then(CudaDevice::library)
     }
 
     /// What the data sheet says of the card, or of the most alike; none for the processor.

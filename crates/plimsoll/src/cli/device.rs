@@ -3,9 +3,10 @@
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory};
 use super::cards::{Speed, check_tf32, speed_by_name};
+use super::cublas::named;
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
-use plimsoll_graph::Targets;
+use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
 use plimsoll_units::Bytes;
 use std::path::Path;
@@ -28,7 +29,8 @@ impl Device {
     /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
-        let (machine, times) = known(Subject { threads, card: None, tf32: false }, (Rates::guess(threads), ""), speed)?;
+        let subject = Subject { threads, card: None, tf32: false, products: Products::Kernels };
+        let (machine, times) = known(subject, (Rates::guess(threads), ""), speed)?;
         Ok(Self {
             name: "CPU".to_owned(),
             targets: Targets::cpu(threads),
@@ -49,7 +51,7 @@ impl Device {
             if speed.tf32 {
                 check_tf32(card.name, card.compute_capability)?;
             }
-            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed.tf32)]);
+            return Ok(vec![Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed)]);
         }
         let found = gpus()?;
         let visible = found.cards.iter().filter(|gpu| gpu.cuda_index.is_some()).collect::<Vec<_>>();
@@ -69,12 +71,17 @@ impl Device {
         let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, is_open: false };
         let threads = budget.threads()?;
         let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
-        let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed.tf32);
+        let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed);
         Ok(Self { name: gpu.name.clone(), machine, times, ..on_paper })
     }
 
-    /// A card by its figures on paper, with products in TF32 or without.
-    pub(super) fn of_card(card: &'static Card, budget: Budget, threads: usize, tf32: bool) -> Self {
+    /// A card by its figures on paper.
+    pub(super) fn of_card(
+        card: &'static Card,
+        budget: Budget,
+        threads: usize,
+        Speed { tf32, products, .. }: Speed,
+    ) -> Self {
         let rates = Rates::of_card(card);
         let precision = match card.compute_capability {
             (8.., _) => Precision::Bf16,
@@ -83,11 +90,15 @@ impl Device {
         };
         Self {
             name: card.name.to_owned(),
-            targets: Targets::cuda(card.compute_capability, threads),
+            targets: Targets::cuda(card.compute_capability, threads).multiplying_by(products),
             machine: Machine::of_rates(if tf32 { rates.in_tf32(card) } else { rates }),
             budget,
             precision,
-            times: format!("times are estimates from the card's data sheet ({})", card.source),
+            times: format!(
+                "times are estimates from the card's data sheet ({})\nmatrix products by {}",
+                card.source,
+                named(products)
+            ),
         }
     }
 }

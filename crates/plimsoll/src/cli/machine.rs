@@ -1,10 +1,12 @@
 //! What is known of this machine's speed: a file that `calibrate` writes and that plans are predicted by.
 
 use super::Failure;
+use super::cublas::named;
 use super::failure::io_failure;
 use super::train::default_cache_dir;
 use ::plimsoll_exec::blas_in_use;
 use ::plimsoll_plan::{Machine, Rates, Sample};
+use plimsoll_graph::Products;
 use plimsoll_telemetry::processor_name;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,8 @@ pub(super) struct Subject<'a> {
     pub(super) card: Option<&'a str>,
     /// Whether products in single precision round their operands to TF32.
     pub(super) tf32: bool,
+    /// What multiplies matrices on a card.
+    pub(super) products: Products,
 }
 
 /// The file.
@@ -37,6 +41,9 @@ pub(super) struct MachineFile {
     /// Whether products in single precision rounded their operands to TF32.
     #[serde(default)]
     tf32: bool,
+    /// What multiplied matrices on the card.
+    #[serde(default)]
+    products: Products,
     /// The BLAS that large products were left to; none if they were the built-in ones.
     #[serde(default)]
     blas: Option<String>,
@@ -52,18 +59,21 @@ impl MachineFile {
             threads: subject.threads,
             card: subject.card.map(str::to_owned),
             tf32: subject.tf32,
+            products: subject.products,
             blas: blas_in_use().map(ToString::to_string),
             samples,
         }
     }
 
-    /// Where it is kept for a card with TF32 or without, or for so many threads and whether products are left to a BLAS.
+    /// Where it is kept for a card with TF32 and a library of products or without, or for so many threads and whether products are left to a BLAS.
     /// Errors: the user has no cache folder.
     pub(super) fn path(subject: Subject) -> Result<PathBuf, Failure> {
         let name = match subject.card {
             Some(card) => {
                 let name = card.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-                if subject.tf32 { format!("{name}-tf32") } else { name }
+                let tf32 = if subject.tf32 { "-tf32" } else { "" };
+                let products = if subject.products == Products::CublasLt { "-cublas" } else { "" };
+                format!("{name}{tf32}{products}")
             }
             None if blas_in_use().is_some() => format!("{}-threads-blas", subject.threads),
             None => format!("{}-threads", subject.threads),
@@ -95,6 +105,9 @@ impl MachineFile {
         if self.tf32 != here.tf32 {
             let products = |tf32: bool| if tf32 { "with TF32" } else { "without TF32" };
             return Some(format!("it was measured {}, not {}", products(self.tf32), products(here.tf32)));
+        }
+        if self.products != here.products {
+            return Some(format!("it was measured with {}, not {}", named(self.products), named(here.products)));
         }
         if self.card.is_some() {
             // The processor's part in a card's steps is predicted from its memory alone.

@@ -209,19 +209,23 @@ impl PlanArgs {
     /// What to plan for: the cards that are compared, the card or cards that are asked for, or the processor.
     fn devices(&self) -> Result<Vec<Device>, Failure> {
         if !self.compare.is_empty() {
-            let speed = Speed { tf32: self.on.tf32(), measured: None };
+            let speed = self.speed_of_absent_card(None)?;
             let cards = self.compare.iter().map(|name| Device::cards(name, &self.budget, speed));
             return Ok(cards.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
         }
-        let speed = Speed { tf32: self.on.tf32(), measured: self.machine.as_deref() };
+        let speed = || self.speed_of_absent_card(self.machine.as_deref());
         match &self.gpu {
-            Some(name) => Device::cards(name, &self.budget, speed),
+            Some(name) => Device::cards(name, &self.budget, speed()?),
             // Where there is no driver the processor's memory is meant, as it is by `train`.
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
-                Device::cards("auto", &self.budget, speed)
+                Device::cards("auto", &self.budget, speed()?)
             }
             None => Ok(vec![self.on.open(&self.budget, self.machine.as_deref())?.device]),
         }
+    }
+
+    fn speed_of_absent_card<'a>(&self, measured: Option<&'a Path>) -> Result<Speed<'a>, Failure> {
+        Ok(Speed { tf32: self.on.tf32(), products: self.on.products_of_absent_card()?, measured })
     }
 
     /// Writes the pictures that were asked for: of several cards one each, whose numbers are behind the names.

@@ -12,7 +12,7 @@ use ::plimsoll_train::{CalibrationError, TrainError, check_losses};
 use plimsoll_exec::cases::PRECISIONS;
 use plimsoll_exec::cuda::{CudaDevice, CudaOptions, Driver, OLDEST_WITH_TF32};
 use plimsoll_exec::self_test::{
-    KernelCheck, Speeds, check_kernels, check_tf32_kernels, measure_speeds, measure_tf32_products, room_beside_nothing,
+    KernelCheck, Speeds, check_kernels, check_products, measure_speeds, measure_tf32_products, room_beside_nothing,
 };
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::Targets;
@@ -92,7 +92,7 @@ impl Examination {
         let mut works = !kernels.last().is_some_and(KernelCheck::ended_the_device);
         let has_tf32 = card.compute_capability >= OLDEST_WITH_TF32;
         if works && has_tf32 {
-            kernels.extend(self.in_tf32(check_tf32_kernels));
+            kernels.extend(self.in_tf32(|device, targets| check_products(device, targets, true)));
             works = !kernels.last().is_some_and(KernelCheck::ended_the_device);
         }
         let mut training = None;

@@ -136,16 +136,21 @@ pub(super) fn underlay(arguments: &[OsString], given: &ArgMatches) -> Result<Vec
 
 /// Takes out of a run's own settings what would load code: the run may have come from somebody else.
 fn leave_out_code(settings: &mut Settings, path: &Path) {
-    let Some(values) = settings.get("blas").filter(|values| !values.iter().all(|value| is_harmless(value))) else {
-        return;
-    };
-    let library = values.last().map_or("", String::as_str).escape_debug();
-    talk(format_args!(
-        "warning: {} names a BLAS, which only the command line may; using the built-in products, which round differently\n\
-         hint: `--blas {library}` uses it again",
-        path.display()
-    ));
-    settings.remove("blas");
+    for (flag, library, instead) in [
+        ("blas", "a BLAS", "the built-in products"),
+        ("cublas", "a cuBLASLt", "the one that `auto` finds, or the built-in kernels"),
+    ] {
+        let Some(values) = settings.get(flag).filter(|values| !values.iter().all(|value| is_harmless(value))) else {
+            continue;
+        };
+        let named = values.last().map_or("", String::as_str).escape_debug();
+        talk(format_args!(
+            "warning: {} names {library}, which only the command line may; using {instead}, which may round differently\n\
+             hint: `--{flag} {named}` uses it again",
+            path.display()
+        ));
+        settings.remove(flag);
+    }
 }
 
 /// A flag and those that it can't be given with.

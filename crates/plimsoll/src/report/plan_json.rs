@@ -58,7 +58,12 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "nearest": nearest,
         "levers": levers,
         "peak_moment": moment,
-        "device": { "name": device, "kind": plan.targets.device.kind(), "threads": plan.targets.host.threads() },
+        "device": {
+            "name": device,
+            "kind": plan.targets.device.kind(),
+            "threads": plan.targets.host.threads(),
+            "products": plan.targets.device.products(),
+        },
         "predicted": predicted,
         "search": { "candidates": candidates, "milliseconds": milliseconds },
         "milliseconds": milliseconds,

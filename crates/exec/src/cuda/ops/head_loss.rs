@@ -3,7 +3,7 @@
 
 use super::products::{Factors, Matrix, Product};
 use super::shape::{launch, many, number};
-use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
 
@@ -29,14 +29,14 @@ impl Head<'_> {
         if self.alpha.is_some() { 2 } else { 1 }
     }
 
-    fn launches(&self) -> Vec<Launch> {
+    fn parts(&self) -> Vec<Part> {
         let rows = self.operands.io.inputs[0].rows();
         let chunk = self.chunk.min(rows);
         (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk)).collect()
     }
 
     /// Rows `first` to `first + rows`; scratch has room for `most` rows.
-    fn chunk(&self, first: usize, rows: usize, most: usize) -> Vec<Launch> {
+    fn chunk(&self, first: usize, rows: usize, most: usize) -> Vec<Part> {
         let (draws, scratch) = (self.draws(), self.operands.scratch.address);
         let weight = self.operands.io.inputs[draws];
         let (vocab, channels) = (weight.shape[0], weight.shape[1]);
@@ -64,30 +64,31 @@ impl Head<'_> {
             parts: InnerParts::whole(channels),
             partial: (losses + 4 * most as u64).next_multiple_of(16),
         };
-        let mut launches = Vec::new();
+        let mut parts = Vec::new();
         for draw in 0..draws {
             let left = hidden(self.operands.inputs[draw]);
-            launches.extend(Product { left, result: single(draw), ..product }.launches(self.operands));
+            parts.push(Product { left, result: single(draw), ..product }.part(self.operands));
         }
-        launches.extend(self.losses(first, rows, &[logits(0), logits(1)][..draws], losses));
+        let losses = self.losses(first, rows, &[logits(0), logits(1)][..draws], losses);
+        parts.extend(losses.map(Part::Kernel));
         for draw in 0..draws {
             let scaled = Product { left: slopes(draw), scaled_by, ..product };
-            launches.extend(self.inputs.into_iter().flat_map(|inputs| {
+            parts.extend(self.inputs.map(|inputs| {
                 let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
                 // As whole chunks are cut, for which there is room.
                 let parts = InnerParts::of([most, channels, vocab]);
-                Product { factors: Factors::Plain, result, extents, parts, ..scaled }.launches(self.operands)
+                Product { factors: Factors::Plain, result, extents, parts, ..scaled }.part(self.operands)
             }));
-            launches.extend(self.weight.into_iter().flat_map(|address| {
+            parts.extend(self.weight.map(|address| {
                 let result = Matrix { address, dtype: DType::F32, stride: channels };
                 let (right, extents) = (hidden(self.operands.inputs[draw]), [vocab, channels, rows]);
                 let accumulate = self.accumulate || first + draw > 0;
                 let parts = InnerParts::whole(rows);
                 Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, parts, ..scaled }
-                    .launches(self.operands)
+                    .part(self.operands)
             }));
         }
-        launches
+        parts
     }
 
     /// The losses of so many rows, and their sum.
@@ -114,7 +115,7 @@ impl Head<'_> {
     }
 }
 
-pub(super) fn launches(op: &HeadLoss, operands: &Operands) -> Vec<Launch> {
+pub(super) fn parts(op: &HeadLoss, operands: &Operands) -> Vec<Part> {
     Head {
         operands,
         chunk: op.chunk,
@@ -125,10 +126,10 @@ pub(super) fn launches(op: &HeadLoss, operands: &Operands) -> Vec<Launch> {
         accumulate_loss: false,
         accumulate: false,
     }
-    .launches()
+    .parts()
 }
 
-pub(super) fn grad(op: &HeadLossGrad, operands: &Operands) -> Vec<Launch> {
+pub(super) fn grad(op: &HeadLossGrad, operands: &Operands) -> Vec<Part> {
     Head {
         operands,
         chunk: op.chunk,
@@ -139,10 +140,10 @@ pub(super) fn grad(op: &HeadLossGrad, operands: &Operands) -> Vec<Launch> {
         accumulate_loss: op.accumulate_loss,
         accumulate: op.accumulate,
     }
-    .launches()
+    .parts()
 }
 
-pub(super) fn paired(op: &PairedHeadLoss, operands: &Operands) -> Vec<Launch> {
+pub(super) fn paired(op: &PairedHeadLoss, operands: &Operands) -> Vec<Part> {
     Head {
         operands,
         chunk: op.chunk,
@@ -153,10 +154,10 @@ pub(super) fn paired(op: &PairedHeadLoss, operands: &Operands) -> Vec<Launch> {
         accumulate_loss: false,
         accumulate: false,
     }
-    .launches()
+    .parts()
 }
 
-pub(super) fn paired_grad(op: &PairedHeadLossGrad, operands: &Operands) -> Vec<Launch> {
+pub(super) fn paired_grad(op: &PairedHeadLossGrad, operands: &Operands) -> Vec<Part> {
     Head {
         operands,
         chunk: op.chunk,
@@ -167,5 +168,5 @@ pub(super) fn paired_grad(op: &PairedHeadLossGrad, operands: &Operands) -> Vec<L
         accumulate_loss: op.accumulate_loss,
         accumulate: op.accumulate,
     }
-    .launches()
+    .parts()
 }

@@ -15,11 +15,27 @@ mod row_sums;
 mod shape;
 
 pub use products::OLDEST_WITH_TF32;
+pub(super) use products::{Factors, Matrix, Product};
 
-use super::launch::{Launch, Operands};
+use super::launch::{Launch, Operands, Part};
 use plimsoll_graph::{Io, Op};
 
-/// The launches that make up an op, in order; none where nothing is to be done.
+/// The parts of an op, in order: products, which a library may compute, and kernels.
+/// Panics as [`launches`] does.
+pub(super) fn parts(op: &Op, operands: &Operands) -> Vec<Part> {
+    match op {
+        Op::HeadLoss(op) => head_loss::parts(op, operands),
+        Op::HeadLossGrad(op) => head_loss::grad(op, operands),
+        Op::Linear(op) => products::linear(op, operands),
+        Op::LinearInputGrad(op) => products::input_grad(op, operands),
+        Op::LinearWeightGrad(op) => products::weight_grad(op, operands),
+        Op::PairedHeadLoss(op) => head_loss::paired(op, operands),
+        Op::PairedHeadLossGrad(op) => head_loss::paired_grad(op, operands),
+        _ => launches(op, operands).into_iter().map(Part::Kernel).collect(),
+    }
+}
+
+/// The launches that make up an op where no library computes its products, in order; none where nothing is to be done.
 /// Panics if operands are not those that the op's types ask for: plans are validated before they get here. So it does on
 /// what [`refusal`] tells of.
 pub fn launches(op: &Op, operands: &Operands) -> Vec<Launch> {
@@ -40,16 +56,16 @@ pub fn launches(op: &Op, operands: &Operands) -> Vec<Launch> {
         Op::GeluGrad(_) => elementwise::launches("gelu", "gelu_grad", operands),
         Op::GradClip(op) => optimizer::grad_clip(op, operands),
         Op::GradNorm(_) => optimizer::grad_norm(operands),
-        Op::HeadLoss(op) => head_loss::launches(op, operands),
-        Op::HeadLossGrad(op) => head_loss::grad(op, operands),
+        Op::HeadLoss(_)
+        | Op::HeadLossGrad(_)
+        | Op::Linear(_)
+        | Op::LinearInputGrad(_)
+        | Op::LinearWeightGrad(_)
+        | Op::PairedHeadLoss(_)
+        | Op::PairedHeadLossGrad(_) => parts(op, operands).into_iter().flat_map(Part::into_kernels).collect(),
         Op::LayerNorm(op) => norms::layer_norm(op, operands),
         Op::LayerNormGrad(op) => norms::layer_norm_grad(op, operands),
-        Op::Linear(op) => products::linear(op, operands),
-        Op::LinearInputGrad(op) => products::input_grad(op, operands),
-        Op::LinearWeightGrad(op) => products::weight_grad(op, operands),
         Op::MovingAverage(op) => optimizer::moving_average(op, operands),
-        Op::PairedHeadLoss(op) => head_loss::paired(op, operands),
-        Op::PairedHeadLossGrad(op) => head_loss::paired_grad(op, operands),
         Op::ParameterUpdate(op) => optimizer::parameter_update(op, operands),
         Op::Positions(op) => positions::launches(op, operands),
         Op::PositionsGrad(op) => positions::grad(op, operands),

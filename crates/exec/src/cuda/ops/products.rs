@@ -3,7 +3,7 @@
 //! its numbers, else `kernels/linear.cu`.
 
 use super::shape::{blocks, extent, launch, number, suffix};
-use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{InnerParts, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
@@ -27,16 +27,16 @@ const JOINED: usize = 4;
 const TF32: &str = "tf32";
 
 /// A matrix where it lies: rows that begin `stride` elements apart.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Matrix {
-    pub(super) address: u64,
-    pub(super) dtype: DType,
-    pub(super) stride: usize,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::cuda) struct Matrix {
+    pub(in crate::cuda) address: u64,
+    pub(in crate::cuda) dtype: DType,
+    pub(in crate::cuda) stride: usize,
 }
 
 /// How the factors of a product lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Factors {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::cuda) enum Factors {
     /// (rows, inner) and (inner, columns).
     Plain,
     /// (rows, inner) and (columns, inner).
@@ -46,28 +46,33 @@ pub(super) enum Factors {
 }
 
 /// result = alpha · left · right + bias, or what is there and that.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Product {
-    pub(super) factors: Factors,
-    pub(super) left: Matrix,
-    pub(super) right: Matrix,
-    pub(super) result: Matrix,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::cuda) struct Product {
+    pub(in crate::cuda) factors: Factors,
+    pub(in crate::cuda) left: Matrix,
+    pub(in crate::cuda) right: Matrix,
+    pub(in crate::cuda) result: Matrix,
     /// Address of as many numbers as there are columns, of the right factor's type; 0 for none.
-    pub(super) bias: u64,
+    pub(in crate::cuda) bias: u64,
     /// Address of the run's scalars where alpha is the scale of the loss and of gradients; 0 where it is one.
-    pub(super) scaled_by: u64,
+    pub(in crate::cuda) scaled_by: u64,
     /// Rows, columns, inner.
-    pub(super) extents: [usize; 3],
-    pub(super) accumulate: bool,
+    pub(in crate::cuda) extents: [usize; 3],
+    pub(in crate::cuda) accumulate: bool,
     /// How the inner extent is cut.
-    pub(super) parts: InnerParts,
+    pub(in crate::cuda) parts: InnerParts,
     /// Address of room for the parts, if there are several.
-    pub(super) partial: u64,
+    pub(in crate::cuda) partial: u64,
 }
 
 impl Product {
+    /// It as a part of the op of these operands.
+    pub(super) fn part(self, of: &Operands) -> Part {
+        Part::Product(self, self.launches(of))
+    }
+
     /// Its launches as a part of the op of these operands, on their card.
-    pub(super) fn launches(&self, of: &Operands) -> Vec<Launch> {
+    fn launches(&self, of: &Operands) -> Vec<Launch> {
         if self.parts.count == 1 {
             return vec![self.launch(of)];
         }
@@ -152,7 +157,7 @@ impl Product {
     }
 }
 
-pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
+pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Part> {
     let (x, weight) = (operands.io.inputs[0], operands.io.inputs[1]);
     let (from, to) = op.layout.extents(weight);
     let product = Product {
@@ -167,10 +172,10 @@ pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Launch> {
         parts: InnerParts::whole(from),
         partial: 0,
     };
-    product.launches(operands)
+    vec![product.part(operands)]
 }
 
-pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launch> {
+pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Part> {
     let (dy, weight) = (operands.io.inputs[0], operands.io.inputs[1]);
     let (from, to) = op.layout.extents(weight);
     let product = Product {
@@ -185,16 +190,16 @@ pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Launc
         parts: InnerParts::whole(to),
         partial: 0,
     };
-    product.launches(operands)
+    vec![product.part(operands)]
 }
 
-pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Launch> {
+pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Part> {
     let [x, dy] = [0, 1].map(|index| {
         let ty = operands.io.inputs[index];
         Matrix { address: operands.inputs[index], dtype: ty.dtype, stride: ty.columns() }
     });
     let (left, right) = if op.layout == WeightLayout::InOut { (x, dy) } else { (dy, x) };
-    let mut launches = Vec::new();
+    let mut parts = Vec::new();
     let mut results = operands.outputs.iter().copied();
     if let Some(address) = results.next().filter(|_| op.weight) {
         let extents = [left.stride, right.stride, operands.io.inputs[0].rows()];
@@ -210,11 +215,12 @@ pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Lau
             parts: InnerParts::of(extents),
             partial: operands.scratch.address,
         };
-        launches.extend(product.launches(operands));
+        parts.push(product.part(operands));
     }
     if let Some(&bias) = operands.outputs.last().filter(|_| op.bias) {
         let partial = operands.scratch.address;
-        launches.extend(super::row_sums::launches(operands.io.inputs[1], dy.address, bias, partial, op.accumulate));
+        let sums = super::row_sums::launches(operands.io.inputs[1], dy.address, bias, partial, op.accumulate);
+        parts.extend(sums.into_iter().map(Part::Kernel));
     }
-    launches
+    parts
 }

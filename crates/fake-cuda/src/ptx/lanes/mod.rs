@@ -2,7 +2,7 @@
 
 mod convert;
 mod float;
-mod half;
+pub(crate) mod half;
 mod integer;
 
 pub use convert::{Convert, Rounding};

@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::cli::Failure;
-use crate::cli::cards::{Opened, Speed};
+use crate::cli::cards::Opened;
 use crate::cli::misfit::misfit_of;
 use crate::streams::talk;
 use ::plimsoll_plan::search;
@@ -33,8 +33,8 @@ impl Session {
     /// Plans for what is free on the card now, and opens it. Errors: `refused`, if nothing is free; nothing fits.
     fn plan_again(&mut self, refused: DeviceError) -> Result<Box<dyn Device>, Failure> {
         let Some(card) = &self.card else { return Err(TrainError::from(refused).into()) };
-        let speed = Speed { tf32: self.args.device.tf32(), measured: None };
-        let opened = Opened::of(self.args.device.again(card)?, &self.args.budget, speed);
+        let again = self.args.device.again(card, self.library)?;
+        let opened = Opened::of(again, &self.args.budget, self.args.device.tf32(), None);
         let Ok(opened) = opened else { return Err(TrainError::from(refused).into()) };
         let on = &opened.device;
         self.request.budget = on.budget.with_host(on.targets.device.kind(), self.args.request.levers.host_ram)?;

@@ -23,7 +23,7 @@ use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
 use plimsoll_exec::Device;
-use plimsoll_exec::cuda::Card;
+use plimsoll_exec::cuda::{Card, CublasLt};
 use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
@@ -58,6 +58,8 @@ struct Session {
     request: Request,
     /// The card that the run is on, if it is on one.
     card: Option<Card>,
+    /// The library that the card's products are left to.
+    library: Option<&'static CublasLt>,
 }
 
 impl Session {
@@ -101,10 +103,24 @@ impl Session {
         };
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
-        let (budget, times, card) = (device.budget.clone(), device.times.clone(), opened.card().cloned());
+        let (budget, times) = (device.budget.clone(), device.times.clone());
+        let (card, library) = (opened.card().cloned(), opened.library());
         let device = opened.into_device(&args.budget);
-        let session =
-            Self { args, budget, chosen, tokenizer, dataset, found, folder, start, trainer, times, request, card };
+        let session = Self {
+            args,
+            budget,
+            chosen,
+            tokenizer,
+            dataset,
+            found,
+            folder,
+            start,
+            trainer,
+            times,
+            request,
+            card,
+            library,
+        };
         Ok((session, device))
     }
 

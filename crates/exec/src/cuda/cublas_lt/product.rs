@@ -1,0 +1,92 @@
+//! A product of the library, ready for its stream: described, with its algorithm. Nothing is left to be made or chosen
+//! when a step is captured.
+
+use super::handle::{Handle, check};
+use super::library::{AlgorithmBits, CublasLtError};
+use super::shape::{Description, ProductShape};
+use crate::cuda::launch::{ALPHA, ZERO_AND_ONE};
+use crate::cuda::ops::Product;
+use cudarc::driver::sys::CUstream;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A product where it lies.
+#[derive(Debug)]
+pub(in crate::cuda) struct ReadyProduct {
+    shape: ProductShape,
+    description: Description,
+    algorithm: AlgorithmBits,
+    product: Product,
+    /// Address and bytes.
+    workspace: (u64, u64),
+    handle: Arc<Handle>,
+}
+
+impl ReadyProduct {
+    /// Describes a product of this shape. Errors: the library's.
+    pub(super) fn new(
+        handle: &Arc<Handle>,
+        shape: ProductShape,
+        product: &Product,
+        algorithm: AlgorithmBits,
+        workspace: (u64, u64),
+    ) -> Result<Self, CublasLtError> {
+        let description = Description::new(handle, &shape, product.bias)?;
+        Ok(Self { shape, description, algorithm, product: *product, workspace, handle: handle.clone() })
+    }
+
+    /// Addresses that it is handed.
+    pub(in crate::cuda) fn addresses(&self) -> [u64; 6] {
+        let Product { left, right, result, bias, scaled_by, .. } = self.product;
+        [left.address, right.address, result.address, bias, scaled_by, self.workspace.0]
+    }
+
+    /// Whether both are products of one shape, by one algorithm.
+    pub(in crate::cuda) fn is_alike(&self, other: &Self) -> bool {
+        self.shape == other.shape && self.algorithm == other.algorithm
+    }
+
+    /// Gives it to a stream. Errors: the library's, with the product.
+    ///
+    /// # Safety
+    /// The addresses lie in memory that stays until the stream is done, as the product's types and extents say.
+    pub(in crate::cuda) unsafe fn start(&self, stream: CUstream) -> Result<(), CublasLtError> {
+        let Product { left, right, result, scaled_by, .. } = self.product;
+        let Description { product, left: left_layout, right: right_layout, result: result_layout } = &self.description;
+        let (one, added) = (1.0f32, f32::from(u8::from(self.shape.accumulates)));
+        let on_device = |offset: u64| std::ptr::without_provenance::<c_void>((scaled_by + offset) as usize);
+        let (alpha, beta) = if self.shape.is_scaled {
+            (on_device(ALPHA), on_device(ZERO_AND_ONE[usize::from(self.shape.accumulates)]))
+        } else {
+            ((&raw const one).cast(), (&raw const added).cast())
+        };
+        // SAFETY: the library's objects exist as long as this; alpha and beta are read now, or on the card where the
+        // run's scalars lie; the caller answers for what the addresses lead to.
+        let status = unsafe {
+            (self.handle.library().functions.multiply)(
+                self.handle.at(),
+                product.at(),
+                alpha,
+                right.address,
+                right_layout.at(),
+                left.address,
+                left_layout.at(),
+                beta,
+                result.address,
+                result_layout.at(),
+                result.address,
+                result_layout.at(),
+                &self.algorithm,
+                self.workspace.0,
+                self.workspace.1 as usize,
+                stream.cast(),
+            )
+        };
+        check("cublasLtMatmul", status).map_err(|error| match error {
+            CublasLtError::Failed { function, status, .. } => {
+                CublasLtError::Failed { function, status, of: Some(self.shape.to_string()) }
+            }
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! Products by cuBLASLt: the library that is there on a real card, what stands in for it on the stand-in.
+
+use super::machine::Machine;
+use super::training::{Run, distance, gpt2, llama, t5};
+use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, CudaError, CudaOptions, cublas_lt};
+use plimsoll_exec::self_test::check_products;
+use plimsoll_exec::{Device, DeviceError};
+use plimsoll_graph::{Products, Target, Targets};
+use plimsoll_plan::{Level, Levers, Precision, Recompute};
+
+/// The stand-in's card.
+const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::CublasLt };
+
+/// The library of this machine; `None` on a real card without one, which is said.
+fn library(machine: &Machine) -> Option<&'static CublasLt> {
+    let path = match machine.driver().is_stand_in() {
+        true => Some(plimsoll_fake_cuda::library()),
+        false => cublas_lt().into_iter().next(),
+    };
+    if path.is_none() {
+        eprintln!("SKIPPED: there is no cuBLASLt");
+    }
+    path.map(|path| CublasLt::open(&path).expect("a cuBLASLt"))
+}
+
+/// The machine's card, whose products are left to its library.
+fn device(machine: &Machine, options: CudaOptions) -> Option<CudaDevice> {
+    let library = library(machine)?;
+    let mut device = machine.device(options).expect("a card");
+    device.use_library(library).expect("a library for this card");
+    Some(device)
+}
+
+#[test]
+fn every_family_trains_as_on_the_processor_with_a_library() {
+    let machine = Machine::of("");
+    for (name, model) in [("GPT-2", gpt2()), ("Llama", llama()), ("T5", t5())] {
+        let run = Run::of(model);
+        let Some(mut device) = device(&machine, CudaOptions::default()) else { return };
+        let (losses, weights) = run.train(&mut device, CARD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(device.notes(), Vec::<String>::new(), "{name}");
+        let (expected_losses, expected_weights) = run.on_processor();
+        assert!(distance(&losses, &expected_losses) < 1e-4, "{name}: {losses:?}, not {expected_losses:?}");
+        assert!(distance(&weights, &expected_weights) < 2e-2, "{name}: {}", distance(&weights, &expected_weights));
+        let (_, plan) = run.plan(CARD);
+        assert_eq!(device.memory().touched_bytes, plan.peak_bytes, "{name}");
+    }
+}
+
+#[test]
+fn invariant_5_levers_and_ways_to_run_change_no_bit_with_a_library() {
+    const TF32: CudaOptions = CudaOptions { graphs: true, tf32: true };
+    let recompute = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
+    let machine = Machine::of("");
+    for (precision, options) in [
+        (Precision::Fp32, CudaOptions::default()),
+        (Precision::Fp32, TF32),
+        (Precision::Bf16, CudaOptions::default()),
+        (Precision::Fp16, CudaOptions::default()),
+    ] {
+        let plain = Run::of(gpt2()).levers(Levers { precision, ..Levers::default() });
+        machine.reset("");
+        let Some(mut first) = device(&machine, options) else { return };
+        let expected = plain.train(&mut first, CARD).expect("trains");
+        drop(first);
+        for (levers, description, graphs) in [
+            (Levers::default(), "order=backward", true),
+            (Levers::default(), "execution=late", false),
+            (recompute, "mapping=0", true),
+        ] {
+            machine.reset(description);
+            let mut device = device(&machine, CudaOptions { graphs, ..options }).expect("was there before");
+            let levers = Levers { precision, ..levers };
+            let result = plain.clone().levers(levers).train(&mut device, CARD).expect("trains");
+            assert_eq!(result, expected, "{precision:?}, {options:?}, {description}");
+            drop(device);
+            if machine.driver().is_stand_in() {
+                assert_eq!(machine.held(), (0, 0), "{precision:?}, {description}");
+            }
+        }
+    }
+}
+
+/// All types, transpositions, biases and sums of the ops that multiply.
+#[test]
+fn products_by_a_library_are_right() {
+    let machine = Machine::of("");
+    let Some(mut device) = device(&machine, CudaOptions::default()) else { return };
+    let capability = device.card().compute_capability;
+    let targets = Targets::cuda(capability, 1).multiplying_by(Products::CublasLt);
+    for tf32 in [false, true] {
+        device.set_tf32(tf32);
+        let checks = check_products(&mut device, &targets, tf32);
+        assert!(!checks.is_empty());
+        for check in checks {
+            assert_eq!(check.failure, None, "{check:?}");
+        }
+    }
+    assert_eq!(device.notes(), Vec::<String>::new());
+}
+
+/// What the library has no algorithm for is computed by our kernels, and said.
+#[test]
+fn a_product_without_an_algorithm_is_computed_by_a_kernel() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let run = Run::of(gpt2());
+    let (expected, _) = run.on_processor();
+    for call in [1, 2, 7] {
+        machine.reset(&format!("fail=cublasLtMatmulAlgoGetHeuristic:{call}:15"));
+        let mut device = device(&machine, CudaOptions::default()).expect("the stand-in's");
+        let (losses, _) = run.train(&mut device, CARD).expect("trains");
+        assert!(distance(&losses, &expected) < 1e-4, "{losses:?}, not {expected:?}");
+        let notes = device.notes();
+        assert!(notes.len() == 1 && notes[0].contains("no algorithm for products of"), "{notes:?}");
+    }
+}
+
+/// Functions of the library that a run calls, but for those that give back.
+const FUNCTIONS: [&str; 9] = [
+    "cublasLtCreate",
+    "cublasLtMatmul",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatrixLayoutCreate",
+    "cuMemsetD8Async",
+];
+
+fn train(machine: &Machine, run: &Run, options: CudaOptions) -> Result<(), DeviceError> {
+    let mut device = machine.device(options)?;
+    let library = CublasLt::open(&plimsoll_fake_cuda::library()).expect("the stand-in's");
+    device.use_library(library).map_err(CudaError::from)?;
+    run.train(&mut device, CARD).map(|_| ())
+}
+
+#[test]
+fn each_call_of_the_library_can_fail_and_nothing_is_left_behind() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let run = Run::of(gpt2());
+    for (function, graphs) in FUNCTIONS.iter().flat_map(|function| [(function, true), (function, false)]) {
+        machine.reset("");
+        let options = CudaOptions { graphs, ..CudaOptions::default() };
+        train(&machine, &run, options).expect("no fault yet");
+        let calls = machine.calls(function);
+        assert!(calls > 0, "{function} is not called");
+        for call in [1, 2, calls / 2, calls].into_iter().filter(|call| (1..=calls).contains(call)) {
+            for status in [3, 13] {
+                machine.reset(&format!("fail={function}:{call}:{status}"));
+                let error = train(&machine, &run, options).expect_err(function);
+                assert_eq!(machine.held(), (0, 0), "{function}, call {call}: {error}");
+                let is_typed = match &error {
+                    DeviceError::NoRoom { reason, .. } => status == 3 && reason.contains(function),
+                    DeviceError::Cuda(CudaError::CublasLt(CublasLtError::Failed { function: failed, .. })) => {
+                        failed == function
+                    }
+                    DeviceError::Cuda(CudaError::Call(call)) => call.function == *function,
+                    _ => false,
+                };
+                assert!(is_typed, "{function}, call {call}, status {status}: {error}");
+            }
+        }
+    }
+}
+
+/// The library's kernels are on the card before the first step, and a step asks for nothing.
+#[test]
+fn invariant_3_a_step_by_a_library_takes_no_memory() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    for graphs in [false, true] {
+        machine.reset("");
+        let run = Run::of(gpt2());
+        let (graph, plan) = run.plan(CARD);
+        let options = CudaOptions { graphs, ..CudaOptions::default() };
+        let mut device = device(&machine, options).expect("the stand-in's");
+        device.load(&plan).expect("loads");
+        let before = (machine.held(), device.memory().allocations);
+        run.steps(&mut device, &graph, &plan).expect("trains");
+        assert_eq!((machine.held(), device.memory().allocations), before, "graphs: {graphs}");
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_used_says_why() {
+    let Some(machine) = Machine::stand_in("cublas=10300") else { return };
+    let open = || CublasLt::open(&plimsoll_fake_cuda::library());
+    assert!(matches!(open(), Err(CublasLtError::TooOld { version: (10, 3), .. })), "{:?}", open());
+    machine.reset("others=12034");
+    let mut device = machine.device(CudaOptions::default()).expect("a card");
+    let refused = device.use_library(open().expect("a library")).expect_err("no memory for it");
+    assert!(refused.to_string().contains("ALLOC_FAILED"), "{refused}");
+    assert_eq!(device.library().map(CublasLt::version), None);
+}
+
+/// Room for the library's kernels is missing: the plan has none, as if its arena had not.
+#[test]
+fn too_little_memory_for_the_librarys_kernels_is_a_value() {
+    let Some(machine) = Machine::stand_in("grab=cuMemSetAccess:1:12288") else { return };
+    let error = train(&machine, &Run::of(gpt2()), CudaOptions::default());
+    assert!(matches!(error, Err(DeviceError::NoRoom { .. })), "{error:?}");
+    assert_eq!(machine.held(), (0, 0));
+}

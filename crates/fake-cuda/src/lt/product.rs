@@ -1,0 +1,261 @@
+//! D = alpha · op(A) · op(B) + beta · C, and a bias for each row: by columns, plainly, in single precision.
+
+use super::algorithm::{Algorithm, Bits};
+use super::objects::{Description, Layout};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status};
+use crate::ptx::lanes::half::{bf16_bits, bf16_value, f16_bits, f16_value, tf32_bits};
+use crate::shadow::{Memory, Rights};
+use crate::streams::Failure;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`, `CUDA_ERROR_LAUNCH_FAILED`
+const ILLEGAL_ADDRESS: u32 = 700;
+const LAUNCH_FAILED: u32 = 719;
+
+/// `cudaDataType_t`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Number {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Number {
+    pub(super) fn of(kind: c_int) -> Option<Self> {
+        match kind {
+            0 => Some(Self::F32),
+            2 => Some(Self::F16),
+            14 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        if self == Self::F32 { 4 } else { 2 }
+    }
+
+    fn values(self, bytes: &[u8]) -> Vec<f32> {
+        let halves =
+            |value: fn(u16) -> f32| bytes.chunks_exact(2).map(move |two| value(u16::from_le_bytes([two[0], two[1]])));
+        match self {
+            Self::F32 => bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four"))).collect(),
+            Self::F16 => halves(f16_value).collect(),
+            Self::Bf16 => halves(bf16_value).collect(),
+        }
+    }
+
+    fn encode(self, values: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Self::F16 => values.iter().flat_map(|&x| f16_bits(f64::from(x)).to_le_bytes()).collect(),
+            Self::Bf16 => values.iter().flat_map(|&x| bf16_bits(f64::from(x)).to_le_bytes()).collect(),
+        }
+    }
+}
+
+/// What is multiplied, but for where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Problem {
+    pub(super) description: Description,
+    /// Of A, B, C and D.
+    pub(super) layouts: [Layout; 4],
+}
+
+/// Alpha and beta.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Factors {
+    /// These.
+    Given([f32; 2]),
+    /// At these addresses of the card, when the product runs.
+    OnCard([u64; 2]),
+}
+
+/// A product that a stream is given.
+#[derive(Debug, Clone)]
+pub struct Product {
+    problem: Problem,
+    factors: Factors,
+    /// Of A, B, C and D.
+    addresses: [u64; 4],
+    algorithm: Algorithm,
+    workspace: u64,
+}
+
+impl Problem {
+    pub(super) fn new(description: Description, layouts: [Layout; 4]) -> Result<Self, Status> {
+        let [a, b, c, d] = layouts;
+        let of = |layout: Layout, transposed| {
+            if transposed { [layout.columns, layout.rows] } else { [layout.rows, layout.columns] }
+        };
+        let ([rows, inner], [same, columns]) = (of(a, description.transposed[0]), of(b, description.transposed[1]));
+        let fit = inner == same && [d.rows, d.columns] == [rows, columns] && c == d;
+        if !fit {
+            return Err(INVALID_VALUE);
+        }
+        // The library's table of types that `CUBLAS_COMPUTE_32F` and its TF32 take.
+        let types = a.number == b.number && [a.number, Number::F32].contains(&d.number);
+        let is_single = [a, d].iter().all(|layout| layout.number == Number::F32);
+        if !types || (description.tf32 && !is_single) {
+            return Err(NOT_SUPPORTED);
+        }
+        Ok(Self { description, layouts })
+    }
+
+    /// Rows, columns, inner.
+    pub(super) fn extents(&self) -> [u64; 3] {
+        let [a, _, _, d] = self.layouts;
+        [d.rows, d.columns, if self.description.transposed[0] { a.rows } else { a.columns }]
+    }
+}
+
+impl Product {
+    /// Errors: the algorithm is another problem's; something is not aligned as it was said to be, or is missing; there is
+    /// too little workspace.
+    pub(super) fn new(
+        problem: Problem,
+        factors: Factors,
+        addresses: [u64; 4],
+        algorithm: Bits,
+        (workspace, workspace_bytes): (u64, u64),
+    ) -> Result<Self, Status> {
+        let algorithm = Algorithm::of(&algorithm, &problem).ok_or(INVALID_VALUE)?;
+        let is_aligned = |(&address, alignment): (&u64, u64)| address != 0 && address.is_multiple_of(alignment);
+        let numbers = problem.layouts.map(|layout| layout.number.bytes());
+        let alignments = algorithm.alignments.map(u64::from);
+        let are_aligned =
+            addresses.iter().zip(alignments).all(is_aligned) && addresses.iter().zip(numbers).all(is_aligned);
+        let has_workspace = algorithm.workspace_bytes <= workspace_bytes
+            && (algorithm.workspace_bytes == 0 || is_aligned((&workspace, 16)));
+        let has_bias = !problem.description.has_bias || problem.description.bias != 0;
+        let is_in_place = addresses[2] == addresses[3];
+        if !are_aligned || !has_workspace || !has_bias || !is_in_place {
+            return Err(INVALID_VALUE);
+        }
+        Ok(Self { problem, factors, addresses, algorithm, workspace })
+    }
+
+    /// The algorithm's number.
+    pub(super) fn algorithm(&self) -> u64 {
+        self.algorithm.number
+    }
+
+    /// Computes it. Gives the bytes that were touched. Errors: some may not be, or were not written.
+    pub fn run(&self, memory: &mut Memory, rights: &Rights) -> Result<Vec<(u64, u64, bool)>, Failure> {
+        let mut access = Access { memory, rights, touched: Vec::new() };
+        let [alpha, beta] = match self.factors {
+            Factors::Given(factors) => factors,
+            Factors::OnCard([alpha, beta]) => {
+                [access.numbers(alpha, Number::F32, 1)?[0], access.numbers(beta, Number::F32, 1)?[0]]
+            }
+        };
+        let [a, b, c, d] = self.problem.layouts;
+        let Description { transposed, tf32, has_bias, bias, .. } = self.problem.description;
+        let rounded = |x: f32| if tf32 { f32::from_bits(tf32_bits(x)) } else { x };
+        let read = |access: &mut Access, place: usize, layout: Layout| access.matrix(self.addresses[place], layout);
+        let first = read(&mut access, 0, a)?.into_iter().map(rounded).collect::<Vec<_>>();
+        let second = read(&mut access, 1, b)?.into_iter().map(rounded).collect::<Vec<_>>();
+        // What is multiplied by zero is not looked at.
+        let before = if beta == 0.0 { vec![] } else { read(&mut access, 2, c)? };
+        let biases = if has_bias { access.numbers(bias, d.number, d.rows)? } else { vec![] };
+        let at = |values: &[f32], layout: Layout, is_transposed: bool, [row, column]: [u64; 2]| {
+            let [row, column] = if is_transposed { [column, row] } else { [row, column] };
+            values[(column * layout.rows + row) as usize]
+        };
+        let [rows, columns, inner] = self.problem.extents();
+        let mut result = Vec::with_capacity((rows * columns) as usize);
+        for column in 0..columns {
+            for row in 0..rows {
+                let term = |k| at(&first, a, transposed[0], [row, k]) * at(&second, b, transposed[1], [k, column]);
+                let mut value = alpha * self.algorithm.sum(inner, term);
+                if let Some(before) = before.get((column * rows + row) as usize) {
+                    value += beta * before;
+                }
+                result.push(value + biases.get(row as usize).copied().unwrap_or(0.0));
+            }
+        }
+        let workspace = vec![0xA5; self.algorithm.workspace_bytes as usize];
+        access.write(self.workspace, &workspace)?;
+        for (column, values) in result.chunks_exact(rows as usize).enumerate() {
+            let to = self.addresses[3] + column as u64 * d.stride * d.number.bytes();
+            access.write(to, &d.number.encode(values))?;
+        }
+        Ok(access.touched)
+    }
+}
+
+impl Algorithm {
+    /// The sum of so many terms, in the algorithm's order.
+    fn sum(self, terms: u64, term: impl Fn(u64) -> f32) -> f32 {
+        /// How many parts were added in place so far.
+        static COME: AtomicU64 = AtomicU64::new(0);
+        let part = |range: std::ops::Range<u64>| range.fold(0.0, |sum: f32, k| sum + term(k));
+        match self.number {
+            1 => {
+                let cut = COME.fetch_add(1, Ordering::Relaxed) % terms.max(1);
+                part(cut..terms) + part(0..cut)
+            }
+            2 => part(0..terms / 2) + part(terms / 2..terms),
+            _ => part(0..terms),
+        }
+    }
+}
+
+/// Memory, with what may be touched of it and what was.
+struct Access<'a> {
+    memory: &'a mut Memory,
+    rights: &'a Rights,
+    touched: Vec<(u64, u64, bool)>,
+}
+
+impl Access<'_> {
+    fn check(&mut self, at: u64, bytes: u64, write: bool) -> Result<(), Failure> {
+        self.touched.push((at, at + bytes, write));
+        if self.rights.allows(at, bytes, write) {
+            return Ok(());
+        }
+        let verb = if write { "written" } else { "read" };
+        Err(failure(ILLEGAL_ADDRESS, format!("a product: {bytes} bytes at {at:#x} may not be {verb}")))
+    }
+
+    fn numbers(&mut self, at: u64, number: Number, count: u64) -> Result<Vec<f32>, Failure> {
+        let bytes = count * number.bytes();
+        self.check(at, bytes, false)?;
+        let read = self.memory.read(at, bytes);
+        let (data, written) =
+            read.map_err(|outside| failure(ILLEGAL_ADDRESS, format!("a product: {at:#x} {outside}")))?;
+        match written.iter().position(|written| !written) {
+            Some(first) => {
+                let at = at + first as u64;
+                Err(failure(LAUNCH_FAILED, format!("a product reads bytes that nothing wrote, from {at:#x}")))
+            }
+            None => Ok(number.values(&data)),
+        }
+    }
+
+    /// The elements of a matrix, column after column, without what lies between columns.
+    fn matrix(&mut self, at: u64, layout: Layout) -> Result<Vec<f32>, Failure> {
+        let Layout { number, rows, columns, stride } = layout;
+        if stride == rows {
+            return self.numbers(at, number, rows * columns);
+        }
+        let mut all = Vec::with_capacity((rows * columns) as usize);
+        for column in 0..columns {
+            all.extend(self.numbers(at + column * stride * number.bytes(), number, rows)?);
+        }
+        Ok(all)
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Failure> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.check(at, data.len() as u64, true)?;
+        let written = self.memory.write(at, data);
+        written.map_err(|outside| failure(ILLEGAL_ADDRESS, format!("a product: {at:#x} {outside}")))
+    }
+}
+
+fn failure(code: u32, message: String) -> Failure {
+    Failure { code, message }
+}

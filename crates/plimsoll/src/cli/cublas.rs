@@ -1,0 +1,105 @@
+//! The flag of NVIDIA's library of matrix products, and which library a card's products are left to.
+
+use super::Failure;
+use crate::streams::talk;
+use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
+use plimsoll_graph::Products;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// `--cublas`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cublas {
+    /// The newest that can be used; the built-in kernels if there is none.
+    Auto,
+    /// The built-in kernels.
+    Off,
+    /// This one.
+    Library(PathBuf),
+}
+
+impl FromStr for Cublas {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "auto" | "true" => Self::Auto,
+            // Some readers of YAML take `off` for a truth value.
+            "off" | "false" => Self::Off,
+            path => Self::Library(PathBuf::from(path)),
+        })
+    }
+}
+
+impl Cublas {
+    /// The flag as a setting.
+    pub(super) fn setting(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Off => "off".to_owned(),
+            Self::Library(path) => path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Leaves the products of a card that was just opened to the library that was asked for, and says which, or why to
+    /// none. Errors: the one that was named can't be used.
+    pub(super) fn give_to(&self, card: &mut CudaDevice) -> Result<(), Failure> {
+        match self {
+            Self::Off => Ok(()),
+            Self::Library(path) => CublasLt::open(path).and_then(|library| card.use_library(library)).map_err(refused),
+            Self::Auto => {
+                give_first(card);
+                Ok(())
+            }
+        }
+    }
+
+    /// What multiplies in plans for a card that is not open: a library that is there is taken to be of use.
+    /// Errors: the one that was named can't be opened.
+    pub(super) fn of_absent_card(&self) -> Result<Products, Failure> {
+        match self {
+            Self::Off => Ok(Products::Kernels),
+            Self::Auto if cublas_lt().is_empty() => Ok(Products::Kernels),
+            Self::Auto => Ok(Products::CublasLt),
+            Self::Library(path) => CublasLt::open(path).map(|_| Products::CublasLt).map_err(refused),
+        }
+    }
+}
+
+/// What multiplies on a card that is open.
+pub(super) fn products_of(card: &CudaDevice) -> Products {
+    if card.library().is_some() { Products::CublasLt } else { Products::Kernels }
+}
+
+/// A few words for what multiplies.
+pub(super) fn named(products: Products) -> &'static str {
+    match products {
+        Products::Kernels => "the built-in kernels",
+        Products::CublasLt => "cuBLASLt",
+    }
+}
+
+/// Takes the first library that can be used on the card.
+pub(super) fn give_first(card: &mut CudaDevice) {
+    // What stands in for a driver stands in for no library: a real one would look for a real driver.
+    if Driver::find().is_ok_and(Driver::is_stand_in) {
+        return;
+    }
+    for path in cublas_lt() {
+        match CublasLt::open(&path).and_then(|library| card.use_library(library)) {
+            Ok(()) => return,
+            Err(error) => talk(format_args!("{} is skipped: {error}", path.display())),
+        }
+    }
+}
+
+fn refused(error: CublasLtError) -> Failure {
+    let is_library = matches!(error, CublasLtError::TooOld { .. } | CublasLtError::Failed { .. });
+    let failure = if is_library { Failure::device(error.to_string()) } else { Failure::bad_flag(error.to_string()) };
+    let (major, minor) = OLDEST_CUBLAS_LT;
+    failure.hint(format!(
+        "`--cublas` takes the path of a libcublasLt of version {major}.{minor} or newer; `--cublas off` multiplies by the \
+         built-in kernels"
+    ))
+}
