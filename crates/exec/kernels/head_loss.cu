@@ -15,19 +15,19 @@ KERNEL(THREADS) head_loss(float *logits, const int *targets, float *losses, cons
     if (target < 0) {
         if (threadIdx.x == 0) losses[row] = 0.0f;
         if (slopes)
-            lay_slopes({logits}, vocab, number, scalars, [](int, float (&)[1]) {});
+            lay_slopes({logits}, vocab, number, scalars, [](int, const float (&)[1], float (&)[1]) {});
         return;
     }
     float lse = log_sum_exp(logits, vocab, softmax), sum = 0.0f, spread = smoothing / vocab;
     if (smoothing > 0.0f) {
         // The sum of the negative log-likelihoods, which does not cancel.
-        for (int v = threadIdx.x; v < vocab; v += THREADS) sum += lse - logits[v];
+        for (int v = threadIdx.x; v < vocab; v += blockDim.x) sum += lse - logits[v];
         sum = block_sum(sum, part);
     }
     if (threadIdx.x == 0) losses[row] = (1.0f - smoothing) * (lse - logits[target]) + spread * sum;
     if (!slopes) return;
-    lay_slopes({logits}, vocab, number, scalars, [=](int v, float (&slope)[1]) {
-        slope[0] = __expf(logits[v] - lse) - spread - (v == target ? 1.0f - smoothing : 0.0f);
+    lay_slopes({logits}, vocab, number, scalars, [=](int v, const float (&logit)[1], float (&slope)[1]) {
+        slope[0] = __expf(logit[0] - lse) - spread - (v == target ? 1.0f - smoothing : 0.0f);
     });
 }
 

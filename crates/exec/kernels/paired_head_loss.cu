@@ -16,13 +16,13 @@ KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets
     if (target < 0) {
         if (threadIdx.x == 0) losses[row] = 0.0f;
         if (slopes)
-            lay_slopes({first, second}, vocab, number, scalars, [](int, float (&)[2]) {});
+            lay_slopes({first, second}, vocab, number, scalars, [](int, const float (&)[2], float (&)[2]) {});
         return;
     }
     float lse1 = log_sum_exp(first, vocab, softmax), lse2 = log_sum_exp(second, vocab, softmax);
     // The divergences of each draw from the other, and the sum of all negative log-likelihoods.
     float apart1 = 0.0f, apart2 = 0.0f, sum = 0.0f, spread = smoothing / vocab;
-    for (int v = threadIdx.x; v < vocab; v += THREADS) {
+    for (int v = threadIdx.x; v < vocab; v += blockDim.x) {
         float log1 = first[v] - lse1, log2 = second[v] - lse2;
         apart1 += __expf(log1) * (log1 - log2);
         apart2 += __expf(log2) * (log2 - log1);
@@ -36,8 +36,8 @@ KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets
         losses[row] = 0.5f * ((1.0f - smoothing) * of_target + spread * sum) + 0.5f * alpha * (apart1 + apart2);
     }
     if (!slopes) return;
-    lay_slopes({first, second}, vocab, number, scalars, [=](int v, float (&slope)[2]) {
-        float log1 = first[v] - lse1, log2 = second[v] - lse2, p = __expf(log1), q = __expf(log2);
+    lay_slopes({first, second}, vocab, number, scalars, [=](int v, const float (&logit)[2], float (&slope)[2]) {
+        float log1 = logit[0] - lse1, log2 = logit[1] - lse2, p = __expf(log1), q = __expf(log2);
         float wanted = spread + (v == target ? 1.0f - smoothing : 0.0f), far = log1 - log2;
         slope[0] = 0.5f * (p - wanted) + 0.5f * alpha * (p * (far - apart1) + p - q);
         slope[1] = 0.5f * (q - wanted) + 0.5f * alpha * (q * (-far - apart2) + q - p);

@@ -27,8 +27,14 @@ pub struct Launch {
 pub(super) enum Part {
     /// A kernel.
     Kernel(Launch),
-    /// A product: a library may compute it, else these kernels do.
-    Product(Product, Vec<Launch>),
+    /// A product.
+    Product {
+        /// What a library may compute it by: products, one after the other, and kernels for those that it has no algorithm
+        /// for.
+        pieces: Vec<(Product, Vec<Launch>)>,
+        /// What computes it where no library is.
+        kernels: Vec<Launch>,
+    },
 }
 
 impl Part {
@@ -36,7 +42,7 @@ impl Part {
     pub(super) fn into_kernels(self) -> Vec<Launch> {
         match self {
             Self::Kernel(launch) => vec![launch],
-            Self::Product(_, launches) => launches,
+            Self::Product { kernels, .. } => kernels,
         }
     }
 }

@@ -274,12 +274,15 @@ fn kernels_of(
             return Err(CudaError::NoKernel { op: step.op.name(), reason });
         }
         for part in setting.parts(plan, step) {
-            let is_librarys = match (&part, &mut algorithms) {
-                (Part::Product(product, _), Some(algorithms)) => algorithms.choose(product)?,
-                _ => false,
-            };
-            if !is_librarys {
-                launches.extend(part.into_kernels());
+            match (part, &mut algorithms) {
+                (Part::Product { pieces, .. }, Some(algorithms)) => {
+                    for (piece, kernels) in pieces {
+                        if !algorithms.choose(&piece)? {
+                            launches.extend(kernels);
+                        }
+                    }
+                }
+                (part, _) => launches.extend(part.into_kernels()),
             }
         }
     }

@@ -228,19 +228,23 @@ impl Preparation<'_> {
         let workspace = self.setting.workspace(self.plan, step);
         let mut ready = Vec::new();
         for part in self.setting.parts(self.plan, step) {
-            match (&part, self.algorithms) {
-                (Part::Product(product, _), Some(algorithms)) => match algorithms.ready(product, workspace)? {
-                    Some(product) => ready.push(Ready::Product(Box::new(product))),
-                    None => ready.extend(self.kernels_of(part)),
-                },
-                _ => ready.extend(self.kernels_of(part)),
+            match (part, self.algorithms) {
+                (Part::Product { pieces, .. }, Some(algorithms)) => {
+                    for (piece, kernels) in pieces {
+                        match algorithms.ready(&piece, workspace)? {
+                            Some(product) => ready.push(Ready::Product(Box::new(product))),
+                            None => ready.extend(self.ready_kernels(kernels)),
+                        }
+                    }
+                }
+                (part, _) => ready.extend(self.ready_kernels(part.into_kernels())),
             }
         }
         Ok(ready)
     }
 
-    fn kernels_of(&self, part: Part) -> impl Iterator<Item = Ready> {
-        part.into_kernels().into_iter().map(|launch| {
+    fn ready_kernels(&self, launches: Vec<Launch>) -> impl Iterator<Item = Ready> {
+        launches.into_iter().map(|launch| {
             let kernel = self.kernels.of(&launch);
             let Launch { grid, threads, shared_bytes, arguments, .. } = launch;
             Ready::Kernel(ReadyLaunch { kernel, grid, threads, shared_bytes, arguments })

@@ -2,10 +2,14 @@
 //! place of the logits, and products with these. Kernels: `head_loss.cu`, `paired_head_loss.cu`, and those of products.
 
 use super::products::{Factors, Matrix, Product};
-use super::shape::{launch, many, number};
+use super::shape::{WARP, extent, launch, many, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
+
+/// Logits that a thread has at a time, and threads of a row at most: `EACH` and `THREADS` of `head_loss.cuh`.
+const EACH: usize = 4;
+const MOST_THREADS: usize = 1024;
 
 /// What the two heads have in common.
 struct Head<'a> {
@@ -111,7 +115,8 @@ impl Head<'_> {
             .addresses(&[losses, operands.outputs[0], operands.scalars])
             .int(rows)
             .flag(self.accumulate_loss || first > 0);
-        [launch(module, module, many(rows), arguments), launch(module, sum, many(1), summed)]
+        let threads = extent(vocab.div_ceil(EACH).next_multiple_of(WARP).min(MOST_THREADS));
+        [Launch { threads, ..launch(module, module, many(rows), arguments) }, launch(module, sum, many(1), summed)]
     }
 }
 

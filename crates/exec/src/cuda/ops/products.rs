@@ -26,6 +26,11 @@ const JOINED: usize = 4;
 /// How names of kernels call numbers in single precision that are rounded to TF32.
 const TF32: &str = "tf32";
 
+/// Places of a product's extents.
+const ROWS: usize = 0;
+const COLUMNS: usize = 1;
+const INNER: usize = 2;
+
 /// A matrix where it lies: rows that begin `stride` elements apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::cuda) struct Matrix {
@@ -68,7 +73,67 @@ pub(in crate::cuda) struct Product {
 impl Product {
     /// It as a part of the op of these operands.
     pub(super) fn part(self, of: &Operands) -> Part {
-        Part::Product(self, self.launches(of))
+        let pieces = self.pieces().into_iter().map(|piece| (piece, piece.launches(of))).collect();
+        Part::Product { pieces, kernels: self.launches(of) }
+    }
+
+    /// It by products whose rows in memory are whole vectors, as far as they begin at such, and what is left: libraries
+    /// have no fast algorithms for others. GPT-2's 50,257 ids are 50,256 and one.
+    fn pieces(self) -> Vec<Self> {
+        let vector = 16 / self.left.dtype.size_bytes() as usize;
+        let [left, right] = self.axes_that_lie_closest();
+        let lies_closest = [(self.left, left), (self.right, right), (self.result, COLUMNS)];
+        let mut pieces = vec![self];
+        for axis in [ROWS, COLUMNS, INNER] {
+            let mut strides =
+                lies_closest.iter().filter(|(_, closest)| *closest == axis).map(|(of, _)| of.stride).peekable();
+            let extent = self.extents[axis];
+            let is_worth_it = extent > 8 * vector && !extent.is_multiple_of(vector);
+            if is_worth_it && strides.peek().is_some() && strides.all(|stride| stride.is_multiple_of(vector)) {
+                pieces = pieces.into_iter().flat_map(|piece| piece.cut(axis, extent / vector * vector)).collect();
+            }
+        }
+        pieces
+    }
+
+    /// Of each factor the axis along which numbers lie side by side.
+    fn axes_that_lie_closest(&self) -> [usize; 2] {
+        match self.factors {
+            Factors::Plain => [INNER, COLUMNS],
+            Factors::RightTransposed => [INNER, INNER],
+            Factors::LeftTransposed => [ROWS, COLUMNS],
+        }
+    }
+
+    /// In two along an axis, in the order in which they are to be computed: along the inner one, the few terms behind `at`
+    /// first, to which the others are added.
+    fn cut(self, axis: usize, at: usize) -> [Self; 2] {
+        let [left, right] = self.axes_that_lie_closest();
+        let behind = |matrix: Matrix, closest| {
+            let elements = if closest == axis { at } else { at * matrix.stride };
+            Matrix { address: matrix.address + elements as u64 * matrix.dtype.size_bytes(), ..matrix }
+        };
+        let mut first = Self { parts: InnerParts::whole(self.extents[INNER]), ..self };
+        first.extents[axis] = at;
+        let mut second = first;
+        second.extents[axis] = self.extents[axis] - at;
+        if axis != COLUMNS {
+            second.left = behind(self.left, left);
+        }
+        if axis != ROWS {
+            second.right = behind(self.right, right);
+        }
+        if axis != INNER {
+            second.result = behind(self.result, COLUMNS);
+        }
+        if axis == COLUMNS && self.bias != 0 {
+            second.bias += at as u64 * self.right.dtype.size_bytes();
+        }
+        if axis == INNER {
+            let whole = |piece: Self| Self { parts: InnerParts::whole(piece.extents[INNER]), ..piece };
+            return [whole(second), Self { accumulate: true, bias: 0, ..whole(first) }];
+        }
+        [first, second]
     }
 
     /// Its launches as a part of the op of these operands, on their card.
