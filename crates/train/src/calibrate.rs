@@ -1,7 +1,7 @@
 //! Measuring this machine: small training runs of several shapes, each step of each program timed, so that plans of
 //! other runs' times can be predicted. And the test of it: predicted against measured times of many plans.
 
-use crate::{Engine, Footprint, TrainError, bench};
+use crate::{Engine, Footprint, TimedStep, TrainError, bench};
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
@@ -264,6 +264,7 @@ pub fn calibrate(
     const STEPS: u64 = 4;
     let start = Instant::now();
     let runs = TimedRun::standard(targets);
+    let mut alone = None::<CostOfBeingTimed>;
     let mut found = BTreeMap::<_, Vec<f64>>::new();
     let mut footprint = None::<Footprint>;
     let (mut no_room, mut begun) = (None, 0);
@@ -282,12 +283,15 @@ pub fn calibrate(
             }
             Err(error) => return Err(error.into()),
         };
-        bench(&mut engine, run.request.model.vocab_size(), 1, 0, 1)?;
+        let steps_as_they_are = if alone.is_none() { STEPS } else { 0 };
+        let in_steps = bench(&mut engine, run.request.model.vocab_size(), 1, steps_as_they_are, 1)?.step_ms;
         engine.start_profile();
         bench(&mut engine, run.request.model.vocab_size(), 0, STEPS, 1)?;
         let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
+        // The first run is the smallest: next to nothing but what being timed costs.
+        let cost = *alone.get_or_insert_with(|| CostOfBeingTimed::of(&in_steps, &steps));
         for step in steps {
-            let Sample { device, op, dtype, flops, bytes, seconds } = step.sample;
+            let Sample { device, op, dtype, flops, bytes, seconds } = cost.taken_from(step.sample);
             found.entry((device, op, dtype, flops, bytes)).or_default().push(seconds);
         }
         let later = engine.memory().footprint;
@@ -305,6 +309,36 @@ pub fn calibrate(
         (Some(footprint), _) => Ok(Calibration { samples, footprint }),
         (None, Some(error)) => Err(error.into()),
         (None, None) => unreachable!("a run is timed, or has no room"),
+    }
+}
+
+/// What it costs on a card to time nodes one by one, which else follow one another without the host. A processor runs
+/// them as it ever does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct CostOfBeingTimed {
+    /// What waiting for a node adds to it, in seconds.
+    each: f64,
+    /// What the usual one of the smallest takes in a step, in seconds.
+    least: f64,
+}
+
+impl CostOfBeingTimed {
+    /// Of optimizer steps as they are, in ms, and their nodes timed one by one, each of which a step has once.
+    fn of(in_steps_ms: &[f64], timed: &[TimedStep]) -> Self {
+        let nodes = timed.len().max(1) as f64;
+        let in_step = in_steps_ms.iter().copied().fold(f64::INFINITY, f64::min) * 1e-3 / nodes;
+        let by_one = timed.iter().map(|step| step.sample.seconds).sum::<f64>() / nodes;
+        Self { each: (by_one - in_step).max(0.0), least: in_step.min(by_one) }
+    }
+
+    fn taken_from(self, sample: Sample) -> Sample {
+        match sample.device {
+            DeviceKind::Cpu => sample,
+            DeviceKind::Cuda => {
+                let seconds = (sample.seconds - self.each).max(self.least.min(sample.seconds));
+                Sample { seconds, ..sample }
+            }
+        }
     }
 }
 
@@ -399,6 +433,29 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_timing_adds_is_taken_from_nodes_of_a_card() {
+        let sample = |device, seconds| {
+            let op = "add".to_owned();
+            Sample { device, op, dtype: plimsoll_graph::DType::F32, flops: 1, bytes: 1, seconds }
+        };
+        let timed = |seconds| TimedStep {
+            pass: plimsoll_graph::Pass::Forward,
+            nature: plimsoll_graph::ops::Nature::Streaming,
+            sample: sample(DeviceKind::Cuda, seconds),
+            runs: 1,
+        };
+        // Three nodes that take 6 us in a step and 60 us one by one.
+        let cost = CostOfBeingTimed::of(&[0.008, 0.006], &[20e-6, 18e-6, 22e-6].map(timed));
+        let left = |device, seconds| cost.taken_from(sample(device, seconds)).seconds;
+        assert!((left(DeviceKind::Cuda, 118e-6) - 100e-6).abs() < 1e-9, "{cost:?}");
+        assert!((left(DeviceKind::Cuda, 19e-6) - 2e-6).abs() < 1e-9, "no less than the usual small one");
+        assert!((left(DeviceKind::Cuda, 1e-6) - 1e-6).abs() < 1e-12, "no more than was measured");
+        assert!((left(DeviceKind::Cpu, 118e-6) - 118e-6).abs() < 1e-12, "processors run them as ever");
+        let nothing = CostOfBeingTimed::of(&[0.080], &[20e-6, 18e-6, 22e-6].map(timed));
+        assert!((nothing.taken_from(sample(DeviceKind::Cuda, 30e-6)).seconds - 30e-6).abs() < 1e-12);
+    }
 
     #[test]
     fn agreement_is_judged_by_rank_error_and_choice() {
