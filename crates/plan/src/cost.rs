@@ -283,7 +283,8 @@ impl Machine {
 
 /// The time of a node between those that were measured; none if there are no samples. The logarithm of time is fitted by
 /// a plane over those of operations and bytes, to which the nearest samples count most, and which is drawn a little
-/// towards time that grows with the work: a fit of two slopes to samples that lie on a line would be anything.
+/// towards time that grows with the work: a fit of two slopes to samples that lie on a line would be anything. Beyond the
+/// largest sample time grows with the work: near it what a node costs whatever its size still bends the fit.
 /// Source: Cleveland & Devlin 1988, with the ridge of Hoerl & Kennard 1970.
 fn from_samples(samples: &[Sample], work: Work) -> Option<f64> {
     /// How little a slope is drawn towards what it is expected to be.
@@ -293,6 +294,12 @@ fn from_samples(samples: &[Sample], work: Work) -> Option<f64> {
     let size = |flops: u64, bytes: u64| [flops, bytes].map(|work| (work.max(1) as f64).ln());
     let here = size(work.flops, work.bytes);
     let expected = if work.flops == 0 { [0.0, 1.0] } else { [0.5, 0.5] };
+    let largest = samples.iter().max_by_key(|sample| (sample.flops, sample.bytes))?;
+    if samples.iter().all(|sample| sample.flops <= work.flops && sample.bytes <= work.bytes) {
+        let there = size(largest.flops, largest.bytes);
+        let growth = expected[0] * (here[0] - there[0]) + expected[1] * (here[1] - there[1]);
+        return Some(largest.seconds * growth.exp());
+    }
     let points = samples.iter().map(|sample| {
         let there = size(sample.flops, sample.bytes);
         let apart = [there[0] - here[0], there[1] - here[1]];
@@ -312,7 +319,7 @@ fn from_samples(samples: &[Sample], work: Work) -> Option<f64> {
     let [fy, by] = [0, 1].map(|axis| mean(&|apart, value| (apart[axis] - [f, b][axis]) * (value - y)));
     let determinant = ff * bb - fb * fb;
     let slopes = [(fy * bb - by * fb) / determinant, (by * ff - fy * fb) / determinant];
-    (!points.is_empty()).then(|| (y - slopes[0] * f - slopes[1] * b).exp())
+    Some((y - slopes[0] * f - slopes[1] * b).exp())
 }
 
 #[cfg(test)]
@@ -331,8 +338,14 @@ mod tests {
         let work = |dtype, flops, bytes| Work { device: DeviceKind::Cpu, dtype, flops, bytes };
         let seconds = |flops, bytes| machine.node(&Add.into(), work(DType::F32, flops, bytes));
         assert!((seconds(1_000_000, 12_000_000) / 2e-3 - 1.0).abs() < 0.01);
-        // As the two that were measured grow: a little faster than the work.
-        assert!((seconds(2_000_000, 24_000_000) / 4.3e-3 - 1.0).abs() < 0.02);
+        assert!(
+            (seconds(2_000_000, 24_000_000) / 4e-3 - 1.0).abs() < 1e-9,
+            "beyond what was measured as the work grows"
+        );
+        // Between the two as they grow: a little faster than the work.
+        let growth = 2000f64.ln() / 1000f64.ln();
+        let between = 1e-6 * 30f64.powf(growth);
+        assert!((seconds(30_000, 360_000) / between - 1.0).abs() < 0.05, "{}", seconds(30_000, 360_000));
         let half = machine.node(&Add.into(), work(DType::Bf16, 1_000, 24_000_000));
         assert!((half / (24e6 / rates.bytes_per_s) - 1.0).abs() < 0.01, "an op that was not measured has its roofline");
     }
