@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Compares Plimsoll with PyTorch on an NVIDIA card: the same model, batch and precision, in turn.
+
+Each measurement is a process of its own; the sides take turns. What is quoted are medians over the rounds.
+
+    tokens/s   tokens in an optimizer step over the process's median step time, after warm-up
+    card       the most that `nvidia-smi` saw used on the card while the process ran, less what was used before it
+    largest    with a budget, PyTorch's largest micro-batch that does not run out of memory: the sizes are tried from
+               the whole batch down by halves, without and then with gradient checkpointing, and the first that fits is
+               taken. Plimsoll plans for the budget by itself (`--vram`)
+
+usage:  python bench/compare_card.py --plimsoll target/release/plimsoll [--rounds 3] [--cases gpt2,gpt2-xl@12,…]
+            [--python PYTHON] [--modes eager,compile] [--out bench/results/NAME.md]
+needs:  an NVIDIA card with its driver, and a Python with torch and transformers (this one, or the one of --python)
+
+stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is.
+The PyTorch side is torch_card_step.py beside this file.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+TORCH_STEP = Path(__file__).resolve().with_name("torch_card_step.py")
+GIB = 2**30
+# How often the card's memory is looked at.
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and an optimizer step's batch, in bf16; `budget_gib` is all that may be used of the card."""
+
+    model: str
+    batch: int
+    seq_len: int = 1024
+    budget_gib: float | None = None
+
+
+CASES = {
+    "gpt2": Case("gpt2", 32),
+    "gpt2-medium": Case("gpt2-medium", 16),
+    "llama-3.2-1b": Case("llama-3.2-1b", 4),
+    "gpt2-medium@8": Case("gpt2-medium", 32, budget_gib=8),
+    "gpt2-large@12": Case("gpt2-large", 16, budget_gib=12),
+    "gpt2-xl@16": Case("gpt2-xl", 16, budget_gib=16),
+    "llama-3.2-1b@12": Case("llama-3.2-1b", 16, budget_gib=12),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process measured; no speed where it ran out of memory."""
+
+    tokens_per_s: float | None
+    card_bytes: int
+    how: str
+    torch: str = ""
+    card: str = ""
+
+
+def used_bytes() -> int:
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0]) * 2**20
+
+
+def run(command: list[str]) -> tuple[dict | None, str, int]:
+    """What a process printed as JSON, its errors, and the most that was used of the card beyond what was before."""
+    before, most, ended = used_bytes(), 0, threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not ended.wait(LOOK_S):
+            most = max(most, used_bytes())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    done = subprocess.run(command, capture_output=True, text=True)
+    ended.set()
+    watcher.join()
+    # Messages of libraries may stand before it.
+    start = done.stdout.find("{")
+    found = json.loads(done.stdout[start:]) if start >= 0 else None
+    return found, done.stderr, max(0, most - before)
+
+
+def run_plimsoll(case: Case, a: argparse.Namespace) -> Sample:
+    command = [a.plimsoll, "bench", "--device", "cuda", "--model", case.model, "--precision", "bf16", "--json"]
+    command += ["--seq-len", str(case.seq_len), "--global-batch", str(case.batch), "--steps", str(a.steps)]
+    command += ["--micro-batch", "auto", "--warmup", "3"]
+    command += [] if case.budget_gib is None else ["--vram", str(case.budget_gib)]
+    output, errors, card = run(command)
+    if output is None:
+        sys.exit(f"error: plimsoll printed nothing:\n{errors}")
+    plan = output["plan"]
+    how = f"micro-batch {plan['micro_batch']}, {plan['host_bytes'] / GIB:.1f} GiB on the host"
+    return Sample(output["measured"]["tokens_per_s"], card, how)
+
+
+def run_torch(case: Case, mode: str, micro_batch: int, recompute: bool, a: argparse.Namespace) -> Sample:
+    command = [a.python, str(TORCH_STEP), "--model", case.model, "--seq-len", str(case.seq_len), "--steps", str(a.steps)]
+    command += ["--micro-batch", str(micro_batch), "--accumulation", str(case.batch // micro_batch)]
+    command += ["--compile"] if mode == "compile" else []
+    command += ["--recompute"] if recompute else []
+    command += [] if case.budget_gib is None else ["--budget-gib", str(case.budget_gib)]
+    output, errors, card = run(command)
+    if output is None:
+        sys.exit(f"error: torch_card_step.py printed nothing:\n{errors}")
+    how = f"micro-batch {micro_batch}" + (", checkpointing" if recompute else "")
+    return Sample(output["tokens_per_s"], card, how, output["torch"], output["card"])
+
+
+def largest(case: Case, a: argparse.Namespace) -> tuple[int, bool] | None:
+    """PyTorch's largest micro-batch of a budget, and whether it needs checkpointing; none if nothing fits."""
+    if case.budget_gib is None:
+        return case.batch, False
+    quick = argparse.Namespace(**{**vars(a), "steps": 1})
+    if not run_torch(case, "eager", 1, True, quick).tokens_per_s:
+        return None
+    micro_batch = case.batch
+    while micro_batch >= 1:
+        for recompute in (False, True):
+            if run_torch(case, "eager", micro_batch, recompute, quick).tokens_per_s:
+                return micro_batch, recompute
+        micro_batch //= 2
+    return None
+
+
+def measure(name: str, a: argparse.Namespace) -> tuple[str, str, str]:
+    """A row of the table, and PyTorch's version and the card's name."""
+    case = CASES[name]
+    fits = largest(case, a)
+    samples: dict[str, list[Sample]] = {}
+    for round_index in range(a.rounds):
+        for side in ["plimsoll", *(a.modes if fits else [])]:
+            sample = run_plimsoll(case, a) if side == "plimsoll" else run_torch(case, side, *fits, a)
+            samples.setdefault(side, []).append(sample)
+            speed = f"{sample.tokens_per_s:.0f} tokens/s" if sample.tokens_per_s else "out of memory"
+            print(f"{name} round {round_index + 1} {side}: {speed}, {sample.card_bytes / GIB:.1f} GiB", file=sys.stderr)
+    own = median(samples["plimsoll"])
+    rows = []
+    for side, of_side in samples.items():
+        speed, card = median(of_side), max(sample.card_bytes for sample in of_side) / GIB
+        ratio = f"{own / speed:.2f}" if speed and own else "-"
+        shown = f"{speed:,.0f}" if speed else "out of memory"
+        rows.append(f"| {name} | {side} | {of_side[0].how} | {shown} | {ratio} | {card:.1f} |")
+    if not fits:
+        rows.append(f"| {name} | PyTorch | micro-batch 1, checkpointing | out of memory | - | - |")
+    of_torch = next((s[0] for side, s in samples.items() if side != "plimsoll"), Sample(None, 0, ""))
+    return "\n".join(rows), of_torch.torch, of_torch.card
+
+
+def median(samples: list[Sample]) -> float | None:
+    speeds = [sample.tokens_per_s for sample in samples if sample.tokens_per_s]
+    return statistics.median(speeds) if len(speeds) == len(samples) else None
+
+
+def names(text: str) -> list[str]:
+    for name in (found := text.split(",")):
+        if name not in CASES:
+            raise argparse.ArgumentTypeError(f"no case {name!r}; there are {', '.join(CASES)}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compares Plimsoll's training step with PyTorch's on a card.")
+    parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each side per case")
+    parser.add_argument("--steps", type=int, default=8, help="measured steps in each process")
+    parser.add_argument("--cases", type=names, default=list(CASES), metavar="A,B", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=["eager", "compile"], metavar="A,B")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
+    a = parser.parse_args()
+    found = [measure(name, a) for name in a.cases]
+    torch = next((version for _, version, _ in found if version), "none")
+    card = next((card for _, _, card in found if card), "unknown")
+    lines = [
+        "# Plimsoll beside PyTorch on a card",
+        "",
+        f"- Card: {card}; PyTorch {torch}, models of transformers, autocast to bf16, fused AdamW",
+        f"- Date: {date.today()}",
+        f"- {a.rounds} rounds by `python bench/compare_card.py {' '.join(sys.argv[1:])}`",
+        "- `name@N`: with a budget of N GiB of the card, all included; batches of "
+        + ", ".join(f"{name}: {CASES[name].batch} x {CASES[name].seq_len}" for name in a.cases),
+        "",
+        "| case | side | how | tokens/s | Plimsoll : it | card, GiB |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+        *(row for row, _, _ in found),
+        "",
+    ]
+    text = "\n".join(lines)
+    print(text, end="")
+    if a.out:
+        a.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
