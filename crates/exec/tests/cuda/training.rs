@@ -11,16 +11,27 @@ use plimsoll_graph::{
 };
 use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
-/// A run of two steps as somebody might ask for it.
+/// A run as somebody might ask for it.
 #[derive(Clone)]
 pub struct Run {
     model: ModelConfig,
     shape: TrainShape,
     levers: Levers,
+    pace: Pace,
 }
 
+/// How many steps, and how long each.
+#[derive(Clone, Copy)]
+struct Pace {
+    steps: u64,
+    learning_rate: f32,
+}
+
+/// Of each step, and of all parameters at the end.
+type LossesAndWeights = (Vec<f32>, Vec<f32>);
+
 const SEED: u64 = 11;
-const STEPS: u64 = 2;
+const SHORT: Pace = Pace { steps: 2, learning_rate: 0.01 };
 const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::Kernels };
 
 pub fn gpt2() -> ModelConfig {
@@ -70,7 +81,7 @@ impl Run {
             head_chunk: 8,
             ..TrainShape::default()
         };
-        Self { model, shape, levers: Levers::default() }
+        Self { model, shape, levers: Levers::default(), pace: SHORT }
     }
 
     pub fn levers(self, levers: Levers) -> Self {
@@ -87,20 +98,15 @@ impl Run {
         (graph, plan)
     }
 
-    /// Two steps of two micro-batches each: the losses, and what became of the weights.
-    pub fn train(&self, device: &mut dyn Device, on: Target) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+    /// Steps of two micro-batches each: the losses, and what became of the weights.
+    pub fn train(&self, device: &mut dyn Device, on: Target) -> Result<LossesAndWeights, DeviceError> {
         let (graph, plan) = self.plan(on);
-        train(device, &graph, &plan)
+        train(device, &graph, &plan, self.pace)
     }
 
     /// The same on a device that the plan is loaded on.
-    pub fn steps(
-        &self,
-        device: &mut dyn Device,
-        graph: &Graph,
-        plan: &Plan,
-    ) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
-        steps(device, graph, plan)
+    pub fn steps(&self, device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<LossesAndWeights, DeviceError> {
+        steps(device, graph, plan, self.pace)
     }
 
     pub fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
@@ -108,25 +114,25 @@ impl Run {
     }
 }
 
-fn train(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+fn train(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Result<LossesAndWeights, DeviceError> {
     device.load(plan)?;
-    steps(device, graph, plan)
+    steps(device, graph, plan, pace)
 }
 
-fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Result<LossesAndWeights, DeviceError> {
     start_weights(device, graph, plan)?;
     let mut losses = Vec::new();
-    for step in 1..=STEPS {
+    for step in 1..=pace.steps {
         for (number, program) in ["micro_step", "micro_step_add"].into_iter().enumerate() {
             feed(device, plan, program, step * 2 + number as u64)?;
-            run_program(device, plan, program, &scalars(step, number as u64))?;
+            run_program(device, plan, program, &scalars(pace, step, number as u64))?;
         }
         let loss = plan.program("micro_step_add").expect("accumulates").ports.loss.expect("a loss");
         let mut value = [0.0f32];
         device.read(plan, loss, bytemuck::cast_slice_mut(&mut value))?;
         losses.push(value[0]);
         if plan.program("update").is_some() {
-            run_program(device, plan, "update", &scalars(step, 0))?;
+            run_program(device, plan, "update", &scalars(pace, step, 0))?;
         }
     }
     let mut weights = Vec::new();
@@ -139,12 +145,12 @@ fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(Vec<f32
     Ok((losses, weights))
 }
 
-fn scalars(step: u64, micro: u64) -> Scalars {
+fn scalars(pace: Pace, step: u64, micro: u64) -> Scalars {
     Scalars {
         seed: SEED,
         step,
         update: step,
-        learning_rate: 0.01,
+        learning_rate: pace.learning_rate,
         first_sample: (step * 2 + micro) * 2,
         loss_scale: 1.0 / 32.0,
         ..Scalars::default()
@@ -196,6 +202,20 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale
+}
+
+/// Rounding has fifty steps to grow. It takes minutes on the stand-in.
+#[test]
+#[ignore = "takes minutes"]
+fn fifty_steps_of_every_family_are_those_of_the_processor() {
+    let machine = Machine::of("");
+    for (name, model) in [("GPT-2", gpt2()), ("Llama", llama()), ("T5", t5())] {
+        let run = Run { pace: Pace { steps: 50, learning_rate: 1e-3 }, ..Run::of(model) };
+        let mut device = machine.device(CudaOptions::default()).expect("a card");
+        let (losses, _) = run.train(&mut device, CARD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (expected, _) = run.on_processor();
+        assert!(distance(&losses, &expected) < 1e-4, "{name}: {losses:?}, not {expected:?}");
+    }
 }
 
 #[test]
@@ -294,6 +314,6 @@ fn no_wait_of_an_offloaded_step_can_be_left_out() {
     for (damaged, what) in waits.into_iter().step_by(7) {
         machine.reset("");
         let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
-        assert!(train(&mut device, &graph, &damaged).is_err(), "{what}");
+        assert!(train(&mut device, &graph, &damaged, SHORT).is_err(), "{what}");
     }
 }

@@ -196,6 +196,11 @@ impl BenchArgs {
         ))?;
         if let Some(profile) = profile {
             write_data(profile.table())?;
+            write_data(format_args!(
+                "timed one by one, nodes take {:.1} ms together; a step as a whole takes {} ms",
+                profile.milliseconds(),
+                shown(measured.step_ms_p50)
+            ))?;
         }
         Ok(exit_code::DONE)
     }

@@ -97,6 +97,11 @@ impl<'a> StepProfile<'a> {
         self.ops.iter().filter(|op| counts(op)).fold(0.0, |sum, op| sum + op.seconds)
     }
 
+    /// What all nodes of a step take together, each timed by itself.
+    pub fn milliseconds(&self) -> f64 {
+        1e3 * self.seconds(|_| true)
+    }
+
     /// The share of the step that such nodes take, 0 to 1.
     fn share(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
         self.seconds(counts) / self.seconds(|_| true)
