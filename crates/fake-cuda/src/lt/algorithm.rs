@@ -28,6 +28,9 @@ pub struct Heuristic {
 /// What tells these bits from any others.
 const SIGN: u64 = 0x706c_696d_736f_6c6c;
 
+/// Terms of a sum that two parts are worth it for.
+const WORTH_PARTS: u64 = 16;
+
 /// An algorithm for a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Algorithm {
@@ -41,9 +44,12 @@ pub(super) struct Algorithm {
 
 /// Algorithms for a problem, the library's favorite first.
 pub(super) fn candidates(problem: &Problem, preference: &Preference) -> Vec<Heuristic> {
-    let [rows, columns, _] = problem.extents();
+    let [rows, columns, inner] = problem.extents();
     let parts = 2 * 4 * rows * columns;
-    let all = [(1, 0, 1), (2, parts, 2), (3, 0, 0)];
+    let mut all = [(1, 0, 1), (2, parts, 2), (3, 0, 0)];
+    if inner < WORTH_PARTS {
+        all.swap(1, 2);
+    }
     let fitting = all.into_iter().filter(|(_, workspace_bytes, reduction)| {
         *workspace_bytes <= preference.workspace_bytes && reduction & preference.reductions == *reduction
     });

@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::budget::{BudgetArgs, CardMemory};
-use super::cublas::{Cublas, named, products_of};
+use super::cublas::{Cublas, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
 use super::machine::{Subject, known};
@@ -261,8 +261,7 @@ pub(super) fn speed_by_name(
     let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
     let rates = Rates::of_card(paper);
     let rates = if tf32 { rates.in_tf32(paper) } else { rates };
-    let (machine, times) = known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)?;
-    Ok((machine, format!("{times}\nmatrix products by {}", named(products))))
+    known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
 }
 
 /// What a plan must know of a card that is open: its memory is the driver's word.

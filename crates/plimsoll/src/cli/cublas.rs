@@ -72,14 +72,6 @@ pub(super) fn products_of(card: &CudaDevice) -> Products {
     if card.library().is_some() { Products::CublasLt } else { Products::Kernels }
 }
 
-/// A few words for what multiplies.
-pub(super) fn named(products: Products) -> &'static str {
-    match products {
-        Products::Kernels => "the built-in kernels",
-        Products::CublasLt => "cuBLASLt",
-    }
-}
-
 /// Takes the first library that can be used on the card.
 pub(super) fn give_first(card: &mut CudaDevice) {
     // What stands in for a driver stands in for no library: a real one would look for a real driver.
