@@ -5,6 +5,7 @@ use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
+use super::cublas::TuneArgs;
 use super::failure::exit_code;
 use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
@@ -49,6 +50,8 @@ pub(super) struct BenchArgs {
     bias: Option<bool>,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
@@ -126,7 +129,8 @@ impl BenchArgs {
             None => asked.micro_batch.given(),
         });
         let asked = RequestArgs { global_batch, ..asked.clone() };
-        let opened = self.device.open(&self.budget, None)?;
+        let mut opened = self.device.open(&self.budget, None)?;
+        opened.choose_products(None, self.tune.autotune);
         let device = &opened.device;
         let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
         // The peer that we are compared with does not clip.

@@ -11,7 +11,9 @@ use super::processor::{free_memory, processor};
 use crate::streams::talk;
 use ::plimsoll_plan::{Card as PaperCard, Machine, Plan, Rates, card_with_memory, cards};
 use clap::{Args, ValueEnum};
-use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32};
+use plimsoll_exec::cuda::{
+    Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32, ProductChoices,
+};
 use plimsoll_exec::{Device as _, DeviceError};
 use plimsoll_graph::{DeviceKind, Products, Targets};
 use plimsoll_units::Bytes;
@@ -189,7 +191,7 @@ impl DeviceArgs {
     }
 
     fn options(&self) -> CudaOptions {
-        CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32() }
+        CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32(), ..CudaOptions::default() }
     }
 }
 
@@ -352,6 +354,15 @@ impl Opened {
     /// The library that its products are left to.
     pub(super) fn library(&self) -> Option<&'static CublasLt> {
         self.card.as_ref().and_then(CudaDevice::library)
+    }
+
+    /// How its products' algorithms are chosen: as a run kept them that goes on, and those that it did not keep by time, if
+    /// so asked.
+    pub(super) fn choose_products(&mut self, kept: Option<ProductChoices>, autotune: bool) {
+        if let Some(card) = &mut self.card {
+            card.set_autotune(autotune);
+            kept.into_iter().for_each(|kept| card.keep_products(kept));
+        }
     }
 
     /// What the data sheet says of the card, or of the most alike; none for the processor.

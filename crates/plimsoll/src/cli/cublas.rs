@@ -2,6 +2,7 @@
 
 use super::Failure;
 use crate::streams::talk;
+use clap::Args;
 use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
 use plimsoll_graph::Products;
 use std::convert::Infallible;
@@ -17,6 +18,16 @@ pub(super) enum Cublas {
     Off,
     /// This one.
     Library(PathBuf),
+}
+
+/// How a library's algorithms are chosen.
+#[derive(Debug, Clone, Args)]
+pub(super) struct TuneArgs {
+    /// Time the algorithms that cuBLASLt has for each product, and take the fastest; else those are that it recommends. Takes
+    /// some seconds before the first step
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    pub(super) autotune: bool,
 }
 
 impl FromStr for Cublas {
