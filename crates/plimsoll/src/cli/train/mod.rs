@@ -150,6 +150,7 @@ impl Session {
                 .product_choices()
                 .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
         );
+        self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
@@ -181,6 +182,21 @@ impl Session {
             write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
         }
         self.conclude(&outcome)
+    }
+
+    /// Says it where a run goes on whose products something else computed.
+    fn compare_products(&self, engine: &Engine) {
+        let is_resumed = matches!(self.start, Start::Resume(_)) && self.card.is_some();
+        match (&self.products, engine.product_choices()) {
+            (Some(_), None) if is_resumed => talk(
+                "note: the run's products were computed by cuBLASLt until now; the built-in kernels may round differently",
+            ),
+            (None, Some(_)) if is_resumed && !self.folder.products().exists() => talk(
+                "note: the run's products were computed by the built-in kernels until now; cuBLASLt may round differently, \
+                 `--cublas off` continues with these",
+            ),
+            _ => {}
+        }
     }
 
     /// The settings of this run as a file of settings: what resuming needs to be the same run.
