@@ -149,7 +149,7 @@ impl BenchArgs {
             self.budget.check_room(Ceilings::MEMORY)?;
         }
         let plan = PlanSummary::from(&found.plan);
-        let parameters = found.plan.parameters;
+        let (parameters, products) = (found.plan.parameters, found.plan.targets.device.products());
         let mut engine = Engine::new(opened.into_device(&self.budget), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::plimsoll_train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
@@ -173,6 +173,7 @@ impl BenchArgs {
                 "step_ms": result.step_ms,
                 "loss": result.loss,
                 "threads": threads,
+                "products": products,
                 "profile": profile.map(|profile| profile.json()),
             });
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;

@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::streams::talk;
 use clap::Args;
-use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
+use plimsoll_exec::cuda::{CUBLAS_LIBRARY, CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
 use plimsoll_graph::Products;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -63,7 +63,12 @@ impl Cublas {
                 give_first(card);
                 Ok(())
             }
+        }?;
+        if let Some(library) = card.library() {
+            let ((major, minor, patch), path) = (library.version(), library.path().display());
+            talk(format_args!("matrix products use cuBLASLt {major}.{minor}.{patch} ({path})"));
         }
+        Ok(())
     }
 
     /// What multiplies in plans for a card that is not open: a library that is there is taken to be of use.
@@ -85,8 +90,8 @@ pub(super) fn products_of(card: &CudaDevice) -> Products {
 
 /// Takes the first library that can be used on the card.
 pub(super) fn give_first(card: &mut CudaDevice) {
-    // What stands in for a driver stands in for no library: a real one would look for a real driver.
-    if Driver::find().is_ok_and(Driver::is_stand_in) {
+    // A real library would look for a real driver: beside what stands in for one it must be named.
+    if Driver::find().is_ok_and(Driver::is_stand_in) && std::env::var_os(CUBLAS_LIBRARY).is_none() {
         return;
     }
     for path in cublas_lt() {

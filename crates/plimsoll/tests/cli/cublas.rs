@@ -158,6 +158,35 @@ fn a_product_without_an_algorithm_is_noted() {
     assert_says(&said, 0, &["note: cuBLASLt has no algorithm for products of", "the built-in kernels compute them"]);
 }
 
+/// The library that is found is taken where nothing else is asked for, and `doctor` says so; one that fails is skipped.
+#[test]
+fn what_is_found_is_taken_by_default() {
+    let sandbox = Sandbox::new();
+    let run = |card: &str, arguments: &str| {
+        let mut command = sandbox.command_on_card(card, arguments.split(' '));
+        command.env("PLIMSOLL_CUBLAS", plimsoll_fake_cuda::library());
+        Said::of(command.output().expect("the binary runs"))
+    };
+    let plan = "plan --model nano --host-ram 4 --device cuda";
+    for (card, flags, products, words) in [
+        ("", "", "by cuBLASLt", "matrix products use cuBLASLt 13.1.0"),
+        ("fail=cublasLtCreate:1:1", "", "by the built-in kernels", "is skipped: cuBLASLt failed: cublasLtCreate gives"),
+        ("cublas=10300", "", "by the built-in kernels", "is skipped: "),
+        ("", " --cublas off", "by the built-in kernels", ""),
+    ] {
+        let said = run(card, &format!("{plan}{flags}"));
+        assert_says(&said, 0, &[words]);
+        assert!(said.stdout_text().contains(&format!("matrix products {products}")), "{}", said.stdout_text());
+    }
+    let found = run("", "doctor --json").json();
+    assert_eq!(found["cards"][0]["cublas_lt"]["version"], "13.1.0");
+    assert_eq!(found["cards"][0]["free_bytes"], (12_288u64 - 350 - 250 - 8) << 20, "the library has its own");
+    let text = run("", "doctor");
+    assert!(text.stdout_text().contains("cuBLASLt  13.1.0, "), "{}", text.stdout_text());
+    let of_no_use = run("cublas=10300", "doctor");
+    assert!(of_no_use.stdout_text().contains("of no use here: the built-in kernels"), "{}", of_no_use.stdout_text());
+}
+
 /// A card that is not there is planned for as one that is.
 #[test]
 fn plans_say_what_multiplies_and_have_its_workspace() {

@@ -17,7 +17,7 @@ mod tuning;
 
 pub(super) use algorithms::Algorithms;
 pub use choices::ProductChoices;
-pub use find::cublas_lt;
+pub use find::{CUBLAS_LIBRARY, cublas_lt};
 pub(super) use handle::Handle;
 pub use library::{CublasLt, CublasLtError, OLDEST_CUBLAS_LT};
 pub(super) use product::ReadyProduct;
