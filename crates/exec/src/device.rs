@@ -1,6 +1,6 @@
 //! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
 
-use crate::cuda::CudaError;
+use crate::cuda::{CudaError, ProductChoices};
 use plimsoll_graph::{DeviceKind, Scalars, TensorId};
 use plimsoll_plan::{Plan, Step};
 use plimsoll_units::Bytes;
@@ -114,6 +114,12 @@ pub trait Device {
     /// What a user should know of how the plan was loaded.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// How a library computes the products of the plan that is loaded: what a run keeps, to compute the same bits when it
+    /// is resumed. None where no library does.
+    fn product_choices(&self) -> Option<ProductChoices> {
+        None
     }
 
     /// Copies bytes to a tensor.

@@ -7,7 +7,7 @@ use plimsoll_graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, 
 use plimsoll_graph::ops::{RopeScaling, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Lengths, Objective, Optimizer, Place, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
+    Lengths, Objective, Optimizer, Place, Products, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute,
@@ -180,7 +180,11 @@ impl Case {
         let mut optimizer = Optimizer { rule, grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
         let levers = random_levers(noise, accumulation == 1, &mut optimizer);
         let threads = between(noise, 1, 8);
-        let targets = [Targets::cpu(threads), Targets::cuda((8, 6), threads)][noise.below(2)];
+        let targets = [
+            Targets::cpu(threads),
+            Targets::cuda((8, 6), threads),
+            Targets::cuda((9, 0), threads).multiplying_by(Products::CublasLt),
+        ][noise.below(3)];
         Self { model, optimizer, shape, accumulation, levers, targets }
     }
 

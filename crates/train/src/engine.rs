@@ -2,6 +2,7 @@
 
 use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
+use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_exec::{Capabilities, Device, DeviceError, converted, fill_normal, run_program, run_program_timed};
 use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
 use plimsoll_plan::{Plan, validate};
@@ -73,6 +74,11 @@ impl Engine {
     /// What a user should know of how the plan was loaded.
     pub fn notes(&self) -> Vec<String> {
         self.device.notes()
+    }
+
+    /// How a library computes the plan's products; none where no library does.
+    pub fn product_choices(&self) -> Option<ProductChoices> {
+        self.device.product_choices()
     }
 
     /// The trained parameters.

@@ -115,6 +115,11 @@ impl RunFolder {
         self.path.join("plan.json")
     }
 
+    /// How a library computes the run's products.
+    pub fn products(&self) -> PathBuf {
+        self.path.join("products.json")
+    }
+
     /// Every event.
     pub fn journal(&self) -> PathBuf {
         self.path.join("journal.jsonl")

@@ -2,7 +2,7 @@
 
 use super::card::Card;
 use super::context::Context;
-use super::cublas_lt::{CublasLt, CublasLtError, Handle};
+use super::cublas_lt::{CublasLt, CublasLtError, Handle, ProductChoices};
 use super::error::{CallError, CudaError};
 use super::hooks::Use;
 use super::host::Node;
@@ -25,11 +25,14 @@ pub struct CudaOptions {
     /// Whether products in single precision, those of linear layers and output heads, round their operands to TF32 and go
     /// to tensor cores. Cards before [`OLDEST_WITH_TF32`](super::OLDEST_WITH_TF32) compute as without.
     pub tf32: bool,
+    /// Whether the algorithms of a library's products are timed, and the fastest taken; else those are that the library
+    /// recommends. Takes some seconds when a plan is loaded.
+    pub autotune: bool,
 }
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { graphs: true, tf32: false }
+        Self { graphs: true, tf32: false, autotune: false }
     }
 }
 
@@ -38,6 +41,8 @@ pub struct CudaDevice {
     /// Goes before the library and the context do.
     loaded: Option<Loaded>,
     library: Option<Arc<Handle>>,
+    /// How the products of a run that goes on are computed.
+    kept: Option<ProductChoices>,
     context: Arc<Context>,
     options: CudaOptions,
     supply: Supply,
@@ -48,7 +53,15 @@ impl CudaDevice {
     /// Opens a card. The host's arena takes whatever the system gives. Errors: `CudaError`, why it cannot be used.
     pub fn open(driver: &'static Driver, card: Card, options: CudaOptions) -> Result<Self, CudaError> {
         let context = Arc::new(Context::open(driver, card)?);
-        Ok(Self { loaded: None, library: None, context, options, supply: Supply::default(), touched: [0; 2] })
+        Ok(Self {
+            loaded: None,
+            library: None,
+            kept: None,
+            context,
+            options,
+            supply: Supply::default(),
+            touched: [0; 2],
+        })
     }
 
     /// Leaves products to this library from the next plan on that is made for it. What the library takes for itself of the
@@ -56,6 +69,12 @@ impl CudaDevice {
     pub fn use_library(&mut self, library: &'static CublasLt) -> Result<(), CublasLtError> {
         self.library = Some(Arc::new(Handle::new(&self.context, library)?));
         Ok(())
+    }
+
+    /// Computes products as a run did that goes on: they have the algorithms that it kept, as far as library and card are
+    /// the same.
+    pub fn keep_products(&mut self, kept: ProductChoices) {
+        self.kept = Some(kept);
     }
 
     /// The library that products are left to, in plans that are made for it.
@@ -73,6 +92,11 @@ impl CudaDevice {
     /// Whether products in single precision round their operands to TF32 in the plans that are loaded from now on.
     pub fn set_tf32(&mut self, tf32: bool) {
         self.options.tf32 = tf32;
+    }
+
+    /// Whether the algorithms of products are timed in the plans that are loaded from now on.
+    pub fn set_autotune(&mut self, autotune: bool) {
+        self.options.autotune = autotune;
     }
 
     /// The card.
@@ -180,12 +204,22 @@ impl Device for CudaDevice {
         self.touched = [0; 2];
         // Plans that are made for our kernels have no workspace for a library.
         let library = self.library.as_ref().filter(|_| plan.targets.device.product_workspace() > Bytes::ZERO);
-        self.loaded = Some(Loaded::new(&self.context, library, plan, self.options, &mut self.supply)?);
+        self.loaded = Some(Loaded::new(
+            &self.context,
+            library.zip(Some(self.kept.as_ref())),
+            plan,
+            self.options,
+            &mut self.supply,
+        )?);
         Ok(())
     }
 
     fn notes(&self) -> Vec<String> {
         self.loaded.as_ref().map_or_else(Vec::new, |loaded| loaded.notes.clone())
+    }
+
+    fn product_choices(&self) -> Option<ProductChoices> {
+        self.loaded.as_ref()?.choices()
     }
 
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError> {

@@ -21,6 +21,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
     "cuDeviceTotalMem_v2",
     "cuEventCreate",
     "cuEventDestroy_v2",
+    "cuEventElapsedTime",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuFuncSetAttribute",
@@ -69,12 +70,16 @@ pub(super) type Address = unsafe extern "C" fn();
 /// `CUDA_SUCCESS`
 const SUCCESS: u32 = 0;
 
-/// Calls a function of the driver. Needs an `unsafe` block, which says why its arguments are sound.
+/// Calls a function of the driver, or one that is declared as another is which came later. Needs an `unsafe` block, which
+/// says why its arguments are sound.
 macro_rules! call {
-    ($function:ident($($argument:expr),* $(,)?)) => {{
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::cuda::driver::call!($function as $function($($argument),*))
+    };
+    ($function:ident as $declared:ident($($argument:expr),*)) => {{
         const PLACE: usize = $crate::cuda::driver::place_of(stringify!($function));
         let declared: unsafe fn($($crate::cuda::driver::inferred!($argument)),*) -> cudarc::driver::sys::CUresult =
-            cudarc::driver::sys::$function;
+            cudarc::driver::sys::$declared;
         let function = $crate::cuda::driver::function(PLACE, declared);
         $crate::cuda::driver::check(stringify!($function), function($($argument),*))
     }};
@@ -180,7 +185,7 @@ mod tests {
             }
             let text = std::fs::read_to_string(&path).expect("a source");
             for call in text.split(concat!("call", "!(cu")).skip(1) {
-                let end = call.find('(').expect("a call");
+                let end = call.find(['(', ' ']).expect("a call");
                 called.insert(format!("cu{}", &call[..end]));
             }
         }

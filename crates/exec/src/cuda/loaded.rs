@@ -2,7 +2,7 @@
 //! programs, ready or captured.
 
 use super::context::Context;
-use super::cublas_lt::{Algorithms, Handle, ReadyProduct};
+use super::cublas_lt::{Algorithms, Handle, ProductChoices, ReadyProduct, Timer};
 use super::device::CudaOptions;
 use super::error::{CallError, CudaError};
 use super::hooks::{Allowed, Use};
@@ -43,20 +43,20 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a plan, whose products are left to the library if there is one. Errors: `NoRoom`, and what the driver or the
+    /// Loads a plan, whose products are left to the library if there is one, as was kept. Errors: `NoRoom`, and what the driver or the
     /// library refuses; nothing stays reserved.
     pub(super) fn new(
         context: &Arc<Context>,
-        library: Option<&Arc<Handle>>,
+        library: Option<(&Arc<Handle>, Option<&ProductChoices>)>,
         plan: &Plan,
         options: CudaOptions,
         supply: &mut Supply,
     ) -> Result<Self, DeviceError> {
         context.enter().map_err(CudaError::from)?;
         let no_room = |error: DeviceError| explained(error, context, plan);
-        let mut algorithms = library.map(|handle| {
+        let mut algorithms = library.map(|(handle, kept)| {
             let workspace = plan.targets.device.product_workspace();
-            Algorithms::new(handle, options.tf32, workspace.0)
+            Algorithms::new(handle, options.tf32, workspace.0, kept)
         });
         let kernels = kernels_of(context, plan, options, algorithms.as_mut()).map_err(|error| no_room(error.into()))?;
         let before = context.room()?;
@@ -65,7 +65,7 @@ impl Loaded {
         }
         let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
         let after = context.room()?;
-        let mut notes = algorithms.iter().filter_map(Algorithms::note).collect::<Vec<_>>();
+        let mut notes = algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
         let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?);
         if let Some(refused) = refused {
             notes
@@ -95,7 +95,7 @@ impl Loaded {
         };
         loaded.make_streams(plan).map_err(no_room)?;
         loaded.prepare(plan)?;
-        loaded.try_products().map_err(no_room)?;
+        loaded.try_products(plan, options.autotune).map_err(no_room)?;
         if options.graphs {
             loaded.capture().map_err(no_room)?;
         }
@@ -142,9 +142,10 @@ impl Loaded {
         Ok(())
     }
 
-    /// Computes a product of each shape of the library's, of whatever numbers: the library loads its kernels when they
-    /// first run, and what they take of the card's memory must be taken before the first step.
-    fn try_products(&self) -> Result<(), DeviceError> {
+    /// Computes a product of each shape of the library's, of zeros: the library loads its kernels when they first run, and
+    /// what they take of the card's memory must be taken before the first step. If so asked, each algorithm that may compute
+    /// them is timed, and the fastest taken.
+    fn try_products(&mut self, plan: &Plan, tunes: bool) -> Result<(), DeviceError> {
         let mut tried = Vec::<&ReadyProduct>::new();
         for product in self.programs.iter().flat_map(ReadyProgram::products) {
             if !tried.iter().any(|other| other.is_alike(product)) {
@@ -158,11 +159,28 @@ impl Loaded {
         self.allow(self.arena.address(), self.arena.bytes(), Use::Scratch)?;
         // SAFETY: these bytes are the arena, which stays until the stream is done.
         unsafe { self.device().clear(self.arena.address(), self.arena.bytes()) }?;
+        let Some(algorithms) = self.algorithms.as_ref().filter(|_| tunes) else {
+            for product in tried {
+                // SAFETY: the programs were prepared for the arenas of this.
+                unsafe { self.device().multiply(product) }?;
+            }
+            return Ok(self.device().synchronize()?);
+        };
+        let timer = Timer::new(&self.context, self.device())?;
+        let mut fastest = Vec::with_capacity(tried.len());
         for product in tried {
-            // SAFETY: the programs were prepared for the arenas of this.
-            unsafe { self.device().multiply(product) }?;
+            // SAFETY: as above.
+            fastest.extend(unsafe { timer.fastest(algorithms.candidates(product).map_err(CudaError::from)?) }?);
         }
-        Ok(self.device().synchronize()?)
+        drop(timer);
+        let algorithms = self.algorithms.as_mut().expect("just used");
+        fastest.iter().for_each(|product| algorithms.prefer(product));
+        self.prepare(plan)
+    }
+
+    /// How the library computes its products.
+    pub(super) fn choices(&self) -> Option<ProductChoices> {
+        self.algorithms.as_ref().map(Algorithms::choices)
     }
 
     /// Captures all programs but those without steps, and those that copy to and from memory which is not pinned.

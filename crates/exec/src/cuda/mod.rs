@@ -26,7 +26,7 @@ mod staging;
 mod streams;
 
 pub use card::{Card, ComputeMode, OLDEST_CAPABILITY};
-pub use cublas_lt::{CublasLt, CublasLtError, OLDEST_CUBLAS_LT, cublas_lt};
+pub use cublas_lt::{CUBLAS_LIBRARY, CublasLt, CublasLtError, OLDEST_CUBLAS_LT, ProductChoices, cublas_lt};
 pub use device::{CudaDevice, CudaOptions};
 pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};

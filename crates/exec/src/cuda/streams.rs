@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// `CU_STREAM_NON_BLOCKING`: not ordered with the stream that is used where none is named.
 const NON_BLOCKING: u32 = 1;
 
-/// `CU_EVENT_DISABLE_TIMING`: events order, they don't measure.
+/// `CU_EVENT_DISABLE_TIMING`: most events order, they don't measure.
 const NO_TIMING: u32 = 2;
 
 /// How a kernel is started.
@@ -228,12 +228,29 @@ pub(super) struct Event {
 impl Event {
     /// A new one, which stands for nothing yet. Errors: the driver's.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CallError> {
+        Self::with(context, NO_TIMING)
+    }
+
+    /// A new one that tells when it was reached. Errors: the driver's.
+    pub(super) fn timed(context: &Arc<Context>) -> Result<Self, CallError> {
+        Self::with(context, 0)
+    }
+
+    fn with(context: &Arc<Context>, flags: u32) -> Result<Self, CallError> {
         context.enter()?;
         context.count_request();
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place is on this stack.
-        unsafe { call!(cuEventCreate(&mut handle, NO_TIMING)) }?;
+        unsafe { call!(cuEventCreate(&mut handle, flags)) }?;
         Ok(Self { context: context.clone(), handle })
+    }
+
+    /// Milliseconds from an earlier one to this. Both are timed, and were reached.
+    pub(super) fn since(&self, earlier: &Self) -> Result<f32, CallError> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both exist for as long as their owners; the place is on this stack.
+        unsafe { call!(cuEventElapsedTime as cuEventElapsedTime_v2(&mut milliseconds, earlier.handle, self.handle)) }?;
+        Ok(milliseconds)
     }
 
     /// The host waits for it.

@@ -7,7 +7,7 @@ mod node;
 mod speed;
 
 pub use kernels::{Cause, KernelCheck, KernelFailure, check_kernels, check_products};
-pub use speed::{Rate, Speeds, Workload, measure_speeds, measure_tf32_products};
+pub use speed::{Rate, Speeds, Workload, measure_products, measure_speeds};
 
 use crate::{Device, DeviceError, Room};
 use plimsoll_graph::{Graph, Targets};

@@ -111,11 +111,16 @@ pub fn measure_speeds(device: &mut dyn Device, targets: &Targets, precisions: &[
     speeds
 }
 
-/// Measures products in single precision on a device that rounds their operands to TF32.
-pub fn measure_tf32_products(device: &mut dyn Device, targets: &Targets) -> Speeds {
+/// Measures products alone: in these precisions, or in single precision on a device that rounds their operands to TF32.
+pub fn measure_products(device: &mut dyn Device, targets: &Targets, precisions: &[DType], tf32: bool) -> Speeds {
     let mut speeds = Speeds::default();
-    speeds.error = climb(device, targets, Workload::Product, DType::F32, &mut speeds).err();
-    speeds.rates.iter_mut().for_each(|rate| rate.tf32 = true);
+    for &dtype in if tf32 { &[DType::F32][..] } else { precisions } {
+        if let Err(error) = climb(device, targets, Workload::Product, dtype, &mut speeds) {
+            speeds.error = Some(error);
+            break;
+        }
+    }
+    speeds.rates.iter_mut().for_each(|rate| rate.tf32 = tf32);
     speeds
 }
 

@@ -33,6 +33,7 @@ const OTHERS: &[&str] = &[
     "cuDevicePrimaryCtxRetain",
     "cuDeviceTotalMem_v2",
     "cuEventCreate",
+    "cuEventElapsedTime",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuGraphInstantiateWithFlags",

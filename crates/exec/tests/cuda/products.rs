@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::training::{Run, distance, gpt2, llama, t5};
-use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, CudaError, CudaOptions, cublas_lt};
+use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, CudaError, CudaOptions, ProductChoices, cublas_lt};
 use plimsoll_exec::self_test::check_products;
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::{Products, Target, Targets};
@@ -49,7 +49,7 @@ fn every_family_trains_as_on_the_processor_with_a_library() {
 
 #[test]
 fn invariant_5_levers_and_ways_to_run_change_no_bit_with_a_library() {
-    const TF32: CudaOptions = CudaOptions { graphs: true, tf32: true };
+    const TF32: CudaOptions = CudaOptions { graphs: true, tf32: true, autotune: false };
     let recompute = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
     let machine = Machine::of("");
     for (precision, options) in [
@@ -145,23 +145,102 @@ fn each_call_of_the_library_can_fail_and_nothing_is_left_behind() {
         train(&machine, &run, options).expect("no fault yet");
         let calls = machine.calls(function);
         assert!(calls > 0, "{function} is not called");
-        for call in [1, 2, calls / 2, calls].into_iter().filter(|call| (1..=calls).contains(call)) {
-            for status in [3, 13] {
-                machine.reset(&format!("fail={function}:{call}:{status}"));
-                let error = train(&machine, &run, options).expect_err(function);
-                assert_eq!(machine.held(), (0, 0), "{function}, call {call}: {error}");
-                let is_typed = match &error {
-                    DeviceError::NoRoom { reason, .. } => status == 3 && reason.contains(function),
-                    DeviceError::Cuda(CudaError::CublasLt(CublasLtError::Failed { function: failed, .. })) => {
-                        failed == function
-                    }
-                    DeviceError::Cuda(CudaError::Call(call)) => call.function == *function,
-                    _ => false,
-                };
-                assert!(is_typed, "{function}, call {call}, status {status}: {error}");
-            }
+        for (call, status) in [(1, 3), (1, 13), (calls.div_ceil(2), 3), (calls, 13)] {
+            machine.reset(&format!("fail={function}:{call}:{status}"));
+            let error = train(&machine, &run, options).expect_err(function);
+            assert_eq!(machine.held(), (0, 0), "{function}, call {call}: {error}");
+            assert!(is_of(function, &error), "{function}, call {call}, status {status}: {error}");
         }
     }
+}
+
+/// Whether an error says which function failed.
+fn is_of(function: &str, error: &DeviceError) -> bool {
+    match error {
+        DeviceError::NoRoom { reason, .. } => reason.contains(function),
+        DeviceError::Cuda(CudaError::CublasLt(CublasLtError::Failed { function: failed, .. })) => *failed == function,
+        DeviceError::Cuda(CudaError::Call(call)) => call.function == function,
+        _ => false,
+    }
+}
+
+/// An algorithm that the library can't run after all is not taken; whatever else fails is an error.
+#[test]
+fn timing_can_fail_and_nothing_is_left_behind() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let run = Run::of(gpt2());
+    let options = CudaOptions { autotune: true, ..CudaOptions::default() };
+    for (function, call, code) in [("cuEventElapsedTime", 1, 1), ("cuEventCreate", 1, 2), ("cublasLtMatmul", 9, 13)] {
+        machine.reset(&format!("fail={function}:{call}:{code}"));
+        let error = train(&machine, &run, options).expect_err(function);
+        assert!(is_of(function, &error), "{function}: {error}");
+        assert_eq!(machine.held(), (0, 0), "{function}: {error}");
+    }
+    machine.reset("fail=cublasLtMatmul:1:15");
+    train(&machine, &run, options).expect("another algorithm");
+    assert_eq!(machine.held(), (0, 0));
+}
+
+/// A run that goes on is given what it kept, and computes the same bits, also where it would choose otherwise now.
+#[test]
+fn invariant_7_a_run_that_goes_on_has_the_algorithms_that_it_kept() {
+    let machine = Machine::of("");
+    let run = Run::of(gpt2());
+    let Some(mut first) = device(&machine, CudaOptions::default()) else { return };
+    let recommended = run.train(&mut first, CARD).expect("trains");
+    let kept_of_recommended = first.product_choices().expect("a library computes");
+    drop(first);
+    let tuned = CudaOptions { autotune: true, ..CudaOptions::default() };
+    let mut second = device(&machine, tuned).expect("was there before");
+    let fastest = run.train(&mut second, CARD).expect("trains");
+    let kept = second.product_choices().expect("a library computes");
+    drop(second);
+    if machine.driver().is_stand_in() {
+        // Its favorite is not its fastest, and rounds otherwise.
+        assert_ne!((&kept, &fastest), (&kept_of_recommended, &recommended));
+    }
+    for (kept, expected, options) in
+        [(kept, fastest, CudaOptions::default()), (kept_of_recommended, recommended, tuned)]
+    {
+        let text = serde_json::to_string(&kept).expect("plain data");
+        let mut again = device(&machine, options).expect("was there before");
+        again.keep_products(serde_json::from_str(&text).expect("was just written"));
+        assert_eq!(run.train(&mut again, CARD).expect("trains"), expected);
+        assert_eq!((again.product_choices(), again.notes()), (Some(kept), vec![]));
+    }
+}
+
+/// Of another version or another card, or spoilt.
+#[test]
+fn what_a_run_kept_and_is_of_no_use_is_chosen_again_and_said() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let run = Run::of(gpt2());
+    let mut first = device(&machine, CudaOptions::default()).expect("the stand-in's");
+    let expected = run.train(&mut first, CARD).expect("trains");
+    let kept = first.product_choices().expect("a library computes");
+    drop(first);
+    let train = |description: &str, kept: &ProductChoices| {
+        machine.reset(description);
+        let mut again = device(&machine, CudaOptions::default()).expect("the stand-in's");
+        again.keep_products(kept.clone());
+        let result = run.train(&mut again, CARD).expect("trains");
+        assert_ne!(again.product_choices().as_ref(), Some(kept), "{description}");
+        (result, again.notes().join("\n"))
+    };
+    for (description, words) in [
+        ("cublas=120803", "by cuBLASLt 13.1.0 on NVIDIA GeForce RTX 3060"),
+        ("name=NVIDIA GeForce RTX 3070", "chosen again, by 13.1.0 on NVIDIA GeForce RTX 3070"),
+    ] {
+        let (result, notes) = train(description, &kept);
+        assert_eq!(result, expected, "{description}");
+        assert!(notes.contains(words), "{notes}");
+    }
+    let mut spoilt = serde_json::to_value(&kept).expect("plain data");
+    spoilt["products"][0]["algorithm"][1] = 77.into();
+    spoilt["products"][1]["algorithm"][0] = 0.into();
+    let (result, notes) = train("", &serde_json::from_value(spoilt).expect("numbers all the same"));
+    assert_eq!(result, expected);
+    assert_eq!(notes.matches("refuses the algorithm that the run had").count(), 2, "{notes}");
 }
 
 /// The library's kernels are on the card before the first step, and a step asks for nothing.

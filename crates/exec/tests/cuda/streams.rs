@@ -7,8 +7,8 @@ use plimsoll_exec::{Device, DeviceError, MemoryReport, run_program_timed};
 use plimsoll_graph::{Op, Scalars, Storage};
 use plimsoll_plan::{Plan, PlannedProgram, Region, validate};
 
-const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false };
-const STREAMS: CudaOptions = CudaOptions { graphs: false, tf32: false };
+const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false, autotune: false };
+const STREAMS: CudaOptions = CudaOptions { graphs: false, tf32: false, autotune: false };
 
 /// Machines that differ in when things happen, and in how memory is had.
 const MACHINES: &[&str] =

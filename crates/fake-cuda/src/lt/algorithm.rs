@@ -28,6 +28,9 @@ pub struct Heuristic {
 /// What tells these bits from any others.
 const SIGN: u64 = 0x706c_696d_736f_6c6c;
 
+/// Terms of a sum that two parts are worth it for.
+const WORTH_PARTS: u64 = 16;
+
 /// An algorithm for a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Algorithm {
@@ -41,23 +44,43 @@ pub(super) struct Algorithm {
 
 /// Algorithms for a problem, the library's favorite first.
 pub(super) fn candidates(problem: &Problem, preference: &Preference) -> Vec<Heuristic> {
-    let [rows, columns, _] = problem.extents();
+    let [rows, columns, inner] = problem.extents();
     let parts = 2 * 4 * rows * columns;
-    let all = [(1, 0, 1), (2, parts, 2), (3, 0, 0)];
+    let mut all = [(1, 0, 1), (2, parts, 2), (3, 0, 0)];
+    if inner < WORTH_PARTS {
+        all.swap(1, 2);
+    }
     let fitting = all.into_iter().filter(|(_, workspace_bytes, reduction)| {
         *workspace_bytes <= preference.workspace_bytes && reduction & preference.reductions == *reduction
     });
-    let heuristic = |(number, workspace_bytes, _)| Heuristic {
-        algorithm: Algorithm { number, workspace_bytes, alignments: preference.alignments }.bits(problem),
-        workspace_bytes: workspace_bytes as usize,
-        state: 0,
-        waves: 1.0,
-        reserved: [0; 4],
-    };
-    fitting.map(heuristic).collect()
+    let algorithm =
+        |(number, workspace_bytes, _)| Algorithm { number, workspace_bytes, alignments: preference.alignments };
+    fitting.map(|kind| Heuristic::new(algorithm(kind), problem)).collect()
+}
+
+impl Heuristic {
+    fn new(algorithm: Algorithm, problem: &Problem) -> Self {
+        Self {
+            algorithm: algorithm.bits(problem),
+            workspace_bytes: algorithm.workspace_bytes as usize,
+            state: 0,
+            waves: 1.0,
+            reserved: [0; 4],
+        }
+    }
+
+    /// What there is to say of an algorithm, if it is this problem's.
+    pub(super) fn of(bits: &Bits, problem: &Problem) -> Option<Self> {
+        Some(Self::new(Algorithm::of(bits, problem)?, problem))
+    }
 }
 
 impl Algorithm {
+    /// How long it takes beside other operations: the library's favorite is not the fastest.
+    pub(super) fn time(self) -> u64 {
+        if self.number == 2 { 3 } else { 1 }
+    }
+
     fn bits(self, problem: &Problem) -> Bits {
         let [a, b, c, d] = self.alignments.map(u64::from);
         [SIGN, self.number, self.workspace_bytes, a | b << 32, c | d << 32, fingerprint(problem), 0, 0]
@@ -67,7 +90,7 @@ impl Algorithm {
     pub(super) fn of(bits: &Bits, problem: &Problem) -> Option<Self> {
         let [sign, number, workspace_bytes, first, last, of, ..] = *bits;
         let alignments = [first as u32, (first >> 32) as u32, last as u32, (last >> 32) as u32];
-        let is_ours = sign == SIGN && of == fingerprint(problem);
+        let is_ours = sign == SIGN && (1..=3).contains(&number) && of == fingerprint(problem);
         is_ours.then_some(Self { number, workspace_bytes, alignments })
     }
 }

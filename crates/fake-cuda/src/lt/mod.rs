@@ -188,6 +188,19 @@ entries! {
         give(count, fitting.len() as c_int)
     }
 
+    /// `cublasLtMatmulAlgoCheck`.
+    fn cublasLtMatmulAlgoCheck(
+        driver, handle: u64, description: u64, a: u64, b: u64, c: u64, d: u64, algorithm: *const [u64; 8],
+        to: *mut Heuristic,
+    ) {
+        driver.lt.handle(handle)?;
+        let problem = driver.lt.problem(description, [a, b, c, d])?;
+        if algorithm.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        give(to, Heuristic::of(&*algorithm, &problem).ok_or(NOT_SUPPORTED)?)
+    }
+
     /// `cublasLtMatmul`.
     fn cublasLtMatmul(
         driver, handle: u64, description: u64, alpha: *const f32, a: u64, a_layout: u64, b: u64, b_layout: u64,

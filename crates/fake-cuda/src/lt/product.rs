@@ -135,6 +135,11 @@ impl Product {
         Ok(Self { problem, factors, addresses, algorithm, workspace })
     }
 
+    /// How long it takes, in operations.
+    pub fn time(&self) -> u64 {
+        self.algorithm.time()
+    }
+
     /// The algorithm's number.
     pub(super) fn algorithm(&self) -> u64 {
         self.algorithm.number

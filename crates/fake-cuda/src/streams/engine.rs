@@ -103,6 +103,11 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// How much of what stands in for time it takes.
+    fn time(&self) -> u64 {
+        if let Self::Product(product) = self { product.time() } else { 1 }
+    }
+
     /// What messages call it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -365,7 +370,7 @@ impl Engine {
     }
 
     fn run(&mut self, pending: &Pending, machine: &mut dyn Machine) -> Result<(), Failure> {
-        self.done += 1;
+        self.done += pending.work.operation.time();
         if let Operation::Marker(event) = pending.work.operation {
             if let Some(event) = self.events.get_mut(&event) {
                 event.time = Some(self.done);

@@ -5,6 +5,7 @@ use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
+use super::cublas::TuneArgs;
 use super::failure::exit_code;
 use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
@@ -49,6 +50,8 @@ pub(super) struct BenchArgs {
     bias: Option<bool>,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
@@ -126,7 +129,8 @@ impl BenchArgs {
             None => asked.micro_batch.given(),
         });
         let asked = RequestArgs { global_batch, ..asked.clone() };
-        let opened = self.device.open(&self.budget, None)?;
+        let mut opened = self.device.open(&self.budget, None)?;
+        opened.choose_products(None, self.tune.autotune);
         let device = &opened.device;
         let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
         // The peer that we are compared with does not clip.
@@ -145,7 +149,7 @@ impl BenchArgs {
             self.budget.check_room(Ceilings::MEMORY)?;
         }
         let plan = PlanSummary::from(&found.plan);
-        let parameters = found.plan.parameters;
+        let (parameters, products) = (found.plan.parameters, found.plan.targets.device.products());
         let mut engine = Engine::new(opened.into_device(&self.budget), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::plimsoll_train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
@@ -169,6 +173,7 @@ impl BenchArgs {
                 "step_ms": result.step_ms,
                 "loss": result.loss,
                 "threads": threads,
+                "products": products,
                 "profile": profile.map(|profile| profile.json()),
             });
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;

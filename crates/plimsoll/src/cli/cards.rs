@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::budget::{BudgetArgs, CardMemory};
-use super::cublas::{Cublas, named, products_of};
+use super::cublas::{Cublas, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
 use super::machine::{Subject, known};
@@ -11,7 +11,9 @@ use super::processor::{free_memory, processor};
 use crate::streams::talk;
 use ::plimsoll_plan::{Card as PaperCard, Machine, Plan, Rates, card_with_memory, cards};
 use clap::{Args, ValueEnum};
-use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32};
+use plimsoll_exec::cuda::{
+    Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32, ProductChoices,
+};
 use plimsoll_exec::{Device as _, DeviceError};
 use plimsoll_graph::{DeviceKind, Products, Targets};
 use plimsoll_units::Bytes;
@@ -189,7 +191,7 @@ impl DeviceArgs {
     }
 
     fn options(&self) -> CudaOptions {
-        CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32() }
+        CudaOptions { graphs: self.cuda_graph == OnOff::On, tf32: self.tf32(), ..CudaOptions::default() }
     }
 }
 
@@ -261,8 +263,7 @@ pub(super) fn speed_by_name(
     let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
     let rates = Rates::of_card(paper);
     let rates = if tf32 { rates.in_tf32(paper) } else { rates };
-    let (machine, times) = known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)?;
-    Ok((machine, format!("{times}\nmatrix products by {}", named(products))))
+    known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
 }
 
 /// What a plan must know of a card that is open: its memory is the driver's word.
@@ -353,6 +354,15 @@ impl Opened {
     /// The library that its products are left to.
     pub(super) fn library(&self) -> Option<&'static CublasLt> {
         self.card.as_ref().and_then(CudaDevice::library)
+    }
+
+    /// How its products' algorithms are chosen: as a run kept them that goes on, and those that it did not keep by time, if
+    /// so asked.
+    pub(super) fn choose_products(&mut self, kept: Option<ProductChoices>, autotune: bool) {
+        if let Some(card) = &mut self.card {
+            card.set_autotune(autotune);
+            kept.into_iter().for_each(|kept| card.keep_products(kept));
+        }
     }
 
     /// What the data sheet says of the card, or of the most alike; none for the processor.

@@ -2,7 +2,8 @@
 
 use super::Failure;
 use crate::streams::talk;
-use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
+use clap::Args;
+use plimsoll_exec::cuda::{CUBLAS_LIBRARY, CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
 use plimsoll_graph::Products;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -17,6 +18,16 @@ pub(super) enum Cublas {
     Off,
     /// This one.
     Library(PathBuf),
+}
+
+/// How a library's algorithms are chosen.
+#[derive(Debug, Clone, Args)]
+pub(super) struct TuneArgs {
+    /// Time the algorithms that cuBLASLt has for each product, and take the fastest; else those are that it recommends. Takes
+    /// some seconds before the first step
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    pub(super) autotune: bool,
 }
 
 impl FromStr for Cublas {
@@ -52,7 +63,12 @@ impl Cublas {
                 give_first(card);
                 Ok(())
             }
+        }?;
+        if let Some(library) = card.library() {
+            let ((major, minor, patch), path) = (library.version(), library.path().display());
+            talk(format_args!("matrix products use cuBLASLt {major}.{minor}.{patch} ({path})"));
         }
+        Ok(())
     }
 
     /// What multiplies in plans for a card that is not open: a library that is there is taken to be of use.
@@ -72,18 +88,10 @@ pub(super) fn products_of(card: &CudaDevice) -> Products {
     if card.library().is_some() { Products::CublasLt } else { Products::Kernels }
 }
 
-/// A few words for what multiplies.
-pub(super) fn named(products: Products) -> &'static str {
-    match products {
-        Products::Kernels => "the built-in kernels",
-        Products::CublasLt => "cuBLASLt",
-    }
-}
-
 /// Takes the first library that can be used on the card.
 pub(super) fn give_first(card: &mut CudaDevice) {
-    // What stands in for a driver stands in for no library: a real one would look for a real driver.
-    if Driver::find().is_ok_and(Driver::is_stand_in) {
+    // A real library would look for a real driver: beside what stands in for one it must be named.
+    if Driver::find().is_ok_and(Driver::is_stand_in) && std::env::var_os(CUBLAS_LIBRARY).is_none() {
         return;
     }
     for path in cublas_lt() {

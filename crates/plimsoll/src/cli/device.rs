@@ -3,7 +3,6 @@
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory};
 use super::cards::{Speed, check_tf32, speed_by_name};
-use super::cublas::named;
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use plimsoll_graph::{Products, Targets};
@@ -94,11 +93,7 @@ impl Device {
             machine: Machine::of_rates(if tf32 { rates.in_tf32(card) } else { rates }),
             budget,
             precision,
-            times: format!(
-                "times are estimates from the card's data sheet ({})\nmatrix products by {}",
-                card.source,
-                named(products)
-            ),
+            times: format!("times are estimates from the card's data sheet ({})", card.source),
         }
     }
 }

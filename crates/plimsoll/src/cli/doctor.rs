@@ -1,9 +1,10 @@
 //! `plimsoll doctor`: what this machine has to train on, what of it can be used, and what is missing.
 
 use super::cards::Choice;
+use super::cublas::{Cublas, give_first};
 use super::failure::exit_code;
 use super::{Failure, self_test};
-use crate::report::{CardFindings, Diagnosis, DriverFindings, diagnosis_text};
+use crate::report::{CardFindings, Diagnosis, DriverFindings, LibraryInUse, diagnosis_text};
 use crate::streams::write_data;
 use clap::Args;
 use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, cublas_lt};
@@ -19,6 +20,9 @@ pub(super) struct DoctorArgs {
     /// The card to test [default: the one with the most free memory]
     #[arg(long, value_name = "cuda|cuda:N", requires = "self_test")]
     device: Option<Choice>,
+    /// The library whose products are tested beside those of the built-in kernels
+    #[arg(long, value_name = "auto|off|PATH", default_value = "auto", requires = "self_test")]
+    cublas: Cublas,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -26,7 +30,7 @@ pub(super) struct DoctorArgs {
 
 pub(super) fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     if args.self_test {
-        return self_test::run(args.device, args.json);
+        return self_test::run(args.device, &args.cublas, args.json);
     }
     let diagnosis = diagnose();
     if args.json {
@@ -73,12 +77,14 @@ fn look(holders: &[Holder]) -> Result<(DriverFindings, Vec<CardFindings>), NoCar
 
 /// Opens a card, as training would.
 fn examine(driver: &'static Driver, card: Card, holders: &[Holder]) -> CardFindings {
-    let room = CudaDevice::open(driver, card.clone(), CudaOptions::default())
-        .map_err(DeviceError::from)
-        .and_then(|device| device.room());
-    let (free, problem) = match room {
-        Ok(room) => (room.map(|room| room.free), None),
-        Err(error) => (None, Some(error.to_string())),
+    let opened = CudaDevice::open(driver, card.clone(), CudaOptions::default()).map_err(DeviceError::from);
+    let found = opened.and_then(|mut device| {
+        give_first(&mut device);
+        Ok((device.room()?, device.library()))
+    });
+    let (free, library, problem) = match found {
+        Ok((room, library)) => (room.map(|room| room.free), library, None),
+        Err(error) => (None, None, Some(error.to_string())),
     };
     CardFindings {
         index: card.index,
@@ -86,6 +92,10 @@ fn examine(driver: &'static Driver, card: Card, holders: &[Holder]) -> CardFindi
         compute_capability: format!("{}.{}", card.compute_capability.0, card.compute_capability.1),
         memory: card.memory,
         free,
+        cublas_lt: library.map(|library| {
+            let (major, minor, patch) = library.version();
+            LibraryInUse { path: library.path().to_owned(), version: format!("{major}.{minor}.{patch}") }
+        }),
         holders: holders.iter().filter(|holder| holder.card == card.uuid).cloned().collect(),
         uuid: card.uuid,
         problem,

@@ -1,9 +1,9 @@
 //! What is known of this machine's speed: a file that `calibrate` writes and that plans are predicted by.
 
 use super::Failure;
-use super::cublas::named;
 use super::failure::io_failure;
 use super::train::default_cache_dir;
+use crate::report::products_named;
 use ::plimsoll_exec::blas_in_use;
 use ::plimsoll_plan::{Machine, Rates, Sample};
 use plimsoll_graph::Products;
@@ -107,7 +107,11 @@ impl MachineFile {
             return Some(format!("it was measured {}, not {}", products(self.tf32), products(here.tf32)));
         }
         if self.products != here.products {
-            return Some(format!("it was measured with {}, not {}", named(self.products), named(here.products)));
+            return Some(format!(
+                "it was measured with {}, not {}",
+                products_named(self.products),
+                products_named(here.products)
+            ));
         }
         if self.card.is_some() {
             // The processor's part in a card's steps is predicted from its memory alone.

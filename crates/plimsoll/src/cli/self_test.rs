@@ -2,25 +2,26 @@
 //! is given back. What was done is shown whatever happens to the rest.
 
 use super::cards::{Choice, open_card};
+use super::cublas::Cublas;
 use super::failure::exit_code;
 use super::processor::free_memory;
 use super::{Failure, in_pool};
-use crate::report::{DriverFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
+use crate::report::{DriverFindings, LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::card_with_memory;
 use ::plimsoll_train::{CalibrationError, TrainError, check_losses};
 use plimsoll_exec::cases::PRECISIONS;
 use plimsoll_exec::cuda::{CudaDevice, CudaOptions, Driver, OLDEST_WITH_TF32};
 use plimsoll_exec::self_test::{
-    KernelCheck, Speeds, check_kernels, check_products, measure_speeds, measure_tf32_products, room_beside_nothing,
+    KernelCheck, Speeds, check_kernels, check_products, measure_products, measure_speeds, room_beside_nothing,
 };
 use plimsoll_exec::{Device, DeviceError};
-use plimsoll_graph::Targets;
+use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::system_name;
 use std::time::Instant;
 
 /// Tests a card and shows what came of it. Errors: there is no card that can be used; something is wrong with it.
-pub(super) fn run(choice: Option<Choice>, json: bool) -> Result<u8, Failure> {
+pub(super) fn run(choice: Option<Choice>, cublas: &Cublas, json: bool) -> Result<u8, Failure> {
     let index = match choice {
         None | Some(Choice::Auto) => None,
         Some(Choice::Cuda(index)) => index,
@@ -29,7 +30,7 @@ pub(super) fn run(choice: Option<Choice>, json: bool) -> Result<u8, Failure> {
         }
     };
     let threads = super::budget::threads(None)?;
-    let found = in_pool(threads, || Examination::begin(index, threads)?.finish())?;
+    let found = in_pool(threads, || Examination::begin(index, cublas, threads)?.finish())?;
     let problems = found.problems();
     if json {
         write_data(serde_json::to_string_pretty(&found.json()).expect("plain data"))?;
@@ -62,10 +63,11 @@ struct Examination {
 }
 
 impl Examination {
-    /// Opens the card. Errors: as training on it has them.
-    fn begin(index: Option<usize>, threads: usize) -> Result<Self, Failure> {
+    /// Opens the card and the library of products. Errors: as training on it has them.
+    fn begin(index: Option<usize>, cublas: &Cublas, threads: usize) -> Result<Self, Failure> {
         let start = Instant::now();
         let mut device = open_card(index, CudaOptions::default())?.within(free_memory(None));
+        cublas.give_to(&mut device)?;
         let driver = Driver::find()?;
         let targets = Targets::cuda(device.card().compute_capability, threads);
         let room = room_beside_nothing(&mut device, &targets).map_err(TrainError::from)?;
@@ -79,6 +81,33 @@ impl Examination {
         let result = part(&mut self.device, &self.targets);
         self.device.set_tf32(false);
         result
+    }
+
+    /// The ops that multiply, by the library that the card was given.
+    fn test_library(&mut self, has_tf32: bool) -> Option<LibraryFindings> {
+        let library = self.device.library()?;
+        talk("testing cuBLASLt");
+        let ours = self.targets;
+        self.targets = ours.multiplying_by(Products::CublasLt);
+        let mut found = LibraryFindings {
+            path: library.path().to_owned(),
+            version: library.version(),
+            kernels: check_products(&mut self.device, &self.targets, false),
+            speeds: Speeds::default(),
+        };
+        if has_tf32 && !found.ended_the_device() {
+            found.kernels.extend(self.in_tf32(|device, targets| check_products(device, targets, true)));
+        }
+        if !found.ended_the_device() {
+            found.speeds = measure_products(&mut self.device, &self.targets, &PRECISIONS, false);
+        }
+        if has_tf32 && !found.ended_the_device() {
+            let in_tf32 = self.in_tf32(|device, targets| measure_products(device, targets, &[], true));
+            found.speeds.rates.extend(in_tf32.rates);
+            found.speeds.error = found.speeds.error.take().or(in_tf32.error);
+        }
+        self.targets = ours;
+        Some(found)
     }
 
     /// One part after the other, as long as the card goes on.
@@ -108,12 +137,14 @@ impl Examination {
             talk("measuring speed");
             speeds = measure_speeds(&mut self.device, &self.targets, &PRECISIONS);
             if speeds.error.is_none() && has_tf32 {
-                let in_tf32 = self.in_tf32(measure_tf32_products);
+                let in_tf32 = self.in_tf32(|device, targets| measure_products(device, targets, &[], true));
                 speeds.rates.extend(in_tf32.rates);
                 speeds.error = in_tf32.error;
             }
             works = !speeds.error.as_ref().is_some_and(DeviceError::ends_the_device);
         }
+        let library = if works { self.test_library(has_tf32) } else { None };
+        works &= !library.as_ref().is_some_and(LibraryFindings::ended_the_device);
         if works {
             match room_beside_nothing(&mut self.device, &self.targets) {
                 Ok(room) => self.memory.after = room.map(|room| room.free),
@@ -135,6 +166,7 @@ impl Examination {
             kernels,
             training,
             speeds,
+            library,
             memory: self.memory,
             seconds: self.start.elapsed().as_secs_f64(),
         })

@@ -36,6 +36,15 @@ pub struct DriverFindings {
     pub cuda: String,
 }
 
+/// A library of products that works.
+#[derive(Debug, Serialize)]
+pub struct LibraryInUse {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// `13.1.0`
+    pub version: String,
+}
+
 /// A card.
 #[derive(Debug, Serialize)]
 pub struct CardFindings {
@@ -50,7 +59,9 @@ pub struct CardFindings {
     /// All of its memory.
     #[serde(rename = "memory_bytes")]
     pub memory: Bytes,
-    /// What is free once the driver has its own; none if the card can't be used.
+    /// The library that its products are left to, as long as nothing else is asked for.
+    pub cublas_lt: Option<LibraryInUse>,
+    /// What is free once driver and library have their own; none if the card can't be used.
     #[serde(rename = "free_bytes")]
     pub free: Option<Bytes>,
     /// Who holds memory of it.
@@ -68,11 +79,7 @@ pub fn diagnosis_text(found: &Diagnosis) -> String {
     lines.extend(found.problem.iter().map(|problem| format!("problem   {}", printable_line(problem))));
     lines.extend(found.advice.iter().map(|advice| format!("hint      {advice}")));
     found.cards.iter().for_each(|card| lines.extend(card_lines(card)));
-    let cublas = found.cublas_lt.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-    lines.push(match cublas.is_empty() {
-        true => "cuBLASLt  not found, and not needed: the built-in kernels multiply matrices".to_owned(),
-        false => format!("cuBLASLt  {}, not used yet: the built-in kernels multiply matrices", cublas.join(", ")),
-    });
+    lines.push(format!("cuBLASLt  {}", library_line(found)));
     let free = found.free_host_bytes.map_or(String::new(), |free| format!(", {free} free"));
     let name = found.processor.as_deref().map_or(String::new(), |name| format!("{}, ", printable_line(name)));
     lines.push(format!("CPU       {name}{} cores{free}", found.cores));
@@ -83,6 +90,22 @@ pub fn diagnosis_text(found: &Diagnosis) -> String {
         None => "`--device auto` takes the CPU".to_owned(),
     });
     lines.join("\n")
+}
+
+/// Which library multiplies on cards, and which others there are.
+fn library_line(found: &Diagnosis) -> String {
+    let in_use = found.cards.iter().find_map(|card| card.cublas_lt.as_ref());
+    let others = found.cublas_lt.iter().filter(|path| in_use.is_none_or(|library| library.path != **path));
+    let others = others.map(|path| printable_line(&path.display().to_string()).into_owned()).collect::<Vec<_>>();
+    let others = others.join(", ");
+    match in_use {
+        Some(LibraryInUse { path, version }) => {
+            let beside = if others.is_empty() { others } else { format!("; beside it {others}") };
+            format!("{version}, {}, multiplies matrices{beside}", printable_line(&path.display().to_string()))
+        }
+        None if others.is_empty() => "not found, and not needed: the built-in kernels multiply matrices".to_owned(),
+        None => format!("{others}, of no use here: the built-in kernels multiply matrices"),
+    }
 }
 
 fn card_lines(card: &CardFindings) -> Vec<String> {

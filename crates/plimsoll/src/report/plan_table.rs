@@ -1,6 +1,7 @@
 //! The plan as a table, and what is said when none fits.
 
 use comfy_table::{CellAlignment, Table, presets};
+use plimsoll_graph::Products;
 use plimsoll_plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
 use plimsoll_units::Bytes;
 
@@ -18,12 +19,21 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
         None => "the whole global batch fits at once".to_owned(),
     });
     lines.push(bound_words(found.bound).to_owned());
+    lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
         "predicted: {:.0} ms per step, {} tokens/s\n{times}",
         found.step.0 * 1e3,
         grouped(found.tokens_per_s() as u64)
     ));
     lines.join("\n")
+}
+
+/// A few words for what multiplies on a card.
+pub fn products_named(products: Products) -> &'static str {
+    match products {
+        Products::Kernels => "the built-in kernels",
+        Products::CublasLt => "cuBLASLt",
+    }
 }
 
 fn headline(model: &str, plan: &Plan) -> String {

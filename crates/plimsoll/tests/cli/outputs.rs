@@ -76,6 +76,7 @@ fn plan_as_json() {
             breakdown.weights_bytes: count
             device.kind: text
             device.name: text
+            device.products: null
             device.threads: count
             fits: bool
             host_short_by_bytes: count

@@ -12,7 +12,9 @@ fn list(value: &Value) -> &[Value] {
 
 #[test]
 fn a_card_that_is_right_passes_with_every_op() {
-    let said = Sandbox::new().run_on_card("", "doctor --self-test --json --device cuda:0");
+    let library = plimsoll_fake_cuda::library();
+    let arguments = format!("doctor --self-test --json --device cuda:0 --cublas {}", library.display());
+    let said = Sandbox::new().run_on_card("", &arguments);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let found = said.json();
     assert_eq!((&found["passed"], list(&found["problems"]).len()), (&Value::Bool(true), 0), "{found}");
@@ -34,8 +36,16 @@ fn a_card_that_is_right_passes_with_every_op() {
         };
         assert!(rate[unit].as_f64() > Some(0.0) && rate[on_paper].as_f64() > Some(1.0), "{rate}");
     }
-    assert_eq!(found["memory"]["free_before_bytes"], found["memory"]["free_after_bytes"]);
-    assert_eq!((&found["memory"]["lost_bytes"], &found["driver"]["stand_in"]), (&0.into(), &true.into()));
+    let products = list(&found["cublas_lt"]["kernels"]);
+    assert!(products.len() > 20 && products.iter().all(|check| check["passed"] == true), "{products:?}");
+    let timed = list(&found["cublas_lt"]["speed"]).iter().map(|rate| rate["precision"].as_str().expect("a name"));
+    assert_eq!(timed.collect::<BTreeSet<_>>(), BTreeSet::from(["bf16", "fp16", "fp32", "tf32"]));
+    assert_eq!(
+        (&found["cublas_lt"]["version"], &found["cublas_lt"]["notes"]),
+        (&"13.1.0".into(), &Value::Array(vec![]))
+    );
+    // The library keeps the kernels of its two algorithms, of 1 MiB each.
+    assert_eq!((&found["memory"]["lost_bytes"], &found["driver"]["stand_in"]), (&(2 << 20).into(), &true.into()));
 }
 
 #[test]

@@ -121,7 +121,8 @@ impl Sandbox {
             command.env_remove(variable);
         }
         // No test may depend on the cards of the machine that it runs on.
-        command.env("PLIMSOLL_NVML", self.path("no-driver.so")).env("PLIMSOLL_CUDA", self.path("no-driver.so"));
+        let nothing = self.path("no-driver.so");
+        command.env("PLIMSOLL_NVML", &nothing).env("PLIMSOLL_CUDA", &nothing).env("PLIMSOLL_CUBLAS", &nothing);
     }
 
     /// Runs the binary with arguments that spaces set apart.

@@ -1,14 +1,16 @@
-//! Which algorithm each product has: chosen once for each shape, by what the library recommends.
+//! Which algorithm each product has: chosen once for each shape, as the library recommends, or as a run that goes on has
+//! it; and, if asked for, the fastest of some when they were timed.
 //!
 //! An algorithm computes the same bits each time: those are left out whose parts add to the result in place, in whatever
 //! order they come. So a run's bits depend on the shapes of its products, the library's version and the card.
 
+use super::choices::{Choice, ProductChoices};
 use super::handle::{Handle, Owned, check};
 use super::library::{AlgorithmBits, CublasLtError, HeuristicResult, NOT_SUPPORTED, SUCCESS};
 use super::product::ReadyProduct;
 use super::shape::{Description, ProductShape};
 use crate::cuda::ops::Product;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ const ALIGNMENT: c_int = 5;
 /// workspace. Algorithms without parts need not be named.
 const FROM_WORKSPACE: u32 = 2 | 4;
 
-/// How many the library is asked for: the first that it can run counts.
+/// How many the library is asked for.
 const CANDIDATES: usize = 8;
 
 /// The algorithms of a plan's products.
@@ -31,26 +33,50 @@ pub(in crate::cuda) struct Algorithms {
     handle: Arc<Handle>,
     tf32: bool,
     workspace_bytes: u64,
-    /// None for shapes that the library has no algorithm for.
-    chosen: HashMap<ProductShape, Option<AlgorithmBits>>,
+    /// What a run that goes on has.
+    kept: BTreeMap<ProductShape, Option<AlgorithmBits>>,
+    /// For each shape what can compute it, the one that does first; nothing for shapes that the library has no algorithm
+    /// for.
+    known: BTreeMap<ProductShape, Vec<AlgorithmBits>>,
+    notes: Vec<String>,
 }
 
 impl Algorithms {
-    /// No products yet; algorithms may use so much workspace.
-    pub(in crate::cuda) fn new(handle: &Arc<Handle>, tf32: bool, workspace_bytes: u64) -> Self {
-        Self { handle: handle.clone(), tf32, workspace_bytes, chosen: HashMap::new() }
+    /// No products yet; algorithms may use so much workspace. What is kept counts if it is of this library and this card.
+    pub(in crate::cuda) fn new(
+        handle: &Arc<Handle>,
+        tf32: bool,
+        workspace_bytes: u64,
+        kept: Option<&ProductChoices>,
+    ) -> Self {
+        let here = ProductChoices::of(handle, []);
+        let (kept, notes) = match kept.map(|kept| (kept, kept.differs_from(&here))) {
+            Some((_, Some(difference))) => (BTreeMap::new(), vec![difference]),
+            Some((kept, None)) => (kept.by_shape(), vec![]),
+            None => (BTreeMap::new(), vec![]),
+        };
+        Self { handle: handle.clone(), tf32, workspace_bytes, kept, known: BTreeMap::new(), notes }
     }
 
     /// Chooses an algorithm for products of this one's shape, if that was not done yet. Whether there is one.
     /// Errors: the library fails.
     pub(in crate::cuda) fn choose(&mut self, product: &Product) -> Result<bool, CublasLtError> {
         let Some(shape) = ProductShape::of(product, self.tf32) else { return Ok(false) };
-        if let Some(known) = self.chosen.get(&shape) {
-            return Ok(known.is_some());
+        if let Some(known) = self.known.get(&shape) {
+            return Ok(!known.is_empty());
         }
-        let best = self.recommended(&shape)?;
-        self.chosen.insert(shape, best);
-        Ok(best.is_some())
+        let algorithms = match self.kept.get(&shape).copied() {
+            Some(None) => vec![],
+            Some(Some(kept)) if self.is_usable(&shape, &kept)? => vec![kept],
+            Some(Some(_)) => {
+                self.notes.push(format!("cuBLASLt refuses the algorithm that the run had for {shape}: chosen again"));
+                self.recommended(&shape)?
+            }
+            None => self.recommended(&shape)?,
+        };
+        let has_one = !algorithms.is_empty();
+        self.known.insert(shape, algorithms);
+        Ok(has_one)
     }
 
     /// A product for its stream, which works in this workspace; `None` if the library has no algorithm for it.
@@ -61,21 +87,43 @@ impl Algorithms {
         workspace: u64,
     ) -> Result<Option<ReadyProduct>, CublasLtError> {
         let Some(shape) = ProductShape::of(product, self.tf32) else { return Ok(None) };
-        let Some(algorithm) = self.chosen.get(&shape).copied().flatten() else { return Ok(None) };
+        let Some(&algorithm) = self.known.get(&shape).and_then(|known| known.first()) else { return Ok(None) };
         ReadyProduct::new(&self.handle, shape, product, algorithm, (workspace, self.workspace_bytes)).map(Some)
     }
 
-    /// What a user should know: the products that the library has no algorithm for.
-    pub(in crate::cuda) fn note(&self) -> Option<String> {
-        let mut without = self.chosen.iter().filter(|(_, best)| best.is_none()).map(|(shape, _)| shape.to_string());
-        let first = without.by_ref().min()?;
-        let others = self.chosen.values().filter(|best| best.is_none()).count() - 1;
-        let others = if others == 0 { String::new() } else { format!(" and {others} other shapes") };
-        Some(format!("cuBLASLt has no algorithm for products of {first}{others}: the built-in kernels compute them"))
+    /// The same product by each algorithm that can compute it, the one that does first. Errors: the library fails.
+    pub(in crate::cuda) fn candidates(&self, product: &ReadyProduct) -> Result<Vec<ReadyProduct>, CublasLtError> {
+        let known = self.known.get(product.shape()).into_iter().flatten();
+        known.map(|algorithm| product.computed_by(*algorithm)).collect()
     }
 
-    /// The library's first choice that it can run in the workspace.
-    fn recommended(&self, shape: &ProductShape) -> Result<Option<AlgorithmBits>, CublasLtError> {
+    /// Products of this one's shape are computed by its algorithm from now on.
+    pub(in crate::cuda) fn prefer(&mut self, product: &ReadyProduct) {
+        self.known.insert(*product.shape(), vec![product.algorithm()]);
+    }
+
+    /// What was chosen, and what was kept of other shapes.
+    pub(in crate::cuda) fn choices(&self) -> ProductChoices {
+        let mut all = self.kept.clone();
+        all.extend(self.known.iter().map(|(shape, known)| (*shape, known.first().copied())));
+        ProductChoices::of(&self.handle, all.into_iter().map(|(shape, algorithm)| Choice::new(shape, algorithm)))
+    }
+
+    /// What a user should know: what was chosen again, and the products that the library has no algorithm for.
+    pub(in crate::cuda) fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        let without =
+            self.known.iter().filter(|(_, known)| known.is_empty()).map(|(shape, _)| shape).collect::<Vec<_>>();
+        notes.extend(without.first().map(|first| {
+            let others =
+                if without.len() == 1 { String::new() } else { format!(" and {} other shapes", without.len() - 1) };
+            format!("cuBLASLt has no algorithm for products of {first}{others}: the built-in kernels compute them")
+        }));
+        notes
+    }
+
+    /// What the library can run in the workspace, its first choice first.
+    fn recommended(&self, shape: &ProductShape) -> Result<Vec<AlgorithmBits>, CublasLtError> {
         let functions = &self.handle.library().functions;
         let Description { product, left, right, result } = Description::new(&self.handle, shape, 0)?;
         let preference = self.preference(shape)?;
@@ -98,14 +146,35 @@ impl Algorithms {
             )
         };
         if status == NOT_SUPPORTED {
-            return Ok(None);
+            return Ok(vec![]);
         }
         check("cublasLtMatmulAlgoGetHeuristic", status)?;
-        let can_run = |result: &&HeuristicResult| {
-            result.state == SUCCESS && result.workspace_bytes as u64 <= self.workspace_bytes
+        let found = found.iter().take(usize::try_from(count).unwrap_or(0)).filter(|result| self.can_run(result));
+        Ok(found.map(|result| result.algorithm).collect())
+    }
+
+    /// Whether the library takes an algorithm for a shape: its bits came out of a file. Errors: the library fails.
+    fn is_usable(&self, shape: &ProductShape, algorithm: &AlgorithmBits) -> Result<bool, CublasLtError> {
+        let Description { product, left, right, result } = Description::new(&self.handle, shape, 0)?;
+        let mut found = HeuristicResult::default();
+        // SAFETY: all of the library's objects exist; the place is on this stack.
+        let status = unsafe {
+            (self.handle.library().functions.check)(
+                self.handle.at(),
+                product.at(),
+                right.at(),
+                left.at(),
+                result.at(),
+                result.at(),
+                algorithm,
+                &mut found,
+            )
         };
-        let found = found.iter().take(usize::try_from(count).unwrap_or(0)).find(can_run);
-        Ok(found.map(|result| result.algorithm))
+        Ok(status == SUCCESS && self.can_run(&found))
+    }
+
+    fn can_run(&self, result: &HeuristicResult) -> bool {
+        result.state == SUCCESS && result.workspace_bytes as u64 <= self.workspace_bytes
     }
 
     /// What the library is to choose from.

@@ -5,6 +5,9 @@ use std::cmp::Reverse;
 use std::env;
 use std::path::{Path, PathBuf};
 
+/// The environment variable that names the library in the place of all that are found.
+pub const CUBLAS_LIBRARY: &str = "PLIMSOLL_CUBLAS";
+
 /// Names of the library.
 const NAMES: &[&str] = if cfg!(windows) {
     &["cublasLt64_13.dll", "cublasLt64_12.dll", "cublasLt64_11.dll"]
@@ -26,6 +29,9 @@ const TOOLKITS: &str = if cfg!(windows) { "C:/Program Files/NVIDIA GPU Computing
 /// All that there are, the newest first, as far as names tell: in the folders of the loader, of toolkits, of the Python
 /// environment that is active, and of the one whose `python3` is the first on `PATH`.
 pub fn cublas_lt() -> Vec<PathBuf> {
+    if let Some(named) = env::var_os(CUBLAS_LIBRARY).filter(|name| !name.is_empty()) {
+        return Some(PathBuf::from(named)).filter(|path| path.is_file()).into_iter().collect();
+    }
     let mut found = Vec::<PathBuf>::new();
     for folder in folders() {
         for path in NAMES.iter().map(|name| folder.join(name)).filter(|path| path.is_file()) {

@@ -140,6 +140,9 @@ functions! {
     heuristic: cublasLtMatmulAlgoGetHeuristic(
         Object, Object, Object, Object, Object, Object, Object, c_int, *mut HeuristicResult, *mut c_int
     ) -> Status;
+    check: cublasLtMatmulAlgoCheck(
+        Object, Object, Object, Object, Object, Object, *const AlgorithmBits, *mut HeuristicResult
+    ) -> Status;
     multiply: cublasLtMatmul(
         Object, Object, *const c_void, u64, Object, u64, Object, *const c_void, u64, Object, u64, Object,
         *const AlgorithmBits, u64, usize, *mut c_void

@@ -41,9 +41,24 @@ impl ReadyProduct {
         [left.address, right.address, result.address, bias, scaled_by, self.workspace.0]
     }
 
-    /// Whether both are products of one shape, by one algorithm.
+    /// The same product by another algorithm. Errors: the library's.
+    pub(super) fn computed_by(&self, algorithm: AlgorithmBits) -> Result<Self, CublasLtError> {
+        Self::new(&self.handle, self.shape, &self.product, algorithm, self.workspace)
+    }
+
+    /// Its shape.
+    pub(super) fn shape(&self) -> &ProductShape {
+        &self.shape
+    }
+
+    /// Its algorithm.
+    pub(super) fn algorithm(&self) -> AlgorithmBits {
+        self.algorithm
+    }
+
+    /// Whether both are products of one shape, which have one algorithm.
     pub(in crate::cuda) fn is_alike(&self, other: &Self) -> bool {
-        self.shape == other.shape && self.algorithm == other.algorithm
+        self.shape == other.shape
     }
 
     /// Gives it to a stream. Errors: the library's, with the product.

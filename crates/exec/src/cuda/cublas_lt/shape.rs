@@ -4,11 +4,12 @@ use super::handle::{Handle, Owned, check};
 use super::library::{CublasLtError, Status};
 use crate::cuda::ops::{Factors, Matrix, Product};
 use plimsoll_graph::DType;
+use serde::{Deserialize, Serialize};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 
 /// A product but for where its matrices lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct ProductShape {
     factors: Factors,
     /// The type of both factors.

@@ -6,6 +6,7 @@ use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{InnerParts, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use serde::{Deserialize, Serialize};
 
 /// The first compute capability whose tensor cores take numbers of TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
@@ -40,7 +41,8 @@ pub(in crate::cuda) struct Matrix {
 }
 
 /// How the factors of a product lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(in crate::cuda) enum Factors {
     /// (rows, inner) and (inner, columns).
     Plain,

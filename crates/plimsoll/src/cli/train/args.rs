@@ -4,6 +4,7 @@ use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
 use crate::cli::cards::DeviceArgs;
+use crate::cli::cublas::TuneArgs;
 use crate::cli::device::Device;
 use crate::cli::failure::io_failure;
 use crate::cli::model::{self, Chosen};
@@ -56,6 +57,8 @@ pub(crate) struct TrainArgs {
     pub(super) packing: bool,
     #[command(flatten)]
     pub(super) device: DeviceArgs,
+    #[command(flatten)]
+    pub(super) tune: TuneArgs,
     #[command(flatten)]
     pub(super) budget: BudgetArgs,
     #[command(flatten)]

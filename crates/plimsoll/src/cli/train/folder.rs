@@ -6,11 +6,16 @@ use crate::cli::failure::io_failure;
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{self, newest_whole};
 use ::plimsoll_train::{FolderError, RunFolder, Start};
-use plimsoll_files::{is_file, is_folder};
+use plimsoll_exec::cuda::ProductChoices;
+use plimsoll_files::{is_file, is_folder, read_text};
 use plimsoll_telemetry::{Event, Sink};
+use plimsoll_units::Bytes;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// Some hundred bytes for each shape of a product, of which a run has tens.
+const PRODUCTS_BYTES_MAX: Bytes = Bytes::mib(1);
 
 /// The settings of the run that `--resume` means, if there are any; they are laid under all others.
 /// Errors: a folder can't be read.
@@ -62,6 +67,22 @@ fn written(journal: &Path) -> std::io::Result<Option<SystemTime>> {
         Some(found) if found.len() > 0 => found.modified().map(Some),
         _ => Ok(None),
     }
+}
+
+/// How a library computed the products of the run in a folder; none if none did. A file that can't be used is said, and
+/// algorithms are chosen again.
+pub(super) fn kept_products(folder: &RunFolder) -> Option<ProductChoices> {
+    let path = folder.products();
+    let read = || -> Result<ProductChoices, String> {
+        let text = read_text(&path, PRODUCTS_BYTES_MAX).map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| format!("it is damaged: {error}"))
+    };
+    if matches!(is_file(&path), Ok(false)) {
+        return None;
+    }
+    let said =
+        |why| talk(format_args!("warning: {} is ignored, so products may round differently: {why}", path.display()));
+    read().map_err(said).ok()
 }
 
 impl TrainArgs {

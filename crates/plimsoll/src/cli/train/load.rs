@@ -35,7 +35,8 @@ impl Session {
         let Some(card) = &self.card else { return Err(TrainError::from(refused).into()) };
         let again = self.args.device.again(card, self.library)?;
         let opened = Opened::of(again, &self.args.budget, self.args.device.tf32(), None);
-        let Ok(opened) = opened else { return Err(TrainError::from(refused).into()) };
+        let Ok(mut opened) = opened else { return Err(TrainError::from(refused).into()) };
+        opened.choose_products(self.products.clone(), self.args.tune.autotune);
         let on = &opened.device;
         self.request.budget = on.budget.with_host(on.targets.device.kind(), self.args.request.levers.host_ram)?;
         self.found = match search(&self.request)? {

@@ -21,9 +21,10 @@ use crate::report::{Live, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
+use folder::kept_products;
 use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
 use plimsoll_exec::Device;
-use plimsoll_exec::cuda::{Card, CublasLt};
+use plimsoll_exec::cuda::{Card, CublasLt, ProductChoices};
 use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
@@ -60,6 +61,8 @@ struct Session {
     card: Option<Card>,
     /// The library that the card's products are left to.
     library: Option<&'static CublasLt>,
+    /// How it computed the products of a run that goes on.
+    products: Option<ProductChoices>,
 }
 
 impl Session {
@@ -85,7 +88,7 @@ impl Session {
         }
         args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.
-        let opened = args.device.open(&args.budget, None)?;
+        let mut opened = args.device.open(&args.budget, None)?;
         let device = &opened.device;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
@@ -104,6 +107,8 @@ impl Session {
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
         let (budget, times) = (device.budget.clone(), device.times.clone());
+        let products = kept_products(&folder);
+        opened.choose_products(products.clone(), args.tune.autotune);
         let (card, library) = (opened.card().cloned(), opened.library());
         let device = opened.into_device(&args.budget);
         let session = Self {
@@ -120,6 +125,7 @@ impl Session {
             request,
             card,
             library,
+            products,
         };
         Ok((session, device))
     }
@@ -134,11 +140,17 @@ impl Session {
         let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
         let config = serde_saphyr::to_string(&self.resolved())
             .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
-        let files = [
+        let mut files = vec![
             (self.folder.plan(), plan_json),
             (self.folder.config(), config.into_bytes()),
             (self.folder.model(), self.chosen.config.to_json().into_bytes()),
         ];
+        files.extend(
+            engine
+                .product_choices()
+                .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
+        );
+        self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
         let mut live = Live::new(self.found.plan.peak_bytes);
@@ -172,6 +184,21 @@ impl Session {
         self.conclude(&outcome)
     }
 
+    /// Says it where a run goes on whose products something else computed.
+    fn compare_products(&self, engine: &Engine) {
+        let is_resumed = matches!(self.start, Start::Resume(_)) && self.card.is_some();
+        match (&self.products, engine.product_choices()) {
+            (Some(_), None) if is_resumed => talk(
+                "note: the run's products were computed by cuBLASLt until now; the built-in kernels may round differently",
+            ),
+            (None, Some(_)) if is_resumed && !self.folder.products().exists() => talk(
+                "note: the run's products were computed by the built-in kernels until now; cuBLASLt may round differently, \
+                 `--cublas off` continues with these",
+            ),
+            _ => {}
+        }
+    }
+
     /// The settings of this run as a file of settings: what resuming needs to be the same run.
     fn resolved(&self) -> Map<String, Value> {
         let (args, trainer, plan) = (&self.args, &self.trainer, &self.found.plan);
@@ -196,6 +223,7 @@ impl Session {
             "grad_clip": self.request.optimizer.grad_clip.unwrap_or(0.0).to_string(),
             "seed": trainer.seed,
             "blas": args.blas.setting(),
+            "autotune": args.tune.autotune,
             "loss_scale": args.loss_scale,
             "eval_every": args.eval_every,
             "eval_samples": trainer.eval_samples,

@@ -27,6 +27,16 @@ impl SelfTest {
                 "memory_bytes": card.memory,
                 "known_as": self.paper.map(|paper| paper.name),
             },
+            "cublas_lt": self.library.as_ref().map(|found| {
+                let (major, minor, patch) = found.version;
+                json!({
+                    "path": found.path,
+                    "version": format!("{major}.{minor}.{patch}"),
+                    "kernels": found.kernels.iter().map(kernel).collect::<Vec<_>>(),
+                    "speed": found.speeds.rates.iter().map(|rate| self.rate(rate)).collect::<Vec<_>>(),
+                    "notes": found.speeds.notes,
+                })
+            }),
             "kernels": self.kernels.iter().map(kernel).collect::<Vec<_>>(),
             "training": self.training.as_ref().and_then(|training| training.as_ref().ok()).map(losses),
             "speed": self.speeds.rates.iter().map(|rate| self.rate(rate)).collect::<Vec<_>>(),

@@ -15,6 +15,7 @@ use plimsoll_graph::{DType, Op};
 use plimsoll_plan::Card;
 use plimsoll_train::{CalibrationError, LOSS_TOLERANCE, LossCheck};
 use plimsoll_units::Bytes;
+use std::path::PathBuf;
 
 /// What may be free less after the test than before: what a driver keeps for kernels that have run. A plan that is not
 /// given back loses more, over all that the test loads.
@@ -39,6 +40,8 @@ pub struct SelfTest {
     pub training: Option<Result<LossCheck, CalibrationError>>,
     /// What it does in a second.
     pub speeds: Speeds,
+    /// The ops that multiply by NVIDIA's library, if one was found.
+    pub library: Option<LibraryFindings>,
     /// Whether all memory was given back.
     pub memory: MemoryFindings,
     /// How long all of it took.
@@ -56,6 +59,33 @@ pub struct TestedCard {
     pub capability: (u8, u8),
     /// All of its memory.
     pub memory: Bytes,
+}
+
+/// Products by NVIDIA's library.
+#[derive(Debug)]
+pub struct LibraryFindings {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Major, minor and patch.
+    pub version: (u32, u32, u32),
+    /// Each op that multiplies, in each precision.
+    pub kernels: Vec<KernelCheck>,
+    /// Products.
+    pub speeds: Speeds,
+}
+
+impl LibraryFindings {
+    /// Whether the card can't go on.
+    pub fn ended_the_device(&self) -> bool {
+        self.kernels.last().is_some_and(KernelCheck::ended_the_device)
+            || self.speeds.error.as_ref().is_some_and(DeviceError::ends_the_device)
+    }
+
+    fn problems(&self) -> impl Iterator<Item = String> {
+        let wrong = self.kernels.iter().filter_map(kernel_problem);
+        let failed = self.speeds.error.iter().map(|error| format!("speed: {error}"));
+        wrong.chain(failed).map(|problem| format!("by cuBLASLt: {problem}"))
+    }
 }
 
 /// The card's free memory, beside a plan of nothing.
@@ -92,6 +122,7 @@ impl SelfTest {
             Some(Ok(_)) | None => {}
         }
         problems.extend(self.speeds.error.iter().map(|error| format!("speed: {error}")));
+        problems.extend(self.library.iter().flat_map(LibraryFindings::problems));
         problems.extend(self.memory.error.iter().map(|error| format!("memory: {error}")));
         if let (Some(before), Some(after)) = (self.memory.before, self.memory.after)
             && before.saturating_sub(after) > KEPT
@@ -109,15 +140,18 @@ impl SelfTest {
 
     /// What the card failed with first.
     pub fn device_error(&self) -> Option<&DeviceError> {
-        let of_kernels = self.kernels.iter().filter_map(|check| match check.failure.as_ref()?.cause {
-            Cause::Device(ref error) => Some(error),
-            Cause::Wrong(_) => None,
-        });
+        let of_library = self.library.iter().flat_map(|library| &library.kernels);
+        let of_kernels =
+            self.kernels.iter().chain(of_library).filter_map(|check| match check.failure.as_ref()?.cause {
+                Cause::Device(ref error) => Some(error),
+                Cause::Wrong(_) => None,
+            });
         let of_training = match &self.training {
             Some(Err(error)) => error.of_device(),
             Some(Ok(_)) | None => None,
         };
-        of_kernels.chain(of_training).chain(&self.speeds.error).chain(&self.memory.error).next()
+        let of_library = self.library.as_ref().and_then(|library| library.speeds.error.as_ref());
+        of_kernels.chain(of_training).chain(&self.speeds.error).chain(of_library).chain(&self.memory.error).next()
     }
 
     /// What the card did not get to.
@@ -203,6 +237,7 @@ mod tests {
             kernels: Op::VARIANTS.iter().map(check).collect(),
             training: Some(Ok(training)),
             speeds: Speeds { rates: vec![], notes: vec![], error: None },
+            library: None,
             memory: MemoryFindings { before: Some(Bytes::gib(11)), after: Some(Bytes::gib(11)), error: None },
             seconds: 3.0,
         }

@@ -1,6 +1,6 @@
 //! The findings for people: tables, and a block to paste into an issue.
 
-use super::{Precision, SelfTest, precision};
+use super::{LibraryFindings, Precision, SelfTest, precision};
 use crate::printable::printable_line;
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_exec::self_test::{Cause, KernelCheck, Rate, Workload};
@@ -75,11 +75,14 @@ fn name(rate: &Rate) -> String {
     format!("{workload}, {}", rate.size)
 }
 
-/// Names of products and attention, each with its rates by precision; the card's on paper last.
+/// Names of products and attention, each with its rates by precision, and of products by a library; the card's on paper
+/// last.
 fn compute_rows(found: &SelfTest) -> Vec<(String, [Option<f64>; 4])> {
     let mut rows = Vec::<(String, [Option<f64>; 4])>::new();
-    for rate in found.speeds.rates.iter().filter(|rate| !rate.workload.is_copy()) {
-        let name = name(rate);
+    let ours = found.speeds.rates.iter().filter(|rate| !rate.workload.is_copy()).map(|rate| (name(rate), rate));
+    let library = found.library.iter().flat_map(|library| &library.speeds.rates);
+    let librarys = library.map(|rate| (format!("cuBLASLt, {}", rate.size), rate));
+    for (name, rate) in ours.chain(librarys) {
         let known = rows.iter().position(|row| row.0 == name);
         let row = known.unwrap_or_else(|| {
             rows.push((name, [None; 4]));
@@ -188,6 +191,7 @@ fn block(found: &SelfTest) -> String {
         format!("system    {}", printable_line(&found.system)),
         kernels_line(found),
     ];
+    lines.extend(found.library.as_ref().map(library_line));
     if let Some(Ok(check)) = &found.training {
         let ms = 1e3 * check.step_s;
         let apart = match check.apart() {
@@ -220,6 +224,19 @@ fn block(found: &SelfTest) -> String {
     ));
     lines.extend(problems.iter().map(|problem| format!("problem   {problem}")));
     format!("```text\n{}\n```", lines.join("\n"))
+}
+
+/// Products by a library.
+fn library_line(found: &LibraryFindings) -> String {
+    let (major, minor, patch) = found.version;
+    let right = found.kernels.iter().filter(|check| check.failure.is_none()).count();
+    let worst = found.kernels.iter().map(|check| check.verdict.worst).fold(0.0, f64::max);
+    format!(
+        "cuBLASLt  {major}.{minor}.{patch}, {}\n          {right} of {} products are right, largest error {} of what is allowed",
+        printable_line(&found.path.display().to_string()),
+        found.kernels.len(),
+        digits(worst)
+    )
 }
 
 fn kernels_line(found: &SelfTest) -> String {

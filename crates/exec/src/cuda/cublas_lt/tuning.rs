@@ -1,0 +1,70 @@
+//! Which of several algorithms is the fastest on the card.
+
+use super::library::{CublasLtError, NOT_SUPPORTED};
+use super::product::ReadyProduct;
+use crate::cuda::context::Context;
+use crate::cuda::error::CudaError;
+use crate::cuda::streams::{Event, Stream};
+use std::sync::Arc;
+
+/// Runs that are timed together, and how often: the shortest time counts, since others may use the card.
+const RUNS: u32 = 5;
+const ROUNDS: usize = 3;
+
+/// Times products on a stream.
+pub(in crate::cuda) struct Timer<'a> {
+    stream: &'a Stream,
+    begin: Event,
+    end: Event,
+}
+
+impl<'a> Timer<'a> {
+    /// For products on this stream. Errors: the driver's.
+    pub(in crate::cuda) fn new(context: &Arc<Context>, stream: &'a Stream) -> Result<Self, CudaError> {
+        Ok(Self { stream, begin: Event::timed(context)?, end: Event::timed(context)? })
+    }
+
+    /// The fastest of these, the first of those that are as fast; none if the library can run none after all.
+    /// Errors: one fails.
+    ///
+    /// # Safety
+    /// What they are handed lies in memory that stays until the stream is done.
+    pub(in crate::cuda) unsafe fn fastest(
+        &self,
+        candidates: Vec<ReadyProduct>,
+    ) -> Result<Option<ReadyProduct>, CudaError> {
+        let mut best = None::<(f32, ReadyProduct)>;
+        for candidate in candidates {
+            // SAFETY: the caller's promise.
+            let time = match unsafe { self.time(&candidate) } {
+                Err(CudaError::CublasLt(CublasLtError::Failed { status: NOT_SUPPORTED, .. })) => continue,
+                timed => timed?,
+            };
+            if best.as_ref().is_none_or(|(shortest, _)| time < *shortest) {
+                best = Some((time, candidate));
+            }
+        }
+        Ok(best.map(|(_, fastest)| fastest))
+    }
+
+    /// Milliseconds of some runs, after one in which its kernel is loaded.
+    ///
+    /// # Safety
+    /// As for [`fastest`](Self::fastest).
+    unsafe fn time(&self, product: &ReadyProduct) -> Result<f32, CudaError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.stream.multiply(product) }?;
+        let mut shortest = f32::INFINITY;
+        for _ in 0..ROUNDS {
+            self.stream.record(&self.begin)?;
+            for _ in 0..RUNS {
+                // SAFETY: the caller's promise.
+                unsafe { self.stream.multiply(product) }?;
+            }
+            self.stream.record(&self.end)?;
+            self.end.synchronize()?;
+            shortest = shortest.min(self.end.since(&self.begin)?);
+        }
+        Ok(shortest)
+    }
+}
