@@ -164,6 +164,7 @@ fn invariant_3_exact_bench_as_json() {
             plan.peak_bytes: count
             plan.seq_len: count
             plan.target_len: null
+            products: null
             profile: null
             step_ms[]: number
             threads: count
