@@ -219,7 +219,8 @@ impl Product {
             _ => (number.name(), &[pa, pb, result, 0], &[Argument::Int(0), Argument::Int(0)]),
         };
         let addresses = addresses.iter().map(|&address| Argument::Address(address)).collect::<Vec<_>>();
-        let extents = [m, n, k].map(|extent| Argument::Int(extent as i32));
+        // The inner extent is not cut.
+        let extents = [m, n, k, k].map(|extent| Argument::Int(extent as i32));
         let strides = [stride_a, stride_b, n].map(|stride| Argument::Long(stride as u64));
         let arguments = [&addresses[..], &extents, &strides, rest].concat();
         let [a, b] = [a, b].map(|matrix| match number {

@@ -30,7 +30,7 @@ impl InnerParts {
     pub fn of([rows, columns, inner]: [usize; 3]) -> Self {
         let tiles = rows.div_ceil(Self::TILE) * columns.div_ceil(Self::TILE);
         let wanted = Self::BLOCKS.div_ceil(tiles).min(inner / Self::FEWEST).min(Self::MOST);
-        let each = inner.div_ceil(wanted.max(1)).next_multiple_of(Self::MULTIPLE);
+        let each = inner.div_ceil(wanted.max(1)).next_multiple_of(Self::MULTIPLE).max(Self::MULTIPLE);
         Self { count: inner.div_ceil(each).max(1), each }
     }
 
