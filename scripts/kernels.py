@@ -45,14 +45,23 @@ REGISTERS_OF_AN_SM = 65536
 # Registers are handed to warps in pieces of this many.
 REGISTER_PIECE = 256
 
-# Dynamic shared memory that kernels are started with on a card, where it is not static, for attention with heads of 128
-# channels; a test of src/cuda/ops/attention_tensor.rs compares. Large multiprocessors have room for a second stage.
+# Dynamic shared memory that kernels are started with on a card, where it is not static, for attention with heads of 64
+# and of 128 channels; a test of src/cuda/ops/attention_tensor.rs compares. Where copies go on meanwhile there is a second
+# stage, for the larger heads if a multiprocessor has room.
 ROOMY = {80, 90}
 DYNAMIC = {
-    "attention_tensor_grad_queries": lambda card: 2 * (32768 + 896) if card in ROOMY else 49152 + 896,
-    "attention_tensor_grad_keys": lambda card: 2 * (32768 + 768) if card in ROOMY else 49152 + 768,
-    "attention_tensor": lambda _: 49152 + 768,
+    "attention_tensor_64": lambda _: 16384 + 768,
+    "attention_tensor_grad_queries_64": lambda card: 2 * (16384 + 1280) if card >= 80 else 16384 + 896,
+    "attention_tensor_grad_keys_64": lambda card: 2 * (16384 + 1280) if card >= 80 else 16384 + 768,
+    "attention_tensor_256": lambda _: 49152 + 768,
+    "attention_tensor_grad_queries_256": lambda card: 2 * (32768 + 896) if card in ROOMY else 49152 + 896,
+    "attention_tensor_grad_keys_256": lambda card: 2 * (32768 + 768) if card in ROOMY else 49152 + 768,
 }
+
+# Sources whose kernels for f16 are those for bf16 but for the type's name, from this target on.
+HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256"}
+BF16_TARGET = 80
+ENTRY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}\n", flags=re.S | re.M)
 
 # Bugs that crates/fake-cuda must find: source, macro, and the one kernel that is kept.
 BUGS = [
@@ -184,6 +193,8 @@ def ptx_files(compiler: Compiler, lines: bool) -> dict[Path, str]:
         def compiled() -> str:
             ptx = compiler.compile(source, options(target, macros, lines or bool(macros)))[0]
             ptx = committed_form(ptx, target)
+            if source.stem in HALVES and target >= BF16_TARGET:
+                ptx = for_both_halves(ptx)
             return only(ptx, kernel) if kernel else ptx
 
         if ".entry" in (ptx := as_committed(compiled, path)):
@@ -209,8 +220,24 @@ def as_committed(compiled: Callable[[], str], path: Path) -> str:
 
 def only(ptx: str, kernel: str) -> str:
     """PTX without its other kernels."""
-    entries = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}\n", flags=re.S | re.M)
-    return entries.sub(lambda entry: entry[0] if entry[1] == kernel else "", ptx)
+    return ENTRY.sub(lambda entry: entry[0] if entry[1] == kernel else "", ptx)
+
+
+def for_both_halves(ptx: str) -> str:
+    """PTX of kernels for bf16, of which src/cuda/modules.rs makes those for f16. Exits if they differ in more than the
+    type's name."""
+    entries = {entry[1]: entry[0] for entry in ENTRY.finditer(ptx)}
+
+    def instructions(text: str) -> list[str]:
+        """In some order, whatever their registers are, and without lines of the source."""
+        lines = (line for line in text.splitlines() if not line.startswith((".loc ", ".reg ")))
+        return sorted(re.sub(r"\b(r|rd|rs|f|p|\$)\d+", r"\1", line) for line in lines)
+
+    for name in [name for name in entries if name.endswith("_bf16")]:
+        other = name.replace("_bf16", "_f16")
+        if instructions(entries[name].replace("bf16", "f16")) != instructions(entries[other]):
+            sys.exit(f"error: {other} is not {name} for another type")
+    return ENTRY.sub(lambda entry: entry[0] if entry[1].endswith("_bf16") else "", ptx)
 
 
 def occupancy(card: dict[str, int], registers: int, shared: int, threads: int) -> float:

@@ -4,17 +4,35 @@
 
 #include "attention.cuh"
 
-// delta[sample, head, query] = y · dy. y, dy: (tokens, heads, channels), `queries` tokens a sample. A warp for each.
+// Lanes that add up a row of channels together: `lanes_of_row` of src/cuda/ops/attention.rs.
+__device__ __forceinline__ int lanes_of_row(int channels) {
+    int lanes = 1;
+    while (lanes < WARP && lanes * 8 < channels) lanes *= 2;
+    return lanes;
+}
+
+// delta[sample, head, query] = y · dy. y, dy: (tokens, heads, channels), `queries` tokens a sample.
 KERNEL(THREADS) attention_grad_results(const void *dy, const void *y, float *delta, int samples, Shape shape) {
-    u64 at = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    if (at >= (u64)samples * shape.queries * shape.heads) return;
+    int lanes = lanes_of_row(shape.head_size), lane = threadIdx.x % lanes;
+    u64 at = ((u64)blockIdx.x * THREADS + threadIdx.x) / lanes;
     u64 token = at / shape.heads, sample = token / shape.queries, first = at * shape.head_size;
-    int head = at % shape.heads, lane = threadIdx.x % WARP;
+    bool there = at < (u64)samples * shape.queries * shape.heads;
     float sum = 0.0f;
-    for (int c = lane; c < shape.head_size; c += WARP)
-        sum += number_at(y, first + c, shape.number) * number_at(dy, first + c, shape.number);
-    sum = warp_sum(sum);
-    if (lane == 0) delta[(sample * shape.heads + head) * shape.queries + token % shape.queries] = sum;
+    if (there && shape.number != F32 && shape.head_size % 8 == 0) {
+        if (lane * 8 < shape.head_size) {
+            typedef Vector<u16> Numbers;
+            Numbers a = Numbers::load(static_cast<const u16 *>(y) + first + lane * 8);
+            Numbers b = Numbers::load(static_cast<const u16 *>(dy) + first + lane * 8);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sum += number_at(a.at, i, shape.number) * number_at(b.at, i, shape.number);
+        }
+    } else if (there) {
+        for (int c = lane; c < shape.head_size; c += lanes)
+            sum += number_at(y, first + c, shape.number) * number_at(dy, first + c, shape.number);
+    }
+    for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    if (there && lane == 0)
+        delta[(sample * shape.heads + at % shape.heads) * shape.queries + token % shape.queries] = sum;
 }
 
 // dtable[bucket, head], or what is there and that: parts added up in their order. partial: (samples, heads, tiles,

@@ -3,8 +3,8 @@
 //
 //            columns         A block of 4 warps. Each has 16 rows of a tile of scores with all their columns, as products
 //          +---------+       leave them in registers: 4 neighbors have a row together. So they go on into the next product
-//   warp 0 |         |       as its left factor, and never lie in memory. Rows of the block's own tiles stay in shared
-//   warp 1 |         |       memory; tiles of columns pass through it.
+//   warp 0 |         |       as its left factor, and never lie in memory. Rows of the block's own tiles stay in registers
+//   warp 1 |         |       if heads are small, else in shared memory; tiles of columns pass through it.
 //   warp 2 |         |
 //   warp 3 |         |
 //          +---------+
@@ -13,18 +13,15 @@
 #include "attention.cuh"
 #include "matrix.cuh"
 
-#define ROWS 64
 #define ROWS_OF_WARP 16
+#define ROWS (THREADS / WARP * ROWS_OF_WARP)
 // Channels are multiplied so many at a time, and there are zeros up to the next multiple.
 #define DEPTH 32
 // Channels of results that a block makes: larger heads are shared out to blocks along z, which compute scores each.
 #define SPAN 128
-// Copies of a thread that are fetched at once where they are not on their way by themselves.
-#if __CUDA_ARCH__ >= 800
-#define COPIES_AHEAD 1
-#else
-#define COPIES_AHEAD 4
-#endif
+// Kernels are made for two classes of heads: HEAD, the most channels of one, is 64 or 256. WIDTH is that of a span.
+#define SMALL (HEAD <= 64)
+#define WIDTH (SMALL ? HEAD : SPAN)
 #define LOG2_E 1.4426950408889634f
 #define LOG_2 0.6931471805599453f
 #define NOTHING __int_as_float(0xff800000)
@@ -39,8 +36,20 @@ __device__ __forceinline__ u32 warp_row() { return threadIdx.x / WARP * ROWS_OF_
 __device__ __forceinline__ u32 own_row() { return warp_row() + threadIdx.x % WARP / 4; }
 __device__ __forceinline__ u32 own_column() { return threadIdx.x % 4 * 2; }
 
-// Bytes of a row of a tile in shared memory.
-__device__ __forceinline__ u32 row_bytes(u32 channels) { return channels <= 64 ? 128 : channels <= 128 ? 256 : 512; }
+// A kernel that leaves a multiprocessor's registers to so many blocks at the least.
+#define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+
+// Heads of samples, or of keys of samples, come in groups along z, so that what the blocks of a group read stays in the
+// cache that all multiprocessors share; the spans of a group follow one another.
+__device__ __forceinline__ u32 spans(u32 channels) { return SMALL || channels <= SPAN ? 1 : 2; }
+__device__ __forceinline__ u32 head_of_samples(u32 channels) {
+    return blockIdx.z / spans(channels) * gridDim.x + blockIdx.x;
+}
+__device__ __forceinline__ u32 span_of_head(u32 channels) { return blockIdx.z % spans(channels) * SPAN; }
+
+// Rows of a tile in shared memory have room for a span, and a tile's spans follow one another.
+#define ROW_BYTES (2 * WIDTH)
+__device__ __forceinline__ u32 tile_bytes(u32 rows, u32 channels) { return spans(channels) * rows * ROW_BYTES; }
 
 // Stores and loads by addresses as matrices are named by.
 __device__ __forceinline__ void store_shared(u32 to, u32 word) {
@@ -63,90 +72,159 @@ __device__ __forceinline__ u16 load_shared_half(u32 from) {
     return half;
 }
 
-// Rows `first` on of a matrix of `rows` rows of `channels`, COUNT of them, with zeros beyond its ends. Heads that are no
-// multiple of 16 bytes go element by element.
+__device__ __forceinline__ void store_global(void *to, uint4 words) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
+                 "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
+// COUNT rows of `channels` to a tile, with zeros beyond the last of `rows`, and beyond the channels.
 template <int COUNT, class T>
-__device__ __forceinline__ void load_tile(u32 tile, u32 bytes, const T *from, u64 stride, u32 first, u32 rows,
-                                          u32 channels) {
-    const u32 step = THREADS / 8;
-    u32 row = threadIdx.x / 8;
+__device__ __forceinline__ void copy_tile(u32 tile, const T *from, u64 stride, int rows, int channels) {
+    const int step = THREADS / 8;
+    int row = threadIdx.x / 8, column = threadIdx.x % 8 * 8;
+    u32 to = place(tile, row, column, ROW_BYTES);
+    from += row * stride + column;
 #pragma unroll 1
-    for (u32 column = threadIdx.x % 8 * 8; column < (channels + DEPTH - 1) / DEPTH * DEPTH; column += 64) {
-        u32 to = place(tile, row, column, bytes), left = column < channels ? channels - column : 0;
-        const T *source = from + (first + row) * stride + column;
-        if (channels % 8 == 0) {
-#pragma unroll COPIES_AHEAD
-            for (u32 n = 0; n < COUNT; n += step, source += step * stride) {
-                bool there = left && first + row + n < rows;
-                copy16(to + n * bytes, there ? source : from, there ? 16 : 0);
-            }
-        } else {
+    for (int span = 0; span < (SMALL ? 1 : channels); span += SPAN, from += SPAN, to += COUNT * ROW_BYTES) {
+        const T *source = from;
+#pragma unroll
+        for (int n = 0; n < COUNT; n += step, source += step * stride)
+#pragma unroll
+            for (int c = 0; c < WIDTH; c += 64)
+                copy16(to + n * ROW_BYTES + 2 * c, source + c,
+                       n < rows - row && span + c < channels - column ? 16 : 0);
+    }
+}
+
+// The same element by element, where heads are no multiple of 16 bytes.
+template <int COUNT, class T>
+__device__ __forceinline__ void store_tile(u32 tile, const T *from, u64 stride, int rows, int channels) {
 #pragma unroll 1
-            for (u32 n = 0; n < COUNT; n += step, source += step * stride)
+    for (int at = threadIdx.x; at < spans(channels) * COUNT * WIDTH; at += THREADS) {
+        int row = at / WIDTH % COUNT, column = at % WIDTH, channel = at / (COUNT * WIDTH) * WIDTH + column;
+        store_shared(place(tile, at / WIDTH, column, ROW_BYTES) + column % 8 * 2,
+                     row < rows && channel < channels ? from[row * stride + channel].bits : (u16)0);
+    }
+}
+
+template <int COUNT, class T>
+__device__ __forceinline__ void load_tile(u32 tile, const T *from, u64 stride, int rows, int channels) {
+    if (channels % 8 == 0)
+        copy_tile<COUNT>(tile, from, stride, rows, channels);
+    else
+        store_tile<COUNT>(tile, from, stride, rows, channels);
+}
+
+// Two tiles, of which the second follows the first.
+template <int COUNT, class T>
+__device__ __forceinline__ void load_tiles(u32 tile, const T *first, u64 first_stride, const T *second,
+                                           u64 second_stride, int rows, int channels) {
+    u32 bytes = tile_bytes(COUNT, channels);
+    if (channels % 8 == 0) {
+        copy_tile<COUNT>(tile, first, first_stride, rows, channels);
+        copy_tile<COUNT>(tile + bytes, second, second_stride, rows, channels);
+    } else {
 #pragma unroll 1
-                for (u32 i = 0; i < 8; ++i)
-                    store_shared(to + n * bytes + 2 * i,
-                                 first + row + n < rows && i < left ? source[i].bits : (u16)0);
-        }
+        for (int which = 0; which < 2; ++which)
+            store_tile<COUNT>(tile + which * bytes, which ? second : first, which ? second_stride : first_stride, rows,
+                              channels);
     }
 }
 
 // Where the lane's row of matrices lies: of 16 rows of a left factor from `row` on, or of a right factor whose rows are
 // added up over, to be transposed; and of 16 rows of a right factor whose rows become columns.
-__device__ __forceinline__ u32 left_place(u32 tile, u32 row, u32 bytes) {
+__device__ __forceinline__ u32 left_place(u32 tile, u32 row) {
     u32 lane = threadIdx.x % WARP;
-    return place(tile, row + lane % 16, lane / 16 * 8, bytes);
+    return place(tile, row + lane % 16, lane / 16 * 8, ROW_BYTES);
 }
-__device__ __forceinline__ u32 right_place(u32 tile, u32 bytes) {
+__device__ __forceinline__ u32 right_place(u32 tile) {
     u32 lane = threadIdx.x % WARP;
-    return place(tile, lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8, bytes);
+    return place(tile, lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8, ROW_BYTES);
 }
 
-// s = a b' over channels: the warp's 16 rows of a, and 8 rows of b for each 8 columns of s.
-template <class T, int TILES>
-__device__ __forceinline__ void products(float (&s)[TILES][4], u32 a, u32 b, u32 bytes, u32 channels) {
-    a = left_place(a, warp_row(), bytes);
-    b = right_place(b, bytes);
+// The warp's 16 rows of a left factor: of small heads in registers, of larger ones where they lie.
+struct Rows {
+#if SMALL
+    u32 at[HEAD / 16][4];
+
+    __device__ __forceinline__ void hold(u32 tile) {
+        u32 from = left_place(tile, warp_row());
 #pragma unroll
-    for (int j = 0; j < TILES; ++j)
+        for (int c = 0; c < HEAD / 16; ++c) load_matrices(at[c], from ^ 32 * c);
+    }
+    __device__ __forceinline__ void get(u32 (&left)[4], u32 span, u32 channel) const {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
-#pragma unroll 1
-    for (u32 channel = 0; channel < channels; channel += DEPTH) {
+        for (int n = 0; n < 4; ++n) left[n] = at[channel / 16][n];
+    }
+#else
+    u32 from;
+
+    __device__ __forceinline__ void hold(u32 tile) { from = left_place(tile, warp_row()); }
+    __device__ __forceinline__ void get(u32 (&left)[4], u32 span, u32 channel) const {
+        load_matrices(left, (from ^ 2 * channel) + span * ROWS * ROW_BYTES);
+    }
+#endif
+};
+
+// s += a b' over COUNT channels of a span, from `channel` on; b as `right_place` gives it, for that span.
+template <class T, int COUNT, int TILES>
+__device__ __forceinline__ void add_products(float (&s)[TILES][4], const Rows &a, u32 b, u32 span, u32 channel) {
 #pragma unroll
-        for (u32 c = 0; c < DEPTH; c += 16) {
-            u32 left[4], right[4], at = b ^ 2 * (channel + c);
-            load_matrices(left, a ^ 2 * (channel + c));
+    for (u32 c = channel; c < channel + COUNT; c += 16) {
+        u32 left[4], right[4];
+        a.get(left, span, c);
 #pragma unroll
-            for (int j = 0; j < TILES; j += 2, at += 16 * bytes) {
-                load_matrices(right, at);
-                multiply<T>(s[j], left, right[0], right[1]);
-                multiply<T>(s[j + 1], left, right[2], right[3]);
-            }
+        for (int j = 0; j < TILES; j += 2) {
+            load_matrices(right, (b ^ 2 * c) + 8 * j * ROW_BYTES);
+            multiply<T>(s[j], left, right[0], right[1]);
+            multiply<T>(s[j + 1], left, right[2], right[3]);
         }
     }
 }
 
+// s = a b' over channels: the warp's 16 rows of a, and 8 rows of b for each 8 columns of s.
+template <class T, int TILES>
+__device__ __forceinline__ void products(float (&s)[TILES][4], const Rows &a, u32 b, u32 channels) {
+    b = right_place(b);
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
+#if SMALL
+    add_products<T, WIDTH>(s, a, b, 0, 0);
+#else
+    u32 span = 0;
+#if __CUDA_ARCH__ >= 800
+#pragma unroll 1
+    for (; channels >= SPAN; channels -= SPAN, ++span, b += 8 * TILES * ROW_BYTES)
+        add_products<T, SPAN>(s, a, b, span, 0);
+#endif
+    // What is no whole span; before 8.0, where heads have one span at the most, all.
+#pragma unroll 1
+    for (u32 channel = 0; channel < channels; channel += DEPTH) add_products<T, DEPTH>(s, a, b, span, channel);
+#endif
+}
+
 // A block's part of results: the warp's 16 rows.
-typedef float Sums[SPAN / 8][4];
+typedef float Sums[WIDTH / 8][4];
 
 // sums += p b for `channels` of the span: p as `rounded` gives it, and a row of b for each of its columns.
 template <class T, int STEPS>
-__device__ __forceinline__ void add_mixed(Sums &sums, const u32 (&p)[STEPS][4], u32 b, u32 bytes, u32 channels) {
-    b = left_place(b, 0, bytes);
+__device__ __forceinline__ void add_mixed(Sums &sums, const u32 (&p)[STEPS][4], u32 b, u32 channels) {
+    b = left_place(b, 0);
 #pragma unroll
-    for (u32 channel = 0; channel < SPAN; channel += DEPTH) {
-        if (channel >= channels) break;
+    for (int channel = 0; channel < WIDTH; channel += DEPTH) {
+        if (!SMALL && channel && channel >= channels) break;
 #pragma unroll
-        for (u32 c = channel; c < channel + DEPTH; c += 16) {
-            u32 right[4], at = b ^ 2 * c;
+        for (int step = 0; step < STEPS; ++step)
 #pragma unroll
-            for (int step = 0; step < STEPS; ++step, at += 16 * bytes) {
-                load_matrices_transposed(right, at);
+            for (int c = channel; c < channel + DEPTH; c += 16) {
+                u32 right[4];
+                load_matrices_transposed(right, (b ^ 2 * c) + step * 16 * ROW_BYTES);
                 multiply<T>(sums[c / 8], p[step], right[0], right[1]);
                 multiply<T>(sums[c / 8 + 1], p[step], right[2], right[3]);
             }
-        }
     }
 }
 
@@ -188,7 +266,7 @@ __device__ __forceinline__ void gather_bias(float (&bias)[COUNT], int *buckets, 
     if (!shape.buckets || t >= COUNT - 1) return;
     int bucket = bucket_of(shape, starts, tile.key - tile.query + t - (QUERIES - 1));
     if (buckets) buckets[t] = bucket;
-    bias[t] = widen(table[bucket * shape.heads + tile.head]) * LOG2_E;
+    bias[t] = number_at(table, bucket * shape.heads + tile.head, shape.number) * LOG2_E;
 }
 
 // The segments of a tile's columns.
@@ -196,7 +274,11 @@ template <int COUNT>
 __device__ __forceinline__ void gather_segments(int (&to)[COUNT], const int *segments, int sample, int first,
                                                 int columns) {
     int t = threadIdx.x;
-    if (segments && t < COUNT) to[t] = first + t < columns ? segments[(u64)sample * columns + first + t] : 0;
+    if (!segments || t >= COUNT) return;
+    if (first + t < columns)
+        copy4(shared_address(&to[t]), segments + (u64)sample * columns + first + t);
+    else
+        to[t] = 0;
 }
 
 // The segments of the thread's two rows.
@@ -208,17 +290,19 @@ __device__ __forceinline__ void own_segments(int (&own)[2], const int *segments,
     }
 }
 
-// Products into scores: in powers of two.
+// Adds biases to products. Gives what scores in powers of two are of what is there then.
 template <bool ROWS_ARE_KEYS, int TILES>
-__device__ __forceinline__ void scale_scores(float (&s)[TILES][4], const Shape &shape, const float *bias) {
+__device__ __forceinline__ float scale_scores(float (&s)[TILES][4], const Shape &shape, const float *bias) {
     float scale = shape.scale * LOG2_E;
-    int ahead = (int)(own_column() - own_row());
-    bias += ROWS_ARE_KEYS ? 8 * TILES - 1 - ahead : ROWS - 1 + ahead;
+    // The largest product is not the largest score if scores are of the other sign.
+    if (!shape.buckets && scale > 0.0f) return scale;
 #pragma unroll
     for (int j = 0; j < TILES; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) s[j][e] *= scale;
-    if (!shape.buckets) return;
+    if (!shape.buckets) return 1.0f;
+    int ahead = (int)(own_column() - own_row());
+    bias += ROWS_ARE_KEYS ? 8 * TILES - 1 - ahead : ROWS - 1 + ahead;
 #pragma unroll
     for (int j = 0; j < TILES; ++j)
 #pragma unroll
@@ -226,33 +310,44 @@ __device__ __forceinline__ void scale_scores(float (&s)[TILES][4], const Shape &
             const int to = 8 * j + e % 2 - e / 2 * 8;
             s[j][e] += bias[ROWS_ARE_KEYS ? -to : to];
         }
+    return 1.0f;
 }
 
-// Which of the thread's scores are seen: a bit for each, 4 for each 8 columns, in their order.
+// Takes away scores that are not seen: of keys beyond the last one, later ones, and those of other segments. Rows and
+// queries beyond their ends are of no account.
 template <bool ROWS_ARE_KEYS, int TILES>
-__device__ __forceinline__ u32 seen_bits(const Shape &shape, const Tile &tile, bool segmented, const int (&own)[2],
-                                         const int *of_columns) {
-    const int columns = 8 * TILES;
-    int queries_end = tile.query + (ROWS_ARE_KEYS ? columns : ROWS), keys_end = tile.key + (ROWS_ARE_KEYS ? ROWS : columns);
-    bool within = queries_end <= shape.queries && keys_end <= shape.keys;
-    if (within && !segmented && (!shape.causal || keys_end <= tile.query + 1)) return ~0u;
-    u32 seen = 0;
-#pragma unroll 1
-    for (u32 i = 0; i < 4 * TILES; ++i) {
-        int row = own_row() + i / 2 % 2 * 8, column = own_column() + i / 4 * 8 + i % 2;
-        int query = tile.query + (ROWS_ARE_KEYS ? column : row), key = tile.key + (ROWS_ARE_KEYS ? row : column);
-        bool is = query < shape.queries && key < shape.keys && (!shape.causal || key <= query);
-        if (segmented) is &= (i / 2 % 2 ? own[1] : own[0]) == of_columns[column];
-        seen |= (u32)is << i;
+__device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, const Tile &tile, bool segmented,
+                                     const int (&own)[2], const int *of_columns) {
+    int ahead = tile.key - tile.query, row = own_row(), column = own_column(), of_warp = warp_row();
+    bool later = shape.causal && ahead + (ROWS_ARE_KEYS ? of_warp + ROWS_OF_WARP : 8 * TILES - of_warp) > 1;
+    if (ROWS_ARE_KEYS && later) {
+        int from = ahead + row - column;
+#pragma unroll
+        for (int j = 0; j < TILES; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                if (8 * j + e % 2 - e / 2 * 8 < from) s[j][e] = NOTHING;
     }
-    return seen;
+    if (!ROWS_ARE_KEYS && (later || tile.key + 8 * TILES > shape.keys)) {
+        int end = shape.keys - tile.key - column, till = shape.causal ? row - ahead - column + 1 : end;
+#pragma unroll
+        for (int j = 0; j < TILES; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                if (8 * j + e % 2 >= min(end, till + e / 2 * 8)) s[j][e] = NOTHING;
+    }
+    if (!segmented) return;
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            if (own[e / 2] != of_columns[column + 8 * j + e % 2]) s[j][e] = NOTHING;
 }
 
-// Which of the thread's probabilities are kept, in the order of `seen_bits`. Random words decide on 4 neighboring keys
-// of a query: each lane draws those of one such quad, and lanes that have keys of it hand them on.
+// Which of the thread's probabilities are kept: a bit for each, 4 for each 8 columns, in their order. Random words decide
+// on 4 neighboring keys of a query: each lane draws those of one such quad, and lanes that have keys of it hand them on.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ u32 kept_bits(const Shape &shape, const Tile &tile, const Scalars *scalars) {
-    if (!shape.threshold) return ~0u;
     u32 kept = 0, lane = threadIdx.x % WARP, site = shape.site | (u32)tile.head << 22, query, key;
     // Where rows are keys, 4 lanes have a quad of keys each of two neighboring queries, and two such 8 below.
     const u32 turn = lane / 4 % 4;
@@ -289,31 +384,50 @@ __device__ __forceinline__ u32 kept_bits(const Shape &shape, const Tile &tile, c
     return kept;
 }
 
-// Whether one of the bits of `seen_bits` or `kept_bits` is set.
-__device__ __forceinline__ bool is_set(u32 bits, int tile, int element) { return bits >> (4 * tile + element) & 1; }
+// The same without probabilities that are not kept.
+template <int STEPS>
+__device__ __forceinline__ void drop(u32 (&p)[STEPS][4], u32 kept) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            u32 two = kept >> (8 * step + 2 * n);
+            p[step][n] &= (two & 1 | (two & 2) << 15) * 0xffff;
+        }
+}
+
+// Drops what has the places of probabilities that are not kept.
+template <int TILES>
+__device__ __forceinline__ void drop(float (&s)[TILES][4], u32 kept) {
+#pragma unroll
+    for (int j = 0; j < TILES; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            if (!(kept >> (4 * j + e) & 1)) s[j][e] = 0.0f;
+}
 
 // Writes `channels` of the warp's 16 rows, times a factor for each of the thread's two rows, by way of its rows of a
 // tile that nobody else reads, so that neighbors write to neighbors.
 template <class T>
-__device__ __forceinline__ void write_rows(const Sums &sums, const float (&factor)[2], u32 tile, u32 bytes, T *to,
+__device__ __forceinline__ void write_rows(const Sums &sums, const float (&factor)[2], u32 tile, T *to,
                                            u64 stride, u32 first, u32 rows, u32 channels) {
-    u32 lane = threadIdx.x % WARP, own = place(tile, own_row(), 0, bytes) + own_column() * 2;
+    u32 lane = threadIdx.x % WARP, own = place(tile, own_row(), 0, ROW_BYTES) + own_column() * 2;
     __syncwarp(); // whoever reads the rows is done
 #pragma unroll
-    for (int j = 0; j < SPAN / 8; ++j) {
-        if (j % (DEPTH / 8) == 0 && j * 8 >= channels) break;
+    for (int j = 0; j < WIDTH / 8; ++j) {
+        if (!SMALL && j % (DEPTH / 8) == 0 && j * 8 >= channels) break;
         store_shared(own ^ 16 * j, pack<T>(sums[j][0] * factor[0], sums[j][1] * factor[0]));
-        store_shared((own ^ 16 * j) + 8 * bytes, pack<T>(sums[j][2] * factor[1], sums[j][3] * factor[1]));
+        store_shared((own ^ 16 * j) + 8 * ROW_BYTES, pack<T>(sums[j][2] * factor[1], sums[j][3] * factor[1]));
     }
     __syncwarp();
 #pragma unroll 1
     for (u32 column = lane % 8 * 8; column < channels; column += 64) {
 #pragma unroll 1
         for (u32 row = warp_row() + lane / 8; row < warp_row() + ROWS_OF_WARP && first + row < rows; row += 4) {
-            u32 from = place(tile, row, column, bytes);
+            u32 from = place(tile, row, column, ROW_BYTES);
             T *target = to + (first + row) * stride + column;
             if (channels % 8 == 0) {
-                *reinterpret_cast<uint4 *>(target) = load_shared(from);
+                store_global(target, load_shared(from));
             } else {
 #pragma unroll 1
                 for (u32 i = 0; i < min(8, channels - column); ++i) target[i].bits = load_shared_half(from + 2 * i);

@@ -34,6 +34,15 @@ __device__ __forceinline__ void copy16(u32 to, const void *from, int bytes_there
 #endif
 }
 
+// Copies a word to shared memory. Both ends are at multiples of 4 bytes.
+__device__ __forceinline__ void copy4(u32 to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(*static_cast<const u32 *>(from)) : "memory");
+#endif
+}
+
 // Ends a group of this thread's copies.
 __device__ __forceinline__ void commit_copies() {
 #if __CUDA_ARCH__ >= 800

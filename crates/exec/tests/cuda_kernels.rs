@@ -40,8 +40,12 @@ fn module(name: &str, capability: (u8, u8)) -> Arc<Module> {
     }
     assert!(cuda::ptx(name, capability).is_some(), "no PTX of {name} for {capability:?}");
     // What was embedded when this was compiled, or is newer.
-    let target = format!("kernels/ptx/sm_{}{}/{name}.ptx", capability.0, capability.1);
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(target)).expect("committed PTX");
+    let target = format!("kernels/ptx/sm_{}{}", capability.0, capability.1);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
+    let halves = name.trim_end_matches("_bf16").trim_end_matches("_f16");
+    let text = std::fs::read_to_string(folder.join(format!("{halves}.ptx"))).expect("committed PTX");
+    let text =
+        if halves != name && name.ends_with("_f16") && capability >= (8, 0) { cuda::in_f16(&text) } else { text };
     let module = Arc::new(parse(&text).unwrap_or_else(|error| panic!("{name}: {error}")));
     PARSED.lock().expect("no test panics in here").insert(key, Arc::clone(&module));
     module
@@ -418,7 +422,8 @@ fn attention_on_tensor_cores_meets_no_bank_conflict() {
                     let (taken, fewest) = counters.total(true);
                     assert_eq!(taken, fewest, "{kernel} {how:?}");
                     // Of pairs of queries and keys: tiles of 64 by 64, and of 64 by 32 where the diagonal ends.
-                    let pairs = match kernel.trim_end_matches("_bf16").trim_end_matches("_f16") {
+                    let name = kernel.trim_end_matches("_bf16").trim_end_matches("_f16");
+                    let pairs = match name.trim_end_matches("_64").trim_end_matches("_256") {
                         "attention_tensor" => 2 * 3 * 64 * 64,
                         "attention_tensor_grad_queries" => 3 * 3 * 64 * 64,
                         "attention_tensor_grad_keys" => 4 * 3 * 64 * 64,

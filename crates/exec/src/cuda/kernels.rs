@@ -105,7 +105,7 @@ impl Module {
     fn compile(context: &Arc<Context>, name: &'static str, log: &mut [u8]) -> Result<Self, CallError> {
         let text = ptx(name, context.card().compute_capability);
         let text = text.unwrap_or_else(|| panic!("no PTX of {name} for {:?}", context.card()));
-        let text = CString::new(text).expect("PTX is text");
+        let text = CString::new(text.into_owned()).expect("PTX is text");
         context.enter()?;
         context.count_request();
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];

@@ -1,8 +1,12 @@
 //! The kernels' PTX, which `scripts/kernels.py` makes and the driver compiles for its card.
 
-/// Names of the modules and their PTX, for compute capability 7.5, where it has them, and for 8.0.
+use std::borrow::Cow;
+
+/// Names of the modules and their PTX, for compute capability 7.5, where it has them, and for 8.0. Modules of kernels in
+/// half precision are named by their type: a file has kernels for f16 for 7.5, and for bf16 for 8.0, of which `in_f16`
+/// makes the others.
 macro_rules! modules {
-    ($($name:literal),*; from 8.0: $($newer:literal),* $(,)?) => {
+    ($($name:literal),*; from 8.0: $($newer:literal),*; in halves: $($half:literal),* $(,)?) => {
         const MODULES: &[(&str, [Option<&str>; 2])] = &[
             $((
                 $name,
@@ -11,7 +15,17 @@ macro_rules! modules {
                     Some(include_str!(concat!("../../kernels/ptx/sm_80/", $name, ".ptx"))),
                 ],
             ),)*
-            $(($newer, [None, Some(include_str!(concat!("../../kernels/ptx/sm_80/", $newer, ".ptx")))])),*
+            $(($newer, [None, Some(include_str!(concat!("../../kernels/ptx/sm_80/", $newer, ".ptx")))]),)*
+            $(
+                (
+                    concat!($half, "_f16"),
+                    [Some(include_str!(concat!("../../kernels/ptx/sm_75/", $half, ".ptx"))), None],
+                ),
+                (
+                    concat!($half, "_bf16"),
+                    [None, Some(include_str!(concat!("../../kernels/ptx/sm_80/", $half, ".ptx")))],
+                ),
+            )*
         ];
     };
 }
@@ -21,8 +35,6 @@ modules!(
     "attention",
     "attention_grad",
     "attention_grad_sums",
-    "attention_tensor",
-    "attention_tensor_grad",
     "cached_attention",
     "cast",
     "dropout",
@@ -45,18 +57,31 @@ modules!(
     "scale",
     "take_row",
     "transfer";
-    from 8.0: "product_tf32"
+    from 8.0: "product_tf32";
+    in halves:
+    "attention_tensor_64",
+    "attention_tensor_256",
+    "attention_tensor_grad_64",
+    "attention_tensor_grad_256",
 );
 
 /// The PTX of a module for a card of this compute capability: the newest that it understands. None if there is no such
 /// module, or none for a card as old as that.
-pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<&'static str> {
-    let targets = MODULES.iter().find(|(name, _)| *name == module)?.1;
-    match compute_capability {
-        (8.., _) => targets[1],
-        (7, 5..) => targets[0],
-        _ => None,
-    }
+pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<Cow<'static, str>> {
+    let target = match compute_capability {
+        (8.., _) => 1,
+        (7, 5..) => 0,
+        _ => return None,
+    };
+    let of = |module: &str| MODULES.iter().find(|(name, _)| *name == module)?.1[target];
+    let of_other = || of(&format!("{}_bf16", module.strip_suffix("_f16")?));
+    of(module).map(Cow::Borrowed).or_else(|| of_other().map(|text| Cow::Owned(in_f16(text))))
+}
+
+/// The PTX of kernels for f16 of that for bf16, from which theirs differs in the type's name alone: `scripts/kernels.py`
+/// sees to that.
+pub fn in_f16(ptx: &str) -> String {
+    ptx.replace("bf16", "f16")
 }
 
 /// The names of all modules.

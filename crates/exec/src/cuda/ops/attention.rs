@@ -1,8 +1,8 @@
 //! Launches of `kernels/attention.cu`, `attention_grad.cu` and `cached_attention.cu`, and where a card's tensor cores can
-//! compute them, of `attention_tensor.cu` and `attention_tensor_grad.cu`: shapes of those are in `attention_tensor.rs`.
+//! compute them, of `attention_tensor_results.cuh` and `attention_tensor_grad.cuh`: shapes of those are in `attention_tensor.rs`.
 
-use super::attention_tensor::{Pass, SPAN};
-use super::shape::{extent, launch, many, number, suffix};
+use super::attention_tensor::{Pass, SPAN, grid, read_bytes};
+use super::shape::{extent, launch, many, number};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use crate::philox::dropout_threshold;
 use plimsoll_graph::ops::{
@@ -110,22 +110,23 @@ impl Shape {
         [heads, tokens]: [usize; 2],
         (compute_capability, arguments): ((u8, u8), Arguments),
     ) -> Launch {
-        let (dtype, head_size) = (self.dtype, self.extents.head_size);
+        let (dtype, AttentionExtents { samples, queries, keys, head_size }) = (self.dtype, self.extents);
         let tiles = tokens.div_ceil(self.tile(compute_capability));
-        let grid = [extent(self.extents.samples * heads), extent(tiles), extent(head_size.div_ceil(SPAN))];
         if !attends_on_tensor_cores(dtype, head_size, compute_capability) {
+            let grid = [extent(samples * heads), extent(tiles), extent(head_size.div_ceil(SPAN))];
             return block(module, entry.to_owned(), grid, arguments);
         }
-        let stages = pass.stages(head_size, compute_capability);
-        let arguments = match pass {
-            Pass::Forward => arguments,
-            Pass::Queries { .. } | Pass::Keys => arguments.int(stages),
+        let (read, arguments) = match pass {
+            Pass::Forward => (keys, arguments),
+            Pass::Queries { .. } => (keys, arguments.int(pass.stages(head_size, compute_capability))),
+            Pass::Keys => {
+                (queries * (self.heads / self.kv_heads), arguments.int(pass.stages(head_size, compute_capability)))
+            }
         };
-        let (module, entry) = pass.kernel();
-        Launch {
-            shared_bytes: extent(pass.shared_bytes(head_size, stages)),
-            ..block(module, format!("{entry}_{}", suffix(dtype)), grid, arguments)
-        }
+        let grid = grid(samples * heads, tiles, head_size, read_bytes(read, head_size));
+        let (module, entry) = pass.kernel(head_size, dtype);
+        let shared_bytes = extent(pass.shared_bytes(head_size, compute_capability));
+        Launch { shared_bytes, ..block(module, entry, grid, arguments) }
     }
 }
 
@@ -147,6 +148,11 @@ fn streams(op: &Attention, addresses: &[u64], ty: &TensorType, head_size: usize)
 fn facts(op: &Attention, addresses: &[u64]) -> [u64; 3] {
     let segments = op.segments().map_or([0, 0], |both| both.map(|index| addresses[index]));
     [op.table().map_or(0, |index| addresses[index]), segments[0], segments[1]]
+}
+
+/// Lanes that add up a row of channels together, 8 each: `lanes_of_row` of `attention_grad_sums.cu`.
+fn lanes_of_row(channels: usize) -> usize {
+    channels.div_ceil(8).next_power_of_two().min(32)
 }
 
 fn block(module: &'static str, entry: String, grid: [u32; 3], arguments: Arguments) -> Launch {
@@ -185,8 +191,7 @@ pub(super) fn grad(op: &AttentionGrad, operands: &Operands) -> Vec<Launch> {
     let rest =
         |arguments: Arguments| arguments.address(operands.scalars).record(&shape.fields()).record(&shape.starts());
     let results = Arguments::default().addresses(&[dy, y, delta]).int(e.samples).record(&shape.fields());
-    let warps = THREADS as usize / 32;
-    let rows = many((e.samples * heads * e.queries).div_ceil(warps));
+    let rows = many((e.samples * heads * e.queries).div_ceil(THREADS as usize / lanes_of_row(e.head_size)));
     let pass = |entry, pass, blocks, arguments| {
         let arguments = (operands.compute_capability, rest(arguments));
         shape.launch(("attention_grad", entry), pass, blocks, arguments)

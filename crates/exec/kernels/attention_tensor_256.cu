@@ -1,0 +1,4 @@
+// Attention on tensor cores for heads of 65 to 256 channels.
+
+#define HEAD 256
+#include "attention_tensor_results.cuh"

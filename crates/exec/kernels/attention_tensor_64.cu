@@ -1,0 +1,4 @@
+// Attention on tensor cores for heads of up to 64 channels.
+
+#define HEAD 64
+#include "attention_tensor_results.cuh"

@@ -1,0 +1,135 @@
+// Attention that never holds more than a tile of scores, on tensor cores. Blocks: heads of samples in groups along x and
+// z, tiles of queries along y, those that see the most keys first, spans of channels along z.
+// Source: Dao 2023, "FlashAttention-2", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
+
+#include "attention_tensor.cuh"
+
+#define KEYS 64
+#define TILES (KEYS / 8)
+
+// What is known of a query: its largest product so far, and the sum of exponentials over it.
+struct Running {
+    float largest[2], sum[2];
+};
+
+// Products of a tile into their exponentials, over what will be the largest product. Gives what exponentials of the
+// tiles before shrink by. Scores in powers of two are `scale` of products.
+template <int COUNT>
+__device__ __forceinline__ void exponentials(float (&s)[COUNT][4], float (&shrink)[2], Running &running, float scale) {
+    float top[2] = {running.largest[0], running.largest[1]}, base[2];
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], s[j][e]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        top[h] = fmaxf(top[h], __shfl_xor_sync(ALL_LANES, top[h], 1));
+        top[h] = fmaxf(top[h], __shfl_xor_sync(ALL_LANES, top[h], 2));
+        // As long as nothing is seen, any will do.
+        base[h] = top[h] == NOTHING ? 0.0f : top[h] * scale;
+        shrink[h] = power(running.largest[h] * scale - base[h]);
+        running.largest[h] = top[h];
+        running.sum[h] *= shrink[h];
+    }
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            s[j][e] = power(fmaf(s[j][e], scale, -base[e / 2]));
+            running.sum[e / 2] += s[j][e];
+        }
+}
+
+// y and lse. table and segments are null if there are none. While scores are computed, the tile's values are on their
+// way; while those are mixed, the next tile's keys are.
+template <class T>
+__device__ __forceinline__ void forward(const T *q, const T *k, const T *v, const T *table, const int *of_queries,
+                                        const int *of_keys, T *y, float *lse, const Scalars *scalars,
+                                        const Shape &shape, const Starts &starts) {
+    SHARED_MEMORY;
+    u32 channels = shape.head_size, span = span_of_head(channels), width = min(SPAN, channels - span);
+    u32 block = head_of_samples(channels);
+    int head = block % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
+    // Queries that registers hold lie where values will.
+    u32 tile_k = shared_address(shared), tile_v = tile_k + tile_bytes(KEYS, channels);
+    u32 tile_q = SMALL ? tile_v : tile_v + KEYS * ROW_BYTES;
+    Facts<KEYS> &facts = *reinterpret_cast<Facts<KEYS> *>(shared + (tile_q - tile_k) + tile_bytes(ROWS, channels));
+    Tile tile = {(int)(block / shape.heads), head, (int)(gridDim.y - 1 - blockIdx.y) * ROWS, 0};
+    u64 of_tokens = tile.sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
+    q += tile.sample * (u64)shape.queries * shape.query_stride + (u64)head * channels;
+    k += of_tokens;
+    v += of_tokens + span;
+    y += tile.sample * (u64)shape.queries * shape.result_stride + (u64)head * channels + span;
+
+    int own[2];
+    own_segments(own, of_queries, tile.sample, tile.query, shape.queries);
+    load_tile<ROWS>(tile_q, q + tile.query * shape.query_stride, shape.query_stride, shape.queries - tile.query,
+                    channels);
+    commit_copies();
+    Rows rows;
+    Sums mixed = {};
+    u32 p[TILES / 2][4] = {};
+    Running running = {{NOTHING, NOTHING}, {}};
+    float scale = 1.0f;
+    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+#pragma unroll 1
+    for (;; tile.key += KEYS) {
+        if (tile.key < end) {
+            load_tile<KEYS>(tile_k, k, shape.key_stride, shape.keys - tile.key, channels);
+            k += KEYS * shape.key_stride;
+            gather_bias<ROWS>(facts.bias, nullptr, shape, starts, table, tile);
+            gather_segments(facts.segment, of_keys, tile.sample, tile.key, shape.keys);
+        }
+        commit_copies();
+        if (tile.key > 0) {
+            add_mixed<T>(mixed, p, tile_v, width);
+        } else {
+            wait_copies<1>();
+            __syncthreads(); // queries are there
+            rows.hold(tile_q);
+        }
+        if (tile.key >= end) break;
+        wait_copies<0>();
+        __syncthreads(); // keys and facts are there, and the last values are read
+        load_tile<KEYS>(tile_v, v, shape.key_stride, shape.keys - tile.key, width);
+        v += KEYS * shape.key_stride;
+        commit_copies();
+        float s[TILES][4], shrink[2];
+        products<T>(s, rows, tile_k, channels);
+        scale = scale_scores<false>(s, shape, facts.bias);
+        hide<false>(s, shape, tile, of_queries, own, facts.segment);
+        exponentials(s, shrink, running, scale);
+        rounded<T>(p, s);
+        if (shape.threshold) drop(p, kept_bits<false, TILES>(shape, tile, scalars));
+#pragma unroll
+        for (int j = 0; j < WIDTH / 8; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) mixed[j][e] *= shrink[e / 2];
+        wait_copies<0>();
+        __syncthreads(); // values are there, keys and facts are read
+    }
+    float factor[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        running.sum[h] += __shfl_xor_sync(ALL_LANES, running.sum[h], 1);
+        running.sum[h] += __shfl_xor_sync(ALL_LANES, running.sum[h], 2);
+        factor[h] = running.sum[h] > 0.0f ? shape.kept / running.sum[h] : 0.0f;
+    }
+    // Of the lanes that have two rows together, two write the one and the other.
+    u32 h = threadIdx.x % 4, row = tile.query + own_row() + 8 * h;
+    if (h < 2 && row < shape.queries && span == 0) {
+        float total = h ? running.sum[1] : running.sum[0], top = h ? running.largest[1] : running.largest[0];
+        lse[(u64)block * shape.queries + row] = total > 0.0f ? top * scale * LOG_2 + logf(total) : EMPTY_LSE;
+    }
+    write_rows(mixed, factor, tile_k, y, shape.result_stride, tile.query, shape.queries, width);
+}
+
+#define NAMED(head, suffix) attention_tensor_##head##_##suffix
+#define NAME(head, suffix) NAMED(head, suffix)
+#define OF(suffix, T)                                                                                                  \
+    KERNEL_BESIDE(THREADS, __CUDA_ARCH__ >= 800 ? 4 : 1)                                                               \
+    NAME(HEAD, suffix)(const T *q, const T *k, const T *v, const T *table, const int *of_queries, const int *of_keys,  \
+                       T *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {                         \
+        forward(q, k, v, table, of_queries, of_keys, y, lse, scalars, shape, starts);                                  \
+    }
+FOR_HALVES(OF)
