@@ -168,6 +168,8 @@ impl Product {
             values[(column * layout.rows + row) as usize]
         };
         let [rows, columns, inner] = self.problem.extents();
+        // As an H100's library was seen to do with five columns of bf16.
+        let rounds_before_bias = has_bias && !(d.rows * d.number.bytes()).is_multiple_of(16);
         let mut result = Vec::with_capacity((rows * columns) as usize);
         for column in 0..columns {
             for row in 0..rows {
@@ -175,6 +177,9 @@ impl Product {
                 let mut value = alpha * self.algorithm.sum(inner, term);
                 if let Some(before) = before.get((column * rows + row) as usize) {
                     value += beta * before;
+                }
+                if rounds_before_bias {
+                    value = d.number.values(&d.number.encode(&[value]))[0];
                 }
                 result.push(value + biases.get(row as usize).copied().unwrap_or(0.0));
             }
