@@ -14,10 +14,12 @@ use plimsoll_fake_cuda::shadow::{Mode, Rights};
 use plimsoll_fake_cuda::trace::Counters;
 use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
-    Add, Attention, AttentionGrad, CachedAttention, DropoutKey, Embedding, EmbeddingGrad, HeadLoss, HeadLossGrad,
-    LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, Nature, RelativeBias, RmsNorm, RmsNormGrad,
-    WeightLayout,
+    Activation, Add, Attention, AttentionGrad, CachedAttention, Cast, Dropout, DropoutKey, Embedding, EmbeddingGrad,
+    Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear,
+    LinearInputGrad, LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Positions, RelativeBias, Relu, ReluGrad,
+    RmsNorm, RmsNormGrad, RopeScaling, Rotary, Scale, StateFormat, WeightLayout,
 };
+use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
 use random::random_examples;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -247,6 +249,84 @@ fn vectors_and_edges_of_tiles_are_right() {
         }
     }
     check_all(&examples);
+}
+
+/// Sectors that requests of an op's kernels take, over the fewest that could hold what they ask for. Of those that take
+/// more than a tenth more each lane has neighbors that it asks for one instruction after the other: what one takes the next
+/// finds in the first cache, so that memory moves no more for it.
+fn most_sectors(op: &str) -> f64 {
+    match op {
+        "adamw" | "lion" => 2.0,
+        "cast" => 1.7,
+        "dropout" => 2.4,
+        "rotary" => 1.6,
+        "layer_norm_grad" => 2.5,
+        "rms_norm_grad" => 2.1,
+        _ => 1.1,
+    }
+}
+
+/// Kernels that pass over elements take few sectors, and move hardly more than their ops say. The gradients of norms and
+/// embeddings move parts of sums too, and rotary embeddings a table, which is little where there are many rows: of them
+/// sectors alone are looked at.
+#[test]
+fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
+    let (x, flat): (&[usize], &[usize]) = (&[1, 64, 512], &[32768]);
+    let rows: &[usize] = &[1, 64];
+    let update = |rule| ParameterUpdate {
+        rule,
+        weight_decay: 0.1,
+        rate: 1.0,
+        weight: DType::F32,
+        state: StateFormat::F32,
+        site: 3,
+    };
+    let norm = LayerNormGrad { weight: true, bias: true, residual: true, accumulate: true };
+    let rms = RmsNormGrad { weight: true, residual: true, accumulate: false };
+    let embedding_grad = EmbeddingGrad { vocab_size: 64, accumulate: false };
+    let mut streaming = vec![
+        case(Add, &[x, x]),
+        case(Gelu, &[x]),
+        case(GeluGrad, &[x, x]),
+        case(Relu, &[x]),
+        case(ReluGrad, &[x, x]),
+        case(Scale { factor: 0.5 }, &[x]),
+        case(Dropout { key: DropoutKey { rate: 0.1, site: 11 } }, &[x]),
+        case(Cast { to: DType::Bf16 }, &[x]),
+        case(Positions { offset: false }, &[x, &[64, 512]]),
+        case(LayerNorm { eps: 1e-5, bias: true }, &[x, &[512], &[512]]),
+        case(RmsNorm { eps: 1e-5 }, &[x, &[512]]),
+        integers(case(Embedding, &[rows, &[64, 512]]), 0, Fill::Index(64)),
+        case(GradNorm, &[flat]),
+        case(MovingAverage { decay: 0.9 }, &[flat, &[1]]),
+    ];
+    for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu] {
+        streaming.extend([case(Gated { activation }, &[x, x]), case(GatedGrad { activation }, &[x, x, x])]);
+    }
+    streaming.extend(Rule::all().into_iter().map(|rule| case(update(rule), &[flat, &[1]])));
+    let further = [
+        case(Rotary { head_size: 64, base: 1e4, scaling: RopeScaling::None, inverse: false, offset: false }, &[x]),
+        case(norm, &[x, x, &[512], rows, rows, x]),
+        case(rms, &[x, x, &[512], rows, x]),
+        integers(case(embedding_grad, &[x, rows]), 1, Fill::Index(64)),
+    ];
+    let examples = streaming.into_iter().map(|example| (example, true)).chain(further.map(|example| (example, false)));
+    let cases = examples.flat_map(|(example, moves)| in_all_precisions(&example).into_iter().map(move |e| (e, moves)));
+    cases.collect::<Vec<_>>().into_par_iter().for_each(|(example, operands_alone)| {
+        let case = Case::new(&example, &mut Noise::new(7));
+        let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
+        let (mut taken, mut fewest, mut moved) = (0, 0, 0);
+        for (_, counters) in case.run(how).counters {
+            let sectors = counters.total(false);
+            (taken, fewest) = (taken + sectors.0, fewest + sectors.1);
+            moved += counters.distinct_read_bytes + counters.distinct_written_bytes;
+        }
+        let sectors = taken as f64 / fewest as f64;
+        assert!(sectors <= most_sectors(example.op.name()), "{example:?}: {sectors} times the fewest sectors");
+        let expected = example.op.bytes_moved(&case.io()).0;
+        let moves_no_more = !operands_alone || 10 * moved <= 11 * expected;
+        assert!(moves_no_more, "{example:?}: {moved} bytes, not {expected}");
+    });
 }
 
 /// So many tiles that the larger ones are taken, some of them partly empty.
