@@ -5,8 +5,7 @@ use crate::streams::talk;
 use clap::Args;
 use plimsoll_exec::cuda::{CUBLAS_LIBRARY, CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
 use plimsoll_graph::Products;
-use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 use std::str::FromStr;
 
 /// `--cublas`.
@@ -31,14 +30,17 @@ pub(super) struct TuneArgs {
 }
 
 impl FromStr for Cublas {
-    type Err = Infallible;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         Ok(match text {
             "auto" | "true" => Self::Auto,
             // Some readers of YAML take `off` for a truth value.
             "off" | "false" => Self::Off,
-            path => Self::Library(PathBuf::from(path)),
+            "" => return Err("`auto`, `off` or the path of a library"),
+            // A file that is here is meant before one of that name among the loader's.
+            path if Path::new(path).is_file() => Self::Library(absolute(path).unwrap_or_else(|_| path.into())),
+            path => Self::Library(path.into()),
         })
     }
 }

@@ -111,6 +111,11 @@ fn what_is_no_library_is_refused() {
             );
         }
     }
+    // By its name alone, in the folder where the command runs.
+    let said = sandbox.run_on_card("", "bench --model nano --cublas half.so");
+    assert_says(&said, 2, &["half.so is cut off"]);
+    let said = sandbox.run_on_card("", "bench --model nano --cublas=");
+    assert_says(&said, 2, &["`auto`, `off` or the path of a library"]);
     let said = sandbox.run(&format!("plan --model nano --device cpu {}", library()));
     assert_says(&said, 2, &["`--cublas PATH` is for cards, and this runs on the CPU", "hint: `--blas PATH`"]);
 }
