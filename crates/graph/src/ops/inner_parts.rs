@@ -17,7 +17,8 @@ pub struct InnerParts {
 impl InnerParts {
     /// Extents of a tile.
     const TILE: usize = 128;
-    /// Blocks that keep the largest cards busy: two for each of 132 multiprocessors.
+    /// Blocks that keep the largest cards busy: two for each of 132 multiprocessors. No more are made of a product by cutting
+    /// it, so that its parts take 17 MB at most.
     const BLOCKS: usize = 264;
     /// Fewest terms of a part: fewer would cost more to add up than they save.
     const FEWEST: usize = 2048;
@@ -29,7 +30,7 @@ impl InnerParts {
     /// Of a product of so many rows, columns and terms.
     pub fn of([rows, columns, inner]: [usize; 3]) -> Self {
         let tiles = rows.div_ceil(Self::TILE) * columns.div_ceil(Self::TILE);
-        let wanted = Self::BLOCKS.div_ceil(tiles).min(inner / Self::FEWEST).min(Self::MOST);
+        let wanted = (Self::BLOCKS / tiles.max(1)).min(inner / Self::FEWEST).min(Self::MOST);
         let each = inner.div_ceil(wanted.max(1)).next_multiple_of(Self::MULTIPLE).max(Self::MULTIPLE);
         Self { count: inner.div_ceil(each).max(1), each }
     }
@@ -56,11 +57,12 @@ mod tests {
             (parts.count, parts.each)
         };
         // Weights of GPT-2 with 32 samples of 1,024 tokens, and with one.
-        assert_eq!(parts(768, 768, 32768), (8, 4096));
-        assert_eq!(parts(768, 2304, 32768), (3, 10944));
+        assert_eq!(parts(768, 768, 32768), (7, 4736));
+        assert_eq!(parts(768, 2304, 32768), (2, 16384));
+        assert_eq!(parts(768, 3072, 32768), (1, 32768));
         assert_eq!(parts(768, 768, 1024), (1, 1024));
         // Its output head, 2,048 rows at a time.
-        assert_eq!(parts(2048, 768, 50257), (3, 16768));
+        assert_eq!(parts(2048, 768, 50257), (2, 25152));
         assert_eq!(parts(50257, 768, 2048), (1, 2048));
         // Terms that are no multiple, and none.
         assert_eq!(parts(8, 9, 4100), (2, 2112));
@@ -72,6 +74,7 @@ mod tests {
         for inner in (1..60_000).step_by(97) {
             let InnerParts { count, each } = InnerParts::of([64, 64, inner]);
             assert!(count * each >= inner && (count - 1) * each < inner, "{inner}: {count} of {each}");
+            assert!(InnerParts::of([1024, 1024, inner]).scratch(1024, 1024) <= Bytes::mib(17), "{inner}");
         }
     }
 }
