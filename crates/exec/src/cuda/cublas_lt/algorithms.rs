@@ -21,8 +21,7 @@ const REDUCTION_SCHEMES: c_int = 3;
 const ALIGNMENT: c_int = 5;
 
 /// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts are added up from the workspace, in single precision. By the scheme of the
-/// output's type they would be rounded to half precision before: on an H100 a sum of two halves was off by a unit in the
-/// last place of the larger one. Algorithms without parts need not be named.
+/// output's type each part of a result in half precision would be rounded before. Algorithms without parts need not be named.
 const FROM_WORKSPACE: u32 = 2;
 
 /// How many the library is asked for.

@@ -58,7 +58,8 @@ impl ProductShape {
         let Product { factors, left, right, result, bias, scaled_by, extents, accumulate, .. } = *product;
         let has_types = left.dtype == right.dtype && [left.dtype, DType::F32].contains(&result.dtype);
         // A bias is of the factors' type, and the library takes one of the result's. To rows of half precision that are no
-        // whole vectors it adds one after it has rounded them: on an H100 130 x 390 by 390 x 5 in bf16 was so.
+        // whole vectors it seems to add one after it has rounded them: on an H100 130 x 390 by 390 x 5 in bf16 was off by
+        // as much.
         let in_vectors = |elements: usize| (elements as u64 * result.dtype.size_bytes()).is_multiple_of(16);
         let is_rounded_once = !result.dtype.is_half() || in_vectors(extents[1]) && in_vectors(result.stride);
         let has_bias = bias == 0 || left.dtype == result.dtype && is_rounded_once;
