@@ -6,7 +6,9 @@ use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
 use super::cublas::TuneArgs;
+use super::device::Device;
 use super::failure::exit_code;
+use super::loading::Flags;
 use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
 use super::request::{RequestArgs, Sequences};
@@ -131,26 +133,26 @@ impl BenchArgs {
         let asked = RequestArgs { global_batch, ..asked.clone() };
         let mut opened = self.device.open(&self.budget, None)?;
         opened.choose_products(None, self.tune.autotune);
-        let device = &opened.device;
         let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
         // The peer that we are compared with does not clip.
-        let request = asked.request(&chosen, device, sequences, 0.0)?;
-        let budget = device.budget.clone();
-        let found = match search(&request).map_err(|e| {
-            Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
-        })? {
-            Ok(found) => found,
-            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &budget)),
+        let plan_for = |device: &Device| {
+            let request = asked.request(&chosen, device, sequences.clone(), 0.0)?;
+            let found = search(&request).map_err(|e| {
+                Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
+            })?;
+            found.map_err(|misfit| misfit_of(&chosen.name, &misfit, &device.budget))
         };
+        let mut found = plan_for(&opened.device)?;
         opened.check_free(&self.budget, &found.plan)?;
         let (paper, tf32) = (opened.on_paper(), opened.tf32);
         if self.profile && paper.is_none() {
             // Taken when the plan's memory is free again.
             self.budget.check_room(Ceilings::MEMORY)?;
         }
+        let flags = Flags { device: &self.device, budget: &self.budget };
+        let mut engine = flags.load(opened, &mut found, plan_for)?;
         let plan = PlanSummary::from(&found.plan);
         let (parameters, products) = (found.plan.parameters, found.plan.targets.device.products());
-        let mut engine = Engine::new(opened.into_device(&self.budget), &found.graph, found.plan)?;
         let vocab = chosen.config.vocab_size();
         let result = ::plimsoll_train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
         let timed = if self.profile { Some(self.time_nodes(&mut engine, vocab)?) } else { None };

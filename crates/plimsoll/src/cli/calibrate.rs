@@ -1,7 +1,7 @@
 //! `plimsoll calibrate`: measures this machine, or a card of it, so that plans can tell their time.
 
 use super::blas::BlasArgs;
-use super::cards::{DeviceArgs, Speed, speed_of};
+use super::cards::{DeviceArgs, Reopening, Speed, speed_of};
 use super::failure::exit_code;
 use super::machine::{MachineFile, Subject, known};
 use super::options::positive_size;
@@ -11,7 +11,6 @@ use crate::report::{comparison_json, comparison_table};
 use crate::streams::{talk, write_data};
 use ::plimsoll_train::{Calibration, agreement, calibrate, compare_predictions};
 use clap::Args;
-use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice};
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::{Products, Targets};
 use plimsoll_plan::Rates;
@@ -48,18 +47,15 @@ pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     let threads = super::budget::threads(args.threads)?;
     args.blas.choose()?;
     let opened = args.device.card()?;
-    let library = opened.as_ref().and_then(CudaDevice::library);
-    let card = opened.map(|opened| opened.card().clone());
-    let measured = Measured { card, library, threads, args };
+    let card = opened.map(|opened| Reopening::new(opened.card().clone(), opened.library()));
+    let measured = Measured { card, threads, args };
     in_pool(threads, || if measured.args.check { measured.compare() } else { measured.measure() })
 }
 
 /// What is measured, and how.
 struct Measured {
     /// The processor, if there is none.
-    card: Option<Card>,
-    /// The library that the card's products are left to.
-    library: Option<&'static CublasLt>,
+    card: Option<Reopening>,
     threads: usize,
     args: CalibrateArgs,
 }
@@ -68,23 +64,27 @@ impl Measured {
     fn targets(&self) -> Targets {
         match &self.card {
             None => Targets::cpu(self.threads),
-            Some(card) => Targets::cuda(card.compute_capability, self.threads).multiplying_by(self.products()),
+            Some(card) => Targets::cuda(card.card().compute_capability, self.threads).multiplying_by(self.products()),
         }
     }
 
     fn products(&self) -> Products {
-        if self.library.is_some() { Products::CublasLt } else { Products::Kernels }
+        if self.card.as_ref().is_some_and(|card| card.library().is_some()) {
+            Products::CublasLt
+        } else {
+            Products::Kernels
+        }
     }
 
     fn device(&self) -> Result<Box<dyn Device>, DeviceError> {
         match &self.card {
             None => Ok(processor(None)),
-            Some(card) => Ok(Box::new(self.args.device.again(card, self.library)?.within(free_memory(None)))),
+            Some(card) => Ok(Box::new(self.args.device.again(card)?.within(free_memory(None)))),
         }
     }
 
     fn subject(&self) -> Subject<'_> {
-        let card = self.card.as_ref().map(|card| card.name.as_str());
+        let card = self.card.as_ref().map(|card| card.card().name.as_str());
         Subject { threads: self.threads, card, tf32: self.args.device.tf32(), products: self.products() }
     }
 
@@ -118,7 +118,7 @@ impl Measured {
             None => known(self.subject(), (Rates::guess(self.threads), ""), asked)?,
             Some(card) => {
                 let speed = Speed { tf32: self.args.device.tf32(), products: self.products(), measured: asked };
-                speed_of(card, self.threads, speed)?
+                speed_of(card.card(), self.threads, speed)?
             }
         };
         talk(source);

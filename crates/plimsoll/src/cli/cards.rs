@@ -6,6 +6,7 @@ use super::budget::{BudgetArgs, CardMemory};
 use super::cublas::{Cublas, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
+use super::loading::Flags;
 use super::machine::{Subject, known};
 use super::processor::{free_memory, processor};
 use crate::streams::talk;
@@ -97,6 +98,45 @@ pub(super) struct Opened {
     card: Option<CudaDevice>,
     /// Whether products in single precision round their operands to TF32.
     pub(super) tf32: bool,
+    products: ProductSettings,
+}
+
+/// How a card's products' algorithms are chosen.
+#[derive(Clone, Default)]
+struct ProductSettings {
+    /// As a run kept them that goes on.
+    kept: Option<ProductChoices>,
+    /// By time, if they were not kept.
+    autotune: bool,
+}
+
+/// What a card was opened with, so that it can be opened once more.
+pub(super) struct Reopening {
+    card: Card,
+    library: Option<&'static CublasLt>,
+    products: ProductSettings,
+}
+
+impl Reopening {
+    /// Of a card that was opened with this library or none.
+    pub(super) fn new(card: Card, library: Option<&'static CublasLt>) -> Self {
+        Self { card, library, products: ProductSettings::default() }
+    }
+
+    pub(super) fn card(&self) -> &Card {
+        &self.card
+    }
+
+    pub(super) fn library(&self) -> Option<&'static CublasLt> {
+        self.library
+    }
+
+    /// The card that was opened once more, with what is free on it now. Errors: nothing is left of its memory.
+    pub(super) fn opened(&self, again: CudaDevice, flags: Flags) -> Result<Opened, Failure> {
+        let mut opened = Opened::of(again, flags.budget, flags.device.tf32(), None)?;
+        opened.choose_products(self.products.kept.clone(), self.products.autotune);
+        Ok(opened)
+    }
 }
 
 impl DeviceArgs {
@@ -116,7 +156,10 @@ impl DeviceArgs {
     /// used; nothing is left of its memory.
     pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
         match self.card()? {
-            None => Ok(Opened { device: Device::processor(budget, speed)?, card: None, tf32: false }),
+            None => {
+                let device = Device::processor(budget, speed)?;
+                Ok(Opened { device, card: None, tf32: false, products: ProductSettings::default() })
+            }
             Some(card) => Opened::of(card, budget, self.tf32(), speed),
         }
     }
@@ -178,9 +221,9 @@ impl DeviceArgs {
     }
 
     /// The same card, opened once more with its library. Errors: it can't be used any longer.
-    pub(super) fn again(&self, card: &Card, library: Option<&'static CublasLt>) -> Result<CudaDevice, CudaError> {
-        let mut card = CudaDevice::open(Driver::find()?, card.clone(), self.options())?;
-        if let Some(library) = library {
+    pub(super) fn again(&self, before: &Reopening) -> Result<CudaDevice, CudaError> {
+        let mut card = CudaDevice::open(Driver::find()?, before.card.clone(), self.options())?;
+        if let Some(library) = before.library {
             card.use_library(library)?;
         }
         Ok(card)
@@ -343,17 +386,14 @@ impl Opened {
         measured: Option<&Path>,
     ) -> Result<Self, Failure> {
         let speed = Speed { tf32, products: products_of(&card), measured };
-        Ok(Self { device: of_card(&card, budget, speed)?, card: Some(card), tf32 })
+        let device = of_card(&card, budget, speed)?;
+        Ok(Self { device, card: Some(card), tf32, products: ProductSettings::default() })
     }
 
-    /// The card that was opened; none for the processor.
-    pub(super) fn card(&self) -> Option<&Card> {
-        self.card.as_ref().map(CudaDevice::card)
-    }
-
-    /// The library that its products are left to.
-    pub(super) fn library(&self) -> Option<&'static CublasLt> {
-        self.card.as_ref().and_then(CudaDevice::library)
+    /// What the card was opened with; none for the processor.
+    pub(super) fn reopening(&self) -> Option<Reopening> {
+        let card = self.card.as_ref()?;
+        Some(Reopening { card: card.card().clone(), library: card.library(), products: self.products.clone() })
     }
 
     /// How its products' algorithms are chosen: as a run kept them that goes on, and those that it did not keep by time, if
@@ -361,8 +401,9 @@ impl Opened {
     pub(super) fn choose_products(&mut self, kept: Option<ProductChoices>, autotune: bool) {
         if let Some(card) = &mut self.card {
             card.set_autotune(autotune);
-            kept.into_iter().for_each(|kept| card.keep_products(kept));
+            kept.iter().for_each(|kept| card.keep_products(kept.clone()));
         }
+        self.products = ProductSettings { kept, autotune };
     }
 
     /// What the data sheet says of the card, or of the most alike; none for the processor.

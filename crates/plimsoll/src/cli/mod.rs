@@ -15,6 +15,7 @@ mod failure;
 mod generate;
 mod gpus;
 mod levers;
+mod loading;
 mod machine;
 mod misfit;
 mod model;

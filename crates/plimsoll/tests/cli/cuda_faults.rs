@@ -217,3 +217,27 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
         assert_says(&said, 3, &[words, "hint: of the card's memory 16.0 MiB is held by a process (4194305)"]);
     }
 }
+
+#[test]
+fn a_benchmark_is_planned_again_too() {
+    let sandbox = Sandbox::new();
+    sandbox.write("wide/config.json", tiny_config(&json!({"vocab_size": 4096, "n_embd": 64})));
+    let run = |card: &str, given: &str| {
+        let command = format!(
+            "bench --model wide --device cuda --vram-margin 0 --host-ram 1 --global-batch 2 --seq-len 8 --steps 1 \
+             --warmup 0 --precision fp32 --json {given}"
+        );
+        Said::of(sandbox.command_on_card(card, command.split_whitespace()).output().expect("the binary runs"))
+    };
+    let whole = run(SMALL, "");
+    assert_says(&whole, 0, &[]);
+    let taken = format!("{SMALL};grab=cuMemAddressReserve:1:16");
+    let less = run(&taken, "");
+    assert_says(&less, 0, &["planned, for 20.0 MiB: planned again for 4"]);
+    let (whole, less) = (whole.json(), less.json());
+    let bytes = |said: &Value| said["plan"]["peak_bytes"].as_u64().expect("bytes");
+    assert!(bytes(&less) <= 4 << 20 && 4 << 20 < bytes(&whole), "{less}");
+    assert_eq!(less["measured"]["touched_bytes"], less["plan"]["peak_bytes"]);
+    assert_eq!(less["loss"], whole["loss"]);
+    assert_says(&run(&taken, "--vram 20MiB"), 3, &["of memory is needed"]);
+}

@@ -3,7 +3,6 @@
 mod args;
 mod ending;
 mod folder;
-mod load;
 mod signals;
 mod text;
 
@@ -12,6 +11,9 @@ pub(super) use folder::resumed_config;
 pub(super) use text::default_cache_dir;
 
 use super::budget::Budget;
+use super::cards::Opened;
+use super::device::Device;
+use super::loading::Flags;
 use super::misfit::misfit_of;
 use super::model::Chosen;
 use super::objective::ObjectiveArgs;
@@ -23,8 +25,8 @@ use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
 use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
-use plimsoll_exec::Device;
-use plimsoll_exec::cuda::{Card, CublasLt, ProductChoices};
+use plimsoll_exec::cuda::ProductChoices;
+use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
@@ -57,17 +59,13 @@ struct Session {
     times: String,
     /// What was asked of the planner.
     request: Request,
-    /// The card that the run is on, if it is on one.
-    card: Option<Card>,
-    /// The library that the card's products are left to.
-    library: Option<&'static CublasLt>,
-    /// How it computed the products of a run that goes on.
+    /// How a library computed the products of a run that goes on.
     products: Option<ProductChoices>,
 }
 
 impl Session {
     /// Resolves everything, and opens the device, which is to be given the plan.
-    fn prepare(args: TrainArgs) -> Result<(Self, Box<dyn Device>), Failure> {
+    fn prepare(args: TrainArgs) -> Result<(Self, Opened), Failure> {
         let mut chosen = args.choose_model()?;
         args.check_kind_of_data(&chosen)?;
         let spec = match &args.tokenizer {
@@ -109,34 +107,35 @@ impl Session {
         let (budget, times) = (device.budget.clone(), device.times.clone());
         let products = kept_products(&folder);
         opened.choose_products(products.clone(), args.tune.autotune);
-        let (card, library) = (opened.card().cloned(), opened.library());
-        let device = opened.into_device(&args.budget);
-        let session = Self {
-            args,
-            budget,
-            chosen,
-            tokenizer,
-            dataset,
-            found,
-            folder,
-            start,
-            trainer,
-            times,
-            request,
-            card,
-            library,
-            products,
-        };
-        Ok((session, device))
+        let session =
+            Self { args, budget, chosen, tokenizer, dataset, found, folder, start, trainer, times, request, products };
+        Ok((session, opened))
     }
 
     fn plan_table(&self) -> String {
         plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times)
     }
 
-    fn train(mut self, device: Box<dyn Device>) -> Result<u8, Failure> {
+    /// The plan on its device; planned again, as it was asked for, where others took of a card's memory meanwhile, so that a
+    /// resumed run keeps what decides its sums.
+    fn load(&mut self, opened: Opened) -> Result<Engine, Failure> {
+        let Self { args, chosen, found, request, budget, .. } = self;
+        let before = budget.bytes;
+        let flags = Flags { device: &args.device, budget: &args.budget };
+        let engine = flags.load(opened, found, |on: &Device| {
+            request.budget = on.budget.with_host(on.targets.device.kind(), args.request.levers.host_ram)?;
+            *budget = on.budget.clone();
+            search(request)?.map_err(|misfit| misfit_of(&chosen.name, &misfit, budget))
+        })?;
+        if self.budget.bytes != before {
+            talk(self.plan_table());
+        }
+        Ok(engine)
+    }
+
+    fn train(mut self, opened: Opened) -> Result<u8, Failure> {
         talk(self.plan_table());
-        let mut engine = self.load(device)?;
+        let mut engine = self.load(opened)?;
         let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
         let config = serde_saphyr::to_string(&self.resolved())
             .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
@@ -186,7 +185,8 @@ impl Session {
 
     /// Says it where a run goes on whose products something else computed.
     fn compare_products(&self, engine: &Engine) {
-        let is_resumed = matches!(self.start, Start::Resume(_)) && self.card.is_some();
+        let is_resumed =
+            matches!(self.start, Start::Resume(_)) && self.found.plan.targets.device.kind() == DeviceKind::Cuda;
         match (&self.products, engine.product_choices()) {
             (Some(_), None) if is_resumed => talk(
                 "note: the run's products were computed by cuBLASLt until now; the built-in kernels may round differently",
