@@ -241,7 +241,7 @@ impl Machine {
             let io = graph.io(&node.inputs, &node.outputs);
             let work = Work::of(&node.op, &io, &targets[place]);
             let seconds = match place {
-                Place::Host if overlaps => self.on_host(work),
+                Place::Host if overlaps => self.on_host_known(&node.op, work, known),
                 _ => self.known(&node.op, work, known),
             };
             let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
@@ -259,15 +259,25 @@ impl Machine {
         *known.entry((op.name(), work)).or_insert_with(|| self.node(op, work))
     }
 
-    /// Predicted time of a node beside a card: what it reads and writes, as fast as the host's memory is.
-    pub fn on_host(&self, work: Work) -> f64 {
-        work.bytes as f64 / self.rates.host_bytes_per_s
+    /// Predicted time of a node beside a card that may be known.
+    pub(crate) fn on_host_known(&self, op: &Op, work: Work, known: &mut KnownTimes) -> f64 {
+        *known.entry((op.name(), work)).or_insert_with(|| self.on_host(op, work))
+    }
+
+    /// Predicted time of a node beside a card: as measured there, else what it reads and writes, as fast as the host's
+    /// memory is.
+    pub fn on_host(&self, op: &Op, work: Work) -> f64 {
+        self.as_measured(op, work).unwrap_or_else(|| work.bytes as f64 / self.rates.host_bytes_per_s)
     }
 
     /// Predicted time of a node.
     pub fn node(&self, op: &Op, work: Work) -> f64 {
-        let like = self.samples.get(&(work.device, op.name().to_owned(), work.dtype));
-        like.and_then(|samples| from_samples(samples, work)).unwrap_or_else(|| self.roofline(op, work))
+        self.as_measured(op, work).unwrap_or_else(|| self.roofline(op, work))
+    }
+
+    fn as_measured(&self, op: &Op, work: Work) -> Option<f64> {
+        let like = self.samples.get(&(work.device, op.name().to_owned(), work.dtype))?;
+        from_samples(like, work)
     }
 
     fn roofline(&self, op: &Op, work: Work) -> f64 {

@@ -409,7 +409,7 @@ impl<'a> Times<'a> {
         let io = self.graph.io(&node.inputs, &node.outputs);
         let work = Work::of(&node.op, &io, &self.targets.host);
         let host = match self.machine.overlaps(self.targets) {
-            true => self.machine.on_host(work),
+            true => self.machine.on_host_known(&node.op, work, &mut self.known),
             false => self.machine.known(&node.op, work, &mut self.known),
         };
         let parameter = &self.graph.parameters[owner];

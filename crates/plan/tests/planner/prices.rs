@@ -4,8 +4,8 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::{Add, Linear, Transfer, WeightLayout};
 use plimsoll_graph::{DType, DeviceKind, Op, Optimizer, Place, Storage, Targets, TensorId};
 use plimsoll_plan::{
-    Budget, Level, LeverRequest, Machine, Plan, PlannedProgram, PlannedTensor, Rates, Recompute, Request, Step, Work,
-    card, moment_of_peak, search,
+    Budget, Level, LeverRequest, Machine, Plan, PlannedProgram, PlannedTensor, Rates, Recompute, Request, Sample, Step,
+    Work, card, moment_of_peak, search,
 };
 use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
@@ -42,8 +42,14 @@ fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     assert_eq!(seconds(linear.into(), DType::F16, 1_000, 20), 0.25 + 5.0);
     // Bytes moved are read here and written there, and each passes once.
     assert_eq!(seconds(Transfer.into(), DType::F32, 0, 60), 0.25 + 7.5);
-    let on_host = machine.on_host(Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60 });
-    assert_eq!(on_host, 30.0, "beside a card the host's memory is what counts");
+    let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60 };
+    assert_eq!(machine.on_host(&Add.into(), work), 30.0, "beside a card the host's memory is what counts");
+    let Work { device, dtype, flops, bytes } = work;
+    let sample = |device| Sample { device, op: "add".to_owned(), dtype, flops, bytes, seconds: 0.5 };
+    let on_host =
+        |device| Machine::measured(RATES, vec![sample(device)]).on_host(&Add.into(), Work { bytes: 2 * bytes, ..work });
+    assert!((on_host(DeviceKind::Cpu) / (0.5 * 2f64.sqrt()) - 1.0).abs() < 1e-9, "and what was measured there");
+    assert_eq!(on_host(DeviceKind::Cuda), 60.0, "a card's samples say nothing of it");
 }
 
 /// Figures from the makers' pages, times the parts of them that large products (0.55 on tensor cores, 0.4 outside of them)

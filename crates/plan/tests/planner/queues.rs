@@ -29,7 +29,7 @@ fn seconds(machine: &Machine, plan: &Plan, step: &Step) -> f64 {
         outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
     };
     let work = Work::of(&step.op, &io, &plan.targets[step.place]);
-    if step.place == Place::Host { machine.on_host(work) } else { machine.node(&step.op, work) }
+    if step.place == Place::Host { machine.on_host(&step.op, work) } else { machine.node(&step.op, work) }
 }
 
 /// When the program's last step ends if each starts as soon as its queue is free and what it waits for is done; and
