@@ -38,5 +38,5 @@ pub use loss_check::{LOSS_TOLERANCE, LossCheck, check_losses};
 pub use loss_scale::LossScale;
 pub use profile::{Profile, TimedStep};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
-pub use schedule::{Length, Progress, Schedule};
+pub use schedule::{Length, Progress, Schedule, Shape};
 pub use trainer::{Start, Started, Trainer, TrainerConfig};

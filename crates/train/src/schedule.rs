@@ -35,10 +35,40 @@ pub struct Progress {
     pub part: f64,
 }
 
-/// Linear warm-up, then half a cosine down to a part of the peak.
-/// Source: Loshchilov & Hutter 2017 (SGDR), eq. 5, without restarts.
+/// How the learning rate falls from its peak to what is left of it at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Along half a cosine. Source: Loshchilov & Hutter 2017 (SGDR), eq. 5, without restarts.
+    Cosine,
+    /// In a straight line.
+    Linear,
+    /// Not at all.
+    Constant,
+    /// Warmup, stable, decay: not at all, then in a straight line over the last part of the run.
+    /// Source: Hu et al. 2024 (MiniCPM), section 4.
+    Wsd,
+}
+
+impl Shape {
+    /// What is left of the fall, from 1 to 0, where this part of it lies behind. `decay_part`: of [`Shape::Wsd`].
+    fn left(self, part: f64, decay_part: f64) -> f64 {
+        match self {
+            Self::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * part).cos()),
+            Self::Linear => 1.0 - part,
+            Self::Constant => 1.0,
+            Self::Wsd => ((1.0 - part) / decay_part).min(1.0),
+        }
+    }
+}
+
+/// Linear warm-up, then a fall to a part of the peak.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
+    /// How the rate falls.
+    pub shape: Shape,
+    /// The part of what follows warm-up in which [`Shape::Wsd`] falls, above 0.
+    pub decay_part: f64,
     /// The peak.
     pub learning_rate: f64,
     /// Steps until the peak is reached.
@@ -48,8 +78,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of the step that begins. `last_step` is the run's, where it is known: the cosine then begins
-    /// right after warm-up and ends with that step. A run bounded by time has its cosine over the time instead.
+    /// The learning rate of the step that begins. `last_step` is the run's, where it is known: the fall then begins right
+    /// after warm-up and ends with that step. A run bounded by time falls over the time instead.
     pub fn at(&self, progress: Progress, last_step: Option<u64>) -> f64 {
         if progress.step <= self.warmup_steps {
             return self.learning_rate * progress.step as f64 / self.warmup_steps as f64;
@@ -61,8 +91,8 @@ impl Schedule {
             }
             None => progress.part,
         };
-        let cosine = 0.5 * (1.0 + (std::f64::consts::PI * part.clamp(0.0, 1.0)).cos());
-        self.learning_rate * (self.final_part + (1.0 - self.final_part) * cosine)
+        let left = self.shape.left(part.clamp(0.0, 1.0), self.decay_part);
+        self.learning_rate * (self.final_part + (1.0 - self.final_part) * left)
     }
 }
 
@@ -70,18 +100,39 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    const COSINE: Schedule =
+        Schedule { learning_rate: 1.0, warmup_steps: 10, final_part: 0.1, shape: Shape::Cosine, decay_part: 0.2 };
+
     #[test]
     fn the_rate_rises_to_the_peak_and_falls_to_its_part() {
-        let schedule = Schedule { learning_rate: 1.0, warmup_steps: 10, final_part: 0.1 };
-        let at = |step| schedule.at(Progress { step, part: 0.0 }, Some(110));
+        let at = |step| COSINE.at(Progress { step, part: 0.0 }, Some(110));
         assert_eq!((at(1), at(5), at(10)), (0.1, 0.5, 1.0));
         assert!((at(60) - 0.55).abs() < 1e-12 && (at(110) - 0.1).abs() < 1e-12);
         assert!((11..110).all(|step| at(step + 1) < at(step)));
     }
 
     #[test]
+    fn shapes_fall_as_their_names_say() {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
+        for (shape, rates) in [
+            (Shape::Linear, [1.0, 0.55, 0.28, 0.1]),
+            (Shape::Constant, [1.0, 1.0, 1.0, 1.0]),
+            // The last fifth of the hundred steps behind warm-up: step 90 is its first.
+            (Shape::Wsd, [1.0, 1.0, 1.0, 0.1]),
+        ] {
+            let schedule = Schedule { shape, ..COSINE };
+            for (step, rate) in [10, 60, 90, 110].into_iter().zip(rates) {
+                let found = schedule.at(Progress { step, part: 0.0 }, Some(110));
+                assert!(near(found, rate), "{shape:?} at step {step}: {found}, not {rate}");
+            }
+        }
+        let wsd = Schedule { shape: Shape::Wsd, ..COSINE };
+        assert!(near(wsd.at(Progress { step: 100, part: 0.0 }, Some(110)), 0.55));
+    }
+
+    #[test]
     fn a_run_bounded_by_time_falls_with_time() {
-        let schedule = Schedule { learning_rate: 1.0, warmup_steps: 2, final_part: 0.0 };
+        let schedule = Schedule { warmup_steps: 2, final_part: 0.0, ..COSINE };
         let at = |part| schedule.at(Progress { step: 50, part }, None);
         assert!((at(0.0) - 1.0).abs() < 1e-12 && (at(0.5) - 0.5).abs() < 1e-12 && at(2.0).abs() < 1e-12);
     }

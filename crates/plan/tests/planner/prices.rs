@@ -44,7 +44,7 @@ fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     assert_eq!(seconds(Transfer.into(), DType::F32, 0, 60), 0.25 + 7.5);
     let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60 };
     assert_eq!(machine.on_host(&Add.into(), work), 30.0, "beside a card the host's memory is what counts");
-    let Work { device, dtype, flops, bytes } = work;
+    let Work { dtype, flops, bytes, .. } = work;
     let sample = |device| Sample { device, op: "add".to_owned(), dtype, flops, bytes, seconds: 0.5 };
     let on_host =
         |device| Machine::measured(RATES, vec![sample(device)]).on_host(&Add.into(), Work { bytes: 2 * bytes, ..work });

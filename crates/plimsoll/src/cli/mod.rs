@@ -26,6 +26,7 @@ mod pairs;
 mod plan;
 mod processor;
 mod request;
+mod schedule;
 mod self_test;
 mod settings;
 mod tokenizer;

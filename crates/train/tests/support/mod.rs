@@ -11,7 +11,7 @@ use plimsoll_graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, 
 use plimsoll_plan::{Level, Levers, Plan, Recompute, lay_out};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::{
-    Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Start, TrainError, Trainer, TrainerConfig,
+    Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Shape, Start, TrainError, Trainer, TrainerConfig,
 };
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
@@ -308,7 +308,13 @@ impl Setup {
             model_name: "tiny".into(),
             model: self.model.clone(),
             length: Length::MaxSteps(self.steps),
-            schedule: Schedule { learning_rate: 1e-2, warmup_steps: 3, final_part: 0.1 },
+            schedule: Schedule {
+                learning_rate: 1e-2,
+                warmup_steps: 3,
+                final_part: 0.1,
+                shape: Shape::Cosine,
+                decay_part: 0.2,
+            },
             seed: self.seed,
             eval_every: self.eval_every,
             eval_samples: 5,

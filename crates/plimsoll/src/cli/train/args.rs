@@ -8,14 +8,15 @@ use crate::cli::cublas::TuneArgs;
 use crate::cli::device::Device;
 use crate::cli::failure::io_failure;
 use crate::cli::model::{self, Chosen};
-use crate::cli::options::{part_from_zero, positive_count, positive_duration, positive_number, positive_size, seed};
+use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
 use crate::cli::request::{RequestArgs, Sequences};
+use crate::cli::schedule::ScheduleArgs;
 use crate::cli::train::PREFILL;
 use crate::streams::talk;
 use ::plimsoll_plan::{Found, Precision, Request};
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
-use ::plimsoll_train::{Length, LossScale, RunFolder, Schedule, Start, TrainerConfig};
+use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
 use clap::Args;
 use plimsoll_data::{Dataset, Tokenizer};
 use plimsoll_files::is_file;
@@ -74,15 +75,8 @@ pub(crate) struct TrainArgs {
     /// Training time: `90s`, `5m`, `1h30m`
     #[arg(long, value_name = "TIME", value_parser = positive_duration, conflicts_with_all = ["max_steps", "epochs"])]
     pub(super) duration: Option<Seconds>,
-    /// Peak learning rate [default: 4e-3 for nano, else 3e-4; for other optimizers than adamw, their usual rate]
-    #[arg(long, value_name = "X", value_parser = positive_number)]
-    pub(super) learning_rate: Option<f64>,
-    /// Steps of linear warm-up; a cosine to a tenth of the peak follows [default: a tenth of the run, at most 100]
-    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count)]
-    pub(super) warmup_steps: Option<u64>,
-    /// Final learning rate, as a fraction of the peak
-    #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
-    pub(super) final_lr_part: f64,
+    #[command(flatten)]
+    pub(super) schedule: ScheduleArgs,
     /// Initial loss scale for fp16
     #[arg(long, value_name = "N", value_parser = power_of_two, default_value = "65536")]
     pub(super) loss_scale: f32,
@@ -206,7 +200,6 @@ impl TrainArgs {
             (None, None, None) => Length::MaxSteps(DEFAULT_STEPS),
         };
         let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
-        let tenth = length.last_step(steps_per_epoch).map_or(100, |last| last / 10);
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
         let usual_rate = if is_nano { 4e-3 } else { 3e-4 } * self.request.optimizer.rule().rate_beside_adamw();
         let every = |n: u64| (n > 0).then_some(n);
@@ -215,11 +208,7 @@ impl TrainArgs {
             model_name: chosen.name.clone(),
             model: chosen.config.clone(),
             length,
-            schedule: Schedule {
-                learning_rate: self.learning_rate.unwrap_or(usual_rate),
-                warmup_steps: self.warmup_steps.unwrap_or(tenth.min(100)),
-                final_part: self.final_lr_part,
-            },
+            schedule: self.schedule.schedule(usual_rate, length, steps_per_epoch),
             seed: self.seed,
             eval_every: every(self.eval_every),
             eval_samples: self.eval_samples.unwrap_or((EVAL_TOKENS / found.plan.seq_len as u64).max(1)),

@@ -215,9 +215,6 @@ impl Session {
             "micro_batch": plan.micro_batch,
             key: length,
             "text_field": args.text_field,
-            "learning_rate": trainer.schedule.learning_rate,
-            "warmup_steps": trainer.schedule.warmup_steps,
-            "final_lr_part": trainer.schedule.final_part,
             "optimizer": args.request.optimizer.optimizer,
             "weight_decay": self.request.optimizer.weight_decay.to_string(),
             "grad_clip": self.request.optimizer.grad_clip.unwrap_or(0.0).to_string(),
@@ -256,6 +253,7 @@ impl Session {
         if let Some(rate) = args.request.dropout {
             map.insert("dropout".into(), json!(rate.to_string()));
         }
+        map.append(&mut args.schedule.settings(&trainer.schedule));
         map.append(&mut args.device.settings(plan));
         if let Some(vram) = args.budget.vram {
             map.insert("vram".into(), json!(format!("{}b", vram.0)));
