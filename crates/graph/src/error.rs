@@ -26,12 +26,12 @@ pub enum GraphError {
         problem: String,
     },
     /// No preset has this name.
-    #[error("unknown model `{name}`{}", suggestion.as_ref().map(|s| format!("; did you mean `{s}`?")).unwrap_or_default())]
+    #[error("unknown model `{name}`{}", did_you_mean(suggestions))]
     UnknownModel {
         /// What the user wrote.
         name: String,
-        /// The preset whose name is nearest, if any is near.
-        suggestion: Option<String>,
+        /// The presets whose names are near, the nearest first.
+        suggestions: Vec<String>,
     },
     /// A parameter is to be frozen that the model has not.
     #[error("the model has no parameter `{name}`")]
@@ -55,4 +55,12 @@ pub enum GraphError {
         /// Positions there are.
         positions: usize,
     },
+}
+
+fn did_you_mean(suggestions: &[String]) -> String {
+    match suggestions {
+        [] => String::new(),
+        [one] => format!("; did you mean `{one}`?"),
+        [rest @ .., last] => format!("; did you mean `{}` or `{last}`?", rest.join("`, `")),
+    }
 }

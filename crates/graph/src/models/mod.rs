@@ -4,6 +4,7 @@
 //! To add a family: its file with a [`Family`], and its line in `families!` below.
 
 mod gpt2;
+mod hub;
 mod keys;
 mod llama;
 mod parts;
@@ -14,6 +15,9 @@ pub use llama::{LlamaConfig, Variant};
 pub use t5::{FeedForward, T5Config};
 
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
+
+/// Presets that an unknown name is answered with, at most.
+const SUGGESTIONS_MAX: usize = 3;
 
 /// What the forward pass is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,18 +229,35 @@ families! {
 }
 
 impl ModelConfig {
-    /// The preset of this name; hyphens and underscores are the same. Errors: `UnknownModel` with a suggestion.
+    /// The preset of this name, or of the weights of this name on the Hugging Face hub; hyphens and underscores are the
+    /// same. Errors: `UnknownModel` with suggestions.
     pub fn preset(name: &str) -> Result<Self, GraphError> {
+        Self::preset_name(name).and_then(|name| Self::find_preset(&name)).ok_or_else(|| {
+            let suggestions = Self::presets_near(name);
+            GraphError::UnknownModel { name: name.to_owned(), suggestions }
+        })
+    }
+
+    /// The name of the preset that [`Self::preset`] finds.
+    pub fn preset_name(name: &str) -> Option<String> {
         let wanted = name.to_ascii_lowercase().replace('_', "-");
-        if let Some(config) = Self::find_preset(&wanted) {
-            return Ok(config);
-        }
-        let near = Self::preset_names()
-            .into_iter()
-            .map(|candidate| (strsim::damerau_levenshtein(candidate, &wanted), candidate))
-            .min()
-            .filter(|(distance, _)| *distance <= 3);
-        Err(GraphError::UnknownModel { name: name.to_owned(), suggestion: near.map(|(_, s)| s.to_owned()) })
+        let on_hub = hub::preset(name).map(str::to_owned);
+        on_hub.or_else(|| Self::find_preset(&wanted).map(|_| wanted))
+    }
+
+    /// The names on the Hugging Face hub of the weights with a preset's sizes, the one that is meant first; none for ours.
+    pub fn hub_names(preset: &str) -> &'static [&'static str] {
+        hub::names(preset)
+    }
+
+    /// Presets whose names are near to one that none has, the nearest first.
+    fn presets_near(name: &str) -> Vec<String> {
+        let wanted = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
+        let far = |candidate: &&'static str| strsim::damerau_levenshtein(candidate, &wanted);
+        let mut near = Self::preset_names();
+        near.retain(|candidate| far(candidate) <= (wanted.len() / 3).max(2));
+        near.sort_by_key(far);
+        near.into_iter().take(SUGGESTIONS_MAX).map(str::to_owned).collect()
     }
 
     /// Reads a Hugging Face config.json. Keys that change nothing here are ignored; a key that asks for what we

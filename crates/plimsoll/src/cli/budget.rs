@@ -78,7 +78,7 @@ pub(super) struct CardMemory {
 }
 
 /// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
-const CARD_MARGIN: Bytes = Bytes::mib(1024);
+pub(super) const CARD_MARGIN: Bytes = Bytes::mib(1024);
 
 /// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
 /// captured programs, and what it takes meanwhile.

@@ -125,10 +125,8 @@ impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {
         let message = line(&error);
         match error {
-            GraphError::UnknownModel { .. } => Self::bad_flag(message).hint(format!(
-                "known models: {}; or the path of a config.json",
-                plimsoll_graph::models::ModelConfig::preset_names().join(", ")
-            )),
+            GraphError::UnknownModel { .. } => Self::bad_flag(message)
+                .hint("`plimsoll models` lists those that are known; or the path of a config.json"),
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("use `--seq-len {positions}` or less"))
             }

@@ -4,6 +4,7 @@ use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
 use super::failure::{exit_code, io_failure};
+use super::hub;
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::train::PREFILL;
@@ -31,8 +32,8 @@ const PROMPT_BYTES_MAX: Bytes = Bytes::mib(16);
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct GenerateArgs {
-    /// A run, a checkpoint of one, or a folder saved by `transformers`
-    #[arg(long, value_name = "PATH")]
+    /// A run, a checkpoint of one, a folder saved by `transformers`, or what the Hugging Face cache has under this name
+    #[arg(long, value_name = "PATH|NAME")]
     checkpoint: PathBuf,
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
     #[arg(long, value_name = "NAME|PATH")]
@@ -78,7 +79,8 @@ pub(super) struct GenerateArgs {
     blas: BlasArgs,
 }
 
-pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
+pub(super) fn run(mut args: GenerateArgs) -> Result<u8, Failure> {
+    args.checkpoint = hub::weights_of(args.checkpoint)?;
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     in_pool(threads, || args.generate())
@@ -100,7 +102,7 @@ impl GenerateArgs {
         };
         let spec = match spec {
             Some(spec) => spec,
-            None => chosen.default_tokenizer()?.to_owned(),
+            None => chosen.default_tokenizer(Some(&folder))?,
         };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let prompts = self.prompts()?;

@@ -14,11 +14,13 @@ mod doctor;
 mod failure;
 mod generate;
 mod gpus;
+mod hub;
 mod levers;
 mod loading;
 mod machine;
 mod misfit;
 mod model;
+mod models;
 mod objective;
 mod optimizer;
 mod options;
@@ -31,6 +33,7 @@ mod self_test;
 mod settings;
 mod tokenizer;
 mod train;
+mod words;
 
 pub use failure::{Failure, exit_code};
 
@@ -52,6 +55,8 @@ enum Command {
     Train(Box<train::TrainArgs>),
     /// Show the plan for a model and a budget, without running anything
     Plan(plan::PlanArgs),
+    /// List the models that are known by name, with their parameters and the smallest card that trains them
+    Models(models::ModelsArgs),
     /// Generate text from a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
     /// Train tokenizers
@@ -76,6 +81,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => plan::run(args),
+        Command::Models(args) => models::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
@@ -93,6 +99,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 /// Parses the arguments, underlaid with the files of settings that they name.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+    let arguments = words::translate(arguments, Cli::command())?;
     let matches = Cli::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
     let arguments = match matches.subcommand() {
         Some(("train", given)) => settings::underlay(&arguments, given)?,

@@ -1,7 +1,11 @@
 //! Which model: a preset, a config.json, or a folder of weights.
 
 use super::Failure;
+use super::failure::io_failure;
+use crate::streams::talk;
+use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use plimsoll_data::Tokenizer;
+use plimsoll_files::is_file;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
@@ -17,28 +21,79 @@ pub(super) struct Chosen {
     pub(super) is_preset: bool,
 }
 
+/// The tokenizer's file beside weights that `transformers` saved.
+const TOKENIZER_FILE: &str = "tokenizer.json";
+
 /// Files of settings and of sizes are a few kilobytes.
 pub(super) const CONFIG_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// Opens a preset, a config.json or a folder with one.
+/// The model that is asked for by name or by the weights that it starts from, a folder; `nano` if by neither.
+/// Errors: those of [`open`]; it is not of the family of the weights.
+pub(super) fn choose(name: Option<&str>, weights: Option<&Path>) -> Result<Chosen, Failure> {
+    match (name, weights) {
+        (Some(name), None) => open(name),
+        (None, None) => open("nano"),
+        (Some(name), Some(folder)) => match open(name)? {
+            chosen if chosen.is_preset && has_sizes(folder)? => sized_by(folder, &chosen),
+            chosen => Ok(chosen),
+        },
+        (None, Some(folder)) => open_beside(folder),
+    }
+}
+
+/// Whether a config.json lies beside weights. Errors: the system does not say.
+fn has_sizes(weights: &Path) -> Result<bool, Failure> {
+    let path = weights.join(CONFIG_FILE);
+    is_file(&path).map_err(io_failure(path.display()))
+}
+
+/// The model whose config.json lies beside its weights.
+fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
+    open(&weights.join(CONFIG_FILE).to_string_lossy())
+}
+
+/// The model that the weights in a folder belong to, since their own config.json knows their sizes best; says so.
+/// Errors: it is not of the family that was asked for.
+fn sized_by(folder: &Path, asked: &Chosen) -> Result<Chosen, Failure> {
+    let found = open_beside(folder)?;
+    if !found.config.is_like(&asked.config) {
+        let message = format!("the weights in {} are of another family than {}", folder.display(), asked.name);
+        return Err(Failure::bad_input(message).hint("leave out `--model` to use the model that the weights belong to"));
+    }
+    talk(format_args!("`--model {}` gives the family; the sizes are those of {}", asked.name, found.name));
+    Ok(found)
+}
+
+/// Opens a preset, by its name or by that of its weights on the Hugging Face hub, a config.json or a folder with one.
 pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
     let path = Path::new(name);
-    let looks_like_a_path = name.contains(std::path::is_separator) || name.ends_with(".json") || path.is_dir();
-    if !looks_like_a_path {
-        let config = ModelConfig::preset(name)?;
-        return Ok(Chosen { name: name.to_ascii_lowercase().replace('_', "-"), config, is_preset: true });
+    let is_there = name.ends_with(".json") || path.is_dir();
+    let preset = if is_there { None } else { ModelConfig::preset_name(name) };
+    if let Some(preset) = preset {
+        return Ok(Chosen { config: ModelConfig::preset(&preset)?, name: preset, is_preset: true });
     }
-    let file: PathBuf = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    if !is_there && (!name.contains(std::path::is_separator) || is_hub_name(name)) {
+        return Err(ModelConfig::preset(name).expect_err("no preset").into());
+    }
+    let file: PathBuf = if path.is_dir() { path.join(CONFIG_FILE) } else { path.to_owned() };
     let text = plimsoll_files::read_text(&file, CONFIG_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))
-        .map_err(|failure| failure.hint(format!("`--model` takes {}, or a config.json", preset_names())))?;
+        .map_err(|failure| {
+            failure.hint("`--model` takes a name that `plimsoll models` lists, a config.json, or a folder with one")
+        })?;
     let config = ModelConfig::from_json(&text)
         .map_err(|e| Failure::from(e).hint(format!("the configuration is {}", file.display())))?;
     Ok(Chosen { name: name.to_owned(), config, is_preset: false })
 }
 
-fn preset_names() -> String {
-    ModelConfig::preset_names().join(", ")
+/// Whether a text can be the name of weights on the Hugging Face hub, `organization/model`, and no path.
+pub(super) fn is_hub_name(text: &str) -> bool {
+    let parts = text.split('/').collect::<Vec<_>>();
+    let is_part = |part: &&str| {
+        let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(may_be)
+    };
+    parts.len() == 2 && parts.iter().all(is_part) && !Path::new(parts[0]).exists()
 }
 
 impl Chosen {
@@ -76,11 +131,14 @@ impl Chosen {
         if self.name == "nano" { 32 } else { 4 }
     }
 
-    /// The tokenizer that a model goes with, where its file is not needed.
-    pub(super) fn default_tokenizer(&self) -> Result<&'static str, Failure> {
+    /// The tokenizer that a model goes with: a built-in one, else that which lies beside the weights that it starts from.
+    /// Errors: neither is there.
+    pub(super) fn default_tokenizer(&self, weights: Option<&Path>) -> Result<String, Failure> {
+        let beside = weights.map(|folder| folder.join(TOKENIZER_FILE)).filter(|path| path.is_file());
         match (&self.config, self.config.vocab_size()) {
-            (_, 256) => Ok("bytes"),
-            (ModelConfig::Gpt2(_), _) => Ok("gpt2"),
+            (_, 256) => Ok("bytes".to_owned()),
+            (ModelConfig::Gpt2(_), _) => Ok("gpt2".to_owned()),
+            _ if let Some(path) = beside => Ok(path.to_string_lossy().into_owned()),
             _ => Err(Failure::bad_flag(format!("{} needs the tokenizer that it was made with", self.name)).hint(
                 "`--tokenizer PATH` takes its tokenizer.json; `plimsoll tokenizer train` makes one for a new model",
             )),

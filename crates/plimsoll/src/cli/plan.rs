@@ -5,11 +5,12 @@ use super::budget::BudgetArgs;
 use super::cards::{DeviceArgs, Speed};
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
+use super::hub;
 use super::misfit::misfit_failure;
 use super::model;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
-use super::request::{RequestArgs, Sequences};
-use super::train::{GRAD_CLIP, PREFILL};
+use super::request::{RequestArgs, RunArgs, Sequences};
+use super::train::GRAD_CLIP;
 use crate::report::{
     ComparedPlan, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg, plan_table,
 };
@@ -31,9 +32,11 @@ use std::time::Instant;
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct PlanArgs {
-    /// A preset such as nano, gpt2-medium, flan-t5-base or llama-3.2-1b, or the path of a config.json
-    #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "nano")]
-    model: String,
+    /// A model that `plimsoll models` lists, or the path of a config.json [default: that of `--init`, else nano]
+    #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH")]
+    model: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Take the vocabulary from this tokenizer: `bytes`, `gpt2`, or the path of a tokenizer.json
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
@@ -98,7 +101,8 @@ enum Find {
 /// Tensors that `--explain` names.
 const EXPLAINED: usize = 10;
 
-pub(super) fn run(args: PlanArgs) -> Result<u8, Failure> {
+pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
+    args.run.init = args.run.init.map(hub::weights_of).transpose()?;
     let devices = args.devices()?;
     let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;
     args.draw(&made)?;
@@ -245,7 +249,7 @@ impl PlanArgs {
     }
 
     fn plan(&self, device: Device) -> Result<Made, Failure> {
-        let mut chosen = model::open(&self.model)?;
+        let mut chosen = model::choose(self.model.as_deref(), self.run.init.as_deref())?;
         let seq_len = self.request.seq_len.unwrap_or_else(|| chosen.default_seq_len());
         let vocab_size = match &self.tokenizer {
             Some(spec) => Some(Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?.vocab_size()),
@@ -254,11 +258,7 @@ impl PlanArgs {
         chosen.fit(vocab_size, seq_len);
         self.request.set_dropout(&mut chosen);
         let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.has_decoder().then_some(seq_len)));
-        let mut request = Request {
-            evaluates: true,
-            sample_prefill: Some(PREFILL),
-            ..self.request.request(&chosen, &device, sequences, GRAD_CLIP)?
-        };
+        let mut request = self.run.of_run(self.request.request(&chosen, &device, sequences, GRAD_CLIP)?);
         let mut answers = Vec::new();
         let mut workers = 1;
         if let Some(asked) = self.workers {

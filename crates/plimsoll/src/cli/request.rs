@@ -7,10 +7,12 @@ use super::model::Chosen;
 use super::objective::ObjectiveArgs;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_size, rate};
+use super::train::PREFILL;
 use ::plimsoll_plan::Request;
 use clap::Args;
 use plimsoll_data::Dataset;
 use plimsoll_graph::Lengths;
+use std::path::PathBuf;
 
 /// What is trained on at a time, and how.
 #[derive(Debug, Clone, Args)]
@@ -37,6 +39,30 @@ pub(super) struct RequestArgs {
     pub(super) optimizer: OptimizerArgs,
     #[command(flatten)]
     pub(super) levers: LeverArgs,
+}
+
+/// How a run's rows are made, and what it does beside its steps, which `train` and `plan` share.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RunArgs {
+    /// Start from these weights: a Plimsoll checkpoint, a folder saved by `transformers`, or what the Hugging Face cache has
+    /// under a name such as google/flan-t5-base
+    #[arg(long, value_name = "PATH|NAME")]
+    pub(super) init: Option<PathBuf>,
+    /// Sequence packing: put short documents together in rows of `--seq-len` tokens, without attention across them
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    pub(super) packing: bool,
+    /// Tokens of the sample generated at the end; 0: none
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "256")]
+    pub(super) sample_tokens: u64,
+}
+
+impl RunArgs {
+    /// The request for all that a run does beside its steps.
+    pub(super) fn of_run(&self, request: Request) -> Request {
+        let sample_prefill = (self.sample_tokens > 0).then_some(PREFILL);
+        Request { packed: self.packing, sample_prefill, evaluates: true, ..request }
+    }
 }
 
 /// The lengths that a run's rows come in.

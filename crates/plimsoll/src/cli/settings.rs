@@ -6,82 +6,22 @@ use super::Failure;
 use super::blas::is_harmless;
 use super::model::CONFIG_BYTES_MAX;
 use super::train::resumed_config;
+use super::words::{self, Meaning};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::{ArgMatches, CommandFactory, parser::ValueSource};
-use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::optimizers::Rule;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Keys of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory and nanoGPT, and the flags that they mean.
-const ALIASES: &[(&str, &str)] = &[
-    ("adam_beta1", "beta1"),
-    ("adam_beta2", "beta2"),
-    ("adam_epsilon", "adam_eps"),
-    ("base_model", "model"),
-    ("batch_size", "global_batch"),
-    ("block_size", "seq_len"),
-    ("cutoff_len", "seq_len"),
-    ("data_dir", "data"),
-    ("dataset", "data"),
-    ("eval_interval", "eval_every"),
-    ("eval_steps", "eval_every"),
-    ("global_batch_size", "global_batch"),
-    ("lr", "learning_rate"),
-    ("max_grad_norm", "grad_clip"),
-    ("max_iters", "max_steps"),
-    ("max_length", "seq_len"),
-    ("label_smoothing_factor", "label_smoothing"),
-    ("max_seq_length", "seq_len"),
-    ("max_source_length", "source_len"),
-    ("max_target_length", "target_len"),
-    ("micro_batch_size", "micro_batch"),
-    ("model_name_or_path", "model"),
-    ("model_size", "model"),
-    ("num_epochs", "epochs"),
-    ("num_train_epochs", "epochs"),
-    ("output_dir", "runs_dir"),
-    ("per_device_train_batch_size", "micro_batch"),
-    ("resume_from_checkpoint", "resume"),
-    ("run_name", "name"),
-    ("sample_packing", "packing"),
-    ("save_steps", "checkpoint_every"),
-    ("save_total_limit", "keep_checkpoints"),
-    ("sequence_len", "seq_len"),
-    ("source_prefix", "prefix"),
-    ("text_column", "source_column"),
-    ("summary_column", "target_column"),
-    ("train_batch_size", "global_batch"),
-    ("train_file", "data"),
-    ("vram_safety_margin", "vram_margin"),
-    ("warmup_iters", "warmup_steps"),
-    ("ema_decay", "ema"),
-];
-
-/// A flag and its value.
-type Setting = (&'static str, &'static str);
-
-/// Keys whose values are spelled otherwise elsewhere: the key, its value, and the flag with its value that it means, or
-/// nothing where that is what is done anyway. No other value is known.
-const TRANSLATED: &[(&str, &str, Option<Setting>)] = &[
-    ("bf16", "true", Some(("precision", "bf16"))),
-    ("bf16", "false", None),
-    ("fp16", "true", Some(("precision", "fp16"))),
-    ("fp16", "false", None),
-    ("gradient_checkpointing", "true", Some(("recompute", "blocks"))),
-    ("gradient_checkpointing", "false", None),
-    ("lr_scheduler_type", "cosine", None),
-    ("mixed_precision", "no", None),
-    ("mixed_precision", "bf16", Some(("precision", "bf16"))),
-    ("mixed_precision", "fp16", Some(("precision", "fp16"))),
-];
-
 /// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
-const SPELLINGS: &[&[&str]] =
-    &[&["max_steps", "epochs", "duration"], &["global_batch", "gradient_accumulation_steps"], &["vram", "vram_auto"]];
+const SPELLINGS: &[&[&str]] = &[
+    &["max_steps", "epochs", "duration"],
+    &["global_batch", "gradient_accumulation_steps"],
+    &["vram", "vram_auto"],
+    &["warmup_steps", "warmup_ratio"],
+];
 
 /// Flags and their values.
 type Settings = BTreeMap<String, Vec<String>>;
@@ -169,71 +109,44 @@ fn read(path: &Path) -> Result<Settings, Failure> {
 fn parse(text: &str) -> Result<Settings, Failure> {
     let map: Option<Map<String, Value>> =
         serde_saphyr::from_str(text).map_err(|e| Failure::bad_flag(invalid(&e.to_string())))?;
-    let mut settings = Settings::new();
+    let known = flags();
+    let (mut settings, mut written) = (Settings::new(), Vec::new());
     for (key, value) in map.unwrap_or_default() {
         let name = key.replace('-', "_");
-        if name == "optim" {
-            for (flag, value) in optimizer_known_elsewhere(&key, &value)? {
-                if settings.insert(flag.to_owned(), vec![value.to_owned()]).is_some() {
-                    return Err(Failure::bad_flag(format!("`{flag}` is set twice, under two of its names")));
-                }
+        let named = match (words::meaning(&name), scalar(&key, &value)) {
+            (Some(Meaning::Name(flag)), _) => vec![(flag.to_owned(), values(flag, &key, &value)?)],
+            (Some(meaning), Ok(Some(value))) => {
+                let meant = meaning.settings(&key, &value)?.into_iter();
+                meant.map(|(flag, value)| (flag.to_owned(), vec![value])).collect()
             }
-            continue;
-        }
-        if TRANSLATED.iter().any(|(translated, ..)| *translated == name) {
-            if let Some((flag, value)) = translate(&key, &name, &value)?
-                && settings.insert(flag.to_owned(), vec![value.to_owned()]).is_some()
-            {
+            (Some(_), Ok(None)) => vec![],
+            (Some(_), Err(failure)) => return Err(failure),
+            (None, _) if known.contains(&name) => vec![(name.clone(), values(&name, &key, &value)?)],
+            (None, _) => return Err(unknown_key(&key, &name, &known)),
+        };
+        for (flag, values) in named.into_iter().filter(|(_, values)| !values.is_empty()) {
+            if settings.contains_key(&flag) {
                 return Err(Failure::bad_flag(format!("`{flag}` is set twice, under two of its names")));
             }
-            continue;
+            settings.insert(flag, values);
         }
-        let flag = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name.as_str(), |(_, flag)| flag);
-        let known = flags();
-        if !known.iter().any(|k| k == flag) {
-            return Err(unknown_key(&key, &name, &known));
-        }
-        let values = match &value {
-            // What `false` says to these is what is done without them.
-            Value::Bool(false) if ["vram_auto", "resume"].contains(&flag) => continue,
-            Value::Bool(true) if flag == "resume" => Ok(vec!["auto".to_owned()]),
-            Value::Array(items) => items.iter().filter_map(|item| scalar(&key, item).transpose()).collect(),
-            single => scalar(&key, single).map(|s| s.into_iter().collect::<Vec<_>>()),
-        }?;
-        if !values.is_empty() && settings.insert(flag.to_owned(), values).is_some() {
-            return Err(Failure::bad_flag(format!("`{flag}` is set twice, under two of its names")));
-        }
+        written.push(name);
+    }
+    if words::is_one_micro_batch(written.iter().map(String::as_str), settings.keys().map(String::as_str)) {
+        let (flag, value) = words::ONE_MICRO_BATCH;
+        settings.insert(flag.to_owned(), vec![value.to_owned()]);
     }
     Ok(settings)
 }
 
-/// The flag and the value that a translated key means, if any.
-fn translate(key: &str, name: &str, value: &Value) -> Result<Option<Setting>, Failure> {
-    let Some(found) = scalar(key, value)? else { return Ok(None) };
-    let choices = TRANSLATED.iter().filter(|(translated, ..)| *translated == name);
-    match choices.clone().find(|(_, choice, _)| *choice == found) {
-        Some((_, _, meaning)) => Ok(*meaning),
-        None => {
-            let known = choices.map(|(_, choice, _)| format!("`{choice}`")).collect::<Vec<_>>().join(", ");
-            Err(Failure::bad_flag(format!("`{key}: {value}` is not supported; supported: {known}")))
-        }
+/// The values of a flag; none where that is what is done without it.
+fn values(flag: &str, key: &str, value: &Value) -> Result<Vec<String>, Failure> {
+    match value {
+        Value::Bool(false) if ["vram_auto", "resume"].contains(&flag) => Ok(vec![]),
+        Value::Bool(true) if flag == "resume" => Ok(vec!["auto".to_owned()]),
+        Value::Array(items) => items.iter().filter_map(|item| scalar(key, item).transpose()).collect(),
+        single => scalar(key, single).map(|value| value.into_iter().collect()),
     }
-}
-
-/// The flags that a value of Hugging Face's `optim` means: the optimizer, and how its state is kept.
-fn optimizer_known_elsewhere(key: &str, value: &Value) -> Result<Vec<Setting>, Failure> {
-    let Some(found) = scalar(key, value)? else { return Ok(vec![]) };
-    let Some((rule, state)) = Rule::known_elsewhere_as(&found) else {
-        let known = Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(name, _)| format!("`{name}`"));
-        let known = known.collect::<Vec<_>>().join(", ");
-        return Err(Failure::bad_flag(format!("`{key}: {value}` is not supported; supported: {known}")));
-    };
-    let state = match state {
-        StateFormat::F32 => None,
-        StateFormat::Bf16 => Some(("optimizer_state", "bf16")),
-        StateFormat::Blockwise8 => Some(("optimizer_state", "8bit")),
-    };
-    Ok([("optimizer", rule.name())].into_iter().chain(state).collect())
 }
 
 fn invalid(message: &str) -> String {
@@ -264,7 +177,7 @@ fn flags() -> Vec<String> {
 }
 
 fn unknown_key(key: &str, name: &str, known: &[String]) -> Failure {
-    let names = known.iter().map(String::as_str).chain(ALIASES.iter().map(|(alias, _)| *alias));
+    let names = known.iter().map(String::as_str).chain(words::words().map(|word| word as &str));
     let nearest = names.map(|n| (strsim::damerau_levenshtein(n, name), n)).min();
     let failure = Failure::bad_flag(format!("unknown setting `{key}`"));
     match nearest.filter(|(distance, _)| *distance <= 1 + name.len() / 4) {
@@ -284,6 +197,7 @@ mod tests {
         let expected = [
             ("data", vec!["a", "b"]),
             ("epochs", vec!["2"]),
+            ("gradient_accumulation_steps", vec!["1"]),
             ("learning_rate", vec!["0.0003"]),
             ("micro_batch", vec!["4"]),
             ("optimizer", vec!["adamw"]),
@@ -299,7 +213,7 @@ mod tests {
     fn unknown_keys_and_what_is_not_built_are_refused() {
         for (text, expected) in [
             ("lerning_rate: 1", "did you mean `learning_rate`"),
-            ("bf16: maybe", "supported: `true`, `false`"),
+            ("bf16: maybe", "supported: `true`, `false`, `auto`"),
             ("optim: sgd", "`lion_8bit`"),
             ("optim: lion_8bit\noptimizer: adamw", "`optimizer` is set twice"),
             ("bf16: true\nprecision: fp32", "`precision` is set twice"),
@@ -312,14 +226,5 @@ mod tests {
             assert!(failure.contains(expected), "{text}: {failure}");
         }
         assert!(parse("").expect("an empty file sets nothing").is_empty());
-    }
-
-    #[test]
-    fn every_alias_means_a_flag_that_exists() {
-        let known = flags();
-        for (alias, flag) in ALIASES {
-            assert!(known.iter().any(|k| k == flag), "{alias} -> {flag}");
-            assert!(!known.iter().any(|k| k == alias), "{alias} is a flag of its own");
-        }
     }
 }

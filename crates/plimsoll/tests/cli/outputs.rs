@@ -525,11 +525,11 @@ fn settings_say_what_flags_say() {
     let rest = "--data text.txt --threads 1 --cache-dir cache --runs-dir runs";
     let flags = "--seq-len 16 --global-batch 4 --micro-batch 2 --max-steps 12 --learning-rate 1e-3 --warmup-steps 2 \
                  --weight-decay 0.2 --grad-clip 0.5 --beta2 0.99 --dropout 0.2 --seed 3 --eval-every 6 \
-                 --checkpoint-every 4 --keep-checkpoints 1 --sample-tokens 0 --vram 200MiB";
+                 --checkpoint-every 4 --keep-checkpoints 1 --sample-tokens 0 --vram 200MiB --final-lr-part 0";
     must(sandbox.run(&format!("train {rest} --model tiny --name flags {flags}")));
     let ours = "model: tiny\nseq_len: 16\nglobal-batch: 4\nmicro_batch: 2\nmax_steps: 12\nlearning_rate: 0.001\n\
                 warmup_steps: 2\nweight_decay: 0.2\ngrad_clip: 0.5\nbeta2: 0.99\ndropout: 0.2\nseed: 3\neval_every: 6\n\
-                checkpoint_every: 4\nkeep_checkpoints: 1\nsample_tokens: 0\nvram: 200MiB\n";
+                checkpoint_every: 4\nkeep_checkpoints: 1\nsample_tokens: 0\nvram: 200MiB\nfinal_lr_part: 0\n";
     let theirs = "model_name_or_path: tiny\nmax_seq_length: 16\nper_device_train_batch_size: 2\n\
                   gradient_accumulation_steps: 2\nmax_steps: 12\nlr: 1.0e-3\nwarmup_steps: 2\nweight_decay: 0.2\n\
                   max_grad_norm: 0.5\nadam_beta2: 0.99\ndropout: 0.2\nseed: 3\neval_steps: 6\nsave_steps: 4\n\
@@ -554,6 +554,45 @@ fn settings_say_what_flags_say() {
     // A run's own settings start the same run again.
     must(sandbox.run("train --config runs/flags/config.yaml --name again --runs-dir runs"));
     sandbox.assert_same_run("runs/again", "runs/flags", 12);
+}
+
+/// As guides and other trainers write it, beside the same in our words.
+#[test]
+fn words_of_others_are_the_same_run() {
+    let sandbox = Sandbox::new();
+    let train = |name: &str, flags: &str| {
+        let said = sandbox.run(&format!(
+            "train --model tiny --data text.txt --threads 1 --cache-dir cache --runs-dir runs --seq-len 16 --max-steps 6 \
+             --checkpoint-every 3 --sample-tokens 0 --vram 200MiB --name {name} {flags}"
+        ));
+        must(said).stderr
+    };
+    train(
+        "ours",
+        "--micro-batch 3 --gradient-accumulation-steps 2 --recompute blocks --scheduler linear --final-lr-part 0",
+    );
+    let said = train(
+        "theirs",
+        "--batch_size 3 --gradient_accumulation_steps=2 --gradient_checkpointing --lr_scheduler_type linear --fp16 false \
+         --no_rdrop --dataloader-num-workers 2 --disable-compilation --use_cpu_offload --cpu_offload_fraction 0",
+    );
+    assert!(said.contains("`--disable-compilation` changes nothing: "), "{said}");
+    sandbox.assert_same_run("runs/theirs", "runs/ours", 6);
+    // And a plan takes it as it is.
+    let said = must(sandbox.run(
+        "plan --model tiny --batch_size 3 --gradient_accumulation_steps=2 --gradient_checkpointing --max-steps 6 --data a b \
+         --learning-rate 1e-3 --name theirs --seq-len 16 --json",
+    ));
+    assert!(
+        said.stderr.contains("`--data`, `--learning-rate`, `--max-steps`, `--name`: for `plimsoll train`"),
+        "{}",
+        said.stderr
+    );
+    let (plan, run) = (said.json(), sandbox.json("runs/ours/plan.json"));
+    assert_eq!(
+        (&plan["plan"]["micro_batch"], &plan["plan"]["global_batch"]),
+        (&run["micro_batch"], &run["global_batch"])
+    );
 }
 
 #[test]
@@ -676,6 +715,53 @@ fn weights_to_start_from_give_their_loss() {
     let said = sandbox.must_train(&format!("{still} --name hf --model gpt2 --init hf")).stderr;
     assert!(said.contains("`--model gpt2` gives the family; the sizes are those of hf/config.json"), "{said}");
     assert_eq!(last("hf").to_bits(), last("first").to_bits());
+    // What the hub's tools keep of such a folder: its files are links to blobs.
+    let model = ".cache/huggingface/hub/models--org--tiny";
+    sandbox.write(&format!("{model}/refs/main"), "abc");
+    for file in ["model.safetensors", "config.json"] {
+        sandbox.write(&format!("{model}/blobs/{file}"), sandbox.read(&format!("hf/{file}")));
+        sandbox.write(&format!("{model}/snapshots/abc/.keep"), "");
+        let blob = sandbox.path(&format!("{model}/blobs/{file}"));
+        std::os::unix::fs::symlink(blob, sandbox.path(&format!("{model}/snapshots/abc/{file}"))).expect("a link");
+    }
+    let arguments = Sandbox::train_arguments(&format!("{still} --name hub --pretrained-model org/tiny"));
+    let model_is_given = arguments.iter().position(|argument| argument == "--model").expect("a usual flag");
+    let arguments = [&arguments[..model_is_given], &arguments[model_is_given + 2..]].concat();
+    let said = must(Said::of(sandbox.command(arguments).output().expect("the binary runs"))).stderr;
+    assert!(said.contains("snapshots/abc\n"), "{said}");
+    assert_eq!(last("hub").to_bits(), last("first").to_bits());
+    let plan = |flags: &str| must(sandbox.run(&format!("plan --vram 1 --seq-len 16 --json {flags}"))).json();
+    assert_eq!(plan("--init org/tiny")["plan"]["peak_bytes"], plan("--model hf")["plan"]["peak_bytes"]);
+    must(sandbox.run("generate --checkpoint org/tiny --tokenizer bytes --max-tokens 2 --vram 0.1"));
+    let said = sandbox.run("plan --init google/flan-t5-small");
+    assert_eq!(said.code, Some(4));
+    assert!(said.stderr.contains("the weights of google/flan-t5-small are not in "), "{}", said.stderr);
+    assert!(said.stderr.contains("hint: `hf download google/flan-t5-small`"), "{}", said.stderr);
+}
+
+#[test]
+fn the_models_that_are_known_by_name() {
+    let sandbox = Sandbox::new();
+    let said = must(sandbox.run("models"));
+    let said = said.stdout_text();
+    for words in ["gpt2-medium", "openai-community/gpt2-medium", "355M", "google/flan-t5-xl", "meta-llama/Llama-3.2-1B"]
+    {
+        assert!(said.contains(words), "lacks `{words}`: {said}");
+    }
+    let listed = must(sandbox.run("models --json")).json();
+    let listed = listed["models"].as_array().expect("a list");
+    for model in listed {
+        let bytes = |key: &str| model[key].as_u64().expect("bytes");
+        // Weights in bf16, at the least.
+        assert!(bytes("parameters") * 2 < bytes("least_bytes"), "{model}");
+    }
+    let small = listed.iter().find(|model| model["name"] == "gpt2").expect("it is known");
+    let gib = small["least_bytes"].as_u64().expect("bytes") as f64 / f64::from(1 << 30);
+    let plan = |vram: f64| {
+        let flags = "--seq-len 1024 --global-batch 1 --precision bf16 --vram-margin 0 --host-ram 64";
+        sandbox.run(&format!("plan --model openai-community/gpt2 --gpu a100 --vram {vram} {flags}")).code
+    };
+    assert_eq!((plan(gib * 1.001), plan(gib * 0.7)), (Some(0), Some(3)), "{gib} GiB");
 }
 
 fn generate(sandbox: &Sandbox, flags: &[&str]) -> Vec<u8> {

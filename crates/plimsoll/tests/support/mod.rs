@@ -112,6 +112,9 @@ impl Sandbox {
         for variable in [
             "XDG_CACHE_HOME",
             "CARGO_HOME",
+            "HF_HOME",
+            "HF_HUB_CACHE",
+            "HUGGINGFACE_HUB_CACHE",
             "NO_COLOR",
             "CLICOLOR_FORCE",
             "COLUMNS",

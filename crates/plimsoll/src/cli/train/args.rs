@@ -7,15 +7,13 @@ use crate::cli::cards::DeviceArgs;
 use crate::cli::cublas::TuneArgs;
 use crate::cli::device::Device;
 use crate::cli::failure::io_failure;
-use crate::cli::model::{self, Chosen};
+use crate::cli::model::Chosen;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
-use crate::cli::request::{RequestArgs, Sequences};
+use crate::cli::request::{RequestArgs, RunArgs, Sequences};
 use crate::cli::schedule::ScheduleArgs;
-use crate::cli::train::PREFILL;
-use crate::streams::talk;
 use ::plimsoll_plan::{Found, Precision, Request};
-use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
+use ::plimsoll_train::checkpoint::{INDEX_FILE, MODEL_FILE};
 use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
 use clap::Args;
 use plimsoll_data::{Dataset, Tokenizer};
@@ -44,18 +42,13 @@ pub(crate) struct TrainArgs {
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the model was made for]
     #[arg(long, value_name = "NAME|PATH")]
     pub(super) tokenizer: Option<String>,
-    /// A preset such as nano, gpt2, t5-small or llama-3.2-1b, or the path of a config.json [default: nano]
+    /// A model that `plimsoll models` lists, or the path of a config.json [default: that of `--init`, else nano]
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH")]
     pub(super) model: Option<String>,
-    /// Start from the weights in this folder: a Plimsoll checkpoint, or a folder saved by `transformers`
-    #[arg(long, value_name = "PATH")]
-    pub(super) init: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) run: RunArgs,
     #[command(flatten)]
     pub(super) pairs: PairArgs,
-    /// Sequence packing: put short documents together in rows of `--seq-len` tokens, without attention across them
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        default_value = "false", action = clap::ArgAction::Set)]
-    pub(super) packing: bool,
     #[command(flatten)]
     pub(super) device: DeviceArgs,
     #[command(flatten)]
@@ -95,9 +88,6 @@ pub(crate) struct TrainArgs {
     /// Number of checkpoints to keep
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "3")]
     pub(super) keep_checkpoints: usize,
-    /// Tokens of the sample generated at the end; 0: none
-    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "256")]
-    pub(super) sample_tokens: u64,
     /// `auto`: continue from the newest complete checkpoint, or start if there is none; or the path of a run or a checkpoint
     #[arg(long, value_name = "auto|PATH")]
     pub(super) resume: Option<String>,
@@ -132,39 +122,10 @@ fn has(folder: &Path, file: &str) -> Result<bool, Failure> {
     is_file(&path).map_err(io_failure(path.display()))
 }
 
-/// The model whose config.json lies beside its weights.
-fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
-    model::open(&weights.join(CONFIG_FILE).to_string_lossy())
-}
-
-/// The model that the weights in a folder belong to, since their own config.json knows their sizes best; says so.
-/// Errors: it is not of the family that was asked for.
-fn sized_by(folder: &Path, asked: &Chosen) -> Result<Chosen, Failure> {
-    let found = open_beside(folder)?;
-    if !found.config.is_like(&asked.config) {
-        let message = format!("the weights in {} are of another family than {}", folder.display(), asked.name);
-        return Err(Failure::bad_input(message).hint("leave out `--model` to use the model that the weights belong to"));
-    }
-    talk(format_args!("`--model {}` gives the family; the sizes are those of {}", asked.name, found.name));
-    Ok(found)
-}
-
 impl TrainArgs {
-    pub(super) fn choose_model(&self) -> Result<Chosen, Failure> {
-        match (&self.model, &self.init) {
-            (Some(name), None) => model::open(name),
-            (None, None) => model::open("nano"),
-            (Some(name), Some(folder)) => match model::open(name)? {
-                chosen if chosen.is_preset && has(folder, CONFIG_FILE)? => sized_by(folder, &chosen),
-                chosen => Ok(chosen),
-            },
-            (None, Some(folder)) => open_beside(folder),
-        }
-    }
-
     /// Weights to start from, or none. Errors: there are none where they should be.
     pub(super) fn fresh(&self) -> Result<Start, Failure> {
-        let Some(folder) = &self.init else { return Ok(Start::Fresh) };
+        let Some(folder) = &self.run.init else { return Ok(Start::Fresh) };
         if !(has(folder, MODEL_FILE)? || has(folder, INDEX_FILE)?) {
             let message = format!("{} holds no {MODEL_FILE}", folder.display());
             return Err(Failure::bad_input(message).hint(
@@ -176,12 +137,7 @@ impl TrainArgs {
 
     /// What is asked of the planner: training, with all that a run does beside it.
     pub(super) fn request(&self, chosen: &Chosen, on: &Device, sequences: Sequences) -> Result<Request, Failure> {
-        Ok(Request {
-            packed: self.packing,
-            sample_prefill: (self.sample_tokens > 0).then_some(PREFILL),
-            evaluates: true,
-            ..self.request.request(chosen, on, sequences, GRAD_CLIP)?
-        })
+        Ok(self.run.of_run(self.request.request(chosen, on, sequences, GRAD_CLIP)?))
     }
 
     pub(super) fn trainer_config(

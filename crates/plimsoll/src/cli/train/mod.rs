@@ -13,9 +13,10 @@ pub(super) use text::default_cache_dir;
 use super::budget::Budget;
 use super::cards::Opened;
 use super::device::Device;
+use super::hub;
 use super::loading::Flags;
 use super::misfit::misfit_of;
-use super::model::Chosen;
+use super::model::{self, Chosen};
 use super::objective::ObjectiveArgs;
 use super::request::Sequences;
 use super::{Failure, in_pool};
@@ -65,18 +66,20 @@ struct Session {
 
 impl Session {
     /// Resolves everything, and opens the device, which is to be given the plan.
-    fn prepare(args: TrainArgs) -> Result<(Self, Opened), Failure> {
-        let mut chosen = args.choose_model()?;
+    fn prepare(mut args: TrainArgs) -> Result<(Self, Opened), Failure> {
+        args.run.init = args.run.init.map(hub::weights_of).transpose()?;
+        let weights = args.run.init.as_deref();
+        let mut chosen = model::choose(args.model.as_deref(), weights)?;
         args.check_kind_of_data(&chosen)?;
         let spec = match &args.tokenizer {
             Some(spec) => spec.clone(),
-            None => chosen.default_tokenizer()?.to_owned(),
+            None => chosen.default_tokenizer(weights)?,
         };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
         let seq_len = args.request.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
-        chosen.fit(args.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
-        if args.init.is_none() && chosen.is_preset {
+        chosen.fit(args.run.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
+        if args.run.init.is_none() && chosen.is_preset {
             chosen.fit_special_tokens(&tokenizer);
         }
         let (ids, rows) = (tokenizer.vocab_size(), chosen.config.vocab_size());
@@ -168,7 +171,7 @@ impl Session {
         }
         let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
         live.finish();
-        if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.sample_tokens > 0 {
+        if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
                 Ok(text) => talk(sample_text(&text)),
                 // The run is finished, and its last checkpoint written.
@@ -226,7 +229,7 @@ impl Session {
             "eval_samples": trainer.eval_samples,
             "checkpoint_every": args.checkpoint_every,
             "keep_checkpoints": args.keep_checkpoints,
-            "sample_tokens": args.sample_tokens,
+            "sample_tokens": args.run.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
@@ -237,7 +240,7 @@ impl Session {
             map.append(&mut args.pairs.resolved(args.request.seq_len));
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));
-            map.insert("packing".into(), json!(args.packing));
+            map.insert("packing".into(), json!(args.run.packing));
         }
         let Constants { beta1, beta2, eps } = self.request.optimizer.rule.constants();
         for (key, constant) in [("beta1", beta1), ("beta2", beta2), ("adam_eps", eps)] {
@@ -290,7 +293,7 @@ impl Session {
         let prompt = self.prompt()?;
         let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 0.95, seed: self.trainer.seed };
         let mut written = Vec::new();
-        let (most, vocab) = (self.args.sample_tokens as usize, self.tokenizer.vocab_size());
+        let (most, vocab) = (self.args.run.sample_tokens as usize, self.tokenizer.vocab_size());
         let decoder_start = self.chosen.config.decoder_start();
         Writer::new(engine, decoder_start).write(
             &[&prompt],

@@ -11,7 +11,7 @@ impl TrainArgs {
     /// Errors: flags for data of another kind than the model is trained on.
     pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
         let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
-        if chosen.has_decoder() && self.packing {
+        if chosen.has_decoder() && self.run.packing {
             return Err(Failure::bad_flag("`--packing` is not for encoder-decoder models")
                 .hint("leave out `--packing`; pairs are padded to multiples of `--bucket`"));
         }
@@ -50,7 +50,7 @@ impl TrainArgs {
             Dataset::Pairs(Pairs::new(store, settings)?)
         } else {
             let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
-            match self.packing {
+            match self.run.packing {
                 true => Dataset::Packed(Packed::new(store, tokenizer, tokens, self.seed)?),
                 false => Dataset::Windows(Batches::new(store, tokens, self.seed)?),
             }
