@@ -20,27 +20,52 @@ pub struct Moment {
     pub alive: Vec<Alive>,
 }
 
-/// Something that is alive.
+/// Tensors that are alive: one, or those of several blocks that are alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Alive {
-    /// Its name.
+    /// Its name; of several, with `*` for their blocks' numbers.
     pub name: String,
     /// What it is for.
     pub role: Role,
-    /// Its size.
+    /// How many there are.
+    pub count: usize,
+    /// The size of all of them.
     pub bytes: u64,
 }
 
-/// The moment of a plan's peak, with the `most` largest tensors. None for a plan without steps.
+/// Tensors whose names differ in numbers alone, and that are as large and for the same, become one.
+fn alike(tensors: impl Iterator<Item = Alive>) -> Vec<Alive> {
+    let mut groups = BTreeMap::<(String, String, u64), Vec<Alive>>::new();
+    for tensor in tensors {
+        let name = tensor.name.split('.').map(|part| match part.parse::<u64>() {
+            Ok(_) => "*",
+            Err(_) => part,
+        });
+        let name = name.collect::<Vec<_>>().join(".");
+        groups.entry((name, format!("{:?}", tensor.role), tensor.bytes)).or_default().push(tensor);
+    }
+    let joined = groups.into_iter().map(|((name, _, bytes), mut group)| match group.len() {
+        1 => group.remove(0),
+        count => Alive { name, role: group[0].role, count, bytes: bytes * count as u64 },
+    });
+    joined.collect()
+}
+
+/// The moment of a plan's peak, with what takes the most of it, in `most` lines. None for a plan without steps.
 pub fn moment_of_peak(plan: &Plan, most: usize) -> Option<Moment> {
     let program = plan.programs.iter().find(|p| p.peak_bytes == plan.peak_bytes)?;
     let step = program.fullest_step.min(program.steps.len().checked_sub(1)?);
     let now = &program.steps[step];
-    let mut alive = alive_at(plan, program, step)
-        .map(|t| Alive { name: t.name.clone(), role: t.role, bytes: t.region().bytes })
-        .collect::<Vec<_>>();
+    let alive = alive_at(plan, program, step).map(|t| Alive {
+        name: t.name.clone(),
+        role: t.role,
+        count: 1,
+        bytes: t.region().bytes,
+    });
+    let mut alive = alike(alive);
     if let Some(scratch) = now.scratch {
-        alive.push(Alive { name: format!("scratch of {}", now.op.name()), role: Role::Scratch, bytes: scratch.bytes });
+        let name = format!("scratch of {}", now.op.name());
+        alive.push(Alive { name, role: Role::Scratch, count: 1, bytes: scratch.bytes });
     }
     alive.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     alive.truncate(most);

@@ -53,14 +53,18 @@ impl FromStr for Seconds {
     }
 }
 
-/// `0:07`, `12:34` or `3:04:05`, for progress lines. Negative or non-finite durations show as `-`.
+/// `7 s`, `1 min 40 s`, `3 h 4 min`, `4 d 5 h`: its two largest units. Negative or non-finite durations show as `-`.
 pub fn format_duration(duration: Seconds) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
     if !duration.0.is_finite() || duration.0 < 0.0 {
         return "-".to_owned();
     }
     let total = duration.0.round() as u64;
-    let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+    let largest = UNITS.iter().position(|(_, seconds)| total >= *seconds).unwrap_or(UNITS.len() - 1);
+    let (name, seconds) = UNITS[largest];
+    let (count, rest) = (total / seconds, total % seconds);
+    let next = UNITS.get(largest + 1).map(|(name, seconds)| (rest / seconds, name)).filter(|(count, _)| *count > 0);
+    next.map_or(format!("{count} {name}"), |(of_next, next)| format!("{count} {name} {of_next} {next}"))
 }
 
 #[cfg(test)]
@@ -80,7 +84,18 @@ mod tests {
 
     #[test]
     fn durations_are_shown_short() {
-        for (seconds, text) in [(7.2, "0:07"), (754.0, "12:34"), (11045.0, "3:04:05"), (f64::NAN, "-")] {
+        for (seconds, text) in [
+            (0.2, "0 s"),
+            (7.2, "7 s"),
+            (59.7, "1 min"),
+            (100.0, "1 min 40 s"),
+            (11_045.0, "3 h 4 min"),
+            (7200.0, "2 h"),
+            (363_600.0, "4 d 5 h"),
+            (86_401.0, "1 d"),
+            (-1.0, "-"),
+            (f64::NAN, "-"),
+        ] {
             assert_eq!(format_duration(Seconds(seconds)), text);
         }
     }

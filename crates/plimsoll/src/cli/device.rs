@@ -45,6 +45,7 @@ impl Device {
     pub(super) fn cards(name: &str, budget: &BudgetArgs, speed: Speed) -> Result<Vec<Self>, Failure> {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
+            check_vram(card, budget)?;
             let (total, others) = (card.memory, Bytes::ZERO);
             let memory = CardMemory { name: card.name.to_owned(), total, others, is_open: false };
             if speed.tf32 {
@@ -95,6 +96,18 @@ impl Device {
             precision,
             times: format!("times are estimates from the card's data sheet ({})", card.source),
         }
+    }
+}
+
+/// Errors: the budget that is asked for is more than the card has, by more than what a driver reports less than is sold.
+fn check_vram(card: &Card, budget: &BudgetArgs) -> Result<(), Failure> {
+    const REPORTED: f64 = 0.95;
+    match budget.vram {
+        Some(vram) if REPORTED * vram.as_f64() > card.memory.as_f64() => {
+            let message = format!("`--vram` asks for {vram}, and the {} has {}", card.name, card.memory);
+            Err(Failure::bad_flag(message).hint("leave out `--vram` to use all of the card; `--gpu list` shows others"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -17,26 +17,30 @@ pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failur
 /// must say for the smallest plan.
 pub(super) fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram: Bytes) -> Failure {
     let plan = &misfit.plan;
-    let short = |budget: Bytes, short: Bytes| match short {
-        Bytes::ZERO => String::new(),
-        short => format!(", the budget is {budget} (short {short})"),
-    };
     let [needed, _] = plan.needed();
-    let mut message = format!(
-        "{model} needs {needed} with a micro-batch of {} and sequences of {}{}",
-        plan.micro_batch,
-        plan.seq_len,
-        short(plan.budget().device(), misfit.short)
-    );
+    let held = |budget: Bytes, short: Bytes| match short {
+        Bytes::ZERO => format!("the budget is {budget}"),
+        short => format!("the budget is {budget} (short {short})"),
+    };
+    let shape = format!("with a micro-batch of {} and sequences of {}", plan.micro_batch, plan.seq_len);
+    let of_device = held(plan.budget().device(), misfit.short);
     let weights = plan.breakdown.weights_bytes;
-    if weights > plan.budget_bytes {
-        message += &format!("; the weights alone are {}", Bytes(weights));
-    }
+    let weights = match weights > plan.budget_bytes {
+        true => format!("; the weights alone are {}", Bytes(weights)),
+        false => String::new(),
+    };
     let mut flags = format!("--vram {}", whole_mib(vram));
-    if let (Some(host), true) = (plan.budget().host(), misfit.host_short > Bytes::ZERO) {
-        message += &format!("; and {} of host memory{}", plan.host(), short(host, misfit.host_short));
-        flags += &format!(" --host-ram {}", whole_mib(host_ram));
-    }
+    let message = match plan.budget().host().filter(|_| misfit.host_short > Bytes::ZERO) {
+        None => format!("{model} needs {needed} {shape}, {of_device}{weights}"),
+        Some(host) => {
+            flags += &format!(" --host-ram {}", whole_mib(host_ram));
+            let of_host = held(host, misfit.host_short);
+            let host = plan.host();
+            format!(
+                "{model} {shape} needs\n  {needed} of the card's memory, {of_device}{weights}\n  {host} of host memory, {of_host}"
+            )
+        }
+    };
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     let nearest = misfit.nearest.iter();
     let failure = nearest.fold(failure, |failure, nearest| {

@@ -5,6 +5,7 @@ use super::budget::BudgetArgs;
 use super::cards::{DeviceArgs, Speed};
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
+use super::gpus::list_known;
 use super::hub;
 use super::misfit::misfit_failure;
 use super::model;
@@ -40,8 +41,9 @@ pub(super) struct PlanArgs {
     /// Take the vocabulary from this tokenizer: `bytes`, `gpt2`, or the path of a tokenizer.json
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Plan for a card: by name (`rtx-3060`, `4090`, `A100 80GB`), or `auto` for those of this machine
-    #[arg(long, value_name = "NAME|auto", conflicts_with = "device")]
+    /// Plan for a card: by name (`rtx-3060`, `4090`, `A100 80GB`), `auto` for those of this machine,
+    /// `list` to see all names
+    #[arg(long, value_name = "NAME|auto|list", conflicts_with = "device")]
     gpu: Option<String>,
     /// Compare plans for several cards
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain"])]
@@ -102,6 +104,9 @@ enum Find {
 const EXPLAINED: usize = 10;
 
 pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
+    if args.gpu.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("list")) {
+        return list_known(args.json);
+    }
     args.run.init = args.run.init.map(hub::weights_of).transpose()?;
     let devices = args.devices()?;
     let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;

@@ -1,6 +1,7 @@
-//! The machine's cards as a table.
+//! Cards as tables: the machine's, and those that are known.
 
 use comfy_table::{CellAlignment, Table, presets};
+use plimsoll_plan::Card;
 use plimsoll_telemetry::Gpus;
 use plimsoll_units::Bytes;
 
@@ -34,4 +35,27 @@ pub fn gpus_table(gpus: &Gpus) -> String {
     let (total, free) = gpus.cards.iter().fold((Bytes::ZERO, Bytes::ZERO), |(t, f), c| (t + c.total, f + c.free));
     let sum = format!("{} cards, {total} together, {free} of it free", gpus.cards.len());
     format!("{table}\n{sum}")
+}
+
+/// A line for each card that is known by its data sheet.
+pub fn known_cards_table(cards: &[Card]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(vec!["card", "memory", "GB/s", "half TFLOP/s", "fp32 TFLOP/s", "W"]);
+    for card in cards {
+        table.add_row(vec![
+            card.name.to_owned(),
+            card.memory.to_string(),
+            format!("{:.0}", card.bandwidth_gb_per_s),
+            format!("{:.1}", card.bf16_tflops.unwrap_or(card.fp16_tflops)),
+            format!("{:.1}", card.fp32_tflops),
+            card.power_w.to_string(),
+        ]);
+    }
+    for column in 1..=5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!("{table}\n{} cards; half: bf16 where a card has it, else fp16", cards.len())
 }

@@ -155,7 +155,8 @@ pub fn moment_text(moment: &Moment) -> String {
     table.set_header(vec!["alive at the peak", "for", "size"]);
     for alive in &moment.alive {
         let role = format!("{:?}", alive.role).to_ascii_lowercase();
-        table.add_row(vec![alive.name.clone(), role, Bytes(alive.bytes).to_string()]);
+        let name = if alive.count > 1 { format!("{} × {}", alive.count, alive.name) } else { alive.name.clone() };
+        table.add_row(vec![name, role, Bytes(alive.bytes).to_string()]);
     }
     if let Some(column) = table.column_mut(2) {
         column.set_cell_alignment(CellAlignment::Right);

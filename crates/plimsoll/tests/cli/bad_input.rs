@@ -199,7 +199,7 @@ fn models() {
         &[
             ("--model gpt3", USAGE, &["unknown model `gpt3`", "did you mean `gpt2`?", "`plimsoll models` lists"]),
             ("--model flan-t5", USAGE, &["unknown model `flan-t5`", "`plimsoll models`"]),
-            ("--model google/flan-t5-bse", USAGE, &["did you mean `flan-t5-base`", "`flan-t5-large`", "` or `"]),
+            ("--model google/flan-t5-bse", USAGE, &["did you mean `flan-t5-base`, `flan-t5-xl` or `"]),
             ("--model nobody/has-this", USAGE, &["unknown model `nobody/has-this`", "`plimsoll models`"]),
             ("--model GPT2-medum", USAGE, &["did you mean `gpt2-medium`?"]),
             ("--model zebra", USAGE, &["unknown model `zebra`", "`plimsoll models` lists"]),
@@ -362,7 +362,7 @@ fn flags_and_commands() {
             ("plan extra", USAGE, &["unexpected argument 'extra'"]),
             ("plan --json yes", USAGE, &["unexpected argument 'yes'"]),
             ("plan --seq-len", USAGE, &["a value is required for '--seq-len <N>'"]),
-            ("generate", USAGE, &["--checkpoint <PATH>"]),
+            ("generate", USAGE, &["--checkpoint <PATH|NAME>"]),
             ("bench --nosuch", USAGE, &["unexpected argument '--nosuch'"]),
         ],
     );

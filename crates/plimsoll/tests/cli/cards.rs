@@ -175,13 +175,36 @@ fn workers_share_and_rules_are_set_beside() {
     assert_eq!((&rule["micro_batch"], &rule["seq_len"], &rule["accumulation"]), (&4.into(), &1024.into(), &4.into()));
 }
 
+/// Each of the two memories with its own budget, and tensors that are alike as one line.
+#[test]
+fn two_memories_are_told_apart_and_blocks_are_counted() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run(
+        "plan --model gpt2 --gpu 3060 --vram 2 --global-batch 1 --micro-batch 1 --optimizer-offload 1 --host-ram 500MiB",
+    );
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    let lines = said.stderr.lines().collect::<Vec<_>>();
+    let (card, host) = (lines[1], lines[2]);
+    assert!(lines[0].starts_with("error: gpt2 with a micro-batch of 1 ") && lines[0].ends_with(" needs"), "{lines:?}");
+    assert!(card.contains(" of the card's memory, the budget is 1.00 GiB") && !card.contains("short"), "{card}");
+    assert!(host.contains(" of host memory, the budget is 500 MiB (short "), "{host}");
+    let said = sandbox.run("plan --model gpt2 --gpu 3060 --explain --host-ram 16 --global-batch 1");
+    let weights = "12 × transformer.h.*.mlp.c_fc.weight.master";
+    assert!(said.stdout_text().contains(weights), "{}", said.stdout_text());
+}
+
 #[test]
 fn what_is_not_there_is_said_with_a_way_out() {
     let sandbox = Sandbox::new();
     for (arguments, code, expected) in [
         ("plan --gpu 3606", 2, &["unknown card `3606`", "did you mean `RTX 3060", "`--vram 12`"][..]),
         ("plan --gpu auto", 2, &["no NVIDIA driver", "`--gpu NAME`", "`--vram`"]),
-        ("gpus", 2, &["no NVIDIA driver"]),
+        ("gpus", 0, &["no NVIDIA driver", "hint: `plimsoll doctor`"]),
+        (
+            "plan --gpu 3060 --vram 16",
+            2,
+            &["`--vram` asks for 16.0 GiB, and the RTX 3060 12GB has 12.0 GiB", "leave out"],
+        ),
         ("plan --compare 3060,nothing", 2, &["unknown card `nothing`"]),
         ("plan --gpu 3060 --vram-margin 13gb", 2, &["nothing is left of 12.0 GiB after a margin of 13.0 GiB"]),
         ("plan --memory-fraction 0", 2, &["must be above 0 and at most 1"]),
