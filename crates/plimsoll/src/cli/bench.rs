@@ -26,6 +26,9 @@ use serde_json::json;
 /// Tokens of a sample, unless told otherwise.
 const SEQ_LEN: usize = 256;
 
+/// Samples of a step, unless told otherwise.
+const BATCH: usize = 4;
+
 /// Pairs of a step, unless told otherwise, where only data is timed.
 const DATA_GLOBAL_BATCH: usize = 64;
 
@@ -136,7 +139,7 @@ impl BenchArgs {
         let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
         // The peer that we are compared with does not clip.
         let plan_for = |device: &Device| {
-            let request = asked.request(&chosen, device, sequences.clone(), 0.0)?;
+            let request = asked.request(&chosen, device, sequences.clone(), BATCH, 0.0)?;
             let found = search(&request).map_err(|e| {
                 Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
             })?;

@@ -11,7 +11,6 @@ use super::misfit::misfit_failure;
 use super::model;
 use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
 use super::request::{RequestArgs, RunArgs, Sequences};
-use super::train::GRAD_CLIP;
 use crate::report::{
     ComparedPlan, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg, plan_table,
 };
@@ -263,7 +262,7 @@ impl PlanArgs {
         chosen.fit(vocab_size, seq_len);
         self.request.set_dropout(&mut chosen);
         let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.has_decoder().then_some(seq_len)));
-        let mut request = self.run.of_run(self.request.request(&chosen, &device, sequences, GRAD_CLIP)?);
+        let mut request = self.run.request(&self.request, &chosen, &device, sequences)?;
         let mut answers = Vec::new();
         let mut workers = 1;
         if let Some(asked) = self.workers {

@@ -7,7 +7,7 @@ use super::model::Chosen;
 use super::objective::ObjectiveArgs;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_size, rate};
-use super::train::PREFILL;
+use super::train::{GRAD_CLIP, PREFILL};
 use ::plimsoll_plan::Request;
 use clap::Args;
 use plimsoll_data::Dataset;
@@ -21,7 +21,8 @@ pub(super) struct RequestArgs {
     /// `bench`]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) seq_len: Option<usize>,
-    /// Samples per optimizer step [default: 32 for nano, else 4; for `bench` the micro-batch]
+    /// Samples per optimizer step [default: on a card as many as make 524,288 tokens, from
+    /// weights and for T5 65,536; on the CPU 4; 32 for nano; for `bench` the micro-batch, else 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) global_batch: Option<usize>,
     /// Samples per micro-batch: a divisor of the global batch, or `auto` for the fastest that fits
@@ -58,10 +59,20 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The request for all that a run does beside its steps.
-    pub(super) fn of_run(&self, request: Request) -> Request {
+    /// A request for training a model on a device, with all that a run does beside its steps.
+    /// Errors: those of [`RequestArgs::request`].
+    pub(super) fn request(
+        &self,
+        asked: &RequestArgs,
+        chosen: &Chosen,
+        on: &Device,
+        sequences: Sequences,
+    ) -> Result<Request, Failure> {
+        let tokens = sequences.longest.tokens;
+        let usual_batch = chosen.usual_global_batch(on.targets.device.kind(), self.init.is_some(), tokens);
+        let request = asked.request(chosen, on, sequences, usual_batch, GRAD_CLIP)?;
         let sample_prefill = (self.sample_tokens > 0).then_some(PREFILL);
-        Request { packed: self.packing, sample_prefill, evaluates: true, ..request }
+        Ok(Request { packed: self.packing, sample_prefill, evaluates: true, ..request })
     }
 }
 
@@ -99,19 +110,21 @@ impl RequestArgs {
         }
     }
 
-    /// A request for a model on a device. `usual_clip` is the largest norm of the gradient if none is asked for, 0: none.
+    /// A request for a model on a device. `usual_batch` is the number of samples of a step if none is asked for; `usual_clip`
+    /// the largest norm of the gradient likewise, 0: none.
     /// Errors: flags that exclude each other, parameters that the model has not.
     pub(super) fn request(
         &self,
         chosen: &Chosen,
         on: &Device,
         sequences: Sequences,
+        usual_batch: usize,
         usual_clip: f64,
     ) -> Result<Request, Failure> {
         Ok(Request {
             optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay)?,
             frozen: self.optimizer.frozen(&chosen.config)?,
-            global_batch: self.global_batch(chosen.usual_global_batch()),
+            global_batch: self.global_batch(usual_batch),
             micro_batch: self.micro_batch.given(),
             seq_len: sequences.longest.tokens,
             target_len: sequences.longest.target,

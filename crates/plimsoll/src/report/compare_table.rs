@@ -1,5 +1,6 @@
 //! Plans for several cards, side by side.
 
+use super::plan_table::bound_words;
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_plan::{Found, Misfit};
 use plimsoll_units::{Bytes, Seconds, format_duration};
@@ -19,14 +20,19 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
     let time = tokens.map(|tokens| format!("{:.0}M tokens", tokens / 1e6));
-    let heads = ["card", "budget", "peak", "micro-batch", "precision", "tokens/s"].map(str::to_owned);
+    let heads =
+        ["card", "budget", "peak", "used", "micro-batch", "offload", "precision", "tokens/s"].map(str::to_owned);
     table.set_header(heads.into_iter().chain(time));
+    let mut bounds = Vec::new();
     for ComparedPlan { device, budget, result } in plans {
         let mut row = vec![(*device).to_owned(), budget.to_string()];
         match result {
             Ok(found) => {
                 row.push(found.plan.peak().to_string());
+                row.push(format!("{:.0} %", 100.0 * found.plan.peak_bytes as f64 / found.plan.budget_bytes as f64));
+                bounds.push(format!("{device}: {}", bound_words(found.bound)));
                 row.push(format!("{} x {}", found.plan.micro_batch, found.plan.accumulation));
+                row.push(format!("{:.0} %", 100.0 * found.settings.levers.optimizer_offload));
                 row.push(found.settings.levers.precision.name().to_owned());
                 row.push(format!("{:.0}", found.tokens_per_s()));
                 row.extend(tokens.map(|tokens| format_duration(Seconds(tokens / found.tokens_per_s()))));
@@ -38,10 +44,11 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
         }
         table.add_row(row);
     }
-    for column in 1..=6 {
+    for column in 1..=8 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    format!("{table}\ntimes are estimates from the cards' data sheets")
+    let bounds = bounds.into_iter().map(|bound| bound + "\n").collect::<String>();
+    format!("{table}\n{bounds}times are estimates from the cards' data sheets")
 }

@@ -41,7 +41,7 @@ fn headline(model: &str, plan: &Plan) -> String {
 }
 
 /// What to have more of for a faster plan.
-fn bound_words(bound: Bound) -> &'static str {
+pub(super) fn bound_words(bound: Bound) -> &'static str {
     match bound {
         Bound::Nothing => "not limited by memory: these are the fastest settings",
         Bound::Device => "limited by device memory: faster settings need more",

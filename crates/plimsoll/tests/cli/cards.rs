@@ -78,10 +78,12 @@ fn cards_of_this_machine_are_planned_each_for_itself() {
 fn cards_of_one_name_are_told_apart_by_their_memory() {
     let sandbox = Sandbox::new();
     let cards = "NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,0;NVIDIA GeForce RTX 3060,GPU-bbbb,8192,300,0";
-    let value = json(&sandbox.run_with_cards(cards, "plan --model gpt2 --gpu auto --json --host-ram 16"));
+    let value =
+        json(&sandbox.run_with_cards(cards, "plan --model gpt2 --gpu auto --json --host-ram 16 --global-batch 4"));
     let speeds = value["plans"].as_array().expect("plans").iter().map(|p| p["predicted"]["tokens_per_s"].as_f64());
     let by_name = ["3060-12gb", "3060-8gb"].map(|name| {
-        let value = json(&sandbox.run(&format!("plan --model gpt2 --gpu {name} --json --host-ram 16")));
+        let value =
+            json(&sandbox.run(&format!("plan --model gpt2 --gpu {name} --json --host-ram 16 --global-batch 4")));
         value["predicted"]["tokens_per_s"].as_f64()
     });
     assert_eq!(speeds.collect::<Vec<_>>(), by_name);
@@ -173,6 +175,31 @@ fn workers_share_and_rules_are_set_beside() {
     assert!(value["plan"]["peak_bytes"].as_u64() <= value["workers"]["budget_bytes"].as_u64());
     let rule = &value["rule_of_thumb"];
     assert_eq!((&rule["micro_batch"], &rule["seq_len"], &rule["accumulation"]), (&4.into(), &1024.into(), &4.into()));
+}
+
+/// On a card a step has the tokens that models are trained with, so that each card is filled as far as that is faster.
+#[test]
+fn a_step_on_a_card_is_as_large_as_models_are_trained_with() {
+    let sandbox = Sandbox::new();
+    sandbox.write("weights/config.json", crate::support::tiny_config(&serde_json::json!({"n_positions": 1024})));
+    let samples = |flags: &str| json(&sandbox.run(&format!("plan --json {flags}")))["plan"]["global_batch"].clone();
+    for (flags, expected) in [
+        ("--model gpt2 --gpu 3060 --host-ram 16", 512),
+        ("--model gpt2 --gpu 3060 --host-ram 16 --seq-len 256", 2048),
+        ("--model gpt2 --gpu 3060 --host-ram 16 --seq-len 1000", 512),
+        ("--init weights --gpu 3060 --host-ram 16", 64),
+        ("--model t5-small --gpu 3060 --host-ram 16", 128),
+        ("--model gpt2 --gpu 3060 --host-ram 16 --batch_size 3", 3),
+        ("--model gpt2 --gpu 3060 --host-ram 16 --micro-batch 3", 513),
+        ("--model gpt2 --device cpu --vram 16", 4),
+        ("--model nano --gpu 3060 --host-ram 16", 32),
+    ] {
+        assert_eq!(samples(flags), expected, "{flags}");
+    }
+    let plans = json(&sandbox.run("plan --model gpt2-large --compare 3060,4090 --host-ram 64 --json"));
+    let of = |card: usize, key: &str| plans["plans"][card]["plan"][key].as_u64().expect("a number");
+    assert!(of(0, "host_bytes") > 0 && of(1, "host_bytes") == 0, "the smaller card keeps its optimizer on the host");
+    assert!((0..2).all(|card| 10 * of(card, "peak_bytes") > 8 * of(card, "budget_bytes")), "both are filled");
 }
 
 /// Each of the two memories with its own budget, and tensors that are alike as one line.

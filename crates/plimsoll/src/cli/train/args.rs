@@ -5,14 +5,13 @@ use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
 use crate::cli::cards::DeviceArgs;
 use crate::cli::cublas::TuneArgs;
-use crate::cli::device::Device;
 use crate::cli::failure::io_failure;
 use crate::cli::model::Chosen;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
-use crate::cli::request::{RequestArgs, RunArgs, Sequences};
+use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
-use ::plimsoll_plan::{Found, Precision, Request};
+use ::plimsoll_plan::{Found, Precision};
 use ::plimsoll_train::checkpoint::{INDEX_FILE, MODEL_FILE};
 use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
 use clap::Args;
@@ -133,11 +132,6 @@ impl TrainArgs {
             ));
         }
         Ok(Start::Weights(folder.clone()))
-    }
-
-    /// What is asked of the planner: training, with all that a run does beside it.
-    pub(super) fn request(&self, chosen: &Chosen, on: &Device, sequences: Sequences) -> Result<Request, Failure> {
-        Ok(self.run.of_run(self.request.request(chosen, on, sequences, GRAD_CLIP)?))
     }
 
     pub(super) fn trainer_config(

@@ -94,7 +94,7 @@ impl Session {
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
         let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len, None), Sequences::of);
-        let request = args.request(&chosen, device, sequences)?;
+        let request = args.run.request(&args.request, &chosen, device, sequences)?;
         let found = match search(&request)? {
             Ok(found) => found,
             Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &device.budget)),
