@@ -1,14 +1,20 @@
 //! The plan as a table, and what is said when none fits.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_graph::Products;
+use plimsoll_graph::{DeviceKind, Products};
 use plimsoll_plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
 use plimsoll_units::Bytes;
 
 /// The plan's table, some lines under 100 columns.
 pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> String {
     let plan = &found.plan;
-    let mut lines = vec![headline(model, plan), format!("budget:{budget}")];
+    let device = match plan.targets.device.kind() {
+        DeviceKind::Cpu => "the CPU",
+        DeviceKind::Cuda => "a card",
+    };
+    let precision = found.settings.levers.precision.name();
+    let mut lines = vec![headline(model, plan), format!("in {precision} on {device}; {times}")];
+    lines.push(format!("budget:{budget}"));
     lines.push(table(plan).to_string());
     lines.push(match found.next_larger {
         Some((next, needed)) => {
@@ -21,7 +27,7 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
     lines.push(bound_words(found.bound).to_owned());
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
-        "predicted: {:.0} ms per step, {} tokens/s\n{times}",
+        "predicted: {:.0} ms per step, {} tokens/s",
         found.step.0 * 1e3,
         grouped(found.tokens_per_s() as u64)
     ));

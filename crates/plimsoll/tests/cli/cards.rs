@@ -35,7 +35,7 @@ fn a_card_by_any_of_its_names_gives_the_same_plan() {
 fn the_budget_is_told_line_by_line() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("plan --gpu 4090 --memory-fraction 0.9 --vram-margin 500");
-    let lines = said.stdout_text().lines().skip(1).take(5).map(str::trim).collect::<Vec<_>>();
+    let lines = said.stdout_text().lines().skip(2).take(5).map(str::trim).collect::<Vec<_>>();
     assert_eq!(
         lines,
         [
