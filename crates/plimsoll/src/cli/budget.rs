@@ -49,6 +49,8 @@ pub(super) struct Budget {
     /// The margin that would be taken off `--vram`.
     margin_of_vram: Bytes,
     others: Bytes,
+    /// The host's memory, where it is assumed.
+    pub(super) assumed_host: Option<Bytes>,
 }
 
 /// Memory before anything is taken off it.
@@ -73,9 +75,24 @@ pub(super) struct CardMemory {
     pub(super) total: Bytes,
     /// What other processes use of it.
     pub(super) others: Bytes,
-    /// Whether the driver has taken its own already.
-    pub(super) is_open: bool,
+    /// Where the card is.
+    pub(super) presence: Presence,
 }
+
+/// Where a card is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// In this machine, and opened: the driver has taken its own already.
+    Open,
+    /// In this machine.
+    Here,
+    /// In another machine, of whose memory nothing is known.
+    Elsewhere,
+}
+
+/// Memory of the host of a card that is elsewhere, unless it is said, as a multiple of the card's: as people with such cards
+/// have it, 24 GiB beside 12, 48 beside 24.
+const HOST_OF_CARD: u64 = 2;
 
 /// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
 pub(super) const CARD_MARGIN: Bytes = Bytes::mib(1024);
@@ -108,9 +125,11 @@ impl BudgetArgs {
     }
 
     /// Of a card: what is asked for or all of it, less what others use. Errors: nothing is left.
-    pub(super) fn of_card(&self, CardMemory { name, total, others, is_open }: CardMemory) -> Result<Budget, Failure> {
-        let margin = if is_open { OPEN_CARD_MARGIN } else { CARD_MARGIN };
-        self.budget_of(Memory { source: name, total: self.vram.unwrap_or(total), others, margin })
+    pub(super) fn of_card(&self, CardMemory { name, total, others, presence }: CardMemory) -> Result<Budget, Failure> {
+        let margin = if presence == Presence::Open { OPEN_CARD_MARGIN } else { CARD_MARGIN };
+        let budget = self.budget_of(Memory { source: name, total: self.vram.unwrap_or(total), others, margin })?;
+        let assumed_host = (presence == Presence::Elsewhere).then(|| Bytes(HOST_OF_CARD * total.0));
+        Ok(Budget { assumed_host, ..budget })
     }
 
     /// Of any memory: its total times the fraction, less the margin, less what other processes use. Errors: nothing is left.
@@ -130,7 +149,7 @@ impl BudgetArgs {
             let message = format!("nothing is left of {usable} after a margin of {margin}{held}");
             return Err(Failure::bad_flag(message).hint("use a smaller `--vram-margin` or a larger `--vram`"));
         }
-        Ok(Budget { bytes, source, total, fraction, margin, margin_of_vram: margin, others })
+        Ok(Budget { bytes, source, total, fraction, margin, margin_of_vram: margin, others, assumed_host: None })
     }
 
     /// A budget is a promise only if the memory is there, and what the process itself takes beside it.
@@ -187,8 +206,8 @@ impl Budget {
         self.total
     }
 
-    /// With the host's beside it, for a plan: of a card what is given or all that is free; the processor's memory is the
-    /// host's. Errors: the host is given a budget of its own beside a processor; the system does not say how much is free.
+    /// With the host's beside it, for a plan: of a card what is given, or what is assumed of one that is elsewhere, or all that
+    /// is free; the processor's memory is the host's. Errors: the host is given a budget of its own beside a processor; the system does not say how much is free.
     pub(super) fn with_host(
         &self,
         device: DeviceKind,
@@ -206,7 +225,8 @@ impl Budget {
                     .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
             }
             (DeviceKind::Cuda, host) => {
-                Ok(::plimsoll_plan::Budget::Apart { device: self.bytes, host: host.map_or_else(free, Ok)? })
+                let host = host.or(self.assumed_host).map_or_else(free, Ok)?;
+                Ok(::plimsoll_plan::Budget::Apart { device: self.bytes, host })
             }
         }
     }
@@ -220,9 +240,15 @@ impl Budget {
 
     /// The subtraction, for people, a line for each thing that is taken off.
     pub(super) fn describe(&self) -> String {
-        let Self { bytes, source, total, fraction, margin, margin_of_vram, others } = self;
+        let Self { bytes, source, total, fraction, margin, margin_of_vram, others, assumed_host } = self;
+        let host = assumed_host.map_or(String::new(), |host| {
+            format!(
+                "\n{:>10}  of host memory, as is assumed of a card that is elsewhere; `--host-ram` says otherwise",
+                format!("+ {host}")
+            )
+        });
         if bytes == total {
-            return format!(" {bytes} ({source})");
+            return format!(" {bytes} ({source}){host}");
         }
         let mut lines = vec![format!("{total:>10}  {source}")];
         if *fraction < 1.0 {
@@ -235,7 +261,7 @@ impl Budget {
             }
         }
         lines.push(format!("{:>10}  for the plan", format!("= {bytes}")));
-        format!("\n{}", lines.join("\n"))
+        format!("\n{}{host}", lines.join("\n"))
     }
 }
 

@@ -2,7 +2,7 @@
 //! the budget is what is free then.
 
 use super::Failure;
-use super::budget::{BudgetArgs, CardMemory};
+use super::budget::{BudgetArgs, CardMemory, Presence};
 use super::cublas::{Cublas, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
@@ -314,7 +314,7 @@ fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Dev
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
     let others = card.memory.saturating_sub(free);
-    let memory = CardMemory { name: card.name.clone(), total: card.memory, others, is_open: true };
+    let memory = CardMemory { name: card.name.clone(), total: card.memory, others, presence: Presence::Open };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
     let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads, speed);

@@ -1,7 +1,7 @@
 //! Which device a plan is made for: the processor, a card by name, or a card of this machine.
 
 use super::Failure;
-use super::budget::{Budget, BudgetArgs, CardMemory};
+use super::budget::{Budget, BudgetArgs, CardMemory, Presence};
 use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
@@ -47,7 +47,8 @@ impl Device {
             let card = card(name)?;
             check_vram(card, budget)?;
             let (total, others) = (card.memory, Bytes::ZERO);
-            let memory = CardMemory { name: card.name.to_owned(), total, others, is_open: false };
+            let presence = Presence::Elsewhere;
+            let memory = CardMemory { name: card.name.to_owned(), total, others, presence };
             if speed.tf32 {
                 check_tf32(card.name, card.compute_capability)?;
             }
@@ -68,7 +69,7 @@ impl Device {
             check_tf32(&gpu.name, card.compute_capability)?;
         }
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
-        let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, is_open: false };
+        let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, presence: Presence::Here };
         let threads = budget.threads()?;
         let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
         let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed);

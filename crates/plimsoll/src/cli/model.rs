@@ -118,6 +118,11 @@ impl Chosen {
         }
     }
 
+    /// Whether it is a preset that others published.
+    pub(super) fn has_published_sizes(&self) -> bool {
+        self.is_preset && !ModelConfig::hub_names(&self.name).is_empty()
+    }
+
     /// Takes over the ids that a tokenizer pads and ends with, for a model that starts from scratch.
     pub(super) fn fit_special_tokens(&mut self, tokenizer: &Tokenizer) {
         if let Some(end) = tokenizer.end_token() {

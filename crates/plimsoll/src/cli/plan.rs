@@ -107,7 +107,10 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
         return list_known(args.json);
     }
     args.run.init = args.run.init.map(hub::weights_of).transpose()?;
-    let devices = args.devices()?;
+    let mut devices = args.devices()?;
+    if args.request.levers.host_ram.is_some() {
+        devices.iter_mut().for_each(|device| device.budget.assumed_host = None);
+    }
     let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;
     args.draw(&made)?;
     let all_fit = made.iter().all(|made| made.result.is_ok());
@@ -127,6 +130,9 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
         });
         let tokens = args.epochs.zip(args.tokens).map(|(epochs, tokens)| epochs * tokens as f64);
         write_data(compare_table(&rows.collect::<Vec<_>>(), tokens))?;
+        if made.iter().any(|made| made.device.budget.assumed_host.is_some()) {
+            write_data("hosts are assumed to have twice the memory of their card; `--host-ram` says otherwise")?;
+        }
         return Ok(code);
     }
     for made in &made {

@@ -202,6 +202,25 @@ fn a_step_on_a_card_is_as_large_as_models_are_trained_with() {
     assert!((0..2).all(|card| 10 * of(card, "peak_bytes") > 8 * of(card, "budget_bytes")), "both are filled");
 }
 
+/// What the host has is assumed, and said, unless it is named or here.
+#[test]
+fn the_host_of_a_card_that_is_elsewhere_is_assumed() {
+    let sandbox = Sandbox::new();
+    let words = "+ 24.0 GiB  of host memory, as is assumed of a card that is elsewhere";
+    let budget = |flags: &str| {
+        let said = sandbox.run_with_cards(TWO_CARDS, &format!("plan --model gpt2 --global-batch 4 {flags}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.stdout_text().contains(words)
+    };
+    assert!(budget("--gpu 3060"));
+    assert!(!budget("--gpu 3060 --host-ram 24") && !budget("--gpu auto") && !budget("--device cpu --vram 8"));
+    // A plan that would need more than is assumed.
+    let said = sandbox.run("plan --model gpt2-xl --gpu 3050 --vram 5 --optimizer-offload 1 --global-batch 1");
+    assert!(said.stderr.contains(" of host memory, the budget is 16.0 GiB (short"), "{}", said.stderr);
+    let said = sandbox.run("plan --model gpt2 --compare 3060,4090 --global-batch 4");
+    assert!(said.stdout_text().contains("hosts are assumed to have twice"), "{}", said.stdout_text());
+}
+
 /// Each of the two memories with its own budget, and tensors that are alike as one line.
 #[test]
 fn two_memories_are_told_apart_and_blocks_are_counted() {

@@ -740,6 +740,30 @@ fn weights_to_start_from_give_their_loss() {
 }
 
 #[test]
+fn what_is_larger_than_asked_for_is_said() {
+    let sandbox = Sandbox::new();
+    let said = sandbox
+        .run("train --model gpt2 --tokenizer bytes --data text.txt --vram 200MiB --vram-margin 0 --runs-dir runs");
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("note: gpt2 is built for the tokenizer's 256 ids instead of its own 50257"),
+        "{}",
+        said.stderr
+    );
+    let arguments = Sandbox::train_arguments("--max-steps 100000000000 --name long");
+    let mut run = sandbox.command(arguments).stderr(std::process::Stdio::piped()).spawn().expect("the binary runs");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(run.stderr.take().expect("a pipe")));
+    let warned = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .take_while(|line| !line.starts_with("step "))
+        .any(|line| line.starts_with("warning: the run is predicted to take ") && line.contains(" d"));
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    assert!(warned);
+}
+
+#[test]
 fn the_models_that_are_known_by_name() {
     let sandbox = Sandbox::new();
     let said = must(sandbox.run("models"));

@@ -29,9 +29,13 @@ use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
+use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::sync::Arc;
+
+/// Runs that take longer are warned of.
+const LONG: Seconds = Seconds(7.0 * 86_400.0);
 
 /// Tokens that a prompt is read at a time.
 pub(super) const PREFILL: usize = 32;
@@ -78,7 +82,15 @@ impl Session {
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
         let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
         let seq_len = args.request.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
+        let published = chosen.config.vocab_size();
         chosen.fit(args.run.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
+        if chosen.config.vocab_size() != published && chosen.has_published_sizes() {
+            talk(format_args!(
+                "note: {} is built for the tokenizer's {} ids instead of its own {published}",
+                chosen.name,
+                chosen.config.vocab_size()
+            ));
+        }
         if args.run.init.is_none() && chosen.is_preset {
             chosen.fit_special_tokens(&tokenizer);
         }
@@ -136,9 +148,22 @@ impl Session {
         Ok(engine)
     }
 
+    /// Says it where the steps that are asked for are predicted to take longer than anybody waits by mistake.
+    fn warn_if_long(&self) {
+        let steps_per_epoch = self.dataset.training() as f64 / self.found.plan.global_batch as f64;
+        let last_step = self.trainer.length.last_step(steps_per_epoch).map(|last| last as f64);
+        if let Some(time) = last_step.map(|last| Seconds(last * self.found.step.0)).filter(|time| *time > LONG) {
+            talk(format_args!(
+                "warning: the run is predicted to take {}; `--duration 8h` or fewer `--max-steps` or `--epochs` shorten it",
+                format_duration(time)
+            ));
+        }
+    }
+
     fn train(mut self, opened: Opened) -> Result<u8, Failure> {
         talk(self.plan_table());
         let mut engine = self.load(opened)?;
+        self.warn_if_long();
         let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
         let config = serde_saphyr::to_string(&self.resolved())
             .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
