@@ -1,45 +1,31 @@
-//! The most that fits: the longest sequence, the largest micro-batch, the largest model, the most runs on one device.
+//! The most of anything that fits, and the most runs on one device.
 
 use crate::least::can_fit;
 use crate::request::{PlanError, Request};
+use crate::search::search;
 use plimsoll_units::Bytes;
-
-/// Longer sequences and larger batches are not looked for.
-const MOST: usize = 1 << 20;
 
 /// More runs than this don't share a device.
 pub const MOST_WORKERS: usize = 1 << 10;
 
-/// Sequences are looked for in steps of this many tokens.
-const TOKENS: usize = 64;
+/// Larger numbers that are planned: near the limit what may take the least is not always what does.
+const BEYOND: usize = 8;
 
-/// The longest sequence, in steps of 64 tokens, that fits; none if not even 64 do. The model is given as many
-/// positions as that takes.
-pub fn longest_sequence(request: &Request) -> Result<Option<usize>, PlanError> {
-    let fits = |units: usize| {
-        let seq_len = units * TOKENS;
-        let mut model = request.model.clone();
-        model.set_max_positions(model.max_positions().max(seq_len));
-        can_fit(&Request { model, seq_len, buckets: vec![], ..request.clone() })
-    };
-    Ok(largest(MOST / TOKENS, fits)?.map(|units| units * TOKENS))
-}
-
-/// The largest batch that passes through the model at once, as the whole batch of a step; none if not even one sample.
-pub fn largest_micro_batch(request: &Request) -> Result<Option<usize>, PlanError> {
-    let fits = |samples| can_fit(&Request { global_batch: samples, micro_batch: Some(samples), ..request.clone() });
-    largest(MOST, fits)
-}
-
-/// The largest preset of the model's family that fits, of those that take the request's sequences or can be made to.
-pub fn largest_model(request: &Request) -> Result<Option<&'static str>, PlanError> {
-    for (name, mut model) in request.model.presets_like() {
-        model.set_max_positions(model.max_positions().max(request.seq_len));
-        if can_fit(&Request { model, ..request.clone() })? {
-            return Ok(Some(name));
+/// The largest number up to `most` whose request fits, by some setting or other; none if not even that of 1 does. Whatever
+/// is smaller than one that fits is taken to fit too. Errors: those of a request, and of making it.
+pub fn largest_that_fits<E: From<PlanError>>(
+    most: usize,
+    request_of: impl Fn(usize) -> Result<Request, E>,
+) -> Result<Option<usize>, E> {
+    let fits = |number: usize| -> Result<bool, E> { Ok(can_fit(&request_of(number)?)?) };
+    let Some(mut found) = largest(most, fits)? else { return Ok(None) };
+    for next in found + 1..=most.min(found + BEYOND) {
+        if search(&request_of(next)?)?.is_err() {
+            break;
         }
+        found = next;
     }
-    Ok(None)
+    Ok(Some(found))
 }
 
 /// The most independent runs that share the device and the host evenly; none if not even one fits.
@@ -53,7 +39,7 @@ pub fn shared(request: &Request, workers: usize) -> Request {
 }
 
 /// The largest number up to `most` that fits, if whatever is smaller than one that fits does too.
-fn largest(most: usize, fits: impl Fn(usize) -> Result<bool, PlanError>) -> Result<Option<usize>, PlanError> {
+fn largest<E>(most: usize, fits: impl Fn(usize) -> Result<bool, E>) -> Result<Option<usize>, E> {
     if !fits(1)? {
         return Ok(None);
     }
@@ -104,7 +90,7 @@ mod tests {
     fn the_largest_is_found_wherever_it_is() {
         for most in [1, 2, 3, 7, 64, 100] {
             for limit in 0..=most + 2 {
-                let found = largest(most, |n| Ok(n <= limit)).expect("no error");
+                let found = largest(most, |n| Ok::<_, PlanError>(n <= limit)).expect("no error");
                 assert_eq!(found, (limit > 0).then_some(limit.min(most)), "{limit} of {most}");
             }
         }

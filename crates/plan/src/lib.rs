@@ -33,10 +33,7 @@ pub use cards::{Card, UnknownCard, card, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};
-pub use find::{
-    MOST_WORKERS, RuleOfThumb, largest_micro_batch, largest_model, longest_sequence, most_workers, rule_of_thumb,
-    shared,
-};
+pub use find::{MOST_WORKERS, RuleOfThumb, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
     Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, Precision, Recompute, default_head_chunk,

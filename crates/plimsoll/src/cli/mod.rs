@@ -12,6 +12,7 @@ mod data_failure;
 mod device;
 mod doctor;
 mod failure;
+mod find;
 mod generate;
 mod gpus;
 mod hub;

@@ -123,6 +123,11 @@ impl Chosen {
         self.is_preset && !ModelConfig::hub_names(&self.name).is_empty()
     }
 
+    /// The longest sequence that it can be used with: `nano` has none of its own.
+    pub(super) fn most_positions(&self) -> usize {
+        if self.is_preset && self.name == "nano" { usize::MAX } else { self.config.max_positions() }
+    }
+
     /// Takes over the ids that a tokenizer pads and ends with, for a model that starts from scratch.
     pub(super) fn fit_special_tokens(&mut self, tokenizer: &Tokenizer) {
         if let Some(end) = tokenizer.end_token() {

@@ -5,10 +5,11 @@ use super::budget::BudgetArgs;
 use super::cards::{DeviceArgs, Speed};
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
+use super::find::Find;
 use super::gpus::list_known;
 use super::hub;
 use super::misfit::misfit_failure;
-use super::model;
+use super::model::{self, Chosen};
 use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
 use super::request::{RequestArgs, RunArgs, Sequences};
 use crate::report::{
@@ -16,12 +17,11 @@ use crate::report::{
 };
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
-    Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb,
-    largest_micro_batch, largest_model, lever_effects, longest_sequence, moment_of_peak, most_workers, rule_of_thumb,
-    search, shared, validate,
+    Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, lever_effects,
+    moment_of_peak, most_workers, rule_of_thumb, search, shared, validate,
 };
 use ::plimsoll_train::TrainError;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_telemetry::gpus;
 use plimsoll_units::Bytes;
@@ -65,7 +65,7 @@ pub(super) struct PlanArgs {
     /// Show when the peak occurs and the largest tensors alive then
     #[arg(long)]
     explain: bool,
-    /// Find the most that fits: the longest sequence, the largest micro-batch, or the largest preset
+    /// Find and plan the most that fits: the longest sequence, the largest micro-batch, or the largest preset
     #[arg(long, value_name = "WHAT", value_enum)]
     find: Option<Find>,
     /// Compare the plan with the usual rule of thumb for this much memory
@@ -86,17 +86,6 @@ pub(super) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// `--find`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Find {
-    /// The longest sequence.
-    SeqLen,
-    /// The largest micro-batch.
-    MicroBatch,
-    /// The largest preset.
-    Model,
 }
 
 /// Tensors that `--explain` names.
@@ -175,10 +164,18 @@ struct Made {
 }
 
 /// What was asked beside the plan.
-struct Answer {
-    key: &'static str,
-    value: Value,
-    words: String,
+pub(super) struct Answer {
+    pub(super) key: &'static str,
+    pub(super) value: Value,
+    pub(super) words: String,
+}
+
+/// What stands in the place of flags.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Given {
+    pub(super) seq_len: Option<usize>,
+    /// Samples of a step of one micro-batch.
+    pub(super) micro_batch: Option<usize>,
 }
 
 impl Made {
@@ -258,9 +255,25 @@ impl PlanArgs {
         Ok(())
     }
 
-    fn plan(&self, device: Device) -> Result<Made, Failure> {
-        let mut chosen = model::choose(self.model.as_deref(), self.run.init.as_deref())?;
-        let seq_len = self.request.seq_len.unwrap_or_else(|| chosen.default_seq_len());
+    /// `--seq-len`.
+    pub(super) fn seq_len(&self) -> Option<usize> {
+        self.request.seq_len
+    }
+
+    /// The model that is asked for.
+    fn model(&self) -> Result<Chosen, Failure> {
+        model::choose(self.model.as_deref(), self.run.init.as_deref())
+    }
+
+    /// What is asked of the planner with this model, as if `--seq-len` and `--micro-batch` said what is given.
+    pub(super) fn asked(
+        &self,
+        mut chosen: Chosen,
+        device: &Device,
+        given: Given,
+    ) -> Result<(Chosen, Request), Failure> {
+        let Given { seq_len, micro_batch } = given;
+        let seq_len = seq_len.or(self.request.seq_len).unwrap_or_else(|| chosen.default_seq_len());
         let vocab_size = match &self.tokenizer {
             Some(spec) => Some(Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?.vocab_size()),
             None => None,
@@ -268,8 +281,24 @@ impl PlanArgs {
         chosen.fit(vocab_size, seq_len);
         self.request.set_dropout(&mut chosen);
         let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.has_decoder().then_some(seq_len)));
-        let mut request = self.run.request(&self.request, &chosen, &device, sequences)?;
+        let asked = match micro_batch {
+            Some(samples) => &self.request.of_one_micro_batch(samples),
+            None => &self.request,
+        };
+        let request = self.run.request(asked, &chosen, device, sequences)?;
+        Ok((chosen, request))
+    }
+
+    fn plan(&self, device: Device) -> Result<Made, Failure> {
         let mut answers = Vec::new();
+        let (mut chosen, mut request) = self.asked(self.model()?, &device, Given::default())?;
+        if let Some(what) = self.find {
+            let found = what.find(self, &self.model()?, &device)?;
+            answers.push(found.answer);
+            if let Some(of_answer) = found.asked {
+                (chosen, request) = of_answer;
+            }
+        }
         let mut workers = 1;
         if let Some(asked) = self.workers {
             workers = count(&request, asked)?;
@@ -285,9 +314,6 @@ impl PlanArgs {
         let (sound, effects) = rayon::join(|| validate(&shown), effects);
         sound.map_err(TrainError::from)?;
         let effects = effects?;
-        if let Some(what) = self.find {
-            answers.push(find(&request, what)?);
-        }
         if self.rules {
             answers.push(compare_rule(&request, &device, &result)?);
         }
@@ -333,16 +359,6 @@ fn share(request: &mut Request, workers: usize) -> Answer {
         "count": workers, "budget_bytes": device.0, "host_budget_bytes": host.map(|host| host.0),
     });
     Answer { key: "workers", value, words }
-}
-
-fn find(request: &Request, what: Find) -> Result<Answer, Failure> {
-    let (name, value) = match what {
-        Find::SeqLen => ("longest sequence", longest_sequence(request)?.map(Value::from)),
-        Find::MicroBatch => ("largest micro-batch", largest_micro_batch(request)?.map(Value::from)),
-        Find::Model => ("largest preset", largest_model(request)?.map(Value::from)),
-    };
-    let answer = value.as_ref().map_or("none".to_owned(), |value| value.to_string().replace('"', ""));
-    Ok(Answer { key: "most_that_fits", words: format!("the {name} that fits: {answer}"), value: json!(value) })
 }
 
 /// The plan that the rule of thumb asks for, beside ours with sequences of the same length.

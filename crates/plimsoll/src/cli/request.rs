@@ -103,6 +103,12 @@ impl Sequences {
 }
 
 impl RequestArgs {
+    /// The same with steps of one micro-batch of so many samples.
+    pub(super) fn of_one_micro_batch(&self, samples: usize) -> Self {
+        let micro_batch = AutoOr::Given(samples);
+        Self { micro_batch, global_batch: Some(samples), gradient_accumulation_steps: None, ..self.clone() }
+    }
+
     /// Sets the model's dropout if another is asked for.
     pub(super) fn set_dropout(&self, chosen: &mut Chosen) {
         if let Some(rate) = self.dropout {

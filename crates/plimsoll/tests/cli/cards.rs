@@ -165,6 +165,47 @@ fn the_most_that_fits_is_the_most() {
     assert_eq!(found("model"), "nano");
 }
 
+/// The plan that is shown is that of the answer, and `plan` with the answer's flags makes the same.
+#[test]
+fn what_is_found_is_what_plan_plans() {
+    let sandbox = Sandbox::new();
+    for (asked, what, positions) in [
+        ("--model gpt2 --gpu 4090 --host-ram 16", "seq-len", Some(1024)),
+        ("--model t5-small --gpu 3060 --host-ram 4", "seq-len", None),
+        ("--model nano --vram 24MiB --global-batch 4", "seq-len", None),
+        ("--model nano --vram 24MiB --optimizer-state 8bit", "micro-batch", None),
+        ("--model gpt2-medium --gpu 3060 --host-ram 16", "micro-batch", None),
+        ("--model t5-small --gpu 3060 --host-ram 16 --seq-len 256", "micro-batch", None),
+        ("--model gpt2 --gpu 3060 --host-ram 16", "model", None),
+        ("--model smollm2-135m --gpu 3060 --host-ram 32 --seq-len 20000", "model", None),
+    ] {
+        let found = json(&sandbox.run(&format!("plan {asked} --find {what} --json")));
+        let answer = match &found["most_that_fits"] {
+            Value::String(name) => name.clone(),
+            Value::Number(number) => number.to_string(),
+            other => panic!("{asked}: {other}"),
+        };
+        let flags = |answer: &str| match what {
+            "micro-batch" => format!("--micro-batch {answer} --global-batch {answer}"),
+            what => format!("--{what} {answer}"),
+        };
+        let words = sandbox.run(&format!("plan {asked} --find {what}"));
+        let words = words.stdout_text();
+        assert!(words.contains(&format!("that fits: {answer}")) && words.contains(&flags(&answer)), "{asked}: {words}");
+        // Flags of what is looked for are replaced by the answer's.
+        let kept = asked.split(" --").filter(|flag| !flags(&answer).contains(flag.split(' ').next().expect("a word")));
+        let kept = kept.map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect::<Vec<_>>().join(" ");
+        let planned = json(&sandbox.run(&format!("plan {kept} {} --json", flags(&answer))));
+        assert_eq!((&found["plan"], &found["model"]), (&planned["plan"], &planned["model"]), "{asked} --find {what}");
+        assert_eq!(planned["fits"], true, "{asked}");
+        let Ok(number) = answer.parse::<u64>() else { continue };
+        assert!(positions.is_none_or(|positions| positions == number), "{asked}: {number}");
+        let next = number + if what == "seq-len" { 64 } else { 1 };
+        let code = sandbox.run(&format!("plan {kept} {}", flags(&next.to_string()))).code;
+        assert_eq!(code, Some(if positions.is_some() { 2 } else { 3 }), "{asked}: {next} does not fit");
+    }
+}
+
 #[test]
 fn workers_share_and_rules_are_set_beside() {
     let sandbox = Sandbox::new();

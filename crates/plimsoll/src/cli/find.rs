@@ -1,0 +1,102 @@
+//! `plan --find`: the most that fits, as a request that can be planned and run.
+
+use super::Failure;
+use super::device::Device;
+use super::model::{self, Chosen};
+use super::plan::{Answer, Given, PlanArgs};
+use ::plimsoll_plan::{Request, largest_that_fits};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+/// Longer sequences and larger batches are not looked for.
+const MOST: usize = 1 << 20;
+
+/// Sequences are looked for in steps of this many tokens.
+const TOKENS: usize = 64;
+
+/// `--find`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Find {
+    /// The longest sequence.
+    SeqLen,
+    /// The largest micro-batch.
+    MicroBatch,
+    /// The largest preset.
+    Model,
+}
+
+/// The most that fits.
+pub(super) struct FoundMost {
+    pub(super) answer: Answer,
+    /// The model and the request of it; none if nothing fits.
+    pub(super) asked: Option<(Chosen, Request)>,
+}
+
+impl Find {
+    /// The most that fits on a device of what is asked for with this model. Errors: those of a request.
+    pub(super) fn find(self, args: &PlanArgs, chosen: &Chosen, device: &Device) -> Result<FoundMost, Failure> {
+        match self {
+            Self::SeqLen => {
+                let given = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
+                let of = |seq_len| args.asked(chosen.clone(), device, given(seq_len));
+                let positions = chosen.most_positions().min(MOST);
+                // All positions, or as many steps as fit.
+                let all = largest_that_fits(1, |_| of(positions).map(|(_, request)| request))?;
+                let steps = || largest_that_fits(positions / TOKENS, |n| of(n * TOKENS).map(|(_, request)| request));
+                let longest = match all {
+                    Some(_) => Some(positions),
+                    None if positions < TOKENS => None,
+                    None => steps()?.map(|n| n * TOKENS),
+                };
+                let bound = match longest == Some(chosen.most_positions()) {
+                    true => format!(", as many positions as {} has", chosen.name),
+                    false => String::new(),
+                };
+                let flags = |n| format!("--seq-len {n}");
+                FoundMost::new("longest sequence", longest, &bound, flags, longest.map(of).transpose()?)
+            }
+            Self::MicroBatch => {
+                let of = |samples| {
+                    args.asked(chosen.clone(), device, Given { micro_batch: Some(samples), ..Given::default() })
+                };
+                let largest = largest_that_fits(MOST, |samples| of(samples).map(|(_, request)| request))?;
+                let flags = |n| format!("--micro-batch {n} --global-batch {n}");
+                FoundMost::new("largest micro-batch", largest, "", flags, largest.map(of).transpose()?)
+            }
+            Self::Model => {
+                let of = |name: &str| args.asked(model::open(name)?, device, Given::default());
+                let mut found = None;
+                for (name, _) in chosen.config.presets_like() {
+                    let has_positions = args.seq_len().is_none_or(|tokens| tokens <= most_positions_of(name));
+                    if has_positions && largest_that_fits(1, |_| of(name).map(|(_, request)| request))?.is_some() {
+                        found = Some(name);
+                        break;
+                    }
+                }
+                let flags = |name: &str| format!("--model {name}");
+                FoundMost::new("largest preset", found, "", flags, found.map(of).transpose()?)
+            }
+        }
+    }
+}
+
+fn most_positions_of(preset: &str) -> usize {
+    model::open(preset).map_or(0, |chosen| chosen.most_positions())
+}
+
+impl FoundMost {
+    fn new<T: Into<Value> + ToString + Copy>(
+        what: &str,
+        most: Option<T>,
+        bound: &str,
+        flags: impl Fn(T) -> String,
+        asked: Option<(Chosen, Request)>,
+    ) -> Result<Self, Failure> {
+        let words = match most {
+            Some(most) => format!("the {what} that fits: {}{bound}; planned here: {}", most.to_string(), flags(most)),
+            None => format!("the {what} that fits: none"),
+        };
+        let value = most.map_or(json!(null), Into::into);
+        Ok(Self { answer: Answer { key: "most_that_fits", value, words }, asked })
+    }
+}
