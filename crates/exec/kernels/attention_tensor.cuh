@@ -72,12 +72,6 @@ __device__ __forceinline__ u16 load_shared_half(u32 from) {
     return half;
 }
 
-__device__ __forceinline__ void store_global(void *to, uint4 words) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
-                 "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
-}
-
 // COUNT rows of `channels` to a tile, with zeros beyond the last of `rows`, and beyond the channels.
 template <int COUNT, class T>
 __device__ __forceinline__ void copy_tile(u32 tile, const T *from, u64 stride, int rows, int channels) {
