@@ -36,9 +36,6 @@ __device__ __forceinline__ u32 warp_row() { return threadIdx.x / WARP * ROWS_OF_
 __device__ __forceinline__ u32 own_row() { return warp_row() + threadIdx.x % WARP / 4; }
 __device__ __forceinline__ u32 own_column() { return threadIdx.x % 4 * 2; }
 
-// A kernel that leaves a multiprocessor's registers to so many blocks at the least.
-#define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
-
 // Heads of samples, or of keys of samples, come in groups along z, so that what the blocks of a group read stays in the
 // cache that all multiprocessors share; the spans of a group follow one another.
 __device__ __forceinline__ u32 spans(u32 channels) { return SMALL || channels <= SPAN ? 1 : 2; }

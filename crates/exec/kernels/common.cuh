@@ -10,6 +10,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// A kernel that leaves a multiprocessor's registers to so many blocks at the least.
+#define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define WARP 32
 #define ALL_LANES 0xffffffffu
 

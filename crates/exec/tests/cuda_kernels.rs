@@ -8,6 +8,7 @@ mod random;
 
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
+use plimsoll_exec::reference::Value;
 use plimsoll_fake_cuda::ptx::run::{Accumulation, Order};
 use plimsoll_fake_cuda::ptx::{Module, parse};
 use plimsoll_fake_cuda::shadow::{Mode, Rights};
@@ -499,6 +500,70 @@ fn attention_on_tensor_cores_meets_no_bank_conflict() {
             }
         }
     }
+}
+
+/// Documents that lie one after the other in a row, as many tokens as there are in some tiles, give the bits that they give
+/// as samples by themselves: the same tiles are computed and no others, and those computed change nothing.
+#[test]
+fn attention_skips_tiles_of_other_documents() {
+    let (tokens, documents) = (128, 3);
+    let row: &[i32] = &[1, 2, 0].map(|segment| vec![segment; tokens]).concat();
+    for (dtype, head_size) in
+        [(None, 24), (Some(DType::Bf16), 40), (Some(DType::F16), 64), (Some(DType::Bf16), 128), (Some(DType::F16), 160)]
+    {
+        for causal in [true, false] {
+            let alone = attention(1, 1, causal);
+            let packed = Attention { segmented: true, ..alone };
+            let alone = both_ways((alone, [documents, tokens, tokens, head_size]));
+            let packed = both_ways((packed, [1, row.len(), row.len(), head_size]));
+            for (alone, packed) in alone.iter().zip(&packed) {
+                let typed = |example: &Example| match dtype {
+                    Some(dtype) => in_half(example, dtype).expect("attention in half precision"),
+                    None => example.clone(),
+                };
+                let alone = Case::new(&typed(alone), &mut Noise::new(1));
+                let mut packed = Case::new(&typed(packed), &mut Noise::new(1));
+                let mut values = alone.inputs.iter();
+                for value in &mut packed.inputs {
+                    *value = match value {
+                        Value::Float(_) => values.next().expect("as many as without segments").clone(),
+                        Value::Int(_) => Value::Int(row.to_vec()),
+                    };
+                }
+                let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
+                let (alone, packed) = (alone.run(how), packed.run(how));
+                assert!(alone.results == packed.results, "other bits: {dtype:?}, {head_size}, causal: {causal}");
+                for ((kernel, alone), (_, packed)) in alone.counters.iter().zip(&packed.counters) {
+                    let of = |counters: &Counters| (counters.matrix_flops, counters.flops);
+                    let (alone, packed) = (of(alone), of(packed));
+                    assert_eq!(packed.0, alone.0, "{kernel}, {head_size}, causal: {causal}");
+                    assert!(100 * packed.1 <= 101 * alone.1, "{kernel}: {packed:?}, not {alone:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Tiles of documents that come in any order, and again behind others.
+#[test]
+fn attention_sees_documents_in_any_order() {
+    let plain = Attention { segmented: true, ..attention(1, 1, true) };
+    let orders = [vec![3, 0, 2, 3], vec![0, 0, 7, 7], vec![-1, 5, 5, i32::MIN], vec![4, 4, 4, 1]];
+    let cases = orders.iter().flat_map(|order| {
+        [(true, 64), (false, 64), (false, 128)].map(|(causal, head_size)| (order, causal, head_size))
+    });
+    cases.enumerate().collect::<Vec<_>>().into_par_iter().for_each(|(seed, (order, causal, head_size))| {
+        let of_row = |length: usize| (0..length).map(|token| order[token * order.len() / length]).collect::<Vec<_>>();
+        let (queries, keys) = if causal { (130, 130) } else { (70, 150) };
+        for example in both_ways((Attention { causal, ..plain }, [1, queries, keys, head_size])) {
+            for example in in_all_precisions(&example) {
+                let mut case = Case::new(&example, &mut Noise::new(seed as u64));
+                let segments = case.inputs.iter_mut().filter(|value| matches!(value, Value::Int(_)));
+                segments.zip([queries, keys]).for_each(|(value, length)| *value = Value::Int(of_row(length)));
+                check_on([(8, 0); 2], &case, seed as u64);
+            }
+        }
+    });
 }
 
 /// Chunks that are not full, a vocabulary that no vector divides, targets that are not there.
