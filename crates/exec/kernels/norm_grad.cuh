@@ -64,10 +64,14 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
             u64 at = (u64)row * of.columns + c;
             dy[i] = Columns::load(of.dy + at);
             x[i] = Columns::load(of.x + at);
-            if (of.residual) residual[i] = Columns::load(of.residual + at);
             mean[i] = CENTERED ? of.mean[row] : 0.0f;
             rstd[i] = of.rstd[row];
         }
+        // Behind all other loads, none of which waits for a branch.
+        if (of.residual)
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i)
+                residual[i] = Columns::load(of.residual + (u64)min(first + i, of.rows - 1) * of.columns + c);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             float slopes = 0.0f, products = 0.0f;
