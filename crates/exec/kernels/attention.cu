@@ -5,8 +5,9 @@
 #include "attention_single.cuh"
 
 // y and lse. table and segments are null if there are none.
-KERNEL(THREADS) attention(const void *q, const void *k, const void *v, const void *table, const int *of_queries,
-                          const int *of_keys, void *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {
+KERNEL_BESIDE(THREADS, __CUDA_ARCH__ >= 800 ? 5 : 4)
+attention(const void *q, const void *k, const void *v, const void *table, const int *of_queries, const int *of_keys,
+          void *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE];
     __shared__ Facts facts;
     int sample = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, query = blockIdx.y * TILE;
@@ -22,8 +23,9 @@ KERNEL(THREADS) attention(const void *q, const void *k, const void *v, const voi
     float largest[ROWS], sum[ROWS] = {};
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) largest[i] = __int_as_float(0xff800000);
-    int end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
-    for (int key = 0; key < end; key += TILE) {
+    int first = 0, end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
+    narrow(first, end, facts, of_queries, of_keys, sample, query, shape.queries, shape.keys);
+    for (int key = first; key < end; key += TILE) {
         Part s;
         gather(facts, shape, starts, table, of_queries, of_keys, scalars, sample, head, query, key);
         products(s, tile_a, tile_b, q, shape.query_stride, query, shape.queries, k, shape.key_stride, key, shape.keys,

@@ -34,8 +34,9 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
         lse_of[i] = row < shape.queries ? lse[(u64)blockIdx.x * shape.queries + row] : EMPTY_LSE;
         delta_of[i] = row < shape.queries ? delta[(u64)blockIdx.x * shape.queries + row] : 0.0f;
     }
-    int end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
-    for (int key = 0; key < end; key += TILE) {
+    int first = 0, end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
+    narrow(first, end, facts, of_queries, of_keys, sample, query, shape.queries, shape.keys);
+    for (int key = first; key < end; key += TILE) {
         Part s, d;
         gather(facts, shape, starts, table, of_queries, of_keys, scalars, sample, head, query, key);
         products(s, tile_a, tile_b, q, shape.query_stride, query, shape.queries, k, shape.key_stride, key, shape.keys,
@@ -96,10 +97,10 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
 
 // dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y, spans of channels along z. Tiles of scores
 // lie transposed. Three blocks on a multiprocessor are enough: for more of them, assemblers would spill.
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
-    attention_grad_keys(const void *dy, const void *q, const void *k, const void *v, const void *table,
-                        const int *of_queries, const int *of_keys, const float *lse, const float *delta, void *dk,
-                        void *dv, const Scalars *scalars, Shape shape, Starts starts) {
+KERNEL_BESIDE(THREADS, 3)
+attention_grad_keys(const void *dy, const void *q, const void *k, const void *v, const void *table,
+                    const int *of_queries, const int *of_keys, const float *lse, const float *delta, void *dk, void *dv,
+                    const Scalars *scalars, Shape shape, Starts starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE], mixing[TILE * STRIDE];
     __shared__ float lse_of[TILE], delta_of[TILE];
     __shared__ Facts facts;
@@ -112,13 +113,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     dk = element(dk, keys + span, number_of(shape));
     dv = element(dv, keys + span, number_of(shape));
 
+    int first = shape.causal ? key : 0, end = shape.queries;
+    narrow(first, end, facts, of_keys, of_queries, sample, key, shape.keys, shape.queries);
     Part sums_k[MOST] = {}, sums_v[MOST] = {};
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         u64 of_query = sample * (u64)shape.queries * shape.query_stride + (u64)head * channels;
         u64 of_result = sample * (u64)shape.queries * shape.result_stride + (u64)head * channels;
         const void *of_head = element(q, of_query, number_of(shape)), *slope = element(dy, of_result, number_of(shape));
         u64 rows = ((u64)sample * shape.heads + head) * shape.queries;
-        for (int query = shape.causal ? key : 0; query < shape.queries; query += TILE) {
+        for (int query = first; query < end; query += TILE) {
             Part s, d;
             if (threadIdx.x < TILE) {
                 int row = query + threadIdx.x;

@@ -164,6 +164,14 @@ __device__ __forceinline__ void gather(Facts &facts, const Shape &shape, const S
     }
 }
 
+// `narrow` of attention.cuh for the rows of a tile of the sample, if there are segments; `facts` are not gathered yet.
+__device__ __forceinline__ void narrow(int &first, int &end, Facts &facts, const int *of_rows, const int *of_columns,
+                                       int sample, int row, int rows, int columns) {
+    if (of_rows)
+        narrow<TILE, TILE>(first, end, of_rows + (u64)sample * rows, of_columns + (u64)sample * columns, row, rows,
+                           facts.bucket);
+}
+
 // A query and a key by their places in a tile.
 struct Pair {
     int query, key;

@@ -36,9 +36,6 @@ __device__ __forceinline__ u32 warp_row() { return threadIdx.x / WARP * ROWS_OF_
 __device__ __forceinline__ u32 own_row() { return warp_row() + threadIdx.x % WARP / 4; }
 __device__ __forceinline__ u32 own_column() { return threadIdx.x % 4 * 2; }
 
-// A kernel that leaves a multiprocessor's registers to so many blocks at the least.
-#define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
-
 // Heads of samples, or of keys of samples, come in groups along z, so that what the blocks of a group read stays in the
 // cache that all multiprocessors share; the spans of a group follow one another.
 __device__ __forceinline__ u32 spans(u32 channels) { return SMALL || channels <= SPAN ? 1 : 2; }
@@ -70,12 +67,6 @@ __device__ __forceinline__ u16 load_shared_half(u32 from) {
     u16 half;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from) : "memory");
     return half;
-}
-
-__device__ __forceinline__ void store_global(void *to, uint4 words) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
-                 "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
 }
 
 // COUNT rows of `channels` to a tile, with zeros beyond the last of `rows`, and beyond the channels.

@@ -88,7 +88,13 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
                      dy + tile.query * shape.result_stride, shape.result_stride, shape.queries - tile.query, channels);
     Sums sums = {};
     Rows rows_q, rows_dy;
-    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    int first = 0, end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    if (of_queries)
+        narrow<ROWS, COLUMNS>(first, end, of_queries + (u64)tile.sample * shape.queries,
+                              of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts->segment);
+    tile.key = next.key = first;
+    k += first * shape.key_stride;
+    v += first * shape.key_stride;
     auto begin = [&](int stage) {
         u32 tile_k = tile_kv + 2 * stage * columns_bytes;
         load_tiles<COLUMNS>(tile_k, k, shape.key_stride, v, shape.key_stride, shape.keys - next.key, channels);
@@ -142,7 +148,7 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
         tile.key += COLUMNS;
     };
     auto hold = [&] { rows_q.hold(tile_q), rows_dy.hold(tile_dy); };
-    each_tile((end + COLUMNS - 1) / COLUMNS, stages, hold, begin, work);
+    each_tile((end - first + COLUMNS - 1) / COLUMNS, stages, hold, begin, work);
     float factor[2] = {shape.scale, shape.scale};
     write_rows(sums, factor, tile_q, dq, shape.query_stride, tile.query, shape.queries, min(SPAN, channels - span));
     int buckets = shape.bidirectional ? 2 * shape.buckets : shape.buckets;
@@ -167,8 +173,7 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
     u32 tile_of_head = shared_address(shared), columns_bytes = tile_bytes(COLUMNS, channels);
     u32 tile_k = tile_of_head + 2 * OWN_STAGE * columns_bytes, tile_v = tile_k + tile_bytes(ROWS, channels);
     KeyFacts *facts = reinterpret_cast<KeyFacts *>(shared + (tile_v - tile_of_head) + tile_bytes(ROWS, channels));
-    int key = blockIdx.y * ROWS, first = shape.causal ? key : 0;
-    Tile tile = {sample, kv_head * group, first, key}, next = tile;
+    int key = blockIdx.y * ROWS, first = shape.causal ? key : 0, end = shape.queries;
     u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
     k += of_tokens;
     v += of_tokens;
@@ -181,11 +186,15 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
     own_segments(own, of_keys, sample, key, shape.keys);
     load_tiles<ROWS>(tile_k, k + key * shape.key_stride, shape.key_stride, v + key * shape.key_stride,
                      shape.key_stride, shape.keys - key, channels);
+    if (of_queries)
+        narrow<ROWS, COLUMNS>(first, end, of_keys + (u64)sample * shape.keys, of_queries + (u64)sample * shape.queries,
+                              key, shape.keys, facts->segment);
+    Tile tile = {sample, kv_head * group, first, key}, next = tile;
     Sums sums_k = {}, sums_v = {};
     Rows rows_k, rows_v;
     auto advance = [&](Tile &at) {
         at.query += COLUMNS;
-        if (at.query >= shape.queries) at.query = first, ++at.head;
+        if (at.query >= end) at.query = first, ++at.head;
     };
     // Where the next tile's queries lie.
     const T *next_q = nullptr, *next_dy = nullptr;
@@ -242,7 +251,7 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
         advance(tile);
     };
     auto hold = [&] { rows_k.hold(tile_k), rows_v.hold(tile_v); };
-    each_tile(group * ((shape.queries - first + COLUMNS - 1) / COLUMNS), stages, hold, begin, work);
+    each_tile(group * ((end - first + COLUMNS - 1) / COLUMNS), stages, hold, begin, work);
     u32 width = min(SPAN, channels - span);
     float factor_k[2] = {shape.scale, shape.scale}, factor_v[2] = {shape.kept, shape.kept};
     write_rows(sums_k, factor_k, tile_k, dk, shape.key_stride, key, shape.keys, width);

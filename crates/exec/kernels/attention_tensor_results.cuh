@@ -71,7 +71,13 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
     u32 p[TILES / 2][4] = {};
     Running running = {{NOTHING, NOTHING}, {}};
     float scale = 1.0f;
-    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    int first = 0, end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    if (of_queries)
+        narrow<ROWS, KEYS>(first, end, of_queries + (u64)tile.sample * shape.queries,
+                           of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts.segment);
+    tile.key = first;
+    k += first * shape.key_stride;
+    v += first * shape.key_stride;
 #pragma unroll 1
     for (;; tile.key += KEYS) {
         if (tile.key < end) {
@@ -81,7 +87,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
             gather_segments(facts.segment, of_keys, tile.sample, tile.key, shape.keys);
         }
         commit_copies();
-        if (tile.key > 0) {
+        if (tile.key > first) {
             add_mixed<T>(mixed, p, tile_v, width);
         } else {
             wait_copies<1>();

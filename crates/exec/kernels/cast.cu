@@ -3,33 +3,17 @@
 
 #include "common.cuh"
 
-// So many elements that the narrower of two types fills a vector.
-#define EACH 8
-
-
 template <class From, class To>
 __device__ __forceinline__ void cast(const From *x, To *y, u64 elements) {
-    each_vector<EACH>(elements, [=](u64 i, int count) {
-        if (count == EACH) {
-            float values[EACH];
+    const int stretch = Fours<From>::STRETCH;
+    u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / WARP * stretch;
+    if (first >= elements) return;
+    int count = elements - first < stretch ? (int)(elements - first) : stretch;
+    Fours<From> from = Fours<From>::load(x + first, count);
+    Fours<To> to;
 #pragma unroll
-            for (int p = 0; p < EACH; p += Vector<From>::SIZE) {
-                Vector<From> v = Vector<From>::load(x + i + p);
-#pragma unroll
-                for (int k = 0; k < Vector<From>::SIZE; ++k) values[p + k] = widen(v.at[k]);
-            }
-#pragma unroll
-            for (int p = 0; p < EACH; p += Vector<To>::SIZE) {
-                Vector<To> v;
-#pragma unroll
-                for (int k = 0; k < Vector<To>::SIZE; ++k) v.at[k] = round_to<To>(values[p + k]);
-                v.store(y + i + p);
-            }
-        } else {
-#pragma unroll 1
-            for (int k = 0; k < count; ++k) y[i + k] = round_to<To>(widen(x[i + k]));
-        }
-    });
+    for (int k = 0; k < Fours<To>::SIZE; ++k) to.at[k] = round_to<To>(widen(from.at[k]));
+    to.store(y + first, count);
 }
 
 KERNEL(256) cast_f32_f16(const float *x, f16 *y, u64 elements) { cast(x, y, elements); }

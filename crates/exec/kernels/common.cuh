@@ -10,6 +10,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// A kernel that leaves a multiprocessor's registers to so many blocks at the least.
+#define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define WARP 32
 #define ALL_LANES 0xffffffffu
 
@@ -113,6 +115,23 @@ struct Words<8> {
     typedef uint2 Type;
 };
 
+// Stores by one instruction each: where they are written in C++, compilers may make several of them.
+__device__ __forceinline__ void store_global(void *to, uint4 words) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
+                 "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+__device__ __forceinline__ void store_global(void *to, uint2 words) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y)
+                 : "memory");
+}
+__device__ __forceinline__ void store_global(void *to, u32 word) {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(word) : "memory");
+}
+__device__ __forceinline__ void store_global(void *to, u16 half) {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "h"(half) : "memory");
+}
+
 template <class T, int COUNT = 16 / sizeof(T)>
 struct Vector {
     enum { SIZE = COUNT };
@@ -134,7 +153,60 @@ struct Vector {
             Vector vector;
         } both;
         both.vector = *this;
-        *reinterpret_cast<Loaded *>(to) = both.words;
+        store_global(to, both.words);
+    }
+};
+
+// What a lane has of a stretch of elements that is its warp's. Whatever the width of their type, each instruction of a lane
+// loads or stores what lies beside that of the other lanes.
+//
+//   elements  0 … 3 | 4 … 7 | … | 124 … 127 | 128 … 131 | … | 252 … 255
+//   lane        0   |   1   | … |    31     |     0     | … |    31
+template <class T>
+struct Fours {
+    enum { SIZE = 8, STRETCH = SIZE * WARP };
+    T at[SIZE];
+
+    // Where the lane's first element lies in the stretch, and element k behind that.
+    __device__ __forceinline__ static int first() { return threadIdx.x % WARP * 4; }
+    __device__ __forceinline__ static constexpr int behind(int k) { return k / 4 * WARP * 4 + k % 4; }
+
+    // Of a stretch of `count` elements: what lies behind them is zero.
+    __device__ __forceinline__ static Fours load(const T *from, int count) {
+        Fours fours = {};
+        from += first();
+        if (count == STRETCH) {
+#pragma unroll
+            for (int k = 0; k < SIZE; k += 4) {
+                Vector<T, 4> four = Vector<T, 4>::load(from + behind(k));
+#pragma unroll
+                for (int i = 0; i < 4; ++i) fours.at[k + i] = four.at[i];
+            }
+        } else {
+            count -= first();
+#pragma unroll
+            for (int k = 0; k < SIZE; ++k)
+                if (behind(k) < count) fours.at[k] = from[behind(k)];
+        }
+        return fours;
+    }
+
+    __device__ __forceinline__ void store(T *to, int count) const {
+        to += first();
+        if (count == STRETCH) {
+#pragma unroll
+            for (int k = 0; k < SIZE; k += 4) {
+                Vector<T, 4> four;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) four.at[i] = at[k + i];
+                four.store(to + behind(k));
+            }
+        } else {
+            count -= first();
+#pragma unroll
+            for (int k = 0; k < SIZE; ++k)
+                if (behind(k) < count) to[behind(k)] = at[k];
+        }
     }
 };
 

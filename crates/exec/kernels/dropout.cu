@@ -14,15 +14,12 @@ __device__ __forceinline__ void dropout(const T *x, T *y, const Scalars *scalars
                         words.z >= threshold ? scale : 0.0f, words.w >= threshold ? scale : 0.0f};
     u64 first = sample * per_sample + 4 * quad;
     int count = per_sample - 4 * quad < 4 ? (int)(per_sample - 4 * quad) : 4;
-    struct alignas(4 * sizeof(T)) Four {
-        T at[4];
-    };
     if (per_sample % 4 == 0) {
-        Four four = *reinterpret_cast<const Four *>(x + first);
+        Vector<T, 4> four = Vector<T, 4>::load(x + first);
 #pragma unroll
         for (int k = 0; k < 4; ++k)
             four.at[k] = round_to<T>(factors[k] == 0.0f ? 0.0f : widen(four.at[k]) * factors[k]);
-        *reinterpret_cast<Four *>(y + first) = four;
+        four.store(y + first);
     } else {
 #pragma unroll
         for (int k = 0; k < 4; ++k)

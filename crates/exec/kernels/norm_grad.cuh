@@ -21,6 +21,26 @@ struct NormGrad {
     int biases;
 };
 
+// Writes a sum for each column of a row, of which each thread has COUNT neighbors. Where those are two fours, neighbors
+// of a pair write the fours of the one and then those of the other together.
+template <int COUNT>
+__device__ __forceinline__ void store_sums(float *to, const float (&sums)[COUNT], int columns) {
+    typedef Vector<float, 4> Four;
+    bool odd = COUNT > 4 && threadIdx.x % 2;
+    int c = threadIdx.x * COUNT - odd * (COUNT - 4);
+    Four of_even, of_odd;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        of_even.at[k] = sums[k];
+        if (COUNT == 4) continue;
+        float other = __shfl_xor_sync(ALL_LANES, odd ? sums[k] : sums[COUNT - 4 + k], 1);
+        of_even.at[k] = odd ? other : sums[k];
+        of_odd.at[k] = odd ? sums[COUNT - 4 + k] : other;
+    }
+    if (c < columns) of_even.store(to + c);
+    if (COUNT > 4 && c + COUNT < columns) of_odd.store(to + c + COUNT);
+}
+
 // With COUNT neighboring columns for each thread, which are all that there are of a row: values and sums stay in
 // registers.
 template <class T, int COUNT, bool CENTERED>
@@ -44,10 +64,14 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
             u64 at = (u64)row * of.columns + c;
             dy[i] = Columns::load(of.dy + at);
             x[i] = Columns::load(of.x + at);
-            if (of.residual) residual[i] = Columns::load(of.residual + at);
             mean[i] = CENTERED ? of.mean[row] : 0.0f;
             rstd[i] = of.rstd[row];
         }
+        // Behind all other loads, none of which waits for a branch.
+        if (of.residual)
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i)
+                residual[i] = Columns::load(of.residual + (u64)min(first + i, of.rows - 1) * of.columns + c);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             float slopes = 0.0f, products = 0.0f;
@@ -90,13 +114,10 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
             dx.store(of.dx + (u64)(first + i) * of.columns + c);
         }
     }
-    if (!of.partial || !mine) return;
-    float *partial = of.partial + (u64)blockIdx.x * (1 + of.biases) * of.columns + c;
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        partial[k] = dweight[k];
-        if (of.biases) partial[of.columns + k] = dbias[k];
-    }
+    if (!of.partial) return;
+    float *partial = of.partial + (u64)blockIdx.x * (1 + of.biases) * of.columns;
+    store_sums(partial, dweight, of.columns);
+    if (of.biases) store_sums(partial + of.columns, dbias, of.columns);
 }
 
 // Rows of any length, of this kind of number. The sums lie in dynamic shared memory, as many floats as a block's part

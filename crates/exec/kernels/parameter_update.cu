@@ -1,12 +1,12 @@
 // Updates by the optimizers that treat each element by itself: the same arithmetic, the same random bits and the same
 // codes as src/cpu/parameter_update. Reference: src/reference/parameter_update.rs.
 //
-// A warp for each 256 elements, a lane for each 8 of them. All is updated in place.
+// A warp for each 256 elements, of which each lane has two fours. All is updated in place.
 
 #include "philox.cuh"
 
 #define BLOCK 256
-#define EACH 8
+#define EACH Fours<float>::SIZE
 #define THREADS 256
 // Sets these draws of the generator apart from all others.
 #define ROUNDING 0x524F554Eu
@@ -73,37 +73,15 @@ struct Lion {
     }
 };
 
-// Up to EACH numbers of a lane; what lies behind `count` is zero.
-template <class T>
-struct alignas(EACH * sizeof(T) < 16 ? EACH * sizeof(T) : 16) Some {
-    T at[EACH];
-};
-
-template <class T>
-__device__ __forceinline__ Some<T> load(const T *from, int count) {
-    Some<T> some = {};
-    if (count == EACH) return *reinterpret_cast<const Some<T> *>(from);
-#pragma unroll
-    for (int k = 0; k < EACH; ++k)
-        if (k < count) some.at[k] = from[k];
-    return some;
-}
-
-template <class T>
-__device__ __forceinline__ void store(const Some<T> &some, T *to, int count) {
-    if (count == EACH) {
-        *reinterpret_cast<Some<T> *>(to) = some;
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < EACH; ++k)
-        if (k < count) to[k] = some.at[k];
-}
-
-// Random bits for a lane's elements: each tensor rounds by bits of its own.
-__device__ __forceinline__ uint4 bits(const Scalars *scalars, u64 eight, u32 site, u32 which) {
-    uint4 counter = make_uint4((u32)eight, 4 * site + which, (u32)scalars->update, ROUNDING);
-    return philox(counter, make_uint2((u32)scalars->seed, (u32)(scalars->seed >> 32)));
+// Random bits for a lane's elements: each tensor rounds by bits of its own. Eight neighbors share a draw, and two lanes
+// have them: of each pair the even lane draws for the first fours of both, the odd one for the second.
+__device__ __forceinline__ uint4 bits(const Scalars *scalars, u64 block, u32 site, u32 which) {
+    u32 lane = threadIdx.x % WARP, odd = lane % 2, eight = (u32)block * (BLOCK / 8) + odd * (WARP / 2) + lane / 2;
+    uint4 counter = make_uint4(eight, 4 * site + which, (u32)scalars->update, ROUNDING);
+    uint4 words = philox(counter, make_uint2((u32)scalars->seed, (u32)(scalars->seed >> 32)));
+    u32 one = __shfl_xor_sync(ALL_LANES, odd ? words.x : words.z, 1);
+    u32 other = __shfl_xor_sync(ALL_LANES, odd ? words.y : words.w, 1);
+    return odd ? make_uint4(one, other, words.z, words.w) : make_uint4(words.x, words.y, one, other);
 }
 
 // One of the two nearest values, the nearer one the likelier: exact on average.
@@ -113,9 +91,9 @@ __device__ __forceinline__ bf16 round_at_random(float x, u32 random) {
     return {(u16)((word + (random & 0xffff)) >> 16)};
 }
 
-__device__ __forceinline__ Some<bf16> rounded_at_random(const Some<float> &values, uint4 words) {
+__device__ __forceinline__ Fours<bf16> rounded_at_random(const Fours<float> &values, uint4 words) {
     u32 each[4] = {words.x, words.y, words.z, words.w};
-    Some<bf16> some;
+    Fours<bf16> some;
 #pragma unroll
     for (int k = 0; k < EACH; ++k) some.at[k] = round_at_random(values.at[k], each[k / 2] >> 16 * (k % 2));
     return some;
@@ -132,16 +110,18 @@ struct Kept {
     int format;
 };
 
-__device__ __forceinline__ Some<float> decode(const Kept &kept, u64 block, u64 first, int count) {
-    Some<float> values;
-    if (kept.format == PLAIN) return load(static_cast<const float *>(kept.at) + first, count);
+// Of the first `count` elements of a block.
+__device__ __forceinline__ Fours<float> decode(const Kept &kept, u64 block, int count) {
+    u64 first = block * BLOCK;
+    Fours<float> values;
+    if (kept.format == PLAIN) return Fours<float>::load(static_cast<const float *>(kept.at) + first, count);
     if (kept.format == ROUNDED) {
-        Some<bf16> some = load(static_cast<const bf16 *>(kept.at) + first, count);
+        Fours<bf16> some = Fours<bf16>::load(static_cast<const bf16 *>(kept.at) + first, count);
 #pragma unroll
         for (int k = 0; k < EACH; ++k) values.at[k] = widen(some.at[k]);
         return values;
     }
-    Some<unsigned char> some = load(static_cast<const unsigned char *>(kept.at) + first, count);
+    Fours<unsigned char> some = Fours<unsigned char>::load(static_cast<const unsigned char *>(kept.at) + first, count);
     float scale = kept.scales[block];
 #pragma unroll
     for (int k = 0; k < EACH; ++k) values.at[k] = scale * kept.levels[some.at[k]];
@@ -149,7 +129,7 @@ __device__ __forceinline__ Some<float> decode(const Kept &kept, u64 block, u64 f
 }
 
 // The nearest level; of two, the upper. What is above zero stays so unless the moment `is_signed`.
-__device__ __forceinline__ Some<unsigned char> coded(const Some<float> &values, const Kept &kept, u64 block,
+__device__ __forceinline__ Fours<unsigned char> coded(const Fours<float> &values, const Kept &kept, u64 block,
                                                      bool is_signed) {
     // What lies behind the end is zero.
     float largest = 0.0f, part[EACH];
@@ -171,7 +151,7 @@ __device__ __forceinline__ Some<unsigned char> coded(const Some<float> &values, 
             const float *level = kept.levels + codes[k] + step;
             if (0.5f * (level[-1] + level[0]) <= part[k]) codes[k] += step;
         }
-    Some<unsigned char> some;
+    Fours<unsigned char> some;
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
         bool lost = !is_signed && part[k] > 0.0f && kept.levels[codes[k]] == 0.0f;
@@ -180,15 +160,15 @@ __device__ __forceinline__ Some<unsigned char> coded(const Some<float> &values, 
     return some;
 }
 
-__device__ __forceinline__ void encode(const Some<float> &values, const Kept &kept, u64 block, u64 first, int count,
+__device__ __forceinline__ void encode(const Fours<float> &values, const Kept &kept, u64 block, int count,
                                        bool is_signed, const Scalars *scalars, u32 site, u32 which) {
+    u64 first = block * BLOCK;
     if (kept.format == PLAIN)
-        store(values, static_cast<float *>(kept.at) + first, count);
+        values.store(static_cast<float *>(kept.at) + first, count);
     else if (kept.format == ROUNDED)
-        store(rounded_at_random(values, bits(scalars, first / EACH, site, which)),
-              static_cast<bf16 *>(kept.at) + first, count);
+        rounded_at_random(values, bits(scalars, block, site, which)).store(static_cast<bf16 *>(kept.at) + first, count);
     else
-        store(coded(values, kept, block, is_signed), static_cast<unsigned char *>(kept.at) + first, count);
+        coded(values, kept, block, is_signed).store(static_cast<unsigned char *>(kept.at) + first, count);
 }
 
 // If the factor is not a number nothing is written.
@@ -208,13 +188,13 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
     u64 block = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
     // Whole warps leave.
     if (block * BLOCK >= elements) return;
-    u64 first = block * BLOCK + threadIdx.x % WARP * EACH;
-    int count = first >= elements ? 0 : elements - first < EACH ? (int)(elements - first) : EACH;
+    u64 first = block * BLOCK;
+    int count = elements - first < BLOCK ? (int)(elements - first) : BLOCK;
     Kept kept = {weight, nullptr, nullptr, weight_format};
-    Some<float> g = load(gradient + first, count), w = decode(kept, block, first, count), m[R::MOMENTS];
+    Fours<float> g = Fours<float>::load(gradient + first, count), w = decode(kept, block, count), m[R::MOMENTS];
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
-        m[i] = decode({moments[i], scales[i], decoded[i], state_format}, block, first, count);
+        m[i] = decode({moments[i], scales[i], decoded[i], state_format}, block, count);
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
         float each[R::MOMENTS];
@@ -222,13 +202,12 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
         for (int i = 0; i < R::MOMENTS; ++i) each[i] = m[i].at[k];
         R::update(rule, shared, g.at[k] * scale, w.at[k], each);
 #pragma unroll
-        for (int i = 0; i < R::MOMENTS; ++i) m[i].at[k] = k < count ? each[i] : 0.0f;
+        for (int i = 0; i < R::MOMENTS; ++i) m[i].at[k] = Fours<float>::first() + Fours<float>::behind(k) < count ? each[i] : 0.0f;
     }
-    encode(w, kept, block, first, count, true, scalars, site, 0);
+    encode(w, kept, block, count, true, scalars, site, 0);
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
-        encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, first, count, i == 0, scalars, site,
-               1 + i);
+        encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, count, i == 0, scalars, site, 1 + i);
 }
 
 // Moments and scales that there are not are null.

@@ -26,36 +26,36 @@ KERNEL(PAIRS) rotary_table(Frequencies frequencies, const Scalars *scalars, floa
     row[pairs + first + pair] = sine * factor;
 }
 
-// x: (rows, heads, 2, pairs). A block for each row; y may take the place of x.
+// x: (rows, heads, 2, pairs). A block for each row, a thread for each SIZE pairs; y may take the place of x.
 template <class T, int SIZE>
 __device__ __forceinline__ void turn(const T *x, const float *table, T *y, int tokens, int heads, int pairs,
                                      float direction) {
-    struct alignas(SIZE * sizeof(T)) Some {
-        T at[SIZE];
-    };
+    typedef Vector<T, SIZE> Some;
+    typedef Vector<float, SIZE> Angles;
     u64 row = blockIdx.x, start = row * heads * 2 * pairs;
     const float *cosines = table + row % tokens * 2 * pairs, *sines = cosines + pairs;
     int each = pairs / SIZE;
     for (int i = threadIdx.x; i < heads * each; i += blockDim.x) {
         int head = i / each, pair = (i - head * each) * SIZE;
         u64 at = start + (u64)head * 2 * pairs + pair;
-        Some a = *reinterpret_cast<const Some *>(x + at), b = *reinterpret_cast<const Some *>(x + at + pairs);
+        Angles cosine = Angles::load(cosines + pair), sine = Angles::load(sines + pair);
+        Some a = Some::load(x + at), b = Some::load(x + at + pairs);
 #pragma unroll
         for (int k = 0; k < SIZE; ++k) {
-            float c = cosines[pair + k], s = direction * sines[pair + k], va = widen(a.at[k]), vb = widen(b.at[k]);
+            float c = cosine.at[k], s = direction * sine.at[k], va = widen(a.at[k]), vb = widen(b.at[k]);
             a.at[k] = round_to<T>(va * c - vb * s);
             b.at[k] = round_to<T>(vb * c + va * s);
         }
-        *reinterpret_cast<Some *>(y + at) = a;
-        *reinterpret_cast<Some *>(y + at + pairs) = b;
+        a.store(y + at);
+        b.store(y + at + pairs);
     }
 }
 
 #define KERNELS(suffix, T)                                                                                             \
     KERNEL(256) rotary_##suffix(const T *x, const float *table, T *y, int tokens, int heads, int pairs,                \
                                 float direction) {                                                                     \
-        if (pairs % Vector<T>::SIZE == 0)                                                                              \
-            turn<T, Vector<T>::SIZE>(x, table, y, tokens, heads, pairs, direction);                                    \
+        if (pairs % 4 == 0)                                                                                            \
+            turn<T, 4>(x, table, y, tokens, heads, pairs, direction);                                                  \
         else                                                                                                           \
             turn<T, 1>(x, table, y, tokens, heads, pairs, direction);                                                  \
     }
