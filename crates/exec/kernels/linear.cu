@@ -8,7 +8,7 @@
 //
 // Shape of the larger tile: CUTLASS' `simt_sgemm_128x128_8x2`, with its lanes in turn along rows and columns.
 
-#include "common.cuh"
+#include "matrix.cuh"
 
 #define SMALL 64
 #define LARGE 128
@@ -166,13 +166,32 @@ struct Result {
     }
 };
 
+// Squares of a warp: 4 by 8, and so many numbers apart where a thread has several.
+#define ROWS_APART (4 * EACH)
+#define COLUMNS_APART (8 * EACH)
+
+// Where a thread's first square lies in its tile. Lanes that are neighbors have the same columns, pairs that are neighbors
+// the same rows: half a warp reads the same words twice, which takes no longer than once.
+template <int SQUARES>
+__device__ __forceinline__ u32 row_of(u32 thread) {
+    return thread / (2 * WARP) * SQUARES * ROWS_APART + (thread % WARP / 16 * 2 + thread % 2) * EACH;
+}
+template <int SQUARES>
+__device__ __forceinline__ u32 column_of(u32 thread) {
+    return thread / WARP % 2 * SQUARES * COLUMNS_APART + thread / 2 % 8 * EACH;
+}
+
 template <Layout LA, Layout LB, int TILE>
 __device__ __forceinline__ void product(const void *a, const void *b, Result c, int inners, int each, u64 stride_a,
                                         u64 stride_b, int number_a, int number_b) {
     // Squares along a side of a thread's part, which lie apart, and numbers of that side.
     const int SQUARES = TILE / SMALL, SIDE = SQUARES * EACH, DEPTH = DEPTH_OF(TILE);
-    // Squares of a warp: 4 by 8.
-    const int ROWS_APART = 4 * EACH, COLUMNS_APART = 8 * EACH;
+    // Numbers of a stretch that the compiler sees at once: as many as no target runs out of registers for.
+#if __CUDA_ARCH__ >= 800
+    const int UNROLLED = LA == INNER || TILE == SMALL ? 8 : 4;
+#else
+    const int UNROLLED = LB == INNER || TILE == SMALL ? 8 : 4;
+#endif
     __shared__ __align__(16) float tiles[2][2][ROW(TILE, DEPTH)];
     int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
     // A part of the inner extent for each block along z, and a result of its own in single precision.
@@ -180,11 +199,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
     inners = min(inners, first_inner + each);
     Factor<LA, TILE> left(a, number_a, stride_a, first_row, c.rows, first_inner, inners);
     Factor<LB, TILE> right(b, number_b, stride_b, first_column, c.columns, first_inner, inners);
-    // Lanes that are neighbors have the same columns, pairs that are neighbors the same rows: half a warp reads the same
-    // words twice, which takes no longer than once.
-    u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int row = warp / 2 * SQUARES * ROWS_APART + (lane / 16 * 2 + lane % 2) * EACH;
-    int column = warp % 2 * SQUARES * COLUMNS_APART + lane / 2 % 8 * EACH;
+    u32 own_row = row_of<SQUARES>(threadIdx.x), own_column = column_of<SQUARES>(threadIdx.x);
     float next_a[EACH], next_b[EACH], sums[SIDE][SIDE] = {};
     left.fetch(next_a), right.fetch(next_b);
     left.put(next_a, tiles[0][0]), right.put(next_b, tiles[0][1]);
@@ -194,9 +209,8 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
     for (int stretches = (inners - first_inner + DEPTH - 1) / DEPTH; stretches > 0; --stretches) {
         // Behind the last tiles there are zeros.
         left.fetch(next_a), right.fetch(next_b);
-        u32 at_a = (u32)__cvta_generic_to_shared(tiles[now][0] + row);
-        u32 at_b = (u32)__cvta_generic_to_shared(tiles[now][1] + column);
-#pragma unroll 8
+        u32 at_a = shared_address(tiles[now][0] + own_row), at_b = shared_address(tiles[now][1] + own_column);
+#pragma unroll UNROLLED
         for (int k = 0; k < DEPTH; ++k) {
             float xs[SIDE], ys[SIDE];
 #pragma unroll
@@ -214,14 +228,18 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
         __syncthreads(); // the next tiles are there, and nobody reads these any more
     }
     c.to = element(c.to, blockIdx.z * (c.rows * c.stride), F32);
+    // Asked again, so that no register is kept for it meanwhile.
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    int row = first_row + row_of<SQUARES>(thread), column = first_column + column_of<SQUARES>(thread);
     bool vectors = aligned(c.to, c.stride, F32);
 #pragma unroll 1
     for (int i = 0; i < SIDE; ++i) {
-        int to_row = first_row + row + i / EACH * ROWS_APART + i % EACH;
+        int to_row = row + i / EACH * ROWS_APART + i % EACH;
         if (to_row >= c.rows) continue;
 #pragma unroll
         for (int n = 0; n < SQUARES; ++n) {
-            int to_column = first_column + column + n * COLUMNS_APART;
+            int to_column = column + n * COLUMNS_APART;
             float four[EACH];
 #pragma unroll
             for (int j = 0; j < EACH; ++j) {
