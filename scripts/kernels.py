@@ -59,7 +59,7 @@ DYNAMIC = {
 }
 
 # Sources whose kernels for f16 are those for bf16 but for the type's name, from this target on.
-HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256"}
+HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256", "product"}
 BF16_TARGET = 80
 ENTRY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}\n", flags=re.S | re.M)
 
@@ -229,15 +229,15 @@ def for_both_halves(ptx: str) -> str:
     entries = {entry[1]: entry[0] for entry in ENTRY.finditer(ptx)}
 
     def instructions(text: str) -> list[str]:
-        """In some order, whatever their registers are, and without lines of the source."""
+        """In some order, whatever their registers and shared memory are called, and without lines of the source."""
         lines = (line for line in text.splitlines() if not line.startswith((".loc ", ".reg ")))
-        return sorted(re.sub(r"\b(r|rd|rs|f|p|\$)\d+", r"\1", line) for line in lines)
+        return sorted(re.sub(r"\b(r|rd|rs|f|p|\$|\w+_)\d+", r"\1", line) for line in lines)
 
-    for name in [name for name in entries if name.endswith("_bf16")]:
+    for name in [name for name in entries if "_bf16" in name]:
         other = name.replace("_bf16", "_f16")
         if instructions(entries[name].replace("bf16", "f16")) != instructions(entries[other]):
             sys.exit(f"error: {other} is not {name} for another type")
-    return ENTRY.sub(lambda entry: entry[0] if entry[1].endswith("_bf16") else "", ptx)
+    return ENTRY.sub(lambda entry: entry[0] if "_bf16" in entry[1] else "", ptx)
 
 
 def occupancy(card: dict[str, int], registers: int, shared: int, threads: int) -> float:

@@ -1,158 +1,275 @@
 // c = alpha · a b + bias, or c + that: the products of linear layers, of their gradients and of output heads, of any
 // extents and alignment, in single precision. Reference: src/reference/linear.rs.
 //
-//         columns          A block of 256 threads makes a tile of 64 by 64, a thread 4 by 4 of it. Stretches of 16 along
-//        +-------+         the inner extent go through shared memory, whichever extent lies closer in memory; while one
-//   rows | 4 x 4 |         is multiplied the next is fetched to registers.
-//        +-------+
+//         columns          A block of 256 threads makes a tile of 64 by 64, a thread 4 by 4 of it, or of 128 by 128, a thread
+//        +-------+         four such squares of it. Stretches along the inner extent go through shared memory, whichever
+//   rows | 4 x 4 |         extent lies closer in memory: while one is multiplied the next is fetched to registers, and laid
+//        +-------+         over the one before, so that a stretch has one barrier.
+//
+// Shape of the larger tile: CUTLASS' `simt_sgemm_128x128_8x2`, with its lanes in turn along rows and columns.
 
-#include "common.cuh"
+#include "matrix.cuh"
 
-#define TILE 64
-#define DEPTH 16
+#define SMALL 64
+#define LARGE 128
 #define THREADS 256
-// Rows of 16 bytes more, so that those that are written together lie in other banks.
-#define STRIDE (TILE + 4)
+// Numbers that lie side by side, of which threads have squares.
 #define EACH 4
+// Numbers of a stretch.
+#define DEPTH_OF(TILE) ((TILE) == SMALL ? 16 : 8)
+// A tile of a factor has a row for each number of the stretch. After each fourth there is a gap, so that what a warp lays
+// into four rows at once lies in different banks.
+#define ROW(TILE, k) ((k) * (TILE) + (k) / EACH * (128 / DEPTH_OF(TILE)))
 
 // How a factor lies: with its inner extent closest, or with its outer one.
 enum Layout { INNER, OUTER };
 
-// A thread's part of a tile of a factor: EACH numbers that lie side by side.
-template <Layout L>
-struct Part {
-    // Where the part lies in its tile.
-    int outer, inner;
-
-    __device__ __forceinline__ Part() {
-        int t = threadIdx.x;
-        outer = L == INNER ? t / (DEPTH / EACH) : t % (TILE / EACH) * EACH;
-        inner = L == INNER ? t % (DEPTH / EACH) * EACH : t / (TILE / EACH);
-    }
-
-    // Fetches the part of the tile at (first, k0), zeros beyond the ends.
-    __device__ __forceinline__ void fetch(float (&to)[EACH], const void *from, int number, int first, int outers, int k0,
-                                          int inners, u64 stride, bool vectors) const {
-        int o = first + outer, k = k0 + inner;
-        u64 at = L == INNER ? o * stride + k : k * stride + o;
-        bool there = L == INNER ? o < outers : k < inners;
-        int left = there ? (L == INNER ? inners - k : outers - o) : 0;
-        if (number == F32) {
-            const float *p = static_cast<const float *>(from) + at;
-            if (vectors && left >= EACH) {
-                float4 four = *reinterpret_cast<const float4 *>(p);
-                to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
-            } else {
-#pragma unroll
-                for (int i = 0; i < EACH; ++i) to[i] = i < left ? p[i] : 0.0f;
-            }
-        } else {
-            const u16 *p = static_cast<const u16 *>(from) + at;
-            ushort4 four = make_ushort4(0, 0, 0, 0);
-            if (vectors && left >= EACH) {
-                four = *reinterpret_cast<const ushort4 *>(p);
-            } else {
-                if (left > 0) four.x = p[0];
-                if (left > 1) four.y = p[1];
-                if (left > 2) four.z = p[2];
-                if (left > 3) four.w = p[3];
-            }
-            u16 bits[EACH] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-            for (int i = 0; i < EACH; ++i) to[i] = number == F16 ? widen(f16{bits[i]}) : widen(bf16{bits[i]});
-        }
-    }
-
-    // Lays it into the tile, (DEPTH, STRIDE).
-    __device__ __forceinline__ void put(const float (&part)[EACH], float *tile) const {
-        if (L == INNER) {
-#pragma unroll
-            for (int i = 0; i < EACH; ++i) tile[(inner + i) * STRIDE + outer] = part[i];
-        } else {
-            *reinterpret_cast<float4 *>(tile + inner * STRIDE + outer) = make_float4(part[0], part[1], part[2], part[3]);
-        }
-    }
-};
-
-// Whether parts of rows of this stride may be loaded at once.
+// Whether squares' rows of this stride may be loaded at once.
 __device__ __forceinline__ bool aligned(const void *from, u64 stride, int number) {
     u64 size = number == F32 ? 4 : 2;
     return ((u64)from | stride * size) % (EACH * size) == 0;
 }
 
-template <Layout LA, Layout LB>
-__device__ __forceinline__ void product(const void *a, const void *b, void *c, const void *bias,
-                                        const Scalars *scalars, int rows, int columns, int inners, int each,
-                                        u64 stride_a, u64 stride_b, u64 stride_c, int number_a, int number_b, int number_c,
-                                        int accumulate) {
-    __shared__ __align__(16) float tile_a[DEPTH * STRIDE], tile_b[DEPTH * STRIDE];
+// Loads `left` numbers that lie side by side, EACH at the most, and zeros after them; all at once where `vectors` says that
+// they may.
+__device__ __forceinline__ void load_each(float (&to)[EACH], const void *from, int number, int left, bool vectors) {
+    if (number == F32) {
+        const float *p = static_cast<const float *>(from);
+        if (vectors && left >= EACH) {
+            float4 four = *reinterpret_cast<const float4 *>(p);
+            to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) to[i] = i < left ? p[i] : 0.0f;
+        }
+    } else {
+        const u16 *p = static_cast<const u16 *>(from);
+        ushort4 four = make_ushort4(0, 0, 0, 0);
+        if (vectors && left >= EACH) {
+            four = *reinterpret_cast<const ushort4 *>(p);
+        } else {
+            if (left > 0) four.x = p[0];
+            if (left > 1) four.y = p[1];
+            if (left > 2) four.z = p[2];
+            if (left > 3) four.w = p[3];
+        }
+        u16 bits[EACH] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) to[i] = number == F16 ? widen(f16{bits[i]}) : widen(bf16{bits[i]});
+    }
+}
+
+// Loads EACH numbers of shared memory. The compiler is not to move it: it loads so many ahead of their use that it runs out
+// of registers.
+__device__ __forceinline__ void load_shared(float *to, u32 from) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// A factor of which tiles go through shared memory. Of a large tile its numbers are in single precision, and lie so that
+// EACH are loaded at once, and are all there or all not.
+template <Layout L, int TILE>
+struct Factor {
+    const void *from;   // This thread's part of the tile that is fetched next.
+    u32 step;           // Bytes from there to that of the tile after it.
+    int outers, inners; // What is left of the factor from that part on; no inner numbers where there is no outer one.
+    int number;
+    int to;       // Where the part lies in a tile.
+    bool vectors; // Whether EACH may be loaded at once.
+
+    __device__ __forceinline__ Factor(const void *factor, int number, u64 stride, int first, int all_outers, int first_inner,
+                                      int all_inners)
+        : number(TILE == LARGE ? F32 : number) {
+        const int DEPTH = DEPTH_OF(TILE);
+        static_assert(TILE * DEPTH == THREADS * EACH, "a thread fetches EACH numbers of a tile");
+        u32 t = threadIdx.x;
+        int outer = L == INNER ? t / (DEPTH / EACH) : t % (TILE / EACH) * EACH;
+        int inner = L == INNER ? t % (DEPTH / EACH) * EACH : t / (TILE / EACH);
+        u64 o = first + outer, k = first_inner + inner;
+        from = element(factor, L == INNER ? o * stride + k : k * stride + o, this->number);
+        step = (u32)(DEPTH * (L == INNER ? 1 : stride) * (this->number == F32 ? 4 : 2));
+        outers = all_outers - first - outer;
+        inners = outers > 0 ? all_inners - first_inner - inner : 0;
+        to = ROW(TILE, inner) + outer;
+        vectors = TILE == LARGE || aligned(factor, stride, this->number);
+    }
+
+    // Fetches the part of the next tile, zeros beyond the ends.
+    __device__ __forceinline__ void fetch(float (&part)[EACH]) {
+        if (TILE == LARGE) {
+            float4 four = inners > 0 ? *static_cast<const float4 *>(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            part[0] = four.x, part[1] = four.y, part[2] = four.z, part[3] = four.w;
+        } else {
+            load_each(part, from, number, L == INNER || inners <= 0 ? inners : outers, vectors);
+        }
+        from = static_cast<const char *>(from) + step;
+        inners -= DEPTH_OF(TILE);
+    }
+
+    // Lays it into the tile.
+    __device__ __forceinline__ void put(const float (&part)[EACH], float *tile) const {
+        if (L == INNER) {
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) tile[to + i * TILE] = part[i];
+        } else {
+            *reinterpret_cast<float4 *>(tile + to) = make_float4(part[0], part[1], part[2], part[3]);
+        }
+    }
+};
+
+// A number of an array that lies in registers, which the loop that asks need not be unrolled for.
+__device__ __forceinline__ float nth(const float (&numbers)[EACH], int n) {
+    return n == 0 ? numbers[0] : n == 1 ? numbers[1] : n == 2 ? numbers[2] : numbers[3];
+}
+
+// Where and how a product is written.
+struct Result {
+    void *to;
+    const void *bias;
+    u64 stride;
+    int rows, columns;
+    int number, number_of_bias;
+    int accumulate;
+    float alpha;
+
+    // What a sum makes of what is there: the multiplication is rounded by itself, wherever it stands.
+    __device__ __forceinline__ float finished(float sum, int column, float there) const {
+        sum = __fmul_rn(alpha, sum);
+        if (bias) sum += number_at(bias, column, number_of_bias);
+        return accumulate ? there + sum : sum;
+    }
+
+    // Writes a sum to element `at`.
+    __device__ __forceinline__ void write(float sum, u64 at, int column) const {
+        set_number(to, at, finished(sum, column, accumulate ? number_at(to, at, number) : 0.0f), number);
+    }
+
+    // Writes EACH neighboring sums, or what is left of a row, to (row, column); all at once where `vectors` says that they
+    // may, by an instruction that the compiler would make four of.
+    __device__ __forceinline__ void write(const float (&sums)[EACH], int row, int column, bool vectors) const {
+        int left = min(columns - column, EACH);
+        u64 at = row * stride + column;
+        if (vectors && left == EACH && number == F32) {
+            float *four = static_cast<float *>(to) + at;
+            float4 there = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (accumulate) there = *reinterpret_cast<const float4 *>(four);
+            asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(four)),
+                         "f"(finished(sums[0], column, there.x)), "f"(finished(sums[1], column + 1, there.y)),
+                         "f"(finished(sums[2], column + 2, there.z)), "f"(finished(sums[3], column + 3, there.w))
+                         : "memory");
+            return;
+        }
+#pragma unroll 1
+        for (int n = 0; n < left; ++n) write(nth(sums, n), at + n, column + n);
+    }
+};
+
+// Squares of a warp: 4 by 8, and so many numbers apart where a thread has several.
+#define ROWS_APART (4 * EACH)
+#define COLUMNS_APART (8 * EACH)
+
+// Where a thread's first square lies in its tile. Lanes that are neighbors have the same columns, pairs that are neighbors
+// the same rows: half a warp reads the same words twice, which takes no longer than once.
+template <int SQUARES>
+__device__ __forceinline__ u32 row_of(u32 thread) {
+    return thread / (2 * WARP) * SQUARES * ROWS_APART + (thread % WARP / 16 * 2 + thread % 2) * EACH;
+}
+template <int SQUARES>
+__device__ __forceinline__ u32 column_of(u32 thread) {
+    return thread / WARP % 2 * SQUARES * COLUMNS_APART + thread / 2 % 8 * EACH;
+}
+
+template <Layout LA, Layout LB, int TILE>
+__device__ __forceinline__ void product(const void *a, const void *b, Result c, int inners, int each, u64 stride_a,
+                                        u64 stride_b, int number_a, int number_b) {
+    // Squares along a side of a thread's part, which lie apart, and numbers of that side.
+    const int SQUARES = TILE / SMALL, SIDE = SQUARES * EACH, DEPTH = DEPTH_OF(TILE);
+    // Numbers of a stretch that the compiler sees at once: as many as no target runs out of registers for.
+#if __CUDA_ARCH__ >= 800
+    const int UNROLLED = LA == INNER || TILE == SMALL ? 8 : 4;
+#else
+    const int UNROLLED = LB == INNER || TILE == SMALL ? 8 : 4;
+#endif
+    __shared__ __align__(16) float tiles[2][2][ROW(TILE, DEPTH)];
     int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
     // A part of the inner extent for each block along z, and a result of its own in single precision.
     int first_inner = blockIdx.z * each;
     inners = min(inners, first_inner + each);
-    bool vectors_a = aligned(a, stride_a, number_a), vectors_b = aligned(b, stride_b, number_b);
-    Part<LA> of_a;
-    Part<LB> of_b;
-    float next_a[EACH], next_b[EACH], sums[EACH][EACH] = {};
-    of_a.fetch(next_a, a, number_a, first_row, rows, first_inner, inners, stride_a, vectors_a);
-    of_b.fetch(next_b, b, number_b, first_column, columns, first_inner, inners, stride_b, vectors_b);
-    int row = threadIdx.x / (TILE / EACH) * EACH, column = threadIdx.x % (TILE / EACH) * EACH;
-    for (int k0 = first_inner; k0 < inners; k0 += DEPTH) {
-        of_a.put(next_a, tile_a);
-        of_b.put(next_b, tile_b);
-        __syncthreads();
-        if (k0 + DEPTH < inners) {
-            of_a.fetch(next_a, a, number_a, first_row, rows, k0 + DEPTH, inners, stride_a, vectors_a);
-            of_b.fetch(next_b, b, number_b, first_column, columns, k0 + DEPTH, inners, stride_b, vectors_b);
-        }
-#pragma unroll 8
+    Factor<LA, TILE> left(a, number_a, stride_a, first_row, c.rows, first_inner, inners);
+    Factor<LB, TILE> right(b, number_b, stride_b, first_column, c.columns, first_inner, inners);
+    u32 own_row = row_of<SQUARES>(threadIdx.x), own_column = column_of<SQUARES>(threadIdx.x);
+    float next_a[EACH], next_b[EACH], sums[SIDE][SIDE] = {};
+    left.fetch(next_a), right.fetch(next_b);
+    left.put(next_a, tiles[0][0]), right.put(next_b, tiles[0][1]);
+    __syncthreads();
+    int now = 0;
+#pragma unroll 1
+    for (int stretches = (inners - first_inner + DEPTH - 1) / DEPTH; stretches > 0; --stretches) {
+        // Behind the last tiles there are zeros.
+        left.fetch(next_a), right.fetch(next_b);
+        u32 at_a = shared_address(tiles[now][0] + own_row), at_b = shared_address(tiles[now][1] + own_column);
+#pragma unroll UNROLLED
         for (int k = 0; k < DEPTH; ++k) {
-            float4 x = *reinterpret_cast<const float4 *>(tile_a + k * STRIDE + row);
-            float4 y = *reinterpret_cast<const float4 *>(tile_b + k * STRIDE + column);
-            float xs[EACH] = {x.x, x.y, x.z, x.w}, ys[EACH] = {y.x, y.y, y.z, y.w};
+            float xs[SIDE], ys[SIDE];
 #pragma unroll
-            for (int i = 0; i < EACH; ++i)
+            for (int n = 0; n < SQUARES; ++n) {
+                load_shared(xs + n * EACH, at_a + 4 * (ROW(TILE, k) + n * ROWS_APART));
+                load_shared(ys + n * EACH, at_b + 4 * (ROW(TILE, k) + n * COLUMNS_APART));
+            }
 #pragma unroll
-                for (int j = 0; j < EACH; ++j) sums[i][j] = fmaf(xs[i], ys[j], sums[i][j]);
+            for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+                for (int j = 0; j < SIDE; ++j) sums[i][j] = fmaf(xs[i], ys[j], sums[i][j]);
         }
-        __syncthreads(); // before the next tiles are laid over these
+        now ^= 1;
+        left.put(next_a, tiles[now][0]), right.put(next_b, tiles[now][1]);
+        __syncthreads(); // the next tiles are there, and nobody reads these any more
     }
-    float alpha = scalars ? scalars->loss_scale * scalars->gradient_scale : 1.0f;
-    c = element(c, blockIdx.z * (rows * stride_c), F32);
-    // By way of shared memory, a row of each thread at a time, so that neighbors write to neighbors.
+    c.to = element(c.to, blockIdx.z * (c.rows * c.stride), F32);
+    // Asked again, so that no register is kept for it meanwhile.
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    int row = first_row + row_of<SQUARES>(thread), column = first_column + column_of<SQUARES>(thread);
+    bool vectors = aligned(c.to, c.stride, F32);
 #pragma unroll 1
-    for (int i = 0; i < EACH; ++i) {
+    for (int i = 0; i < SIDE; ++i) {
+        int to_row = row + i / EACH * ROWS_APART + i % EACH;
+        if (to_row >= c.rows) continue;
 #pragma unroll
-        for (int j = 0; j < EACH; ++j)
-            tile_a[row / EACH * STRIDE + column + j] =
-                i == 0 ? sums[0][j] : i == 1 ? sums[1][j] : i == 2 ? sums[2][j] : sums[3][j];
-        __syncthreads();
-#pragma unroll 1
-        for (int at = threadIdx.x; at < TILE / EACH * TILE; at += THREADS) {
-            int r = first_row + at / TILE * EACH + i, s = first_column + at % TILE;
-            if (r >= rows || s >= columns) continue;
-            float sum = alpha * tile_a[at / TILE * STRIDE + at % TILE];
-            if (bias) sum += number_at(bias, s, number_b);
-            u64 to = r * stride_c + s;
-            set_number(c, to, accumulate ? number_at(c, to, number_c) + sum : sum, number_c);
+        for (int n = 0; n < SQUARES; ++n) {
+            int to_column = column + n * COLUMNS_APART;
+            float four[EACH];
+#pragma unroll
+            for (int j = 0; j < EACH; ++j) {
+                four[j] = sums[0][n * EACH + j];
+#pragma unroll
+                for (int m = 1; m < SIDE; ++m) four[j] = i == m ? sums[m][n * EACH + j] : four[j];
+            }
+            if (to_column < c.columns) c.write(four, to_row, to_column, vectors);
         }
-        __syncthreads();
     }
 }
 
 // bias is null if there is none, scalars where alpha is one. Names say how the factors lie: n as they are written, (rows,
-// inner) and (inner, columns), t the other way round.
-#define OF(name, LA, LB)                                                                                               \
-    KERNEL(THREADS) product_##name(const void *a, const void *b, void *c, const void *bias, const Scalars *scalars,    \
-                                   int rows, int columns, int inners, int each, u64 stride_a, u64 stride_b,            \
-                                   u64 stride_c,                                                                       \
-                                   int number_a, int number_b, int number_c, int accumulate) {                         \
-        product<LA, LB>(a, b, c, bias, scalars, rows, columns, inners, each, stride_a, stride_b, stride_c, number_a,   \
-                        number_b, number_c, accumulate);                                                               \
+// inner) and (inner, columns), t the other way round. With the larger tile all is in single precision, factors begin at
+// multiples of EACH numbers and have rows and extents of such.
+#define OF(name, LA, LB, TILE, BLOCKS)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) product_##name##_##TILE(                             \
+        const void *a, const void *b, void *c, const void *bias, const Scalars *scalars, int rows, int columns,        \
+        int inners, int each, u64 stride_a, u64 stride_b, u64 stride_c, int number_a, int number_b, int number_c,      \
+        int accumulate) {                                                                                              \
+        float alpha = scalars ? scalars->loss_scale * scalars->gradient_scale : 1.0f;                                  \
+        bool is_any = TILE == 64;                                                                                      \
+        Result result{c,          bias, stride_c, rows, columns, is_any ? number_c : F32, is_any ? number_b : F32,     \
+                      accumulate, alpha};                                                                              \
+        product<LA, LB, TILE>(a, b, result, inners, each, stride_a, stride_b, number_a, number_b);                     \
     }
-OF(nn, INNER, OUTER)
-OF(nt, INNER, INNER)
-OF(tn, OUTER, OUTER)
+#define OF_TILES(name, LA, LB) OF(name, LA, LB, 64, 3) OF(name, LA, LB, 128, 2)
+OF_TILES(nn, INNER, OUTER)
+OF_TILES(nt, INNER, INNER)
+OF_TILES(tn, OUTER, OUTER)
 
 // c = alpha · the sum of the parts + bias, or c + that. parts: (count, rows, columns), which are added up in their order.
 // A thread for each EACH results.
@@ -174,12 +291,15 @@ KERNEL(THREADS) product_join(const float *parts, void *c, const void *bias, cons
             for (int i = 0; i < EACH; ++i) sums[i] += i < left ? from[i] : 0.0f;
         }
     }
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-        if (i >= left) break;
-        int row = (int)((first + i) / columns), column = (int)((first + i) % columns);
-        float sum = __fmul_rn(alpha, sums[i]) + (bias ? number_at(bias, column, number_bias) : 0.0f);
-        u64 to = row * stride_c + column;
-        set_number(c, to, accumulate ? number_at(c, to, number_c) + sum : sum, number_c);
+    Result result{c, bias, stride_c, rows, columns, number_c, number_bias, accumulate, alpha};
+    int row = (int)(first / columns), column = (int)(first % columns);
+    if (columns % EACH == 0) {
+        result.write(sums, row, column, aligned(c, stride_c, F32));
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < left; ++i) {
+        result.write(nth(sums, i), row * stride_c + column, column);
+        if (++column == columns) column = 0, ++row;
     }
 }

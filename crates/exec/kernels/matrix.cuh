@@ -43,6 +43,22 @@ __device__ __forceinline__ void copy4(u32 to, const void *from) {
 #endif
 }
 
+// A word of shared memory.
+__device__ __forceinline__ u32 load_word(u32 address) {
+    u32 word;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    return word;
+}
+
+// A number to shared memory.
+__device__ __forceinline__ void put_number(u32 to, float number) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(number) : "memory");
+}
+template <class T>
+__device__ __forceinline__ void put_number(u32 to, T number) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(number.bits) : "memory");
+}
+
 // Ends a group of this thread's copies.
 __device__ __forceinline__ void commit_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -8,42 +8,71 @@
 //      | w2 | w3 |         Blocks along y have a part of the inner extent each: their results lie one behind the other,
 //      +----+----+         to be added up by `product_join`.
 //
-// Shape of tile, warps and stages: CUTLASS' `ampere_h16816gemm_128x128_32x3`.
+// A stretch is two steps of 32 bytes. While a warp multiplies the matrices of a step those of the next come to its other
+// registers, so that tensor cores wait for shared memory no more than at the first step. The loop has no branch: matrices,
+// copies and products of a step take turns as the assembler likes best.
+//
+// Shape of tile, warps, stages and registers: CUTLASS' `ampere_h16816gemm_128x128_32x3`, and its `MmaMultistage`.
 
 #pragma once
 #include "matrix.cuh"
 
 #define THREADS 128
+// Stages of stretches. Where copies are not meanwhile, two leave room for twice as many blocks.
+#if __CUDA_ARCH__ >= 800
 #define STAGES 3
+#else
+#define STAGES 2
+#endif
+// Bytes of a stretch, and its steps: those that an instruction multiplies.
+#define DEPTH_BYTES 64
+#define STEPS (DEPTH_BYTES / 32)
 // Numbers of a copy of 16 bytes, and of a stretch along the inner extent.
 #define PIECE (16 / (int)sizeof(T))
-#define DEPTH (64 / (int)sizeof(T))
+#define DEPTH (DEPTH_BYTES / (int)sizeof(T))
 // Rows of tiles that blocks that run together share, so that what they read is still in the cache.
 #define GROUP 8
 
 // How a factor lies: with its inner extent closest, or with its outer one.
 enum Layout { INNER, OUTER };
 
-// A factor of which tiles go through shared memory.
+// The tile up to which a factor's rows may begin anywhere. Those of a larger one begin at multiples of 16 bytes.
+#define ANYWHERE 64
+
+// A factor of which tiles go through shared memory. Addresses and places there are in bytes.
 template <class T, Layout L, int TILE>
 struct Factor {
-    // Pieces of a row of a tile, and rows that are copied at once.
-    static constexpr u32 PIECES = (L == INNER ? DEPTH : TILE) / PIECE, ROWS = THREADS / PIECES;
+    // Of a row of a tile, rows that are copied at once, and copies of a thread.
+    static constexpr u32 ROW_BYTES = L == INNER ? DEPTH_BYTES : TILE * sizeof(T), PIECES = ROW_BYTES / 16;
+    static constexpr u32 ROWS = THREADS / PIECES, COPIES = TILE * DEPTH_BYTES / 16 / THREADS;
 
-    const T *from; // This thread's first piece of the tile that is copied next.
-    u64 stride;    // Numbers from a row to the next one.
+    const char *from; // This thread's first piece of the tile that is copied next.
+    u64 row_bytes;    // From a row to the next one.
     int rows, columns; // What is left of the factor from that piece on.
     u32 to;            // The piece's place in a tile.
+    u32 own;           // The place of what this lane names of the first matrices of its warp.
     bool aligned;      // Whether all pieces are at multiples of 16 bytes.
 
-    __device__ __forceinline__ Factor(const void *factor, u64 stride, int first, int outers, int inners) : stride(stride) {
+    // `first`: where the block's tile begins along the outer extent; `outer`: where in it the warp's does.
+    __device__ __forceinline__ Factor(const void *factor, u64 stride, int first, int outers, int inners, u32 outer,
+                                      bool is_left)
+        : row_bytes(stride * sizeof(T)) {
         u32 row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
         int first_row = row + (L == INNER ? first : 0), first_column = piece * PIECE + (L == INNER ? 0 : first);
-        from = static_cast<const T *>(factor) + first_row * stride + first_column;
+        from = static_cast<const char *>(factor) + first_row * row_bytes + first_column * sizeof(T);
         rows = (L == INNER ? outers : inners) - first_row;
         columns = (L == INNER ? inners : outers) - first_column;
         to = place(row, piece);
-        aligned = ((u64)factor | stride * sizeof(T)) % 16 == 0;
+        aligned = TILE > ANYWHERE || ((u64)factor | row_bytes) % 16 == 0;
+        // Of a left factor halves of the outer extent come first, of a right one halves of the inner extent.
+        u32 lane = threadIdx.x % WARP, half = lane / 8 % 2, other = lane / 16;
+        u32 of_outer = is_left ? half : other, of_inner = is_left ? other : half;
+        if (L == INNER)
+            own = place(outer + of_outer * 8 + lane % 8, of_inner);
+        else if (sizeof(T) == 2)
+            own = place(of_inner * 8 + lane % 8, outer / PIECE + of_outer);
+        else
+            own = place(lane % 4, outer / PIECE) + lane / 4 * sizeof(T);
     }
 
     // Where a piece of a row of a tile lies in it. It is the same for rows that lie ROWS apart but for whole rows.
@@ -51,64 +80,63 @@ struct Factor {
 #ifndef BUG_BANK_CONFLICTS
         piece ^= L == INNER ? row / 2 % PIECES : sizeof(T) == 2 ? row % 8 : row % 4 * 2;
 #endif
-        return (row * PIECES + piece) * PIECE;
+        return row * ROW_BYTES + piece * 16;
     }
 
-    // Begins the copy of the next tile, zeros beyond the ends.
-    __device__ __forceinline__ void copy_next(T *tile) {
-        const u32 COPIES = TILE * DEPTH / PIECE / THREADS;
-        int there = min(max(columns, 0), PIECE);
-        tile += to;
-        if (aligned) {
+    // Begins this thread's copies of the next tile from number `i` on, `count` of them, zeros beyond the ends.
+    __device__ __forceinline__ void copy(u32 tile, u32 i, u32 count) const {
 #pragma unroll
-            for (u32 i = 0; i < COPIES; ++i) {
-                int left = (int)(i * ROWS) < rows ? there : 0;
-                copy16(shared_address(tile + i * THREADS * PIECE), left ? from + i * ROWS * stride : from,
-                       left * (int)sizeof(T));
+        for (u32 end = i + count; i < end; ++i) {
+            int there = (int)(i * ROWS) < rows ? min(max(columns, 0), PIECE) : 0;
+            const char *piece = from + i * ROWS * row_bytes;
+            u32 at = tile + to + i * THREADS * 16;
+            if (aligned) {
+                copy16(at, piece, there * (int)sizeof(T));
+                continue;
             }
-        } else {
 #pragma unroll 1
-            for (u32 i = 0; i < COPIES; ++i) {
-                int left = (int)(i * ROWS) < rows ? there : 0;
-#pragma unroll 1
-                for (int n = 0; n < PIECE; ++n)
-                    tile[i * THREADS * PIECE + n] = n < left ? from[i * ROWS * stride + n] : T{0};
-            }
+            for (int n = 0; n < PIECE; ++n)
+                put_number(at + n * sizeof(T), n < there ? reinterpret_cast<const T *>(piece)[n] : T{0});
         }
-        from += L == INNER ? DEPTH : DEPTH * stride;
+    }
+
+    // What is copied next is a stretch further.
+    __device__ __forceinline__ void advance() {
+        from += L == INNER ? DEPTH_BYTES : DEPTH * row_bytes;
         (L == INNER ? columns : rows) -= DEPTH;
     }
 
-    // Matrices of 16 along the outer extent by 32 bytes along the inner one, `at` from a multiple of 32 along the outer
-    // one: as a left factor, halves of the outer extent first; as a right one, halves of the inner extent first.
+    // Matrices of 16 along the outer extent, the `i`th of the warp's, by 32 bytes along the inner one, of step `k`.
     template <bool LEFT>
-    static __device__ __forceinline__ void load(u32 (&r)[4], const T *tile, u32 outer, u32 at, u32 inner) {
-        u32 lane = threadIdx.x % WARP, row = lane % 8, half = lane / 8 % 2, other = lane / 16;
-        u32 of_outer = outer + at + (LEFT ? half : other) * 8, of_inner = inner + (LEFT ? other : half) * PIECE;
+    __device__ __forceinline__ void load(u32 (&r)[4], u32 tile, u32 i, u32 k) const {
         if constexpr (L == INNER) {
-            load_matrices(r, shared_address(tile + place(of_outer + row, of_inner / PIECE)));
+            load_matrices(r, tile + (own ^ k * 32) + i * 16 * ROW_BYTES);
         } else if constexpr (sizeof(T) == 2) {
-            load_matrices_transposed(r, shared_address(tile + place(of_inner + row, of_outer / PIECE)));
+            load_matrices_transposed(r, tile + (own ^ i * 32) + k * 16 * ROW_BYTES);
         } else {
             // No instruction transposes numbers of 32 bits. Where rows change places by `place` they do so by eights.
-            const T *own = tile + lane % 4 * TILE + outer + lane / 4;
 #pragma unroll
-            for (int n = 0; n < 4; ++n) {
-                int k = (int)inner + (LEFT ? n / 2 : n % 2) * PIECE, o = (int)at + (LEFT ? n % 2 : n / 2) * 8;
-                r[n] = __float_as_uint((own + (o % 32 ^ (int)lane % 4 * 8))[k * TILE + o / 32 * 32]);
+            for (u32 n = 0; n < 4; ++n) {
+                u32 inner = k * 2 * PIECE + (LEFT ? n / 2 : n % 2) * PIECE, outer = i * 16 + (LEFT ? n % 2 : n / 2) * 8;
+                r[n] = load_word(tile + (own ^ outer % 32 * 4) + outer / 32 * 128 + inner * ROW_BYTES);
             }
-        }
-        if constexpr (sizeof(T) == 4) {
-#pragma unroll
-            for (int n = 0; n < 4; ++n) r[n] = round_to_tf32(r[n]);
         }
     }
 };
 
+// Matrices as they came from shared memory, ready to be multiplied.
+template <class T>
+__device__ __forceinline__ void prepare(u32 (&r)[4]) {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) r[n] = round_to_tf32(r[n]);
+    }
+}
+
 // Where and how a product is written.
 struct Result {
     void *to;
-    const void *bias;
+    const void *bias; // Of the result's type.
     u64 stride;
     int rows, columns;
     int number;
@@ -132,16 +160,15 @@ template <class T>
 __device__ __forceinline__ void finish(const Result &result, const float *sums, int row, int column, int size, bool aligned) {
     int left = min(result.columns - column, size);
     u64 at = row * result.stride + column;
-    const T *bias = static_cast<const T *>(result.bias);
     const float4 *fours = reinterpret_cast<const float4 *>(sums);
     if (left == size && aligned && size == 4) {
         float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(result.to) + at);
         float4 four = fours[0];
         float all[4] = {scaled<T>(result, four.x), scaled<T>(result, four.y), scaled<T>(result, four.z),
                         scaled<T>(result, four.w)};
-        if (bias) {
+        if (result.bias) {
 #pragma unroll
-            for (int n = 0; n < 4; ++n) all[n] += widen(bias[column + n]);
+            for (int n = 0; n < 4; ++n) all[n] += number_at(result.bias, column + n, F32);
         }
         float4 there = result.accumulate ? *to : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         *to = make_float4(there.x + all[0], there.y + all[1], there.z + all[2], there.w + all[3]);
@@ -153,9 +180,11 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
             bool flip = threadIdx.x / 4 % 2;
             float4 first = fours[flip], second = fours[!flip], low = flip ? second : first, high = flip ? first : second;
             float all[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-            if (bias) {
+            if (result.bias) {
+                // Which half it is is asked, not compiled in: kernels for both differ in their type's name alone.
+                int half = result.number == F16 ? F16 : BF16;
 #pragma unroll
-                for (int n = 0; n < PIECE; ++n) all[n] += widen(bias[column + n]);
+                for (int n = 0; n < PIECE; ++n) all[n] += number_at(result.bias, column + n, half);
             }
             *reinterpret_cast<uint4 *>(static_cast<T *>(result.to) + at) = make_uint4(
                 pack<T>(all[0], all[1]), pack<T>(all[2], all[3]), pack<T>(all[4], all[5]), pack<T>(all[6], all[7]));
@@ -164,9 +193,12 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
     }
 #pragma unroll 1
     for (int n = 0; n < left; ++n) {
-        float sum = scaled<T>(result, sums[n]) + (bias ? widen(bias[column + n]) : 0.0f);
+        float sum = scaled<T>(result, sums[n]) + (result.bias ? number_at(result.bias, column + n, result.number) : 0.0f);
         if (result.accumulate) sum += number_at(result.to, at + n, result.number);
-        set_number(result.to, at + n, sum, result.number);
+        if (result.number == F32)
+            static_cast<float *>(result.to)[at + n] = sum;
+        else
+            static_cast<T *>(result.to)[at + n] = round_to<T>(sum);
     }
 }
 
@@ -174,8 +206,10 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
 template <class T, Layout LA, Layout LB, int TILE>
 __device__ __forceinline__ void product(const void *a, const void *b, Result result, int inners, int each, u64 stride_a,
                                         u64 stride_b) {
+    // A warp's tile, and matrices of 16 and of 8 along its sides.
     const int SIDE = TILE / 2, SLABS = SIDE / 16, STRIPS = SIDE / 8, STAGED = SIDE + 8;
-    __shared__ __align__(16) T tiles[STAGES][2][TILE * DEPTH];
+    const u32 TILE_BYTES = TILE * DEPTH_BYTES, STAGE_BYTES = 2 * TILE_BYTES, TILES_BYTES = STAGES * STAGE_BYTES;
+    __shared__ __align__(128) char tiles[TILES_BYTES];
     static_assert(sizeof(tiles) >= 4 * 16 * STAGED * sizeof(float), "results go by way of the tiles");
     // Blocks with neighboring numbers have a group of rows of tiles together.
     int across = (result.columns + TILE - 1) / TILE, down = (result.rows + TILE - 1) / TILE;
@@ -187,51 +221,68 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
     a = static_cast<const T *>(a) + first_inner * (LA == INNER ? 1 : stride_a);
     b = static_cast<const T *>(b) + first_inner * (LB == INNER ? 1 : stride_b);
     result.to = static_cast<float *>(result.to) + part * result.rows * result.stride;
-    Factor<T, LA, TILE> left(a, stride_a, first_row, result.rows, inners);
-    Factor<T, LB, TILE> right(b, stride_b, first_column, result.columns, inners);
-
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     u32 warp_row = warp / 2 * SIDE, warp_column = warp % 2 * SIDE;
-    float sums[SLABS][STRIPS][4] = {};
-    int steps = (inners + DEPTH - 1) / DEPTH;
-    // Tiles that are multiplied and copied next.
-    int now = 0, next = 0;
-    // As many steps as tiles are on their way at once do nothing but copy.
-    int step = 1 - STAGES;
+    typedef Factor<T, LA, TILE> Left;
+    typedef Factor<T, LB, TILE> Right;
+    Left left(a, stride_a, first_row, result.rows, inners, warp_row, true);
+    Right right(b, stride_b, first_column, result.columns, inners, warp_column, false);
+
+    // Where the stages lie, that which is multiplied, and that which is copied over next.
+    u32 first = shared_address(tiles), last = first + TILES_BYTES - STAGE_BYTES, now = first, next = last;
 #pragma unroll 1
-    do {
-        if (step >= 0) {
+    for (u32 stage = first; stage < last; stage += STAGE_BYTES) {
+        left.copy(stage, 0, Left::COPIES), right.copy(stage + TILE_BYTES, 0, Right::COPIES);
+        left.advance(), right.advance();
+        commit_copies();
+    }
+    wait_copies<STAGES - 2>();
+    __syncthreads(); // the first tiles are there
+    float sums[SLABS][STRIPS][4] = {};
+    // Matrices of steps with even numbers, and of those with odd ones.
+    u32 of_a[2][SLABS][4], of_b[2][SLABS][4];
+#pragma unroll
+    for (int i = 0; i < SLABS; ++i) {
+        left.template load<true>(of_a[0][i], now, i, 0);
+        right.template load<false>(of_b[0][i], now + TILE_BYTES, i, 0);
+    }
+#pragma unroll 1
+    for (int inner = 0; inner < inners; inner += DEPTH) {
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k) {
+            if (k == STEPS - 1) {
+                now = now == last ? first : now + STAGE_BYTES;
 #ifndef BUG_NO_WAIT
-            wait_copies<STAGES - 2>();
+                wait_copies<STAGES - 2>();
 #endif
 #ifndef BUG_NO_BARRIER
-            __syncthreads(); // the tiles are there, and nobody reads those that are copied over next
+                __syncthreads(); // the next tiles are there, and nobody reads these any more, which are copied over next
 #endif
+            }
+#pragma unroll
+            for (int i = 0; i < SLABS; ++i) {
+                // Behind the last tiles there are zeros.
+                left.template load<true>(of_a[(k + 1) % 2][i], now, i, (k + 1) % STEPS);
+                right.template load<false>(of_b[(k + 1) % 2][i], now + TILE_BYTES, i, (k + 1) % STEPS);
+                if (k == 0) {
+                    const u32 A = Left::COPIES / SLABS, B = Right::COPIES / SLABS;
+                    left.copy(next, i * A, A), right.copy(next + TILE_BYTES, i * B, B);
+                }
+                prepare<T>(of_a[k % 2][i]);
+#pragma unroll
+                for (int j = 0; j < STRIPS; ++j) {
+                    u32(&b)[4] = of_b[k % 2][j / 2];
+                    if (i == 0 && j % 2 == 0) prepare<T>(b);
+                    multiply<T>(sums[i][j], of_a[k % 2][i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
+                }
+            }
+            if (k == 0) {
+                left.advance(), right.advance();
+                next = next == last ? first : next + STAGE_BYTES;
+                commit_copies();
+            }
         }
-        if (step + STAGES - 1 < steps) {
-            left.copy_next(tiles[next][0]);
-            right.copy_next(tiles[next][1]);
-            next = next == STAGES - 1 ? 0 : next + 1;
-        }
-        commit_copies();
-        if (step < 0) continue;
-        const T *tile_a = tiles[now][0], *tile_b = tiles[now][1];
-        now = now == STAGES - 1 ? 0 : now + 1;
-#pragma unroll
-        for (u32 inner = 0; inner < DEPTH; inner += 2 * PIECE) {
-            u32 of_a[SLABS][4], of_b[STRIPS / 2][4];
-#pragma unroll
-            for (int i = 0; i < SLABS; ++i) left.template load<true>(of_a[i], tile_a, warp_row, i * 16, inner);
-#pragma unroll
-            for (int j = 0; j < STRIPS / 2; ++j)
-                right.template load<false>(of_b[j], tile_b, warp_column, j * 16, inner);
-#pragma unroll
-            for (int i = 0; i < SLABS; ++i)
-#pragma unroll
-                for (int j = 0; j < STRIPS; ++j)
-                    multiply<T>(sums[i][j], of_a[i], of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]);
-        }
-    } while (++step < steps);
+    }
     wait_copies<0>();
     __syncthreads(); // before results are laid over the tiles
     // By way of shared memory, 16 rows of each warp at a time, so that what lies together is written together.

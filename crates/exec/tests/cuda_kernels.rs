@@ -373,8 +373,8 @@ fn tf32_is_for_single_precision_on_cards_that_have_it() {
     let half = in_half(&linear, DType::Bf16).expect("takes half precision");
     for (example, capability, tf32, expected) in [
         (&linear, (8, 0), true, "product_nn_tf32_64"),
-        (&linear, (8, 0), false, "product_nn"),
-        (&linear, (7, 5), true, "product_nn"),
+        (&linear, (8, 0), false, "product_nn_64"),
+        (&linear, (7, 5), true, "product_nn_64"),
         (&half, (8, 0), true, "product_nn_bf16_64"),
     ] {
         assert_eq!(kernel(example, capability, tf32), expected, "{capability:?} {tf32}");

@@ -6,7 +6,7 @@ mod support;
 use Argument::{Address, Long};
 use plimsoll_fake_cuda::ptx::run::{Accumulation, Order};
 use plimsoll_fake_cuda::trace::Counters;
-use support::{Argument, Card, NUMBERS, Number, ORDERS, Product, kernels, worst};
+use support::{Argument, By, Card, NUMBERS, Number, ORDERS, Product, kernels, worst};
 
 const TARGETS: [u32; 2] = [75, 80];
 
@@ -99,35 +99,37 @@ fn gelu_and_its_gradient_are_what_finite_differences_say() {
     }
 }
 
-/// A product by a tensor-core kernel: the result's bytes and what it cost.
+/// A product by one of our kernels: the result's bytes and what it cost.
 fn product(
     card: &mut Card,
-    (number, factors): (Number, &'static str),
+    (by, factors): (By, &'static str),
     extents: [usize; 3],
     tile: usize,
 ) -> (Vec<u8>, Counters) {
-    let product = Product::of(card, number, extents, factors);
-    let file = if number == Number::F32 { "product_tf32" } else { "product" };
-    let outcome = product.start(card, &kernels(80, file), tile).unwrap();
+    let product = Product::of(card, by, extents, factors);
+    let outcome = product.start(card, &kernels(80, by.file()), tile).unwrap();
     let got = card.get(product.result, 4 * product.expected.len());
     let error = worst(&Number::F32.values(&got), &product.expected);
-    assert!(error < 1e-5, "{number:?} {factors} {extents:?}: {error}");
+    assert!(error < 1e-5, "{by:?} {factors} {extents:?} {tile}: {error}");
     (got, outcome.counters)
 }
 
-/// Kinds of products: of bfloat16 numbers and of single precision in TF32, however the factors lie.
-const PRODUCTS: [(Number, &str); 6] = [
-    (Number::Bf16, "nn"),
-    (Number::Bf16, "nt"),
-    (Number::Bf16, "tn"),
-    (Number::F32, "nn"),
-    (Number::F32, "nt"),
-    (Number::F32, "tn"),
+/// Kinds of products: by tensor cores and without them, however the factors lie.
+const PRODUCTS: [(By, &str); 9] = [
+    (By::Bf16, "nn"),
+    (By::Bf16, "nt"),
+    (By::Bf16, "tn"),
+    (By::Tf32, "nn"),
+    (By::Tf32, "nt"),
+    (By::Tf32, "tn"),
+    (By::Single, "nn"),
+    (By::Single, "nt"),
+    (By::Single, "tn"),
 ];
 
 #[test]
 fn the_product_is_the_product_at_every_shape() {
-    let cases = [([64, 64, 32], 64), ([1, 1, 8], 64), ([65, 63, 37], 64), ([100, 72, 104], 128), ([130, 8, 96], 128)];
+    let cases = [([64, 64, 32], 64), ([1, 1, 8], 64), ([65, 63, 37], 64), ([104, 72, 104], 128), ([136, 8, 96], 128)];
     for (extents, tile) in cases {
         for factors in PRODUCTS {
             in_all_orders(|card| product(card, factors, extents, tile).0);
@@ -139,27 +141,39 @@ fn the_product_is_the_product_at_every_shape() {
 #[test]
 fn a_product_has_the_same_bits_in_tiles_of_both_sizes() {
     for factors in PRODUCTS {
-        let small = product(&mut Card::default(), factors, [130, 72, 104], 64).0;
-        assert!(small == product(&mut Card::default(), factors, [130, 72, 104], 128).0, "{factors:?}");
+        // Rows and columns of no whole vectors too, where numbers do not lie side by side along them.
+        let extents = match factors.1 {
+            "nt" => [130, 71, 104],
+            "nn" => [131, 72, 104],
+            _ => [136, 72, 101],
+        };
+        let small = product(&mut Card::default(), factors, extents, 64).0;
+        assert!(small == product(&mut Card::default(), factors, extents, 128).0, "{factors:?}");
     }
 }
 
 /// Blocks have more rows of tiles than are taken together, and the last group is not full.
 #[test]
 fn every_tile_of_a_product_is_made_once() {
-    product(&mut Card::default(), (Number::Bf16, "nn"), [64 * 9 + 1, 130, 16], 64);
+    product(&mut Card::default(), (By::Bf16, "nn"), [64 * 9 + 1, 130, 16], 64);
 }
 
 #[test]
 fn truncating_accumulation_stays_within_the_tolerance() {
     let mut card = Card::default();
     // Each instruction cuts off, and one in TF32 takes half as many numbers.
-    for (number, inners) in [(Number::Bf16, 256), (Number::F32, 64)] {
+    for (by, inners) in [(By::Bf16, 256), (By::Tf32, 64)] {
         card.settings.accumulation = Accumulation::Nearest;
-        let nearest = product(&mut card, (number, "nt"), [64, 64, inners], 64).0;
+        let nearest = product(&mut card, (by, "nt"), [64, 64, inners], 64).0;
         card.settings.accumulation = Accumulation::Truncating;
-        assert_ne!(product(&mut card, (number, "nt"), [64, 64, inners], 64).0, nearest, "it rounds otherwise");
+        assert_ne!(product(&mut card, (by, "nt"), [64, 64, inners], 64).0, nearest, "it rounds otherwise");
     }
+}
+
+/// Barriers of a product of 256 by 128 by 96 without tensor cores: one for each stretch of each tile, and one before.
+fn expected_barriers(tile: usize) -> u64 {
+    let (tiles, stretch) = if tile == 64 { (8, 16) } else { (2, 8) };
+    tiles * (96 / stretch + 1)
 }
 
 #[test]
@@ -171,10 +185,20 @@ fn kernels_move_no_sector_too_many_and_meet_no_bank_conflict() {
         assert_eq!(conflicts.map(|site| &site.source).collect::<Vec<_>>(), [""; 0], "{factors:?} {tile}");
         let (taken, fewest) = counters.total(false);
         assert_eq!(taken, fewest, "{factors:?} {tile}: sectors");
-        assert_eq!(counters.matrix_flops, 2 * 256 * 128 * 96);
         // Numbers of an instruction along the inner extent, and bytes of each.
-        let (inner, bytes) = if factors.0 == Number::F32 { (8, 4) } else { (16, 2) };
-        assert_eq!(counters.matrix_instructions, counters.matrix_flops / (2 * 16 * 8 * inner));
+        let (inner, bytes) = match factors.0 {
+            By::Bf16 => (16, 2),
+            By::Tf32 => (8, 4),
+            By::Single => (0, 4),
+        };
+        let flops = 2 * 256 * 128 * 96;
+        if factors.0 == By::Single {
+            assert_eq!((counters.matrix_instructions, counters.barriers), (0, expected_barriers(tile)));
+            assert!((flops..flops + flops / 32).contains(&counters.flops), "{factors:?} {tile}: {}", counters.flops);
+        } else {
+            assert_eq!(counters.matrix_flops, flops);
+            assert_eq!(counters.matrix_instructions, flops / (2 * 16 * 8 * inner));
+        }
         assert_eq!(counters.distinct_read_bytes, bytes * (256 + 128) * 96);
         assert_eq!(counters.distinct_written_bytes, 4 * 256 * 128);
     }

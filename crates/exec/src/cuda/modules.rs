@@ -49,7 +49,6 @@ modules!(
     "paired_head_loss",
     "parameter_update",
     "positions",
-    "product",
     "relu",
     "rms_norm",
     "rotary",
@@ -59,6 +58,7 @@ modules!(
     "transfer";
     from 8.0: "product_tf32";
     in halves:
+    "product",
     "attention_tensor_64",
     "attention_tensor_256",
     "attention_tensor_grad_64",

@@ -178,14 +178,40 @@ pub fn worst(got: &[f64], expected: &[f64]) -> f64 {
     })
 }
 
-/// A product c = a b by a tensor-core kernel, of bfloat16 numbers or of numbers in single precision rounded to TF32: where
-/// c is, and what it is to be.
+/// What multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Tensor cores, numbers of bfloat16.
+    Bf16,
+    /// Tensor cores, numbers in single precision rounded to TF32.
+    Tf32,
+    /// The other cores, numbers in single precision.
+    Single,
+}
+
+impl By {
+    /// The file of its kernels.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Bf16 => "product",
+            Self::Tf32 => "product_tf32",
+            Self::Single => "linear",
+        }
+    }
+
+    /// How its numbers lie.
+    pub fn number(self) -> Number {
+        if self == Self::Bf16 { Number::Bf16 } else { Number::F32 }
+    }
+}
+
+/// A product c = a b by one of our kernels: where c is, and what it is to be.
 pub struct Product {
     pub extents: [usize; 3],
     pub result: u64,
     pub expected: Vec<f64>,
     factors: &'static str,
-    suffix: &'static str,
+    by: By,
     arguments: Vec<Argument>,
 }
 
@@ -199,11 +225,12 @@ impl Product {
     /// Extents m, n, k: c is (m, n), in single precision; a is (m, k) and b (k, n) where `factors` has an n for them, and
     /// the other way round where it has a t.
     pub fn new(card: &mut Card, extents: [usize; 3], factors: &'static str) -> Self {
-        Self::of(card, Number::Bf16, extents, factors)
+        Self::of(card, By::Bf16, extents, factors)
     }
 
-    /// The same of numbers in single precision where `number` says so.
-    pub fn of(card: &mut Card, number: Number, [m, n, k]: [usize; 3], factors: &'static str) -> Self {
+    /// The same by this.
+    pub fn of(card: &mut Card, by: By, [m, n, k]: [usize; 3], factors: &'static str) -> Self {
+        let number = by.number();
         let (a, b) = (number.random(m * k, 14), number.random(k * n, 15));
         let mut put = |matrix: &[f64], [rows, columns]: [usize; 2], transposed: bool| {
             let turned = (0..rows * columns).map(|i| matrix[i % rows * columns + i / rows]);
@@ -214,32 +241,34 @@ impl Product {
         let (pb, stride_b) = put(&b, [k, n], factors.ends_with('t'));
         let result = card.room(4 * m * n);
         // No bias, and no scalars for kernels that take them; a result in single precision, written over what is there.
-        let (suffix, addresses, rest): (_, &[u64], &[Argument]) = match number {
-            Number::F32 => ("tf32", &[pa, pb, result, 0, 0], &[Argument::Int(0)]),
-            _ => (number.name(), &[pa, pb, result, 0], &[Argument::Int(0), Argument::Int(0)]),
+        let (addresses, rest): (&[u64], usize) = match by {
+            By::Bf16 => (&[pa, pb, result, 0], 2),
+            By::Tf32 => (&[pa, pb, result, 0, 0], 1),
+            By::Single => (&[pa, pb, result, 0, 0], 4),
         };
         let addresses = addresses.iter().map(|&address| Argument::Address(address)).collect::<Vec<_>>();
         // The inner extent is not cut.
         let extents = [m, n, k, k].map(|extent| Argument::Int(extent as i32));
         let strides = [stride_a, stride_b, n].map(|stride| Argument::Long(stride as u64));
-        let arguments = [&addresses[..], &extents, &strides, rest].concat();
-        let [a, b] = [a, b].map(|matrix| match number {
-            Number::F32 => matrix.into_iter().map(tf32).collect(),
+        let arguments = [&addresses[..], &extents, &strides, &vec![Argument::Int(0); rest]].concat();
+        let [a, b] = [a, b].map(|matrix| match by {
+            By::Tf32 => matrix.into_iter().map(tf32).collect(),
             _ => matrix,
         });
         let dot = |i: usize| (0..k).map(|q| a[i / n * k + q] * b[q * n + i % n]).sum::<f64>();
-        Self { extents: [m, n, k], result, expected: (0..m * n).map(dot).collect(), factors, suffix, arguments }
+        Self { extents: [m, n, k], result, expected: (0..m * n).map(dot).collect(), factors, by, arguments }
     }
 
     /// By tiles of this extent.
     pub fn start(&self, card: &mut Card, module: &Module, tile: usize) -> Result<Outcome, Box<Fault>> {
         let [m, n, _] = self.extents;
-        let blocks = (m.div_ceil(tile) * n.div_ceil(tile)) as u32;
-        card.launch(
-            module,
-            &format!("product_{}_{}_{tile}", self.factors, self.suffix),
-            (blocks, 128, 0),
-            &self.arguments,
-        )
+        let [down, across] = [m, n].map(|extent| extent.div_ceil(tile) as u32);
+        let factors = self.factors;
+        let (kernel, grid, threads) = match self.by {
+            By::Bf16 => (format!("product_{factors}_bf16_{tile}"), [down * across, 1, 1], 128),
+            By::Tf32 => (format!("product_{factors}_tf32_{tile}"), [down * across, 1, 1], 128),
+            By::Single => (format!("product_{factors}_{tile}"), [across, down, 1], 256),
+        };
+        card.launch_on(module, &kernel, grid, threads, &self.arguments)
     }
 }

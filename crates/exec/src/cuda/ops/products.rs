@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize};
 /// The first compute capability whose tensor cores take numbers of TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
 
-/// Extents of a tile: `TILE` of `linear.cu`, and the smaller one of `product.cuh`.
+/// Extents of the smaller tile of `product.cuh` and of `linear.cu`, for matrices that lie anyhow.
 const TILE: usize = 64;
-/// Extents of the larger tile of `product.cuh`, which reads half as much for each product, and how many of them are
-/// enough to keep the cards that people have busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, and each has
-/// room for two).
+/// Extents of the larger tile of both, which reads half as much for each product, and how many of them are enough to keep
+/// the cards that people have busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, and each has room for two).
+/// On an H100 with 132, 144 tiles on tensor cores are a quarter faster than smaller ones, and of `linear.cu` a quarter
+/// slower (`bench/results/2026-11-22-h100-products.md`).
 const LARGE_TILE: usize = 128;
-const ENOUGH_TILES: usize = 96;
+const ENOUGH_TENSOR_TILES: usize = 96;
+const ENOUGH_TILES: usize = 192;
+/// What rows of matrices begin at multiples of for the larger tile, in bytes.
+const VECTOR: u64 = 16;
 /// `THREADS` of `product.cuh`.
 const TENSOR_THREADS: u32 = 128;
 
@@ -59,7 +63,7 @@ pub(in crate::cuda) struct Product {
     pub(in crate::cuda) left: Matrix,
     pub(in crate::cuda) right: Matrix,
     pub(in crate::cuda) result: Matrix,
-    /// Address of as many numbers as there are columns, of the right factor's type; 0 for none.
+    /// Address of as many numbers as there are columns, of the right factor's type, which is the result's then; 0 for none.
     pub(in crate::cuda) bias: u64,
     /// Address of the run's scalars where alpha is the scale of the loss and of gradients; 0 where it is one.
     pub(in crate::cuda) scaled_by: u64,
@@ -173,20 +177,22 @@ impl Product {
         };
         let [rows, columns, _] = self.extents;
         if let Some(numbers) = self.on_tensor_cores(of) {
-            let tile = self.tile();
+            let tile = if self.fills(ENOUGH_TENSOR_TILES) && self.is_aligned() { LARGE_TILE } else { TILE };
             let entry = format!("product_{factors}_{numbers}_{tile}");
             let grid = [extent(rows.div_ceil(tile) * columns.div_ceil(tile)), extent(self.parts.count), 1];
-            let (module, arguments) = match numbers {
-                TF32 => ("product_tf32", self.arguments(&[self.scaled_by])),
-                _ => ("product", self.arguments(&[]).int(number(self.result.dtype))),
+            let (module, arguments) = match self.left.dtype {
+                DType::F16 => ("product_f16", self.arguments(&[]).int(number(self.result.dtype))),
+                DType::Bf16 => ("product_bf16", self.arguments(&[]).int(number(self.result.dtype))),
+                _ => ("product_tf32", self.arguments(&[self.scaled_by])),
             };
             return Launch { threads: TENSOR_THREADS, ..launch(module, entry, grid, arguments.flag(self.accumulate)) };
         }
+        let tile = if self.fills(ENOUGH_TILES) && self.is_of_whole_vectors() { LARGE_TILE } else { TILE };
         let arguments = [self.left, self.right, self.result]
             .iter()
             .fold(self.arguments(&[self.scaled_by]), |arguments, matrix| arguments.int(number(matrix.dtype)));
-        let grid = [columns.div_ceil(TILE), rows.div_ceil(TILE), self.parts.count].map(extent);
-        launch("linear", format!("product_{factors}"), grid, arguments.flag(self.accumulate))
+        let grid = [columns.div_ceil(tile), rows.div_ceil(tile), self.parts.count].map(extent);
+        launch("linear", format!("product_{factors}_{tile}"), grid, arguments.flag(self.accumulate))
     }
 
     /// The numbers that the card's tensor cores multiply for these factors, as names of kernels have them: of f16 from
@@ -203,12 +209,27 @@ impl Product {
         has.then(|| if self.left.dtype == DType::F32 { TF32 } else { suffix(self.left.dtype) })
     }
 
-    /// Extents of the tile that a block on tensor cores makes.
-    fn tile(&self) -> usize {
+    /// Whether there are so many of the larger tiles. Which tile it is changes no bit.
+    fn fills(&self, enough: usize) -> bool {
         let [rows, columns, _] = self.extents;
-        let tiles = rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) * self.parts.count;
-        let is_large = tiles >= ENOUGH_TILES;
-        if is_large { LARGE_TILE } else { TILE }
+        rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) * self.parts.count >= enough
+    }
+
+    /// Whether rows of both factors begin at whole vectors.
+    fn is_aligned(&self) -> bool {
+        let begins_at_vectors = |matrix: &Matrix| {
+            let row_bytes = matrix.stride as u64 * matrix.dtype.size_bytes();
+            (matrix.address | row_bytes).is_multiple_of(VECTOR)
+        };
+        [self.left, self.right].iter().all(begins_at_vectors)
+    }
+
+    /// Whether all is in single precision, and both factors are made of whole vectors.
+    fn is_of_whole_vectors(&self) -> bool {
+        let numbers = (VECTOR / DType::F32.size_bytes()) as usize;
+        let is_single = [self.left, self.right, self.result].iter().all(|matrix| matrix.dtype == DType::F32);
+        let ends_with_one = |axis: usize| self.extents[axis].is_multiple_of(numbers);
+        is_single && self.is_aligned() && self.axes_that_lie_closest().into_iter().all(ends_with_one)
     }
 
     /// Matrices, the bias and further addresses, extents and that of a part, strides.
