@@ -93,7 +93,9 @@ fn every_command_takes_little_outside_its_plan() {
     // Commands with the most that they may take, in MiB. Counting words takes as much as there are.
     let kept = OUTSIDE_PLAN / MIB;
     let all: &[(u64, &str)] = &[
-        (kept, "plan --model gpt2-xl --gpu 4090"),
+        // Nothing is carried out, so nothing beside it must fit.
+        (96, "plan --model gpt2-xl --gpu 4090"),
+        (kept, "models"),
         (24, "gpus"),
         (24, "doctor"),
         (24, "arena lifetimes.csv"),
