@@ -315,6 +315,13 @@ fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
     });
 }
 
+/// In single precision, 195 tiles of 128, from 192 on of which they are taken; some of them partly empty.
+#[test]
+fn products_of_many_tiles_in_single_precision_are_right() {
+    let linear = Linear { layout: WeightLayout::OutIn, bias: true };
+    check(&case(linear, &[&[1, 1540, 8], &[1860, 8], &[1860]]), 1);
+}
+
 /// So many tiles that the larger ones are taken, some of them partly empty.
 #[test]
 fn products_of_many_tiles_are_right() {

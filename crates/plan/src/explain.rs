@@ -33,22 +33,32 @@ pub struct Alive {
     pub bytes: u64,
 }
 
-/// Tensors whose names differ in numbers alone, and that are as large and for the same, become one.
+/// Tensors of blocks whose names differ in the block's number alone, and that are as large and for the same, become one.
 fn alike(tensors: impl Iterator<Item = Alive>) -> Vec<Alive> {
     let mut groups = BTreeMap::<(String, String, u64), Vec<Alive>>::new();
     for tensor in tensors {
-        let name = tensor.name.split('.').map(|part| match part.parse::<u64>() {
-            Ok(_) => "*",
-            Err(_) => part,
-        });
-        let name = name.collect::<Vec<_>>().join(".");
-        groups.entry((name, format!("{:?}", tensor.role), tensor.bytes)).or_default().push(tensor);
+        groups
+            .entry((of_any_block(&tensor.name), format!("{:?}", tensor.role), tensor.bytes))
+            .or_default()
+            .push(tensor);
     }
     let joined = groups.into_iter().map(|((name, _, bytes), mut group)| match group.len() {
         1 => group.remove(0),
         count => Alive { name, role: group[0].role, count, bytes: bytes * count as u64 },
     });
     joined.collect()
+}
+
+/// A name with `*` for a block's number: parameters have it between points, `transformer.h.3.ln_1.weight`; activations behind
+/// the letter of a block, `decoder/h3/mlp/relu`. A number at the end is that of an op's result.
+fn of_any_block(name: &str) -> String {
+    let is_block = |part: &str| part.strip_prefix('h').is_some_and(|number| number.parse::<u32>().is_ok());
+    let paths = name.split('/').map(|part| if is_block(part) { "h*" } else { part });
+    let name = paths.collect::<Vec<_>>().join("/");
+    let last = name.rfind('.').unwrap_or(0);
+    let (front, end) = name.split_at(last);
+    let front = front.split('.').map(|part| if part.parse::<u32>().is_ok() { "*" } else { part });
+    front.collect::<Vec<_>>().join(".") + end
 }
 
 /// The moment of a plan's peak, with what takes the most of it, in `most` lines. None for a plan without steps.

@@ -94,7 +94,9 @@ pub(super) enum Presence {
 /// have it, 24 GiB beside 12, 48 beside 24.
 const HOST_OF_CARD: u64 = 2;
 
-/// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena.
+/// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena. On an H100 that
+/// was 539 MiB, of which 440 before the arena was reserved (bench/results/2026-11-22-h100-second.md); the driver keeps some
+/// for each multiprocessor, of which other cards have fewer.
 pub(super) const CARD_MARGIN: Bytes = Bytes::mib(1024);
 
 /// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
