@@ -58,7 +58,9 @@ fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
     let model = cache.join(format!("models--{}", name.replace('/', "--")));
     let snapshots = model.join("snapshots");
     let main = plimsoll_files::read_text(&model.join("refs/main"), REF_BYTES_MAX).ok();
-    let main = main.map(|commit| snapshots.join(commit.trim())).filter(|folder| is_whole(folder));
+    let is_commit = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric());
+    let main = main.as_deref().map(str::trim).filter(is_commit);
+    let main = main.map(|commit| snapshots.join(commit)).filter(|folder| is_whole(folder));
     let others = || {
         let mut folders = std::fs::read_dir(&snapshots).ok()?.flatten().map(|entry| entry.path()).collect::<Vec<_>>();
         folders.sort();
@@ -95,6 +97,10 @@ mod tests {
         create_dir_all(cache.join("models--o--m/refs")).expect("a new folder");
         write(cache.join("models--o--m/refs/main"), "bbb\n").expect("a new file");
         assert_eq!(snapshot(cache, "o/m"), Some(b.clone()));
+        write(cache.join("models--o--m/refs/main"), "../../models--o--other/snapshots/ccc").expect("a new file");
+        put(cache, "models--o--other", "ccc", &both);
+        assert_eq!(snapshot(cache, "o/m"), Some(a.clone()), "a commit is no path");
+        write(cache.join("models--o--m/refs/main"), "bbb\n").expect("a new file");
         std::fs::remove_file(b.join(MODEL_FILE)).expect("it is there");
         assert_eq!(snapshot(cache, "o/m"), Some(a), "the main branch was not fetched to its end");
         put(cache, "models--o--half", "ccc", &[MODEL_FILE]);

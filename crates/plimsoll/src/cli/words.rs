@@ -136,7 +136,7 @@ const STEP_SIZES: &[&str] = &["global_batch", "gradient_accumulation_steps"];
 pub(super) const ONE_MICRO_BATCH: Setting = ("gradient_accumulation_steps", "1");
 
 /// Values that say that something is not wanted.
-const UNWANTED: &[&str] = &["false", "no", "none", "off", "null", ""];
+const UNWANTED: &[&str] = &["false", "no", "none", "off", "null", "0", ""];
 
 /// All words, with underscores.
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
@@ -204,7 +204,11 @@ impl Meaning {
             // Behind our own flag stands what stood behind theirs.
             Name(_) => false,
             Size | Optimizer => true,
-            Choice(choices) => choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next)),
+            // A switch may stand alone; what stands behind it may be something else.
+            Choice(choices) if choices.iter().any(|(choice, _)| *choice == "true") => {
+                choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next))
+            }
+            Choice(_) => !is_flag,
             Nothing(_) | Missing(_) => !is_flag,
         }
     }
@@ -366,16 +370,19 @@ mod tests {
             ("--disable-compilation --epochs 1", "--epochs 1"),
             ("--local-rank -1 --epochs 1", "--epochs 1"),
             ("--model-output out --optim adamw_bnb_8bit", "--runs-dir out --optimizer=adamw --optimizer-state=8bit"),
-            ("--load-in-8bit false --epochs 1", "--epochs 1"),
+            ("--load-in-8bit false --lora-rank 0 --epochs 1", "--epochs 1"),
             ("--lr-scheduler-type linear", "--scheduler=linear --final-lr-part=0"),
             ("--name a -- --batch-size 3", "--name a -- --batch-size 3"),
             ("--batch-size", "--micro-batch --gradient-accumulation-steps=1"),
         ] {
             assert_eq!(translated(&format!("plimsoll train {theirs}")).as_deref(), Ok(&*format!("train {ours}")));
         }
-        for (theirs, words) in
-            [("--load-in-4bit", "`--load-in-4bit: true` is not supported"), ("--optim sgd", "`lion_8bit`")]
-        {
+        for (theirs, words) in [
+            ("--load-in-4bit", "`--load-in-4bit: true` is not supported"),
+            ("--optim sgd", "`lion_8bit`"),
+            ("--lr-scheduler-type polynomial", "`--lr-scheduler-type: polynomial` is not supported"),
+            ("--gradient-checkpointing=perhaps", "supported: `true`, `false`"),
+        ] {
             let failure = translated(&format!("plimsoll train {theirs}")).expect_err("not built");
             assert!(failure.contains(words), "{failure}");
         }
