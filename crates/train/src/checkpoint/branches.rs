@@ -85,19 +85,20 @@ impl Branches {
         let (mut branch, mut until) = (self.current(), u64::MAX);
         loop {
             let from = branch.checked_sub(1).and_then(|index| self.branches[index as usize].from);
-            let after = from.map_or(0, |from| from.step.min(until));
+            let after = from.map(|from| from.step.min(until));
             spans.push(Span { branch, after, until });
-            let Some(from) = from else { return Lineage(spans) };
+            let (Some(from), Some(after)) = (from, after) else { return Lineage(spans) };
             (branch, until) = (from.branch, after);
         }
     }
 }
 
-/// The steps after one and up to another, of a branch.
+/// The steps after one and up to another, of a branch. One from scratch has step 0 too: a run that was stopped before its
+/// first step has a checkpoint of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     branch: u64,
-    after: u64,
+    after: Option<u64>,
     until: u64,
 }
 
@@ -108,7 +109,8 @@ pub struct Lineage(Vec<Span>);
 impl Lineage {
     /// Whether what a branch did in a step is a part of it.
     pub fn has(&self, branch: u64, step: u64) -> bool {
-        self.0.iter().any(|span| span.branch == branch && (span.after + 1..=span.until).contains(&step))
+        let is_in = |span: &Span| span.after.is_none_or(|after| after < step) && step <= span.until;
+        self.0.iter().any(|span| span.branch == branch && is_in(span))
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
     fn a_lineage_is_a_branch_and_what_it_came_from() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut branches = Branches::read(folder.path()).expect("no branches yet");
-        assert!(branches.lineage().has(0, 1) && branches.lineage().has(0, u64::MAX));
+        assert!([0, 1, u64::MAX].iter().all(|step| branches.lineage().has(0, *step)));
         let begins = [Some((0, 10)), Some((1, 20)), Some((0, 15)), None, Some((2, 12))];
         let begins = begins.map(|from| from.map(|(branch, step)| Origin { branch, step }));
         let steps = |branches: &Branches| {
@@ -144,6 +146,8 @@ mod tests {
             branches.begin(from);
             branches.write(&Disk::default(), folder.path()).expect("written");
             assert_eq!(steps(&branches), expected, "{from:?}");
+            let roots = (0..=branches.current()).filter(|b| branches.lineage().has(*b, 0)).collect::<Vec<_>>();
+            assert_eq!(roots, [if branches.current() == 4 { 4 } else { 0 }], "{from:?}");
             assert_eq!(Branches::read(folder.path()).expect("what was written"), branches);
         }
     }

@@ -6,16 +6,21 @@ use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Place, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::{Event, read_journal};
-use plimsoll_train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list};
+use plimsoll_train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list, newest_whole};
 use plimsoll_train::{Ending, LossScale, Start, TrainError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks to stop after a step; the last step of all is none.
+/// Asks to stop after a step, or before the first; the last step of all is none.
 fn stop_after(last: u64) -> impl View {
     move |event: &Event, stop: &AtomicBool| {
-        if matches!(event, Event::Step { step, .. } if *step == last) {
+        let is_it = match event {
+            Event::RunStarted { .. } => last == 0,
+            Event::Step { step, .. } => *step == last,
+            _ => false,
+        };
+        if is_it {
             stop.store(true, Ordering::Relaxed);
         }
     }
@@ -28,7 +33,10 @@ fn run_with_stops(setup: &Setup, folder: &Path, stops: &[u64]) -> Outcome {
         let (ending, report, checkpoint) = setup.run(folder, &start, stop_after(step));
         assert_eq!((ending, report.status.as_str()), (Ending::Interrupted, "interrupted"));
         assert_eq!(report.losses.len() as u64, step);
-        start = Start::Resume(checkpoint.expect("an interrupted run saves a checkpoint"));
+        let checkpoint = checkpoint.expect("an interrupted run saves a checkpoint");
+        let newest = newest_whole(&folder.join("checkpoints")).expect("a folder that can be read");
+        assert_eq!(newest.found.map(|(path, _)| path).as_ref(), Some(&checkpoint), "it is what `auto` finds");
+        start = Start::Resume(checkpoint);
     }
     setup.run(folder, &start, stop_after(u64::MAX))
 }
@@ -58,7 +66,7 @@ fn invariant_7_a_resumed_run_is_the_run() {
     assert!(tiny_gpt2().attn_pdrop > 0.0 && setup.eval_every == Some(4));
     let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);
     assert_eq!(whole.1.eval.iter().map(|e| e.step).collect::<Vec<_>>(), [4, 8, 12]);
-    for stops in [&[5][..], &[1], &[4], &[11], &[2, 3, 9]] {
+    for stops in [&[5][..], &[0], &[1], &[4], &[11], &[2, 3, 9], &[0, 3]] {
         let what = format!("stopped after {stops:?}");
         let outcome = run_with_stops(&setup, &parent.path().join(&what), stops);
         assert_same_run(&what, &setup, &outcome, &whole);
