@@ -122,11 +122,13 @@ pub fn csv<'a>(kernels: impl IntoIterator<Item = (&'a String, &'a Counters)>) ->
 /// Sectors of device memory that a warp's accesses of `bytes` each touch, and the fewest that could hold as many
 /// different bytes. Each access is aligned to its size.
 pub fn sectors(addresses: &[u64], bytes: u64) -> (u64, u64) {
-    let distinct = |shift: u64| {
+    // Sizes are powers of two.
+    let distinct = |size: u64| {
+        let shift = size.trailing_zeros();
         let mut keys = [0; 32];
         let keys = &mut keys[..addresses.len().min(32)];
         for (key, address) in keys.iter_mut().zip(addresses) {
-            *key = address / shift;
+            *key = address >> shift;
         }
         if !keys.is_sorted() {
             keys.sort_unstable();

@@ -11,6 +11,6 @@ mod rights;
 mod stamp;
 
 pub use memory::{BASE, Memory, Outside, Region, Touched};
-pub use pages::{PAGE, Pages, Problem};
+pub use pages::{MOST_BYTES, PAGE, Pages, Problem, copy};
 pub use rights::{Mode, Rights};
 pub use stamp::{Access, Stamp};

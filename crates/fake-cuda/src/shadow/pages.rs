@@ -6,6 +6,8 @@ use std::fmt;
 /// Bytes of a page. Aligned accesses of up to 16 bytes never cross one.
 pub const PAGE: usize = 4096;
 const WORD: usize = 4;
+/// Bytes of the widest access.
+pub const MOST_BYTES: usize = 16;
 const WRITTEN: u8 = 1;
 const IN_FLIGHT: u8 = 2;
 /// What memory holds before anything wrote it.
@@ -85,6 +87,33 @@ fn distance(a: Stamp, b: Stamp) -> u32 {
     }
 }
 
+/// Whether each byte of an access is written, by comparisons of fixed sizes: this is asked of every lane.
+fn all_written(state: &[u8]) -> bool {
+    match state.len() {
+        2 => state == [WRITTEN; 2],
+        4 => state == [WRITTEN; 4],
+        8 => state == [WRITTEN; 8],
+        16 => state == [WRITTEN; 16],
+        _ => state.iter().all(|state| *state == WRITTEN),
+    }
+}
+
+/// Copies what one access moves, by moves of fixed sizes: a call for each lane would cost more than the bytes.
+pub fn copy(to: &mut [u8], from: &[u8]) {
+    fn fixed<const N: usize>(to: &mut [u8], from: &[u8]) {
+        if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+            *to = *from;
+        }
+    }
+    match to.len() {
+        2 => fixed::<2>(to, from),
+        4 => fixed::<4>(to, from),
+        8 => fixed::<8>(to, from),
+        16 => fixed::<16>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}
+
 struct Page {
     bytes: [u8; PAGE],
     state: [u8; PAGE],
@@ -155,13 +184,14 @@ impl Pages {
     pub fn read(&mut self, at: usize, out: &mut [u8], access: &Access, launch: u64) -> Result<(), Problem> {
         let (page, at) = (self.page(at), at % PAGE);
         let state = &page.state[at..at + out.len()];
-        if let Some(state) = state.iter().find(|state| **state != WRITTEN) {
-            return Err(if state & IN_FLIGHT != 0 { Problem::InFlight } else { Problem::Unwritten });
+        if !all_written(state) {
+            let in_flight = state.iter().find(|state| **state != WRITTEN).is_some_and(|state| state & IN_FLIGHT != 0);
+            return Err(if in_flight { Problem::InFlight } else { Problem::Unwritten });
         }
         for cell in page.cells(at, out.len(), launch) {
             cell.read(access)?;
         }
-        out.copy_from_slice(&page.bytes[at..at + out.len()]);
+        copy(out, &page.bytes[at..at + out.len()]);
         Ok(())
     }
 
@@ -174,8 +204,8 @@ impl Pages {
         for cell in page.cells(at, data.len(), launch) {
             cell.write(access)?;
         }
-        page.bytes[at..at + data.len()].copy_from_slice(data);
-        page.state[at..at + data.len()].fill(WRITTEN);
+        copy(&mut page.bytes[at..at + data.len()], data);
+        copy(&mut page.state[at..at + data.len()], &[WRITTEN; MOST_BYTES][..data.len()]);
         Ok(())
     }
 

@@ -7,10 +7,8 @@ use super::block::Block;
 use super::fault::{FaultKind, Stop};
 use super::warp::{Row, Warp, each};
 use super::{CONSTANT_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW};
+use crate::shadow::{MOST_BYTES, copy};
 use crate::trace::{sectors, wavefronts};
-
-/// Bytes of the widest vector.
-const MOST_BYTES: usize = 16;
 
 /// Addresses of some lanes within one space each.
 pub(super) struct Places {
@@ -182,7 +180,7 @@ impl Block<'_, '_> {
         let mut stored = [[0; MOST_BYTES]; 32];
         for (reg, at) in access.elements.iter().zip((0..).step_by(size)) {
             let row = warp.read(*reg, lanes)?;
-            each(lanes).for_each(|lane| stored[lane][at..at + size].copy_from_slice(&row[lane].to_le_bytes()[..size]));
+            each(lanes).for_each(|lane| copy(&mut stored[lane][at..at + size], &row[lane].to_le_bytes()[..size]));
         }
         for lane in each(lanes) {
             self.put(warp, lane, places.at[lane], &stored[lane][..size * parts], access.strong)
@@ -225,7 +223,7 @@ fn windowed(address: u64) -> (Space, u64) {
 /// An element in a register, with its sign.
 fn extended(element: &[u8], ty: Type) -> u64 {
     let mut bytes = [0; 8];
-    bytes[..element.len()].copy_from_slice(element);
+    copy(&mut bytes[..element.len()], element);
     let value = u64::from_le_bytes(bytes);
     match ty {
         Type::Signed(bits) => ((value << (64 - bits)) as i64 >> (64 - bits)) as u64,
