@@ -34,7 +34,7 @@ const INSTALL: &str = if cfg!(target_os = "windows") {
 pub(super) struct DeviceArgs {
     /// Where to run: `cpu`, a card (`cuda`, `cuda:1`), or `auto`: the card with the most free memory if one can be used,
     /// else the CPU
-    #[arg(long, value_name = "auto|cpu|cuda|cuda:N", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
     /// Start a whole step on a card by one call
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]

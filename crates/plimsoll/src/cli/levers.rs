@@ -15,11 +15,11 @@ pub(super) struct LeverArgs {
     /// What the backward pass recomputes instead of keeping it: `none`, `cheap` (norms, activations, dropout),
     /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or N: `blocks` in only
     /// N blocks
-    #[arg(long, value_name = "auto|LEVEL|N", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
+    #[arg(long, value_name = "LEVEL", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
     recompute: AutoOr<RecomputeChoice>,
     /// Fraction of the parameters, from 0 to 1, updated by the host in host memory. `auto` moves nothing on the
     /// CPU, where it frees no memory
-    #[arg(long, value_name = "auto|X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
+    #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
     optimizer_offload: AutoOr<f64>,
     /// Host memory that a plan for a card may use [default: all free memory]
     #[arg(long, value_name = "SIZE")]
@@ -35,10 +35,10 @@ pub(super) struct LeverArgs {
     #[arg(long, value_name = "auto|on|off", value_enum, default_value_t = Switch::Auto)]
     update_in_backward: Switch,
     /// Rows of logits that the LM head computes at a time
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     head_chunk: AutoOr<usize>,
     /// Rows of attention scores computed at a time, per thread
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     attention_rows: AutoOr<usize>,
     /// Keep a moving average of the weights with this decay per step, such as 0.999
     #[arg(long, value_name = "X", value_parser = decay)]

@@ -15,6 +15,7 @@ mod failure;
 mod find;
 mod generate;
 mod gpus;
+mod help;
 mod hub;
 mod levers;
 mod loading;
@@ -32,6 +33,7 @@ mod request;
 mod schedule;
 mod self_test;
 mod settings;
+mod shell;
 mod tokenizer;
 mod train;
 mod words;
@@ -42,7 +44,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Trains language models inside an exact memory budget.
+/// Trains language models on the CPU or an NVIDIA card, inside an exact memory budget.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, arg_required_else_help = true, propagate_version = true)]
 struct Cli {
@@ -70,6 +72,10 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Measure this machine, so that plans can predict step times
     Calibrate(calibrate::CalibrateArgs),
+    /// Print a script that completes commands and flags in a shell
+    Completions(shell::CompletionsArgs),
+    /// Write manual pages
+    Man(shell::ManArgs),
     /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
     Arena(arena::ArenaArgs),
     /// Try a BLAS library in a process that it may crash
@@ -89,6 +95,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Gpus(args) => gpus::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Calibrate(args) => calibrate::run(args),
+        Command::Completions(args) => shell::complete(&args),
+        Command::Man(args) => shell::write_pages(&args),
         Command::Arena(args) => arena::run(args),
         Command::TryBlas(args) => blas::run(&args),
     });
@@ -101,12 +109,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Parses the arguments, underlaid with the files of settings that they name.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let arguments = words::translate(arguments, Cli::command())?;
-    let matches = Cli::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
+    let matches = help::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
     let arguments = match matches.subcommand() {
         Some(("train", given)) => settings::underlay(&arguments, given)?,
         _ => arguments,
     };
-    let matches = Cli::command().try_get_matches_from(arguments).map_err(Failure::usage)?;
+    let matches = help::command().try_get_matches_from(arguments).map_err(Failure::usage)?;
     Cli::from_arg_matches(&matches).map_err(Failure::usage)
 }
 

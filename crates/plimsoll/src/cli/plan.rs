@@ -72,7 +72,7 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     rules: bool,
     /// Independent runs that share the device evenly, or `auto` for as many as fit; the plan is that of one of them
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size)]
+    #[arg(long, value_name = "N", value_parser = auto_or_size)]
     workers: Option<AutoOr<usize>>,
     /// Measurements by `plimsoll calibrate --out` [default: those in the user's cache folder]
     #[arg(long, value_name = "FILE")]

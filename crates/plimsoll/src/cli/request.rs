@@ -26,7 +26,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) global_batch: Option<usize>,
     /// Samples per micro-batch: a divisor of the global batch, or `auto` for the fastest that fits
-    #[arg(long, value_name = "auto|N", value_parser = auto_or_size, default_value = "auto")]
+    #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     pub(super) micro_batch: AutoOr<usize>,
     /// Micro-batches per optimizer step, instead of the global batch
     #[arg(long, value_name = "N", value_parser = positive_size, conflicts_with = "global_batch")]

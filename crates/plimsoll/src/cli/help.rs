@@ -1,0 +1,356 @@
+//! Help, for all commands in one place: `-h` is a screen of what most runs need, a line each; `--help` is everything, in
+//! groups, with examples.
+
+use super::Cli;
+use clap::{Arg, Command, CommandFactory};
+
+/// A heading, and its flags in their order: each with the line that `-h` has for it, or with none there.
+type Group = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The flags of the commands that plan, train and generate.
+const GROUPS: &[Group] = &[
+    (
+        "Data",
+        &[
+            ("data", "Text: files, folders or globs"),
+            ("tokenizer", "`bytes`, `gpt2` or a tokenizer.json"),
+            ("seq-len", "Tokens per sample"),
+            ("prompt", "Text to continue, or the source to answer"),
+            ("prompt-file", "File of prompts, one per line"),
+            ("text-field", ""),
+            ("packing", ""),
+            ("source-column", ""),
+            ("target-column", ""),
+            ("prefix", ""),
+            ("source-len", ""),
+            ("target-len", ""),
+            ("bucket", ""),
+            ("tokens", ""),
+            ("data-only", ""),
+        ],
+    ),
+    (
+        "Model",
+        &[
+            ("model", "One of `plimsoll models`"),
+            ("init", "Start from weights, such as google/flan-t5-base"),
+            ("checkpoint", "A run, or weights as for `train --init`"),
+            ("dropout", ""),
+            ("freeze", ""),
+            ("layers", ""),
+            ("hidden", ""),
+            ("heads", ""),
+            ("vocab-size", ""),
+            ("bias", ""),
+        ],
+    ),
+    (
+        "Memory",
+        &[
+            ("device", "`auto`, `cpu`, `cuda` or `cuda:1`"),
+            ("gpu", "Plan for a card: `rtx-3060`; `list` lists them"),
+            ("compare", "Plan for several cards, side by side"),
+            ("find", "`seq-len`, `micro-batch` or `model` that fits"),
+            ("vram", "Hard memory budget: `12` (GiB), `600MiB`"),
+            ("micro-batch", "Samples computed at a time"),
+            ("precision", "`auto`, `fp32`, `bf16`, `fp16` or `bf16-pure`"),
+            ("recompute", "What to recompute: `none` to `blocks`"),
+            ("optimizer-offload", "Part of the optimizer that the host keeps"),
+            ("optimizer-state", "`fp32`, `bf16` or `8bit` moments"),
+            ("vram-auto", ""),
+            ("memory-fraction", ""),
+            ("vram-margin", ""),
+            ("host-ram", ""),
+            ("update-in-backward", ""),
+            ("ema-space", ""),
+            ("workers", ""),
+        ],
+    ),
+    (
+        "Schedule",
+        &[
+            ("max-steps", "Stop after this many steps"),
+            ("epochs", "Stop after this many passes over the text"),
+            ("duration", "Stop after this long: `90s`, `1h30m`"),
+            ("steps", "Steps to time"),
+            ("global-batch", "Samples per optimizer step"),
+            ("learning-rate", "Peak learning rate"),
+            ("scheduler", "`cosine`, `linear`, `constant` or `wsd`"),
+            ("optimizer", "`adamw` or `lion`"),
+            ("max-tokens", "Tokens to generate at most"),
+            ("temperature", "0 always picks the most likely token"),
+            ("top-k", "Sample from the N most likely tokens"),
+            ("top-p", "Sample from the most likely tokens of this sum"),
+            ("gradient-accumulation-steps", ""),
+            ("warmup", ""),
+            ("warmup-steps", ""),
+            ("warmup-ratio", ""),
+            ("final-lr-part", ""),
+            ("decay-part", ""),
+            ("weight-decay", ""),
+            ("beta1", ""),
+            ("beta2", ""),
+            ("adam-eps", ""),
+            ("grad-clip", ""),
+            ("label-smoothing", ""),
+            ("r-drop", ""),
+            ("layer-decay", ""),
+            ("ema", ""),
+            ("batch", ""),
+        ],
+    ),
+    (
+        "Output",
+        &[
+            ("name", "Name of the run"),
+            ("runs-dir", "Folder for runs"),
+            ("resume", "`auto`, or a run or checkpoint to continue"),
+            ("checkpoint-every", "Steps between checkpoints"),
+            ("eval-every", ""),
+            ("explain", "Show what is alive at the peak"),
+            ("profile", "Show where the time goes"),
+            ("html", "Write a page with the map of the memory"),
+            ("config", "YAML or JSON file of settings"),
+            ("json", "Print JSON"),
+            ("svg", ""),
+            ("keep-checkpoints", ""),
+            ("eval-samples", ""),
+            ("sample-tokens", ""),
+            ("rules", ""),
+            ("logits", ""),
+        ],
+    ),
+    (
+        "Advanced",
+        &[
+            ("seed", ""),
+            ("threads", ""),
+            ("blas", ""),
+            ("cublas", ""),
+            ("autotune", ""),
+            ("cuda-graph", ""),
+            ("tf32", ""),
+            ("head-chunk", ""),
+            ("attention-rows", ""),
+            ("loss-scale", ""),
+            ("machine", ""),
+            ("cache-dir", ""),
+        ],
+    ),
+];
+
+/// The commands that take those flags.
+const GROUPED: &[&str] = &["train", "plan", "bench", "generate"];
+
+/// What people run, and what it does.
+type Example = (&'static str, &'static str);
+
+/// Three examples a command.
+const EXAMPLES: &[(&str, &[Example])] = &[
+    (
+        "train",
+        &[
+            ("plimsoll train", "a small GPT-2, a minute or so, to see it work"),
+            ("plimsoll train --data notes/ --model gpt2 --vram 12", "GPT-2 124M from scratch on your text, in 12 GiB"),
+            (
+                "plimsoll train --data notes/ --init openai-community/gpt2-medium --epochs 3 --resume auto",
+                "fine-tune; the same command continues it",
+            ),
+        ],
+    ),
+    (
+        "plan",
+        &[
+            ("plimsoll plan --model gpt2-xl --gpu rtx-3090", "does it fit, how, and how fast"),
+            ("plimsoll plan --model llama-3.2-1b --compare 3060,4070,4090", "which card to buy"),
+            ("plimsoll plan --model gpt2 --vram 8 --find seq-len", "the longest samples that fit"),
+        ],
+    ),
+    (
+        "bench",
+        &[
+            ("plimsoll bench --model gpt2 --steps 20", "time a step"),
+            ("plimsoll bench --model gpt2 --seq-len 1024 --micro-batch 8 --profile", "where its time goes"),
+            ("plimsoll bench --model t5-base --vram 12 --json", "for a script"),
+        ],
+    ),
+    (
+        "generate",
+        &[
+            ("plimsoll generate --checkpoint runs/nano-1 --prompt Once", "continue a prompt"),
+            ("plimsoll generate --checkpoint runs/t5-1 --prompt-file questions.txt", "a line of answer for each"),
+            (
+                "plimsoll generate --checkpoint openai-community/gpt2 --temperature 0 --max-tokens 50",
+                "from weights in the Hugging Face cache",
+            ),
+        ],
+    ),
+    (
+        "models",
+        &[
+            ("plimsoll models", "what each needs, and the smallest card for it"),
+            ("plimsoll models --json", "for a script"),
+            ("plimsoll plan --model google/flan-t5-xl --gpu 4090", "one of them on one card"),
+        ],
+    ),
+    (
+        "gpus",
+        &[
+            ("plimsoll gpus", "the cards of this machine"),
+            ("plimsoll gpus --known", "those that can be planned for"),
+            ("plimsoll gpus --json", "for a script"),
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            ("plimsoll doctor", "what is here, and what is missing"),
+            ("plimsoll doctor --self-test", "check a card, and print a block to paste into an issue"),
+            ("plimsoll doctor --json", "for a script"),
+        ],
+    ),
+    (
+        "calibrate",
+        &[
+            ("plimsoll calibrate", "measure this machine, for plans"),
+            ("plimsoll calibrate --device cuda --duration 2m", "a card, in two minutes"),
+            ("plimsoll calibrate --check", "compare predicted with measured times"),
+        ],
+    ),
+    (
+        "completions",
+        &[
+            ("plimsoll completions bash", "for ~/.local/share/bash-completion/completions/plimsoll"),
+            ("plimsoll completions zsh", "for a file _plimsoll in a folder of $fpath"),
+            ("plimsoll completions powershell", "for $PROFILE"),
+        ],
+    ),
+    (
+        "man",
+        &[
+            ("plimsoll man man1", "into a folder"),
+            ("plimsoll man ~/.local/share/man/man1", "where man finds them"),
+            ("plimsoll man /usr/local/share/man/man1", "for all users"),
+        ],
+    ),
+    (
+        "arena",
+        &[
+            ("plimsoll arena problem.csv", "the lowest peak that is found in ten seconds"),
+            ("plimsoll arena problem.csv --capacity 1048576", "stop at the first packing that fits"),
+            ("plimsoll arena problem.csv --time-limit 1m --out packed.csv", "keep the offsets"),
+        ],
+    ),
+];
+
+/// The definition of the command line, with its help.
+pub(super) fn command() -> Command {
+    let mut command = Cli::command();
+    for name in GROUPED {
+        command = command.mut_subcommand(name, |command| grouped(name, &command));
+    }
+    for (name, examples) in EXAMPLES {
+        command = command.mut_subcommand(name, |command| command.after_long_help(shown(examples)));
+    }
+    // What was changed stands at the end now; in help, commands keep the order of their definition.
+    for (place, sub) in Cli::command().get_subcommands().enumerate() {
+        command = command.mut_subcommand(sub.get_name(), |command| command.display_order(place));
+    }
+    command
+}
+
+/// A command whose flags stand in their groups. Headings come in the order of the flags under them, so the command is
+/// put together again with its flags in the order of the table.
+fn grouped(name: &'static str, command: &Command) -> Command {
+    let places = GROUPS.iter().flat_map(|(heading, flags)| flags.iter().map(move |flag| (*heading, *flag)));
+    let places = places.enumerate().map(|(place, (heading, (flag, short)))| (place, heading, flag, short));
+    let places = places.collect::<Vec<_>>();
+    let mut args = Vec::new();
+    for arg in command.get_arguments() {
+        let found = places.iter().find(|(_, _, flag, _)| arg.get_long() == Some(flag));
+        args.push(match found {
+            None => (places.len(), arg.clone()),
+            Some((place, heading, _, short)) => {
+                let arg = arg.clone().help_heading(*heading).display_order(*place);
+                (*place, if short.is_empty() { arg.hide_short_help(true) } else { with_line(arg, short) })
+            }
+        });
+    }
+    args.sort_by_key(|(place, _)| *place);
+    let about = command.get_about().cloned().unwrap_or_default();
+    Command::new(name)
+        .about(about)
+        .allow_negative_numbers(true)
+        .args(args.into_iter().map(|(_, arg)| arg))
+        .groups(command.get_groups().cloned())
+}
+
+/// A flag with a line of help for `-h`. What clap would add to that line goes into the long help: its default and the
+/// values that it takes.
+fn with_line(arg: Arg, short: &'static str) -> Arg {
+    let mut all = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+    let defaults = arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
+    let defaults = defaults.collect::<Vec<_>>().join(" ");
+    if !defaults.is_empty() && !arg.is_hide_default_value_set() {
+        all += &format!(" [default: {defaults}]");
+    }
+    let values = arg.get_possible_values();
+    let values = values.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name()).collect::<Vec<_>>();
+    if !values.is_empty() && arg.get_action().takes_values() && !arg.is_hide_possible_values_set() {
+        all += &format!(" [possible values: {}]", values.join(", "));
+    }
+    arg.help(short).long_help(all).hide_default_value(true).hide_possible_values(true)
+}
+
+fn shown(examples: &[Example]) -> String {
+    let lines = examples.iter().map(|(line, what)| format!("  {line}\n      {what}\n"));
+    format!("Examples:\n{}", lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+        command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
+    }
+
+    #[test]
+    fn every_flag_has_its_group() {
+        let command = command();
+        command.clone().debug_assert();
+        let listed = GROUPS.iter().flat_map(|(_, flags)| flags.iter().map(|(flag, _)| *flag)).collect::<Vec<_>>();
+        let mut known = Vec::new();
+        for sub in GROUPED.iter().map(|name| command.find_subcommand(name).unwrap()) {
+            for arg in sub.get_arguments().filter_map(|arg| arg.get_long()) {
+                assert!(listed.contains(&arg), "--{arg} of {} has no group", sub.get_name());
+                known.push(arg);
+            }
+        }
+        for flag in listed {
+            assert!(known.contains(&flag), "no command has --{flag}");
+        }
+    }
+
+    #[test]
+    fn short_help_is_a_screen() {
+        for sub in visible(&command()) {
+            let text = sub.clone().term_width(80).render_help().to_string();
+            assert!(text.lines().count() <= 45, "{}: {} lines\n{text}", sub.get_name(), text.lines().count());
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(80), "{}: {widest:?} columns", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn examples_are_understood() {
+        for sub in visible(&command()).filter(|sub| !sub.has_subcommands()) {
+            let (_, examples) = EXAMPLES.iter().find(|(name, _)| *name == sub.get_name()).expect("it has examples");
+            assert_eq!(examples.len(), 3);
+            for (line, _) in *examples {
+                let understood = command().try_get_matches_from(line.split(' '));
+                assert!(understood.is_ok(), "{line}: {}", understood.unwrap_err());
+            }
+        }
+    }
+}
