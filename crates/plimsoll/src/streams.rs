@@ -4,12 +4,32 @@
 
 use crate::cli::Failure;
 use crate::printable::printable;
+use console::Style;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 
-/// Says a line. What can't be said is lost, and nothing else is.
+/// Says a line. What can't be said is lost, and nothing else is. On a terminal that has colors, labels have theirs.
 pub(crate) fn talk(line: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", printable(&line.to_string()));
+    let line = line.to_string();
+    let shown = printable(&line);
+    let _ = match console::colors_enabled_stderr() {
+        true => writeln!(std::io::stderr().lock(), "{}", with_colored_labels(&shown)),
+        false => writeln!(std::io::stderr().lock(), "{shown}"),
+    };
+}
+
+/// The text with the labels of its lines, such as `error:`, in the colors that compilers have for them.
+fn with_colored_labels(text: &str) -> String {
+    let colored = |line: &str| {
+        let labels =
+            [("error:", Style::new().red()), ("warning:", Style::new().yellow()), ("hint:", Style::new().cyan())];
+        let labeled = labels.iter().find_map(|(label, color)| Some((label, color, line.strip_prefix(label)?)));
+        match labeled {
+            Some((label, color, rest)) => format!("{}{rest}", color.clone().bold().force_styling(true).apply_to(label)),
+            None => line.to_owned(),
+        }
+    };
+    text.split('\n').map(colored).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes a line of data. A reader that goes away has seen enough. Errors: stdout refuses it.
@@ -29,4 +49,20 @@ pub(crate) fn write_text(bytes: &[u8]) -> std::io::Result<()> {
         false => stdout.write_all(bytes)?,
     }
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_colors_and_the_text_stays_as_it_is() {
+        let text = "error: a hint: b\nhint: c\n\n  warning: d\n";
+        let colored = with_colored_labels(text);
+        assert_eq!(
+            colored,
+            "\u{1b}[31m\u{1b}[1merror:\u{1b}[0m a hint: b\n\u{1b}[36m\u{1b}[1mhint:\u{1b}[0m c\n\n  warning: d\n"
+        );
+        assert_eq!(console::strip_ansi_codes(&colored), text);
+    }
 }

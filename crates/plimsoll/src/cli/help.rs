@@ -107,6 +107,7 @@ const GROUPS: &[Group] = &[
             ("resume", "`auto`, or a run or checkpoint to continue"),
             ("checkpoint-every", "Steps between checkpoints"),
             ("eval-every", ""),
+            ("log-every", ""),
             ("explain", "Show what is alive at the peak"),
             ("profile", "Show where the time goes"),
             ("html", "Write a page with the map of the memory"),

@@ -14,7 +14,8 @@ impl DataProgress {
     /// A bar that shows nothing yet.
     pub fn new() -> Self {
         let target = if may_animate() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let style = ProgressStyle::with_template("{bar:24} {msg}").expect("a valid template").progress_chars("━╸─");
+        let style =
+            ProgressStyle::with_template("{wide_bar:.cyan/dim} {msg}").expect("a valid template").progress_chars("━╸─");
         Self { bar: ProgressBar::with_draw_target(Some(0), target).with_style(style) }
     }
 

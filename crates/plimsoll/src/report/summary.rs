@@ -1,24 +1,24 @@
 //! What came of a run, in a few lines.
 
+use super::plan_table::grouped;
 use crate::printable::printable;
-use plimsoll_train::{Footprint, Outcome};
+use plimsoll_graph::Target;
+use plimsoll_plan::Plan;
+use plimsoll_train::{Footprint, Outcome, Report};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
 
 /// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
 pub fn sample_text(text: &[String; 2]) -> String {
     let [prompt, written] = text.each_ref().map(|t| printable(t));
-    format!("\na sample, after held-out text:\n┃ {}", format!("{prompt}▶{written}").replace('\n', "\n┃ "))
+    let text = format!("{}▶{}", prompt.trim_start(), written.trim_end());
+    format!("\na sample, after held-out text:\n┃ {}", text.replace('\n', "\n┃ "))
 }
 
-/// Losses, where the checkpoint lies, and planned against measured bytes.
+/// What is on disk, and planned against measured bytes.
 pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     let report = &outcome.report;
     let mut lines = vec![String::new()];
-    let steps = report.losses.len();
-    let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |t| format!("{t:.0}"));
-    let time = format_duration(Seconds(report.seconds));
-    lines.push(format!("{}: {steps} steps, {} tokens in {time}, {speed} tokens/s", report.status, report.tokens_seen));
     if report.padding_tokens > 0 {
         let all = report.tokens_seen + report.padding_tokens;
         let percent = 100.0 * report.padding_tokens as f64 / all as f64;
@@ -26,14 +26,6 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     }
     if report.truncated_samples > 0 {
         lines.push(format!("{} samples were truncated", report.truncated_samples));
-    }
-    if let (Some(first), Some(last)) = (report.eval.first(), report.eval.last()) {
-        let from = if first.step == last.step {
-            String::new()
-        } else {
-            format!(" (after step {}: {:.4})", first.step, first.loss)
-        };
-        lines.push(format!("held-out loss {:.4} nats per token{from}", last.loss));
     }
     if report.journal_events_lost > 0 {
         lines.push(format!("journal    {} events of this session may be missing", report.journal_events_lost));
@@ -54,6 +46,34 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     lines.push(format!("planned {planned} bytes{shorter}, touched {}", measured.touched_bytes));
     lines.push(memory(&measured.footprint));
     lines.join("\n")
+}
+
+/// What came of it, in the words that somebody would pass on.
+pub fn closing(report: &Report, model: &str, plan: &Plan) -> String {
+    let steps = grouped(report.losses.len() as u64);
+    let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |speed| grouped(speed as u64));
+    let (time, tokens) = (format_duration(Seconds(report.seconds)), grouped(report.tokens_seen));
+    let (device, memory) = match &plan.targets.device {
+        Target::Cpu { .. } => ("the CPU", "RAM"),
+        Target::Cuda { .. } => ("an NVIDIA card", "VRAM"),
+    };
+    let held_out = match (report.eval.first(), report.eval.last()) {
+        (Some(first), Some(last)) if first.step != last.step => {
+            format!("held-out loss {:.4} nats per token (after step {}: {:.4}), ", last.loss, first.step, first.loss)
+        }
+        (_, Some(last)) => format!("held-out loss {:.4} nats per token, ", last.loss),
+        _ => String::new(),
+    };
+    let (planned, touched) = (report.measured.planned_bytes_of_what_ran, report.measured.touched_bytes);
+    let used = match touched == planned {
+        true => format!("{} of {memory}, exactly as planned", Bytes(touched)),
+        false => format!("{} of {memory}, of {} planned", Bytes(touched), Bytes(planned)),
+    };
+    format!(
+        "\n{}: {steps} steps, {tokens} tokens in {time}, {speed} tokens/s\n{model}, {} parameters, on {device}\n{held_out}{used}",
+        report.status,
+        grouped(plan.parameters)
+    )
 }
 
 /// What the system counted, in a line.

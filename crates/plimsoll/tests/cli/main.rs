@@ -13,6 +13,7 @@ mod cuda_run;
 mod cuda_visible;
 mod devices;
 mod interrupt;
+mod live;
 mod outputs;
 mod pairs;
 mod properties;

@@ -116,6 +116,7 @@ impl Sandbox {
             "HF_HUB_CACHE",
             "HUGGINGFACE_HUB_CACHE",
             "NO_COLOR",
+            "CLICOLOR",
             "CLICOLOR_FORCE",
             "COLUMNS",
             "CUDA_VISIBLE_DEVICES",

@@ -102,6 +102,9 @@ pub(crate) struct TrainArgs {
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+    /// Steps between lines of progress [default: a line each 5 seconds, and only the bar on a terminal]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) log_every: Option<u64>,
     /// Print report.json to stdout at the end
     #[arg(long)]
     pub(super) json: bool,

@@ -64,6 +64,13 @@ impl Session {
         let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
         format!("plimsoll train --resume {}{library}", for_a_shell(&self.folder.path().to_string_lossy()))
     }
+
+    /// What continues a line of this prompt with the trained weights.
+    pub(super) fn generate_command(&self, prompt: &str) -> String {
+        let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("Once");
+        let run = self.folder.path().to_string_lossy();
+        format!("plimsoll generate --checkpoint {} --prompt={}", for_a_shell(&run), for_a_shell(line))
+    }
 }
 
 /// Which checkpoint there is.

@@ -3,6 +3,7 @@
 mod args;
 mod ending;
 mod folder;
+mod prompt;
 mod signals;
 mod text;
 
@@ -20,7 +21,7 @@ use super::model::{self, Chosen};
 use super::objective::ObjectiveArgs;
 use super::request::Sequences;
 use super::{Failure, in_pool};
-use crate::report::{Live, plan_table, sample_text, summary};
+use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
@@ -29,7 +30,8 @@ use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
-use plimsoll_units::{Seconds, format_duration};
+use plimsoll_units::{Bytes, Seconds, format_duration};
+use prompt::Text;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::sync::Arc;
@@ -180,7 +182,12 @@ impl Session {
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let mut live = Live::new(self.found.plan.peak_bytes);
+        let mut live = Live::new(LiveRun {
+            planned: Bytes(self.found.plan.peak_bytes),
+            device: self.found.plan.targets.device.kind(),
+            duration: self.args.duration,
+            log_every: self.args.log_every,
+        });
         let run = Trainer {
             engine: &mut engine,
             dataset: &self.dataset,
@@ -196,15 +203,21 @@ impl Session {
         }
         let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
         live.finish();
+        let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
-                Ok(text) => talk(sample_text(&text)),
+                Ok(text) => sample = Some(text),
                 // The run is finished, and its last checkpoint written.
                 Err(failure) => talk(format_args!("warning: no sample was written: {}", failure.message())),
             }
             outcome.report.measured.update_memory(engine.memory());
         }
         talk(summary(&outcome, self.folder.path()));
+        sample.iter().for_each(|text| talk(sample_text(text)));
+        talk(closing(&outcome.report, &self.chosen.name, &self.found.plan));
+        if let Some([prompt, _]) = sample.filter(|_| !self.chosen.has_decoder()) {
+            talk(format_args!("try it: {}", self.generate_command(&prompt)));
+        }
         if self.args.json {
             write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
         }
@@ -299,18 +312,30 @@ impl Session {
         map.clone()
     }
 
-    /// The beginning of held-out text, or a held-out source; of training text if nothing is held out.
+    /// Held-out text that begins with words, or a held-out source; of training text if nothing is held out.
     fn prompt(&self) -> Result<Vec<u32>, Failure> {
-        let batch = match self.dataset.held_out_batches(1, 1)?.next() {
-            Some(held_out) => held_out?,
-            None => self.dataset.step(0, 1, 1)?.micro.swap_remove(0),
-        };
-        let real = match &batch.segments {
-            Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
-            None => batch.tokens.len(),
-        };
-        let most = if self.chosen.has_decoder() { real } else { (self.found.plan.seq_len / 2).clamp(1, 32) };
-        Ok(batch.tokens[..real.min(most).max(1)].iter().map(|&id| id as u32).collect())
+        let held_out = self.dataset.held_out_batches(prompt::SAMPLES, 1)?.collect::<Result<Vec<_>, _>>()?;
+        let batches = if held_out.is_empty() { self.dataset.step(0, 1, 1)?.micro } else { held_out };
+        let rows = batches.iter().map(|batch| {
+            let real = match &batch.segments {
+                Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
+                None => batch.tokens.len(),
+            };
+            batch.tokens[..real.max(1)].iter().map(|&id| id as u32).collect::<Vec<_>>()
+        });
+        let rows = rows.collect::<Vec<_>>();
+        if self.chosen.has_decoder() {
+            return Ok(rows.into_iter().next().unwrap_or_default());
+        }
+        // No prompt runs from one document into the next.
+        let separator = self.tokenizer.separator();
+        let texts = rows.iter().flat_map(|ids| ids.split(|&id| Some(id) == separator).enumerate());
+        let texts = texts.filter(|(_, ids)| !ids.is_empty()).map(|(n, ids)| Text { ids, is_whole: n > 0 });
+        let texts = texts.collect::<Vec<_>>();
+        let most = (self.found.plan.seq_len / 2).clamp(1, 32);
+        let prompt = prompt::choose(&texts, most, |ids| self.tokenizer.decode(ids));
+        // Where documents are empty, so is what is written: a separator is continued.
+        Ok(if prompt.is_empty() { rows.into_iter().flatten().take(1).collect() } else { prompt })
     }
 
     /// Continues the beginning of held-out text.

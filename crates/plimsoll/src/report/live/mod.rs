@@ -1,0 +1,216 @@
+//! A run as it goes: a progress bar on a terminal, plain lines elsewhere. Everything goes to stderr.
+//! `status.rs` has what is said of a step, `sparkline.rs` the losses until now.
+
+mod sparkline;
+mod status;
+
+use crate::streams::talk;
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plimsoll_graph::DeviceKind;
+use plimsoll_telemetry::{Event, Sink};
+use plimsoll_units::{Bytes, Seconds};
+use sparkline::Sparkline;
+use status::Status;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What a view must know of a run beside its events.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveRun {
+    /// Bytes of the device's arena.
+    pub planned: Bytes,
+    /// The device, whose memory it is.
+    pub device: DeviceKind,
+    /// Time after which the run ends, if it is not as long as it takes.
+    pub duration: Option<Seconds>,
+    /// Steps between lines; a line each few seconds, and none on a terminal, if it is not said.
+    pub log_every: Option<u64>,
+}
+
+/// Shows events.
+pub struct Live {
+    run: LiveRun,
+    bar: Option<ProgressBar>,
+    /// Columns that the bar was made for.
+    columns: usize,
+    first_step: u64,
+    last_step: Option<u64>,
+    started: Instant,
+    losses: Sparkline,
+    last_line: Option<Instant>,
+}
+
+/// Seconds between plain lines.
+const LINE_SECONDS: f64 = 5.0;
+
+/// Parts that a bar is divided into.
+const BAR_PARTS: u64 = 10_000;
+
+/// Columns of a bar, at least and at most; half of the terminal's between them.
+const BAR_COLUMNS: (usize, usize) = (10, 80);
+
+/// Whether stderr may be animated. Colors are another matter: `NO_COLOR` and `CLICOLOR` take away only these.
+pub(super) fn may_animate() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+impl Live {
+    /// A view of a run that has not started.
+    pub fn new(run: LiveRun) -> Self {
+        Self {
+            run,
+            bar: None,
+            columns: 0,
+            first_step: 1,
+            last_step: None,
+            started: Instant::now(),
+            losses: Sparkline::new(),
+            last_line: None,
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| talk(text)),
+            None => talk(text),
+        }
+    }
+
+    fn start(&mut self, first_step: u64, last_step: Option<u64>) {
+        (self.first_step, self.last_step, self.started) = (first_step, last_step, Instant::now());
+        if !may_animate() {
+            return;
+        }
+        self.bar = Some(ProgressBar::with_draw_target(Some(BAR_PARTS), ProgressDrawTarget::stderr()));
+        self.columns = 0;
+    }
+
+    /// Shows a bar for as many columns as the terminal has now.
+    fn show_bar(&mut self, bar: &ProgressBar, status: &Status) {
+        // The last column stays free: a terminal may wrap behind it.
+        let columns = usize::from(Term::stderr().size().1).saturating_sub(1);
+        let width = (columns / 2).clamp(BAR_COLUMNS.0, BAR_COLUMNS.1);
+        if columns != self.columns {
+            let template = format!("{{bar:{width}.cyan/dim}} {{prefix}}\n{{msg}}");
+            let style = ProgressStyle::with_template(&template).expect("a valid template");
+            bar.set_style(style.progress_chars("━╸─"));
+            self.columns = columns;
+        }
+        bar.set_position((status.done * BAR_PARTS as f64) as u64);
+        bar.set_prefix(status.beside_bar(columns.saturating_sub(width + 1)));
+        bar.set_message(status.below_bar(&self.losses, columns));
+    }
+
+    /// Part of the run that is done, and time left, from the mean speed of this session: whichever of its ends comes first.
+    fn progress(&self, step: u64) -> (f64, Seconds) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let made = (step + 1 - self.first_step) as f64;
+        let by_steps = self
+            .last_step
+            .map(|last| (step as f64 / last.max(1) as f64, elapsed / made * last.saturating_sub(step) as f64));
+        let by_time = self.run.duration.map(|limit| (elapsed / limit.0, limit.0 - elapsed));
+        let (done, left) =
+            [by_steps, by_time].into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0.0, f64::NAN));
+        (done.clamp(0.0, 1.0), Seconds(left.max(0.0)))
+    }
+
+    fn show_step(&mut self, status: &Status) {
+        self.losses.push(status.loss);
+        if let Some(bar) = self.bar.clone() {
+            self.show_bar(&bar, status);
+        }
+        let is_due = match self.run.log_every {
+            Some(every) => status.step.is_multiple_of(every),
+            None if self.bar.is_some() => return,
+            None => self.last_line.is_none_or(|said| said.elapsed().as_secs_f64() >= LINE_SECONDS),
+        };
+        if is_due || Some(status.step) == self.last_step {
+            self.line(&status.log_line());
+            self.last_line = Some(Instant::now());
+        }
+    }
+}
+
+/// What a branch that begins leaves behind.
+fn branched(from_step: u64, left_behind: &[PathBuf]) -> String {
+    let names = left_behind.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let kept = if names.is_empty() { String::new() } else { format!("; {names} of the previous branch are kept") };
+    format!("starting a new branch after step {from_step}; `--resume auto` continues it from now on{kept}")
+}
+
+impl Sink for Live {
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted { first_step, last_step, .. } => self.start(*first_step, *last_step),
+            Event::Resumed { step, checkpoint } => {
+                self.line(&format!("resumed after step {step} from {}", checkpoint.display()));
+            }
+            Event::CheckpointSkipped { checkpoint, reason } => {
+                self.line(&format!("warning: checkpoint {} is skipped: {reason}", checkpoint.display()));
+            }
+            Event::Branched { from_step, left_behind } => self.line(&branched(*from_step, left_behind)),
+            Event::EventsLost { events, reason } => self.line(&format!(
+                "warning: {events} events could not be written to the journal: {reason}; reports of resumed \
+                 sessions will lack their losses"
+            )),
+            Event::Step { step, loss, learning_rate, grad_norm, tokens_per_s, memory_bytes, .. } => {
+                let (done, left) = self.progress(*step);
+                self.show_step(&Status {
+                    step: *step,
+                    last_step: self.last_step,
+                    loss: *loss,
+                    learning_rate: *learning_rate,
+                    grad_norm: *grad_norm,
+                    tokens_per_s: *tokens_per_s,
+                    memory: match self.run.device {
+                        DeviceKind::Cpu => "RAM",
+                        DeviceKind::Cuda => "VRAM",
+                    },
+                    used: Bytes(*memory_bytes),
+                    planned: self.run.planned,
+                    done,
+                    left,
+                });
+            }
+            Event::Evaluated { step, loss, average_loss, tokens } => {
+                let average = average_loss.map_or(String::new(), |a| format!(", {a:.4} with the averaged weights,"));
+                self.line(&format!(
+                    "step {step}: held-out loss {loss:.4} nats per token{average} over {tokens} tokens"
+                ));
+            }
+            Event::UpdateSkipped { step, loss_scale, .. } => {
+                self.line(&format!(
+                    "step {step}: gradients overflowed half precision; the update is skipped, the loss scale is now {loss_scale}"
+                ));
+            }
+            Event::CheckpointFailed { step, reason } => {
+                self.line(&format!(
+                    "warning: the checkpoint after step {step} could not be written: {reason}\n\
+                     hint: is the disk full? training continues, and older checkpoints are kept"
+                ));
+            }
+            Event::Undoing { from, to } => self.line(&match to - from {
+                0 => format!("a parameter's gradient overflowed; going back to step {to}"),
+                _ => format!("a parameter's gradient overflowed; rerunning steps {} to {to}", from + 1),
+            }),
+            Event::Diverged { step, weights_whole: false, .. } => {
+                self.line(&format!("warning: step {step} could not be undone; no checkpoint contains it"));
+            }
+            Event::CheckpointSaved { .. }
+            | Event::Unsaved { .. }
+            | Event::Diverged { .. }
+            | Event::Interrupted { .. }
+            | Event::Finished { .. } => {}
+        }
+    }
+}
