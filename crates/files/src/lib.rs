@@ -13,10 +13,12 @@ mod disk;
 mod library;
 mod open;
 mod own;
+mod space;
 mod write;
 
 pub use disk::{Disk, Log, Operation, Watch};
 pub use library::library_problem;
 pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text};
 pub use own::{is_file, is_folder, is_there, open_own};
+pub use space::free_space;
 pub use write::{create_unique, sync_folder, write_whole};

@@ -16,4 +16,4 @@ pub use event::{Event, Record, SCHEMA_VERSION, Sink};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use holders::{Holder, gpu_holders};
 pub use journal::{Journal, JournalError, for_each_record, read_journal};
-pub use machine::{anonymous_rss, peak_rss, processor_name, system_name};
+pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};

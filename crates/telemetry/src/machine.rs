@@ -14,6 +14,11 @@ pub fn anonymous_rss() -> Option<Bytes> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
 }
 
+/// The memory that the machine has.
+pub fn total_memory() -> Option<Bytes> {
+    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
 /// The processor's name, as the system gives it.
 pub fn processor_name() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;

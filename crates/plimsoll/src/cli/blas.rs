@@ -3,6 +3,7 @@
 
 use super::Failure;
 use super::failure::exit_code;
+use crate::report::BlasFindings;
 use crate::streams::talk;
 use ::plimsoll_exec::{Blas, BlasError, blas_in_use, use_blas};
 use clap::Args;
@@ -121,6 +122,17 @@ fn choose_first() {
         }
     }
     talk("no BLAS found; using the built-in matrix products");
+}
+
+/// The libraries that `auto` finds, in its order, whether they work or not.
+pub(super) fn found() -> Vec<BlasFindings> {
+    let all = NAMES.iter().map(|name| (name, open(Path::new(name))));
+    let there = all.filter_map(|(name, opened)| match opened {
+        Err(Refusal::Blas(BlasError::NotLoaded { .. })) => None,
+        Err(refusal) => Some((name, None, Some(refusal.to_string()))),
+        Ok(blas) => Some((name, Some(blas.library().to_string()), None)),
+    });
+    there.map(|(&name, library, problem)| BlasFindings { name: name.to_owned(), library, problem }).collect()
 }
 
 /// Why a library is not used.

@@ -3,13 +3,18 @@
 use super::cards::Choice;
 use super::cublas::{Cublas, give_first};
 use super::failure::exit_code;
-use super::{Failure, self_test};
-use crate::report::{CardFindings, Diagnosis, DriverFindings, LibraryInUse, diagnosis_text};
+use super::machine::MachineFile;
+use super::train::default_cache_dir;
+use super::{Failure, blas, hub, self_test};
+use crate::report::{CardFindings, Diagnosis, DriverFindings, FolderFindings, LibraryInUse, diagnosis_text};
 use crate::streams::write_data;
 use clap::Args;
 use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, cublas_lt};
 use plimsoll_exec::{Device, DeviceError};
-use plimsoll_telemetry::{Holder, available_memory, gpu_holders, processor_name};
+use plimsoll_files::free_space;
+use plimsoll_telemetry::{Holder, available_memory, gpu_holders, processor_name, total_memory};
+use plimsoll_units::Bytes;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
@@ -48,6 +53,8 @@ fn diagnose() -> Diagnosis {
         Ok((driver, cards)) => (Some(driver), cards, None),
         Err(found) => (found.0, Vec::new(), Some(found.1)),
     };
+    let free = available_memory();
+    let kept = default_cache_dir().ok();
     let (problem, advice) = problem.map(|error| (error.to_string(), Failure::from(error).hints().to_vec())).unzip();
     Diagnosis {
         driver,
@@ -57,8 +64,37 @@ fn diagnose() -> Diagnosis {
         cublas_lt: cublas_lt(),
         processor: processor_name(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        free_host_bytes: available_memory().map(|free| free.bytes),
+        host_bytes: total_memory(),
+        free_host_bytes: free.as_ref().map(|free| free.bytes),
+        free_host_bound: free.map(|free| free.bound.to_string()),
+        blas: blas::found(),
+        measurements: kept.as_deref().map(MachineFile::all).unwrap_or_default(),
+        folders: [
+            kept.map(|path| folder("cache", path, true)),
+            hub::cache().map(|path| folder("hub cache", path, false)),
+            std::env::current_dir().ok().map(|path| folder("runs", path.join("runs"), true)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     }
+}
+
+/// A folder, the size of its files if that is asked for, and the room on its disk.
+fn folder(holds: &'static str, path: PathBuf, measured: bool) -> FolderFindings {
+    let used = (measured && path.is_dir()).then(|| size_of(&path));
+    FolderFindings { holds, used_bytes: used, free_bytes: free_space(&path).ok(), path }
+}
+
+/// Bytes of all files in a folder and in those below it. Links are not followed, and what can't be read counts nothing.
+fn size_of(folder: &Path) -> Bytes {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => size_of(&entry.path()),
+        Ok(kind) if kind.is_file() => entry.metadata().map_or(Bytes::ZERO, |found| Bytes(found.len())),
+        _ => Bytes::ZERO,
+    });
+    Bytes(sizes.map(|size| size.0).sum())
 }
 
 /// What is known where no card is found: the driver, if there is one, and why there is no card.

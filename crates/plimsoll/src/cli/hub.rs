@@ -43,7 +43,7 @@ fn weights(named: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Where the hub's tools keep what they fetched. Source: huggingface_hub, "Environment variables".
-fn cache() -> Option<PathBuf> {
+pub(super) fn cache() -> Option<PathBuf> {
     let given = |name: &str| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let of_user = || {
         let home = || given(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(|home| home.join(".cache"));

@@ -81,6 +81,18 @@ impl MachineFile {
         Ok(default_cache_dir()?.join(format!("machine-{name}.json")))
     }
 
+    /// All files of this kind in a folder.
+    pub(super) fn all(folder: &Path) -> Vec<PathBuf> {
+        let is_one = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("machine-") && name.ends_with(".json")
+        };
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files = entries.map(|entry| entry.path()).filter(is_one).collect::<Vec<_>>();
+        files.sort();
+        files
+    }
+
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(io_failure(folder.display()))?;

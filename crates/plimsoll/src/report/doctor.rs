@@ -23,8 +23,42 @@ pub struct Diagnosis {
     pub processor: Option<String>,
     /// Its cores.
     pub cores: usize,
+    /// Memory of the host.
+    pub host_bytes: Option<Bytes>,
     /// Memory of the host that is free.
     pub free_host_bytes: Option<Bytes>,
+    /// What keeps the process from more of it: `free memory`, `free in the control group …`.
+    pub free_host_bound: Option<String>,
+    /// Libraries of matrix products for the processor, in the order in which `--blas auto` tries them.
+    pub blas: Vec<BlasFindings>,
+    /// Files of measured times, by which plans are predicted.
+    pub measurements: Vec<PathBuf>,
+    /// Where things are kept.
+    pub folders: Vec<FolderFindings>,
+}
+
+/// A BLAS that the system has.
+#[derive(Debug, Serialize)]
+pub struct BlasFindings {
+    /// The name by which it was found.
+    pub name: String,
+    /// What it says that it is; none if it can't be used.
+    pub library: Option<String>,
+    /// Why it can't be used.
+    pub problem: Option<String>,
+}
+
+/// A folder that runs read or write.
+#[derive(Debug, Serialize)]
+pub struct FolderFindings {
+    /// What it is for.
+    pub holds: &'static str,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes of its files; none if it is not there yet, or not asked for.
+    pub used_bytes: Option<Bytes>,
+    /// Bytes that can still be written on its disk; none if the system does not say.
+    pub free_bytes: Option<Bytes>,
 }
 
 /// A driver.
@@ -80,9 +114,15 @@ pub fn diagnosis_text(found: &Diagnosis) -> String {
     lines.extend(found.advice.iter().map(|advice| format!("hint      {advice}")));
     found.cards.iter().for_each(|card| lines.extend(card_lines(card)));
     lines.push(format!("cuBLASLt  {}", library_line(found)));
-    let free = found.free_host_bytes.map_or(String::new(), |free| format!(", {free} free"));
     let name = found.processor.as_deref().map_or(String::new(), |name| format!("{}, ", printable_line(name)));
-    lines.push(format!("CPU       {name}{} cores{free}", found.cores));
+    lines.push(format!("CPU       {name}{} cores", found.cores));
+    lines.push(format!("memory    {}", memory_line(found)));
+    lines.push(format!("BLAS      {}", blas_line(&found.blas)));
+    lines.push(match found.measurements.as_slice() {
+        [] => "times     nothing is measured yet; `plimsoll calibrate` measures this machine".to_owned(),
+        files => format!("times     measured: {}", shown(files)),
+    });
+    lines.extend(found.folders.iter().map(folder_line));
     // The first of those with as much.
     let best = found.cards.iter().rev().filter(|card| card.free.is_some()).max_by_key(|card| card.free);
     lines.push(match best {
@@ -92,12 +132,46 @@ pub fn diagnosis_text(found: &Diagnosis) -> String {
     lines.join("\n")
 }
 
+fn memory_line(found: &Diagnosis) -> String {
+    let all = found.host_bytes.map_or(String::new(), |all| format!("{all}; "));
+    let bound = found.free_host_bound.as_deref().unwrap_or("free");
+    format!("{all}{} {bound}", found.free_host_bytes.map_or("-".to_owned(), |free| free.to_string()))
+}
+
+fn blas_line(all: &[BlasFindings]) -> String {
+    let words = |blas: &BlasFindings| match (&blas.library, &blas.problem) {
+        (Some(library), _) => format!("{} ({})", blas.name, printable_line(library)),
+        (None, problem) => {
+            format!("{} can't be used: {}", blas.name, printable_line(problem.as_deref().unwrap_or("nobody knows why")))
+        }
+    };
+    match all {
+        [] => "not found, and not needed: the built-in kernels multiply matrices".to_owned(),
+        all => {
+            let listed = all.iter().map(words).collect::<Vec<_>>().join(", ");
+            let first = all.iter().find(|blas| blas.library.is_some());
+            let used = first.map_or(String::new(), |blas| format!("; `--blas auto` uses {}", blas.name));
+            format!("{listed}{used}")
+        }
+    }
+}
+
+fn folder_line(folder: &FolderFindings) -> String {
+    let free = folder.free_bytes.map_or(String::new(), |free| format!(", {free} free on its disk"));
+    let used = folder.used_bytes.map_or(String::new(), |used| format!(", {used}"));
+    format!("{:<9} {}{used}{free}", folder.holds, printable_line(&folder.path.display().to_string()))
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    let paths = paths.iter().map(|path| printable_line(&path.display().to_string()).into_owned());
+    paths.collect::<Vec<_>>().join(", ")
+}
+
 /// Which library multiplies on cards, and which others there are.
 fn library_line(found: &Diagnosis) -> String {
     let in_use = found.cards.iter().find_map(|card| card.cublas_lt.as_ref());
     let others = found.cublas_lt.iter().filter(|path| in_use.is_none_or(|library| library.path != **path));
-    let others = others.map(|path| printable_line(&path.display().to_string()).into_owned()).collect::<Vec<_>>();
-    let others = others.join(", ");
+    let others = shown(&others.cloned().collect::<Vec<_>>());
     match in_use {
         Some(LibraryInUse { path, version }) => {
             let beside = if others.is_empty() { others } else { format!("; beside it {others}") };

@@ -17,7 +17,9 @@ mod summary;
 pub use compare_table::{ComparedPlan, compare_table};
 pub use comparison::{comparison_json, comparison_table};
 pub use data_progress::DataProgress;
-pub use doctor::{CardFindings, Diagnosis, DriverFindings, LibraryInUse, diagnosis_text, held_by};
+pub use doctor::{
+    BlasFindings, CardFindings, Diagnosis, DriverFindings, FolderFindings, LibraryInUse, diagnosis_text, held_by,
+};
 pub use gpus::{gpus_table, known_cards_table};
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};

@@ -83,6 +83,7 @@ fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
     for words in ["driver    none", "hint      ", "cuBLASLt  ", "`--device auto` takes the CPU"] {
         assert!(said.stdout_text().contains(words), "{}", said.stdout_text());
     }
+    doctor_names_libraries_folders_and_measurements(&sandbox);
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,350,holder=4194305/350");
     let doctor = |card: &str, arguments: &str| {
         let mut command = sandbox.command_on_card(card, arguments.split_whitespace());
@@ -105,6 +106,28 @@ fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
     assert!(old["cards"][0]["problem"].as_str().is_some_and(|problem| problem.contains("7.5")), "{old}");
     let none = json(&doctor("cards=0", "doctor --json"));
     assert!(none["driver"]["cuda"] == "12.8" && none["problem"].is_string() && none["advice"][0].is_string(), "{none}");
+}
+
+fn doctor_names_libraries_folders_and_measurements(sandbox: &Sandbox) {
+    let found = json(&sandbox.run("doctor --json"));
+    let free = |value: &Value| value.as_u64().is_some_and(|bytes| bytes > 0);
+    assert!(free(&found["host_bytes"]) && free(&found["free_host_bytes"]) && found["blas"].is_array(), "{found}");
+    assert_eq!(found["measurements"], Value::Array(vec![]));
+    let holds = |found: &Value| {
+        let folders = found["folders"].as_array().expect("folders").iter();
+        folders.map(|folder| (folder["holds"].clone(), folder["used_bytes"].clone())).collect::<Vec<_>>()
+    };
+    let none = [("cache", Value::Null), ("hub cache", Value::Null), ("runs", Value::Null)];
+    assert_eq!(holds(&found), none.clone().map(|(name, size)| (name.into(), size)));
+    assert!(found["folders"].as_array().expect("folders").iter().all(|folder| free(&folder["free_bytes"])), "{found}");
+    sandbox.write(".cache/plimsoll/machine-2-threads.json", "{}");
+    sandbox.write(".cache/plimsoll/below/tokens", [0; 998]);
+    let found = json(&sandbox.run("doctor --json"));
+    assert_eq!(holds(&found)[0], ("cache".into(), 1000.into()));
+    let text = sandbox.run("doctor");
+    for words in ["times     measured: ", "machine-2-threads.json", "cache     ", "1000 B, ", "free on its disk"] {
+        assert!(text.stdout_text().contains(words), "{words}: {}", text.stdout_text());
+    }
 }
 
 #[test]
