@@ -97,6 +97,26 @@ pub fn card_with_memory(text: &str, reported: Bytes) -> Result<&'static Card, Un
     meant(text, |card| card.memory.0.abs_diff(reported.0))
 }
 
+/// The card that stands for those of which only the memory is known: of the cards with as much or the next more, the slowest
+/// that computes in bfloat16; a GeForce for a desktop if there is one. `None` for less than the smallest has or more than the
+/// largest.
+pub fn card_of_memory(memory: Bytes) -> Option<&'static Card> {
+    let slower = |a: &&Card, b: &&Card| a.fp16_tflops.total_cmp(&b.fp16_tflops);
+    let of = |is_one: fn(&str) -> bool| {
+        let all = || cards().iter().filter(|card| card.bf16_tflops.is_some() && is_one(card.name));
+        // A driver reports some percent less than is sold.
+        let enough = |card: &&Card| card.memory.as_f64() >= 0.97 * memory.as_f64();
+        let least = all().map(|card| card.memory).min().filter(|least| *least <= memory)?;
+        let next = all().filter(enough).map(|card| card.memory).min()?.max(least);
+        all().filter(|card| card.memory.0.abs_diff(next.0) * 50 <= next.0).min_by(slower)
+    };
+    let is_of_desktop = |name: &str| {
+        let number = name.strip_prefix("RTX ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        number.is_some_and(|number| !number.contains("Laptop"))
+    };
+    of(is_of_desktop).or_else(|| of(|_| true))
+}
+
 /// The card that a text names, with the least unsaid; of several, the one that is the least apart.
 fn meant(text: &str, apart: impl Fn(&Card) -> u64) -> Result<&'static Card, UnknownCard> {
     let asked = Name::read(text);
@@ -169,6 +189,23 @@ mod tests {
         let names: BTreeSet<_> = cards().iter().map(|card| card.name).collect();
         assert_eq!(names.len(), TABLE.lines().count() - 1);
         assert!(names.len() >= 60, "{} cards", names.len());
+    }
+
+    #[test]
+    fn a_memory_stands_for_the_slowest_card_that_is_sold_with_it() {
+        let of = |gib: f64| card_of_memory(Bytes((gib * 1024.0) as u64 * (1 << 20))).map(|card| card.name);
+        for (gib, name) in [
+            (4.0, Some("RTX 3050 Laptop")),
+            (8.0, Some("RTX 3050 8GB")),
+            (11.0, Some("RTX 3060 12GB")),
+            (12.0, Some("RTX 3060 12GB")),
+            (24.0, Some("RTX 3090")),
+            (80.0, Some("A100 PCIe 80GB")),
+            (3.9, None),
+            (500.0, None),
+        ] {
+            assert_eq!(of(gib), name, "{gib} GiB");
+        }
     }
 
     #[test]

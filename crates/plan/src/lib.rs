@@ -29,7 +29,7 @@ mod workshop;
 
 pub use budget::Budget;
 pub use candidates::{Settings, plan_sampling, plan_settings};
-pub use cards::{Card, UnknownCard, card, card_with_memory, cards};
+pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, moment_of_peak};

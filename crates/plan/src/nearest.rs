@@ -4,6 +4,7 @@ use crate::budget::Budget;
 use crate::fastest::{Best, Fastest};
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
+use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -24,6 +25,9 @@ pub struct Nearest {
 /// Changes that are reported.
 const WANTED: usize = 3;
 
+/// The setting of a smaller model.
+const MODEL: &str = "model";
+
 /// Shorter sequences are not suggested.
 const SHORTEST: usize = 16;
 
@@ -31,8 +35,8 @@ const SHORTEST: usize = 16;
 type Ladder = Vec<Alternative>;
 
 /// Up to three changes that fit: first those that keep the result, then those that round it otherwise, then those that
-/// train something else. Among each, the one that costs the least time comes first. Where weights, gradients and moments
-/// alone are too large, shorter sequences are no help.
+/// train something else. Among each, the one that costs the least time comes first. Several levers at once are named where
+/// one is no help. Where weights, gradients and moments alone are too large, shorter sequences are no help.
 pub(crate) fn nearest_that_fit(misfit: &Fastest) -> Result<Vec<Nearest>, PlanError> {
     let request = misfit.workshop.request;
     let Some(asked) = misfit.without_limits()? else { return Ok(Vec::new()) };
@@ -47,9 +51,17 @@ pub(crate) fn nearest_that_fit(misfit: &Fastest) -> Result<Vec<Nearest>, PlanErr
     if nearest.len() < WANTED {
         // Several levers at once are no help where one is enough.
         let together = if nearest.is_empty() { together(request) } else { Vec::new() };
-        let kinds = [together, rounding(request), training_less(request, misfit.state_is_too_large)];
-        let others = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
-        nearest.extend(others.into_iter().flatten());
+        let models = SmallerModels::than(request);
+        let kinds = [together, rounding(request), vec![shorter(request, misfit.state_is_too_large), models.of_family]];
+        let kinds = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
+        let [together, mut rounding, mut less] = <[_; 3]>::try_from(kinds).expect("as many as there are kinds");
+        if nearest.is_empty() && together.is_empty() && rounding.is_empty() {
+            rounding = of_kind(rounding_together(request))?;
+        }
+        if !less.iter().any(|way| way.changes.iter().any(|change| change.setting == MODEL)) {
+            less.extend(of_kind(vec![models.of_others])?);
+        }
+        nearest.extend([together, rounding, less].into_iter().flatten());
     }
     nearest.truncate(WANTED);
     Ok(nearest)
@@ -115,19 +127,61 @@ fn rounding(request: &Request) -> Vec<Ladder> {
     LEVERS.iter().flat_map(|lever| lever.coarser(request)).map(|alternative| vec![alternative]).collect()
 }
 
-/// Shorter sequences, smaller models.
-fn training_less(request: &Request, state_is_too_large: bool) -> Vec<Ladder> {
+/// Fewer bits by several levers at once, and by one or several with all left open that was fixed.
+fn rounding_together(request: &Request) -> Vec<Ladder> {
+    let asked = || Alternative { changes: Vec::new(), request: request.clone() };
+    let opened = together(request).into_iter().flatten().next();
+    let least = if opened.is_some() { 1 } else { 2 };
+    let mut all = vec![(0, opened.unwrap_or_else(asked))];
+    for lever in LEVERS {
+        let coarser = all.iter().flat_map(|(levers, before)| {
+            let further = lever.coarser(&before.request).into_iter();
+            further.map(move |next| {
+                (levers + 1, Alternative { changes: [&before.changes[..], &next.changes].concat(), ..next })
+            })
+        });
+        all.extend(coarser.collect::<Vec<_>>());
+    }
+    all.into_iter().filter(|(levers, _)| *levers >= least).map(|(_, alternative)| vec![alternative]).collect()
+}
+
+/// Shorter sequences.
+fn shorter(request: &Request, state_is_too_large: bool) -> Ladder {
     let halves = std::iter::successors(Some(request.seq_len / 2), |seq_len| Some(seq_len / 2));
     let shorter = halves.take_while(|&seq_len| seq_len >= SHORTEST && !state_is_too_large);
     let shorter = shorter
         .map(|seq_len| Alternative::new("seq-len", seq_len, Request { seq_len, buckets: vec![], ..request.clone() }));
-    let mut smaller = Vec::new();
-    for (name, mut model) in request.model.presets_like() {
-        model.set_vocab_size(request.model.vocab_size());
-        model.set_max_positions(model.max_positions().max(request.seq_len));
-        if model.parameter_bound() < request.model.parameter_bound() {
-            smaller.push(Alternative::new("model", name, Request { model, ..request.clone() }));
+    shorter.collect()
+}
+
+/// Smaller models that are published, the largest first.
+struct SmallerModels {
+    /// Those that are named like the one that was asked for, as `flan-t5-large` is like `flan-t5-xl`.
+    of_family: Ladder,
+    of_others: Ladder,
+}
+
+impl SmallerModels {
+    fn than(request: &Request) -> Self {
+        let bound = request.model.parameter_bound();
+        let mut like = request.model.presets_like();
+        like.retain(|(name, _)| !ModelConfig::hub_names(name).is_empty());
+        for (_, model) in &mut like {
+            model.set_vocab_size(request.model.vocab_size());
+            model.set_max_positions(model.max_positions().max(request.seq_len));
         }
+        let asked = like.iter().find(|(_, model)| model.parameter_bound() == bound).map(|(name, _)| family(name));
+        like.retain(|(_, model)| model.parameter_bound() < bound);
+        let (of_family, of_others) = like.into_iter().partition::<Vec<_>, _>(|(name, _)| asked == Some(family(name)));
+        let ladder = |models: Vec<(&'static str, ModelConfig)>| {
+            let rungs = models.into_iter();
+            rungs.map(|(name, model)| Alternative::new(MODEL, name, Request { model, ..request.clone() })).collect()
+        };
+        Self { of_family: ladder(of_family), of_others: ladder(of_others) }
     }
-    vec![shorter.collect(), smaller]
+}
+
+/// The first word of a preset's name.
+fn family(name: &str) -> &str {
+    name.split('-').next().unwrap_or(name)
 }

@@ -92,6 +92,40 @@ impl FromStr for Choice {
     }
 }
 
+/// What was found where a device was looked for.
+pub(super) enum Looked {
+    /// The processor, which was asked for.
+    Processor,
+    /// The card that was asked for.
+    Card(CudaDevice),
+    /// A card, where any was wanted.
+    AnyCard(CudaDevice),
+    /// None, where any was wanted: why.
+    NoCard(CudaError),
+}
+
+impl Looked {
+    /// The card, none for the processor; says in a line what `auto` took and why.
+    fn said(self) -> Option<CudaDevice> {
+        match self {
+            Self::Processor => None,
+            Self::Card(card) => Some(card),
+            Self::AnyCard(card) => {
+                talk(format_args!("on {}; `--device cpu` runs on the CPU", card.card().name));
+                Some(card)
+            }
+            Self::NoCard(CudaError::NoDriver { .. }) => {
+                talk("on the CPU: no NVIDIA driver was found");
+                None
+            }
+            Self::NoCard(error) => {
+                talk(format_args!("on the CPU: {error}"));
+                None
+            }
+        }
+    }
+}
+
 /// A device that was opened, with what plans for it must know.
 pub(super) struct Opened {
     pub(super) device: Device,
@@ -155,7 +189,17 @@ impl DeviceArgs {
     /// Opens what was asked for, and says in a line what `auto` took and why. Errors: a card was asked for and cannot be
     /// used; nothing is left of its memory.
     pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
-        match self.card()? {
+        self.open_found(self.look()?, budget, speed)
+    }
+
+    /// The same of what was looked for already.
+    pub(super) fn open_found(
+        &self,
+        found: Looked,
+        budget: &BudgetArgs,
+        speed: Option<&Path>,
+    ) -> Result<Opened, Failure> {
+        match self.with_library(found.said())? {
             None => {
                 let device = Device::processor(budget, speed)?;
                 Ok(Opened { device, card: None, tf32: false, products: ProductSettings::default() })
@@ -178,7 +222,10 @@ impl DeviceArgs {
     /// took and why. Errors: a card or a library was asked for and cannot be used; TF32 was asked for, and the device has
     /// none.
     pub(super) fn card(&self) -> Result<Option<CudaDevice>, Failure> {
-        let mut card = self.chosen_card()?;
+        self.with_library(self.look()?.said())
+    }
+
+    fn with_library(&self, mut card: Option<CudaDevice>) -> Result<Option<CudaDevice>, Failure> {
         match (&mut card, &self.cublas) {
             (Some(card), cublas) => cublas.give_to(card)?,
             (None, Cublas::Library(_)) => {
@@ -199,24 +246,12 @@ impl DeviceArgs {
         Ok(card)
     }
 
-    fn chosen_card(&self) -> Result<Option<CudaDevice>, CudaError> {
+    /// Looks for what was asked for, and says nothing. Errors: a card was asked for and cannot be used.
+    pub(super) fn look(&self) -> Result<Looked, CudaError> {
         match self.device {
-            Choice::Cpu => Ok(None),
-            Choice::Cuda(index) => self.open_card(index).map(Some),
-            Choice::Auto => match self.open_card(None) {
-                Ok(card) => {
-                    talk(format_args!("on {}; `--device cpu` runs on the CPU", card.card().name));
-                    Ok(Some(card))
-                }
-                Err(CudaError::NoDriver { .. }) => {
-                    talk("on the CPU: no NVIDIA driver was found");
-                    Ok(None)
-                }
-                Err(error) => {
-                    talk(format_args!("on the CPU: {error}"));
-                    Ok(None)
-                }
-            },
+            Choice::Cpu => Ok(Looked::Processor),
+            Choice::Cuda(index) => self.open_card(index).map(Looked::Card),
+            Choice::Auto => Ok(self.open_card(None).map_or_else(Looked::NoCard, Looked::AnyCard)),
         }
     }
 

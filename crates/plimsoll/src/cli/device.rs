@@ -4,7 +4,7 @@ use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory, Presence};
 use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
-use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
+use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_of_memory, card_with_memory};
 use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
 use plimsoll_units::Bytes;
@@ -60,6 +60,17 @@ impl Device {
             return Err(none_visible(&found));
         }
         visible.into_iter().map(|gpu| Self::present(gpu, budget, speed)).collect()
+    }
+
+    /// A card of which only the memory is said, by `--vram`; none if there are no such cards. Errors: nothing is left of its
+    /// memory.
+    pub(super) fn of_vram(vram: Bytes, budget: &BudgetArgs, speed: Speed) -> Result<Option<Self>, Failure> {
+        let Some(card) = card_of_memory(vram) else { return Ok(None) };
+        let name = format!("NVIDIA card of {vram}");
+        let memory = CardMemory { name: name.clone(), total: vram, others: Bytes::ZERO, presence: Presence::Elsewhere };
+        let times = format!("times are estimates from the data sheet of {}, the slowest with as much", card.name);
+        let device = Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed);
+        Ok(Some(Self { name, times, ..device }))
     }
 
     /// A card that is here: its memory is the driver's word, its speed what was measured, else its namesake's on paper.

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::budget::BudgetArgs;
-use super::cards::{DeviceArgs, Speed};
+use super::cards::{DeviceArgs, Looked, Speed};
 use super::device::Device;
 use super::failure::{exit_code, io_failure};
 use super::find::Find;
@@ -23,6 +23,7 @@ use ::plimsoll_plan::{
 use ::plimsoll_train::TrainError;
 use clap::Args;
 use plimsoll_data::{Tokenizer, TokenizerSpec};
+use plimsoll_exec::cuda::CudaError;
 use plimsoll_telemetry::gpus;
 use plimsoll_units::Bytes;
 use serde_json::{Value, json};
@@ -126,7 +127,13 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
     }
     for made in &made {
         if let Ok(found) = &made.result {
-            write_data(plan_table(&made.model, found, &made.device.budget.describe(), &made.device.times))?;
+            write_data(plan_table(
+                &made.model,
+                &made.device.name,
+                found,
+                &made.device.budget.describe(),
+                &made.device.times,
+            ))?;
             write_data(levers_table(&made.effects))?;
         }
         if let Some(moment) = made.moment(args.explain) {
@@ -231,8 +238,30 @@ impl PlanArgs {
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
                 Device::cards("auto", &self.budget, speed()?)
             }
-            None => Ok(vec![self.on.open(&self.budget, self.machine.as_deref())?.device]),
+            None => Ok(vec![self.device_here_or_of_vram()?]),
         }
+    }
+
+    /// The device that `train` would take; where there is no card, `--vram` means one with so much memory, as it does in most
+    /// guides, if there are any.
+    fn device_here_or_of_vram(&self) -> Result<Device, Failure> {
+        let found = self.on.look()?;
+        if let (Looked::NoCard(why), Some(vram)) = (&found, self.budget.vram) {
+            let speed = self.speed_of_absent_card(self.machine.as_deref())?;
+            if let Some(device) = Device::of_vram(vram, &self.budget, speed)? {
+                let why = if matches!(why, CudaError::NoDriver { .. }) {
+                    "no NVIDIA driver was found"
+                } else {
+                    "none here can be used"
+                };
+                talk(format_args!(
+                    "planning for an NVIDIA card of {vram}, since {why}; `--device cpu` plans for the CPU, which `train` \
+                     would use here"
+                ));
+                return Ok(device);
+            }
+        }
+        Ok(self.on.open_found(found, &self.budget, self.machine.as_deref())?.device)
     }
 
     fn speed_of_absent_card<'a>(&self, measured: Option<&'a Path>) -> Result<Speed<'a>, Failure> {

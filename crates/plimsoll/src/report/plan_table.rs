@@ -5,13 +5,10 @@ use plimsoll_graph::{DeviceKind, Products};
 use plimsoll_plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
 use plimsoll_units::Bytes;
 
-/// The plan's table, some lines under 100 columns.
-pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> String {
+/// The plan's table, some lines under 100 columns. `device`: the card's name.
+pub fn plan_table(model: &str, device: &str, found: &Found, budget: &str, times: &str) -> String {
     let plan = &found.plan;
-    let device = match plan.targets.device.kind() {
-        DeviceKind::Cpu => "the CPU",
-        DeviceKind::Cuda => "a card",
-    };
+    let device = device_named(device, plan);
     let precision = found.settings.levers.precision.name();
     let mut lines = vec![headline(model, plan), format!("in {precision} on {device}; {times}")];
     lines.push(format!("budget:{budget}"));
@@ -32,6 +29,14 @@ pub fn plan_table(model: &str, found: &Found, budget: &str, times: &str) -> Stri
         grouped(found.tokens_per_s() as u64)
     ));
     lines.join("\n")
+}
+
+/// What a plan is for, in a sentence: the processor, or a card of this name.
+pub(super) fn device_named<'a>(name: &'a str, plan: &Plan) -> &'a str {
+    match plan.targets.device.kind() {
+        DeviceKind::Cpu => "the CPU",
+        DeviceKind::Cuda => name,
+    }
 }
 
 /// A few words for what multiplies on a card.

@@ -1,8 +1,8 @@
 //! What came of a run, in a few lines.
 
-use super::plan_table::grouped;
+use super::plan_table::{device_named, grouped};
 use crate::printable::printable;
-use plimsoll_graph::Target;
+use plimsoll_graph::DeviceKind;
 use plimsoll_plan::Plan;
 use plimsoll_train::{Footprint, Outcome, Report};
 use plimsoll_units::{Bytes, Seconds, format_duration};
@@ -49,14 +49,11 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
 }
 
 /// What came of it, in the words that somebody would pass on.
-pub fn closing(report: &Report, model: &str, plan: &Plan) -> String {
+pub fn closing(report: &Report, model: &str, device: &str, plan: &Plan) -> String {
     let steps = grouped(report.losses.len() as u64);
     let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |speed| grouped(speed as u64));
     let (time, tokens) = (format_duration(Seconds(report.seconds)), grouped(report.tokens_seen));
-    let (device, memory) = match &plan.targets.device {
-        Target::Cpu { .. } => ("the CPU", "RAM"),
-        Target::Cuda { .. } => ("an NVIDIA card", "VRAM"),
-    };
+    let (device, memory) = (device_named(device, plan), memory_name(plan.targets.device.kind()));
     let held_out = match (report.eval.first(), report.eval.last()) {
         (Some(first), Some(last)) if first.step != last.step => {
             format!("held-out loss {:.4} nats per token (after step {}: {:.4}), ", last.loss, first.step, first.loss)
@@ -74,6 +71,14 @@ pub fn closing(report: &Report, model: &str, plan: &Plan) -> String {
         report.status,
         grouped(plan.parameters)
     )
+}
+
+/// What the memory of a device is called.
+pub(super) fn memory_name(device: DeviceKind) -> &'static str {
+    match device {
+        DeviceKind::Cpu => "RAM",
+        DeviceKind::Cuda => "VRAM",
+    }
 }
 
 /// What the system counted, in a line.

@@ -32,6 +32,34 @@ fn a_card_by_any_of_its_names_gives_the_same_plan() {
 }
 
 #[test]
+fn where_no_card_is_vram_means_one_with_as_much_memory() {
+    let sandbox = Sandbox::new();
+    let plan = |flags: &str| sandbox.run(&format!("plan --model gpt2 --global-batch 8 {flags}"));
+    let said = plan("--vram 12 --json");
+    assert!(said.stderr.contains("planning for an NVIDIA card of 12.0 GiB") && said.stderr.contains("`--device cpu`"));
+    let value = json(&said);
+    assert_eq!(
+        (&value["device"]["kind"], &value["device"]["name"]),
+        (&"cuda".into(), &"NVIDIA card of 12.0 GiB".into())
+    );
+    assert_eq!(value["plan"]["budget_bytes"], 11u64 << 30, "less the margin");
+    assert!(value["predicted"]["times"].as_str().is_some_and(|times| times.contains("RTX 3060 12GB")), "{value}");
+    assert_eq!(value["plan"], json(&plan("--gpu 3060 --json"))["plan"]);
+    let text = plan("--vram 12");
+    let second = text.stdout_text().lines().nth(1).expect("a second line");
+    assert!(
+        second.starts_with("in bf16 on NVIDIA card of 12.0 GiB; times are estimates from the data sheet of RTX 3060"),
+        "{second}"
+    );
+    // A processor that is asked for, less than any card has, more than any card has, a card that is here.
+    for flags in ["--vram 12 --device cpu", "--vram 2", "--vram 400"] {
+        assert_eq!(json(&plan(&format!("{flags} --json")))["device"]["kind"], "cpu", "{flags}");
+    }
+    let here = sandbox.run_on_card("", "plan --model gpt2 --global-batch 8 --vram 6 --json");
+    assert_eq!(json(&here)["device"]["name"], "NVIDIA GeForce RTX 3060", "{}", here.stderr);
+}
+
+#[test]
 fn the_budget_is_told_line_by_line() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("plan --gpu 4090 --memory-fraction 0.9 --vram-margin 500");
@@ -106,20 +134,21 @@ fn each_card_gets_a_picture_of_its_own() {
 #[test]
 fn hints_of_a_misfit_fit() {
     let sandbox = Sandbox::new();
-    let command = "plan --model gpt2 --gpu 3090 --vram 1.2 --host-ram 0 --global-batch 2 --recompute none";
+    let command = "plan --model gpt2 --gpu 3090 --vram 2.6 --host-ram 0 --global-batch 2 --recompute none";
     let said = sandbox.run(command);
     assert_eq!(said.code, Some(3), "{}", said.stderr);
     let hints = said.stderr.lines().filter_map(|line| line.strip_prefix("hint: `")?.split('`').next());
     let hints = hints.map(str::to_owned).collect::<Vec<_>>();
-    assert!(hints.len() > 1, "{}", said.stderr);
+    assert!(hints.len() > 2 && hints[0].matches("--").count() > 2, "{}", said.stderr);
     for hint in hints {
-        let flag = hint.split(' ').next().expect("a flag");
-        // In place of what the command says, where it says it.
         let words = command.split(' ').collect::<Vec<_>>();
-        let kept = match words.iter().position(|word| *word == flag) {
-            Some(at) => [&words[..at], &words[at + 2..]].concat(),
-            None => words,
-        };
+        let kept = hint.split(' ').filter(|word| word.starts_with("--")).fold(words, |words, flag| {
+            // In place of what the command says, where it says it.
+            match words.iter().position(|word| *word == flag) {
+                Some(at) => [&words[..at], &words[at + 2..]].concat(),
+                None => words,
+            }
+        });
         let said = sandbox.run(&format!("{} {hint}", kept.join(" ")));
         assert_eq!(said.code, Some(0), "{hint}: {}", said.stderr);
     }

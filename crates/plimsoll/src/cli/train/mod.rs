@@ -62,6 +62,8 @@ struct Session {
     folder: RunFolder,
     start: Start,
     trainer: TrainerConfig,
+    /// The device's name.
+    device: String,
     /// Where predicted times come from.
     times: String,
     /// What was asked of the planner.
@@ -121,16 +123,29 @@ impl Session {
         };
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
         let dataset = Arc::new(dataset);
-        let (budget, times) = (device.budget.clone(), device.times.clone());
+        let (budget, name, times) = (device.budget.clone(), device.name.clone(), device.times.clone());
         let products = kept_products(&folder);
         opened.choose_products(products.clone(), args.tune.autotune);
-        let session =
-            Self { args, budget, chosen, tokenizer, dataset, found, folder, start, trainer, times, request, products };
+        let session = Self {
+            args,
+            budget,
+            chosen,
+            tokenizer,
+            dataset,
+            found,
+            folder,
+            start,
+            trainer,
+            device: name,
+            times,
+            request,
+            products,
+        };
         Ok((session, opened))
     }
 
     fn plan_table(&self) -> String {
-        plan_table(&self.chosen.name, &self.found, &self.budget.describe(), &self.times)
+        plan_table(&self.chosen.name, &self.device, &self.found, &self.budget.describe(), &self.times)
     }
 
     /// The plan on its device; planned again, as it was asked for, where others took of a card's memory meanwhile, so that a
@@ -214,7 +229,7 @@ impl Session {
         }
         talk(summary(&outcome, self.folder.path()));
         sample.iter().for_each(|text| talk(sample_text(text)));
-        talk(closing(&outcome.report, &self.chosen.name, &self.found.plan));
+        talk(closing(&outcome.report, &self.chosen.name, &self.device, &self.found.plan));
         if let Some([prompt, _]) = sample.filter(|_| !self.chosen.has_decoder()) {
             talk(format_args!("try it: {}", self.generate_command(&prompt)));
         }

@@ -4,6 +4,7 @@
 mod sparkline;
 mod status;
 
+use super::summary::memory_name;
 use crate::streams::talk;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -172,10 +173,7 @@ impl Sink for Live {
                     learning_rate: *learning_rate,
                     grad_norm: *grad_norm,
                     tokens_per_s: *tokens_per_s,
-                    memory: match self.run.device {
-                        DeviceKind::Cpu => "RAM",
-                        DeviceKind::Cuda => "VRAM",
-                    },
+                    memory: memory_name(self.run.device),
                     used: Bytes(*memory_bytes),
                     planned: self.run.planned,
                     done,
