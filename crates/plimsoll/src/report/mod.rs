@@ -7,6 +7,7 @@ mod doctor;
 mod gpus;
 mod live;
 mod models;
+mod page;
 mod picture;
 mod plan_json;
 mod plan_table;
@@ -21,7 +22,7 @@ pub use doctor::{CardFindings, Diagnosis, DriverFindings, LibraryInUse, diagnosi
 pub use gpus::{gpus_table, known_cards_table};
 pub use live::Live;
 pub use models::{ListedModel, models_table};
-pub use picture::{plan_html, plan_svg};
+pub use picture::{PlanPage, plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, levers_table, moment_text, plan_table, products_named};
 pub use profile::{Best, StepProfile};
