@@ -34,7 +34,8 @@ pub struct Alive {
 }
 
 /// Tensors of blocks whose names differ in the block's number alone, and that are as large and for the same, become one.
-fn alike(tensors: impl Iterator<Item = Alive>) -> Vec<Alive> {
+/// The largest first.
+pub fn alike(tensors: impl Iterator<Item = Alive>) -> Vec<Alive> {
     let mut groups = BTreeMap::<(String, String, u64), Vec<Alive>>::new();
     for tensor in tensors {
         groups
@@ -46,7 +47,16 @@ fn alike(tensors: impl Iterator<Item = Alive>) -> Vec<Alive> {
         1 => group.remove(0),
         count => Alive { name, role: group[0].role, count, bytes: bytes * count as u64 },
     });
-    joined.collect()
+    let mut joined = joined.collect::<Vec<_>>();
+    joined.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    joined
+}
+
+impl Alive {
+    /// Its name, behind how many there are of several: `24 × h*/mlp/gelu`.
+    pub fn words(&self) -> String {
+        if self.count > 1 { format!("{} × {}", self.count, self.name) } else { self.name.clone() }
+    }
 }
 
 /// A name with `*` for a block's number: parameters have it between points, `transformer.h.3.ln_1.weight`; activations behind
@@ -72,12 +82,13 @@ pub fn moment_of_peak(plan: &Plan, most: usize) -> Option<Moment> {
         count: 1,
         bytes: t.region().bytes,
     });
-    let mut alive = alike(alive);
-    if let Some(scratch) = now.scratch {
-        let name = format!("scratch of {}", now.op.name());
-        alive.push(Alive { name, role: Role::Scratch, count: 1, bytes: scratch.bytes });
-    }
-    alive.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let scratch = now.scratch.map(|scratch| Alive {
+        name: format!("scratch of {}", now.op.name()),
+        role: Role::Scratch,
+        count: 1,
+        bytes: scratch.bytes,
+    });
+    let mut alive = alike(alive.chain(scratch));
     alive.truncate(most);
     Some(Moment {
         program: program.name.clone(),

@@ -32,7 +32,7 @@ pub use candidates::{Settings, plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use effects::{LeverEffect, lever_effects};
-pub use explain::{Alive, Moment, moment_of_peak};
+pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use find::{MOST_WORKERS, RuleOfThumb, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{

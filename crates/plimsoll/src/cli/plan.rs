@@ -13,7 +13,8 @@ use super::model::{self, Chosen};
 use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
 use super::request::{RequestArgs, RunArgs, Sequences};
 use crate::report::{
-    ComparedPlan, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg, plan_table,
+    ComparedPlan, PlanPage, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg,
+    plan_table,
 };
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
@@ -202,6 +203,21 @@ impl Made {
         Some(misfit_failure(&self.model, misfit, self.device.budget.vram_for(device), host))
     }
 
+    fn page(&self) -> String {
+        let failure = self.failure();
+        let said = failure.iter().flat_map(|failure| [vec![failure.message()], failure.hints().to_vec()].concat());
+        plan_html(&PlanPage {
+            model: &self.model,
+            device: &self.device.name,
+            budget: &self.device.budget.describe(),
+            times: &self.device.times,
+            result: &self.result,
+            levers: &self.effects,
+            ways_out: &said.collect::<Vec<_>>(),
+            answers: &self.answers.iter().map(|answer| answer.words.as_str()).collect::<Vec<_>>(),
+        })
+    }
+
     fn moment(&self, explain: bool) -> Option<Moment> {
         if explain { moment_of_peak(self.laid_out(), EXPLAINED) } else { None }
     }
@@ -274,8 +290,7 @@ impl PlanArgs {
         for (index, made) in made.iter().enumerate() {
             let number = several.then_some(index + 1);
             if let Some(path) = &self.html {
-                let page = plan_html(&made.model, made.laid_out(), &made.device.budget.describe());
-                write_picture(path, number, &made.device, &page)?;
+                write_picture(path, number, &made.device, &made.page())?;
             }
             if let Some(path) = &self.svg {
                 write_picture(path, number, &made.device, &plan_svg(&made.model, made.laid_out()))?;

@@ -7,6 +7,7 @@ mod doctor;
 mod gpus;
 mod live;
 mod models;
+mod page;
 mod picture;
 mod plan_json;
 mod plan_table;
@@ -23,7 +24,7 @@ pub use doctor::{
 pub use gpus::{gpus_table, known_cards_table};
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};
-pub use picture::{plan_html, plan_svg};
+pub use picture::{PlanPage, plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, levers_table, moment_text, plan_table, products_named};
 pub use profile::{Best, StepProfile};

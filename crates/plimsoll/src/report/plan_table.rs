@@ -8,19 +8,29 @@ use plimsoll_units::Bytes;
 /// The plan's table, some lines under 100 columns. `device`: the card's name.
 pub fn plan_table(model: &str, device: &str, found: &Found, budget: &str, times: &str) -> String {
     let plan = &found.plan;
-    let device = device_named(device, plan);
-    let precision = found.settings.levers.precision.name();
-    let mut lines = vec![headline(model, plan), format!("in {precision} on {device}; {times}")];
-    lines.push(format!("budget:{budget}"));
+    let mut lines = vec![headline(model, plan), basis(device, found, times), format!("budget:{budget}")];
     lines.push(table(plan).to_string());
-    lines.push(match found.next_larger {
+    lines.extend(found_words(found));
+    lines.join("\n")
+}
+
+/// What a plan computes in, on the processor or the card of this name, and where times come from.
+pub(super) fn basis(device: &str, found: &Found, times: &str) -> String {
+    let device = device_named(device, &found.plan);
+    format!("in {} on {device}; {times}", found.settings.levers.precision.name())
+}
+
+/// What more memory would be for, and how long a step is predicted to take, in lines.
+pub(super) fn found_words(found: &Found) -> Vec<String> {
+    let plan = &found.plan;
+    let mut lines = vec![match found.next_larger {
         Some((next, needed)) => {
             let lacking = needed.saturating_sub(Bytes(plan.budget_bytes));
             let short = if lacking > Bytes::ZERO { format!(", {lacking} more than the budget") } else { String::new() };
             format!("a micro-batch of {next} would need {needed}{short}")
         }
         None => "the whole global batch fits at once".to_owned(),
-    });
+    }];
     lines.push(bound_words(found.bound).to_owned());
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
@@ -28,7 +38,7 @@ pub fn plan_table(model: &str, device: &str, found: &Found, budget: &str, times:
         found.step.0 * 1e3,
         grouped(found.tokens_per_s() as u64)
     ));
-    lines.join("\n")
+    lines
 }
 
 /// What a plan is for, in a sentence: the processor, or a card of this name.
@@ -79,20 +89,10 @@ pub(super) fn shape_line(plan: &Plan) -> String {
 fn table(plan: &Plan) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    let percent = |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / plan.peak_bytes as f64);
-    table.set_header(vec!["at the peak", "size", "bytes", "of the peak"]);
-    for (what, bytes) in parts(&plan.breakdown) {
-        table.add_row(vec![what.to_owned(), Bytes(bytes).to_string(), grouped(bytes), percent(bytes)]);
-    }
-    let bound = plan.lower_bound_bytes;
-    table.add_row(vec!["peak".to_owned(), plan.peak().to_string(), grouped(plan.peak_bytes), percent(plan.peak_bytes)]);
-    table.add_row(vec!["lower bound".to_owned(), Bytes(bound).to_string(), grouped(bound), percent(bound)]);
-    let budget = plan.budget_bytes;
-    table.add_row(vec!["budget".to_owned(), Bytes(budget).to_string(), grouped(budget), "-".to_owned()]);
-    if plan.host_bytes > 0 {
-        let host = plan.host_bytes;
-        table.add_row(vec!["host memory".to_owned(), Bytes(host).to_string(), grouped(host), "-".to_owned()]);
-    }
+    table.set_header(PEAK_HEADS);
+    peak_rows(plan).into_iter().for_each(|row| {
+        table.add_row(row);
+    });
     for column in 1..=3 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -101,8 +101,28 @@ fn table(plan: &Plan) -> Table {
     table
 }
 
+/// The columns of what is said of the peak.
+pub(super) const PEAK_HEADS: [&str; 4] = ["at the peak", "size", "bytes", "of the peak"];
+
+/// The parts of the peak, their sum, and what it is held to.
+pub(super) fn peak_rows(plan: &Plan) -> Vec<Vec<String>> {
+    let row = |what: &str, bytes: u64, of_peak: bool| {
+        let percent = bytes as f64 * 100.0 / plan.peak_bytes.max(1) as f64;
+        let percent = if of_peak { format!("{percent:.1} %") } else { "-".to_owned() };
+        vec![what.to_owned(), Bytes(bytes).to_string(), grouped(bytes), percent]
+    };
+    let mut rows = parts(&plan.breakdown).map(|(what, bytes)| row(what, bytes, true)).to_vec();
+    rows.push(row("peak", plan.peak_bytes, true));
+    rows.push(row("lower bound", plan.lower_bound_bytes, true));
+    rows.push(row("budget", plan.budget_bytes, false));
+    if plan.host_bytes > 0 {
+        rows.push(row("host memory", plan.host_bytes, false));
+    }
+    rows
+}
+
 /// The parts of the peak by name.
-pub(super) fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
+fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
     [
         ("weights", b.weights_bytes),
         ("gradients", b.gradients_bytes),
@@ -127,36 +147,47 @@ pub(super) fn grouped(n: u64) -> String {
     grouped
 }
 
+/// The columns of what is said of levers.
+pub(super) const LEVER_HEADS: [&str; 6] = ["lever", "", "setting", "saves", "host", "time"];
+
+/// What is said of a lever in each column.
+pub(super) fn lever_cells(effect: &LeverEffect) -> Vec<String> {
+    let sized = |bytes: i64| match bytes {
+        0 => "-".to_owned(),
+        bytes if bytes < 0 => format!("-{}", Bytes(bytes.unsigned_abs())),
+        bytes => Bytes(bytes.unsigned_abs()).to_string(),
+    };
+    let time = if effect.on { format!("{:+.1} %", 100.0 * effect.added_time) } else { "-".to_owned() };
+    let setting = if effect.on { effect.setting.clone() } else { "-".to_owned() };
+    vec![
+        effect.name.replace('-', " "),
+        if effect.on { "on" } else { "off" }.to_owned(),
+        setting,
+        sized(effect.saved_bytes),
+        sized(effect.host_bytes),
+        time,
+    ]
+}
+
+/// Why levers are off that something excludes.
+pub(super) fn lever_notes(effects: &[LeverEffect]) -> impl Iterator<Item = String> {
+    effects.iter().filter_map(|effect| Some(format!("{} is off: {}", effect.name.replace('-', " "), effect.note?)))
+}
+
 /// A line for each lever: where it stands, what it buys, what it costs.
 pub fn levers_table(effects: &[LeverEffect]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(vec!["lever", "", "setting", "saves", "host", "time"]);
-    for effect in effects {
-        let sized = |bytes: i64| match bytes {
-            0 => "-".to_owned(),
-            bytes if bytes < 0 => format!("-{}", Bytes(bytes.unsigned_abs())),
-            bytes => Bytes(bytes.unsigned_abs()).to_string(),
-        };
-        let time = if effect.on { format!("{:+.1} %", 100.0 * effect.added_time) } else { "-".to_owned() };
-        let setting = if effect.on { effect.setting.clone() } else { "-".to_owned() };
-        table.add_row(vec![
-            effect.name.replace('-', " "),
-            if effect.on { "on" } else { "off" }.to_owned(),
-            setting,
-            sized(effect.saved_bytes),
-            sized(effect.host_bytes),
-            time,
-        ]);
-    }
+    table.set_header(LEVER_HEADS);
+    effects.iter().for_each(|effect| {
+        table.add_row(lever_cells(effect));
+    });
     for column in 3..=5 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let notes =
-        effects.iter().filter_map(|effect| Some(format!("{} is off: {}", effect.name.replace('-', " "), effect.note?)));
-    [table.to_string()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
+    [table.to_string()].into_iter().chain(lever_notes(effects)).collect::<Vec<_>>().join("\n")
 }
 
 /// The moment of the peak, and the largest tensors alive at it.
@@ -166,8 +197,7 @@ pub fn moment_text(moment: &Moment) -> String {
     table.set_header(vec!["alive at the peak", "for", "size"]);
     for alive in &moment.alive {
         let role = format!("{:?}", alive.role).to_ascii_lowercase();
-        let name = if alive.count > 1 { format!("{} × {}", alive.count, alive.name) } else { alive.name.clone() };
-        table.add_row(vec![name, role, Bytes(alive.bytes).to_string()]);
+        table.add_row(vec![alive.words(), role, Bytes(alive.bytes).to_string()]);
     }
     if let Some(column) = table.column_mut(2) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -341,6 +341,14 @@ fn the_plan_as_a_page_and_as_a_picture() {
             let text = sandbox.text(file);
             assert!(text.starts_with(start) && text.contains("tiny: peak"), "{file}");
         }
+        // Beside the map is what is said on the terminal: levers and times, or the ways out.
+        let page = sandbox.text("plan.html").replace("<code>", "`").replace("</code>", "`");
+        let hints = said.stderr.lines().filter_map(|line| line.strip_prefix("hint: ")).collect::<Vec<_>>();
+        assert_eq!(hints.is_empty(), code == 0, "{}", said.stderr);
+        hints.iter().for_each(|hint| assert!(page.contains(&format!("<p>{hint}</p>")), "the page lacks `{hint}`"));
+        let predicted = said.stdout_text().lines().find(|line| line.starts_with("predicted: "));
+        predicted.iter().for_each(|line| assert!(page.contains(&format!("<p>{line}</p>")), "the page lacks `{line}`"));
+        assert_eq!(page.contains("<h2>Levers</h2>"), code == 0);
     }
     for flag in ["--html", "--svg"] {
         let said = sandbox.run(&format!("plan --model tiny --vram 0.1 {flag} no/such/folder/file"));

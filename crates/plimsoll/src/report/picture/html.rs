@@ -1,157 +1,203 @@
-//! A page that draws the scene itself: one file, nothing fetched, to be looked at closely. `page.html`, `page.css` and
-//! `page.js` beside this file are what it is made of; numbers and names reach the script as JSON.
+//! The page of a plan: its figures, its levers or the ways out, and the scene of each program as a chart. It fetches
+//! nothing and runs nothing; its size is bounded, whatever the plan.
 
-use super::{
-    LEGEND, Map, PALETTE, ProgramScene, Rect, Scene, escape, host_room, is_of_odd_block, role_words, title, type_text,
+use super::program::{Detail, program_chart};
+use super::{LEGEND, PALETTE, ProgramScene, Scene, title};
+use crate::report::page::{escape, figures, page, prose, table};
+use crate::report::plan_table::{
+    LEVER_HEADS, PEAK_HEADS, basis, found_words, grouped, lever_cells, lever_notes, peak_rows, shape_line,
 };
-use crate::report::plan_table::{grouped, parts, shape_line};
-use plimsoll_plan::{Plan, moment_of_peak};
-use plimsoll_units::Bytes;
-use serde_json::{Value, json};
+use plimsoll_plan::{Found, LeverEffect, Misfit, Plan, moment_of_peak};
+use plimsoll_units::{Bytes, Seconds, format_duration};
+use std::fmt::Write;
 
-/// Tensors that are listed at the moment of the peak.
-const LISTED: usize = 10;
+/// What there is to show of a plan.
+pub struct PlanPage<'a> {
+    /// Preset or path.
+    pub model: &'a str,
+    /// What it is planned for.
+    pub device: &'a str,
+    /// How the budget came about.
+    pub budget: &'a str,
+    /// Where predicted times come from.
+    pub times: &'a str,
+    /// The plan, or why there is none.
+    pub result: &'a Result<Found, Box<Misfit>>,
+    /// What each lever buys and costs.
+    pub levers: &'a [LeverEffect],
+    /// Of what does not fit: what is short, and what would fit.
+    pub ways_out: &'a [String],
+    /// Answers to what was asked beside the plan.
+    pub answers: &'a [&'a str],
+}
 
-/// The page. `budget` says how the budget came about.
-pub fn plan_html(model: &str, plan: &Plan, budget: &str) -> String {
+/// Groups of tensors that are listed at the moment of the peak.
+const LISTED: usize = 12;
+
+/// Bytes that charts may take together: most of a page that has to stay below 300 kB.
+const CHARTS: usize = 220_000;
+
+/// How finely charts are drawn, from what is best to what is small in any case.
+const DETAILS: [Detail; 5] = [
+    Detail { columns: 1000, pointed: 160 },
+    Detail { columns: 1000, pointed: 90 },
+    Detail { columns: 500, pointed: 60 },
+    Detail { columns: 250, pointed: 40 },
+    Detail { columns: 120, pointed: 20 },
+];
+
+const STYLE: &str = ".odd{fill-opacity:.78}.edge{stroke:var(--paper);stroke-width:.6}\
+.on-dark{color:#fff}.on-light{color:#14181d}.zoom{border:0;padding:0;margin:0 0 6px;font-size:13px}.zoom label{margin-right:12px}\
+body:has(#zoom-2:checked) .plot{width:200%}body:has(#zoom-4:checked) .plot{width:400%}\
+body:has(#zoom-8:checked) .plot{width:800%}\n";
+
+/// The page.
+pub fn plan_html(shown: &PlanPage) -> String {
+    let plan = match shown.result {
+        Ok(found) => &found.plan,
+        Err(misfit) => &misfit.plan,
+    };
     let scene = Scene::of(plan);
-    let title = title(model, plan);
+    let title = title(shown.model, plan);
     let colours = PALETTE.iter().map(|(name, colour)| format!("--{name}:{colour};")).collect::<String>();
+    let fills = PALETTE.iter().map(|(name, _)| format!(".{name}{{fill:var(--{name})}}")).collect::<String>();
+    let style = format!(":root{{{colours}}}{fills}{STYLE}");
+    let body = format!(
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}</section>\n<aside>\n{}</aside>\n</main>\n",
+        escape(&title),
+        escape(&shape_line(plan)),
+        origin(shown),
+        key_figures(shown, plan),
+        pictures(&scene),
+        beside(shown, plan)
+    );
+    page(&title, &style, &body)
+}
+
+/// What it is planned for, in what, and where times come from.
+fn origin(shown: &PlanPage) -> String {
+    let basis = match shown.result {
+        Ok(found) => basis(shown.device, found, shown.times),
+        Err(_) => shown.times.to_owned(),
+    };
+    format!("<p class=\"quiet\">planned for {}; {}</p>\n", escape(shown.device), prose(&basis))
+}
+
+fn key_figures(shown: &PlanPage, plan: &Plan) -> String {
+    let used = 100.0 * plan.peak_bytes as f64 / plan.budget_bytes.max(1) as f64;
+    let budget = Bytes(plan.budget_bytes);
+    let mut list = vec![("peak", plan.peak().to_string(), format!("{used:.0} % of the budget of {budget}"))];
+    if plan.host_bytes > 0 {
+        let room = plan.host_budget_bytes.map_or(String::new(), |room| format!("of {}", Bytes(room)));
+        list.push(("host memory", plan.host().to_string(), room));
+    }
+    let (step, speed) = match shown.result {
+        Ok(found) => {
+            let step = match found.step.0 {
+                short if short < 10.0 => format!("{:.0} ms", short * 1e3),
+                long => format_duration(Seconds(long)),
+            };
+            (step, grouped(found.tokens_per_s() as u64))
+        }
+        Err(_) => ("-".to_owned(), "-".to_owned()),
+    };
+    list.push(("a step, predicted", step, format!("{} tokens", grouped(plan.tokens_per_step() as u64))));
+    list.push(("tokens/s, predicted", speed, String::new()));
+    list.push(("micro-batch", plan.micro_batch.to_string(), format!("{} of these a step", plan.accumulation)));
+    figures(&list)
+}
+
+/// The charts of all programs, that with the peak first and open.
+fn pictures(scene: &Scene) -> String {
     let used = LEGEND.iter().filter(|(name, _)| scene.programs.iter().any(|program| program.uses(name)));
-    let legend = used.map(|(name, label)| format!("<span><i style=\"background:var(--{name})\"></i>{label}</span>"));
-    fill(
-        include_str!("page.html"),
-        &[
-            ("title", &escape(&title)),
-            ("shape", &escape(&shape_line(plan))),
-            ("budget", &escape(budget)),
-            ("style", &format!(":root{{{colours}}}\n{}", include_str!("page.css"))),
-            ("legend", &legend.collect::<Vec<_>>().join("\n")),
-            ("programs", &choices(&scene)),
-            ("parts", &parts_rows(plan)),
-            ("peak", &peak_rows(plan)),
-            ("data", &data(&scene)),
-            ("script", include_str!("page.js")),
-        ],
+    let legend = used.map(|(name, label)| format!("<li><i style=\"background:var(--{name})\"></i>{label}</li>\n"));
+    let zooms = [(1, "the whole width"), (2, "2×"), (4, "4×"), (8, "8×")].map(|(zoom, what)| {
+        let checked = if zoom == 1 { " checked=\"\"" } else { "" };
+        format!("<label><input type=\"radio\" name=\"zoom\" id=\"zoom-{zoom}\"{checked}/> {what}</label>\n")
+    });
+    format!(
+        "<ul class=\"legend\">\n{}</ul>\n<fieldset class=\"zoom\"><legend class=\"quiet\">Steps run from left to right, \
+         blocks alternate in shade; what is under the pointer is named. Zoom:</legend>\n{}</fieldset>\n{}",
+        legend.collect::<String>(),
+        zooms.concat(),
+        charts(scene)
     )
 }
 
-/// Puts values in the place of `{{their names}}`. What is put in is not looked at again.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut pieces = template.split("{{");
-    let mut filled = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let (name, rest) = piece.split_once("}}").expect("a name ends with braces");
-        let (_, value) = values.iter().find(|(known, _)| *known == name).expect("a name of the template is known");
-        filled.push_str(value);
-        filled.push_str(rest);
-    }
-    filled
-}
-
-fn choices(scene: &Scene) -> String {
-    let highest = scene.highest().map(|highest| &highest.program.name);
-    let options = scene.programs.iter().enumerate().map(|(index, program)| {
-        let name = &program.program.name;
-        let selected = if Some(name) == highest { " selected=\"\"" } else { "" };
-        let peak = Bytes(program.program.peak_bytes);
-        format!("<option value=\"{index}\"{selected}>{}: {peak}</option>", escape(name))
+/// As fine as there is room for.
+fn charts(scene: &Scene) -> String {
+    let highest = scene.highest().map(|highest| highest.program.name.as_str());
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    scene.programs.iter().for_each(|program| match highest == Some(&program.program.name) && first.is_empty() {
+        true => first.push(program),
+        false => others.push(program),
     });
-    options.collect::<Vec<_>>().join("\n")
-}
-
-fn parts_rows(plan: &Plan) -> String {
-    let percent = |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / plan.peak_bytes.max(1) as f64);
-    let row = |class: &str, what: &str, bytes: u64, part: String| {
-        let exact = grouped(bytes);
-        format!(
-            "<tr class=\"{class}\"><th>{what}</th><td title=\"{exact} bytes\">{}</td><td>{part}</td></tr>",
-            Bytes(bytes)
-        )
-    };
-    let mut rows = parts(&plan.breakdown).map(|(what, bytes)| row("", what, bytes, percent(bytes))).to_vec();
-    rows.push(row("sum", "peak", plan.peak_bytes, percent(plan.peak_bytes)));
-    rows.push(row("", "lower bound", plan.lower_bound_bytes, percent(plan.lower_bound_bytes)));
-    rows.push(row("", "budget", plan.budget_bytes, String::new()));
-    if plan.host_bytes > 0 {
-        rows.push(row("", "host memory", plan.host_bytes, String::new()));
-    }
-    rows.join("\n")
-}
-
-/// The moment of the peak, and a row for each of the largest tensors that are alive then.
-fn peak_rows(plan: &Plan) -> String {
-    let Some(moment) = moment_of_peak(plan, LISTED) else { return String::new() };
-    let largest = moment.alive.first().map_or(1, |alive| alive.bytes.max(1));
-    let rows = moment.alive.iter().map(|alive| {
-        let role = format!("{:?}", alive.role).to_ascii_lowercase();
-        let (name, width) = (escape(&alive.name), alive.bytes as f64 * 100.0 / largest as f64);
-        format!(
-            "<tr><th title=\"{name}\">{name}<small>{role}</small><b style=\"width:{width:.1}%\"></b></th><td>{}</td></tr>",
-            Bytes(alive.bytes)
-        )
-    });
-    let when = format!("plan step {} of {}: {}, which makes {}", moment.step, moment.program, moment.op, moment.makes);
-    format!("<caption>{}</caption>\n{}", escape(&when), rows.collect::<Vec<_>>().join("\n"))
-}
-
-/// What the script draws. JSON in which no markup can begin or end.
-fn data(scene: &Scene) -> String {
-    let plan = scene.plan;
-    let tensors =
-        plan.tensors.iter().map(|t| json!([t.name, type_text(&t.ty), is_of_odd_block(&t.name)])).collect::<Vec<_>>();
-    let value = json!({
-        "colours": PALETTE.map(|(name, _)| name),
-        "roles": PALETTE.map(|(name, _)| role_words(name)),
-        "peak": plan.peak_bytes,
-        "budget": plan.budget_bytes,
-        "ceiling": scene.ceiling(),
-        "hostPeak": plan.host_bytes,
-        "hostBudget": host_room(plan),
-        "tensors": tensors,
-        "programs": scene.programs.iter().map(program_data).collect::<Vec<_>>(),
-    });
-    value.to_string().replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
-}
-
-fn program_data(scene: &ProgramScene) -> Value {
-    let runs = scene.runs().into_iter();
-    json!({
-        "name": scene.program.name,
-        "peak": scene.program.peak_bytes,
-        "moments": (0..scene.phases.len()).map(|moment| scene.moment(moment)).collect::<Vec<_>>(),
-        "runs": runs.map(|(phase, first, until)| json!([phase.name(), colour(phase.colour()), first, until])).collect::<Vec<_>>(),
-        "backward": scene.backward(),
-        "fullest": scene.device.fullest(),
-        "transients": scene.transients(),
-        "device": map_data(scene, &scene.device),
-        "host": map_data(scene, &scene.host),
-    })
-}
-
-/// Rectangles as [index of the tensor or name of the op, colour, first, last, until, stays, offset, bytes].
-fn map_data(scene: &ProgramScene, map: &Map) -> Value {
-    let rect = |rect: &Rect| {
-        let what = rect.tensor.map_or_else(|| json!(rect.name), |id| json!(id.0));
-        let colour = colour(scene.colour(rect));
-        let Rect { first, last, until, stays, region, .. } = *rect;
-        json!([what, colour, first, last, until, u8::from(stays), region.offset, region.bytes])
-    };
-    let live = (0..super::ROLES.len()).map(|role| {
-        let sums = map.live.iter().map(|sums| sums[role]).collect::<Vec<_>>();
-        match sums.iter().all(|sum| *sum == sums[0]) {
-            true => json!(sums[0]),
-            false => json!(sums),
+    let mut drawn = String::new();
+    for detail in DETAILS {
+        // What is not open is drawn a little less finely.
+        let less = Detail { pointed: detail.pointed / 2, ..detail };
+        drawn = first.iter().map(|program| chart(scene, program, detail, true)).collect::<String>();
+        drawn.extend(others.iter().map(|program| chart(scene, program, less, false)));
+        if drawn.len() <= CHARTS {
+            break;
         }
-    });
-    json!({
-        "rects": map.rects.iter().map(rect).collect::<Vec<_>>(),
-        "live": live.collect::<Vec<_>>(),
-        "staying": map.staying_end(),
-    })
+    }
+    drawn
 }
 
-/// The index of a colour.
-fn colour(name: &str) -> usize {
-    PALETTE.iter().position(|(known, _)| *known == name).unwrap_or_default()
+fn chart(scene: &Scene, program: &ProgramScene, detail: Detail, open: bool) -> String {
+    let planned = program.program;
+    let (peak, steps) = (Bytes(planned.peak_bytes), grouped(planned.steps.len() as u64));
+    let (moment, _) = program.device.fullest();
+    let summary = format!(
+        "program {}: {steps} steps, peak {peak} at {}; {} of it stays when the program ends",
+        planned.name,
+        program.moment(moment),
+        Bytes(program.device.staying_end())
+    );
+    let mut html = format!("<details{}>\n", if open { " open=\"\"" } else { "" });
+    let _ = writeln!(html, "<summary><b>{}</b>: {steps} steps, peak {peak}</summary>", escape(&planned.name));
+    let _ = write!(html, "<figure>\n<figcaption>{}</figcaption>\n", escape(&summary));
+    html += &program_chart(scene, program, detail).html(&summary);
+    html + "</figure>\n</details>\n"
+}
+
+/// What is said beside the map: ways out, times, levers, and what is alive at the peak.
+fn beside(shown: &PlanPage, plan: &Plan) -> String {
+    let mut html = String::new();
+    let mut paragraphs = |heading: &str, lines: &mut dyn Iterator<Item = String>| {
+        let lines = lines.map(|line| format!("<p>{}</p>\n", prose(&line))).collect::<String>();
+        if !lines.is_empty() {
+            let _ = write!(html, "<h2>{heading}</h2>\n{lines}");
+        }
+    };
+    paragraphs("Ways out", &mut shown.ways_out.iter().cloned());
+    if let Ok(found) = shown.result {
+        paragraphs("Predicted, and what limits it", &mut found_words(found).into_iter());
+    }
+    paragraphs("Asked besides", &mut shown.answers.iter().map(|answer| (*answer).to_owned()));
+    if !shown.levers.is_empty() {
+        let cells = shown.levers.iter().map(lever_cells).collect::<Vec<_>>();
+        let notes = lever_notes(shown.levers).map(|note| format!("<p class=\"quiet\">{}</p>\n", escape(&note)));
+        let _ = write!(html, "<h2>Levers</h2>\n{}", table("levers", "", &LEVER_HEADS, &cells));
+        html.extend(notes);
+    }
+    let _ = write!(html, "<h2>At the peak</h2>\n{}", table("parts", "", &PEAK_HEADS, &peak_rows(plan)));
+    if let Some(moment) = moment_of_peak(plan, LISTED) {
+        let rows = moment.alive.iter().map(|alive| {
+            let role = format!("{:?}", alive.role).to_ascii_lowercase();
+            vec![alive.words(), role, Bytes(alive.bytes).to_string()]
+        });
+        let when =
+            format!("at plan step {} of {}: {}, which makes {}", moment.step, moment.program, moment.op, moment.makes);
+        let rows = rows.collect::<Vec<_>>();
+        let _ = write!(
+            html,
+            "<h2>The largest tensors then</h2>\n{}",
+            table("alive", &when, &["tensor", "for", "size"], &rows)
+        );
+    }
+    let budget = shown.budget.trim_start_matches('\n');
+    let _ = write!(html, "<h2>The budget</h2>\n<pre>{}</pre>\n", escape(budget.trim_end()));
+    html
 }

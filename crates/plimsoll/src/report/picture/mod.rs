@@ -11,19 +11,21 @@
 //!
 //! This file turns a plan into a plain scene: rectangles in moments and bytes. Moment 0 is the feeding by the host,
 //! step i runs at moment i + 1, and results are fetched at the last moment, as in `plimsoll_plan::validate`. `svg.rs` draws the
-//! scene as a still picture, `html.rs` puts it into a page that draws it itself.
+//! scene as a still picture; `program.rs` draws it as a chart that is as wide as a page, `html.rs` makes the page.
 
 mod html;
+mod program;
 mod svg;
 
 #[cfg(test)]
 mod tests;
 
-pub use html::plan_html;
+pub use html::{PlanPage, plan_html};
 pub use svg::plan_svg;
 
+use super::page::escape;
 use plimsoll_graph::{Op, Pass, Place, Role, Storage, TensorId, TensorType};
-use plimsoll_plan::{ALIGNMENT, Plan, PlannedProgram, Region, Step};
+use plimsoll_plan::{ALIGNMENT, Alive, Plan, PlannedProgram, Region, Step, alike};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 
@@ -84,6 +86,9 @@ enum Phase {
 const ROLES: [Role; 6] =
     [Role::Weight, Role::Optimizer, Role::Gradient, Role::Staging, Role::Activation, Role::Scratch];
 
+/// Their colours.
+const STACK: [&str; ROLES.len()] = ["weights", "optimizer", "gradients", "staging", "forward", "scratch"];
+
 /// Colours by name, the same on a light ground and on a dark one. Activations are shaded by the phase that they are born in.
 const PALETTE: [(&str, &str); 9] = [
     ("weights", "#4e79c7"),
@@ -109,6 +114,11 @@ const LEGEND: [(&str, &str); 9] = [
     ("staging", "staging"),
     ("transfer", "transfer"),
 ];
+
+/// Whether letters on this colour are dark.
+fn is_light(colour: &str) -> bool {
+    matches!(colour, "optimizer" | "gradients" | "staging" | "forward" | "backward")
+}
 
 /// What a tensor of this colour is for.
 fn role_words(colour: &'static str) -> &'static str {
@@ -352,6 +362,66 @@ fn type_text(ty: &TensorType) -> String {
     format!("{} ({extents})", format!("{:?}", ty.dtype).to_ascii_lowercase())
 }
 
+/// Name, type, size, place and time of a rectangle.
+fn describe(program: &ProgramScene, rect: &Rect) -> String {
+    let plan = program.plan;
+    let head = match rect.tensor {
+        Some(id) => format!("{}\n{}, {}", rect.name, type_text(&plan[id].ty), role_words(program.colour(rect))),
+        None => format!("scratch of {}", rect.name),
+    };
+    let region = rect.region;
+    let place = format!("{} ({} bytes) at offset {}", Bytes(region.bytes), region.bytes, region.offset);
+    let time = match (rect.stays, rect.first == rect.last) {
+        (true, _) => "stays when the program ends".to_owned(),
+        (false, true) => format!("only in {}", program.moment(rect.first)),
+        (false, false) => format!("from {}\nto {}", program.moment(rect.first), program.moment(rect.last)),
+    };
+    format!("{head}\n{place}\n{time}")
+}
+
+/// Neighbours that stay and are too thin to tell apart: the bytes of each role together, in the place of all.
+struct Band {
+    colour: &'static str,
+    region: Region,
+    /// What it is, and the largest of its tensors.
+    what: String,
+    /// What it is, in a few words.
+    name: String,
+}
+
+/// Lines that are said of a band's tensors.
+const LISTED: usize = 8;
+
+/// The bands of neighbours, which are in the order of their offsets.
+fn bands(program: &ProgramScene, group: &[&Rect]) -> Vec<Band> {
+    let mut bottom = group[0].region.offset;
+    let end = group[group.len() - 1].region.end();
+    let whole = group.iter().map(|r| r.region.bytes).sum::<u64>().max(1);
+    let stretch = (end - bottom) as f64 / whole as f64;
+    let range = format!("{} and {}", Bytes(bottom), Bytes(end));
+    let mut bands = Vec::new();
+    for role in ROLES {
+        let members = group.iter().filter(|r| r.role == role).collect::<Vec<_>>();
+        let Some(first) = members.first() else { continue };
+        let (colour, count) = (program.colour(first), members.len());
+        let bytes = members.iter().map(|r| r.region.bytes).sum::<u64>();
+        let single = |r: &&&Rect| Alive { name: r.name.to_owned(), role, count: 1, bytes: r.region.bytes };
+        let groups = alike(members.iter().map(single));
+        let (shown, rest) = groups.split_at(groups.len().min(LISTED));
+        let mut what =
+            format!("{count} tensors, {}: {} between {range}, drawn together", role_words(colour), Bytes(bytes));
+        shown.iter().for_each(|alive| what += &format!("\n{}: {}", alive.words(), Bytes(alive.bytes)));
+        if !rest.is_empty() {
+            what += &format!("\nand {} more", rest.iter().map(|alive| alive.count).sum::<usize>());
+        }
+        let top = bottom + (bytes as f64 * stretch) as u64;
+        let name = format!("{count} × {}, {}", role_words(colour), Bytes(bytes));
+        bands.push(Band { colour, region: Region { offset: bottom, bytes: top - bottom }, what, name });
+        bottom = top;
+    }
+    bands
+}
+
 /// The bytes that the host's arena may take: its budget, or what the device's leaves of the one that they share.
 fn host_room(plan: &Plan) -> u64 {
     plan.host_budget_bytes.unwrap_or(plan.budget_bytes.saturating_sub(plan.peak_bytes))
@@ -373,22 +443,4 @@ fn title(model: &str, plan: &Plan) -> String {
         Some(host) if host_lacking > Bytes::ZERO => format!("{on_device}; host {}, over {host}", plan.host()),
         _ => on_device,
     }
-}
-
-/// Text for markup, in elements and in quoted attributes. What XML can't hold becomes a replacement character.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            '\n' => escaped.push('\n'),
-            c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => escaped.push('\u{FFFD}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

@@ -1,8 +1,8 @@
 //! A still picture of the program with the plan's peak. What each rectangle is, is said where the pointer rests.
 
 use super::{
-    LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, Scene, escape, host_room, is_of_odd_block, role_words,
-    title, type_text,
+    Band, LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, STACK, Scene, bands, describe, escape, host_room,
+    is_light, is_of_odd_block, title,
 };
 use crate::report::plan_table::{grouped, shape_line};
 use plimsoll_plan::Plan;
@@ -16,8 +16,6 @@ const LEFT: f64 = 92.0;
 const RIGHT: f64 = 1140.0;
 /// Staying tensors thinner than this are drawn together with their neighbours.
 const THIN: f64 = 4.0;
-/// Names that are listed of tensors drawn together.
-const LISTED: usize = 8;
 
 const STYLE: &str = "\
 text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1d2329}\
@@ -173,7 +171,7 @@ fn draw_curve(out: &mut String, frame: &Frame, map: &Map) {
                 before = Some(height);
             }
         }
-        let class = ["weights", "optimizer", "gradients", "staging", "forward", "scratch"][top];
+        let class = STACK[top];
         let bottom = frame.bottom();
         let _ = writeln!(out, "<path class=\"{class}\" d=\"{path}H{RIGHT:.1}V{bottom:.1}Z\"/>");
     }
@@ -207,54 +205,16 @@ fn draw_rect(out: &mut String, frame: &Frame, program: &ProgramScene, rect: &Rec
         false => rect.name.to_owned(),
     };
     if height >= 11.0 && width >= 8.0 + 5.6 * name.chars().count() as f64 {
-        let ink = if matches!(class, "gradients" | "backward") { "name on-light" } else { "name on-dark" };
+        let ink = if is_light(class) { "name on-light" } else { "name on-dark" };
         text(out, ink, x + 4.0, y + height / 2.0 + 3.5, &name);
     }
 }
 
-/// Neighbours too thin to tell apart: the bytes of each role together, in the place of all.
 fn draw_band(out: &mut String, frame: &Frame, program: &ProgramScene, group: &[&Rect]) {
-    let mut bottom = group[0].region.offset;
-    let end = group[group.len() - 1].region.end();
-    let whole = group.iter().map(|r| r.region.bytes).sum::<u64>().max(1);
-    let stretch = (end - bottom) as f64 / whole as f64;
-    for role in ROLES {
-        let mut members = group.iter().filter(|r| r.role == role).collect::<Vec<_>>();
-        let Some(first) = members.first() else { continue };
-        let class = program.colour(first);
-        members.sort_by_key(|rect| std::cmp::Reverse(rect.region.bytes));
-        let bytes = members.iter().map(|r| r.region.bytes).sum::<u64>();
-        let top = bottom + (bytes as f64 * stretch) as u64;
-        let count = members.len();
-        let range = format!("{} and {}", Bytes(group[0].region.offset), Bytes(end));
-        let mut what =
-            format!("{count} tensors, {}: {} between {range}, drawn together", role_words(class), Bytes(bytes));
-        for rect in members.iter().take(LISTED) {
-            let _ = write!(what, "\n{}: {}", rect.name, Bytes(rect.region.bytes));
-        }
-        if count > LISTED {
-            let _ = write!(what, "\nand {} more", count - LISTED);
-        }
-        titled(out, class, [LEFT, frame.y(top), RIGHT - LEFT, frame.y(bottom) - frame.y(top)], &what);
-        bottom = top;
+    for Band { colour, region, what, .. } in bands(program, group) {
+        let (top, bottom) = (frame.y(region.end()), frame.y(region.offset));
+        titled(out, colour, [LEFT, top, RIGHT - LEFT, bottom - top], &what);
     }
-}
-
-/// Name, type, size, place and time of a rectangle.
-fn describe(program: &ProgramScene, rect: &Rect) -> String {
-    let plan = program.plan;
-    let head = match rect.tensor {
-        Some(id) => format!("{}\n{}, {}", rect.name, type_text(&plan[id].ty), role_words(program.colour(rect))),
-        None => format!("scratch of {}", rect.name),
-    };
-    let region = rect.region;
-    let place = format!("{} ({} bytes) at offset {}", Bytes(region.bytes), region.bytes, region.offset);
-    let time = match (rect.stays, rect.first == rect.last) {
-        (true, _) => "stays when the program ends".to_owned(),
-        (false, true) => format!("only in {}", program.moment(rect.first)),
-        (false, false) => format!("from {}\nto {}", program.moment(rect.first), program.moment(rect.last)),
-    };
-    format!("{head}\n{place}\n{time}")
 }
 
 /// How much stays, and how much the program adds at its peak.
@@ -314,7 +274,7 @@ fn draw_phases(out: &mut String, frame: &Frame, program: &ProgramScene) {
         let (class, name) = (phase.colour(), phase.name());
         titled(out, class, [x, y, width, 14.0], &format!("{name}: steps {} to {}", first - 1, until - 2));
         if width >= 10.0 + 5.6 * name.len() as f64 {
-            let ink = if phase == Phase::Backward { "name on-light" } else { "name on-dark" };
+            let ink = if is_light(class) { "name on-light" } else { "name on-dark" };
             text(out, ink, x + 4.0, y + 10.5, name);
         }
     }
@@ -331,12 +291,12 @@ fn time_axis(out: &mut String, frame: &Frame, y: f64, what: &str) {
 }
 
 /// The power of two that cuts `ceiling` into no more than `most` parts.
-fn byte_step(ceiling: u64, most: u64) -> u64 {
+pub(super) fn byte_step(ceiling: u64, most: u64) -> u64 {
     (ceiling / most.max(1)).max(1).next_power_of_two()
 }
 
 /// The 1, 2 or 5 times a power of ten that cuts `count` into no more than `most` parts.
-fn decimal_step(count: usize, most: usize) -> usize {
+pub(super) fn decimal_step(count: usize, most: usize) -> usize {
     let mut power = 1;
     loop {
         if let Some(step) = [1, 2, 5].map(|n| n * power).into_iter().find(|step| count <= step * most) {

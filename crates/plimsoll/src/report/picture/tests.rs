@@ -1,9 +1,16 @@
 //! The scene against the plan that it is made of, and the markup against what markup must be.
 
+use super::program::{Detail, program_chart};
 use super::*;
+use crate::report::page::chart::{Place, check_labels};
+use crate::report::page::{check_balance, check_page};
+use crate::report::plan_table::{levers_table, plan_table};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
-use plimsoll_plan::{Budget, Level, LeverRequest, Machine, Rates, Recompute, Request, search, validate};
+use plimsoll_plan::{
+    Budget, Level, LeverRequest, Levers, Machine, Misfit, Precision, Rates, Recompute, Request, Settings,
+    lever_effects, plan_settings, search, validate,
+};
 
 /// Plans of nano: plain, with two micro-batches, with recomputation, with the optimizer on the host.
 fn plans() -> Vec<Plan> {
@@ -22,8 +29,15 @@ fn plans() -> Vec<Plan> {
 }
 
 fn plan_of(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Plan {
+    match search(&request(micro_batch, levers, budget)).expect("a sensible request") {
+        Ok(found) => found.plan,
+        Err(misfit) => misfit.plan,
+    }
+}
+
+fn request(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Request {
     let model = ModelConfig::preset("nano").expect("a preset");
-    let request = Request {
+    Request {
         seq_len: model.max_positions(),
         optimizer: Optimizer::default(),
         global_batch: 32,
@@ -33,11 +47,29 @@ fn plan_of(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Plan {
         evaluates: true,
         sample_prefill: Some(8),
         ..Request::new(model, Targets::cpu(2), Machine::of_rates(Rates::guess(2)))
-    };
-    match search(&request).expect("a sensible request") {
-        Ok(found) => found.plan,
-        Err(misfit) => misfit.plan,
     }
+}
+
+/// The page of a plan by itself, of which nothing else is known than that it does not fit.
+fn page_of(model: &str, plan: Plan) -> String {
+    let misfit = Misfit { plan, short: Bytes(1), host_short: Bytes(0), nearest: vec![], candidates: 1 };
+    plan_html(&PlanPage {
+        model,
+        device: model,
+        budget: model,
+        times: model,
+        result: &Err(Box::new(misfit)),
+        levers: &[],
+        ways_out: &[model.to_owned()],
+        answers: &[model],
+    })
+}
+
+/// Numbers that look random and are the same each time. Source: SplitMix64, Steele et al. 2014.
+fn random(state: &mut u64, bound: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) % bound
 }
 
 #[test]
@@ -114,18 +146,17 @@ fn markup_is_balanced_and_reaches_out_to_nothing() {
         let svg = plan_svg("nano", &plan);
         check_balance(&svg);
         assert!(!svg.replacen("xmlns=\"http://www.w3.org/2000/svg\"", "", 1).contains("://"));
-        let html = plan_html("nano", &plan, "1.00 GiB (requested)");
-        check_balance(html.strip_prefix("<!DOCTYPE html>").expect("a page"));
-        assert!(!html.contains("://") && !html.contains("src=") && !html.contains("@import"));
+        let html = page_of("nano", plan.clone());
+        check_page(&html);
         let names = plan.programs.iter().map(|program| &program.name);
-        names.for_each(|name| assert!(html.contains(&format!(">{name}: ")), "{name} can be chosen"));
+        names.for_each(|name| assert!(html.contains(&format!("<b>{name}</b>: ")), "{name} is shown"));
     }
 }
 
 #[test]
 fn a_misfit_shows_how_far_it_is_over_the_budget() {
     let plan = plan_of(32, LeverRequest::default(), Bytes::mib(1));
-    for picture in [plan_svg("nano", &plan), plan_html("nano", &plan, "1.00 MiB")] {
+    for picture in [plan_svg("nano", &plan), page_of("nano", plan.clone())] {
         assert!(picture.contains("over the budget of 1.00 MiB"));
     }
     assert!(plan_svg("nano", &plan).contains("<line class=\"budget\""));
@@ -137,15 +168,122 @@ fn names_do_not_break_out_of_the_markup() {
     let mut plan = plans().remove(0);
     plan.tensors.iter_mut().for_each(|tensor| tensor.name = hostile.to_owned());
     plan.programs.iter_mut().for_each(|program| program.name = hostile.to_owned());
-    let (svg, html) = (plan_svg(hostile, &plan), plan_html(hostile, &plan, hostile));
+    let (svg, html) = (plan_svg(hostile, &plan), page_of(hostile, plan));
     for picture in [&svg, &html] {
         assert!(!picture.contains("<img") && !picture.contains('\u{0}') && !picture.contains('\u{1b}'));
+        assert!(picture.contains("&lt;/script&gt;&lt;img"));
     }
     check_balance(&svg);
-    check_balance(html.strip_prefix("<!DOCTYPE html>").expect("a page"));
-    let data = html.split("id=\"plan\">").nth(1).and_then(|rest| rest.split("</script>").next()).expect("data");
-    let data = serde_json::from_str::<serde_json::Value>(data).expect("JSON");
-    assert_eq!(data["tensors"][0][0], hostile);
+    check_page(&html);
+}
+
+#[test]
+fn the_page_says_what_the_table_says() {
+    let levers = LeverRequest { recompute: Some(Recompute::all(Level::Block)), ..LeverRequest::default() };
+    let request = request(16, levers, Bytes::gib(1));
+    let found = search(&request).expect("a sensible request").expect("it fits");
+    let effects = lever_effects(&request, &found).expect("a sensible request");
+    let table = format!("{}\n{}", plan_table("nano", &found, "", "measured here"), levers_table(&effects));
+    let result = Ok(found);
+    let html = plan_html(&PlanPage {
+        model: "nano",
+        device: "CPU",
+        budget: "",
+        times: "measured here",
+        result: &result,
+        levers: &effects,
+        ways_out: &[],
+        answers: &["8 runs share the device"],
+    });
+    check_page(&html);
+    for cell in table.lines().flat_map(|line| line.split(['│', '═', '╞', '╡'])).flat_map(|line| line.split("  "))
+    {
+        let cell = escape(cell.trim().trim_end_matches(':'));
+        assert!(
+            html.contains(&cell) || cell.starts_with("nano: ") || cell.contains(['┌', '└']),
+            "the page lacks `{cell}`"
+        );
+    }
+    assert!(html.contains("<p>8 runs share the device</p>"));
+    // Tensors of all blocks that are alike are one line.
+    assert!(html.contains("<th scope=\"row\">4 × ") && !html.contains("<th scope=\"row\">h0/"), "{html}");
+}
+
+#[test]
+fn labels_never_overlap() {
+    let detail = Detail { columns: 1000, pointed: 500 };
+    let (mut state, mut shown) = (1, 0);
+    let mut plans = plans();
+    for _ in 0..8 {
+        let levers = LeverRequest {
+            recompute: Some(Recompute::all([Level::None, Level::Cheap, Level::Block][random(&mut state, 3) as usize])),
+            optimizer_offload: Some(random(&mut state, 5) as f64 / 4.0),
+            ..LeverRequest::default()
+        };
+        plans.push(plan_of(1 << random(&mut state, 6), levers, Bytes::gib(1)));
+    }
+    for mut plan in plans {
+        for round in 0..10 {
+            // Budgets from far below to far above, on their own and beside each other.
+            plan.budget_bytes = plan.peak_bytes / 4 + (random(&mut state, plan.peak_bytes) << random(&mut state, 12));
+            plan.host_budget_bytes = (round % 3 > 0).then(|| random(&mut state, 4 * plan.host_bytes + 1000));
+            if round % 10 == 9 {
+                let longer = |name: &str, n: usize| format!("{name}{}", "Ω/long".repeat(n));
+                plan.tensors.iter_mut().for_each(|t| t.name = longer(&t.name, random(&mut state, 6) as usize));
+            }
+            let scene = Scene::of(&plan);
+            for program in &scene.programs {
+                shown += check_labels(&program_chart(&scene, program, detail));
+            }
+        }
+    }
+    assert!(shown > 20_000, "only {shown} labels were compared");
+}
+
+#[test]
+fn a_budget_that_dwarfs_the_plan_breaks_the_axis() {
+    for (times, breaks) in [(1, false), (2, true), (1000, true)] {
+        let mut plan = plan_of(32, LeverRequest::default(), Bytes::gib(1));
+        plan.budget_bytes = plan.peak_bytes * times + 1000;
+        let scene = Scene::of(&plan);
+        let chart = program_chart(&scene, &scene.programs[0], Detail { columns: 100, pointed: 10 });
+        assert_eq!(chart.html("").contains("class=\"break\""), breaks, "{times} times the peak");
+        let budget = format!("budget {}", Bytes(plan.budget_bytes));
+        assert!(chart.labels().iter().any(|label| label.text == budget), "{budget}");
+        // The plan still fills most of the height.
+        let ticks = chart.labels().iter().filter(|label| label.place == Place::Gutter && label.top < 165.0);
+        assert!(ticks.count() >= 3, "{times} times the peak");
+    }
+}
+
+#[test]
+fn pages_of_large_models_stay_small() {
+    for (preset, positions) in [("gpt2-xl", 1024), ("t5-xl", 512), ("llama-3.2-1b", 2048)] {
+        for (level, offload) in [(Level::None, 0.0), (Level::Block, 1.0)] {
+            let model = ModelConfig::preset(preset).expect("a preset");
+            let request = Request {
+                seq_len: positions,
+                target_len: model.decoder_start().map(|_| positions),
+                global_batch: 8,
+                evaluates: true,
+                sample_prefill: Some(32),
+                budget: Budget::Apart { device: Bytes::gib(24), host: Bytes::gib(64) },
+                ..Request::new(model, Targets::cuda((8, 9), 4), Machine::of_rates(Rates::guess(4)))
+            };
+            let levers = Levers {
+                precision: Precision::Bf16,
+                recompute: Recompute::all(level),
+                optimizer_offload: offload,
+                ..Levers::default()
+            };
+            let settings = Settings { micro_batch: 4, head_chunk: 512, levers };
+            let (_, plan) = plan_settings(&request, settings).expect("a sensible request");
+            let page = page_of(preset, plan);
+            check_page(&page);
+            assert!(page.len() < 300_000, "{preset}: {} bytes", page.len());
+            assert!(page.contains("<title>"));
+        }
+    }
 }
 
 #[test]
@@ -160,26 +298,4 @@ fn ticks_are_labelled_as_finely_as_they_stand() {
     ] {
         assert_eq!(svg::tick(bytes, step), label);
     }
-}
-
-/// Fails if a tag is not closed, or in another order than opened. The insides of scripts and styles are not markup.
-fn check_balance(markup: &str) {
-    let mut open = Vec::new();
-    let mut rest = markup;
-    while let Some((text, tag)) = rest.split_once('<') {
-        assert!(!text.contains('>'), "a bracket outside a tag: {text}");
-        let (tag, behind) = tag.split_once('>').expect("a tag ends");
-        assert!(!tag.contains('<') && tag.matches('"').count().is_multiple_of(2), "{tag}");
-        rest = behind;
-        let name = tag.trim_matches('/').split_whitespace().next().expect("a tag has a name");
-        if tag.starts_with('/') {
-            assert_eq!(open.pop(), Some(name));
-        } else if matches!(name, "script" | "style") {
-            let end = rest.find(&format!("</{name}>")).expect("it ends");
-            rest = &rest[end + name.len() + 3..];
-        } else if !tag.ends_with('/') {
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty(), "{open:?} are not closed");
 }
