@@ -55,6 +55,7 @@ impl UpdateRule for Lion {
             ("lion", StateFormat::F32),
             ("lion_32bit", StateFormat::F32),
             ("lion_8bit", StateFormat::Blockwise8),
+            ("paged_lion", StateFormat::F32),
             ("paged_lion_32bit", StateFormat::F32),
             ("paged_lion_8bit", StateFormat::Blockwise8),
         ]

@@ -89,6 +89,7 @@ pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
         let global_batch = args.request.global_batch.unwrap_or(DATA_GLOBAL_BATCH);
         return in_pool(threads, || args.data.run(global_batch, threads, args.seed, args.json));
     }
+    args.data.say_if_unused();
     args.blas.choose()?;
     in_pool(threads, || args.bench(threads))
 }

@@ -7,7 +7,7 @@ use super::Failure;
 use super::failure::exit_code;
 use super::pairs::PairArgs;
 use crate::report::DataProgress;
-use crate::streams::write_data;
+use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_data::{Dataset, Loader, PairStore, Pairs, Sources, Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
@@ -24,13 +24,13 @@ pub(super) struct DataBenchArgs {
     #[arg(long, requires_all = ["data", "tokenizer"])]
     data_only: bool,
     /// With --data-only: a .tsv, .csv or .jsonl of pairs
-    #[arg(long, value_name = "PATH", requires = "data_only", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<String>,
     /// With --data-only: the tokenizer
-    #[arg(long, value_name = "NAME|PATH", requires = "data_only")]
+    #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
     /// With --data-only: folder for token caches [default: one in the user's cache folder]
-    #[arg(long, value_name = "FOLDER", requires = "data_only")]
+    #[arg(long, value_name = "FOLDER")]
     cache_dir: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Pairs, with --data-only")]
     pairs: PairArgs,
@@ -47,6 +47,13 @@ struct Epoch {
 impl DataBenchArgs {
     pub(super) fn is_asked_for(&self) -> bool {
         self.data_only
+    }
+
+    /// Says it where data is named, as a run's flags do, and steps are timed.
+    pub(super) fn say_if_unused(&self) {
+        if !self.data.is_empty() {
+            talk("`--data`: steps are timed on random tokens; `--data-only` times the data");
+        }
     }
 
     pub(super) fn run(&self, global_batch: usize, threads: usize, seed: u64, json: bool) -> Result<u8, Failure> {

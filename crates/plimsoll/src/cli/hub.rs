@@ -23,6 +23,12 @@ pub(super) fn weights_of(named: PathBuf) -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
+/// Whether weights are here under a name: in a folder, or in the cache under a name on the hub or a preset's.
+pub(super) fn has_weights(named: &str) -> bool {
+    let folder = Path::new(named);
+    if folder.exists() { has_tensors(folder) } else { weights(folder).is_ok_and(|found| found != folder) }
+}
+
 fn weights(named: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = named.to_str().filter(|_| !named.exists()) else { return Ok(named.to_owned()) };
     let preset = ModelConfig::preset_name(name);
@@ -71,8 +77,12 @@ fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
 
 /// Whether a model can be started from a folder's files.
 fn is_whole(folder: &Path) -> bool {
-    let has = |file: &str| folder.join(file).is_file();
-    has(CONFIG_FILE) && (has(MODEL_FILE) || has(INDEX_FILE))
+    folder.join(CONFIG_FILE).is_file() && has_tensors(folder)
+}
+
+/// Whether weights lie in a folder, in one file or in shards.
+fn has_tensors(folder: &Path) -> bool {
+    [MODEL_FILE, INDEX_FILE].iter().any(|file| folder.join(file).is_file())
 }
 
 #[cfg(test)]

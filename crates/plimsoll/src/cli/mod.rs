@@ -108,11 +108,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 /// Parses the arguments, underlaid with the files of settings that they name.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
-    let arguments = words::translate(arguments, Cli::command())?;
-    let matches = help::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
-    let arguments = match matches.subcommand() {
-        Some(("train", given)) => settings::underlay(&arguments, given)?,
-        _ => arguments,
+    let words::Arguments { own: arguments, of_run } = words::translate(arguments, Cli::command())?;
+    help::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
+    let arguments = match of_run {
+        Some(of_run) => settings::underlay(arguments, &of_run)?,
+        None => arguments,
     };
     let matches = help::command().try_get_matches_from(arguments).map_err(Failure::usage)?;
     Cli::from_arg_matches(&matches).map_err(Failure::usage)

@@ -50,7 +50,7 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain"])]
     compare: Vec<String>,
     /// Epochs, for the training time that `--compare` shows
-    #[arg(long, value_name = "X", value_parser = positive_number, requires = "tokens")]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
     epochs: Option<f64>,
     /// Tokens in the text: `100M`
     #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs")]

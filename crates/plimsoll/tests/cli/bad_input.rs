@@ -388,9 +388,20 @@ fn files_of_settings() {
         (b"lr: 1\nlearning_rate: 2", USAGE, &["`learning_rate` is set twice"]),
         (b"seed: 1\nseed: 2", USAGE, &["duplicate", in_the_file]),
         (b"epochs: 1\nduration: 5m", USAGE, &["cannot be used with", in_the_file]),
-        (b"bf16: maybe", USAGE, &["`bf16: maybe` is not supported; supported: `true`, `false`, `auto`"]),
+        (b"bf16: maybe", USAGE, &["`bf16: maybe` is not supported; supported: `true`, `full`, `false`, `auto`"]),
         (b"optim: adafactor", USAGE, &["supported: `adamw`"]),
         (b"optim: sgd", USAGE, &["`optim: sgd` is not supported", "`adamw_8bit`"]),
+        // All in one go, by line, and what has the same way out together.
+        (
+            b"lerning_rate: 1\nseed: x\n\nadapter: lora\nmax_steps: 0\nlora_r: 8\nlogging_steps: 5\n",
+            USAGE,
+            &[
+                "error: settings.yaml has 5 problems\n  line 1: unknown setting `lerning_rate`\n    did you mean `learning_rate`?\n",
+                "  line 2: `seed: x`: `x` is not a whole number",
+                "  line 4: `adapter: lora` is not supported\n  line 6: `lora_r: 8` is not supported\n    LoRA and other adapters",
+                "  line 5: `max_steps: 0`: must be at least 1\n",
+            ],
+        ),
         (b"model: [", USAGE, &["not valid YAML", "line 1", in_the_file]),
         (b"model: 'tiny", USAGE, &["not valid YAML", in_the_file]),
         (b"- model\n- tiny", USAGE, &["not valid YAML", in_the_file]),
@@ -406,6 +417,13 @@ fn files_of_settings() {
             || sandbox.run("train --config settings.yaml --data text.txt --model tiny --global-batch 4 --cache-dir c");
         assert_refused(&sandbox, &what, run, *code, expected);
     }
+    // Others start from the weights that they name.
+    sandbox.write("settings.yaml", "base_model: google/flan-t5-base\ndatasets: [{path: someone/something}]\n");
+    let run = |flags: &str| sandbox.run(&format!("train --config settings.yaml {flags}"));
+    let expected = &["settings.yaml, line 2: `datasets.path: someone/something` names a data set that is not here"];
+    assert_refused(&sandbox, "data elsewhere", || run(""), USAGE, expected);
+    let expected = &["the weights of google/flan-t5-base are not in", "`hf download google/flan-t5-base` fetches them"];
+    assert_refused(&sandbox, "weights elsewhere", || run("--data text.txt"), BAD_INPUT, expected);
     check_train(&sandbox, &[("--config missing.yaml", BAD_INPUT, &["missing.yaml can't be read"])]);
 }
 

@@ -603,6 +603,56 @@ fn words_of_others_are_the_same_run() {
     );
 }
 
+/// A plan, a bench and a sample take the settings of a run, checked as a run's are, and use those that they know.
+#[test]
+fn all_commands_share_a_vocabulary() {
+    let sandbox = Sandbox::new();
+    let settings = "model_name_or_path: tiny\nmax_seq_length: 16\nper_device_train_batch_size: 2\n\
+                    gradient_accumulation_steps: 3\nlearning_rate: 1e-3\nwarmup_ratio: 0.1\nadam_beta2: 0.98\n\
+                    adam_epsilon: 1e-6\nlr_scheduler_type: linear\ngradient_checkpointing: true\nlogging_steps: 5\ndisable_tqdm: true\n\
+                    data: [text.txt]\nmax_steps: 4\nrun_name: run\nseed: 5\n";
+    sandbox.write("run.yaml", settings);
+    let places = "--cache-dir cache --runs-dir runs --threads 1 --vram 200MiB";
+    let run = must(sandbox.run(&format!("train --config run.yaml {places} --sample-tokens 0")));
+    assert!(run.stderr.contains("run.yaml: changes nothing: `disable_tqdm` (progress"), "{}", run.stderr);
+    let trained = sandbox.json("runs/run/plan.json");
+    for plan in ["plan --config run.yaml", "plan --resume runs/run", "plan --resume auto --name run"] {
+        let planned = must(sandbox.run(&format!("{plan} {places} --sample-tokens 0 --json"))).json();
+        for key in ["micro_batch", "global_batch", "seq_len", "peak_bytes"] {
+            assert_eq!(planned["plan"][key], trained[key], "{key} of {plan}");
+        }
+    }
+    let bench = must(sandbox.run(&format!("bench --config run.yaml {places} --steps 1 --warmup 0 --json"))).json();
+    assert_eq!(bench["plan"]["global_batch"], 6);
+    let text = "generate --checkpoint runs/run --max-tokens 3 --ema 0.9 --config run.yaml";
+    let failure = sandbox.run(text).stderr;
+    assert!(failure.contains("has no averaged weights"), "{failure}");
+    must(sandbox.run("generate --checkpoint runs/run --max-tokens 3 --config run.yaml --learning_rate 1e-3"));
+    for command in ["plan --model tiny", "bench --model tiny", "generate --checkpoint runs/run"] {
+        for (flags, expected) in [
+            ("--warmup-ratio 2", "`2` must be from 0 to 1"),
+            ("--warmup_steps 3 --warmup_ratio 0.1", "cannot be used with"),
+            ("--learning-rate fast", "`fast` is not a number"),
+            ("--adam-beta2 1", "`1` must be from 0 to below 1"),
+            ("--adam-epsilon 0", "`0` must be above 0"),
+            ("--lr_scheduler_type polynomial", "`--lr-scheduler-type: polynomial` is not supported"),
+            ("--max-steps 0", "must be at least 1"),
+            ("--config missing.yaml", "missing.yaml can't be read"),
+        ] {
+            let said = sandbox.run(&format!("{command} {flags}"));
+            let is_refused = [Some(2), Some(4)].contains(&said.code) && said.stderr.contains(expected);
+            assert!(is_refused, "{command} {flags}: {:?} {}", said.code, said.stderr);
+        }
+    }
+    // Epochs without the tokens that they are of, and the length of a run by any of its names.
+    must(sandbox.run("plan --model tiny --epochs 3"));
+    for steps in ["--steps", "--num-steps", "--train-steps", "--max-train-steps", "--iterations", "--max_iters"] {
+        let said = must(sandbox.run(&format!("plan --model tiny {steps} 10")));
+        assert!(said.stderr.contains("`--max-steps`: for `plimsoll train`"), "{steps}: {}", said.stderr);
+    }
+    assert!(sandbox.train("--max-steps=3 --steps 3").stderr.contains("cannot be used multiple times"));
+}
+
 #[test]
 fn flags_win_over_settings() {
     let sandbox = Sandbox::new();

@@ -1,0 +1,244 @@
+//! What a file of settings says in our words: which settings, what it says that changes nothing, and what is wrong with it,
+//! all of it with its lines.
+//! Not here: which of two that exclude each other counts (`settle.rs`), and how problems are said (`problems.rs`).
+
+use super::data::files_of;
+use super::document::{Document, Entry, Value};
+use super::flags;
+use super::problems::Problem;
+use super::suggest::suggestion;
+use crate::cli::Failure;
+use crate::cli::words::{self, Meaning, Meant, is_unwanted};
+use plimsoll_graph::optimizers::Rule;
+
+/// A setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Set {
+    pub(super) flag: String,
+    pub(super) values: Vec<String>,
+    /// What was written, and where.
+    pub(super) key: String,
+    pub(super) line: u64,
+    /// It is not used where one of these is set elsewhere.
+    pub(super) gives_way_to: Vec<&'static str>,
+}
+
+/// What a file says.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) sets: Vec<Set>,
+    /// Keys that change nothing, with why.
+    pub(super) ignored: Vec<(String, &'static str)>,
+    pub(super) problems: Vec<Problem>,
+    /// All keys, with underscores.
+    written: Vec<String>,
+}
+
+/// Why a key within others' adapters changes nothing where none are asked for.
+const NO_ADAPTERS_ASKED: &str = "no adapters are asked for";
+
+impl File {
+    /// Reads a file. `starts`: whether a run is started, which needs its weights.
+    /// Errors: it is no file of settings. What is wrong with its keys is among its problems.
+    pub(super) fn parse(text: &str, starts: bool) -> Result<Self, Failure> {
+        let document = Document::parse(text).map_err(Failure::bad_flag)?;
+        let trains_all = trains_all_weights(&document.0);
+        let mut reader = Reader { document: &document, known: flags(), starts, trains_all, file: Self::default() };
+        reader.read("", &document.0);
+        let mut file = reader.file;
+        file.settle();
+        let (written, flags) = (file.written.iter().map(String::as_str), file.sets.iter().map(|set| set.flag.as_str()));
+        if words::is_one_micro_batch(written, flags) {
+            let (flag, value) = words::ONE_MICRO_BATCH;
+            let (flag, values, key) = (flag.to_owned(), vec![value.to_owned()], "a micro-batch alone".to_owned());
+            file.sets.push(Set { flag, values, key, line: 0, gives_way_to: vec![] });
+        }
+        Ok(file)
+    }
+}
+
+/// Whether a file says in so many words that no adapters are trained, as keys for them may be left in it.
+fn trains_all_weights(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| match (entry.key.as_str(), &entry.value) {
+        ("adapter", Value::Null) => true,
+        ("adapter", Value::Plain(text)) => is_unwanted(text),
+        ("finetuning_type", Value::Plain(text)) => text == "full",
+        ("full_finetuning", Value::Plain(text)) => text == "true",
+        _ => false,
+    })
+}
+
+struct Reader<'d> {
+    document: &'d Document,
+    /// The flags of `train`, with underscores.
+    known: Vec<String>,
+    starts: bool,
+    trains_all: bool,
+    file: File,
+}
+
+impl Reader<'_> {
+    /// `within`: the keys around these, each with a dot behind it.
+    fn read(&mut self, within: &str, entries: &[Entry]) {
+        for entry in entries {
+            let shown = format!("{within}{}", entry.key);
+            let word = shown.replace('-', "_");
+            match &entry.value {
+                Value::Map(inner) if words::has_parts(&word) && !inner.is_empty() => {
+                    self.read(&format!("{word}."), inner);
+                    continue;
+                }
+                Value::List(items)
+                    if words::has_parts(&word) && items.iter().any(|i| matches!(i.value, Value::Map(_))) =>
+                {
+                    for item in items {
+                        match &item.value {
+                            Value::Map(inner) => self.read(&format!("{word}."), inner),
+                            other => {
+                                self.problem(item.line, format!("`{shown}: [{other}]` is not supported"), None, &[])
+                            }
+                        }
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            self.file.written.push(word.clone());
+            if self.known.contains(&word) {
+                self.own(&word, &shown, entry);
+            } else if let Some(meaning) = words::meaning(&word) {
+                self.word(meaning, &shown, entry);
+            } else {
+                self.unknown(&word, &shown, entry);
+            }
+        }
+    }
+
+    /// A setting of our own, of which some have other values elsewhere.
+    fn own(&mut self, flag: &str, shown: &str, entry: &Entry) {
+        match (flag, &entry.value) {
+            // axolotl's names of optimizers are Hugging Face's.
+            ("optimizer", Value::Plain(name)) if Rule::named(name).is_none() => {
+                self.word(Meaning::Optimizer, shown, entry);
+            }
+            // The trainers' word for no limit.
+            ("max_steps", Value::Plain(steps)) if steps == "-1" => {}
+            ("vram_auto" | "resume", Value::Plain(value)) if value == "false" => {}
+            ("resume", Value::Plain(value)) if value == "true" => self.set("resume", vec!["auto".into()], shown, entry),
+            _ => self.name(flag, shown, entry),
+        }
+    }
+
+    fn word(&mut self, meaning: Meaning, shown: &str, entry: &Entry) {
+        let value = match &entry.value {
+            // What has a setting of its own for no value.
+            Value::Null if matches!(meaning, Meaning::Or(..)) => "null".to_owned(),
+            Value::Null => return,
+            Value::Plain(text) => match self.document.resolve(text) {
+                Ok(text) => text,
+                Err(_) if matches!(meaning, Meaning::Nothing(_)) => text.clone(),
+                Err(what) => return self.problem(entry.line, format!("`{shown}: {text}`: {what}"), None, &[]),
+            },
+            list_or_map => list_or_map.to_string(),
+        };
+        match (meaning, &entry.value) {
+            (Meaning::Data, _) => self.data(shown, entry),
+            (Meaning::Betas, Value::List(betas)) if betas.len() == 2 => {
+                for (flag, beta) in ["beta1", "beta2"].into_iter().zip(betas) {
+                    self.set(flag, vec![beta.value.to_string()], shown, entry);
+                }
+            }
+            (Meaning::Adapter, _) if self.trains_all => self.ignore(shown, &value, NO_ADAPTERS_ASKED),
+            (Meaning::Name("resume"), _) if value == "true" => self.set("resume", vec!["auto".into()], shown, entry),
+            (Meaning::Name("resume"), _) if value == "false" => {}
+            (Meaning::Name(flag), _) => self.name(flag, shown, entry),
+            (Meaning::Nothing(why), _) => self.ignore(shown, &value, why),
+            (Meaning::Missing(_) | Meaning::Adapter, _) | (_, Value::Plain(_) | Value::Null) => {
+                match meaning.meant(&value, self.starts) {
+                    Ok(Meant::Settings(settings)) => {
+                        let gives_way = matches!(meaning, Meaning::Weights | Meaning::Folder | Meaning::Model);
+                        let gives_way: &[&str] = if gives_way { &["model", "init"] } else { &[] };
+                        for (flag, value) in settings {
+                            self.set(flag, vec![value], shown, entry);
+                            let set = self.file.sets.last_mut().expect("it was just put there");
+                            set.gives_way_to.extend(gives_way);
+                        }
+                    }
+                    Ok(Meant::Nothing(why)) => self.ignore(shown, &value, why),
+                    Err(refusal) => {
+                        let what = format!("`{shown}: {}` {}", entry.value, refusal.what);
+                        self.problem(entry.line, what, refusal.instead, &[]);
+                    }
+                }
+            }
+            _ => self.not_plain(shown, entry),
+        }
+    }
+
+    /// The setting of this name with the entry's own values.
+    fn name(&mut self, flag: &str, shown: &str, entry: &Entry) {
+        let plain = |value: &Value| match value {
+            Value::Plain(text) => Some(self.document.resolve(text)),
+            _ => None,
+        };
+        let values = match &entry.value {
+            Value::Null => return,
+            Value::List(items) => {
+                items.iter().filter(|i| !matches!(i.value, Value::Null)).map(|i| plain(&i.value)).collect()
+            }
+            single => plain(single).map(|value| vec![value]),
+        };
+        let values: Option<Vec<Result<String, String>>> = values;
+        match values.map(|values| values.into_iter().collect::<Result<Vec<_>, _>>()) {
+            None => self.not_plain(shown, entry),
+            Some(Err(what)) => self.problem(entry.line, format!("`{shown}: {}`: {what}", entry.value), None, &[]),
+            Some(Ok(values)) => self.set(flag, values, shown, entry),
+        }
+    }
+
+    /// Files to train on, where they are here.
+    fn data(&mut self, shown: &str, entry: &Entry) {
+        match files_of(self.document, shown, &entry.value) {
+            Ok(paths) => self.set("data", paths, shown, entry),
+            Err((what, hint)) => self.problem(entry.line, what, Some(hint), &["data"]),
+        }
+    }
+
+    fn set(&mut self, flag: &str, values: Vec<String>, shown: &str, entry: &Entry) {
+        if !values.is_empty() {
+            let (flag, key) = (flag.to_owned(), shown.to_owned());
+            self.file.sets.push(Set { flag, values, key, line: entry.line, gives_way_to: vec![] });
+        }
+    }
+
+    /// A key that changes nothing, and need not be said where it asks for nothing either.
+    fn ignore(&mut self, shown: &str, value: &str, why: &'static str) {
+        let said = (shown.to_owned(), why);
+        if !is_unwanted(value) && !self.file.ignored.contains(&said) {
+            self.file.ignored.push(said);
+        }
+    }
+
+    /// One that asks for nothing is one of another version of a trainer, not a mistake.
+    fn unknown(&mut self, word: &str, shown: &str, entry: &Entry) {
+        let is_nothing = match &entry.value {
+            Value::Null => true,
+            Value::Plain(text) => ["false", ""].contains(&text.as_str()),
+            Value::List(items) => items.is_empty(),
+            Value::Map(entries) => entries.is_empty(),
+        };
+        if is_nothing {
+            return;
+        }
+        let hint = suggestion(word, &self.known).map(|near| format!("did you mean `{near}`?"));
+        self.problem(entry.line, format!("unknown setting `{shown}`"), hint, &[]);
+    }
+
+    fn not_plain(&mut self, shown: &str, entry: &Entry) {
+        self.problem(entry.line, format!("`{shown}` must be a plain value, not {}", entry.value), None, &[]);
+    }
+
+    fn problem(&mut self, line: u64, what: String, hint: Option<String>, gives_way_to: &[&'static str]) {
+        self.file.problems.push(Problem { line, what, hint, gives_way_to: gives_way_to.to_vec() });
+    }
+}

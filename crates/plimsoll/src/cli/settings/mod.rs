@@ -1,0 +1,177 @@
+//! Files of settings. Each key is a flag: a YAML file is turned into flags that are laid under those of the command
+//! line, so that a setting has one name, one parser and one meaning. Keys that people know from other trainers are
+//! accepted too.
+//! Not here: what a file says (`file.rs`, from `document.rs`), and what a resumed run adds (`underlay`, below, reads it).
+
+mod data;
+mod document;
+mod file;
+mod problems;
+mod settle;
+mod suggest;
+
+use super::blas::is_harmless;
+use super::model::CONFIG_BYTES_MAX;
+use super::train::resumed_config;
+use super::{Cli, Failure};
+use crate::streams::talk;
+use ::plimsoll_train::checkpoint::CONFIG_FILE;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Command, CommandFactory, parser::ValueSource};
+use file::{File, Set};
+use problems::{Problem, failure, ignored_line};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
+const SPELLINGS: &[&[&str]] = &[
+    &["max_steps", "epochs", "duration"],
+    &["global_batch", "gradient_accumulation_steps"],
+    &["vram", "vram_auto"],
+    &["warmup_steps", "warmup_ratio"],
+];
+
+/// Flags and their values.
+type Settings = BTreeMap<String, Vec<String>>;
+
+/// The arguments of a command with the settings of `--config`, and under these those of a resumed run, laid under them, as
+/// far as the command has such flags. `of_run`: the arguments as `train` would be given them.
+/// Errors: flags that `train` refuses; a file can't be read, or is no file of settings, or its values are refused as those
+/// of flags are.
+pub(super) fn underlay(arguments: Vec<OsString>, of_run: &[OsString]) -> Result<Vec<OsString>, Failure> {
+    let mut commands = Cli::command();
+    let given = commands.try_get_matches_from_mut(of_run).map_err(Failure::usage)?;
+    let Some(("train", given)) = given.subcommand() else { return Ok(arguments) };
+    let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
+    let (settings, files) = settings(given, name == "train")?;
+    if settings.is_empty() {
+        return Ok(arguments);
+    }
+    let command = commands.find_subcommand(name).expect("it was found before");
+    let is_known = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == Some(flag));
+    let mut all = arguments[..2].to_vec();
+    for (flag, values) in settings {
+        let flag = flag.replace('_', "-");
+        if is_known(&flag) {
+            all.extend(values.into_iter().map(|value| OsString::from(format!("--{flag}={value}"))));
+        }
+    }
+    all.extend_from_slice(&arguments[2..]);
+    // The command line alone was accepted, so whatever is wrong now came out of the files.
+    if let Err(error) = Cli::command().try_get_matches_from(&all) {
+        let names = files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and in ");
+        return Err(Failure::usage(error).hint(format!("the settings in {names} act as flags")));
+    }
+    Ok(all)
+}
+
+/// The settings of the files that the flags of a run name, and these files. `starts`: whether a run is started.
+fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>), Failure> {
+    let mut files = Vec::new();
+    let mut settings = Settings::new();
+    let on_command_line = |flag: &str| {
+        given.try_contains_id(flag).unwrap_or(false) && given.value_source(flag) == Some(ValueSource::CommandLine)
+    };
+    if let Some(path) = given.get_one::<PathBuf>("config") {
+        settings = read(path, starts, on_command_line)?;
+        files.push(path.clone());
+    }
+    let chosen = |flag: &str| match given.get_one::<String>(flag) {
+        Some(on_command_line) => Some(on_command_line.clone()),
+        None => settings.get(flag).and_then(|values| values.last().cloned()),
+    };
+    if let Some(resume) = chosen("resume") {
+        let default = given.get_one::<PathBuf>("runs_dir").expect("the flag has a default");
+        let runs_dir = settings.get("runs_dir").and_then(|values| values.last()).map_or(default.clone(), PathBuf::from);
+        if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
+            let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
+            let mut below = read(&path, starts, is_set)?;
+            if let Some(model) = below.get_mut("model").filter(|model| model[0].ends_with(CONFIG_FILE)) {
+                // The run's own, wherever the run has been moved to.
+                *model = vec![path.with_file_name(CONFIG_FILE).to_string_lossy().into_owned()];
+            }
+            leave_out_code(&mut below, &path);
+            settings.extend(below);
+            files.push(path);
+        }
+    }
+    Ok((settings, files))
+}
+
+/// Takes out of a run's own settings what would load code: the run may have come from somebody else.
+fn leave_out_code(settings: &mut Settings, path: &Path) {
+    for (flag, library, instead) in [
+        ("blas", "a BLAS", "the built-in products"),
+        ("cublas", "a cuBLASLt", "the one that `auto` finds, or the built-in kernels"),
+    ] {
+        let Some(values) = settings.get(flag).filter(|values| !values.iter().all(|value| is_harmless(value))) else {
+            continue;
+        };
+        let named = values.last().map_or("", String::as_str).escape_debug();
+        talk(format_args!(
+            "warning: {} names {library}, which only the command line may; using {instead}, which may round differently\n\
+             hint: `--{flag} {named}` uses it again",
+            path.display()
+        ));
+        settings.remove(flag);
+    }
+}
+
+/// A flag and those that it can't be given with.
+fn spellings(flag: &str) -> Vec<&str> {
+    SPELLINGS.iter().find(|spellings| spellings.contains(&flag)).map_or(vec![flag], |spellings| spellings.to_vec())
+}
+
+/// Reads a file of settings as flags and their values, but for those that are set above it; says what changes nothing.
+/// Errors: it can't be read, or all that is wrong with it.
+fn read(path: &Path, starts: bool, is_set: impl Fn(&str) -> bool) -> Result<Settings, Failure> {
+    let text = plimsoll_files::read_text(path, CONFIG_BYTES_MAX)
+        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
+        .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
+    let mut file = File::parse(&text, starts)
+        .map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))?;
+    let gives_way = |to: &[&str]| to.iter().any(|flag| is_set(flag));
+    file.sets.retain(|set| !gives_way(&spellings(&set.flag)) && !gives_way(&set.gives_way_to));
+    file.problems.retain(|problem| !gives_way(&problem.gives_way_to));
+    file.problems.extend(file.sets.iter().filter_map(refused));
+    if !file.problems.is_empty() {
+        return Err(failure(path, file.problems));
+    }
+    if !file.ignored.is_empty() {
+        talk(ignored_line(path, &file.ignored));
+    }
+    Ok(file.sets.into_iter().map(|set| (set.flag, set.values)).collect())
+}
+
+/// What is wrong with the values of a setting, if something is: what the flag's own parser says.
+fn refused(set: &Set) -> Option<Problem> {
+    let flag = set.flag.replace('_', "-");
+    let flags = set.values.iter().map(|value| format!("--{flag}={value}"));
+    let error = train().try_get_matches_from(std::iter::once("train".to_owned()).chain(flags)).err()?;
+    let why = error.source().filter(|_| error.kind() == ErrorKind::ValueValidation).map(ToString::to_string);
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let why = why.unwrap_or_else(|| lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned());
+    let values = set.values.join(", ");
+    let what = format!("`{}: {values}`: {why}", set.key);
+    Some(Problem { line: set.line, what, hint: None, gives_way_to: vec![] })
+}
+
+/// The definition of `train`.
+fn train() -> Command {
+    Cli::command().find_subcommand("train").expect("the command exists").clone()
+}
+
+/// The flags of `train`, with underscores.
+fn flags() -> Vec<String> {
+    let train = train();
+    let long = train.get_arguments().filter_map(|a| a.get_long());
+    long.filter(|flag| !["help", "version", "config", "json"].contains(flag))
+        .map(|flag| flag.replace('-', "_"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

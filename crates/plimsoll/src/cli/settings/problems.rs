@@ -1,0 +1,62 @@
+//! What is wrong with a file of settings, all of it in one go.
+
+use crate::cli::Failure;
+use std::path::Path;
+
+/// Something wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) line: u64,
+    pub(super) what: String,
+    /// What to do; the same words where the same is to be done.
+    pub(super) hint: Option<String>,
+    /// It is none where one of these is set elsewhere.
+    pub(super) gives_way_to: Vec<&'static str>,
+}
+
+/// Where all settings are listed.
+const ALL: &str = "`plimsoll train --help` lists all settings";
+
+/// The failure that says all problems of a file, of which there is at least one, in the order of their lines; those that
+/// have the same way out together.
+pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
+    problems.sort_by_key(|problem| problem.line);
+    let path = path.display();
+    if let [Problem { line, what, hint, .. }] = &problems[..] {
+        let failure = Failure::bad_flag(format!("{path}, line {line}: {what}"));
+        return failure.hint(hint.clone().unwrap_or_else(|| ALL.to_owned()));
+    }
+    let mut message = format!("{path} has {} problems", problems.len());
+    while !problems.is_empty() {
+        let hint = problems[0].hint.clone();
+        let (alike, others) = problems.into_iter().partition(|problem| hint.is_some() && problem.hint == hint);
+        let (mut alike, mut others): (Vec<Problem>, Vec<Problem>) = (alike, others);
+        if alike.is_empty() {
+            alike.push(others.remove(0));
+        }
+        problems = others;
+        for Problem { line, what, .. } in &alike {
+            message += &format!("\n  line {line}: {what}");
+        }
+        message += &hint.map_or(String::new(), |hint| format!("\n    {hint}"));
+    }
+    Failure::bad_flag(message).hint(ALL)
+}
+
+/// What changes nothing, in a line, by why.
+pub(super) fn ignored_line(path: &Path, ignored: &[(String, &'static str)]) -> String {
+    format!("{}: changes nothing: {}", path.display(), ignored_words(ignored))
+}
+
+/// Keys that change nothing, by why, in the order of the first of each.
+pub(super) fn ignored_words(ignored: &[(String, &'static str)]) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for (key, why) in ignored {
+        match reasons.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, keys)) => keys.push(format!("`{key}`")),
+            None => reasons.push((why, vec![format!("`{key}`")])),
+        }
+    }
+    let groups = reasons.iter().map(|(why, keys)| format!("{} ({why})", keys.join(", ")));
+    groups.collect::<Vec<_>>().join("; ")
+}

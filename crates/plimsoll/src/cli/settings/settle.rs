@@ -1,0 +1,99 @@
+//! What counts where a file says something twice, as the trainers that such files are for decide it.
+
+use super::file::{File, Set};
+use super::problems::Problem;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Keys that decide over others which mean the same setting, the first over those behind it.
+const DECIDING: &[&str] = &[
+    "save_strategy",
+    "eval_strategy",
+    "evaluation_strategy",
+    "cosine_min_lr_ratio",
+    "lr_scheduler_kwargs.min_lr_rate",
+    "lr_scheduler_kwargs.min_lr_ratio",
+    "final_lr_part",
+    "lr_scheduler_type",
+    "lr_scheduler",
+    "neat_packing",
+    "pure_bf16",
+];
+
+/// Why what they decide over changes nothing.
+const DECIDED: &str = "another key decides it";
+const STEPS_COUNT: &str = "`max_steps` ends the run";
+const OTHER_WARMUP: &str = "the warm-up is said otherwise";
+
+impl File {
+    /// Leaves each setting once, and of those that exclude each other the one that counts.
+    pub(super) fn settle(&mut self) {
+        self.join_data();
+        self.leave_each_once();
+        self.settle_warmup();
+        let has_steps = self.sets.iter().any(|set| set.flag == "max_steps");
+        self.leave_out(STEPS_COUNT, |set| has_steps && set.flag == "epochs");
+    }
+
+    /// Files may be named in several places, which all count.
+    fn join_data(&mut self) {
+        let (data, others): (Vec<_>, Vec<_>) = self.sets.drain(..).partition(|set| set.flag == "data");
+        self.sets = others;
+        let values = data.iter().flat_map(|set| set.values.clone()).collect();
+        self.sets.extend(data.into_iter().next().map(|first| Set { values, ..first }));
+    }
+
+    fn leave_each_once(&mut self) {
+        let mut once: BTreeMap<String, Set> = BTreeMap::new();
+        let mut decided = Vec::new();
+        let place = |set: &Set| DECIDING.iter().position(|key| *key == set.key).unwrap_or(DECIDING.len());
+        for set in std::mem::take(&mut self.sets) {
+            let Some(first) = once.get(&set.flag) else {
+                once.insert(set.flag.clone(), set);
+                continue;
+            };
+            match place(first).cmp(&place(&set)) {
+                _ if first.values == set.values => {}
+                Ordering::Less => decided.push(set.key),
+                Ordering::Greater => {
+                    decided.push(first.key.clone());
+                    once.insert(set.flag.clone(), set);
+                }
+                Ordering::Equal => {
+                    let names = format!("`{}` in line {} and `{}`", first.key, first.line, set.key);
+                    let what = format!("`{}` is set twice, under two of its names: {names}", set.flag);
+                    let hint = Some("leave one of them out".to_owned());
+                    self.problems.push(Problem { line: set.line, what, hint, gives_way_to: vec![] });
+                }
+            }
+        }
+        self.sets = once.into_values().collect();
+        // What counts otherwise still changes something.
+        decided.retain(|key| !self.sets.iter().any(|set| set.key == *key));
+        self.ignored.extend(decided.into_iter().map(|key| (key, DECIDED)));
+    }
+
+    /// Steps of warm-up count if there are any, else their fraction; a fraction may stand in the place of steps.
+    fn settle_warmup(&mut self) {
+        let is_fraction = |set: &Set| {
+            let number = set.values[0].parse::<f64>();
+            set.flag == "warmup_steps" && number.is_ok_and(|number| number > 0.0 && number < 1.0)
+        };
+        let has_ratio = self.sets.iter().any(|set| set.flag == "warmup_ratio");
+        if let Some(set) = self.sets.iter_mut().find(|set| is_fraction(set)).filter(|_| !has_ratio) {
+            set.flag = "warmup_ratio".to_owned();
+        }
+        let steps = self.sets.iter().find(|set| set.flag == "warmup_steps");
+        let ratio_counts = steps.is_some_and(|steps| steps.values == ["0"] && !DECIDING.contains(&steps.key.as_str()));
+        let has_both = has_ratio && steps.is_some();
+        let loser = if ratio_counts { "warmup_steps" } else { "warmup_ratio" };
+        self.leave_out(OTHER_WARMUP, |set| has_both && set.flag == loser);
+    }
+
+    fn leave_out(&mut self, why: &'static str, is_left_out: impl Fn(&Set) -> bool) {
+        let (out, left) = self.sets.drain(..).partition(|set| is_left_out(set));
+        self.sets = left;
+        let out: Vec<Set> = out;
+        self.ignored.extend(out.into_iter().map(|set| (set.key, why)));
+    }
+}

@@ -1,0 +1,92 @@
+//! What an unknown key may have been meant to be: a known one that is spelled almost like it, else one about the same thing.
+
+use crate::cli::words;
+
+/// Parts of keys, and the settings that are about such things; the first that a key has counts.
+const ABOUT: &[(&str, &str)] = &[
+    ("accum", "gradient_accumulation_steps"),
+    ("global", "global_batch"),
+    ("batch", "micro_batch"),
+    ("checkpointing", "recompute"),
+    ("recompute", "recompute"),
+    ("warm", "warmup_steps"),
+    ("sched", "scheduler"),
+    ("learn", "learning_rate"),
+    ("lr", "learning_rate"),
+    ("decay", "weight_decay"),
+    ("clip", "grad_clip"),
+    ("optim", "optimizer"),
+    ("offload", "optimizer_offload"),
+    ("keep", "keep_checkpoints"),
+    ("limit", "keep_checkpoints"),
+    ("checkpoint", "checkpoint_every"),
+    ("save", "checkpoint_every"),
+    ("eval", "eval_every"),
+    ("valid", "eval_every"),
+    ("epoch", "epochs"),
+    ("iter", "max_steps"),
+    ("step", "max_steps"),
+    ("hour", "duration"),
+    ("time", "duration"),
+    ("context", "seq_len"),
+    ("length", "seq_len"),
+    ("seq", "seq_len"),
+    ("dtype", "precision"),
+    ("precision", "precision"),
+    ("half", "precision"),
+    ("pack", "packing"),
+    ("smooth", "label_smoothing"),
+    ("drop", "dropout"),
+    ("frozen", "freeze"),
+    ("freeze", "freeze"),
+    ("average", "ema"),
+    ("ema", "ema"),
+    ("vram", "vram"),
+    ("memory", "vram"),
+    ("gpu", "device"),
+    ("device", "device"),
+    ("thread", "threads"),
+    ("token", "tokenizer"),
+    ("data", "data"),
+    ("corpus", "data"),
+    ("weights", "init"),
+    ("pretrain", "init"),
+    ("model", "model"),
+    ("resume", "resume"),
+    ("out", "runs_dir"),
+    ("dir", "runs_dir"),
+    ("name", "name"),
+    ("seed", "seed"),
+];
+
+/// The known key that is meant, as far as can be told. `own`: the settings of `train`.
+pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
+    let names = own.iter().map(String::as_str).chain(words::words().map(|word| word as &str));
+    let nearest = names.map(|known| (strsim::damerau_levenshtein(known, name), known)).min();
+    let spelled = nearest.filter(|(distance, _)| *distance <= 1 + name.len() / 5).map(|(_, known)| known);
+    let about = || ABOUT.iter().find(|(part, _)| name.contains(part)).map(|(_, setting)| *setting);
+    spelled.or_else(about).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_spelling_is_suggested_else_the_same_meaning() {
+        let own = super::super::flags();
+        for (key, expected) in [
+            ("lerning_rate", Some("learning_rate")),
+            ("per_device_train_batchsize", Some("per_device_train_batch_size")),
+            ("samples_in_a_batch", Some("micro_batch")),
+            ("context_window_tokens", Some("seq_len")),
+            ("how_often_to_save", Some("checkpoint_every")),
+            ("zebra", None),
+        ] {
+            assert_eq!(suggestion(key, &own).as_deref(), expected, "{key}");
+        }
+        for (_, setting) in ABOUT {
+            assert!(own.iter().any(|flag| flag == setting), "{setting} is no setting");
+        }
+    }
+}

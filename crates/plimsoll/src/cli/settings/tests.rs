@@ -1,0 +1,90 @@
+//! Files of settings of other trainers, as their documentation shows them: which keys are used, which change nothing, and
+//! which are refused.
+
+use super::file::File;
+use super::problems::ignored_words;
+use super::refused;
+use expect_test::expect_file;
+use std::fmt::Write as _;
+
+/// What a file comes to, in lines.
+fn told(text: &str) -> String {
+    let mut file = File::parse(text, true).expect("keys with values");
+    let wrong = file.sets.iter().filter_map(refused).collect::<Vec<_>>();
+    file.problems.extend(wrong);
+    let mut told = String::new();
+    for set in &file.sets {
+        writeln!(told, "  {} = {}  <- {}", set.flag, set.values.join(", "), set.key).expect("a string");
+    }
+    if !file.ignored.is_empty() {
+        writeln!(told, "  changes nothing: {}", ignored_words(&file.ignored)).expect("a string");
+    }
+    file.problems.sort_by_key(|problem| problem.line);
+    for problem in &file.problems {
+        let hint = problem.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+        writeln!(told, "  line {}: {}{hint}", problem.line, problem.what).expect("a string");
+    }
+    told
+}
+
+#[test]
+fn ten_files_of_each_trainer_load_or_are_refused_by_name() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/settings");
+    for trainer in ["hugging_face", "axolotl", "llama_factory", "torchtune", "unsloth"] {
+        let text = std::fs::read_to_string(format!("{folder}/{trainer}.yaml")).expect("files of settings");
+        let files = text.split("---\n").collect::<Vec<_>>();
+        assert_eq!(files.len(), 10, "{trainer}");
+        let title = |file: &str| file.lines().next().unwrap_or_default().to_owned();
+        let told = files.iter().map(|file| format!("{}\n{}", title(file), told(file)));
+        expect_file![format!("{folder}/{trainer}.txt")].assert_eq(&told.collect::<Vec<_>>().join("\n"));
+    }
+}
+
+fn settings(text: &str) -> Vec<String> {
+    let file = File::parse(text, true).expect("keys with values");
+    assert!(file.problems.is_empty(), "{:?}", file.problems);
+    file.sets.iter().map(|set| format!("{} = {}", set.flag, set.values.join(", "))).collect()
+}
+
+#[test]
+fn keys_of_other_trainers_become_flags() {
+    let text = "per_device_train_batch_size: 4\nlearning-rate: 3e-4\nnum_train_epochs: 2\nbf16: true\nfp16: false\noptim: adamw_bnb_8bit\ngradient_checkpointing: true\ndata: [a, b]\nname:\n";
+    let mut found = settings(text);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "data = a, b",
+            "epochs = 2",
+            "gradient_accumulation_steps = 1",
+            "learning_rate = 0.0003",
+            "micro_batch = 4",
+            "optimizer = adamw",
+            "optimizer_state = 8bit",
+            "precision = bf16",
+            "recompute = blocks",
+        ]
+    );
+    assert!(settings("").is_empty(), "an empty file sets nothing");
+}
+
+#[test]
+fn unknown_keys_and_what_is_not_built_are_refused() {
+    for (text, expected) in [
+        ("lerning_rate: 1", "did you mean `learning_rate`"),
+        ("bf16: maybe", "supported: `true`, `full`, `false`, `auto`"),
+        ("optim: sgd", "`lion_8bit`"),
+        ("optim: lion_8bit\noptimizer: adamw", "line 2: `optimizer` is set twice"),
+        ("bf16: true\nprecision: fp32", "`precision` is set twice"),
+        ("data: {a: 1}", "must be a plain value"),
+        ("lr: 1\nlearning-rate: 2", "`learning_rate` is set twice"),
+        ("seed: 1\n\nlr: fast\n", "line 3: `lr: fast`: `fast` is not a number"),
+    ] {
+        let told = told(text);
+        assert!(told.contains(expected), "{text}: {told}");
+    }
+    for text in ["- 1\n- 2", "a: ["] {
+        let failure = format!("{:?}", File::parse(text, true).unwrap_err());
+        assert!(failure.contains("not valid YAML"), "{text}: {failure}");
+    }
+}

@@ -1,0 +1,273 @@
+//! Command lines in words of others, and flags of a run for the commands that share its vocabulary.
+
+use super::{Meaning, Meant, Nothing, ONE_MICRO_BATCH, is_one_micro_batch, meaning};
+use crate::cli::Failure;
+use crate::streams::talk;
+use clap::{Arg, Command};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::iter::Peekable;
+use std::slice::Iter;
+
+/// The commands that take whatever `train` takes.
+const SHARING: &[&str] = &["train", "plan", "bench", "generate"];
+
+/// What these commands read of a run's flags although they have no such flags of their own.
+const READ: &[&str] = &["config", "resume"];
+
+/// A command line in our words.
+#[derive(Debug)]
+pub(in crate::cli) struct Arguments {
+    /// What the command itself knows.
+    pub(in crate::cli) own: Vec<OsString>,
+    /// As `train` would be given it, for commands that share its vocabulary.
+    pub(in crate::cli) of_run: Option<Vec<OsString>>,
+}
+
+/// The arguments of a command in its own words. What only `train` knows is left out of those of other commands, in a
+/// line, so that the flags of a run can be given to them as they are. `commands`: the definition of all flags.
+/// Errors: a value that a word does not take, something that is not built.
+pub(in crate::cli) fn translate(arguments: Vec<OsString>, mut commands: Command) -> Result<Arguments, Failure> {
+    commands.build();
+    let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(command) = commands.find_subcommand(name).filter(|_| SHARING.contains(&name)) else {
+        return Ok(Arguments { own: arguments, of_run: None });
+    };
+    let train = commands.find_subcommand("train").expect("the command exists");
+    let mut written = Written {
+        name,
+        command,
+        train,
+        left_out: BTreeSet::new(),
+        words: vec![],
+        settings: vec![],
+        own: vec![],
+        of_run: vec![],
+    };
+    written.own.extend(arguments.iter().take(2).cloned());
+    written.of_run.extend([arguments[0].clone(), "train".into()]);
+    let mut rest = arguments.get(2..).unwrap_or_default().iter().peekable();
+    while let Some(argument) = rest.next() {
+        let flag = argument.to_str().and_then(|text| text.strip_prefix("--")).filter(|flag| !flag.is_empty());
+        match flag {
+            Some(flag) => written.flag(flag, argument, &mut rest)?,
+            None => {
+                written.own.push(argument.clone());
+                if argument == "--" {
+                    written.own.extend(rest.by_ref().cloned());
+                }
+            }
+        }
+    }
+    Ok(written.finish())
+}
+
+/// Arguments as they become.
+struct Written<'c> {
+    /// The command's name.
+    name: &'c str,
+    command: &'c Command,
+    train: &'c Command,
+    /// Flags of `train` alone.
+    left_out: BTreeSet<String>,
+    /// Words of others that were written.
+    words: Vec<String>,
+    /// What is set, with underscores.
+    settings: Vec<String>,
+    own: Vec<OsString>,
+    of_run: Vec<OsString>,
+}
+
+impl Written<'_> {
+    fn flag(&mut self, flag: &str, argument: &OsStr, rest: &mut Peekable<Iter<OsString>>) -> Result<(), Failure> {
+        let (name, inline) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+        let word = name.replace('-', "_");
+        let is_named = |command: &Command| command.get_arguments().any(|option| option.get_long() == Some(name));
+        let is_known = is_named(self.command) || is_named(self.train);
+        match meaning(&word).filter(|_| !is_known) {
+            Some(meaning) => self.word(&word, meaning, inline, rest),
+            None => {
+                self.known(name, inline.is_some(), argument.to_owned(), rest);
+                Ok(())
+            }
+        }
+    }
+
+    /// A flag of ours, or of nobody.
+    fn known(&mut self, name: &str, has_value: bool, argument: OsString, rest: &mut Peekable<Iter<OsString>>) {
+        let [own, of_run] = [self.command, self.train].map(|command| option(command, name).map(values_of));
+        let most = if has_value { 0 } else { own.max(of_run).unwrap_or(0) };
+        // Where only a run's flag has a value, as `--ema` of `generate`, a number behind it is that.
+        let is_number = |next: &OsStr| next.to_str().is_some_and(|next| next.parse::<f64>().is_ok());
+        let is_value = |next: &OsStr| match own {
+            Some(0) => is_number(next),
+            _ => !next.to_string_lossy().starts_with("--"),
+        };
+        let mut values = Vec::new();
+        while values.len() < most
+            && let Some(value) = rest.next_if(|next| is_value(next))
+        {
+            values.push(value.clone());
+        }
+        self.settings.push(name.replace('-', "_"));
+        if of_run.is_some() && (own != Some(0) || of_run == Some(0) || !values.is_empty()) {
+            self.of_run.push(argument.clone());
+            self.of_run.extend(values.iter().cloned());
+        }
+        match (own, of_run) {
+            (None, Some(_)) if READ.contains(&name) => {}
+            (None, Some(_)) => {
+                self.left_out.insert(format!("`--{name}`"));
+            }
+            _ => {
+                self.own.push(argument);
+                self.own.extend(values.into_iter().filter(|_| own != Some(0)));
+            }
+        }
+    }
+
+    /// A word of others.
+    fn word(
+        &mut self,
+        word: &str,
+        meaning: Meaning,
+        inline: Option<&str>,
+        rest: &mut Peekable<Iter<OsString>>,
+    ) -> Result<(), Failure> {
+        self.words.push(word.to_owned());
+        if let Some(setting) = meaning.setting() {
+            // Behind our own flag stands what stood behind theirs.
+            let flag = format!("--{}", setting.replace('_', "-"));
+            let argument = inline.map_or(flag.clone(), |value| format!("{flag}={value}"));
+            self.known(&flag[2..], inline.is_some(), argument.into(), rest);
+            return Ok(());
+        }
+        let next = inline.map(str::to_owned).or_else(|| {
+            let taken = rest.next_if(|next| next.to_str().is_some_and(|next| meaning.takes(next)))?;
+            Some(taken.to_string_lossy().into_owned())
+        });
+        let value = next.as_deref().unwrap_or("true");
+        let shown = format!("--{}", word.replace('_', "-"));
+        match meaning.meant(value, self.name == "train") {
+            Ok(Meant::Settings(settings)) => {
+                for (name, value) in settings {
+                    let flag = name.replace('_', "-");
+                    self.known(&flag, true, format!("--{flag}={value}").into(), rest);
+                }
+                Ok(())
+            }
+            Ok(Meant::Nothing(because)) => {
+                talk(format_args!("`{shown}` changes nothing: {because}"));
+                Ok(())
+            }
+            Err(refusal) => {
+                let failure = Failure::bad_flag(format!("`{shown}: {value}` {}", refusal.what));
+                Err(refusal.instead.into_iter().fold(failure, Failure::hint))
+            }
+        }
+    }
+
+    fn finish(mut self) -> Arguments {
+        let (words, settings) = (self.words.iter(), self.settings.iter());
+        let is_settled_by_files = self.settings.iter().any(|setting| ["config", "resume"].contains(&setting.as_str()));
+        if is_one_micro_batch(words.map(String::as_str), settings.map(String::as_str)) && !is_settled_by_files {
+            let (name, value) = ONE_MICRO_BATCH;
+            let flag = name.replace('_', "-");
+            self.known(&flag, true, format!("--{flag}={value}").into(), &mut [].iter().peekable());
+        }
+        if !self.left_out.is_empty() {
+            let flags = self.left_out.into_iter().collect::<Vec<_>>().join(", ");
+            talk(format_args!("{flags}: for `plimsoll train`; `plimsoll {}` does not depend on it", self.name));
+        }
+        Arguments { own: self.own, of_run: Some(self.of_run) }
+    }
+}
+
+impl Meaning {
+    /// Whether a flag of this meaning takes `next`, which stands behind it without `=`.
+    fn takes(self, next: &str) -> bool {
+        let is_flag = next.starts_with('-') && next.parse::<f64>().is_err();
+        match self {
+            // A switch may stand alone; what stands behind it may be something else.
+            Meaning::Choice(choices) if choices.iter().any(|(choice, _)| *choice == "true") => {
+                choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next))
+            }
+            Meaning::Choice(_) | Meaning::Only(..) | Meaning::Missing(_) | Meaning::Adapter | Nothing(_) => !is_flag,
+            _ => true,
+        }
+    }
+}
+
+/// A command's flag of this name or alias.
+fn option<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
+    let is_it = |option: &&Arg| {
+        option.get_long() == Some(name) || option.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+    };
+    command.get_arguments().find(is_it)
+}
+
+/// How many values may stand behind a flag.
+fn values_of(option: &Arg) -> usize {
+    if option.is_require_equals_set() { 0 } else { option.get_num_args().map_or(0, |range| range.max_values()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn translated(command: &str) -> Result<String, String> {
+        let arguments = command.split(' ').map(OsString::from).collect();
+        let translated = translate(arguments, crate::cli::Cli::command()).map_err(|failure| failure.message())?;
+        Ok(translated.own.iter().skip(1).map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn what_guides_write_becomes_our_flags() {
+        for (theirs, ours) in [
+            ("--model-size small --vram-auto", "--model=gpt2 --vram-auto"),
+            ("--model-size=xl", "--model=gpt2-xl"),
+            ("--model-size llama-3.2-1b", "--model=llama-3.2-1b"),
+            ("--batch-size 3 --gradient-accumulation-steps 4", "--micro-batch 3 --gradient-accumulation-steps 4"),
+            ("--batch-size 3", "--micro-batch 3 --gradient-accumulation-steps=1"),
+            ("--batch-size 3 --global-batch 12", "--micro-batch 3 --global-batch 12"),
+            ("--batch-size 3 --config a.yaml", "--micro-batch 3 --config a.yaml"),
+            ("--fp16 --epochs 3", "--precision=fp16 --epochs 3"),
+            ("--fp16 true --bf16 false --epochs 3", "--precision=fp16 --epochs 3"),
+            ("--use-cpu-offload --cpu-offload-fraction 0.5", "--optimizer-offload 0.5"),
+            ("--gradient-checkpointing --no-rdrop", "--recompute=blocks --r-drop=0"),
+            ("--dataloader-num-workers 2 --epochs 1", "--epochs 1"),
+            ("--disable-compilation --epochs 1", "--epochs 1"),
+            ("--local-rank -1 --epochs 1", "--epochs 1"),
+            ("--model-output out --optim adamw_bnb_8bit", "--runs-dir out --optimizer=adamw --optimizer-state=8bit"),
+            ("--load-in-8bit false --lora-rank 0 --epochs 1", "--epochs 1"),
+            ("--lr-scheduler-type linear", "--scheduler=linear --final-lr-part=0"),
+            ("--name a -- --batch-size 3", "--name a -- --batch-size 3"),
+            ("--batch-size", "--micro-batch --gradient-accumulation-steps=1"),
+        ] {
+            assert_eq!(translated(&format!("plimsoll train {theirs}")).as_deref(), Ok(&*format!("train {ours}")));
+        }
+        for (theirs, words) in [
+            ("--load-in-4bit", "`--load-in-4bit: true` is not supported"),
+            ("--optim sgd", "`lion_8bit`"),
+            ("--lr-scheduler-type polynomial", "`--lr-scheduler-type: polynomial` is not supported"),
+            ("--gradient-checkpointing=perhaps", "supported: `true`, `unsloth`, `offload`, `false`"),
+        ] {
+            let failure = translated(&format!("plimsoll train {theirs}")).expect_err("not built");
+            assert!(failure.contains(words), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_plan_takes_the_flags_of_a_run() {
+        for (theirs, ours) in [
+            ("--data a b c --max-steps 10 --vram 8", "--vram 8"),
+            ("--learning-rate=1e-3 --name x --json", "--json"),
+            ("--autotune --seq-len 64", "--seq-len 64"),
+            ("--nosuch 3", "--nosuch 3"),
+        ] {
+            assert_eq!(translated(&format!("plimsoll plan {theirs}")).as_deref(), Ok(&*format!("plan {ours}")));
+        }
+        assert_eq!(translated("plimsoll gpus --batch-size 3").as_deref(), Ok("gpus --batch-size 3"));
+    }
+}

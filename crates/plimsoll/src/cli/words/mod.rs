@@ -1,0 +1,220 @@
+//! Words that people know from other trainers and from guides, as flags and as keys of files of settings, and what they
+//! mean here. One table, so that a word means the same wherever it is written.
+//! Not here: the table (`table.rs`), values that are names elsewhere (`names.rs`), command lines (`arguments.rs`), and files
+//! (`cli/settings`).
+
+mod arguments;
+mod names;
+mod table;
+
+pub(super) use arguments::{Arguments, translate};
+
+use super::hub::has_weights;
+use super::model::is_hub_name;
+use plimsoll_graph::models::ModelConfig;
+use std::path::Path;
+use table::{NO_ADAPTERS, WORDS};
+
+/// A setting and its value, the setting with underscores.
+pub(super) type Setting = (&'static str, &'static str);
+
+/// What a word means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The setting of this name, with the word's value.
+    Name(&'static str),
+    /// The same, but for these values, `null` for none, which mean other settings.
+    Or(&'static str, &'static [(&'static str, &'static [Setting])]),
+    /// Other settings by the word's value, none where that is what is done anyway. No other value is known; a flag without a
+    /// value is `true`.
+    Choice(&'static [(&'static str, &'static [Setting])]),
+    /// When something is done: never where it is refused, which is 0 for the setting of this name, else by steps.
+    Strategy(&'static str),
+    /// Nothing with one of these values, of any case; what is not built with any other: what does the same here.
+    Only(&'static [&'static str], &'static str),
+    /// The model, of which GPT-2's may be named by their sizes alone.
+    Size,
+    /// The weights to start from, or the model where only that is here.
+    Weights,
+    /// The folder of the weights to start from, beside a key for the model.
+    Folder,
+    /// The model, by torchtune's name of what builds it.
+    Model,
+    /// The optimizer and how its state is kept, by Hugging Face's name for both or by that of its class.
+    Optimizer,
+    /// β₁ and β₂, in a list.
+    Betas,
+    /// Files to train on.
+    Data,
+    /// A detail of adapters, which nothing else is trained by.
+    Adapter,
+    /// Nothing: why. Its value does not matter.
+    Nothing(&'static str),
+    /// What is not built, unless its value says that it isn't wanted: what does the same here.
+    Missing(&'static str),
+}
+
+use Meaning::{
+    Adapter, Betas, Choice, Data, Folder, Missing, Model, Name, Nothing, Only, Optimizer, Or, Size, Strategy, Weights,
+};
+
+/// What a word with its value comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// Settings and their values; none where that is what is done anyway.
+    Settings(Vec<(&'static str, String)>),
+    /// Nothing: why.
+    Nothing(&'static str),
+}
+
+/// Why a word can't be used with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// What stands behind the word and its value: "is not supported".
+    pub(super) what: String,
+    /// What to do instead; the same words for the same reason.
+    pub(super) instead: Option<String>,
+}
+
+/// Words for the micro-batch of trainers that make a step of each, unless they are told to accumulate several.
+const MICRO_BATCHES: &[&str] = &["batch_size", "micro_batch_size", "per_device_train_batch_size"];
+
+/// The settings that say how many samples a step has.
+const STEP_SIZES: &[&str] = &["global_batch", "gradient_accumulation_steps"];
+
+/// What says that a step is one micro-batch.
+pub(super) const ONE_MICRO_BATCH: Setting = ("gradient_accumulation_steps", "1");
+
+/// Values that say that something is not wanted.
+const UNWANTED: &[&str] = &["false", "no", "none", "off", "null", "0", "", "[]", "{}"];
+
+/// The words that mean settings, with underscores.
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    let is_used = |meaning: &Meaning| !matches!(meaning, Nothing(_) | Missing(_) | Adapter);
+    WORDS.iter().filter(move |(_, meaning)| is_used(meaning)).map(|(word, _)| *word)
+}
+
+/// What a word means, if it is known; written with underscores.
+pub(super) fn meaning(word: &str) -> Option<Meaning> {
+    let begins =
+        |(known, _): &&(&str, Meaning)| known.strip_suffix('*').is_some_and(|beginning| word.starts_with(beginning));
+    let exact = WORDS.iter().find(|(known, _)| *known == word);
+    let longest = || WORDS.iter().filter(begins).max_by_key(|(known, _)| known.len());
+    exact.or_else(longest).map(|(_, meaning)| *meaning)
+}
+
+/// Whether words are known within this one, as in `optimizer.lr`.
+pub(super) fn has_parts(word: &str) -> bool {
+    WORDS.iter().any(|(known, _)| known.strip_prefix(word).is_some_and(|rest| rest.starts_with('.')))
+}
+
+/// Whether a value says that something is not wanted.
+pub(super) fn is_unwanted(value: &str) -> bool {
+    UNWANTED.contains(&value.to_ascii_lowercase().as_str())
+}
+
+/// Whether these words ask for steps of one micro-batch. `settings`: all that is set, with underscores.
+pub(super) fn is_one_micro_batch<'a>(
+    mut words: impl Iterator<Item = &'a str>,
+    mut settings: impl Iterator<Item = &'a str>,
+) -> bool {
+    words.any(|word| MICRO_BATCHES.contains(&word)) && !settings.any(|setting| STEP_SIZES.contains(&setting))
+}
+
+impl Meaning {
+    /// The setting that has the word's own value, if one has.
+    pub(super) fn setting(self) -> Option<&'static str> {
+        match self {
+            Name(name) | Or(name, _) => Some(name),
+            Data => Some("data"),
+            _ => None,
+        }
+    }
+
+    /// What the word means with this value. `starts`: whether a run is started, which needs its weights.
+    /// Errors: a value that is not known, something that is not built.
+    pub(super) fn meant(self, value: &str, starts: bool) -> Result<Meant, Refusal> {
+        let owned = |settings: &[Setting]| settings.iter().map(|&(name, value)| (name, value.to_owned())).collect();
+        let chosen = |choices: &[(&str, &[Setting])]| {
+            let found = choices.iter().find(|(choice, _)| choice.eq_ignore_ascii_case(value));
+            found.map(|(_, settings)| Meant::Settings(owned(settings)))
+        };
+        let one = |name: &'static str, value: &str| Ok(Meant::Settings(vec![(name, value.to_owned())]));
+        match self {
+            Name(name) => one(name, value),
+            Data => one("data", value),
+            Or(name, choices) => chosen(choices).map_or_else(|| one(name, value), Ok),
+            Choice(choices) => chosen(choices).ok_or_else(|| unknown(choices.iter().map(|(choice, _)| *choice))),
+            Strategy(name) if is_unwanted(value) => one(name, "0"),
+            Strategy(_) if value == "steps" => Ok(Meant::Settings(vec![])),
+            Strategy(_) => Ok(Meant::Nothing(table::BY_STEPS)),
+            Size => match value {
+                "small" => one("model", "gpt2"),
+                "medium" | "large" | "xl" => one("model", &format!("gpt2-{value}")),
+                other => one("model", other),
+            },
+            Weights if is_start(value, starts) => one("init", value),
+            Weights => one("model", value),
+            Folder if starts || has_weights(value) => one("init", value),
+            Model => one("model", &names::model(value)?),
+            Optimizer => names::optimizer(value).map(|settings| Meant::Settings(owned(&settings))),
+            Betas => Err(refused("must be a list of two numbers")),
+            Nothing(because) => Ok(Meant::Nothing(because)),
+            Only(values, instead) if !values.iter().any(|known| known.eq_ignore_ascii_case(value)) => {
+                Err(Refusal { instead: Some(instead.to_owned()), ..refused("is not supported") })
+            }
+            Missing(instead) if !is_unwanted(value) => {
+                Err(Refusal { instead: Some(instead.to_owned()), ..refused("is not supported") })
+            }
+            Adapter if !is_unwanted(value) => {
+                Err(Refusal { instead: Some(NO_ADAPTERS.to_owned()), ..refused("is not supported") })
+            }
+            Folder | Only(..) | Missing(_) | Adapter => Ok(Meant::Settings(vec![])),
+        }
+    }
+}
+
+/// Whether the weights of this name are to be started from: they are here, or a run needs them that can't be had otherwise.
+fn is_start(name: &str, starts: bool) -> bool {
+    let is_elsewhere = !Path::new(name).exists() && (is_hub_name(name) || ModelConfig::preset_name(name).is_some());
+    has_weights(name) || (starts && is_elsewhere)
+}
+
+fn refused(what: impl Into<String>) -> Refusal {
+    Refusal { what: what.into(), instead: None }
+}
+
+/// A value that is none of those that are known; paths of classes are not listed.
+fn unknown<'a>(known: impl Iterator<Item = &'a str>) -> Refusal {
+    let known = known.filter(|name| !name.contains('.')).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    refused(format!("is not supported; supported: {known}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn words_are_in_order_and_mean_settings_that_exist() {
+        assert!(WORDS.is_sorted_by(|(a, _), (b, _)| a < b), "a binary search would miss some, and so do readers");
+        let commands = crate::cli::Cli::command();
+        let train = commands.find_subcommand("train").expect("the command exists");
+        let exists = |name: &str| train.get_arguments().any(|arg| arg.get_long() == Some(&name.replace('_', "-")));
+        for (word, meaning) in WORDS {
+            match meaning {
+                Name(name) => assert!(exists(name), "{word} -> {name}"),
+                Choice(choices) => {
+                    let names = choices.iter().flat_map(|(_, settings)| settings.iter()).map(|(name, _)| name);
+                    names.for_each(|name| assert!(exists(name), "{word} -> {name}"));
+                }
+                Or(name, choices) => {
+                    let others = choices.iter().flat_map(|(_, settings)| settings.iter()).map(|(name, _)| name);
+                    others.chain([name]).for_each(|name| assert!(exists(name), "{word} -> {name}"));
+                }
+                _ => {}
+            }
+            assert!(!exists(word), "{word} is a flag of its own");
+        }
+    }
+}

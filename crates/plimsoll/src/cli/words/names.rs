@@ -1,0 +1,71 @@
+//! Values that are names elsewhere: of optimizers, and of what builds a model.
+
+use super::{NO_ADAPTERS, Refusal, Setting, refused, unknown};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::optimizers::Rule;
+
+/// The optimizer that is called so by Hugging Face (`adamw_bnb_8bit`), by us, or by its class
+/// (`bitsandbytes.optim.PagedAdamW8bit`). Errors: none is.
+pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
+    let class = squeezed(name.rsplit('.').next().unwrap_or(name));
+    let known = || Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(known, _)| *known);
+    let of_class = || known().find(|known| squeezed(known) == class).and_then(Rule::known_elsewhere_as);
+    let (rule, state) = Rule::known_elsewhere_as(name).or_else(of_class).ok_or_else(|| unknown(known()))?;
+    let state = match state {
+        StateFormat::F32 => None,
+        StateFormat::Bf16 => Some(("optimizer_state", "bf16")),
+        StateFormat::Blockwise8 => Some(("optimizer_state", "8bit")),
+    };
+    Ok([("optimizer", rule.name())].into_iter().chain(state).collect())
+}
+
+/// The preset that a function of torchtune builds: `torchtune.models.llama3_2.llama3_2_1b`. Errors: it has adapters, or
+/// there is no such preset.
+pub(super) fn model(function: &str) -> Result<String, Refusal> {
+    let name = function.rsplit('.').next().unwrap_or(function);
+    if name.starts_with("lora_") || name.starts_with("qlora_") {
+        return Err(Refusal { instead: Some(NO_ADAPTERS.to_owned()), ..refused("is not supported") });
+    }
+    let plain = ["_base", "_instruct"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+    let preset = ModelConfig::preset_names().into_iter().find(|preset| squeezed(preset) == squeezed(plain));
+    let unknown =
+        || Refusal { instead: Some("`plimsoll models` lists the models".to_owned()), ..refused("is not known") };
+    preset.map(str::to_owned).ok_or_else(unknown)
+}
+
+/// Letters and digits alone, in lower case.
+fn squeezed(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_functions_are_found_by_their_names() {
+        for (name, expected) in [
+            ("torch.optim.AdamW", &[("optimizer", "adamw")][..]),
+            ("bitsandbytes.optim.PagedAdamW8bit", &[("optimizer", "adamw"), ("optimizer_state", "8bit")]),
+            ("bitsandbytes.optim.PagedAdamW", &[("optimizer", "adamw")]),
+            ("lion_8bit", &[("optimizer", "lion"), ("optimizer_state", "8bit")]),
+            ("adamw_torch_fused", &[("optimizer", "adamw")]),
+        ] {
+            assert_eq!(optimizer(name).as_deref(), Ok(expected), "{name}");
+        }
+        assert!(optimizer("torch.optim.SGD").unwrap_err().what.contains("`adamw_bnb_8bit`"));
+        for (function, preset) in [
+            ("torchtune.models.llama3_2.llama3_2_1b", "llama-3.2-1b"),
+            ("torchtune.models.llama3.llama3_8b", "llama-3-8b"),
+            ("torchtune.models.qwen2_5.qwen2_5_0_5b", "qwen2.5-0.5b"),
+            ("torchtune.models.qwen2_5.qwen2_5_1_5b_instruct", "qwen2.5-1.5b"),
+            ("torchtune.models.mistral.mistral_7b", "mistral-7b"),
+        ] {
+            assert_eq!(model(function).as_deref(), Ok(preset), "{function}");
+        }
+        assert_eq!(model("torchtune.models.phi3.phi3_mini").unwrap_err().what, "is not known");
+        let adapters = model("torchtune.models.llama3_2.lora_llama3_2_1b").unwrap_err();
+        assert_eq!(adapters.instead.as_deref(), Some(NO_ADAPTERS));
+    }
+}
