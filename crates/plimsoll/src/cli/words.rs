@@ -47,6 +47,7 @@ const WORDS: &[(&str, Meaning)] = &[
     ("adam_beta2", Name("beta2")),
     ("adam_epsilon", Name("adam_eps")),
     ("adapter", Missing(SMALL_MEMORY)),
+    ("assistant_only_loss", Choice(TRAIN_ON_ANSWERS)),
     ("attn_implementation", Nothing(OWN_ATTENTION)),
     ("base_model", Name("model")),
     ("batch_size", Name("micro_batch")),
@@ -113,10 +114,18 @@ const WORDS: &[(&str, Meaning)] = &[
     ("torch_compile", Nothing(NOTHING_COMPILED)),
     ("train_batch_size", Name("global_batch")),
     ("train_file", Name("data")),
+    ("train_on_inputs", Choice(TRAIN_ON_ALL)),
+    ("train_on_prompt", Choice(TRAIN_ON_ALL)),
     ("use_cpu_offload", Choice(&[("true", &[]), ("false", &[("optimizer_offload", "0")])])),
     ("vram_safety_margin", Name("vram_margin")),
     ("warmup_iters", Name("warmup_steps")),
 ];
+
+/// Of chats, whether the assistant's turns alone are trained on.
+const TRAIN_ON_ANSWERS: &[(&str, &[Setting])] =
+    &[("true", &[("train_on", "answers")]), ("false", &[("train_on", "all")])];
+/// Whether all of a chat is, or else what is without the word.
+const TRAIN_ON_ALL: &[(&str, &[Setting])] = &[("true", &[("train_on", "all")]), ("false", &[])];
 
 /// Hugging Face's schedules, which end at zero.
 const SCHEDULES: &[(&str, &[Setting])] = &[
