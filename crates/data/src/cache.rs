@@ -9,7 +9,7 @@ use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
 use crate::store::{OpenError, append_tokens};
 use crate::{Damage, DataError, Progress};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,6 +134,19 @@ impl<W: Write + Seek> CacheWriter<W> {
     pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.hasher.update(bytes);
         self.file.write_all(bytes)
+    }
+
+    /// Writes what was collected elsewhere.
+    pub(crate) fn append(&mut self, collected: BufWriter<impl Read + Write + Seek>) -> io::Result<()> {
+        let mut collected = collected.into_inner().map_err(io::IntoInnerError::into_error)?;
+        collected.rewind()?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match collected.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => self.write_bytes(&buffer[..count])?,
+            }
+        }
     }
 
     /// Fills in the header. The file is flushed, not synced.

@@ -3,7 +3,7 @@
 //! Not here: how each kind fills a batch (`batch.rs`, `packed.rs`, `pairs/batches.rs`), and prefetching (`loader.rs`).
 
 use crate::micro_batch::{Batch, Shape, StepBatches};
-use crate::{Batches, DataError, Packed, Pairs};
+use crate::{Batches, DataError, Packed, Packing, Pairs};
 
 /// Batches of an evaluation, made one by one.
 pub type HeldOutBatches<'a> = Box<dyn Iterator<Item = Result<Batch, DataError>> + 'a>;
@@ -13,7 +13,7 @@ pub type HeldOutBatches<'a> = Box<dyn Iterator<Item = Result<Batch, DataError>> 
 pub enum Dataset {
     /// Windows of one stream of tokens, for causal models.
     Windows(Batches),
-    /// Whole documents packed into rows, for causal models.
+    /// Whole documents or chats in rows, for causal models.
     Packed(Packed),
     /// Sources and targets, for encoders with a decoder.
     Pairs(Pairs),
@@ -97,7 +97,13 @@ impl Dataset {
     pub fn fingerprint(&self) -> String {
         match self {
             Self::Windows(batches) => batches.store.fingerprint().to_owned(),
-            Self::Packed(packed) => format!("packed {} {}", packed.seq_len(), packed.store.fingerprint()),
+            Self::Packed(packed) => {
+                let packing = match packed.packing() {
+                    Packing::Packed => "packed",
+                    Packing::OneEach => "one a row",
+                };
+                format!("{packing} {} {}", packed.seq_len(), packed.store().fingerprint())
+            }
             Self::Pairs(pairs) => {
                 let settings = crate::PairSettings { seed: 0, ..pairs.settings };
                 let hash = blake3::hash(format!("{} {settings:?}", pairs.store.fingerprint()).as_bytes());
@@ -110,7 +116,7 @@ impl Dataset {
     pub fn vocab_size(&self) -> usize {
         match self {
             Self::Windows(batches) => batches.store.vocab_size(),
-            Self::Packed(packed) => packed.store.vocab_size(),
+            Self::Packed(packed) => packed.store().vocab_size(),
             Self::Pairs(pairs) => pairs.store.vocab_size(),
         }
     }
@@ -119,7 +125,7 @@ impl Dataset {
     pub fn tokens(&self) -> u64 {
         match self {
             Self::Windows(batches) => batches.store.len(),
-            Self::Packed(packed) => packed.store.len(),
+            Self::Packed(packed) => packed.store().len(),
             Self::Pairs(pairs) => pairs.store.tokens(),
         }
     }

@@ -4,8 +4,8 @@
 
 use crate::decompress;
 use crate::jsonl::text_of_line;
-use crate::lines::Lines;
 use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, PIECE_OVERHEAD_BYTES, first_piece_len};
+use crate::rows::Rows;
 use crate::{DataError, Format, Source, Sources};
 use plimsoll_units::Bytes;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Piece {
     /// Which of the sources it is from.
     pub source: usize,
-    /// Where it starts in that source's decompressed bytes; for .jsonl, where its line starts.
+    /// Where it starts in that source's decompressed bytes; for rows, where its row starts.
     pub offset: u64,
     /// Its bytes.
     pub text: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct PieceReader<'a> {
 
 enum OpenSource {
     Text(TextFile),
-    Lines(LinesFile),
+    Rows(RowsFile),
 }
 
 impl<'a> PieceReader<'a> {
@@ -69,7 +69,7 @@ impl<'a> PieceReader<'a> {
             let source = &self.sources.files[index];
             let piece = match &mut self.open {
                 Some(OpenSource::Text(file)) => file.next_piece(index).map_err(|e| source.read_error(e))?,
-                Some(OpenSource::Lines(file)) => file.next_piece(index, source, &self.sources.text_field)?,
+                Some(OpenSource::Rows(file)) => file.next_piece(index, source, &self.sources.text_field)?,
                 None => None,
             };
             match piece {
@@ -81,13 +81,16 @@ impl<'a> PieceReader<'a> {
 
     fn open_next(&mut self) -> Result<bool, DataError> {
         let Some(source) = self.sources.files.get(self.next_source) else { return Ok(false) };
-        let reader = decompress::open(source, Arc::clone(&self.raw_bytes))
-            .map_err(|error| DataError::unreadable(&source.path, error))?;
+        let raw_bytes = Arc::clone(&self.raw_bytes);
         self.open = Some(match source.format {
-            Format::Text => OpenSource::Text(TextFile { reader, buffer: Vec::new(), offset: 0 }),
+            Format::Text => {
+                let reader =
+                    decompress::open(source, raw_bytes).map_err(|error| DataError::unreadable(&source.path, error))?;
+                OpenSource::Text(TextFile { reader, buffer: Vec::new(), offset: 0 })
+            }
             Format::JsonLines => {
-                let lines = Lines::new(reader, self.sources.line_bytes_max);
-                OpenSource::Lines(LinesFile { lines, text: Vec::new(), at: 0 })
+                let rows = Rows::open(source, self.sources.line_bytes_max, raw_bytes)?;
+                OpenSource::Rows(RowsFile { rows, text: Vec::new(), at: 0 })
             }
         });
         self.next_source += 1;
@@ -115,16 +118,16 @@ impl TextFile {
     }
 }
 
-/// A file each line of which is a document.
-struct LinesFile {
-    lines: Lines,
-    /// The document of the line that was read last.
+/// A file each row of which is a document.
+struct RowsFile {
+    rows: Rows,
+    /// The document of the row that was read last.
     text: Vec<u8>,
     /// How much of it was given out.
     at: usize,
 }
 
-impl LinesFile {
+impl RowsFile {
     fn next_piece(&mut self, index: usize, source: &Source, field: &str) -> Result<Option<Piece>, DataError> {
         while self.at == self.text.len() {
             match self.next_text(source, field)? {
@@ -136,19 +139,15 @@ impl LinesFile {
         let text = rest[..first_piece_len(rest)].to_owned();
         self.at += text.len();
         let ends_document = self.at == self.text.len();
-        Ok(Some(Piece { source: index, offset: self.lines.offset(), text, ends_document }))
+        Ok(Some(Piece { source: index, offset: self.rows.offset(), text, ends_document }))
     }
 
     fn next_text(&mut self, source: &Source, field: &str) -> Result<Option<String>, DataError> {
-        if !self.lines.next(source)? {
+        if !self.rows.next(source)? {
             return Ok(None);
         }
-        let (line, number, offset) = (self.lines.line(), self.lines.number(), self.lines.offset());
-        let path = || source.path.clone();
-        let line = str::from_utf8(line)
-            .map_err(|e| DataError::NotUtf8 { path: path(), offset: offset + e.valid_up_to() as u64 })?;
-        let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
-        let text = text_of_line(line, field).map_err(|error| error.in_file(path(), number, field))?;
+        let text = text_of_line(self.rows.text(source)?, field)
+            .map_err(|error| error.in_file(source.path.clone(), self.rows.number(), field))?;
         Ok(Some(text.unwrap_or_default()))
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong between text and batches, with the numbers.
 //! Not here: how a message is shown, and what to do about it, which the command line says.
 
-use crate::Damage;
+use crate::{Damage, RowNumber};
 use plimsoll_units::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,12 +45,12 @@ pub enum DataError {
         limit: Bytes,
     },
     /// A line of a .jsonl, or a row of a table, that is longer than may be held in memory.
-    #[error("{} line {line} is longer than {limit}", path.display())]
+    #[error("{} {row} is longer than {limit}", path.display())]
     LineTooLong {
         /// The file.
         path: PathBuf,
-        /// Where it starts, counted from 1.
-        line: u64,
+        /// Which, counted from 1.
+        row: RowNumber,
         /// How long it may be.
         limit: Bytes,
     },
@@ -127,34 +127,34 @@ pub enum DataError {
         source: io::Error,
     },
     /// A line of a .jsonl that is not a JSON object.
-    #[error("{} line {line} is not a JSON object: {message}", path.display())]
+    #[error("{} {row} is not a JSON object: {message}", path.display())]
     BadJsonLine {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
-        line: u64,
+        /// Which, counted from 1.
+        row: RowNumber,
         /// What the parser said.
         message: String,
     },
     /// A line of a .jsonl without the field that holds the text.
-    #[error("{} line {line} has no field `{field}`; it has {}", path.display(), listed(present))]
+    #[error("{} {row} has no field `{field}`; it has {}", path.display(), listed(present))]
     NoTextField {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
-        line: u64,
+        /// Which, counted from 1.
+        row: RowNumber,
         /// The field that was asked for.
         field: String,
         /// The fields that hold text on that line.
         present: Vec<String>,
     },
     /// A line of a .jsonl whose text field holds something else.
-    #[error("{} line {line}: field `{field}` is {found}, not text", path.display())]
+    #[error("{} {row}: field `{field}` is {found}, not text", path.display())]
     FieldIsNotText {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
-        line: u64,
+        /// Which, counted from 1.
+        row: RowNumber,
         /// The field that was asked for.
         field: String,
         /// What it holds: "a number", "null"…
@@ -263,24 +263,88 @@ pub enum DataError {
         column: usize,
     },
     /// A row without a source or a target.
-    #[error("{} line {line}: the {side} is empty", path.display())]
+    #[error("{} {row}: the {side} is empty", path.display())]
     EmptySide {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
-        line: u64,
+        /// Which, counted from 1.
+        row: RowNumber,
         /// `source` or `target`.
         side: &'static str,
     },
     /// A row that cannot be read.
-    #[error("{} line {line} can't be read: {message}", path.display())]
+    #[error("{} {row} can't be read: {message}", path.display())]
     BadRow {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
-        line: u64,
+        /// Which, counted from 1.
+        row: RowNumber,
         /// What is wrong with it.
         message: String,
+    },
+    /// A file of text among files of chats.
+    #[error("{} is text, but the data's rows are chats", path.display())]
+    NotChats {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A row that is no chat, or a chat of another format than the data's.
+    #[error("{} {row} is not a chat of the data's format: {message}", path.display())]
+    NotAChat {
+        /// The file.
+        path: PathBuf,
+        /// Which, counted from 1.
+        row: RowNumber,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A chat template that is not valid, or a file without one.
+    #[error("the chat template in {} can't be used: {message}", path.display())]
+    BadChatTemplate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// A chat that its template can't write.
+    #[error("the chat template can't write the chat in {} {row}: {message}", path.display())]
+    ChatTemplateFailed {
+        /// The file.
+        path: PathBuf,
+        /// Which, counted from 1.
+        row: RowNumber,
+        /// What the template raised.
+        message: String,
+    },
+    /// A template that does not say what is generated, and whose texts do not show it.
+    #[error(
+        "the chat template does not show where the answer in message {message} begins and ends ({} {row})",
+        path.display()
+    )]
+    NotPrefixStable {
+        /// The file.
+        path: PathBuf,
+        /// Which, counted from 1.
+        row: RowNumber,
+        /// The first such message of the assistant, counted from 1.
+        message: usize,
+    },
+    /// A chat that is longer than may be held in memory.
+    #[error("the text of the chat in {} {row}, or what the template writes to find its answers, is longer than {limit}",
+        path.display())]
+    ChatTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Which, counted from 1.
+        row: RowNumber,
+        /// How long it may be.
+        limit: Bytes,
+    },
+    /// Chats without a turn of the assistant, of which answers alone were to be trained on.
+    #[error("no chat has an answer to train on; the first file is {}", first.display())]
+    NoAnswers {
+        /// One of the files.
+        first: PathBuf,
     },
     /// Documents are to be packed, but nothing separates their tokens.
     #[error("the tokenizer `{tokenizer}` has no token to separate documents, so they can't be packed")]

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! Behind the tokens of pairs (`PLIMPAIR`) come two u64 a pair: the positions where its source and its target end.
-//! A source starts where the pair before it ends. What is hashed as the tokens is all that follows the header.
+//! A source starts where the pair before it ends. Behind the tokens of chats (`PLIMCHAT`) comes a bit a token, 1 if it is
+//! trained on, the first in the lowest bit, filled up to whole u64; then one u64 a chat: the position where it ends. What
+//! is hashed as the tokens is all that follows the header.
 
 use crate::Damage;
 
@@ -26,6 +28,8 @@ pub(crate) enum Kind {
     Tokens,
     /// Pairs of sources and targets.
     Pairs,
+    /// Chats, each token trained on or not.
+    Chats,
 }
 
 impl Kind {
@@ -33,11 +37,12 @@ impl Kind {
         match self {
             Self::Tokens => b"PLIMTOKS",
             Self::Pairs => b"PLIMPAIR",
+            Self::Chats => b"PLIMCHAT",
         }
     }
 
     fn of_magic(magic: &[u8]) -> Option<Self> {
-        [Self::Tokens, Self::Pairs].into_iter().find(|kind| kind.magic() == magic)
+        [Self::Tokens, Self::Pairs, Self::Chats].into_iter().find(|kind| kind.magic() == magic)
     }
 }
 
@@ -105,17 +110,22 @@ impl Header {
             return Err(Damage::BadHeader);
         }
         let expected_bytes = self.tokens.checked_mul(self.token_bytes as u64).ok_or(Damage::BadHeader)?;
-        let fits = match self.kind {
-            Kind::Tokens => found_bytes == expected_bytes,
-            Kind::Pairs => {
-                found_bytes >= expected_bytes && (found_bytes - expected_bytes).is_multiple_of(PAIR_BYTES as u64)
-            }
-        };
+        let behind = found_bytes.checked_sub(expected_bytes);
+        let fits = behind.is_some_and(|behind| match self.kind {
+            Kind::Tokens => behind == 0,
+            Kind::Pairs => behind.is_multiple_of(PAIR_BYTES as u64),
+            Kind::Chats => behind >= mask_bytes(self.tokens) && behind.is_multiple_of(8),
+        });
         if !fits {
             return Err(Damage::WrongLength { expected_bytes, found_bytes });
         }
         Ok(())
     }
+}
+
+/// What the bits of so many tokens take.
+pub(crate) fn mask_bytes(tokens: u64) -> u64 {
+    tokens.div_ceil(64) * 8
 }
 
 /// Two bytes a token where the vocabulary allows, else four.
@@ -172,6 +182,16 @@ mod tests {
         assert_eq!(with_entries(2 * PAIR_BYTES), Ok(header.clone()));
         assert!(matches!(with_entries(PAIR_BYTES - 1), Err(Damage::WrongLength { .. })));
         assert!(matches!(of_file(&header.to_bytes()), Err(Damage::WrongLength { .. })));
+    }
+
+    #[test]
+    fn chats_have_a_bit_a_token_and_their_ends_behind_them() {
+        let header = Header { kind: Kind::Chats, ..header(65, 256) };
+        let with_bytes = |bytes: usize| of_file(&[file(&header), vec![0; bytes]].concat());
+        assert_eq!(with_bytes(16 + 8), Ok(header.clone()));
+        for wrong in [0, 8, 23] {
+            assert!(matches!(with_bytes(wrong), Err(Damage::WrongLength { .. })), "{wrong}");
+        }
     }
 
     proptest! {

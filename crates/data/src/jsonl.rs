@@ -1,7 +1,7 @@
 //! One line of a .jsonl file: the texts that its fields hold.
 
-use crate::DataError;
 use crate::error::{NAMES_MAX, cut_name};
+use crate::{DataError, RowNumber};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ pub(crate) enum LineError {
 }
 
 impl LineError {
-    /// The error of a file's line, counted from 1, about `field`.
-    pub(crate) fn in_file(self, path: PathBuf, line: u64, field: &str) -> DataError {
+    /// The error of a file's row about `field`.
+    pub(crate) fn in_file(self, path: PathBuf, row: RowNumber, field: &str) -> DataError {
         let field = field.to_owned();
         match self {
-            Self::NotAnObject(message) => DataError::BadJsonLine { path, line, message },
-            Self::NoField(present) => DataError::NoTextField { path, line, field, present },
-            Self::NotText(found) => DataError::FieldIsNotText { path, line, field, found },
+            Self::NotAnObject(message) => DataError::BadJsonLine { path, row, message },
+            Self::NoField(present) => DataError::NoTextField { path, row, field, present },
+            Self::NotText(found) => DataError::FieldIsNotText { path, row, field, found },
         }
     }
 }

@@ -2,11 +2,12 @@
 //! Not here: what a batch is used for, and any terminal output; progress is told through callbacks.
 //! Read next: `sources.rs` for what is read, `shards.rs` for the cache, `dataset.rs` for what training asks.
 //!
-//! Samples are of three kinds: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`), and pairs
-//! for sequence-to-sequence models (`pairs/`).
+//! Samples are of four kinds: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`), chats
+//! (`chats/`, in rows of `packed.rs`), and pairs for sequence-to-sequence models (`pairs/`).
 
 mod batch;
 mod cache;
+mod chats;
 mod damage;
 mod dataset;
 mod decompress;
@@ -25,6 +26,7 @@ mod pieces;
 mod progress;
 mod quiet;
 mod registry;
+mod rows;
 mod shards;
 mod sources;
 mod split;
@@ -32,16 +34,20 @@ mod store;
 mod tokenizer;
 
 pub use batch::{Batches, HeldOutSubset};
+pub use chats::{
+    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, TrainOn, detect_format, prepare_chats,
+};
 pub use damage::Damage;
 pub use dataset::{Dataset, HeldOutBatches};
 pub use error::DataError;
 pub use loader::Loader;
 pub use micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
 pub use order::Order;
-pub use packed::Packed;
+pub use packed::{Packed, Packing};
 pub use pairs::{Column, PairColumns, PairSettings, PairStore, Pairs, prepare_pairs, tokenize_pairs};
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;
+pub use rows::RowNumber;
 pub use shards::{count_tokens, prepare};
 pub use sources::{Compression, DEFAULT_TEXT_FIELD, FILES_MAX, Format, LINE_BYTES_MAX, Source, Sources, resolve};
 pub use split::Windows;

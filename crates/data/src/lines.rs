@@ -2,7 +2,7 @@
 //! gigabytes.
 //! Not here: what a line means (`jsonl.rs`), and rows of tables, which may span lines (`pairs/rows.rs`).
 
-use crate::{DataError, Source};
+use crate::{DataError, RowNumber, Source};
 use plimsoll_units::Bytes;
 use std::io::{BufRead, BufReader, Read};
 
@@ -48,7 +48,7 @@ impl Lines {
         self.number += 1;
         if self.line.len() > self.bytes_max {
             let limit = Bytes(self.bytes_max as u64);
-            return Err(DataError::LineTooLong { path: source.path.clone(), line: self.number, limit });
+            return Err(DataError::LineTooLong { path: source.path.clone(), row: RowNumber::Line(self.number), limit });
         }
         Ok(true)
     }

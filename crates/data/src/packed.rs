@@ -1,5 +1,6 @@
-//! Whole documents packed into rows, for causal models and data of many short documents.
-//! Not here: where documents end in the store (their separators, put there by `shards.rs`).
+//! Whole documents or chats in rows, for causal models and data of many short documents.
+//! Not here: where documents end in the store (their separators, put there by `shards.rs`), and which tokens of chats are
+//! trained on (`chats/`): the others are no targets.
 //!
 //! ```text
 //!   tokens    a₀ a₁ a₂ ␄  b₀ ␄  0  0      ␄ the separator, which ends a document
@@ -13,9 +14,9 @@
 //! Source: Johnson 1973, "Near-optimal bin packing algorithms".
 
 use crate::batch::HeldOutSubset;
-use crate::micro_batch::{Batch, StepBatches};
+use crate::micro_batch::{Batch, PADDING_TARGET, StepBatches};
 use crate::split::EveryNth;
-use crate::{DataError, Order, TokenStore, Tokenizer};
+use crate::{ChatStore, DataError, Order, TokenStore, Tokenizer};
 
 const DOCUMENTS_PER_HELD_OUT: u64 = 20;
 /// Tokens that are looked at together when documents are told apart.
@@ -26,12 +27,30 @@ const DOCUMENTS_MAX: usize = 1 << 24;
 /// Packed rows of a token store.
 #[derive(Debug)]
 pub struct Packed {
-    /// The tokens.
-    pub store: TokenStore,
+    store: Store,
     seq_len: usize,
+    packing: Packing,
     order: Order,
     training: Rows,
+    /// Of those rows.
+    targets: u64,
     held_out: Rows,
+}
+
+/// What is packed.
+#[derive(Debug)]
+enum Store {
+    Documents(TokenStore),
+    Chats(ChatStore),
+}
+
+/// Whether rows hold several documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// As many as find room.
+    Packed,
+    /// One a row, the rest padding.
+    OneEach,
 }
 
 /// A document, or a part of one that is longer than a row.
@@ -62,27 +81,84 @@ impl Packed {
     }
 
     fn of_documents(store: TokenStore, separator: u32, seq_len: usize, seed: u64) -> Result<Self, DataError> {
-        assert!(seq_len > 0 && u32::try_from(seq_len).is_ok(), "rows of {seq_len} tokens");
         let ends = document_ends(&store, separator)?;
-        if ends.is_empty() {
-            return Err(DataError::TooShort { tokens: store.len(), needed: 1 });
+        Self::with_ends(Store::Documents(store), &ends, Packing::Packed, seq_len, seed)
+    }
+
+    /// Puts chats into rows of `seq_len`. Those without anything to train on are left out, and so are such parts of long
+    /// ones.
+    /// Errors: `TooShort` if there is no chat; `TooManyDocuments`; `CacheChanged`.
+    pub fn of_chats(store: ChatStore, packing: Packing, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+        if store.len() >= DOCUMENTS_MAX as u64 {
+            return Err(DataError::TooManyDocuments { documents_max: DOCUMENTS_MAX });
         }
+        let mut ends = Vec::with_capacity(store.len() as usize);
+        store.for_each_end(|end| ends.push(end))?;
+        Self::with_ends(Store::Chats(store), &ends, packing, seq_len, seed)
+    }
+
+    fn with_ends(store: Store, ends: &[u64], packing: Packing, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+        assert!(seq_len > 0 && u32::try_from(seq_len).is_ok(), "rows of {seq_len} tokens");
         let start_of = |document: usize| document.checked_sub(1).map_or(0, |before| ends[before]);
         let parts = |document: u64| {
             let document = document as usize;
             parts_of(start_of(document), ends[document], seq_len as u64)
         };
+        let rows = |documents: &mut dyn Iterator<Item = u64>| -> Result<(Rows, u64), DataError> {
+            let (mut kept, mut targets) = (Vec::new(), 0);
+            for part in documents.flat_map(parts) {
+                let of_part = store.targets(part)?;
+                targets += of_part;
+                kept.extend((of_part > 0 || matches!(store, Store::Documents(_))).then_some(part));
+            }
+            let rows = match packing {
+                Packing::Packed => Rows::pack(kept, seq_len),
+                Packing::OneEach => Rows { ends: (1..=kept.len()).collect(), parts: kept },
+            };
+            Ok((rows, targets))
+        };
         let documents = ends.len() as u64;
-        let (training, held_out) = if documents < DOCUMENTS_PER_HELD_OUT {
-            (Rows::pack((0..documents).flat_map(parts).collect(), seq_len), Rows::default())
+        let ((training, targets), (held_out, _)) = if documents < DOCUMENTS_PER_HELD_OUT {
+            (rows(&mut (0..documents))?, Default::default())
         } else {
             let split = EveryNth::new(documents, DOCUMENTS_PER_HELD_OUT);
-            let training = (0..split.training()).flat_map(|index| parts(split.training_at(index)));
-            let held_out = (0..split.held_out()).flat_map(|index| parts(split.held_out_at(index)));
-            (Rows::pack(training.collect(), seq_len), Rows::pack(held_out.collect(), seq_len))
+            let training = rows(&mut (0..split.training()).map(|index| split.training_at(index)))?;
+            (training, rows(&mut (0..split.held_out()).map(|index| split.held_out_at(index)))?)
         };
+        if training.len() == 0 {
+            return Err(DataError::TooShort { tokens: store.tokens().len(), needed: 1 });
+        }
         let order = Order::new(seed, training.len());
-        Ok(Self { store, seq_len, order, training, held_out })
+        Ok(Self { store, packing, seq_len, order, training, targets, held_out })
+    }
+
+    /// The tokens.
+    pub fn store(&self) -> &TokenStore {
+        self.store.tokens()
+    }
+
+    /// The chats, if these are.
+    pub fn chats(&self) -> Option<&ChatStore> {
+        match &self.store {
+            Store::Chats(chats) => Some(chats),
+            Store::Documents(_) => None,
+        }
+    }
+
+    /// Whether rows hold several documents.
+    pub fn packing(&self) -> Packing {
+        self.packing
+    }
+
+    /// Targets of all rows to train on.
+    pub fn targets(&self) -> u64 {
+        self.targets
+    }
+
+    /// How much of the rows to train on is padding, from 0 to 1.
+    pub fn padding(&self) -> f64 {
+        let tokens = self.training.parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+        1.0 - tokens as f64 / (self.training() * self.seq_len as u64) as f64
     }
 
     /// Rows to train on. At least one.
@@ -146,9 +222,8 @@ impl Packed {
             let mut at = row * self.seq_len;
             for (part, segment) in parts.iter().zip(1..) {
                 let len = part.len as usize;
-                self.store.read(part.start, &mut batch.tokens[at..at + len])?;
-                let targets = if part.ends_document { len - 1 } else { len };
-                self.store.read(part.start + 1, &mut batch.targets[at..at + targets])?;
+                self.store().read(part.start, &mut batch.tokens[at..at + len])?;
+                self.store.read_targets(*part, &mut batch.targets[at..at + part.targets_max()])?;
                 segments[at..at + len].fill(segment);
                 at += len;
                 real += len;
@@ -157,6 +232,40 @@ impl Packed {
         batch.padding = (rows * self.seq_len - real) as u64;
         batch.segments = Some(segments);
         Ok(())
+    }
+}
+
+impl Store {
+    fn tokens(&self) -> &TokenStore {
+        match self {
+            Self::Documents(tokens) => tokens,
+            Self::Chats(chats) => chats.tokens(),
+        }
+    }
+
+    /// How many targets a part has.
+    fn targets(&self, part: Part) -> Result<u64, DataError> {
+        let Self::Chats(chats) = self else { return Ok(part.targets_max() as u64) };
+        let mut trained = vec![false; part.targets_max()];
+        chats.read_trained(part.start + 1, &mut trained)?;
+        Ok(trained.iter().filter(|&&trained| trained).count() as u64)
+    }
+
+    /// Copies a part's targets into all of `out`: the tokens one later, where they are trained on.
+    fn read_targets(&self, part: Part, out: &mut [i32]) -> Result<(), DataError> {
+        self.tokens().read(part.start + 1, out)?;
+        let Self::Chats(chats) = self else { return Ok(()) };
+        let mut trained = vec![false; out.len()];
+        chats.read_trained(part.start + 1, &mut trained)?;
+        out.iter_mut().zip(trained).filter(|(_, trained)| !trained).for_each(|(target, _)| *target = PADDING_TARGET);
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Tokens that have another behind them in their document.
+    fn targets_max(self) -> usize {
+        self.len as usize - usize::from(self.ends_document)
     }
 }
 

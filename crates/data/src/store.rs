@@ -1,5 +1,6 @@
 //! The tokens of the data, in a cache file or in memory, read by position.
-//! Not here: making the cache (`shards.rs`), its header (`header.rs`), and pairs (`pairs/store.rs`).
+//! Not here: making the cache (`shards.rs`), its header (`header.rs`), pairs (`pairs/store.rs`), and where chats end and
+//! what of them is trained on (`chats/store.rs`).
 
 use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
 use crate::{Damage, DataError};
@@ -16,7 +17,7 @@ const CHECK_BYTES: usize = 4 << 20;
 
 /// All tokens of the data in order, a separator after each document. Reading is cheap from any thread.
 pub struct TokenStore {
-    cache: CacheFile,
+    pub(crate) cache: CacheFile,
     fingerprint: String,
 }
 
@@ -77,8 +78,11 @@ impl TokenStore {
 
     /// Opens a cache and checks all of it, tokens included.
     pub(crate) fn open(path: &Path, key: &blake3::Hash, vocab_size: usize) -> Result<Self, OpenError> {
-        let cache = CacheFile::open(path, &Expected { key, kind: Kind::Tokens, vocab_size })?;
-        Ok(Self { fingerprint: hex(&cache.header.key), cache })
+        Ok(Self::of_cache(CacheFile::open(path, &Expected { key, kind: Kind::Tokens, vocab_size })?))
+    }
+
+    pub(crate) fn of_cache(cache: CacheFile) -> Self {
+        Self { fingerprint: hex(&cache.header.key), cache }
     }
 
     /// How many tokens there are, separators included.

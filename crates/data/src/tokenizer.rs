@@ -14,6 +14,7 @@ pub use train::{TokenizerKind, train_tokenizer};
 use crate::DataError;
 use crate::pieces::pieces;
 use file::FileTokenizer;
+use std::ops::Range;
 
 /// What stands for an id that the tokenizer does not know.
 const REPLACEMENT: &str = "\u{fffd}";
@@ -130,6 +131,34 @@ impl Tokenizer {
         }
     }
 
+    /// The ids of a text, each with the bytes of the text that it stands for. A character that several ids share is in the
+    /// range of each where the tokenizer is a file.
+    /// Errors: `Failed`.
+    pub(crate) fn encode_with_ranges(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, EncodeError> {
+        let mut found = Vec::new();
+        let mut offset = 0;
+        for piece in pieces(text.as_bytes()) {
+            let within = match &self.kind {
+                Kind::File(file) => file.encode_with_ranges(utf8(piece)?)?,
+                Kind::Bytes | Kind::Gpt2 => self.consecutive(self.encode_piece(piece)?),
+            };
+            found.extend(within.into_iter().map(|(id, range)| (id, range.start + offset..range.end + offset)));
+            offset += piece.len();
+        }
+        Ok(found)
+    }
+
+    /// Ids whose bytes follow one another.
+    fn consecutive(&self, ids: Vec<u32>) -> Vec<(u32, Range<usize>)> {
+        let mut end = 0;
+        let ranged = ids.into_iter().map(|id| {
+            let start = end;
+            end += self.decode(&[id]).len();
+            (id, start..end)
+        });
+        ranged.collect()
+    }
+
     /// The text of ids, separators included. An id that the tokenizer does not know becomes U+FFFD. Ids may cut a
     /// character, so the bytes are not always UTF-8.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
@@ -158,5 +187,20 @@ mod tests {
         text[offset as usize] = 0xff;
         assert_eq!(tokenizer.encode(&text), Err(EncodeError::NotUtf8 { offset }));
         assert_eq!(tokenizer.encode(b"\xc3"), Err(EncodeError::NotUtf8 { offset: 0 }));
+    }
+
+    #[test]
+    fn ranges_are_the_bytes_that_ids_stand_for() {
+        let text = "ab abba 漢 d".repeat(PIECE_BYTES_MAX / 10);
+        let folder = file::tests::written(&file::tests::tiny().to_string());
+        for spec in [TokenizerSpec::Bytes, TokenizerSpec::Gpt2, TokenizerSpec::File(folder.path().to_owned())] {
+            let tokenizer = Tokenizer::open(&spec).unwrap();
+            let found = tokenizer.encode_with_ranges(&text).unwrap();
+            assert_eq!(found.iter().map(|(id, _)| *id).collect::<Vec<_>>(), tokenizer.encode(text.as_bytes()).unwrap());
+            for (id, range) in found.iter().filter(|(_, range)| text.get(range.clone()).is_some_and(str::is_ascii)) {
+                assert_eq!(tokenizer.decode(&[*id]), text[range.clone()].as_bytes(), "{spec}");
+            }
+            assert!(found.is_sorted_by_key(|(_, range)| range.start) && found.len() > text.len() / 4, "{spec}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! `prepare` from outside: what is tokenized, what is cached, and what becomes of broken caches.
 
 use plimsoll_data::{
-    DEFAULT_TEXT_FIELD, Damage, DataError, Progress, Sources, TokenStore, Tokenizer, TokenizerSpec, prepare, resolve,
+    DEFAULT_TEXT_FIELD, Damage, DataError, Progress, RowNumber, Sources, TokenStore, Tokenizer, TokenizerSpec, prepare,
+    resolve,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -335,8 +336,8 @@ fn lines_have_a_longest_length_and_text_files_have_none() {
     let mut sources = place.sources();
     sources.line_bytes_max = 1001;
     match prepare_in(&sources, &TokenizerSpec::Bytes, &place.cache()) {
-        Err(DataError::LineTooLong { path, line, limit }) => {
-            assert_eq!((path, line, limit.0), (place.data().join("a.jsonl"), 2, 1001));
+        Err(DataError::LineTooLong { path, row, limit }) => {
+            assert_eq!((path, row, limit.0), (place.data().join("a.jsonl"), RowNumber::Line(2), 1001));
         }
         other => panic!("{other:?}"),
     }

@@ -73,6 +73,7 @@ impl Trainer<'_> {
             losses: session.losses.clone(),
             eval: session.eval.clone(),
             tokens_seen: session.seen.tokens,
+            target_tokens: session.seen.targets,
             padding_tokens: session.seen.padding,
             truncated_samples: session.seen.truncated,
             seconds: session.seconds(),

@@ -130,8 +130,10 @@ pub struct Report {
     pub losses: Vec<Option<f64>>,
     /// Held-out losses.
     pub eval: Vec<Evaluation>,
-    /// Tokens trained on, resumed sessions included.
+    /// Tokens that have passed through the model, resumed sessions included.
     pub tokens_seen: u64,
+    /// Tokens that were predicted, of which losses are means: of chats those of answers, unless all are trained on.
+    pub target_tokens: u64,
     /// Tokens of padding beside them.
     pub padding_tokens: u64,
     /// Samples whose text was cut to the longest that is allowed.

@@ -98,7 +98,7 @@ impl<'a> Job<'a> {
         if pairs == 0 {
             return Err(self.sources.empty_error());
         }
-        append(ends, &mut writer).map_err(unwritable)?;
+        writer.append(ends).map_err(unwritable)?;
         let tokens = writer.tokens();
         Ok((writer.finish(&self.print.key).map_err(unwritable)?, tokens))
     }
@@ -109,7 +109,7 @@ impl<'a> Job<'a> {
                 let path = self.sources.files[row.file].path.clone();
                 match error {
                     EncodeError::NotUtf8 { .. } => {
-                        DataError::BadRow { path, line: row.line, message: "it is not UTF-8".to_owned() }
+                        DataError::BadRow { path, row: row.number, message: "it is not UTF-8".to_owned() }
                     }
                     EncodeError::Failed { message } => {
                         DataError::TokenizerFailed { tokenizer: self.tokenizer.spec().to_string(), path, message }
@@ -118,18 +118,5 @@ impl<'a> Job<'a> {
             })
         };
         Ok([encode(&row.source)?, encode(&row.target)?])
-    }
-}
-
-/// Writes what was collected behind the tokens.
-fn append<W: Write + Seek>(ends: BufWriter<impl Read + Write + Seek>, writer: &mut CacheWriter<W>) -> io::Result<()> {
-    let mut ends = ends.into_inner().map_err(io::IntoInnerError::into_error)?;
-    ends.rewind()?;
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match ends.read(&mut buffer)? {
-            0 => return Ok(()),
-            count => writer.write_bytes(&buffer[..count])?,
-        }
     }
 }

@@ -7,9 +7,9 @@
 use super::{Column, PairColumns};
 use crate::error::{NAMES_MAX, cut_name};
 use crate::jsonl::texts_of_line;
-use crate::lines::Lines;
 use crate::pieces::PIECE_OVERHEAD_BYTES;
-use crate::{DataError, Format, Source, Sources, decompress};
+use crate::rows::Rows;
+use crate::{DataError, Format, RowNumber, Source, Sources, decompress};
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 use plimsoll_units::Bytes;
 use std::io::{self, Read};
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct Row {
     /// Which of the files it is from.
     pub file: usize,
-    /// Its line there, counted from 1.
-    pub line: u64,
+    /// Which of its rows it is.
+    pub number: RowNumber,
     pub source: Vec<u8>,
     pub target: Vec<u8>,
 }
@@ -47,7 +47,7 @@ pub(super) struct RowReader<'a> {
 
 enum OpenTable {
     Cells(Cells),
-    Lines { lines: Lines, fields: [String; 2] },
+    Objects { rows: Rows, fields: [String; 2] },
 }
 
 impl<'a> RowReader<'a> {
@@ -81,41 +81,43 @@ impl<'a> RowReader<'a> {
             let source = &self.sources.files[file];
             let read = match &mut self.open {
                 Some(OpenTable::Cells(cells)) => cells.next(source)?,
-                Some(OpenTable::Lines { lines, fields }) => next_of_lines(lines, fields, source)?,
+                Some(OpenTable::Objects { rows, fields }) => next_of_objects(rows, fields, source)?,
                 None => None,
             };
-            let Some((line, [mut text, target])) = read else {
+            let Some((number, [mut text, target])) = read else {
                 self.open = None;
                 continue;
             };
             for (side, text) in [("source", &text), ("target", &target)] {
                 if text.trim_ascii().is_empty() {
-                    return Err(DataError::EmptySide { path: source.path.clone(), line, side });
+                    return Err(DataError::EmptySide { path: source.path.clone(), row: number, side });
                 }
             }
             if !self.columns.prefix.is_empty() {
                 text.splice(0..0, self.columns.prefix.bytes());
             }
-            return Ok(Some(Row { file, line, source: text, target }));
+            return Ok(Some(Row { file, number, source: text, target }));
         }
     }
 
     fn open_next(&mut self) -> Result<bool, DataError> {
         let Some(source) = self.sources.files.get(self.next_file) else { return Ok(false) };
         let table = table_of(source)?;
-        let reader = decompress::open(source, Arc::clone(&self.raw_bytes))
-            .map_err(|error| DataError::unreadable(&source.path, error))?;
         let row_bytes_max = self.sources.line_bytes_max;
-        let cells = |reader, delimiter| {
+        let raw_bytes = Arc::clone(&self.raw_bytes);
+        let cells = |delimiter| {
+            let reader = decompress::open(source, Arc::clone(&raw_bytes))
+                .map_err(|error| DataError::unreadable(&source.path, error))?;
             let limited = RowLimit::new(reader, delimiter, row_bytes_max);
             Cells::open(limited, self.columns.in_table(), source)
         };
         self.open = Some(match table {
-            Table::JsonLines => {
-                OpenTable::Lines { lines: Lines::new(reader, row_bytes_max), fields: self.columns.in_json() }
-            }
-            Table::Tabs => OpenTable::Cells(cells(reader, b'\t')?),
-            Table::Commas => OpenTable::Cells(cells(reader, b',')?),
+            Table::JsonLines => OpenTable::Objects {
+                rows: Rows::open(source, row_bytes_max, Arc::clone(&raw_bytes))?,
+                fields: self.columns.in_json(),
+            },
+            Table::Tabs => OpenTable::Cells(cells(b'\t')?),
+            Table::Commas => OpenTable::Cells(cells(b',')?),
         });
         self.next_file += 1;
         Ok(true)
@@ -154,8 +156,8 @@ struct Cells {
     ended: bool,
 }
 
-/// The line of a row, its source and its target.
-type Texts = (u64, [Vec<u8>; 2]);
+/// The number of a row, its source and its target.
+type Texts = (RowNumber, [Vec<u8>; 2]);
 
 impl Cells {
     fn open(reader: RowLimit, columns: [Column; 2], source: &Source) -> Result<Self, DataError> {
@@ -210,12 +212,12 @@ impl Cells {
                 column: at + 1,
             })
         };
-        Ok(Some((line, [cell(self.at[0])?, cell(self.at[1])?])))
+        Ok(Some((RowNumber::Line(line), [cell(self.at[0])?, cell(self.at[1])?])))
     }
 
     fn endless(&self, source: &Source) -> DataError {
         let message = "a quoted field is not closed".to_owned();
-        DataError::BadRow { path: source.path.clone(), line: self.line, message }
+        DataError::BadRow { path: source.path.clone(), row: RowNumber::Line(self.line), message }
     }
 }
 
@@ -274,32 +276,25 @@ impl Read for RowLimit {
 /// What it means that a row which starts on `line` cannot be read.
 fn bad_row(source: &Source, line: u64, error: csv::Error) -> DataError {
     let message = error.to_string();
-    let path = source.path.clone();
+    let (path, row) = (source.path.clone(), RowNumber::Line(line));
     match error.into_kind() {
         csv::ErrorKind::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-            Some(RowTooLong::Bytes(limit)) => DataError::LineTooLong { path, line, limit: *limit },
-            Some(too_long @ RowTooLong::Cells) => DataError::BadRow { path, line, message: too_long.to_string() },
+            Some(RowTooLong::Bytes(limit)) => DataError::LineTooLong { path, row, limit: *limit },
+            Some(too_long @ RowTooLong::Cells) => DataError::BadRow { path, row, message: too_long.to_string() },
             None => source.read_error(error),
         },
-        _ => DataError::BadRow { path, line, message },
+        _ => DataError::BadRow { path, row, message },
     }
 }
 
-fn next_of_lines(lines: &mut Lines, fields: &[String; 2], source: &Source) -> Result<Option<Texts>, DataError> {
-    let path = || source.path.clone();
-    while lines.next(source)? {
-        let line = lines.number();
-        let text = str::from_utf8(lines.line()).map_err(|error| DataError::BadRow {
-            path: path(),
-            line,
-            message: error.to_string(),
-        })?;
-        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
-        let names = [fields[0].as_str(), fields[1].as_str()];
-        match texts_of_line(text, names) {
-            Ok(Some(texts)) => return Ok(Some((line, texts.map(String::into_bytes)))),
+fn next_of_objects(rows: &mut Rows, fields: &[String; 2], source: &Source) -> Result<Option<Texts>, DataError> {
+    let names = [fields[0].as_str(), fields[1].as_str()];
+    while rows.next(source)? {
+        let number = rows.number();
+        match texts_of_line(rows.text(source)?, names) {
+            Ok(Some(texts)) => return Ok(Some((number, texts.map(String::into_bytes)))),
             Ok(None) => {}
-            Err((field, error)) => return Err(error.in_file(path(), line, names[field])),
+            Err((field, error)) => return Err(error.in_file(source.path.clone(), number, names[field])),
         }
     }
     Ok(None)
@@ -331,7 +326,8 @@ mod tests {
             if group.is_empty() {
                 return Ok(found);
             }
-            found.extend(group.iter().map(|row| format!("{} {}={}", row.line, text(&row.source), text(&row.target))));
+            let shown = |row: &Row| format!("{} {}={}", row.number, text(&row.source), text(&row.target));
+            found.extend(group.iter().map(|row| shown(row).trim_start_matches("line ").to_owned()));
         }
     }
 
@@ -368,7 +364,7 @@ mod tests {
         assert!(matches!(message("a.jsonl", b"{\"source\":1}", &plain), DataError::FieldIsNotText { .. }));
         let quote = message("a.csv", b"a,b\nc,\"d\ne,f\n", &plain).to_string();
         assert!(quote.contains("line 2 can't be read: a quoted field is not closed"), "{quote}");
-        assert!(matches!(message("a.jsonl", b"\xff", &plain), DataError::BadRow { line: 1, .. }));
+        assert!(matches!(message("a.jsonl", b"\xff", &plain), DataError::NotUtf8 { offset: 0, .. }));
         assert!(matches!(message("a.txt", b"a\tb", &plain), DataError::NotPairs { .. }));
         assert!(matches!(message("a.tsv.gz", b"a\tb", &plain), DataError::BadCompression { .. }));
     }

@@ -6,8 +6,9 @@ use crate::quiet::caught;
 use plimsoll_units::Bytes;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use tokenizers::{ModelWrapper, Tokenizer as Inner};
+use tokenizers::{Encoding, ModelWrapper, Tokenizer as Inner};
 
 const FILE_NAME: &str = "tokenizer.json";
 /// The longest of known families, Gemma's, has 33 MB. Opened, a file takes some ten times as much memory.
@@ -71,24 +72,38 @@ impl FileTokenizer {
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        Ok(self.encoding(text, false)?.get_ids().to_owned())
+    }
+
+    /// The ids, each with the bytes of the text that it stands for.
+    pub(super) fn encode_with_ranges(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, EncodeError> {
+        let encoding = self.encoding(text, true)?;
+        let ranges = encoding.get_offsets().iter().map(|&(start, end)| start..end);
+        Ok(encoding.get_ids().iter().copied().zip(ranges).collect())
+    }
+
+    /// Without ranges it is faster.
+    fn encoding(&self, text: &str, with_ranges: bool) -> Result<Encoding, EncodeError> {
         let failed = |message| EncodeError::Failed { message };
-        let ids = caught(|| self.ids_of(text)).map_err(|panic| failed(format!("a panic inside: {panic}")))??;
-        match ids.iter().find(|&&id| id as usize >= self.vocab_size) {
+        let encoding = caught(|| self.encoding_of(text, with_ranges))
+            .map_err(|panic| failed(format!("a panic inside: {panic}")))??;
+        match encoding.get_ids().iter().find(|&&id| id as usize >= self.vocab_size) {
             Some(id) => Err(failed(format!("it gave the id {id}, above its largest, {}", self.vocab_size - 1))),
-            None => Ok(ids),
+            None => Ok(encoding),
         }
     }
 
     /// Panics where the library does.
-    fn ids_of(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+    fn encoding_of(&self, text: &str, with_ranges: bool) -> Result<Encoding, EncodeError> {
         if let Some(normalizer) = self.inner.get_normalizer() {
             growth::check(normalizer, self.worst_growth, text)?;
         }
         let without_added_tokens = false;
-        match self.inner.encode_fast(text, without_added_tokens) {
-            Ok(encoding) => Ok(encoding.get_ids().to_owned()),
-            Err(error) => Err(EncodeError::Failed { message: error.to_string() }),
-        }
+        let encoding = match with_ranges {
+            true => self.inner.encode(text, without_added_tokens),
+            false => self.inner.encode_fast(text, without_added_tokens),
+        };
+        encoding.map_err(|error| EncodeError::Failed { message: error.to_string() })
     }
 
     /// Runs of known ids are decoded together, since many decoders look at their neighbours.

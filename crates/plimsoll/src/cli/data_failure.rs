@@ -65,6 +65,20 @@ fn hint(error: &DataError) -> String {
         }
         DataError::EmptySide { .. } => "fill it in or drop that row",
         DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
+        DataError::NotChats { .. } => "leave it out of `--data`, or name the chats' files one by one",
+        DataError::NotAChat { .. } => {
+            "all rows must have one format; `--data-format messages`, `sharegpt` or `alpaca` says which"
+        }
+        DataError::BadChatTemplate { .. } => "`--chat-template FILE` takes a Jinja file or a tokenizer_config.json",
+        DataError::ChatTemplateFailed { .. } => {
+            "fix or drop that row, or give a template that takes it with `--chat-template FILE`"
+        }
+        DataError::NotPrefixStable { .. } => {
+            "put `{% generation %}` and `{% endgeneration %}` around what the assistant writes, in a copy of the template \
+             for `--chat-template FILE`; or train on whole chats with `--train-on all`"
+        }
+        DataError::ChatTooLong { .. } => "split it into several chats",
+        DataError::NoAnswers { .. } => "`--train-on all` trains on whole chats",
         DataError::NoSeparator { .. } => {
             "use a tokenizer with `<|endoftext|>` or `</s>`, such as `gpt2`, or leave out `--packing`"
         }

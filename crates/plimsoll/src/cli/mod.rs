@@ -7,6 +7,7 @@ mod blas;
 mod budget;
 mod calibrate;
 mod cards;
+mod chats;
 mod cublas;
 mod data_failure;
 mod device;

@@ -6,6 +6,7 @@ mod support;
 mod bad_input;
 mod blas;
 mod cards;
+mod chats;
 mod cublas;
 mod cuda_faults;
 mod cuda_interrupt;

@@ -219,6 +219,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             saved_step: count
             seconds: number
             status: text
+            target_tokens: count
             tokens_seen: count
             truncated_samples: count
         "#]],

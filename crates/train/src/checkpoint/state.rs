@@ -21,6 +21,9 @@ pub struct Seen {
     /// Tokens trained on, sources and targets together.
     #[serde(rename = "tokens_seen")]
     pub tokens: u64,
+    /// Tokens that were predicted, of which losses are means.
+    #[serde(rename = "targets_seen", default)]
+    pub targets: u64,
     /// Tokens of padding beside them.
     #[serde(rename = "padding_seen")]
     pub padding: u64,
@@ -33,6 +36,7 @@ impl Seen {
     /// Adds a step's.
     pub(crate) fn add(&mut self, batches: &StepBatches) {
         self.tokens += batches.tokens;
+        self.targets += batches.targets;
         self.padding += batches.padding;
         self.truncated += batches.truncated;
     }
@@ -119,8 +123,8 @@ impl State {
         } else if self.updates > self.step {
             return Some(format!("it counts {} updates in {} steps", self.updates, self.step));
         }
-        let Seen { tokens, padding, truncated } = self.seen;
-        let most = tokens.max(padding).max(truncated);
+        let Seen { tokens, targets, padding, truncated } = self.seen;
+        let most = tokens.max(targets).max(padding).max(truncated);
         if most > MOST {
             return Some(format!("it counts {most} tokens or samples"));
         }
@@ -148,7 +152,7 @@ mod tests {
             branch: 0,
             step: 7,
             samples_seen: 224,
-            seen: Seen { tokens: 14336, padding: 3, truncated: 1 },
+            seen: Seen { tokens: 14336, targets: 14000, padding: 3, truncated: 1 },
             seconds: 0.1 + 0.2,
             updates: 6,
             precision: "fp16".into(),

@@ -4,6 +4,7 @@ use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
 use crate::cli::cards::DeviceArgs;
+use crate::cli::chats::ChatArgs;
 use crate::cli::cublas::TuneArgs;
 use crate::cli::failure::io_failure;
 use crate::cli::model::Chosen;
@@ -32,12 +33,15 @@ const DEFAULT_STEPS: u64 = 1000;
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrainArgs {
-    /// Text: files, folders or globs; `.jsonl`, `.gz` and `.zst` too [default: the Rust sources that cargo downloaded]
+    /// Text or chats: files, folders or globs; `.jsonl`, `.gz` and `.zst` too [default: the Rust sources that cargo
+    /// downloaded]
     #[arg(long, visible_alias = "data-dir", value_name = "PATH", num_args = 1..)]
     pub(super) data: Vec<String>,
-    /// Field of a `.jsonl` line that holds the text
-    #[arg(long, value_name = "NAME", default_value = plimsoll_data::DEFAULT_TEXT_FIELD)]
-    pub(super) text_field: String,
+    /// Field of a row that holds the text [default: text]
+    #[arg(long, value_name = "NAME")]
+    pub(super) text_field: Option<String>,
+    #[command(flatten)]
+    pub(super) chats: ChatArgs,
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the model was made for]
     #[arg(long, value_name = "NAME|PATH")]
     pub(super) tokenizer: Option<String>,

@@ -26,7 +26,7 @@ use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
-use plimsoll_data::{Dataset, Tokenizer, TokenizerSpec};
+use plimsoll_data::{DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
@@ -270,7 +270,6 @@ impl Session {
             "global_batch": plan.global_batch,
             "micro_batch": plan.micro_batch,
             key: length,
-            "text_field": args.text_field,
             "optimizer": args.request.optimizer.optimizer,
             "weight_decay": self.request.optimizer.weight_decay.to_string(),
             "grad_clip": self.request.optimizer.grad_clip.unwrap_or(0.0).to_string(),
@@ -294,6 +293,12 @@ impl Session {
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));
             map.insert("packing".into(), json!(args.run.packing));
+            let chats = match &*self.dataset {
+                Dataset::Packed(packed) => packed.chats(),
+                Dataset::Windows(_) | Dataset::Pairs(_) => None,
+            };
+            map.append(&mut args.chats.resolved(chats.map_or(DataFormat::Text, |c| DataFormat::Chats(c.format()))));
+            map.extend(args.text_field.as_ref().map(|field| ("text_field".to_owned(), json!(field))));
         }
         let Constants { beta1, beta2, eps } = self.request.optimizer.rule.constants();
         for (key, constant) in [("beta1", beta1), ("beta2", beta2), ("adam_eps", eps)] {
@@ -327,19 +332,23 @@ impl Session {
         map.clone()
     }
 
-    /// Held-out text that begins with words, or a held-out source; of training text if nothing is held out.
+    /// Held-out text that begins with words, a held-out source, or a held-out chat up to its first answer; of what is trained
+    /// on if nothing is held out.
     fn prompt(&self) -> Result<Vec<u32>, Failure> {
         let held_out = self.dataset.held_out_batches(prompt::SAMPLES, 1)?.collect::<Result<Vec<_>, _>>()?;
         let batches = if held_out.is_empty() { self.dataset.step(0, 1, 1)?.micro } else { held_out };
+        let is_chat = matches!(&*self.dataset, Dataset::Packed(packed) if packed.chats().is_some());
         let rows = batches.iter().map(|batch| {
             let real = match &batch.segments {
+                // The first target is the token behind the question.
+                _ if is_chat => 1 + batch.targets.iter().position(|&target| target != PADDING_TARGET).unwrap_or(0),
                 Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
                 None => batch.tokens.len(),
             };
             batch.tokens[..real.max(1)].iter().map(|&id| id as u32).collect::<Vec<_>>()
         });
         let rows = rows.collect::<Vec<_>>();
-        if self.chosen.has_decoder() {
+        if self.chosen.has_decoder() || is_chat {
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
         // No prompt runs from one document into the next.

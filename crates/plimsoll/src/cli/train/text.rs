@@ -4,7 +4,9 @@ use super::args::TrainArgs;
 use crate::cli::Failure;
 use crate::cli::model::Chosen;
 use crate::streams::talk;
-use plimsoll_data::{Batches, Dataset, Packed, PairSettings, Pairs, Tokenizer};
+use plimsoll_data::{
+    Batches, ChatSettings, ChatStore, DataFormat, Dataset, Packed, Packing, PairSettings, Pairs, Progress, Tokenizer,
+};
 use std::path::PathBuf;
 
 impl TrainArgs {
@@ -18,6 +20,9 @@ impl TrainArgs {
         if chosen.has_decoder() && self.data.is_empty() {
             return Err(Failure::bad_flag(format!("{} is trained on pairs of sources and targets", chosen.name))
                 .hint("`--data pairs.tsv`, a .csv or a .jsonl; `--source-column` and `--target-column` say which"));
+        }
+        if chosen.has_decoder() {
+            self.chats.refuse_for("pairs")?;
         }
         if !chosen.has_decoder() && of_pairs {
             return Err(Failure::bad_flag(format!(
@@ -34,7 +39,8 @@ impl TrainArgs {
         let sources = if self.data.is_empty() {
             plimsoll_data::cargo_registry_sources()?
         } else {
-            plimsoll_data::resolve(&self.data, &self.text_field)?
+            let field = self.text_field.as_deref().unwrap_or(plimsoll_data::DEFAULT_TEXT_FIELD);
+            plimsoll_data::resolve(&self.data, field)?
         };
         let cache = match &self.cache_dir {
             Some(path) => path.clone(),
@@ -49,10 +55,22 @@ impl TrainArgs {
                 PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, self.seed) };
             Dataset::Pairs(Pairs::new(store, settings)?)
         } else {
-            let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
-            match self.run.packing {
-                true => Dataset::Packed(Packed::new(store, tokenizer, tokens, self.seed)?),
-                false => Dataset::Windows(Batches::new(store, tokens, self.seed)?),
+            match self.chats.format(&sources, self.text_field.as_deref())? {
+                DataFormat::Chats(format) => {
+                    let template = self.chats.template(tokenizer)?;
+                    let settings = ChatSettings { format, template: &template, train_on: self.chats.train_on() };
+                    let show = |progress: Progress<'_>| bar.show(&progress);
+                    let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
+                    let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
+                    Dataset::Packed(Packed::of_chats(store, packing, tokens, self.seed)?)
+                }
+                DataFormat::Text => {
+                    let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
+                    match self.run.packing {
+                        true => Dataset::Packed(Packed::new(store, tokenizer, tokens, self.seed)?),
+                        false => Dataset::Windows(Batches::new(store, tokens, self.seed)?),
+                    }
+                }
             }
         };
         bar.finish();
@@ -69,8 +87,18 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
             let (text, tokens) = (batches.store.bytes_of_text(), batches.store.len());
             format!("data: {text} of text in {files} files, {tokens} tokens; {samples}")
         }
-        Dataset::Packed(_) => {
-            format!("data: {} tokens in {files} files, packed into rows; {samples}", dataset.tokens())
+        Dataset::Packed(packed) => {
+            let of = match packed.chats() {
+                Some(chats) => chats_line(chats),
+                None => format!("{} tokens in {files} files", dataset.tokens()),
+            };
+            let packed = match packed.packing() {
+                Packing::Packed => ", packed into rows".to_owned(),
+                Packing::OneEach => {
+                    format!(", one a row, {:.0} % of which is padding (`--packing` fills it)", 100.0 * packed.padding())
+                }
+            };
+            format!("data: {of}{packed}; {samples}")
         }
         Dataset::Pairs(pairs) => {
             let (tokens, cut) = (dataset.tokens(), pairs.truncated());
@@ -78,6 +106,12 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
             format!("data: pairs of {tokens} tokens in {files} files; {samples}{cut}")
         }
     }
+}
+
+fn chats_line(chats: &ChatStore) -> String {
+    let (tokens, trained) = (chats.tokens().len(), chats.trained());
+    let percent = 100.0 * trained as f64 / tokens as f64;
+    format!("{} chats of {tokens} tokens, {trained} of them ({percent:.0} %) trained on", chats.len())
 }
 
 pub(in crate::cli) fn default_cache_dir() -> Result<PathBuf, Failure> {

@@ -18,7 +18,7 @@ const HELD_OUT: &str = "a fixed part of the data is always held out, and evaluat
 pub(super) const BY_STEPS: &str = "evaluations and checkpoints come by steps: `eval_steps`, `save_steps`";
 const ALL_DATA: &str = "all files of `data` are read, and tokenized once";
 const FORMS: &str = "the form of records is seen in the files";
-const ALL_TOKENS: &str = "the loss is that of all tokens";
+const ALL_TOKENS: &str = "of chats the loss is that of the assistant's turns, or of all with `train_on: all`";
 const OWN_TOKENIZER: &str = "the tokenizer beside the weights is used, or `tokenizer`";
 const SAME_ANYWAY: &str = "a seed always gives the same run";
 const ANY_FORMAT: &str = "weights are read in any format; `precision` says how they are trained";
@@ -46,6 +46,12 @@ const OWN_SCHEDULE: &str = "the keys of a schedule are `warmup_steps`, `final_lr
 const NO_MIX: &str = "data sets are joined as they are; repeat a file under `data` to give it more weight";
 const FREEZE_INSTEAD: &str = "`freeze` names the parameters that are not trained, such as `freeze: ['*.h.0.*']`";
 
+/// Of chats, whether the assistant's turns alone are trained on.
+const TRAIN_ON_ANSWERS: &[(&str, &[Setting])] =
+    &[("true", &[("train_on", "answers")]), ("false", &[("train_on", "all")]), ("null", &[])];
+/// Whether all of a chat is, or else what is without the word.
+const TRAIN_ON_ALL: &[(&str, &[Setting])] = &[("true", &[("train_on", "all")]), ("false", &[])];
+
 /// In alphabetical order, patterns behind what they begin with.
 pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("ac_mode", Nothing(OWN_RECOMPUTE)),
@@ -58,7 +64,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("adapter", Missing(NO_ADAPTERS)),
     ("adapter_name_or_path", Missing(NO_ADAPTERS)),
     ("additional_target", Adapter),
-    ("assistant_only_loss", Nothing(ALL_TOKENS)),
+    ("assistant_only_loss", Choice(TRAIN_ON_ANSWERS)),
     ("attn_implementation", Nothing(OWN_ATTENTION)),
     ("auto_find_batch_size", Nothing(FITTED)),
     ("auto_resume_from_checkpoints", Choice(&[("true", &[("resume", "auto")]), ("false", &[])])),
@@ -88,7 +94,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("clip_grad_norm", Or("grad_clip", &[("null", &[("grad_clip", "0")])])),
     ("comet_*", Nothing(NO_UPLOAD)),
     ("compile", Nothing(NOTHING_COMPILED)),
-    ("completion_only_loss", Nothing(ALL_TOKENS)),
+    ("completion_only_loss", Choice(TRAIN_ON_ANSWERS)),
     ("compute_accuracy", Nothing(OWN_REPORTS)),
     ("context_parallel_size", Nothing(ONE_DEVICE)),
     ("cosine_constant_lr_ratio", Missing("use `scheduler: wsd` with `decay_part`")),
@@ -111,7 +117,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("dataset.packed", Name("packing")),
     ("dataset.source", Data),
     ("dataset.split", Nothing(ALL_DATA)),
-    ("dataset.train_on_input", Nothing(ALL_TOKENS)),
+    ("dataset.train_on_input", Choice(TRAIN_ON_ALL)),
     ("dataset_dir", Nothing(ALL_DATA)),
     ("dataset_keep_in_memory", Nothing(ALL_DATA)),
     ("dataset_kwargs", Nothing(ALL_DATA)),
@@ -408,8 +414,8 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("train_batch_size", Name("global_batch")),
     ("train_file", Data),
     ("train_mm_proj_only", Nothing(NO_PICTURES)),
-    ("train_on_inputs", Nothing(ALL_TOKENS)),
-    ("train_on_prompt", Nothing(ALL_TOKENS)),
+    ("train_on_inputs", Choice(TRAIN_ON_ALL)),
+    ("train_on_prompt", Choice(TRAIN_ON_ALL)),
     ("train_steps", Name("max_steps")),
     ("trust_remote_code", Nothing(NO_CODE)),
     ("unfrozen_parameters", Missing(FREEZE_INSTEAD)),

@@ -183,7 +183,7 @@ fn the_page_says_what_the_table_says() {
     let request = request(16, levers, Bytes::gib(1));
     let found = search(&request).expect("a sensible request").expect("it fits");
     let effects = lever_effects(&request, &found).expect("a sensible request");
-    let table = format!("{}\n{}", plan_table("nano", &found, "", "measured here"), levers_table(&effects));
+    let table = format!("{}\n{}", plan_table("nano", "CPU", &found, "", "measured here"), levers_table(&effects));
     let result = Ok(found);
     let html = plan_html(&PlanPage {
         model: "nano",

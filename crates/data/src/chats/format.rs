@@ -1,0 +1,346 @@
+//! How rows hold chats, and the messages of a row in the one form that chat templates take.
+//! Not here: which format the data has (`detect.rs`), and what becomes of messages (`spans.rs`).
+
+use crate::{DataError, RowNumber};
+use minijinja::Value;
+use minijinja::value::ValueKind;
+use serde::Deserialize;
+use std::fmt;
+use std::path::PathBuf;
+
+/// How a row holds a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatFormat {
+    /// OpenAI's: a list `messages` (or `conversations`) of objects with `role` and `content`, which templates get as they
+    /// are; `tools` beside it.
+    Messages,
+    /// ShareGPT's: a list `conversations` (or `messages`) of objects with `from` and `value`; `system` beside it.
+    ShareGpt,
+    /// Alpaca's: `instruction`, `input` and `output`; `system` and `history` beside them.
+    Alpaca,
+}
+
+impl fmt::Display for ChatFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Messages => "messages",
+            Self::ShareGpt => "sharegpt",
+            Self::Alpaca => "alpaca",
+        })
+    }
+}
+
+impl ChatFormat {
+    /// What each of its rows has.
+    fn fields(self) -> &'static str {
+        match self {
+            Self::Messages => "`messages` with `role` and `content`",
+            Self::ShareGpt => "`conversations` with `from` and `value`",
+            Self::Alpaca => "`instruction` and `output`",
+        }
+    }
+}
+
+/// The messages of a row.
+#[derive(Debug, Clone)]
+pub(super) struct Conversation {
+    /// Objects with `role`, and `content` or `tool_calls`; at least one.
+    pub messages: Vec<Value>,
+    /// What the assistant may call; `none` where the row has no such field.
+    pub tools: Value,
+}
+
+/// Why a row is no chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ChatError {
+    /// Not a JSON object.
+    NotAnObject(String),
+    /// What is wrong with it, in words.
+    NotAChat(String),
+}
+
+impl ChatError {
+    /// The error of a file's row.
+    pub(crate) fn in_file(self, path: PathBuf, row: RowNumber) -> DataError {
+        match self {
+            Self::NotAnObject(message) => DataError::BadJsonLine { path, row, message },
+            Self::NotAChat(message) => DataError::NotAChat { path, row, message },
+        }
+    }
+}
+
+/// The fields of a row that may belong to a chat. Other fields are checked but not kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Fields {
+    messages: Option<Value>,
+    conversations: Option<Value>,
+    instruction: Option<Value>,
+    input: Option<Value>,
+    output: Option<Value>,
+    system: Option<Value>,
+    history: Option<Value>,
+    tools: Option<Value>,
+}
+
+impl Fields {
+    /// The fields of a row; none for a blank one.
+    pub(super) fn of_row(row: &str) -> Result<Option<Self>, ChatError> {
+        if row.trim().is_empty() {
+            return Ok(None);
+        }
+        if !row.trim_start().starts_with('{') {
+            return Err(ChatError::NotAnObject("it does not begin with {".to_owned()));
+        }
+        serde_json::from_str(row).map(Some).map_err(|error| ChatError::NotAnObject(error.to_string()))
+    }
+
+    /// Which format it looks like.
+    pub(super) fn format(&self) -> Option<ChatFormat> {
+        if let Some(first) = self.turns().and_then(|turns| turns.try_iter().ok()?.next()) {
+            let has = |name| first.get_attr(name).is_ok_and(|value| !value.is_undefined());
+            return if has("from") { Some(ChatFormat::ShareGpt) } else { has("role").then_some(ChatFormat::Messages) };
+        }
+        let is_text = |field: &Option<Value>| field.as_ref().is_some_and(|field| field.as_str().is_some());
+        (is_text(&self.instruction) && is_text(&self.output)).then_some(ChatFormat::Alpaca)
+    }
+
+    /// The list of turns, whatever its name. Columns of a table may hold a list a field instead of a list of objects.
+    fn turns(&self) -> Option<Value> {
+        let turns = self.messages.as_ref().or(self.conversations.as_ref())?;
+        match turns.kind() {
+            ValueKind::Seq => Some(turns.clone()),
+            ValueKind::Map => rows_of_columns(turns),
+            _ => None,
+        }
+    }
+
+    /// Its messages. Errors: it has another format, or lacks something.
+    pub(super) fn conversation(self, format: ChatFormat) -> Result<Conversation, ChatError> {
+        self.messages_as(format).map_err(ChatError::NotAChat)
+    }
+
+    fn messages_as(self, format: ChatFormat) -> Result<Conversation, String> {
+        match self.format() {
+            Some(found) if found == format => {}
+            Some(found) => return Err(format!("it has {}, not {}", found.fields(), format.fields())),
+            None => return Err(format!("it has no {}", format.fields())),
+        }
+        let mut messages = Vec::new();
+        if let Some(system) = self.system.as_ref().filter(|_| format != ChatFormat::Messages) {
+            let text = text_of(system, "`system`")?;
+            messages.extend((!text.is_empty()).then(|| message("system", text)));
+        }
+        match format {
+            ChatFormat::Alpaca => self.append_alpaca(&mut messages)?,
+            ChatFormat::Messages | ChatFormat::ShareGpt => {
+                let turns = self.turns().expect("the format was told by them");
+                for (turn, number) in turns.try_iter().map_err(|error| error.to_string())?.zip(1..) {
+                    let of_turn = |problem| format!("message {number} {problem}");
+                    let turn = whole(turn)?;
+                    let read = if format == ChatFormat::Messages { checked(turn) } else { of_sharegpt(&turn) };
+                    messages.push(read.map_err(of_turn)?);
+                }
+            }
+        }
+        let tools = self.tools.map_or(Ok(Value::from(())), whole)?;
+        Ok(Conversation { messages, tools: parsed_tools(tools)? })
+    }
+
+    /// An input is a second paragraph of the instruction.
+    fn append_alpaca(&self, messages: &mut Vec<Value>) -> Result<(), String> {
+        if let Some(history) = &self.history {
+            for pair in history.try_iter().map_err(|_| "its `history` is not a list")? {
+                for (at, role) in [(0, "user"), (1, "assistant")] {
+                    let text = pair.get_item_by_index(at).ok().filter(|text| text.as_str().is_some());
+                    let text = text.ok_or("its `history` is not a list of pairs of texts")?;
+                    messages.push(message(role, text_of(&text, "`history`")?));
+                }
+            }
+        }
+        let text = |field: &Option<Value>, name| field.as_ref().map_or(Ok(String::new()), |f| text_of(f, name));
+        let (instruction, input) = (text(&self.instruction, "`instruction`")?, text(&self.input, "`input`")?);
+        let asked = if input.trim().is_empty() { instruction } else { format!("{instruction}\n\n{input}") };
+        messages.push(message("user", asked));
+        messages.push(message("assistant", text(&self.output, "`output`")?));
+        Ok(())
+    }
+}
+
+fn message(role: &str, content: String) -> Value {
+    Value::from_pairs([("role", Value::from(role)), ("content", Value::from(content))])
+}
+
+/// A message of OpenAI's that a template can be given.
+fn checked(turn: Value) -> Result<Value, String> {
+    let has = |name| turn.get_attr(name).is_ok_and(|value| !value.is_undefined());
+    match turn.get_attr("role") {
+        Ok(role) if role.as_str().is_some() => {}
+        _ => return Err("has no `role`".to_owned()),
+    }
+    if has("content") || has("tool_calls") {
+        Ok(turn)
+    } else {
+        Err("has neither `content` nor `tool_calls`".to_owned())
+    }
+}
+
+/// A message of ShareGPT's, in the terms of OpenAI's.
+fn of_sharegpt(turn: &Value) -> Result<Value, String> {
+    let field = |name: &str| turn.get_attr(name).ok().filter(|value| !value.is_undefined());
+    let from = field("from").ok_or("has no `from`")?;
+    let role = match from.as_str() {
+        Some("human" | "user") => "user",
+        Some("gpt" | "chatgpt" | "assistant" | "model" | "bing" | "bard" | "function_call") => "assistant",
+        Some("system") => "system",
+        Some("tool" | "function" | "observation" | "function_response") => "tool",
+        _ => return Err(format!("is from `{from:.40}`, not `human`, `gpt`, `system` or `tool`")),
+    };
+    Ok(message(role, text_of(&field("value").ok_or("has no `value`")?, "`value`")?))
+}
+
+fn text_of(value: &Value, what: &str) -> Result<String, String> {
+    let text = value.as_str().ok_or_else(|| format!("{what} is not text"))?;
+    without_marks(text)?;
+    Ok(text.to_owned())
+}
+
+/// Tools may be given as JSON in a text, since tables have no objects of several kinds.
+fn parsed_tools(tools: Value) -> Result<Value, String> {
+    match tools.as_str() {
+        Some(text) if text.trim().is_empty() => Ok(Value::from(())),
+        Some(text) => serde_json::from_str(text).map_err(|error| format!("its `tools` are not JSON: {error}")),
+        None => Ok(tools),
+    }
+}
+
+/// A list of objects out of an object of lists. None if these have several lengths.
+fn rows_of_columns(columns: &Value) -> Option<Value> {
+    let mut rows: Vec<Vec<(Value, Value)>> = Vec::new();
+    for (at, name) in columns.try_iter().ok()?.enumerate() {
+        let column = columns.get_item(&name).ok().filter(|column| column.kind() == ValueKind::Seq)?;
+        if at == 0 {
+            rows.resize(column.len()?, Vec::new());
+        }
+        if column.len() != Some(rows.len()) {
+            return None;
+        }
+        rows.iter_mut().zip(column.try_iter().ok()?).for_each(|(row, cell)| row.push((name.clone(), cell)));
+    }
+    Some(rows.into_iter().map(Value::from_pairs).collect())
+}
+
+/// A value without the fields that are null: tables fill up objects with them, and to a template a field that is null is
+/// there. Errors: a text that holds a mark of trained spans.
+fn whole(value: Value) -> Result<Value, String> {
+    match value.kind() {
+        ValueKind::Map => {
+            let mut pairs = Vec::new();
+            for name in value.try_iter().map_err(|error| error.to_string())? {
+                let field = value.get_item(&name).map_err(|error| error.to_string())?;
+                if !field.is_none() {
+                    pairs.push((name, whole(field)?));
+                }
+            }
+            Ok(Value::from_pairs(pairs))
+        }
+        ValueKind::Seq => value
+            .try_iter()
+            .map_err(|error| error.to_string())?
+            .map(whole)
+            .collect::<Result<Vec<_>, _>>()
+            .map(Value::from),
+        _ => {
+            value.as_str().map_or(Ok(()), without_marks)?;
+            Ok(value)
+        }
+    }
+}
+
+fn without_marks(text: &str) -> Result<(), String> {
+    match text.find([super::spans::BEGIN, super::spans::END]) {
+        Some(at) => Err(format!("a text holds a noncharacter of Unicode, at byte {at}")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `role: content` of each message, by the format that the row has, or by another one.
+    fn read(row: &str, format: Option<ChatFormat>) -> Result<Vec<String>, ChatError> {
+        let fields = Fields::of_row(row)?.expect("a row that is not blank");
+        let format = format.or(fields.format()).ok_or_else(|| ChatError::NotAChat("no format".to_owned()))?;
+        let shown = |m: &Value| format!("{}: {}", m.get_attr("role").unwrap(), m.get_attr("content").unwrap());
+        Ok(fields.conversation(format)?.messages.iter().map(shown).collect())
+    }
+
+    fn problem(row: &str, format: ChatFormat) -> String {
+        match read(row, Some(format)) {
+            Err(ChatError::NotAChat(problem)) => problem,
+            other => panic!("{row}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_format_gives_messages() {
+        for (row, expected) in [
+            (
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"id":7}"#,
+                vec!["user: a", "assistant: b"],
+            ),
+            (r#"{"conversations":[{"role":"user","content":"a"}],"system":"unused"}"#, vec!["user: a"]),
+            (
+                r#"{"system":"s","conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"},{"from":"tool","value":"c"}]}"#,
+                vec!["system: s", "user: a", "assistant: b", "tool: c"],
+            ),
+            (r#"{"conversations":{"from":["human","gpt"],"value":["a","b"]}}"#, vec!["user: a", "assistant: b"]),
+            (r#"{"instruction":"a","input":"","output":"b"}"#, vec!["user: a", "assistant: b"]),
+            (
+                r#"{"instruction":"a","input":"c","output":"b","system":"s","history":[["d","e"]],"text":"t"}"#,
+                vec!["system: s", "user: d", "assistant: e", "user: a\n\nc", "assistant: b"],
+            ),
+        ] {
+            assert_eq!(read(row, None).unwrap(), expected, "{row}");
+        }
+        assert!(Fields::of_row(" \r\n").unwrap().is_none());
+        assert_eq!(Fields::of_row(r#"{"text":"a","instruction":7}"#).unwrap().unwrap().format(), None);
+    }
+
+    #[test]
+    fn what_is_no_chat_is_said() {
+        use ChatFormat::{Alpaca, Messages, ShareGpt};
+        let sharegpt = r#"{"conversations":[{"from":"human","value":"a"}]}"#;
+        assert_eq!(
+            problem(sharegpt, Messages),
+            "it has `conversations` with `from` and `value`, not `messages` with `role` and `content`"
+        );
+        assert_eq!(problem(r#"{"messages":[]}"#, Messages), "it has no `messages` with `role` and `content`");
+        assert_eq!(problem(r#"{"text":"a"}"#, Alpaca), "it has no `instruction` and `output`");
+        let messages = |second: &str| format!(r#"{{"messages":[{{"role":"user","content":"a"}},{second}]}}"#);
+        assert_eq!(problem(&messages(r#"{"content":"b"}"#), Messages), "message 2 has no `role`");
+        let neither = "message 2 has neither `content` nor `tool_calls`";
+        assert_eq!(problem(&messages(r#"{"role":"assistant","content":null}"#), Messages), neither);
+        assert_eq!(
+            problem(&messages(r#"{"role":"user","content":"\ufdd0"}"#), Messages),
+            "a text holds a noncharacter of Unicode, at byte 0"
+        );
+        let from = problem(r#"{"conversations":[{"from":"Bob","value":"a"}]}"#, ShareGpt);
+        assert_eq!(from, "message 1 is from `Bob`, not `human`, `gpt`, `system` or `tool`");
+        for row in ["[1]", "{", "7", r#"{"messages":[{"role":"a","content":"b"}],"messages":[]}"#] {
+            assert!(matches!(read(row, None), Err(ChatError::NotAnObject(_))), "{row}");
+        }
+        let deep = format!(r#"{{"messages":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert!(matches!(read(&deep, None), Err(ChatError::NotAnObject(message)) if message.contains("recursion")));
+    }
+
+    #[test]
+    fn fields_that_are_null_are_absent_and_the_rest_is_as_it_was() {
+        let row = r#"{"messages":[{"role":"assistant","name":null,"tool_calls":[{"z":1,"a":null,"b":[null]}]}],"tools":"[{\"t\":1}]"}"#;
+        let read = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
+        let json = serde_json::to_string(&read.messages).unwrap();
+        assert_eq!(json, r#"[{"role":"assistant","tool_calls":[{"z":1,"b":[null]}]}]"#);
+        assert_eq!(serde_json::to_string(&read.tools).unwrap(), r#"[{"t":1}]"#);
+    }
+}

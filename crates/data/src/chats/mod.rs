@@ -1,0 +1,21 @@
+//! Chats: rows of messages, or of instructions and outputs → a chat template's text → tokens, each trained on or not.
+//! Read next: `format.rs` for what is read, `template.rs` for the text, `spans.rs` for what is trained on, `prepare.rs` for
+//! the cache. Rows of them are packed by `../packed.rs`.
+
+mod date;
+mod detect;
+mod format;
+mod json;
+mod prepare;
+mod spans;
+mod store;
+mod template;
+mod template_file;
+
+pub use date::Date;
+pub use detect::{DataFormat, detect_format};
+pub use format::ChatFormat;
+pub use prepare::{ChatSettings, prepare_chats};
+pub use spans::TrainOn;
+pub use store::ChatStore;
+pub use template::ChatTemplate;

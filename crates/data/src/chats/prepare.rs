@@ -1,0 +1,238 @@
+//! Tokenizes chats on all cores and keeps them, with what is trained on: `CACHE/KEY.chats`.
+//! Not here: what a chat's text is (`spans.rs`), how a cache is put into place (`../cache.rs`).
+
+use super::format::Fields;
+use super::spans::{RenderError, render};
+use super::{ChatFormat, ChatStore, ChatTemplate, TrainOn};
+use crate::cache::{Cache, CacheWriter};
+use crate::fingerprint::{Fingerprint, fingerprint};
+use crate::header::Kind;
+use crate::pieces::PIECE_OVERHEAD_BYTES;
+use crate::rows::Rows;
+use crate::shards::group_bytes;
+use crate::store::Expected;
+use crate::{DataError, EncodeError, Format, Progress, RowNumber, Sources, Tokenizer};
+use plimsoll_units::Bytes;
+use rayon::prelude::*;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How rows become tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatSettings<'a> {
+    /// How each row holds its chat.
+    pub format: ChatFormat,
+    /// What writes it.
+    pub template: &'a ChatTemplate,
+    /// Which of its tokens are trained on.
+    pub train_on: TrainOn,
+}
+
+/// The chats of the data: from the cache where they are there and whole, else tokenized on all cores of the current rayon
+/// pool. They do not depend on the number of threads. Special tokens are those that the template writes.
+/// Errors: what reading and tokenizing can meet (`NotChats`, `NotAChat`, `ChatTemplateFailed`, `NotPrefixStable`,
+/// `ChatTooLong`…), `Empty`, `NoAnswers` if nothing would be trained on, `CacheUnwritable`, `CacheUnreadable`,
+/// `CacheDamaged`.
+pub fn prepare_chats(
+    sources: &Sources,
+    settings: &ChatSettings<'_>,
+    tokenizer: &Tokenizer,
+    cache_folder: &Path,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<ChatStore, DataError> {
+    if let Some(text) = sources.files.iter().find(|file| file.format == Format::Text) {
+        return Err(DataError::NotChats { path: text.path.clone() });
+    }
+    let ChatSettings { format, template, train_on } = settings;
+    let reading = format!("chats {format} {train_on:?} {}", template.identity());
+    let print = fingerprint(sources, tokenizer, reading.as_bytes(), progress)?;
+    let cache = Cache { folder: cache_folder, key: &print.key, extension: "chats", mode: print.mode };
+    let job = Job { sources, settings, tokenizer, print: &print, cache: &cache, progress };
+    let vocab_size = tokenizer.vocab_size();
+    let open = |path: &Path, key: &blake3::Hash| {
+        ChatStore::open(path, &Expected { key, kind: Kind::Chats, vocab_size }, *format)
+    };
+    cache.open_or_build(open, |file| job.write(file), progress)
+}
+
+struct Job<'a> {
+    sources: &'a Sources,
+    settings: &'a ChatSettings<'a>,
+    tokenizer: &'a Tokenizer,
+    print: &'a Fingerprint,
+    cache: &'a Cache<'a>,
+    progress: &'a (dyn Fn(Progress<'_>) + Sync),
+}
+
+/// A row as it was read.
+struct ChatRow {
+    file: usize,
+    number: RowNumber,
+    text: String,
+}
+
+/// A chat's tokens, and whether each is trained on.
+struct Encoded {
+    ids: Vec<u32>,
+    trained: Vec<bool>,
+    text_bytes: u64,
+}
+
+impl Job<'_> {
+    /// Returns how many tokens were written.
+    fn write(&self, file: &File) -> Result<u64, DataError> {
+        let unwritable = |error| self.cache.unwritable(error);
+        let mut writer = CacheWriter::create(file, Kind::Chats, self.tokenizer.vocab_size()).map_err(unwritable)?;
+        let mut reader = ChatReader::new(self.sources);
+        let mut mask = Mask::new(BufWriter::new(self.cache.scratch()?));
+        let mut ends = BufWriter::new(self.cache.scratch()?);
+        loop {
+            let group = reader.next_group(group_bytes())?;
+            if group.is_empty() {
+                break;
+            }
+            let encoded: Vec<_> = group.par_iter().map(|row| self.encode(row)).collect();
+            for chat in encoded {
+                let Some(chat) = chat? else { continue };
+                writer.write_tokens(&chat.ids).map_err(unwritable)?;
+                writer.text_bytes += chat.text_bytes;
+                mask.push(&chat.trained).map_err(unwritable)?;
+                ends.write_all(&writer.tokens().to_le_bytes()).map_err(unwritable)?;
+            }
+            let (done, tokens) = (reader.raw_bytes(), writer.tokens());
+            (self.progress)(Progress::Tokenizing { done, total: self.print.raw_bytes, tokens });
+        }
+        self.print.check_unchanged(self.sources)?;
+        if writer.tokens() == 0 {
+            return Err(self.sources.empty_error());
+        } else if mask.trained == 0 {
+            return Err(DataError::NoAnswers { first: self.sources.files[0].path.clone() });
+        }
+        writer.append(mask.finish().map_err(unwritable)?).map_err(unwritable)?;
+        writer.append(ends).map_err(unwritable)?;
+        let tokens = writer.tokens();
+        writer.finish(&self.print.key).map_err(unwritable)?;
+        Ok(tokens)
+    }
+
+    /// None for a blank row, and for a chat without text.
+    fn encode(&self, row: &ChatRow) -> Result<Option<Encoded>, DataError> {
+        let path = || self.sources.files[row.file].path.clone();
+        let Some(fields) = Fields::of_row(&row.text).map_err(|error| error.in_file(path(), row.number))? else {
+            return Ok(None);
+        };
+        let ChatSettings { format, template, train_on } = *self.settings;
+        let chat = fields.conversation(format).map_err(|error| error.in_file(path(), row.number))?;
+        let rendered = render(&chat, template, train_on).map_err(|error| match error {
+            RenderError::Template(error) => {
+                DataError::ChatTemplateFailed { path: path(), row: row.number, message: error.0 }
+            }
+            RenderError::NotPrefixStable(message) => {
+                DataError::NotPrefixStable { path: path(), row: row.number, message }
+            }
+            RenderError::TooLong(limit) => DataError::ChatTooLong { path: path(), row: row.number, limit },
+        })?;
+        let tokens = self.tokenizer.encode_with_ranges(&rendered.text).map_err(|error| match error {
+            EncodeError::NotUtf8 { .. } => unreachable!("what a template writes is UTF-8"),
+            EncodeError::Failed { message } => {
+                DataError::TokenizerFailed { tokenizer: self.tokenizer.spec().to_string(), path: path(), message }
+            }
+        })?;
+        let (mut ids, mut trained): (Vec<u32>, Vec<bool>) =
+            tokens.into_iter().map(|(id, range)| (id, rendered.is_trained(&range))).unzip();
+        if let Some(separator) = self.tokenizer.separator().filter(|_| template.ends_with_separator()) {
+            ids.push(separator);
+            let answered = chat.messages.last().and_then(|last| last.get_attr("role").ok()?.to_str());
+            trained.push(train_on == TrainOn::All || answered.as_deref() == Some("assistant"));
+        }
+        let text_bytes = rendered.text.len() as u64;
+        Ok((!ids.is_empty()).then_some(Encoded { ids, trained, text_bytes }))
+    }
+}
+
+/// Reads the rows of all files in order.
+struct ChatReader<'a> {
+    sources: &'a Sources,
+    next_file: usize,
+    open: Option<Rows>,
+    raw_bytes: Arc<AtomicU64>,
+}
+
+impl<'a> ChatReader<'a> {
+    fn new(sources: &'a Sources) -> Self {
+        Self { sources, next_file: 0, open: None, raw_bytes: Arc::default() }
+    }
+
+    fn raw_bytes(&self) -> Bytes {
+        Bytes(self.raw_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Rows of about `group_bytes` (one row more at most). Empty at the end of the data.
+    fn next_group(&mut self, group_bytes: usize) -> Result<Vec<ChatRow>, DataError> {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while bytes < group_bytes {
+            let Some(row) = self.next_row()? else { break };
+            bytes += row.text.len() + PIECE_OVERHEAD_BYTES;
+            group.push(row);
+        }
+        Ok(group)
+    }
+
+    fn next_row(&mut self) -> Result<Option<ChatRow>, DataError> {
+        loop {
+            if self.open.is_none() {
+                let Some(source) = self.sources.files.get(self.next_file) else { return Ok(None) };
+                let raw_bytes = Arc::clone(&self.raw_bytes);
+                self.open = Some(Rows::open(source, self.sources.line_bytes_max, raw_bytes)?);
+                self.next_file += 1;
+            }
+            let file = self.next_file - 1;
+            let source = &self.sources.files[file];
+            if let Some(rows) = &mut self.open
+                && rows.next(source)?
+            {
+                let text = rows.text(source)?.to_owned();
+                return Ok(Some(ChatRow { file, number: rows.number(), text }));
+            }
+            self.open = None;
+        }
+    }
+}
+
+/// Bits, the first in the lowest, filled up to whole u64.
+struct Mask<W> {
+    file: W,
+    word: u64,
+    bits: u32,
+    /// How many are set.
+    trained: u64,
+}
+
+impl<W: Write> Mask<W> {
+    fn new(file: W) -> Self {
+        Self { file, word: 0, bits: 0, trained: 0 }
+    }
+
+    fn push(&mut self, bits: &[bool]) -> io::Result<()> {
+        for &bit in bits {
+            self.word |= u64::from(bit) << self.bits;
+            self.trained += u64::from(bit);
+            self.bits += 1;
+            if self.bits == u64::BITS {
+                self.file.write_all(&self.word.to_le_bytes())?;
+                (self.word, self.bits) = (0, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<W> {
+        let missing = (u64::BITS - self.bits) % u64::BITS;
+        self.push(&vec![false; missing as usize])?;
+        Ok(self.file)
+    }
+}

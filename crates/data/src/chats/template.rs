@@ -1,0 +1,246 @@
+//! Chat templates: Jinja that writes messages as the text that a model was trained on, as `transformers` runs it.
+//! Not here: where templates lie (`template_file.rs`), and what is trained on (`spans.rs`).
+//!
+//! A template comes with a model that may be anybody's. It reaches nothing outside, and `FUEL` bounds its instructions and
+//! its memory.
+
+use super::Date;
+use super::json::tojson;
+use super::spans::{BEGIN, END};
+use super::template_file::{TemplateFile, template_file};
+use crate::{DataError, Tokenizer};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, Error, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Instructions that writing a chat once may cost, of which 64 bytes of what it makes are one.
+const FUEL: u64 = 2_000_000;
+const NAME: &str = "chat_template";
+
+/// ChatML, for tokenizers that bring no template: its marks are plain text to them. Behind each chat comes the tokenizer's
+/// separator, by which a model ends its answer.
+const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\
+                      {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/// What a template says, or what is said of it, where it can't write a chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TemplateError(pub String);
+
+/// A chat template, ready to use from any thread.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    text: String,
+    file: Option<PathBuf>,
+    /// By the names of tokenizer_config.json.
+    special_tokens: Vec<(String, String)>,
+    date: Date,
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl ChatTemplate {
+    /// The template in `file`; without one that of the tokenizer, which lies beside it, as chat_template.jinja or in
+    /// tokenizer_config.json; where there is none, ChatML. `date` is today's to it.
+    /// Errors: `BadChatTemplate`, `NotFound`, `Unreadable`, `FileTooLong`.
+    pub fn open(tokenizer: &Tokenizer, file: Option<&Path>, date: Date) -> Result<Self, DataError> {
+        let TemplateFile { path, text, special_tokens } = template_file(tokenizer.spec(), file)?;
+        let (text, file) = text.map_or_else(|| (CHATML.to_owned(), None), |text| (text, Some(path)));
+        Self::new(text, file.clone(), special_tokens, date)
+            .map_err(|message| DataError::BadChatTemplate { path: file.unwrap_or_default(), message })
+    }
+
+    fn new(
+        text: String,
+        file: Option<PathBuf>,
+        special_tokens: Vec<(String, String)>,
+        date: Date,
+    ) -> Result<Self, String> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.expect("the usual delimiters"));
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", tojson);
+        environment.add_filter("generation", |text: String| format!("{BEGIN}{text}{END}"));
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        environment.add_function("strftime_now", move |format: String| {
+            let unknown = |directive| format!("strftime_now does not know {directive}");
+            date.strftime(&format).map_err(|directive| Error::new(ErrorKind::InvalidOperation, unknown(directive)))
+        });
+        environment.add_template_owned(NAME, with_filter_blocks(&text)).map_err(|error| words_of(&error))?;
+        Ok(Self { environment, text, file, special_tokens, date })
+    }
+
+    /// Where it was read from; none for ChatML, which is built in.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether the template says what the assistant generates.
+    pub(super) fn marks_generation(&self) -> bool {
+        with_filter_blocks(&self.text) != self.text
+    }
+
+    /// Whether a separator comes behind each chat.
+    pub(super) fn ends_with_separator(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// What makes its texts what they are, for the name of a cache.
+    pub(super) fn identity(&self) -> String {
+        let date = self.text.contains("strftime_now").then_some(self.date);
+        format!("{:?} {:?} {:?} {:?}", self.text, self.special_tokens, date, self.ends_with_separator())
+    }
+
+    /// The text of messages, which marks enclose where the template says that it is generated; with an invitation of the
+    /// assistant behind them if asked for.
+    pub(super) fn render(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, TemplateError> {
+        let fixed = [
+            ("messages", Value::from(messages.to_vec())),
+            ("tools", tools.clone()),
+            ("documents", Value::from(())),
+            ("add_generation_prompt", Value::from(invite)),
+        ];
+        let special_tokens =
+            self.special_tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str())));
+        let context = Value::from_pairs(special_tokens.chain(fixed));
+        let template = self.environment.get_template(NAME).expect("it was added");
+        template.render(context).map_err(|error| TemplateError(words_of(&error)))
+    }
+}
+
+#[cfg(test)]
+impl ChatTemplate {
+    /// A template as if it was read from a file.
+    pub(super) fn of_text(text: &str, date: Date) -> Result<Self, String> {
+        Self::new(text.to_owned(), Some(PathBuf::from("test.jinja")), Vec::new(), date)
+    }
+}
+
+/// Of an error that a template raises, what it says.
+fn words_of(error: &Error) -> String {
+    let what = match error.kind() {
+        ErrorKind::OutOfFuel => "it takes more than two million instructions".to_owned(),
+        kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
+    };
+    error.line().map_or(what.clone(), |line| format!("{what} (line {line} of the template)"))
+}
+
+/// `transformers` adds a block to Jinja, `{% generation %}…{% endgeneration %}`, which this engine can't be taught: blocks of
+/// a filter stand in for it, with the same white space.
+fn with_filter_blocks(text: &str) -> String {
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at + 2);
+        replaced.push_str(before);
+        let sign = tag.len() - tag.trim_start_matches(['-', '+']).len();
+        replaced.push_str(&tag[..sign]);
+        let inside = tag[sign..].trim_start();
+        let word = inside.find(|c: char| !c.is_ascii_alphabetic()).map_or(inside, |end| &inside[..end]);
+        let after = inside[word.len()..].trim_start();
+        let is_tag = ["%}", "-%}", "+%}"].iter().any(|end| after.starts_with(end));
+        rest = &tag[sign..];
+        let block = match word {
+            "generation" if is_tag => " filter generation ",
+            "endgeneration" if is_tag => " endfilter ",
+            _ => continue,
+        };
+        replaced.push_str(block);
+        rest = after;
+    }
+    replaced + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TokenizerSpec;
+
+    fn rendered(text: &str) -> Result<String, String> {
+        let date = "2024-07-26".parse().unwrap();
+        let message = Value::from_pairs([("role", "user"), ("content", " Hi <b> ")]);
+        let template = ChatTemplate::of_text(text, date)?;
+        template.render(&[message], &Value::from(()), true).map_err(|TemplateError(message)| message)
+    }
+
+    #[test]
+    fn templates_find_what_transformers_gives_them() {
+        for (text, expected) in [
+            ("{{ messages[0]['content'].strip() }}|{{ messages[0].content | trim }}", "Hi <b>|Hi <b>"),
+            ("{%- for m in messages -%}\n  {%- if loop.first %}a{% continue %}{% endif %}b{%- endfor %}", "a"),
+            ("  {% if true %}\n  x\n  {% endif %}\ny\n", "  x\ny"),
+            ("{{ messages[0] | tojson }}", r#"{"role": "user", "content": " Hi <b> "}"#),
+            ("{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% endif %}", "26 Jul 2024"),
+            (
+                "{{ tools is none }} {{ documents }} {{ bos_token is defined }} {{ add_generation_prompt }}",
+                "True None False True",
+            ),
+            (
+                "{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+                "3",
+            ),
+            ("{{ messages[1:] | length }}{{ messages[-1].role }}{{ 'a\\nb'.split('\\n')[-1] }}", "0userb"),
+            ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f('y') }}{% raw %}{{ }}{% endraw %}", "[y]{{ }}"),
+        ] {
+            assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_template_raises_is_its_error() {
+        let raised = rendered("\n{{ raise_exception('roles must alternate') }}");
+        assert_eq!(raised, Err("roles must alternate (line 2 of the template)".to_owned()));
+        assert!(rendered("{% for %}").is_err() && rendered("{{ nothing.at_all.there }}").is_err());
+        assert!(rendered("{{ strftime_now('%Q') }}").unwrap_err().contains("does not know %Q"));
+        assert!(rendered("{% include '/etc/passwd' %}").is_err());
+    }
+
+    #[test]
+    fn endless_and_huge_templates_run_out_of_fuel() {
+        let nested = "{% for a in range(99999) %}".repeat(4) + "x" + &"{% endfor %}".repeat(4);
+        let doubling =
+            "{% set n = namespace(s='x') %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}";
+        let recursion = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
+        for text in [
+            &nested,
+            doubling,
+            "{{ 'x' * 9999999999 }}",
+            "{{ [0] * 999999999 }}",
+            "{{ range(99999999) | list }}",
+            recursion,
+        ] {
+            assert!(rendered(text).is_err(), "{text}");
+        }
+        assert!(rendered(&nested).unwrap_err().contains("two million instructions"));
+    }
+
+    #[test]
+    fn markers_are_told_from_other_tags() {
+        for (text, replaced) in [
+            ("{% generation %}a{% endgeneration %}", "{% filter generation %}a{% endfilter %}"),
+            ("{%-generation-%}a{%+  endgeneration  -%}b", "{%- filter generation -%}a{%+ endfilter -%}b"),
+            ("{% set generation = 1 %}{{ generation }}", "{% set generation = 1 %}{{ generation }}"),
+            ("{% if generation %}{%", "{% if generation %}{%"),
+        ] {
+            assert_eq!(with_filter_blocks(text), replaced);
+        }
+    }
+
+    #[test]
+    fn a_tokenizer_without_a_template_gets_chatml() {
+        let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
+        let template = ChatTemplate::open(&tokenizer, None, Date::of_unix_seconds(0)).unwrap();
+        let message = Value::from_pairs([("role", "user"), ("content", "Hi")]);
+        let text = template.render(&[message], &Value::from(()), true).unwrap();
+        assert_eq!(text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+        assert!(template.ends_with_separator() && template.file().is_none());
+    }
+}

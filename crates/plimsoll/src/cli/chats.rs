@@ -1,0 +1,106 @@
+//! The flags that say what rows of data hold, and how chats become text.
+
+use super::Failure;
+use clap::{Args, ValueEnum};
+use plimsoll_data::{ChatFormat, ChatTemplate, DataFormat, Date, Sources, Tokenizer, TrainOn, detect_format};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ChatArgs {
+    /// What rows hold: `text`, or chats as `messages` (OpenAI), `sharegpt` or `alpaca`; `auto` goes by the first row, and
+    /// is `text` with `--text-field`
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true, default_value = "auto")]
+    data_format: FormatName,
+    /// Which tokens of chats to train on: the assistant's `answers`, or `all` [default: answers]
+    #[arg(long, value_name = "answers|all", hide_possible_values = true)]
+    train_on: Option<TrainOnName>,
+    /// Chat template: a Jinja file or a tokenizer_config.json [default: the tokenizer's, else ChatML]
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+    /// The day that is today for chat templates that ask [default: today]
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    chat_date: Option<Date>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    Auto,
+    Text,
+    #[value(alias = "openai")]
+    Messages,
+    Sharegpt,
+    Alpaca,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TrainOnName {
+    Answers,
+    All,
+}
+
+impl ChatArgs {
+    /// What the data holds, where a field of text was named or not.
+    /// Errors: what reading a row can meet; flags for chats where there is text.
+    pub(super) fn format(&self, sources: &Sources, text_field: Option<&str>) -> Result<DataFormat, Failure> {
+        let format = match self.data_format {
+            FormatName::Text => DataFormat::Text,
+            FormatName::Auto if text_field.is_some() => DataFormat::Text,
+            FormatName::Auto => detect_format(sources)?,
+            FormatName::Messages => DataFormat::Chats(ChatFormat::Messages),
+            FormatName::Sharegpt => DataFormat::Chats(ChatFormat::ShareGpt),
+            FormatName::Alpaca => DataFormat::Chats(ChatFormat::Alpaca),
+        };
+        if format == DataFormat::Text {
+            self.refuse_for("text")?;
+        }
+        Ok(format)
+    }
+
+    /// Errors: flags for chats where there is none.
+    pub(super) fn refuse_for(&self, data: &str) -> Result<(), Failure> {
+        let answers = self.train_on == Some(TrainOnName::Answers);
+        for (flag, is_given) in [("--train-on answers", answers), ("--chat-template", self.chat_template.is_some())] {
+            if is_given {
+                return Err(Failure::bad_flag(format!("`{flag}` is for chats, and the data is {data}")).hint(
+                    "rows with `messages`, `conversations` or `instruction` are chats; `--data-format` says which",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The template for a tokenizer. Errors: it can't be read or used.
+    pub(super) fn template(&self, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
+        Ok(ChatTemplate::open(tokenizer, self.chat_template.as_deref(), self.date())?)
+    }
+
+    pub(super) fn train_on(&self) -> TrainOn {
+        match self.train_on {
+            Some(TrainOnName::All) => TrainOn::All,
+            Some(TrainOnName::Answers) | None => TrainOn::Answers,
+        }
+    }
+
+    fn date(&self) -> Date {
+        let today = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            Date::of_unix_seconds(since.map_or(0, |since| since.as_secs()))
+        };
+        self.chat_date.unwrap_or_else(today)
+    }
+
+    /// These flags as settings, for data of this format; today stays today.
+    pub(super) fn resolved(&self, format: DataFormat) -> Map<String, Value> {
+        let mut settings = Map::new();
+        settings.insert("data_format".into(), json!(format.to_string()));
+        if format != DataFormat::Text {
+            let train_on = if self.train_on() == TrainOn::All { "all" } else { "answers" };
+            settings.insert("train_on".into(), json!(train_on));
+            settings.insert("chat_date".into(), json!(self.date().to_string()));
+            settings.extend(self.chat_template.as_ref().map(|path| ("chat_template".to_owned(), json!(path))));
+        }
+        settings
+    }
+}

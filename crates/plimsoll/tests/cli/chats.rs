@@ -1,0 +1,223 @@
+//! Chats, from their rows to weights: formats, templates, what is trained on, resuming, and what is refused.
+
+use crate::support::{Said, Sandbox, tiny_config};
+use serde_json::{Value, json};
+
+const BAD_INPUT: Option<i32> = Some(4);
+const USAGE: Option<i32> = Some(2);
+
+/// Short, since a tiny model reads 32 bytes.
+const TEMPLATE: &str = "{% for m in messages %}{{ '<' if m.role == 'user' else '>' }}{{ m.content }};{% endfor %}\
+                        {% if add_generation_prompt %}>{% endif %}";
+
+const RUN: &str = "--tokenizer bytes --chat-template short.jinja --seq-len 32 --max-steps 4 --checkpoint-every 2 \
+                   --eval-every 0 --dropout 0.1 --json";
+
+/// Questions, and answers of several lengths.
+fn lines(row: impl Fn(String, String) -> Value) -> String {
+    (0..60).map(|n: u64| format!("{}\n", row(format!("{n}?"), (n * n * n).to_string()))).collect()
+}
+
+/// A sandbox with the same chats in three formats.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("short.jinja", TEMPLATE);
+    let turns = |role: &str, content: &str, names: [&str; 2], texts: [String; 2]| {
+        let turn = |at: usize| json!({ role: names[at], content: texts[at] });
+        json!([turn(0), turn(1)])
+    };
+    sandbox.write(
+        "messages.jsonl",
+        lines(|q, a| json!({"id": 7, "messages": turns("role", "content", ["user", "assistant"], [q, a])})),
+    );
+    sandbox.write(
+        "sharegpt.jsonl",
+        lines(|q, a| json!({"conversations": turns("from", "value", ["human", "gpt"], [q, a])})),
+    );
+    sandbox.write("alpaca.jsonl", lines(|q, a| json!({"instruction": q, "input": "", "output": a})));
+    sandbox
+}
+
+fn report(said: &Said) -> Value {
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    said.json()
+}
+
+fn losses(report: &Value) -> Vec<f64> {
+    report["losses"].as_array().expect("losses").iter().map(|loss| loss.as_f64().expect("a number")).collect()
+}
+
+#[test]
+fn the_same_chats_in_any_format_are_the_same_run() {
+    let sandbox = sandbox();
+    let train = |format: &str, flags: &str| {
+        let said = sandbox.train(&format!("--data {format}.jsonl {RUN} --name {format}{} {flags}", flags.len()));
+        (report(&said), said.stderr)
+    };
+    let (messages, said) = train("messages", "");
+    // Each answer and the `;` that ends it, of 60 chats.
+    let answers: usize = (0..60u64).map(|n| (n * n * n).to_string().len() + 1).sum();
+    let all: usize = (0..60u64).map(|n| format!("<{n}?;>").len()).sum::<usize>() + answers;
+    let percent = (100.0 * answers as f64 / all as f64).round();
+    assert!(said.contains(&format!("60 chats of {all} tokens, {answers} of them ({percent} %) trained on")), "{said}");
+    assert!(said.contains("57 training samples, 3 held out"), "{said}");
+    for format in ["sharegpt", "alpaca"] {
+        assert_eq!(losses(&train(format, "").0), losses(&messages), "{format}");
+    }
+    let count = |report: &Value, key: &str| report[key].as_u64().expect("a count");
+    assert!(count(&messages, "target_tokens") < count(&messages, "tokens_seen"), "{messages}");
+    // Packed rows hold several chats, and all of a chat but its first byte may be trained on.
+    let (packed, said) = train("messages", "--packing");
+    assert!(said.contains("packed into rows"), "{said}");
+    assert!(count(&packed, "target_tokens") > 2 * count(&messages, "target_tokens"), "{packed}");
+    assert!(count(&packed, "padding_tokens") < count(&messages, "padding_tokens") / 4, "{packed}");
+    let (whole, _) = train("messages", "--train-on all");
+    assert_eq!(count(&whole, "tokens_seen") - count(&whole, "target_tokens"), 16, "{whole}");
+    assert_eq!(count(&whole, "tokens_seen"), count(&messages, "tokens_seen"));
+}
+
+/// A mean over the targets of a global batch, not of the means of micro-batches, whose answers are of several lengths.
+#[test]
+fn invariant_5_losses_are_means_over_the_trained_tokens_of_all_micro_batches() {
+    let sandbox = sandbox();
+    let train = |micro: usize| {
+        let flags = format!("--data messages.jsonl {RUN} --micro-batch {micro} --name m{micro}");
+        losses(&report(&sandbox.train(&flags.replace("--dropout 0.1", "--dropout 0"))))
+    };
+    let whole = train(4);
+    for micro in [1, 2] {
+        for (a, b) in train(micro).iter().zip(&whole) {
+            assert!((a - b).abs() < 2e-6, "micro-batches of {micro}: {a}, not {b}");
+        }
+    }
+}
+
+#[test]
+fn invariant_5_a_card_leaves_out_the_same_targets() {
+    let sandbox = sandbox();
+    let flags = format!("--data messages.jsonl {RUN} --packing --global-batch 2 --precision fp32")
+        .replace("--dropout 0.1", "--dropout 0")
+        .replace("--max-steps 4", "--max-steps 2");
+    let arguments = Sandbox::train_arguments(&format!("{flags} --device cuda --vram 2 --name card"));
+    let mut command = sandbox.command(&arguments);
+    Sandbox::with_card(&mut command, "execution=late");
+    let card = losses(&report(&Said::of(command.output().expect("the binary runs"))));
+    let processor = losses(&report(&sandbox.train(&format!("{flags} --device cpu --name processor"))));
+    for (a, b) in card.iter().zip(&processor) {
+        assert!((a - b).abs() < 1e-4, "{a} on the card, {b} on the processor");
+    }
+}
+
+#[test]
+fn invariant_7_a_run_on_answers_resumes_to_the_bit() {
+    let sandbox = sandbox();
+    sandbox.must_train(&format!("--data sharegpt.jsonl {RUN} --packing --name whole"));
+    sandbox.copy("runs/whole", "runs/cut");
+    std::fs::remove_dir_all(sandbox.path("runs/cut/checkpoints/step-000004")).expect("it is there");
+    // What the rows are, the template and the day are the run's settings.
+    let config = sandbox.text("runs/cut/config.yaml");
+    for setting in ["data_format: sharegpt", "train_on: answers", "chat_template: short.jinja", "chat_date: "] {
+        assert!(config.contains(setting), "{config}");
+    }
+    let resumed = sandbox.run("train --resume runs/cut --max-steps 4 --json");
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    sandbox.assert_same_run("runs/cut", "runs/whole", 4);
+    assert_eq!(resumed.json()["target_tokens"], sandbox.json("runs/whole/report.json")["target_tokens"]);
+    // Other tokens, or others of them trained on, are other data.
+    let other = sandbox.run("train --resume runs/cut --max-steps 6 --train-on all");
+    assert_ne!(other.code, Some(0), "{}", other.stderr);
+    sandbox.write("short.jinja", TEMPLATE.replace(';', "."));
+    let other = sandbox.run("train --resume runs/cut --max-steps 6");
+    assert_ne!(other.code, Some(0), "{}", other.stderr);
+}
+
+#[test]
+fn tokens_are_cached_by_template_and_by_what_is_trained_on() {
+    let sandbox = sandbox();
+    let caches = |flags: &str| {
+        let run = format!("--data messages.jsonl {RUN} {flags}").replace("--max-steps 4", "--max-steps 1");
+        sandbox.must_train(&run);
+        sandbox.tree("cache").keys().filter(|path| path.extension().is_some_and(|e| e == "chats")).count()
+    };
+    assert_eq!([caches(""), caches("--packing"), caches("--chat-date 2020-02-02")], [1, 1, 1]);
+    assert_eq!(caches("--train-on all"), 2);
+    sandbox.write("short.jinja", TEMPLATE.to_owned() + "{# a remark #}");
+    assert_eq!(caches(""), 3);
+    sandbox.write("short.jinja", TEMPLATE.to_owned() + "{% set today = strftime_now('%Y') %}");
+    assert_eq!([caches("--chat-date 2020-02-02"), caches("--chat-date 2021-02-02")], [4, 5]);
+}
+
+#[test]
+fn the_template_is_that_of_the_tokenizer_and_a_sample_answers() {
+    let sandbox = sandbox();
+    let tokenizer =
+        "tokenizer train --data messages.jsonl --text-field id --kind bpe --vocab-size 300 --output tok/tokenizer.json";
+    sandbox.write("words.txt", "<0?;>123456789;".repeat(40));
+    let said = sandbox.run(&tokenizer.replace("messages.jsonl --text-field id", "words.txt"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    sandbox.write("tiny/config.json", tiny_config(&json!({ "vocab_size": 300 })));
+    let config = json!({ "chat_template": TEMPLATE.replace(';', "{{ eos_token }}"), "eos_token": {"content": "!"} });
+    sandbox.write("tok/tokenizer_config.json", config.to_string());
+    let run = RUN.replace("--tokenizer bytes --chat-template short.jinja", "--tokenizer tok/tokenizer.json");
+    let run = run.replace("--checkpoint-every 2", "--sample-tokens 4 --model tiny");
+    let said = sandbox.must_train(&format!("--data messages.jsonl {run}"));
+    let prompt = said.stderr.lines().find(|line| line.contains("?!>")).unwrap_or_else(|| panic!("{}", said.stderr));
+    assert!(!prompt.contains(';'), "{prompt}");
+}
+
+#[test]
+fn what_is_no_chat_is_refused_with_file_and_row() {
+    let sandbox = sandbox();
+    let chats = sandbox.text("messages.jsonl");
+    let sharegpt = sandbox.text("sharegpt.jsonl");
+    sandbox.write("mixed.jsonl", chats.clone() + &sharegpt);
+    sandbox.write("text.jsonl", chats.clone() + "{\"text\":\"a\"}\n");
+    sandbox.write("last.jsonl", chats.clone() + "{\"messages\":");
+    sandbox.write("empty.jsonl", "{\"messages\":[]}\n");
+    sandbox.write("user.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(3));
+    sandbox.write("deep.jsonl", format!("{}{{\"messages\":{}}}", chats, "[".repeat(100_000)));
+    sandbox.write("raises.jinja", "{{ raise_exception('no such role') }}");
+    sandbox.write("unstable.jinja", "{{ messages | length }}{{ messages[-1].content }}");
+    sandbox.write("endless.jinja", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
+    sandbox.write(
+        "huge.jinja",
+        "{% set n = namespace(s='xx') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+    );
+    sandbox.write("broken.jinja", "{% if %}");
+    for (code, flags, words) in [
+        (
+            BAD_INPUT,
+            "--data mixed.jsonl",
+            "mixed.jsonl line 61 is not a chat of the data's format: it has `conversations`",
+        ),
+        (BAD_INPUT, "--data text.jsonl", "text.jsonl line 61 is not a chat"),
+        (BAD_INPUT, "--data last.jsonl", "last.jsonl line 61 is not a JSON object"),
+        (BAD_INPUT, "--data deep.jsonl", "deep.jsonl line 61 is not a JSON object: recursion limit"),
+        (BAD_INPUT, "--data messages.jsonl text.txt", "text.txt is text, but the data's rows are chats"),
+        (BAD_INPUT, "--data user.jsonl", "no chat has an answer to train on"),
+        (BAD_INPUT, "--data messages.jsonl --data-format alpaca", "line 1 is not a chat of the data's format"),
+        (BAD_INPUT, "--data empty.jsonl --data-format messages", "it has no `messages`"),
+        (BAD_INPUT, "--data messages.jsonl --chat-template none.jinja", "none.jinja does not exist"),
+        (
+            BAD_INPUT,
+            "--data messages.jsonl --chat-template broken.jinja",
+            "the chat template in broken.jinja can't be used",
+        ),
+        (
+            BAD_INPUT,
+            "--data messages.jsonl --chat-template raises.jinja",
+            "line 1: no such role (line 1 of the template)",
+        ),
+        (BAD_INPUT, "--data messages.jsonl --chat-template unstable.jinja", "where the answer in message 2 begins"),
+        (BAD_INPUT, "--data messages.jsonl --chat-template endless.jinja", "two million instructions"),
+        (BAD_INPUT, "--data messages.jsonl --chat-template huge.jinja", "two million instructions"),
+        (USAGE, "--data text.txt --train-on answers", "`--train-on answers` is for chats, and the data is text"),
+        (USAGE, "--data text.txt --chat-template short.jinja", "`--chat-template` is for chats"),
+        (USAGE, "--data messages.jsonl --chat-date 2024-02-30", "`2024-02-30` is not a date"),
+        (BAD_INPUT, "--data messages.jsonl --text-field body", "line 1 has no field `body`"),
+    ] {
+        let said = sandbox.train(&format!("{flags} --tokenizer bytes --seq-len 32 --max-steps 1"));
+        assert_eq!(said.code, code, "{flags}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{flags} lacks `{words}`: {}", said.stderr);
+    }
+}
