@@ -200,7 +200,7 @@ mod tests {
             (11.0, Some("RTX 3060 12GB")),
             (12.0, Some("RTX 3060 12GB")),
             (24.0, Some("RTX 3090")),
-            (80.0, Some("A100 PCIe 80GB")),
+            (80.0, Some("A100 SXM4 80GB")),
             (3.9, None),
             (500.0, None),
         ] {

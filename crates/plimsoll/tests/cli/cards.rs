@@ -324,7 +324,7 @@ fn what_is_not_there_is_said_with_a_way_out() {
         ("plan --compare 3060,nothing", 2, &["unknown card `nothing`"]),
         ("plan --gpu 3060 --vram-margin 13gb", 2, &["nothing is left of 12.0 GiB after a margin of 13.0 GiB"]),
         ("plan --memory-fraction 0", 2, &["must be above 0 and at most 1"]),
-        ("plan --compare 3060 --epochs 2", 2, &["--tokens"]),
+        ("plan --compare 3060 --tokens 2", 2, &["--epochs"]),
         ("plan --find everything", 2, &["[possible values: seq-len, micro-batch, model]"]),
         ("plan --workers 0", 2, &["must be at least 1"]),
         ("plan --workers 100000000000000", 2, &["at most 1024 can", "`--workers auto`"]),
