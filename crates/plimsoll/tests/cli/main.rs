@@ -13,6 +13,7 @@ mod cuda_interrupt;
 mod cuda_run;
 mod cuda_visible;
 mod devices;
+mod docs;
 mod interrupt;
 mod live;
 mod outputs;
