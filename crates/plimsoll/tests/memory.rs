@@ -120,6 +120,7 @@ fn every_command_takes_little_outside_its_plan() {
         ),
         (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
+        (24, "report runs/run"),
     ];
     let mut seen = BTreeSet::from(["calibrate".to_owned()]);
     let mut over = Vec::new();

@@ -130,6 +130,16 @@ impl RunFolder {
         self.path.join("checkpoints")
     }
 
+    /// What it wrote at its end.
+    pub fn sample(&self) -> PathBuf {
+        self.path.join("sample.json")
+    }
+
+    /// What came of it, as a page.
+    pub fn page(&self) -> PathBuf {
+        self.path.join("report.html")
+    }
+
     /// What came of it.
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")

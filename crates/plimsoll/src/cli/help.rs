@@ -180,6 +180,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "report",
+        &[
+            ("plimsoll report", "the page of the newest run, in its folder"),
+            ("plimsoll report runs/nano-1", "of this run, whether it has ended, crashed or is still going"),
+            ("plimsoll report runs/nano-1 --html nano.html", "into a file, to send it to somebody"),
+        ],
+    ),
+    (
         "generate",
         &[
             ("plimsoll generate --checkpoint runs/nano-1 --prompt Once", "continue a prompt"),

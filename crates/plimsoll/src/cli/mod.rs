@@ -30,6 +30,7 @@ mod options;
 mod pairs;
 mod plan;
 mod processor;
+mod report;
 mod request;
 mod schedule;
 mod self_test;
@@ -61,6 +62,8 @@ enum Command {
     Plan(plan::PlanArgs),
     /// List the models that are known by name, with their parameters and the smallest card that trains them
     Models(models::ModelsArgs),
+    /// Make the page of a run: its losses, speed, memory and settings
+    Report(report::ReportArgs),
     /// Generate text from a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
     /// Train tokenizers
@@ -90,6 +93,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => plan::run(args),
         Command::Models(args) => models::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),

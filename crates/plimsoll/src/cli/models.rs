@@ -10,6 +10,7 @@ use ::plimsoll_plan::{
     Budget, Level, Levers, Machine, Precision, Rates, Recompute, Request, Settings, cards, plan_settings,
 };
 use clap::Args;
+use console::Term;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
 use plimsoll_units::Bytes;
@@ -42,7 +43,8 @@ pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
         let value = json!({ "models": models.collect::<Vec<_>>() });
         write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
     } else {
-        write_data(models_table(&listed))?;
+        let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+        write_data(models_table(&listed, columns))?;
     }
     Ok(exit_code::DONE)
 }

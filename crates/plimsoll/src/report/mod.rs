@@ -12,6 +12,7 @@ mod picture;
 mod plan_json;
 mod plan_table;
 mod profile;
+mod run_page;
 mod self_test;
 mod summary;
 
@@ -28,5 +29,6 @@ pub use picture::{PlanPage, plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, levers_table, moment_text, plan_table, products_named};
 pub use profile::{Best, StepProfile};
+pub use run_page::run_html;
 pub use self_test::{LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
 pub use summary::{closing, memory, sample_text, summary};

@@ -15,8 +15,8 @@ pub fn sample_text(text: &[String; 2]) -> String {
     format!("\na sample, after held-out text:\n┃ {}", text.replace('\n', "\n┃ "))
 }
 
-/// What is on disk, and planned against measured bytes.
-pub fn summary(outcome: &Outcome, folder: &Path) -> String {
+/// What is on disk, and planned against measured bytes. `page`: where the run's page is, or why it is not.
+pub fn summary(outcome: &Outcome, folder: &Path, page: &str) -> String {
     let report = &outcome.report;
     let mut lines = vec![String::new()];
     if report.padding_tokens > 0 {
@@ -38,6 +38,7 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
         Some(error) => format!("report     not written: {error}"),
         None => format!("report     {}", folder.join("report.json").display()),
     });
+    lines.push(format!("page       {page}"));
     let (planned, measured) = (report.plan.peak_bytes, &report.measured);
     let shorter = match measured.planned_bytes_of_what_ran {
         all if all >= planned => String::new(),

@@ -21,4 +21,5 @@ mod pairs;
 mod properties;
 mod received;
 mod rooms;
+mod run_page;
 mod self_test;

@@ -39,7 +39,7 @@ fn links_under_the_names_of_files_that_a_run_writes_are_not_followed() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name sent --max-steps 5");
     sandbox.write("precious", PRECIOUS);
-    let written = ["config.yaml", "config.json", "plan.json", "report.json"];
+    let written = ["config.yaml", "config.json", "plan.json", "report.json", "report.html"];
     let temporary = written.map(|name| format!(".{name}.writing"));
     let older = ["config.tmp", "plan.tmp", "report.tmp"].map(str::to_owned);
     let others = written.map(str::to_owned).into_iter().skip(2);

@@ -4,9 +4,10 @@ use super::Session;
 use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
+use crate::report::run_html;
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::newest_whole;
-use ::plimsoll_train::{Ending, Outcome};
+use ::plimsoll_train::{Ending, Outcome, RunRecord, Sample};
 use std::path::Path;
 
 impl Session {
@@ -34,6 +35,26 @@ impl Session {
                 Ok(exit_code::INTERRUPTED)
             }
             Ending::Finished | Ending::Diverged => Ok(exit_code::DONE),
+        }
+    }
+
+    /// Keeps what the model wrote at the end of the run. What the disk refuses is said, and is no failure of the run.
+    pub(super) fn keep_sample(&self, [prompt, text]: &[String; 2], step: u64) {
+        let sample = Sample { step, prompt: prompt.clone(), text: text.clone() };
+        let json = serde_json::to_vec_pretty(&sample).expect("a sample is plain data");
+        if let Err(error) = self.folder.write(&self.folder.sample(), &json) {
+            talk(format_args!("warning: the sample was not kept: {error}"));
+        }
+    }
+
+    /// Makes the run's page. Returns where it is, or why it is not, which is no failure of the run.
+    pub(super) fn write_page(&self) -> String {
+        let page = self.folder.page();
+        let written = RunRecord::read(self.folder.path())
+            .and_then(|run| Ok(self.folder.write(&page, run_html(&run).as_bytes())?));
+        match written {
+            Ok(()) => page.display().to_string(),
+            Err(error) => format!("not written: {error}"),
         }
     }
 

@@ -47,7 +47,7 @@ fn run_of(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// The run that was written to last; one that was refused at its start wrote nothing. Errors: a folder can't be read.
-fn newest_run(runs: &Path) -> Result<Option<PathBuf>, Failure> {
+pub(in crate::cli) fn newest_run(runs: &Path) -> Result<Option<PathBuf>, Failure> {
     let entries = match std::fs::read_dir(runs) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         entries => entries.map_err(io_failure(runs.display()))?,

@@ -8,7 +8,7 @@ mod signals;
 mod text;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
-pub(super) use folder::resumed_config;
+pub(super) use folder::{newest_run, resumed_config};
 pub(super) use text::default_cache_dir;
 
 use super::budget::Budget;
@@ -227,7 +227,8 @@ impl Session {
             }
             outcome.report.measured.update_memory(engine.memory());
         }
-        talk(summary(&outcome, self.folder.path()));
+        sample.iter().for_each(|text| self.keep_sample(text, outcome.report.losses.len() as u64));
+        talk(summary(&outcome, self.folder.path(), &self.write_page()));
         sample.iter().for_each(|text| talk(sample_text(text)));
         talk(closing(&outcome.report, &self.chosen.name, &self.device, &self.found.plan));
         if let Some([prompt, _]) = sample.filter(|_| !self.chosen.has_decoder()) {

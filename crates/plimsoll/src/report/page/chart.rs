@@ -7,7 +7,9 @@
 //!   12 GiB │░░░░░░▒▒▒▒ name ▒▒▒▒░░░░░      labels in parts of the width across and in pixels down
 //! ```
 
+use super::axis::decimal_step;
 use super::escape;
+use crate::report::plan_table::grouped;
 use std::fmt::Write;
 
 /// Widths of a plot in pixels. A label is shown from one of them on; no plot is narrower than the first.
@@ -123,6 +125,26 @@ impl Chart {
         self.path("break", &path);
     }
 
+    /// A line of words over what comes next.
+    pub(in crate::report) fn title(&mut self, text: impl Into<String>) {
+        let top = self.extend(LINE + 3.0);
+        self.label(Label::new(text, top, Place::Within(0.0, 1.0), "quiet"));
+    }
+
+    /// Round numbers from `first` to `last` along a row, where `part` says; at each width as many as there is room for.
+    pub(in crate::report) fn ticks_across(&mut self, row: f64, [first, last]: [u64; 2], part: impl Fn(u64) -> f64) {
+        for (class, width) in WIDTHS.iter().enumerate() {
+            let step = decimal_step((last - first) as usize, (width / TICK_WIDTH) as usize) as u64;
+            for count in (first.next_multiple_of(step)..=last).step_by(step as usize) {
+                let (at, half) = (part(count), width_of(&short_count(count)) / 2.0);
+                if width * at >= half && width * (1.0 - at) >= half {
+                    let label = Label::new(short_count(count), row, Place::About(at), "quiet");
+                    self.label(Label { from: class, below: class + 1, ..label });
+                }
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(in crate::report) fn labels(&self) -> &[Label] {
         &self.labels
@@ -202,6 +224,17 @@ impl Label {
         let below = if self.below < WIDTHS.len() { format!(" b{}", self.below) } else { String::new() };
         let (ink, top, text) = (self.ink, self.top, escape(&self.text));
         format!("<span class=\"{ink}{class}{from}{below}\" style=\"top:{top:.0}px{at}{most}\">{text}</span>\n")
+    }
+}
+
+/// Pixels between ticks across.
+const TICK_WIDTH: f64 = 66.0;
+
+/// A count in no more letters than ticks have room for.
+fn short_count(count: u64) -> String {
+    match count {
+        0..1_000_000 => grouped(count),
+        _ => format!("{}M", format!("{:.2}", count as f64 / 1e6).trim_end_matches('0').trim_end_matches('.')),
     }
 }
 

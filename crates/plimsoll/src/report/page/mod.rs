@@ -1,6 +1,7 @@
 //! Pages: one file each, that fetches nothing and needs no script. Here is what they share; what is on them is in
 //! `picture/html.rs` and `run_page/`.
 
+pub(super) mod axis;
 pub(super) mod chart;
 
 use crate::printable::printable;

@@ -5,7 +5,7 @@ use super::program::{Detail, program_chart};
 use super::{LEGEND, PALETTE, ProgramScene, Scene, title};
 use crate::report::page::{escape, figures, page, prose, table};
 use crate::report::plan_table::{
-    LEVER_HEADS, PEAK_HEADS, basis, found_words, grouped, lever_cells, lever_notes, peak_rows, shape_line,
+    LEVER_HEADS, PEAK_HEADS, basis, device_named, found_words, grouped, lever_cells, lever_notes, peak_rows, shape_line,
 };
 use plimsoll_plan::{Found, LeverEffect, Misfit, Plan, moment_of_peak};
 use plimsoll_units::{Bytes, Seconds, format_duration};
@@ -78,9 +78,9 @@ pub fn plan_html(shown: &PlanPage) -> String {
 fn origin(shown: &PlanPage) -> String {
     let basis = match shown.result {
         Ok(found) => basis(shown.device, found, shown.times),
-        Err(_) => shown.times.to_owned(),
+        Err(misfit) => format!("on {}; {}", device_named(shown.device, &misfit.plan), shown.times),
     };
-    format!("<p class=\"quiet\">planned for {}; {}</p>\n", escape(shown.device), prose(&basis))
+    format!("<p class=\"quiet\">{}</p>\n", prose(&basis))
 }
 
 fn key_figures(shown: &PlanPage, plan: &Plan) -> String {

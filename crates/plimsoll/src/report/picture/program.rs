@@ -1,12 +1,11 @@
 //! A program of a plan as a chart: the curve of live bytes, and under it the arena, with the host's under that.
 //! Tensors of which little would be seen are drawn together, in as many columns as a page has room for.
 
-use super::svg::{byte_step, decimal_step, tick};
 use super::{
     Map, Phase, ProgramScene, ROLES, Rect, STACK, Scene, bands, describe, host_room, is_light, is_of_odd_block,
 };
-use crate::report::page::chart::{Chart, LINE, Label, Place, WIDTHS, fine};
-use crate::report::plan_table::grouped;
+use crate::report::page::axis::ByteAxis;
+use crate::report::page::chart::{Chart, LINE, Label, Place, fine};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,78 +15,10 @@ const CURVE: f64 = 130.0;
 const ARENA: f64 = 330.0;
 const STAYING: f64 = 110.0;
 const HOST: f64 = 110.0;
-const TITLE: f64 = 17.0;
 const RIBBON: f64 = 17.0;
-
-/// The height that is left above where an axis is broken.
-const STRIP: f64 = 24.0;
 
 /// Staying tensors thinner than this, in pixels, are drawn together with their neighbours.
 const THIN: f64 = LINE + 2.0;
-
-/// Pixels between ticks, down and across.
-const TICK_HEIGHT: f64 = 30.0;
-const TICK_WIDTH: f64 = 66.0;
-
-/// A part of the chart with bytes up, from `floor` to `ceiling`. A budget that is far above is drawn in a strip of its own
-/// behind a break.
-struct Axis {
-    top: f64,
-    bottom: f64,
-    floor: u64,
-    ceiling: u64,
-    /// None where it is drawn on another axis.
-    budget: Option<u64>,
-}
-
-impl Axis {
-    fn new(chart: &mut Chart, height: f64, [floor, ceiling]: [u64; 2], budget: Option<u64>) -> Self {
-        let top = chart.extend(height);
-        Self { top, bottom: top + height, floor, ceiling: ceiling.max(floor + 1), budget }
-    }
-
-    fn is_broken(&self) -> bool {
-        self.budget.is_some_and(|budget| budget > self.ceiling)
-    }
-
-    /// Where the scale ends.
-    fn upper(&self) -> f64 {
-        if self.is_broken() { self.top + STRIP } else { self.top }
-    }
-
-    fn y(&self, bytes: u64) -> f64 {
-        let part = (bytes.clamp(self.floor, self.ceiling) - self.floor) as f64 / (self.ceiling - self.floor) as f64;
-        self.bottom - (self.bottom - self.upper()) * part
-    }
-
-    /// The ground, and ticks at a power of two.
-    fn draw_ground(&self, chart: &mut Chart) {
-        chart.rectangle("ground", [0, chart.columns()], [self.top, self.bottom], None);
-        let most = ((self.bottom - self.upper()) / TICK_HEIGHT) as u64;
-        let step = byte_step(self.ceiling - self.floor, most);
-        let ticks = (self.floor.next_multiple_of(step)..=self.ceiling).step_by(step as usize);
-        let ticks = ticks.map(|bytes| (self.y(bytes), bytes)).collect::<Vec<_>>();
-        chart.grid(&ticks.iter().map(|(y, _)| *y).collect::<Vec<_>>());
-        for (y, bytes) in ticks {
-            chart.label(Label::new(tick(bytes, step), y - LINE / 2.0, Place::Gutter, ""));
-        }
-    }
-
-    /// The line of the budget, unless it is below, with what is beyond it and a label.
-    fn draw_budget(&self, chart: &mut Chart, label: Option<String>) {
-        let Some(budget) = self.budget.filter(|budget| *budget > self.floor) else { return };
-        let y = if self.is_broken() { self.top + LINE + 2.0 } else { self.y(budget) };
-        let all = [0, chart.columns()];
-        chart.rectangle("beyond", all, [self.top, y], None);
-        chart.line("limit", all, [y, y]);
-        if self.is_broken() {
-            chart.broken(self.upper());
-        }
-        if let Some(label) = label {
-            chart.label(Label::new(label, y - LINE - 1.0, Place::UpTo(1.0), "limit"));
-        }
-    }
-}
 
 /// How much is drawn.
 #[derive(Debug, Clone, Copy)]
@@ -135,19 +66,14 @@ impl Across {
     }
 }
 
-fn title(chart: &mut Chart, text: String) {
-    let top = chart.extend(TITLE);
-    chart.label(Label { text, top, place: Place::Within(0.0, 1.0), ink: "quiet", from: 0, below: WIDTHS.len() });
-}
-
 /// The bytes that are held, stacked by role, with their peak and the budget.
 fn draw_curve(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene) {
-    title(chart, "bytes in use".to_owned());
+    chart.title("bytes in use".to_owned());
     let row = chart.extend(LINE + 4.0);
     let (plan, ceiling) = (scene.plan, scene.ceiling());
     // Room for the budget's label above its line.
     let ceiling = (ceiling as f64 * CURVE / (CURVE - LINE)) as u64;
-    let axis = Axis::new(chart, CURVE, [0, ceiling], Some(plan.budget_bytes));
+    let axis = ByteAxis::new(chart, CURVE, [0, ceiling], Some(plan.budget_bytes));
     axis.draw_ground(chart);
     let columns = across.spans().map(|moments| {
         let fullest = program.device.live[moments].iter().max_by_key(|roles| roles.iter().sum::<u64>());
@@ -192,8 +118,8 @@ fn stairs(heights: impl Iterator<Item = i64>, bottom: i64) -> String {
 fn draw_arena(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene, detail: Detail) {
     let (ceiling, budget) = (scene.ceiling(), Some(scene.plan.budget_bytes));
     let mut draw = |what: &str, height: f64, span: [u64; 2], budget: Option<u64>| {
-        title(chart, what.to_owned());
-        let axis = Axis::new(chart, height, span, budget);
+        chart.title(what.to_owned());
+        let axis = ByteAxis::new(chart, height, span, budget);
         axis.draw_ground(chart);
         draw_map(chart, across, &axis, program, &program.device, detail.pointed);
         axis.draw_budget(chart, None);
@@ -210,15 +136,15 @@ fn draw_arena(chart: &mut Chart, across: &Across, scene: &Scene, program: &Progr
 fn draw_host(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene, detail: Detail) {
     let plan = scene.plan;
     let (peak, room) = (program.program.host_peak_bytes, host_room(plan));
-    title(chart, format!("host memory: {} of {}", Bytes(peak), Bytes(room)));
-    let axis = Axis::new(chart, HOST, [0, plan.host_bytes + plan.host_bytes / 25], Some(room));
+    chart.title(format!("host memory: {} of {}", Bytes(peak), Bytes(room)));
+    let axis = ByteAxis::new(chart, HOST, [0, plan.host_bytes + plan.host_bytes / 25], Some(room));
     axis.draw_ground(chart);
     draw_map(chart, across, &axis, program, &program.host, detail.pointed / 4);
     axis.draw_budget(chart, None);
 }
 
-fn draw_map(chart: &mut Chart, across: &Across, axis: &Axis, program: &ProgramScene, map: &Map, pointed: usize) {
-    let is_in = |rect: &&Rect| axis.floor <= rect.region.offset && rect.region.end() <= axis.ceiling;
+fn draw_map(chart: &mut Chart, across: &Across, axis: &ByteAxis, program: &ProgramScene, map: &Map, pointed: usize) {
+    let is_in = |rect: &&Rect| axis.holds([rect.region.offset, rect.region.end()]);
     let down = |rect: &Rect| [axis.y(rect.region.end()), axis.y(rect.region.offset)];
     let height = |rect: &Rect| down(rect)[1] - down(rect)[0];
     let (mut staying, mut passing) = map.rects.iter().filter(is_in).partition::<Vec<_>, _>(|rect| rect.stays);
@@ -257,7 +183,7 @@ fn draw_rect(chart: &mut Chart, across: &Across, program: &ProgramScene, rect: &
     Label::within(name, parts, down, ink_on(colour)).into_iter().for_each(|label| chart.label(label));
 }
 
-fn draw_bands(chart: &mut Chart, axis: &Axis, program: &ProgramScene, group: &[&Rect]) {
+fn draw_bands(chart: &mut Chart, axis: &ByteAxis, program: &ProgramScene, group: &[&Rect]) {
     for band in bands(program, group) {
         let down = [axis.y(band.region.end()), axis.y(band.region.offset)];
         chart.rectangle(band.colour, [0, chart.columns()], down, Some(&band.what));
@@ -333,15 +259,6 @@ fn draw_time(chart: &mut Chart, across: &Across, program: &ProgramScene) {
         label.into_iter().for_each(|label| chart.label(label));
     }
     let row = chart.extend(LINE + 4.0);
-    let steps = across.moments - 2;
-    for (class, width) in WIDTHS.iter().enumerate() {
-        let step = decimal_step(steps, (width / TICK_WIDTH) as usize);
-        for index in (step..steps).step_by(step) {
-            let at = (across.part(index + 1) + across.part(index + 2)) / 2.0;
-            if width * (1.0 - at) > TICK_WIDTH / 2.0 {
-                let label = Label::new(grouped(index as u64), row, Place::About(at), "quiet");
-                chart.label(Label { from: class, below: class + 1, ..label });
-            }
-        }
-    }
+    let steps = (across.moments - 2) as u64;
+    chart.ticks_across(row, [0, steps.saturating_sub(1)], |step| (step as f64 + 1.5) / across.moments as f64);
 }

@@ -4,7 +4,8 @@ use super::{
     Band, LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, STACK, Scene, bands, describe, escape, host_room,
     is_light, is_of_odd_block, title,
 };
-use crate::report::plan_table::{grouped, shape_line};
+use crate::report::page::axis::{byte_step, decimal_step, tick};
+use crate::report::plan_table::shape_line;
 use plimsoll_plan::Plan;
 use plimsoll_units::Bytes;
 use std::fmt::Write;
@@ -288,31 +289,6 @@ fn time_axis(out: &mut String, frame: &Frame, y: f64, what: &str) {
         anchored(out, "quiet", "middle", x, y, &index.to_string());
     }
     anchored(out, "quiet", "middle", (LEFT + RIGHT) / 2.0, y + 20.0, what);
-}
-
-/// The power of two that cuts `ceiling` into no more than `most` parts.
-pub(super) fn byte_step(ceiling: u64, most: u64) -> u64 {
-    (ceiling / most.max(1)).max(1).next_power_of_two()
-}
-
-/// The 1, 2 or 5 times a power of ten that cuts `count` into no more than `most` parts.
-pub(super) fn decimal_step(count: usize, most: usize) -> usize {
-    let mut power = 1;
-    loop {
-        if let Some(step) = [1, 2, 5].map(|n| n * power).into_iter().find(|step| count <= step * most) {
-            return step;
-        }
-        power *= 10;
-    }
-}
-
-/// The label of a tick, in the largest unit that the step between ticks is a round part of: `1.5 GiB`, `7,328 MiB`.
-pub(super) fn tick(bytes: u64, step: u64) -> String {
-    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| step * 4 >= *unit).unwrap_or((1, "B"));
-    let fraction = format!("{:.2}", (bytes % unit) as f64 / unit as f64);
-    let fraction = fraction.trim_start_matches('0').trim_end_matches('0').trim_end_matches('.');
-    format!("{}{fraction} {name}", grouped(bytes / unit))
 }
 
 fn text(out: &mut String, class: &str, x: f64, y: f64, what: &str) {

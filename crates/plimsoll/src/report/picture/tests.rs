@@ -296,6 +296,6 @@ fn ticks_are_labelled_as_finely_as_they_stand() {
         (160 << 20, 32 << 20, "160 MiB"),
         (12, 4, "12 B"),
     ] {
-        assert_eq!(svg::tick(bytes, step), label);
+        assert_eq!(crate::report::page::axis::tick(bytes, step), label);
     }
 }

@@ -1,0 +1,167 @@
+//! Pages of folders that are sound, that are hostile, and that hold more than a page has room for.
+
+use super::*;
+use crate::report::page::chart::check_labels;
+use crate::report::page::check_page;
+use plimsoll_telemetry::{Event, Record, SCHEMA_VERSION};
+use std::path::Path;
+use std::{fs, iter};
+
+fn folder_with(journal: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("journal.jsonl"), journal).expect("written");
+    folder
+}
+
+fn line(event: Event) -> String {
+    let record = Record { v: SCHEMA_VERSION, time_s: 1e9, branch: 0, event };
+    format!("{}\n", serde_json::to_string(&record).expect("plain data"))
+}
+
+fn started(first_step: u64, last_step: u64) -> String {
+    line(Event::RunStarted {
+        name: "run".into(),
+        model: "nano".into(),
+        parameters: 800_000,
+        planned_bytes: 64 << 20,
+        budget_bytes: 1 << 30,
+        first_step,
+        last_step: Some(last_step),
+    })
+}
+
+fn step(step: u64, loss: f64) -> String {
+    let (learning_rate, grad_norm, step_ms, tokens_per_s) = (1e-3, 1.0, 10.0, 2000.0 + (step % 7) as f64);
+    line(Event::Step { step, loss, learning_rate, grad_norm, step_ms, tokens_per_s, memory_bytes: 66_000_000 })
+}
+
+/// The page, which must be sound and small, with labels that don't overlap.
+fn page_of(folder: &Path) -> String {
+    let run = RunRecord::read(folder).expect("a run's folder");
+    let page = run_html(&run);
+    check_page(&page);
+    assert!(page.len() < 300_000, "{} bytes", page.len());
+    for chart in [loss_chart(&run), speed_chart(&run), memory_chart(&run)].iter().flatten() {
+        check_labels(chart);
+    }
+    page
+}
+
+fn assert_says(page: &str, what: &[&str]) {
+    what.iter().for_each(|words| assert!(page.contains(words), "the page lacks `{words}`: {page}"));
+}
+
+#[test]
+fn a_run_that_was_killed_has_a_page_of_its_journal_alone() {
+    let torn = "{\"v\":1,\"time_s\":3,\"event\":\"st";
+    let steps = (1..=30).map(|n| step(n, 5.0 - n as f64 / 10.0)).collect::<String>();
+    let held_out = line(Event::Evaluated { step: 20, loss: 3.25, average_loss: None, tokens: 100 });
+    let saved = line(Event::CheckpointSaved { step: 20, checkpoint: "x".into(), bytes: 3 << 20, milliseconds: 1500.0 });
+    let folder = folder_with([&started(1, 50), &steps, &held_out, &saved, torn].map(String::from).concat().as_bytes());
+    let page = page_of(folder.path());
+    assert_says(
+        &page,
+        &[
+            "<h1>run: cut short: its last session has no end</h1>",
+            "<dt>steps</dt><dd>30<small>of 50</small>",
+            "<dt>loss</dt><dd>2.0000<small>lowest 2.0000 after step 30</small>",
+            "<dt>held-out loss</dt><dd>3.2500<small>",
+            // What only report.json has is not known.
+            "<th scope=\"row\">touched (the device, by its highest region)</th><td>-</td><td>-</td>",
+            "<th scope=\"row\">held while training, at most (the system, else the device)</th><td>62.9 MiB</td><td>66,000,000</td>",
+            "<tr><th scope=\"row\">20</th><td>3.00 MiB</td><td>2 s</td><td>no</td></tr>",
+            "aria-label=\"training loss: 4.9000 after step 1, 2.0000 after step 30, lowest 2.0000, highest 4.9000; held-out",
+            "<h2>Settings</h2>\n<pre class=\"settings\">-</pre>",
+        ],
+    );
+    fs::write(folder.path().join("lock"), "").expect("written");
+    let lock = fs::File::open(folder.path().join("lock")).expect("a file");
+    lock.lock().expect("a lock");
+    assert_says(&page_of(folder.path()), &["<h1>run: running when this page was made</h1>"]);
+}
+
+#[test]
+fn steps_that_were_made_again_count_once() {
+    let first = (1..=30).map(|n| step(n, 9.0)).collect::<String>();
+    let again = (11..=20).map(|n| step(n, 1.0)).collect::<String>();
+    let finished = line(Event::Finished { step: 20, seconds: 1.0 });
+    let folder = folder_with([started(1, 30), first, started(11, 20), again, finished].concat().as_bytes());
+    let run = RunRecord::read(folder.path()).expect("a run's folder");
+    let whole = run.losses.whole().expect("losses");
+    assert_eq!((run.step, run.sessions, run.standing), (20, 2, Standing::Finished));
+    assert_eq!((whole.count, whole.last.value, whole.mean.round()), (20, 1.0, 5.0));
+    assert_says(&page_of(folder.path()), &["<h1>run: finished</h1>", "in 2 sessions", "<dd>20<small>of 20</small>"]);
+}
+
+#[test]
+fn a_journal_of_any_length_makes_a_small_page_that_keeps_its_extremes() {
+    let steps = (1..=60_000).map(|n| step(n, if n == 31_234 { 87.5 } else { 2.0 + (n % 13) as f64 / 100.0 }));
+    let held_out =
+        (1..=600).map(|n| line(Event::Evaluated { step: n * 100, loss: 3.0, average_loss: Some(2.5), tokens: 1 }));
+    let saved = (1..=500)
+        .map(|n| line(Event::CheckpointSaved { step: n * 100, checkpoint: "x".into(), bytes: 1, milliseconds: 1.0 }));
+    let journal = iter::once(started(1, 60_000)).chain(steps).chain(held_out).chain(saved).collect::<String>();
+    let folder = folder_with(journal.as_bytes());
+    fs::write(folder.path().join("config.yaml"), "key: value\n".repeat(50_000)).expect("written");
+    let page = page_of(folder.path());
+    assert_says(
+        &page,
+        &["highest 87.5000", "<td>87.5000</td>", "and 470 earlier ones", "averaged weights", "key: value\nke…"],
+    );
+    assert!(page.matches("<tr>").count() < 160, "tables are short");
+}
+
+#[test]
+fn nothing_of_a_hostile_folder_gets_out_of_its_place() {
+    let hostile = "</pre></script><img src=x onerror='\"&'>{{data}}]]>\u{0}\u{1b}\u{202e}</title>";
+    let start = Event::RunStarted {
+        name: hostile.repeat(100),
+        model: hostile.into(),
+        parameters: u64::MAX,
+        planned_bytes: u64::MAX,
+        budget_bytes: u64::MAX,
+        first_step: 0,
+        last_step: Some(u64::MAX),
+    };
+    let lost = |n| Event::EventsLost { events: n, reason: hostile.repeat(9) };
+    let saved =
+        |step| Event::CheckpointSaved { step, checkpoint: hostile.into(), bytes: u64::MAX, milliseconds: 1e308 };
+    let mut journal = line(start);
+    for n in [0, 1, 7, 1 << 35, u64::MAX] {
+        journal += &step(n, 1e308);
+        journal += &step(n, -(n as f64));
+        journal += &line(Event::Evaluated { step: n, loss: 1e-300, average_loss: Some(-1e99), tokens: n });
+        journal += &line(saved(n));
+        journal += &line(lost(n));
+    }
+    journal += "\u{0}\n[[[[\n{\"v\":1,\"event\":\"step\"}\n";
+    let folder = folder_with(journal.as_bytes());
+    let sample = Sample { step: u64::MAX, prompt: hostile.repeat(200), text: hostile.repeat(200) };
+    fs::write(folder.path().join("sample.json"), serde_json::to_string(&sample).expect("plain data")).expect("written");
+    fs::write(folder.path().join("config.yaml"), hostile.repeat(1000)).expect("written");
+    fs::create_dir_all(folder.path().join("checkpoints")).expect("a folder");
+    fs::write(folder.path().join("checkpoints/branches.json"), hostile).expect("written");
+    let page = page_of(folder.path());
+    assert!(!page.contains("<img") && !page.contains('\u{202e}'));
+    assert_says(
+        &page,
+        &["its branches can&#39;t be told apart", "the journal lost 7 events", "&lt;img src=x onerror="],
+    );
+    // What is no text, or damaged, is said and left out.
+    fs::write(folder.path().join("config.yaml"), b"\xff\xfe").expect("written");
+    fs::write(folder.path().join("sample.json"), "{").expect("written");
+    assert_says(&page_of(folder.path()), &["config.yaml can&#39;t be read", "sample.json is damaged"]);
+}
+
+#[test]
+fn a_run_without_a_step_has_no_figures_that_were_not_measured() {
+    for journal in [String::new(), started(1, 5), started(1, 5) + &line(Event::Interrupted { step: 0 })] {
+        let folder = folder_with(journal.as_bytes());
+        let page = page_of(folder.path());
+        assert_says(&page, &["<dt>loss</dt><dd>-</dd>", "<dt>tokens/s</dt><dd>-</dd>", "training loss: none"]);
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+    }
+    // One step is a curve too.
+    let folder = folder_with((started(1, 5) + &step(1, 0.0)).as_bytes());
+    assert_says(&page_of(folder.path()), &["<dt>loss</dt><dd>0.0000", "class=\"points first\""]);
+}
