@@ -645,6 +645,11 @@ fn all_commands_share_a_vocabulary() {
             assert!(is_refused, "{command} {flags}: {:?} {}", said.code, said.stderr);
         }
     }
+    // A file for a device of this machine, planned for another card.
+    sandbox.write("device.yaml", "model: tiny\ndevice: cpu\nvram: 4\n");
+    let compared = must(sandbox.run("plan --config device.yaml --compare 3060,4090"));
+    assert!(compared.stdout_text().contains("4090"), "{}", compared.stdout_text());
+    must(sandbox.run("plan --config device.yaml --gpu 3060"));
     // Epochs without the tokens that they are of, and the length of a run by any of its names.
     must(sandbox.run("plan --model tiny --epochs 3"));
     for steps in ["--steps", "--num-steps", "--train-steps", "--max-train-steps", "--iterations", "--max_iters"] {

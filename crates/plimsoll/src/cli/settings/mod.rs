@@ -17,7 +17,7 @@ use super::{Cli, Failure};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Command, CommandFactory, parser::ValueSource};
+use clap::{Arg, ArgMatches, Command, CommandFactory, parser::ValueSource};
 use file::{File, Set};
 use problems::{Problem, failure, ignored_line};
 use std::collections::BTreeMap;
@@ -37,24 +37,32 @@ const SPELLINGS: &[&[&str]] = &[
 type Settings = BTreeMap<String, Vec<String>>;
 
 /// The arguments of a command with the settings of `--config`, and under these those of a resumed run, laid under them, as
-/// far as the command has such flags. `of_run`: the arguments as `train` would be given them.
+/// far as the command has such flags and none that excludes them is given. `given`: the arguments, parsed; `of_run`: the same
+/// as `train` would be given them.
 /// Errors: flags that `train` refuses; a file can't be read, or is no file of settings, or its values are refused as those
 /// of flags are.
-pub(super) fn underlay(arguments: Vec<OsString>, of_run: &[OsString]) -> Result<Vec<OsString>, Failure> {
+pub(super) fn underlay(
+    arguments: Vec<OsString>,
+    given: &ArgMatches,
+    of_run: &[OsString],
+) -> Result<Vec<OsString>, Failure> {
+    let Some((name, given)) = given.subcommand() else { return Ok(arguments) };
     let mut commands = Cli::command();
-    let given = commands.try_get_matches_from_mut(of_run).map_err(Failure::usage)?;
-    let Some(("train", given)) = given.subcommand() else { return Ok(arguments) };
-    let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
-    let (settings, files) = settings(given, name == "train")?;
+    let as_of_run = commands.try_get_matches_from_mut(of_run).map_err(Failure::usage)?;
+    let Some((_, as_of_run)) = as_of_run.subcommand() else { return Ok(arguments) };
+    let (settings, files) = settings(as_of_run, name == "train")?;
     if settings.is_empty() {
         return Ok(arguments);
     }
     let command = commands.find_subcommand(name).expect("it was found before");
+    let is_given = |arg: &&Arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let excluded = command.get_arguments().filter(is_given).flat_map(|arg| command.get_arg_conflicts_with(arg));
+    let excluded = excluded.filter_map(Arg::get_long).collect::<Vec<_>>();
     let is_known = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == Some(flag));
     let mut all = arguments[..2].to_vec();
     for (flag, values) in settings {
         let flag = flag.replace('_', "-");
-        if is_known(&flag) {
+        if is_known(&flag) && !excluded.contains(&flag.as_str()) {
             all.extend(values.into_iter().map(|value| OsString::from(format!("--{flag}={value}"))));
         }
     }
