@@ -6,6 +6,7 @@
 mod data;
 mod document;
 mod file;
+mod notebook;
 mod problems;
 mod settle;
 mod suggest;
@@ -19,6 +20,7 @@ use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, CommandFactory, parser::ValueSource};
 use file::{File, Set};
+use plimsoll_units::Bytes;
 use problems::{Problem, failure, ignored_line};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -32,6 +34,9 @@ const SPELLINGS: &[&[&str]] = &[
     &["vram", "vram_auto"],
     &["warmup_steps", "warmup_ratio"],
 ];
+
+/// Notebooks hold pictures, too.
+const NOTEBOOK_BYTES_MAX: Bytes = Bytes::mib(64);
 
 /// Flags and their values.
 type Settings = BTreeMap<String, Vec<String>>;
@@ -135,11 +140,13 @@ fn spellings(flag: &str) -> Vec<&str> {
 /// Reads a file of settings as flags and their values, but for those that are set above it; says what changes nothing.
 /// Errors: it can't be read, or all that is wrong with it.
 fn read(path: &Path, starts: bool, is_set: impl Fn(&str) -> bool) -> Result<Settings, Failure> {
-    let text = plimsoll_files::read_text(path, CONFIG_BYTES_MAX)
+    let is_notebook = path.extension().is_some_and(|extension| extension == "ipynb");
+    let most = if is_notebook { NOTEBOOK_BYTES_MAX } else { CONFIG_BYTES_MAX };
+    let text = plimsoll_files::read_text(path, most)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
         .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
-    let mut file = File::parse(&text, starts)
-        .map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))?;
+    let file = if is_notebook { File::of_notebook(&text, starts) } else { File::parse(&text, starts) };
+    let mut file = file.map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))?;
     let gives_way = |to: &[&str]| to.iter().any(|flag| is_set(flag));
     file.sets.retain(|set| !gives_way(&spellings(&set.flag)) && !gives_way(&set.gives_way_to));
     file.problems.retain(|problem| !gives_way(&problem.gives_way_to));

@@ -1,6 +1,7 @@
 //! `plimsoll train`: train or fine-tune a model. The main job.
 
 mod args;
+mod binary;
 mod ending;
 mod folder;
 mod prompt;
