@@ -1,6 +1,6 @@
 //! When a run is saved, and what of it.
 
-use crate::checkpoint::{self, State};
+use crate::checkpoint::{self, Keep, State};
 use crate::session::Session;
 use crate::{Start, TrainError, Trainer};
 use plimsoll_telemetry::Event;
@@ -23,7 +23,9 @@ impl Trainer<'_> {
         session.sinks.sync();
         let state = self.state(session);
         let config = self.config.model.to_json();
-        let saved = checkpoint::save(self.engine, self.folder, &config, state, self.config.keep_checkpoints);
+        let whole = session.saved.as_ref().map(|(_, path)| path.as_path());
+        let keep = Keep { most: self.config.keep_checkpoints, whole };
+        let saved = checkpoint::save(self.engine, self.folder, &config, state, keep);
         let event = match saved {
             Ok(saved) => {
                 session.saved = Some((session.step, saved.path.clone()));

@@ -393,54 +393,93 @@ fn an_interrupted_run_that_can_not_be_saved_says_so() {
     for words in [
         "is not on disk: ",
         "hint: no checkpoint is on disk",
-        "free disk space, then start again: plimsoll train --resume",
+        "free disk space, then start again: plimsoll train --resume auto --runs-dir runs --name cut\n",
     ] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     assert!(!said.stderr.contains("resume with:"), "{}", said.stderr);
+    // And that is what works, with room again.
+    let said = sandbox.run("train --resume auto --runs-dir runs --name cut --max-steps 3");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains("no checkpoint in runs/cut yet; starting the run"), "{}", said.stderr);
 }
 
-/// A disk of its own that is really full, mounted for one process and gone with it.
+/// Runs `train` where `disk` is a file system of its own with so much room, and copies what is on it to `after`; none where
+/// no disk can be mounted.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_disk_with_room_for_one_checkpoint_keeps_that_one() {
-    let sandbox = Sandbox::new();
-    let kib = |bytes: usize| bytes.next_multiple_of(4096) / 1024;
-    sandbox.must_train("--name whole --max-steps 5");
-    let sizes = |folder: &str| sandbox.tree(folder).values().map(|contents| kib(contents.len())).sum::<usize>();
-    // The page is made when all else is done.
-    std::fs::remove_file(sandbox.path("runs/whole/report.html")).expect("removed");
-    let (run, checkpoint) = (sizes("runs/whole"), sizes("runs/whole/checkpoints"));
-    // The run, half of a checkpoint more, and some folders and events.
-    let size = run + checkpoint / 2 + 40;
-    let mount = format!("mkdir disk after && mount -t tmpfs -o size={size}k none disk");
-    let script = format!("{mount} || exit 99; \"$0\" \"$@\"; code=$?; cp -R disk/. after; exit $code");
+fn train_on_a_disk(sandbox: &Sandbox, kib: usize, flags: &str) -> Option<Said> {
+    let mount = format!("rm -rf after && mkdir -p disk after && mount -t tmpfs -o size={kib}k none disk");
+    let before = "if [ -d before ]; then cp -R before/. disk; fi";
+    let script = format!("{mount} || exit 99; {before}; \"$0\" \"$@\"; code=$?; cp -R disk/. after; exit $code");
     let mut shell = Command::new("unshare");
     shell.args(["--mount", "--map-root-user", "sh", "-c", &script, env!("CARGO_BIN_EXE_plimsoll")]);
-    let flags = "--name full --runs-dir disk --max-steps 20 --keep-checkpoints 1";
-    shell.args(Sandbox::train_arguments(flags));
+    shell.args(Sandbox::train_arguments(&format!("--runs-dir disk {flags}")));
     sandbox.confine(&mut shell);
-    let said = match shell.output() {
-        Ok(output) if output.status.code() != Some(99) => Said::of(output),
-        refused => return eprintln!("SKIPPED: no disk can be mounted here: {refused:?}"),
+    let refused = match shell.output() {
+        Ok(output) if output.status.code() != Some(99) => {
+            let said = Said::of(output);
+            if !said.stderr.contains("unshare:") {
+                return Some(said);
+            }
+            said.stderr
+        }
+        refused => format!("{refused:?}"),
     };
-    if said.stderr.contains("unshare:") {
-        return eprintln!("SKIPPED: no disk can be mounted here: {}", said.stderr);
-    }
+    eprintln!("SKIPPED: no disk can be mounted here: {refused}");
+    None
+}
+
+/// A disk that is too small is noticed before the first step, and what is said then works.
+#[cfg(target_os = "linux")]
+#[test]
+fn checkpoints_that_do_not_fit_the_disk_are_noticed_before_the_first_step() {
+    let sandbox = Sandbox::new();
+    let kib = |bytes: usize| bytes.next_multiple_of(4096) / 1024;
+    sandbox.must_train("--name whole --max-steps 20 --keep-checkpoints 1");
+    let sizes = |folder: &str| sandbox.tree(folder).values().map(|contents| kib(contents.len())).sum::<usize>();
+    let checkpoint = sizes("runs/whole/checkpoints");
+    // The run but for its checkpoints, and some folders.
+    let rest = sizes("runs/whole") - checkpoint + 40;
+
+    // Not even one.
+    let flags = "--name none --max-steps 20";
+    let Some(said) = train_on_a_disk(&sandbox, rest + checkpoint / 2, flags) else { return };
+    assert_eq!((said.code, said.stdout_text()), (Some(DEVICE_FAILED), ""), "{}", said.stderr);
+    assert!(said.stderr.contains("error: a checkpoint of this run takes "), "{}", said.stderr);
+    assert!(said.stderr.contains("keep runs on another disk with `--runs-dir PATH`"), "{}", said.stderr);
+    assert!(!said.stderr.contains("--checkpoint-every 0") && !said.stderr.contains("step 1"), "{}", said.stderr);
+    assert!(sandbox.tree("after/none/checkpoints").is_empty());
+
+    // One, which the next could not replace; as it says, the last alone is written.
+    let one = rest + checkpoint + checkpoint / 2;
+    let said = train_on_a_disk(&sandbox, one, "--name one --max-steps 20").expect("as before");
     assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
-    for words in [
-        "No space left on device",
-        "error: the state after step 20 is not on disk: ",
-        "hint: the newest checkpoint on disk is disk/full/checkpoints/step-000005, after step 5",
-    ] {
-        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
-    }
-    assert_eq!(sandbox.json("after/full/report.json")["status"], "unsaved");
-    // Elsewhere there is room.
-    let said = sandbox.must_train("--resume after/full --max-steps 20");
-    assert!(said.stderr.contains("resumed after step 5 "), "{}", said.stderr);
-    sandbox.must_train("--name other --max-steps 20");
-    sandbox.assert_same_run("after/full", "runs/other", 20);
+    assert!(said.stderr.contains("`--checkpoint-every 0` writes only the last one"), "{}", said.stderr);
+    let said = train_on_a_disk(&sandbox, one, "--name one --max-steps 20 --checkpoint-every 0").expect("as before");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!(sandbox.json("after/one/report.json")["saved_step"], 20);
+
+    // Two, of the four that are kept at a time: the last one is there, and the one before it.
+    let two = rest + 2 * checkpoint + checkpoint / 2;
+    let said = train_on_a_disk(&sandbox, two, "--name two --max-steps 20").expect("as before");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains("hint: `--keep-checkpoints 1` keeps as many as fit"), "{}", said.stderr);
+    assert!(!said.stderr.contains("could not be written"), "{}", said.stderr);
+    let steps = |run: &str| fs::read_dir(sandbox.path(&format!("{run}/checkpoints"))).expect("a folder").count();
+    assert_eq!((steps("after/two"), &sandbox.json("after/two/report.json")["saved_step"]), (2, &20.into()));
+    sandbox.assert_same_run("after/two", "runs/whole", 20);
+    let said = train_on_a_disk(&sandbox, two, "--name two --max-steps 20 --keep-checkpoints 1").expect("as before");
+    assert!(said.code == Some(0) && !said.stderr.contains("warning"), "{}", said.stderr);
+
+    // A run that goes on where three lie already: old ones go for new ones.
+    sandbox.must_train("--name old --max-steps 15 --runs-dir before");
+    let three = rest + 3 * checkpoint + checkpoint / 2;
+    let said = train_on_a_disk(&sandbox, three, "--resume disk/old --max-steps 20").expect("as before");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(sandbox.path("after/old/checkpoints/step-000020").exists(), "{}", said.stderr);
+    // Or there is no room for one, even then.
+    let said = train_on_a_disk(&sandbox, rest + checkpoint + checkpoint / 2, "--resume disk/old --max-steps 20");
+    assert_ne!(said.expect("as before").code, Some(0));
 }
 
 /// A run may write its talk to a log on a disk that is full, or to a reader that went away.

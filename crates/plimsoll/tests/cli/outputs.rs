@@ -646,6 +646,20 @@ fn all_commands_share_a_vocabulary() {
             assert!(is_refused, "{command} {flags}: {:?} {}", said.code, said.stderr);
         }
     }
+    // A notebook, whose code is read and not run.
+    let code = "model, t = F.from_pretrained(model_name = 'tiny', full_finetuning = True, max_seq_length = 16)\\n\
+                a = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 3, max_steps = 4)";
+    let notebook = format!("{{\"cells\": [{{\"cell_type\": \"code\", \"source\": \"{code}\"}}]}}");
+    sandbox.write("run.ipynb", notebook);
+    let said = sandbox.run(&format!("train --config run.ipynb {places}"));
+    assert!(said.stderr.contains("run.ipynb, line 1: it names no file of data"), "{}", said.stderr);
+    must(sandbox.run(&format!("train --config run.ipynb {places} --data text.txt --name notebook")));
+    assert_eq!(sandbox.json("runs/notebook/plan.json")["global_batch"], 6);
+    // A file for a device of this machine, planned for another card.
+    sandbox.write("device.yaml", "model: tiny\ndevice: cpu\nvram: 4\n");
+    let compared = must(sandbox.run("plan --config device.yaml --compare 3060,4090"));
+    assert!(compared.stdout_text().contains("4090"), "{}", compared.stdout_text());
+    must(sandbox.run("plan --config device.yaml --gpu 3060"));
     // Epochs without the tokens that they are of, and the length of a run by any of its names.
     must(sandbox.run("plan --model tiny --epochs 3"));
     for steps in ["--steps", "--num-steps", "--train-steps", "--max-train-steps", "--iterations", "--max_iters"] {
@@ -821,6 +835,17 @@ fn what_is_larger_than_asked_for_is_said() {
     run.kill().expect("it runs");
     run.wait().expect("it ends");
     assert!(warned);
+}
+
+#[test]
+fn bytes_that_look_binary_are_said() {
+    let sandbox = Sandbox::new();
+    sandbox.write("pictures/a.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".repeat(40));
+    sandbox.write("pictures/b.txt", "words, and words\n".repeat(40));
+    sandbox.write("pictures/c.txt", [0; 400]);
+    let said = sandbox.must_train("--data pictures --max-steps 1").stderr;
+    assert!(said.contains("warning: pictures/a.txt and another file look binary, not like text"), "{said}");
+    assert!(!sandbox.must_train("--max-steps 1").stderr.contains("binary"));
 }
 
 #[test]

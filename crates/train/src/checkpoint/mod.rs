@@ -15,6 +15,7 @@ mod hash;
 mod names;
 mod read;
 mod same_run;
+mod size;
 mod state;
 mod write;
 
@@ -23,8 +24,9 @@ pub use error::CheckpointError;
 pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};
 pub use read::{load_averages, load_weights, restore};
 pub(crate) use same_run::check_same_run;
+pub use size::{room, sizes};
 pub use state::{FileSum, Seen, State};
-pub use write::{Saved, save, sweep};
+pub use write::{Keep, Saved, save, sweep};
 
 /// Weights, under their family's names.
 pub const MODEL_FILE: &str = "model.safetensors";

@@ -5,10 +5,12 @@ use super::branches::Branches;
 use super::contents::contents;
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
+use super::size::room;
 use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State};
 use crate::{Engine, RunFolder, TrainError};
-use plimsoll_files::{Disk, is_there};
+use plimsoll_files::{Disk, free_space, is_there};
 use plimsoll_graph::{DType, TensorId};
+use plimsoll_units::Bytes;
 use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -37,13 +39,7 @@ struct DeviceTensor<'e> {
 
 impl View for DeviceTensor<'_> {
     fn dtype(&self) -> Dtype {
-        match self.engine.plan()[self.tensor].dtype() {
-            DType::F32 => Dtype::F32,
-            DType::F16 => Dtype::F16,
-            DType::Bf16 => Dtype::BF16,
-            DType::I32 => Dtype::I32,
-            DType::U8 => Dtype::U8,
-        }
+        dtype_of(self.engine.plan()[self.tensor].dtype())
     }
     fn shape(&self) -> &[usize] {
         &self.engine.plan()[self.tensor].ty.shape
@@ -60,8 +56,32 @@ impl View for DeviceTensor<'_> {
     }
 }
 
+/// What safetensors calls a type.
+pub(super) fn dtype_of(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::Bf16 => Dtype::BF16,
+        DType::I32 => Dtype::I32,
+        DType::U8 => Dtype::U8,
+    }
+}
+
+/// What a file of tensors says about itself.
+pub(super) const METADATA: [(&str, &str); 1] = [("format", "pt")];
+
+/// Which checkpoints stay.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep<'p> {
+    /// The newest of the run, so many.
+    pub most: usize,
+    /// One that is whole, if there is one: the others that are older than the new one go before it is written where the
+    /// disk has no room for it.
+    pub whole: Option<&'p Path>,
+}
+
 /// Saves the engine's weights and moments and `state`, whose files and checksum are filled in, into a run's folder; then
-/// deletes all but the newest `keep` of the run up to this one.
+/// deletes all but the newest of the run up to this one that are to be kept.
 /// Errors: `Checkpoint`, where the disk refuses; `Device`, where a tensor can't be read. Older checkpoints are then
 /// untouched.
 pub fn save(
@@ -69,7 +89,7 @@ pub fn save(
     folder: &RunFolder,
     config_json: &str,
     state: State,
-    keep: usize,
+    keep: Keep<'_>,
 ) -> Result<Saved, TrainError> {
     let (disk, checkpoints) = (folder.disk(), folder.checkpoints());
     let name = name_of(state.step);
@@ -77,6 +97,7 @@ pub fn save(
     let path = checkpoints.join(&name);
     let step = state.step;
     let unread = OnceCell::new();
+    make_room(disk, &checkpoints, step, room(engine, config_json), keep);
     let saved = write_files((engine, &unread), disk, &temporary, config_json, state).and_then(|bytes| {
         let replaced = replace(disk, &temporary, &path)?;
         disk.sync_folder(&checkpoints)?;
@@ -86,7 +107,7 @@ pub fn save(
         Ok((saved, replaced)) => {
             // What can't be deleted now is swept when the run is started again.
             let _ = disk.remove_if_there(&replaced);
-            delete_old(disk, &checkpoints, step, keep);
+            delete_old(disk, &checkpoints, step, keep.most);
             Ok(saved)
         }
         Err(source) => {
@@ -146,7 +167,7 @@ fn write_tensors((engine, unread): Source<'_>, tensors: &[(String, TensorId)], p
         let bytes = engine.plan()[tensor].region().bytes as usize;
         (name, DeviceTensor { engine, tensor, bytes, unread })
     });
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = HashMap::from(METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())));
     serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
         SafeTensorError::IoError(source) => source,
         other => io::Error::other(other),
@@ -182,12 +203,30 @@ fn replace(disk: &Disk, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
 /// neither do those of branches that were left behind. Nothing depends on it: a folder that can't be deleted is tried
 /// again after the next checkpoint.
 fn delete_old(disk: &Disk, checkpoints: &Path, saved_step: u64, keep: usize) {
-    let (Ok(branches), Ok(found)) = (Branches::read(checkpoints), list(checkpoints)) else { return };
+    for path in ours(checkpoints, saved_step).into_iter().skip(keep.max(1)) {
+        let _ = disk.remove_if_there(&path);
+    }
+}
+
+/// The checkpoints of this run up to that of a step, the newest first; none where that can't be told.
+fn ours(checkpoints: &Path, up_to: u64) -> Vec<PathBuf> {
+    let (Ok(branches), Ok(found)) = (Branches::read(checkpoints), list(checkpoints)) else { return vec![] };
     let lineage = branches.lineage();
     let is_ours = |path: &Path| own_state(path).map_or(true, |state| lineage.has(state.branch, state.step));
-    let up_to_it = found.into_iter().filter(|(step, path)| *step <= saved_step && is_ours(path));
-    for (_, path) in up_to_it.skip(keep.max(1)) {
-        let _ = disk.remove_if_there(&path);
+    let up_to_it = found.into_iter().filter(|(step, path)| *step <= up_to && is_ours(path));
+    up_to_it.map(|(_, path)| path).collect()
+}
+
+/// Deletes older checkpoints of this run, the oldest first, until the disk has room for another, but never the one that is
+/// known to be whole; none where there is no such one, or where the system does not say what room there is.
+fn make_room(disk: &Disk, checkpoints: &Path, step: u64, needed: Bytes, keep: Keep<'_>) {
+    let Some(whole) = keep.whole else { return };
+    let mut older = ours(checkpoints, step);
+    older.retain(|path| path != whole);
+    while free_space(checkpoints).is_ok_and(|free| free < needed)
+        && let Some(oldest) = older.pop()
+    {
+        let _ = disk.remove_if_there(&oldest);
     }
 }
 

@@ -2,12 +2,12 @@
 //! over, nothing panics, and what is whole stays whole.
 
 use crate::support::weights::{Tensors, right_tensors, serialize, with_header, with_raw_header, zeros};
-use crate::support::{Setup, all_losses, bits};
+use crate::support::{Setup, all_losses, bits, families};
 use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_graph::TensorId;
 use plimsoll_telemetry::Event;
 use plimsoll_train::checkpoint::{
-    CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, STATE_FILE, Seen, State, list,
+    self, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, STATE_FILE, Seen, State, list,
     load_weights, newest_whole, restore, verify,
 };
 use plimsoll_train::{Ending, Engine, Start, TrainError};
@@ -49,6 +49,42 @@ fn write(path: &Path, bytes: &[u8]) {
 
 fn steps_in(checkpoints: &Path) -> Vec<u64> {
     list(checkpoints).expect("a folder").into_iter().map(|(step, _)| step).collect()
+}
+
+/// Of every family, precision, format of moments and with averages: before the run, to the byte.
+#[test]
+fn the_size_of_a_checkpoint_is_known_before_it_is_written() {
+    use plimsoll_graph::Place;
+    use plimsoll_graph::ops::StateFormat::{Bf16, Blockwise8, F32};
+    use plimsoll_plan::{Average, Levers, Precision};
+    let average = Some(Average { decay: 0.9, place: Place::Device });
+    let variants = [
+        (Precision::Fp32, F32, None),
+        (Precision::Bf16, Blockwise8, average),
+        (Precision::Bf16Pure, Bf16, average),
+        (Precision::Fp16, F32, None),
+    ];
+    for (family, setup) in families() {
+        for (precision, optimizer_state, average) in variants {
+            let levers = Levers { precision, optimizer_state, average, ..setup.levers };
+            let loss_scale = precision.scales_gradients().then(plimsoll_train::LossScale::default);
+            let setup = Setup { steps: 1, levers, loss_scale, ..setup.clone() };
+            let engine = setup.engine();
+            let config = setup.model.to_json();
+            let expected = checkpoint::sizes(&engine, &config);
+            let (_parent, checkpoints) = run(&setup);
+            let folder = checkpoints.join("step-000001");
+            for (file, bytes) in expected {
+                let written = read(&folder.join(file)).len() as u64;
+                let is_right = if file == STATE_FILE { written <= bytes } else { written == bytes };
+                assert!(is_right, "{family}, {precision:?}: {file} has {written} bytes, {bytes} were expected");
+            }
+            let files = fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file").path());
+            let taken = files.map(|file| read(&file).len().next_multiple_of(4096) as u64).sum::<u64>();
+            let room = checkpoint::room(&engine, &config).0;
+            assert!(taken <= room && room <= taken + 16384, "{family}: {taken} bytes on a disk, {room} were expected");
+        }
+    }
 }
 
 /// Flips a bit in the middle of the weights.

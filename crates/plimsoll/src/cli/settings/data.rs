@@ -22,7 +22,7 @@ pub(super) fn files_of(document: &Document, shown: &str, value: &Value) -> Resul
     let resolved =
         |text: &str| document.resolve(text).map_err(|what| (format!("`{shown}: {text}`: {what}"), HINT.into()));
     match value {
-        Value::Null => {}
+        Value::Null | Value::Code => {}
         Value::Plain(text) => named.push(resolved(text)?),
         Value::List(items) => {
             for item in items {
@@ -43,7 +43,8 @@ pub(super) fn files_of(document: &Document, shown: &str, value: &Value) -> Resul
     })
 }
 
-const HINT: &str = "data is read from files: download it, and name them with `--data PATH`";
+/// What to do about data that is not here.
+pub(super) const HINT: &str = "data is read from files: download it, and name them with `--data PATH`";
 
 /// The files of one name: its path, or those of names of LLaMA-Factory's list. None: it is the name of something else.
 fn files(document: &Document, name: &str) -> Option<Vec<String>> {

@@ -25,6 +25,8 @@ pub(super) enum Value {
     Plain(String),
     List(Vec<Node>),
     Map(Vec<Entry>),
+    /// What a notebook computes.
+    Code,
 }
 
 /// A key with its value.
@@ -165,6 +167,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
+            Self::Code => f.write_str("…"),
             Self::Plain(text) if text.chars().count() > 40 => {
                 write!(f, "{}…", text.chars().take(39).collect::<String>())
             }

@@ -2,11 +2,11 @@
 //! all of it with its lines.
 //! Not here: which of two that exclude each other counts (`settle.rs`), and how problems are said (`problems.rs`).
 
-use super::data::files_of;
+use super::data::{self, files_of};
 use super::document::{Document, Entry, Value};
-use super::flags;
 use super::problems::Problem;
 use super::suggest::suggestion;
+use super::{flags, notebook};
 use crate::cli::Failure;
 use crate::cli::words::{self, Meaning, Meant, is_unwanted};
 use plimsoll_graph::optimizers::Rule;
@@ -34,6 +34,9 @@ pub(super) struct File {
     written: Vec<String>,
 }
 
+/// Why an argument of a notebook changes nothing that is no plain value.
+const COMPUTED: &str = "the notebook computes it, and its code is not run";
+
 /// Why a key within others' adapters changes nothing where none are asked for.
 const NO_ADAPTERS_ASKED: &str = "no adapters are asked for";
 
@@ -41,9 +44,25 @@ impl File {
     /// Reads a file. `starts`: whether a run is started, which needs its weights.
     /// Errors: it is no file of settings. What is wrong with its keys is among its problems.
     pub(super) fn parse(text: &str, starts: bool) -> Result<Self, Failure> {
-        let document = Document::parse(text).map_err(Failure::bad_flag)?;
+        Document::parse(text).map_err(Failure::bad_flag).map(|document| Self::of(&document, starts))
+    }
+
+    /// Reads the settings of a notebook. Errors: it is none.
+    pub(super) fn of_notebook(text: &str, starts: bool) -> Result<Self, Failure> {
+        let document = notebook::parse(text).map_err(Failure::bad_flag)?;
+        let mut file = Self::of(&document, starts);
+        let is_data = |problem: &Problem| problem.gives_way_to.contains(&"data");
+        if !file.sets.iter().any(|set| set.flag == "data") && !file.problems.iter().any(is_data) {
+            // What it trains on is made by its code, and is not ours.
+            let (what, hint) = ("it names no file of data".to_owned(), Some(data::HINT.to_owned()));
+            file.problems.push(Problem { line: 1, what, hint, gives_way_to: vec!["data"] });
+        }
+        Ok(file)
+    }
+
+    fn of(document: &Document, starts: bool) -> Self {
         let trains_all = trains_all_weights(&document.0);
-        let mut reader = Reader { document: &document, known: flags(), starts, trains_all, file: Self::default() };
+        let mut reader = Reader { document, known: flags(), starts, trains_all, file: Self::default() };
         reader.read("", &document.0);
         let mut file = reader.file;
         file.settle();
@@ -53,7 +72,7 @@ impl File {
             let (flag, values, key) = (flag.to_owned(), vec![value.to_owned()], "a micro-batch alone".to_owned());
             file.sets.push(Set { flag, values, key, line: 0, gives_way_to: vec![] });
         }
-        Ok(file)
+        file
     }
 }
 
@@ -99,6 +118,10 @@ impl Reader<'_> {
                             }
                         }
                     }
+                    continue;
+                }
+                Value::Code => {
+                    self.file.ignored.push((shown, COMPUTED));
                     continue;
                 }
                 _ => {}
@@ -222,7 +245,7 @@ impl Reader<'_> {
     /// One that asks for nothing is one of another version of a trainer, not a mistake.
     fn unknown(&mut self, word: &str, shown: &str, entry: &Entry) {
         let is_nothing = match &entry.value {
-            Value::Null => true,
+            Value::Null | Value::Code => true,
             Value::Plain(text) => ["false", ""].contains(&text.as_str()),
             Value::List(items) => items.is_empty(),
             Value::Map(entries) => entries.is_empty(),

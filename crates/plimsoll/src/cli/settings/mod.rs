@@ -6,6 +6,7 @@
 mod data;
 mod document;
 mod file;
+mod notebook;
 mod problems;
 mod settle;
 mod suggest;
@@ -17,8 +18,9 @@ use super::{Cli, Failure};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Command, CommandFactory, parser::ValueSource};
+use clap::{Arg, ArgMatches, Command, CommandFactory, parser::ValueSource};
 use file::{File, Set};
+use plimsoll_units::Bytes;
 use problems::{Problem, failure, ignored_line};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -33,28 +35,39 @@ const SPELLINGS: &[&[&str]] = &[
     &["warmup_steps", "warmup_ratio"],
 ];
 
+/// Notebooks hold pictures, too.
+const NOTEBOOK_BYTES_MAX: Bytes = Bytes::mib(64);
+
 /// Flags and their values.
 type Settings = BTreeMap<String, Vec<String>>;
 
 /// The arguments of a command with the settings of `--config`, and under these those of a resumed run, laid under them, as
-/// far as the command has such flags. `of_run`: the arguments as `train` would be given them.
+/// far as the command has such flags and none that excludes them is given. `given`: the arguments, parsed; `of_run`: the same
+/// as `train` would be given them.
 /// Errors: flags that `train` refuses; a file can't be read, or is no file of settings, or its values are refused as those
 /// of flags are.
-pub(super) fn underlay(arguments: Vec<OsString>, of_run: &[OsString]) -> Result<Vec<OsString>, Failure> {
+pub(super) fn underlay(
+    arguments: Vec<OsString>,
+    given: &ArgMatches,
+    of_run: &[OsString],
+) -> Result<Vec<OsString>, Failure> {
+    let Some((name, given)) = given.subcommand() else { return Ok(arguments) };
     let mut commands = Cli::command();
-    let given = commands.try_get_matches_from_mut(of_run).map_err(Failure::usage)?;
-    let Some(("train", given)) = given.subcommand() else { return Ok(arguments) };
-    let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
-    let (settings, files) = settings(given, name == "train")?;
+    let as_of_run = commands.try_get_matches_from_mut(of_run).map_err(Failure::usage)?;
+    let Some((_, as_of_run)) = as_of_run.subcommand() else { return Ok(arguments) };
+    let (settings, files) = settings(as_of_run, name == "train")?;
     if settings.is_empty() {
         return Ok(arguments);
     }
     let command = commands.find_subcommand(name).expect("it was found before");
+    let is_given = |arg: &&Arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let excluded = command.get_arguments().filter(is_given).flat_map(|arg| command.get_arg_conflicts_with(arg));
+    let excluded = excluded.filter_map(Arg::get_long).collect::<Vec<_>>();
     let is_known = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == Some(flag));
     let mut all = arguments[..2].to_vec();
     for (flag, values) in settings {
         let flag = flag.replace('_', "-");
-        if is_known(&flag) {
+        if is_known(&flag) && !excluded.contains(&flag.as_str()) {
             all.extend(values.into_iter().map(|value| OsString::from(format!("--{flag}={value}"))));
         }
     }
@@ -127,11 +140,13 @@ fn spellings(flag: &str) -> Vec<&str> {
 /// Reads a file of settings as flags and their values, but for those that are set above it; says what changes nothing.
 /// Errors: it can't be read, or all that is wrong with it.
 fn read(path: &Path, starts: bool, is_set: impl Fn(&str) -> bool) -> Result<Settings, Failure> {
-    let text = plimsoll_files::read_text(path, CONFIG_BYTES_MAX)
+    let is_notebook = path.extension().is_some_and(|extension| extension == "ipynb");
+    let most = if is_notebook { NOTEBOOK_BYTES_MAX } else { CONFIG_BYTES_MAX };
+    let text = plimsoll_files::read_text(path, most)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
         .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
-    let mut file = File::parse(&text, starts)
-        .map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))?;
+    let file = if is_notebook { File::of_notebook(&text, starts) } else { File::parse(&text, starts) };
+    let mut file = file.map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))?;
     let gives_way = |to: &[&str]| to.iter().any(|flag| is_set(flag));
     file.sets.retain(|set| !gives_way(&spellings(&set.flag)) && !gives_way(&set.gives_way_to));
     file.problems.retain(|problem| !gives_way(&problem.gives_way_to));

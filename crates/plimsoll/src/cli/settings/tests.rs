@@ -9,7 +9,19 @@ use std::fmt::Write as _;
 
 /// What a file comes to, in lines.
 fn told(text: &str) -> String {
-    let mut file = File::parse(text, true).expect("keys with values");
+    told_of(File::parse(text, true).expect("keys with values"))
+}
+
+/// What a notebook comes to that has this code.
+fn told_of_notebook(code: &str) -> String {
+    let words = serde_json::json!({ "cell_type": "markdown", "source": ["r = 3"] });
+    let lines = code.split_inclusive('\n').collect::<Vec<_>>();
+    let code = serde_json::json!({ "cell_type": "code", "source": lines, "outputs": [], "execution_count": null });
+    let notebook = serde_json::json!({ "cells": [words, code], "metadata": {}, "nbformat": 4 });
+    told_of(File::of_notebook(&notebook.to_string(), true).expect("a notebook"))
+}
+
+fn told_of(mut file: File) -> String {
     let wrong = file.sets.iter().filter_map(refused).collect::<Vec<_>>();
     file.problems.extend(wrong);
     let mut told = String::new();
@@ -30,8 +42,11 @@ fn told(text: &str) -> String {
 #[test]
 fn ten_files_of_each_trainer_load_or_are_refused_by_name() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/settings");
-    for trainer in ["hugging_face", "axolotl", "llama_factory", "torchtune", "unsloth"] {
-        let text = std::fs::read_to_string(format!("{folder}/{trainer}.yaml")).expect("files of settings");
+    let files = ["hugging_face.yaml", "axolotl.yaml", "llama_factory.yaml", "torchtune.yaml", "unsloth.py"];
+    for file in files {
+        let (trainer, extension) = file.split_once('.').expect("names with extensions");
+        let told = if extension == "py" { told_of_notebook } else { told };
+        let text = std::fs::read_to_string(format!("{folder}/{file}")).expect("files of settings");
         let files = text.split("---\n").collect::<Vec<_>>();
         assert_eq!(files.len(), 10, "{trainer}");
         let title = |file: &str| file.lines().next().unwrap_or_default().to_owned();
@@ -82,6 +97,10 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
     ] {
         let told = told(text);
         assert!(told.contains(expected), "{text}: {told}");
+    }
+    for text in ["{}", "[]", "{\"cells\": 3}", "a: ["] {
+        let failure = format!("{:?}", File::of_notebook(text, true).unwrap_err());
+        assert!(failure.contains("it is no notebook"), "{text}: {failure}");
     }
     for text in ["- 1\n- 2", "a: ["] {
         let failure = format!("{:?}", File::parse(text, true).unwrap_err());

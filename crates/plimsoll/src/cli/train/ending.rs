@@ -19,7 +19,7 @@ impl Session {
             let failure = Failure::device(format!("the state after step {step} is not on disk: {reason}"));
             return Err(failure.hint(on_disk(outcome)).hint(match outcome.saved {
                 Some(_) => format!("free disk space, then rerun the steps since then: {resume}"),
-                None => format!("free disk space, then start again: {resume}"),
+                None => format!("free disk space, then start again: {}", self.start_command()),
             }));
         }
         if outcome.ending == Ending::Diverged {
@@ -64,7 +64,9 @@ impl Session {
             Ok(Some((path, state))) => failure
                 .hint(words_of_saved(state.step, &path))
                 .hint(format!("this continues from it: {}", self.resume_command())),
-            Ok(None) => failure.hint(NOTHING_SAVED).hint("another `--name` starts the run again"),
+            Ok(None) => {
+                failure.hint(NOTHING_SAVED).hint(format!("this starts the run again: {}", self.start_command()))
+            }
             Err(error) => failure.hint(format!("the run's checkpoints can't be read: {error}")),
         }
     }
@@ -78,6 +80,18 @@ impl Session {
         } else {
             failure.hint("use a lower `--learning-rate` or a longer `--warmup-steps`")
         }
+    }
+
+    /// What starts this run again, which has no checkpoint: its settings are in its folder, but not where its weights came
+    /// from.
+    fn start_command(&self) -> String {
+        let path = self.folder.path();
+        let [runs, name] = [path.parent(), path.file_name().map(Path::new)].map(|part| part.unwrap_or(path));
+        let [runs, name] = [runs, name].map(|part| for_a_shell(&part.to_string_lossy()));
+        let weights = self.args.run.init.as_ref();
+        let weights = weights.map_or(String::new(), |path| format!(" --init {}", for_a_shell(&path.to_string_lossy())));
+        let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
+        format!("plimsoll train --resume auto --runs-dir {runs} --name {name}{weights}{library}")
     }
 
     /// What resumes this run with the same products. A library is named again, since a run's folder does not choose one.

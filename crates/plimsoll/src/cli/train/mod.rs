@@ -1,9 +1,11 @@
 //! `plimsoll train`: train or fine-tune a model. The main job.
 
 mod args;
+mod binary;
 mod ending;
 mod folder;
 mod prompt;
+mod room;
 mod signals;
 mod text;
 
@@ -194,6 +196,8 @@ impl Session {
                 .product_choices()
                 .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
         );
+        let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
+        self.check_room(&engine, Bytes(others))?;
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;

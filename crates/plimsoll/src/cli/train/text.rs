@@ -1,6 +1,7 @@
 //! The data of a run: from `--data` to batches.
 
 use super::args::TrainArgs;
+use super::binary::warn_of_binary;
 use crate::cli::Failure;
 use crate::cli::model::Chosen;
 use crate::streams::talk;
@@ -42,6 +43,9 @@ impl TrainArgs {
             let field = self.text_field.as_deref().unwrap_or(plimsoll_data::DEFAULT_TEXT_FIELD);
             plimsoll_data::resolve(&self.data, field)?
         };
+        if !self.data.is_empty() {
+            warn_of_binary(&sources);
+        }
         let cache = match &self.cache_dir {
             Some(path) => path.clone(),
             None => default_cache_dir()?,
