@@ -52,22 +52,24 @@ impl History {
     }
 
     fn forget_from(&mut self, step: u64) {
-        self.losses.truncate((step - 1) as usize);
+        self.losses.truncate(step.saturating_sub(1) as usize);
         self.missing = self.losses.iter().filter(|loss| loss.is_none()).count() as u64;
         self.eval.retain(|e| e.step < step);
     }
 
     fn set(&mut self, step: u64, loss: f64) {
+        // Steps count from 1; a journal may be anybody's.
+        let Some(index) = step.checked_sub(1) else { return };
         let length = self.losses.len() as u64;
         if step > length {
-            let between = step - 1 - length;
+            let between = index - length;
             if self.missing + between > MOST_MISSING {
                 return;
             }
             self.missing += between + 1;
             self.losses.resize(step as usize, None);
         }
-        if self.losses[step as usize - 1].replace(loss).is_none() {
+        if self.losses[index as usize].replace(loss).is_none() {
             self.missing -= 1;
         }
     }

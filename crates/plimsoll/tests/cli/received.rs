@@ -211,3 +211,21 @@ fn a_branch_is_kept_to_and_named() {
     sandbox.must_train("--resume runs/tree/checkpoints/step-000020 --max-steps 21");
     assert_eq!(losses("runs/tree")[..20], before, "back on the first branch, with its losses");
 }
+
+/// Steps count from 1. One that is 0 was an overflow when the losses before a checkpoint were read.
+#[test]
+fn a_step_that_no_run_has_is_no_part_of_it() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name sent --max-steps 5");
+    let journal = sandbox.text("runs/sent/journal.jsonl");
+    for (run, from, to) in [
+        ("runs/started", "\"first_step\":1,", "\"first_step\":0,"),
+        ("runs/stepped", "\"step\",\"step\":3,", "\"step\",\"step\":0,"),
+    ] {
+        assert!(journal.contains(from), "{journal}");
+        sandbox.copy("runs/sent", run);
+        sandbox.write(&format!("{run}/journal.jsonl"), journal.replace(from, to));
+        assert_said(&train_in_time(&sandbox, &format!("--resume {run} --max-steps 6")), 0, &["resumed after step 5 "]);
+        assert_said(&sandbox.run(&format!("report {run}")), 0, &[]);
+    }
+}

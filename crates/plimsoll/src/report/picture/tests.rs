@@ -205,7 +205,8 @@ fn the_page_says_what_the_table_says() {
         );
     }
     assert!(html.contains("<p>8 runs share the device</p>"));
-    // Tensors of all blocks that are alike are one line.
+    // Tensors of all blocks that are alike are one line, under the pointer too.
+    assert!(html.contains("\n4 × transformer.h.*."), "{html}");
     assert!(html.contains("<th scope=\"row\">4 × ") && !html.contains("<th scope=\"row\">h0/"), "{html}");
 }
 

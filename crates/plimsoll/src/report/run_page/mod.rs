@@ -22,8 +22,8 @@ const SETTINGS: usize = 20_000;
 const ROWS: usize = 20;
 
 const STYLE: &str = ".curve,.points{fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}.points{stroke-width:5}\
-.range{stroke:none;fill-opacity:.22}.first{stroke:var(--first)}.second{stroke:var(--second)}.third{stroke:var(--quiet)}\
-.range.first{fill:var(--first)}.range.second{fill:var(--second)}.range.third{fill:var(--quiet)}\
+.range{fill-opacity:.22}.first{stroke:var(--first)}.second{stroke:var(--second)}.third{stroke:var(--quiet)}\
+.range.first{fill:var(--first)}.range.second{fill:var(--second)}.range.third{fill:var(--quiet)}.chart .range{stroke:none}\
 .sample b{color:var(--second)}.settings{columns:20em}\n";
 
 /// The page.
@@ -53,7 +53,7 @@ fn standing_words(standing: Standing) -> &'static str {
         Standing::Diverged => "diverged",
         Standing::Unsaved => "ended, and its last state is not on disk",
         Standing::Running => "running when this page was made",
-        Standing::CutShort => "cut short: its last session has no end",
+        Standing::CutShort => "cut short, its last session has no end",
         Standing::NotStarted => "not started",
     }
 }

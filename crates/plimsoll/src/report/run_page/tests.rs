@@ -62,7 +62,7 @@ fn a_run_that_was_killed_has_a_page_of_its_journal_alone() {
     assert_says(
         &page,
         &[
-            "<h1>run: cut short: its last session has no end</h1>",
+            "<h1>run: cut short, its last session has no end</h1>",
             "<dt>steps</dt><dd>30<small>of 50</small>",
             "<dt>loss</dt><dd>2.0000<small>lowest 2.0000 after step 30</small>",
             "<dt>held-out loss</dt><dd>3.2500<small>",
