@@ -173,8 +173,7 @@ fn commands_of_the_manual_do_what_they_say() {
             let words = shortened(words(command));
             let said = Said::of(sandbox.command(&words).output().expect("the binary runs"));
             // What does not fit is shown as an example of that.
-            let fits_not =
-                text.contains(&format!("error: flan-t5-xl")) && said.code == Some(3) && command.contains("flan-t5-xl");
+            let fits_not = text.contains("error: flan-t5-xl") && said.code == Some(3) && command.contains("flan-t5-xl");
             assert!(said.code == Some(0) || fits_not, "{page}: {command}\nas {}\n{}", words.join(" "), said.stderr);
             assert!(into.is_none() || !said.stdout.is_empty(), "{page}: {command}");
         }

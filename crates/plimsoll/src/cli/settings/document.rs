@@ -3,6 +3,7 @@
 use plimsoll_units::Bytes;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
+use std::borrow::Cow;
 use std::fmt;
 
 /// References within references, as in `${output_dir}`.
@@ -162,16 +163,21 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 }
 
+/// A text that is shown, without the rest of one that is long.
+pub(super) fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(40) {
+        Some(_) => format!("{}…", text.chars().take(39).collect::<String>()).into(),
+        None => text.into(),
+    }
+}
+
 impl fmt::Display for Value {
     /// In a line, cut where it is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
             Self::Code => f.write_str("…"),
-            Self::Plain(text) if text.chars().count() > 40 => {
-                write!(f, "{}…", text.chars().take(39).collect::<String>())
-            }
-            Self::Plain(text) => f.write_str(text),
+            Self::Plain(text) => f.write_str(&cut(text)),
             Self::List(items) if items.is_empty() => f.write_str("[]"),
             Self::List(items) => write!(f, "[{}{}]", items[0].value, if items.len() > 1 { ", …" } else { "" }),
             Self::Map(entries) if entries.is_empty() => f.write_str("{}"),

@@ -3,8 +3,8 @@
 //! Not here: which of two that exclude each other counts (`settle.rs`), and how problems are said (`problems.rs`).
 
 use super::data::{self, files_of};
-use super::document::{Document, Entry, Value};
-use super::problems::Problem;
+use super::document::{Document, Entry, Value, cut};
+use super::problems::{PROBLEMS_MAX, Problem};
 use super::suggest::suggestion;
 use super::{flags, notebook};
 use crate::cli::Failure;
@@ -253,8 +253,10 @@ impl Reader<'_> {
         if is_nothing {
             return;
         }
-        let hint = suggestion(word, &self.known).map(|near| format!("did you mean `{near}`?"));
-        self.problem(entry.line, format!("unknown setting `{shown}`"), hint, &[]);
+        let is_shown = self.file.problems.len() < PROBLEMS_MAX;
+        let hint = is_shown.then(|| suggestion(word, &self.known)).flatten();
+        let hint = hint.map(|near| format!("did you mean `{near}`?"));
+        self.problem(entry.line, format!("unknown setting `{}`", cut(shown)), hint, &[]);
     }
 
     fn not_plain(&mut self, shown: &str, entry: &Entry) {

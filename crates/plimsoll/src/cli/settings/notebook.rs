@@ -2,6 +2,7 @@
 //! notebooks have them. No code is run: what is not a plain value is not taken over.
 
 use super::document::{Document, Entry, Node, Value};
+use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,15 @@ const CALLS: &[&str] = &[
 
 /// Calls that train on preferences or rewards.
 const PREFERENCES: &[&str] = &["DPOConfig", "GRPOConfig", "KTOConfig", "ORPOConfig", "PPOConfig", "RewardConfig"];
+
+/// Code that is read; what else is in a notebook may be longer.
+const CODE_BYTES_MAX: usize = 1 << 20;
+
+/// Pieces of a call that are read.
+const CALL_TOKENS_MAX: usize = 4096;
+
+/// Settings of a notebook; no trainer has as many.
+const SETTINGS_MAX: usize = 1000;
 
 /// The call whose first argument names the weights, of whatever class it is.
 const LOADS_WEIGHTS: &str = "from_pretrained";
@@ -62,7 +72,11 @@ pub(super) fn parse(text: &str) -> Result<Document, String> {
         Source::Text(text) => text + "\n",
         Source::Lines(lines) => lines.concat() + "\n",
     });
-    Ok(Document(arguments(&tokens(&code.collect::<String>()))))
+    let code = code.collect::<String>();
+    if code.len() > CODE_BYTES_MAX {
+        return Err(format!("it is no notebook of settings: its code is longer than {}", Bytes(CODE_BYTES_MAX as u64)));
+    }
+    Ok(Document(arguments(&tokens(&code))))
 }
 
 /// A piece of Python, and its line.
@@ -152,7 +166,8 @@ fn arguments(tokens: &[Token]) -> Vec<Entry> {
     let variables = variables(tokens);
     let mut found: Vec<Entry> = Vec::new();
     let mut add = |key: &str, line: u64, value: &[Token]| {
-        if !OBJECTS.contains(&key) && found.iter().all(|entry| entry.key != key) {
+        let is_room = found.len() < SETTINGS_MAX;
+        if is_room && !OBJECTS.contains(&key) && found.iter().all(|entry| entry.key != key) {
             let value = value_of(value, &variables).unwrap_or(Value::Code);
             found.push(Entry { key: key.to_owned(), line, value });
         }
@@ -205,7 +220,7 @@ fn variables(tokens: &[Token]) -> BTreeMap<&str, Vec<Token>> {
 /// What commas set apart, up to the bracket that closes around it.
 fn parts(tokens: &[Token]) -> Vec<&[Token]> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0);
-    for (at, token) in tokens.iter().enumerate() {
+    for (at, token) in tokens.iter().take(CALL_TOKENS_MAX).enumerate() {
         match token.kind {
             Kind::Sign('(' | '[' | '{') => depth += 1,
             Kind::Sign(')' | ']' | '}') if depth == 0 => {

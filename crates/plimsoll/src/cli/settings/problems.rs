@@ -14,6 +14,9 @@ pub(super) struct Problem {
     pub(super) gives_way_to: Vec<&'static str>,
 }
 
+/// Problems that are said; a file with more is none of settings.
+pub(super) const PROBLEMS_MAX: usize = 50;
+
 /// Where all settings are listed.
 const ALL: &str = "`plimsoll train --help` lists all settings";
 
@@ -27,6 +30,8 @@ pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
         return failure.hint(hint.clone().unwrap_or_else(|| ALL.to_owned()));
     }
     let mut message = format!("{path} has {} problems", problems.len());
+    let others = problems.len().saturating_sub(PROBLEMS_MAX);
+    problems.truncate(PROBLEMS_MAX);
     while !problems.is_empty() {
         let hint = problems[0].hint.clone();
         let (alike, others) = problems.into_iter().partition(|problem| hint.is_some() && problem.hint == hint);
@@ -39,6 +44,9 @@ pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
             message += &format!("\n  line {line}: {what}");
         }
         message += &hint.map_or(String::new(), |hint| format!("\n    {hint}"));
+    }
+    if others > 0 {
+        message += &format!("\n  and {others} more");
     }
     Failure::bad_flag(message).hint(ALL)
 }

@@ -59,8 +59,14 @@ const ABOUT: &[(&str, &str)] = &[
     ("seed", "seed"),
 ];
 
+/// Longer keys are nobody's.
+const LONGEST: usize = 80;
+
 /// The known key that is meant, as far as can be told. `own`: the settings of `train`.
 pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
+    if name.len() > LONGEST {
+        return None;
+    }
     let names = own.iter().map(String::as_str).chain(words::words().map(|word| word as &str));
     let nearest = names.map(|known| (strsim::damerau_levenshtein(known, name), known)).min();
     let spelled = nearest.filter(|(distance, _)| *distance <= 1 + name.len() / 5).map(|(_, known)| known);

@@ -55,6 +55,17 @@ fn ten_files_of_each_trainer_load_or_are_refused_by_name() {
     }
 }
 
+/// A file that is none, with a mistake in each line, is refused in a screen.
+#[test]
+fn the_first_of_very_many_problems_are_said() {
+    let file =
+        File::parse(&(0..3000).map(|i| format!("zz{i}: 1\n")).collect::<String>(), true).expect("keys with values");
+    let failure = super::failure(std::path::Path::new("a.yaml"), file.problems).message();
+    assert_eq!(failure.lines().count(), 52);
+    assert!(failure.starts_with("a.yaml has 3000 problems\n  line 1: unknown setting `zz0`\n"), "{failure}");
+    assert!(failure.ends_with("\n  and 2950 more"), "{failure}");
+}
+
 fn settings(text: &str) -> Vec<String> {
     let file = File::parse(text, true).expect("keys with values");
     assert!(file.problems.is_empty(), "{:?}", file.problems);
@@ -102,6 +113,9 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
         let failure = format!("{:?}", File::of_notebook(text, true).unwrap_err());
         assert!(failure.contains("it is no notebook"), "{text}: {failure}");
     }
+    let long = format!("{{\"cells\": [{{\"cell_type\": \"code\", \"source\": \"{}\"}}]}}", "Trainer(".repeat(200_000));
+    let failure = format!("{:?}", File::of_notebook(&long, true).unwrap_err());
+    assert!(failure.contains("its code is longer than 1.00 MiB"), "{failure}");
     for text in ["- 1\n- 2", "a: ["] {
         let failure = format!("{:?}", File::parse(text, true).unwrap_err());
         assert!(failure.contains("not valid YAML"), "{text}: {failure}");
