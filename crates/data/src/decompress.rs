@@ -18,11 +18,16 @@ pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
     let file = Counted { inner: plimsoll_files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
-    Ok(match source.compression {
-        Compression::None => Box::new(file),
-        Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
-        Compression::Zstd => Box::new(ZstdFrames::new(file)),
-    })
+    Ok(decompressed(file, source.compression))
+}
+
+/// The decompressed bytes of a stream.
+pub(crate) fn decompressed<'r>(compressed: impl BufRead + 'r, compression: Compression) -> Box<dyn Read + 'r> {
+    match compression {
+        Compression::None => Box::new(compressed),
+        Compression::Gzip => Box::new(MultiGzDecoder::new(compressed)),
+        Compression::Zstd => Box::new(ZstdFrames::new(compressed)),
+    }
 }
 
 struct Counted<R> {

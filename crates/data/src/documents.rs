@@ -5,7 +5,7 @@
 use crate::decompress;
 use crate::jsonl::text_of_line;
 use crate::pieces::{LOOKAHEAD_BYTES, PIECE_BYTES_MAX, PIECE_OVERHEAD_BYTES, first_piece_len};
-use crate::rows::Rows;
+use crate::rows::{Rows, Wanted};
 use crate::{DataError, Format, Source, Sources};
 use plimsoll_units::Bytes;
 use std::io::{self, Read};
@@ -88,8 +88,9 @@ impl<'a> PieceReader<'a> {
                     decompress::open(source, raw_bytes).map_err(|error| DataError::unreadable(&source.path, error))?;
                 OpenSource::Text(TextFile { reader, buffer: Vec::new(), offset: 0 })
             }
-            Format::JsonLines => {
-                let rows = Rows::open(source, self.sources.line_bytes_max, raw_bytes)?;
+            Format::JsonLines | Format::Json | Format::Parquet => {
+                let wanted = Wanted::All(&[&self.sources.text_field]);
+                let rows = Rows::open(source, wanted, self.sources.line_bytes_max, raw_bytes)?;
                 OpenSource::Rows(RowsFile { rows, text: Vec::new(), at: 0 })
             }
         });

@@ -235,19 +235,19 @@ pub enum DataError {
         text: String,
     },
     /// A file whose extension does not say how its rows hold pairs.
-    #[error("{} is not a .tsv, .csv or .jsonl, so it can't be read as pairs", path.display())]
+    #[error("{} is not a .tsv, .csv, .jsonl or .parquet, so it can't be read as pairs", path.display())]
     NotPairs {
         /// The file.
         path: PathBuf,
     },
-    /// A table whose header lacks a column.
-    #[error("{} has no column `{name}`; its header has {}", path.display(), listed(present))]
+    /// A table that lacks a column.
+    #[error("{} has no column `{name}`; it has {}", path.display(), listed(present))]
     NoSuchColumn {
         /// The file.
         path: PathBuf,
         /// The column that was asked for.
         name: String,
-        /// What the first row holds.
+        /// What its header names.
         present: Vec<String>,
     },
     /// A row that ends before the column.
@@ -345,6 +345,14 @@ pub enum DataError {
     NoAnswers {
         /// One of the files.
         first: PathBuf,
+    },
+    /// A Parquet file that cannot be read.
+    #[error("{} can't be read as Parquet: {message}", path.display())]
+    BadTable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
     },
     /// Documents are to be packed, but nothing separates their tokens.
     #[error("the tokenizer `{tokenizer}` has no token to separate documents, so they can't be packed")]

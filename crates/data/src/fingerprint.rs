@@ -122,6 +122,8 @@ fn format_code(format: Format) -> u8 {
     match format {
         Format::Text => 0,
         Format::JsonLines => 1,
+        Format::Json => 2,
+        Format::Parquet => 3,
     }
 }
 

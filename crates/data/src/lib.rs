@@ -5,6 +5,7 @@
 //! Samples are of four kinds: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`), chats
 //! (`chats/`, in rows of `packed.rs`), and pairs for sequence-to-sequence models (`pairs/`).
 
+mod array;
 mod batch;
 mod cache;
 mod chats;
@@ -15,6 +16,7 @@ mod documents;
 mod error;
 mod fingerprint;
 mod header;
+mod json_file;
 mod jsonl;
 mod lines;
 mod loader;
@@ -30,7 +32,9 @@ mod rows;
 mod shards;
 mod sources;
 mod split;
+mod splits;
 mod store;
+mod table;
 mod tokenizer;
 
 pub use batch::{Batches, HeldOutSubset};

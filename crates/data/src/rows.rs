@@ -1,8 +1,11 @@
-//! Rows of a file, each a JSON object in a line of text, one by one and numbered.
+//! Rows of a file, each a JSON object, one by one and numbered: of .jsonl, of a JSON array, of Parquet.
 //! Not here: what a row means (`jsonl.rs` for texts, `chats/` for chats).
 
+use crate::array::Array;
+use crate::error::{NAMES_MAX, cut_name};
 use crate::lines::Lines;
-use crate::{DataError, Source, decompress};
+use crate::table::Table;
+use crate::{DataError, Format, Source, decompress};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,40 +29,89 @@ impl fmt::Display for RowNumber {
     }
 }
 
+/// Which fields of rows are wanted; others need not be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted<'f> {
+    /// All of these: a table without one is refused.
+    All(&'f [&'f str]),
+    /// Those of these that there are.
+    Any(&'f [&'f str]),
+}
+
 /// The rows of a file.
-pub(crate) struct Rows {
-    lines: Lines,
+pub(crate) enum Rows {
+    Lines(Lines),
+    Array(Array),
+    Table(Box<Table>),
 }
 
 impl Rows {
     /// Rows longer than `row_bytes_max` are refused. `raw_bytes` grows by what is read from disk.
-    pub(crate) fn open(source: &Source, row_bytes_max: usize, raw_bytes: Arc<AtomicU64>) -> Result<Self, DataError> {
+    /// Errors: what opening can meet; `NoSuchColumn`.
+    pub(crate) fn open(
+        source: &Source,
+        wanted: Wanted<'_>,
+        row_bytes_max: usize,
+        raw_bytes: Arc<AtomicU64>,
+    ) -> Result<Self, DataError> {
+        if source.format == Format::Parquet {
+            let (Wanted::All(columns) | Wanted::Any(columns)) = wanted;
+            let table = Table::open(source, columns, row_bytes_max, raw_bytes)?;
+            return match columns.iter().find(|column| !table.has(column)) {
+                Some(missing) if matches!(wanted, Wanted::All(_)) => Err(DataError::NoSuchColumn {
+                    path: source.path.clone(),
+                    name: (*missing).to_owned(),
+                    present: table.columns().iter().take(NAMES_MAX).map(|name| cut_name(name)).collect(),
+                }),
+                _ => Ok(Self::Table(Box::new(table))),
+            };
+        }
         let reader = decompress::open(source, raw_bytes).map_err(|error| DataError::unreadable(&source.path, error))?;
-        Ok(Self { lines: Lines::new(reader, row_bytes_max) })
+        Ok(match source.format {
+            Format::Json => Self::Array(Array::new(reader, row_bytes_max)),
+            Format::JsonLines | Format::Text | Format::Parquet => Self::Lines(Lines::new(reader, row_bytes_max)),
+        })
     }
 
     /// Reads the next row; false at the end. Errors: `LineTooLong`, what reading `source` can meet.
     pub(crate) fn next(&mut self, source: &Source) -> Result<bool, DataError> {
-        self.lines.next(source)
+        match self {
+            Self::Lines(lines) => lines.next(source),
+            Self::Array(array) => array.next(source),
+            Self::Table(table) => table.next(source),
+        }
     }
 
     /// The row that was read last. A blank line is a row without an object.
     /// Errors: `NotUtf8`.
     pub(crate) fn text(&self, source: &Source) -> Result<&str, DataError> {
-        let text = str::from_utf8(self.lines.line()).map_err(|error| DataError::NotUtf8 {
+        let bytes = match self {
+            Self::Lines(lines) => lines.line(),
+            Self::Array(array) => array.object(),
+            Self::Table(table) => return Ok(table.json()),
+        };
+        let text = str::from_utf8(bytes).map_err(|error| DataError::NotUtf8 {
             path: source.path.clone(),
-            offset: self.lines.offset() + error.valid_up_to() as u64,
+            offset: self.offset() + error.valid_up_to() as u64,
         })?;
-        Ok(if self.lines.number() == 1 { text.trim_start_matches('\u{feff}') } else { text })
+        Ok(if self.offset() == 0 { text.trim_start_matches('\u{feff}') } else { text })
     }
 
     /// The number of that row.
     pub(crate) fn number(&self) -> RowNumber {
-        RowNumber::Line(self.lines.number())
+        match self {
+            Self::Lines(lines) => RowNumber::Line(lines.number()),
+            Self::Array(array) => RowNumber::Row(array.number()),
+            Self::Table(table) => RowNumber::Row(table.number()),
+        }
     }
 
-    /// Where that row starts in the decompressed file.
+    /// Where that row begins in the decompressed file; 0 in a table, whose rows begin nowhere.
     pub(crate) fn offset(&self) -> u64 {
-        self.lines.offset()
+        match self {
+            Self::Lines(lines) => lines.offset(),
+            Self::Array(array) => array.offset(),
+            Self::Table(_) => 0,
+        }
     }
 }

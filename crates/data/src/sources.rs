@@ -2,6 +2,8 @@
 //! Not here: reading them (`documents.rs`), and the Rust sources that cargo downloaded (`registry.rs`).
 
 use crate::DataError;
+use crate::json_file::json_format;
+use crate::splits::{TrainingFiles, training_files};
 use plimsoll_units::Bytes;
 use std::collections::HashSet;
 use std::fs;
@@ -39,7 +41,6 @@ const NOT_TEXT: &[&str] = &[
     "npy",
     "npz",
     "odt",
-    "parquet",
     "pdf",
     "rar",
     "safetensors",
@@ -54,8 +55,12 @@ const NOT_TEXT: &[&str] = &[
 pub enum Format {
     /// The file is one document.
     Text,
-    /// Each line is a JSON object, one field of which is a document.
+    /// Each line is a JSON object: a document in one field of it, a pair, a chat.
     JsonLines,
+    /// The file is an array of such objects.
+    Json,
+    /// Each row of the table is such an object.
+    Parquet,
 }
 
 /// How a file is compressed.
@@ -103,12 +108,14 @@ pub struct Sources {
     pub text_field: String,
     /// Longer lines and rows are refused.
     pub line_bytes_max: usize,
+    /// How many files of rows were left out since they are of splits to validate or to test on.
+    pub other_splits: usize,
 }
 
 impl Sources {
     /// These files, with the usual limits.
     pub(crate) fn new(files: Vec<Source>, text_field: &str) -> Self {
-        Self { files, text_field: text_field.to_owned(), line_bytes_max: LINE_BYTES_MAX }
+        Self { files, text_field: text_field.to_owned(), line_bytes_max: LINE_BYTES_MAX, other_splits: 0 }
     }
 
     /// That none of them holds anything.
@@ -122,7 +129,8 @@ impl Sources {
 ///
 /// A file named one by one is read as text whatever its extension, and so is one that a pattern such as `*.log` names
 /// by its extension; in folders, and by patterns such as `*`, only known extensions are taken. Hidden entries and links
-/// to folders are skipped inside folders.
+/// to folders are skipped inside folders. Of a folder with tables, as Hugging Face lays out data sets, the files of the
+/// split to train on are taken.
 /// Errors: `NothingNamed`, `NotFound`, `Unreadable`, `NotAFile`, `BadPattern`, `NoMatch`, `NoTextInFolder`, `NotText`,
 /// `TooManyFiles`.
 pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
@@ -131,16 +139,23 @@ pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sourc
 
 fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
     let mut files = Vec::new();
+    let mut other_splits = 0;
     for argument in arguments.iter().map(AsRef::as_ref) {
         let path = Path::new(argument);
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => files.extend(in_folder(path, files_max)?),
+            Ok(metadata) if metadata.is_dir() => {
+                let (found, left_out) = in_folder(path, files_max, text_field)?;
+                files.extend(found);
+                other_splits += left_out;
+            }
             Ok(_) => {
                 // What is no file is refused here, before all files are hashed.
                 plimsoll_files::open_regular(path).map_err(|error| DataError::unreadable(path, error))?;
-                files.push(named_file(path)?);
+                files.push(named_file(path, text_field)?);
             }
-            Err(_) if argument.contains(['*', '?', '[']) => files.extend(by_pattern(argument, files_max)?),
+            Err(_) if argument.contains(['*', '?', '[']) => {
+                files.extend(by_pattern(argument, files_max, text_field)?);
+            }
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(DataError::NotFound { path: path.to_owned(), nearest: nearest_entry(path) });
             }
@@ -152,7 +167,7 @@ fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field:
     if files.is_empty() {
         return Err(DataError::NothingNamed);
     }
-    Ok(Sources::new(files, text_field))
+    Ok(Sources { other_splits, ..Sources::new(files, text_field) })
 }
 
 /// What a file's name says about it.
@@ -172,35 +187,57 @@ fn recognise(path: &Path) -> Recognised {
     };
     match inner.as_str() {
         e if JSON_LINES.contains(&e) => Recognised::Known(Format::JsonLines, compression),
+        "parquet" if compression == Compression::None => Recognised::Known(Format::Parquet, compression),
+        "parquet" => Recognised::NotText(inner),
         e if TEXT.contains(&e) => Recognised::Known(Format::Text, compression),
         e if NOT_TEXT.contains(&e) => Recognised::NotText(inner),
         _ => Recognised::Unknown(compression),
     }
 }
 
-fn named_file(path: &Path) -> Result<Source, DataError> {
+fn named_file(path: &Path, text_field: &str) -> Result<Source, DataError> {
     let (format, compression) = match recognise(path) {
         Recognised::Known(format, compression) => (format, compression),
         Recognised::Unknown(compression) => (Format::Text, compression),
         Recognised::NotText(extension) => return Err(DataError::NotText { path: path.to_owned(), extension }),
     };
-    Ok(Source { path: path.to_owned(), format, compression, limit: None })
+    Ok(looked_into(Source { path: path.to_owned(), format, compression, limit: None }, text_field, true))
 }
 
-fn in_folder(folder: &Path, files_max: usize) -> Result<Vec<Source>, DataError> {
+/// A file whose name says less than what it holds: a .json.
+fn looked_into(source: Source, text_field: &str, is_named: bool) -> Source {
+    let extensions = source.path.to_string_lossy().to_ascii_lowercase();
+    let is_json = [".json", ".json.gz", ".json.zst", ".json.zstd"].iter().any(|e| extensions.ends_with(e));
+    let format = if is_json { json_format(&source, text_field, is_named) } else { source.format };
+    Source { format, ..source }
+}
+
+/// The files of a folder, and how many were left out since they are of other splits.
+fn in_folder(folder: &Path, files_max: usize, text_field: &str) -> Result<(Vec<Source>, usize), DataError> {
     let mut paths = Vec::new();
     list_files(folder, files_max, &mut paths)?;
-    let files: Vec<Source> = paths.iter().filter_map(|path| known_file(path)).collect();
+    let skipped = paths.len();
+    let arrow = paths.iter().find(|path| path.extension().is_some_and(|e| e == "arrow")).cloned();
+    let (paths, left_out) = match training_files(folder, &paths) {
+        Some(TrainingFiles { files, .. }) if files.is_empty() && arrow.is_some() => {
+            let path = arrow.expect("it was just looked at");
+            return Err(DataError::NotText { path, extension: "arrow".to_owned() });
+        }
+        Some(TrainingFiles { files, left_out }) => (files, left_out),
+        None => (paths, 0),
+    };
+    let files: Vec<Source> = paths.iter().filter_map(|path| known_file(path, text_field)).collect();
     match files.is_empty() {
-        true => Err(DataError::NoTextInFolder { path: folder.to_owned(), skipped: paths.len() }),
-        false => Ok(files),
+        true => Err(DataError::NoTextInFolder { path: folder.to_owned(), skipped }),
+        false => Ok((files, left_out)),
     }
 }
 
-fn known_file(path: &Path) -> Option<Source> {
+fn known_file(path: &Path, text_field: &str) -> Option<Source> {
     match recognise(path) {
         Recognised::Known(format, compression) => {
-            Some(Source { path: path.to_owned(), format, compression, limit: None })
+            let source = Source { path: path.to_owned(), format, compression, limit: None };
+            Some(looked_into(source, text_field, false))
         }
         Recognised::Unknown(_) | Recognised::NotText(_) => None,
     }
@@ -235,7 +272,7 @@ pub(crate) fn list_files(folder: &Path, files_max: usize, found: &mut Vec<PathBu
     Ok(())
 }
 
-fn by_pattern(pattern: &str, files_max: usize) -> Result<Vec<Source>, DataError> {
+fn by_pattern(pattern: &str, files_max: usize, text_field: &str) -> Result<Vec<Source>, DataError> {
     let bad_pattern = |error: glob::PatternError| DataError::BadPattern {
         pattern: pattern.to_owned(),
         message: error.msg.to_owned(),
@@ -253,12 +290,12 @@ fn by_pattern(pattern: &str, files_max: usize) -> Result<Vec<Source>, DataError>
         if path.is_dir() {
             let mut paths = Vec::new();
             list_files(&path, files_max - files.len(), &mut paths)?;
-            files.extend(paths.iter().filter_map(|path| known_file(path)));
+            files.extend(paths.iter().filter_map(|path| known_file(path, text_field)));
         } else if !path.is_file() {
             skipped += 1;
         } else if wanted_extension.is_some() && path.extension() == wanted_extension {
-            files.push(named_file(&path)?);
-        } else if let Some(file) = known_file(&path) {
+            files.push(named_file(&path, text_field)?);
+        } else if let Some(file) = known_file(&path, text_field) {
             files.push(file);
         } else {
             skipped += 1;
@@ -339,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_named() {
-        let f = folder(&["input.txt", "table.parquet", "x.tar.gz", "pictures/e.png"]);
+        let f = folder(&["input.txt", "table.feather", "x.tar.gz", "pictures/e.png"]);
         let missing = resolved(f.path(), &["imput.txt"]).unwrap_err();
         match missing {
             DataError::NotFound { path, nearest } => {
@@ -347,7 +384,7 @@ mod tests {
             }
             other => panic!("{other}"),
         }
-        assert!(matches!(resolved(f.path(), &["table.parquet"]), Err(DataError::NotText { .. })));
+        assert!(matches!(resolved(f.path(), &["table.feather"]), Err(DataError::NotText { .. })));
         assert!(matches!(resolved(f.path(), &["x.tar.gz"]), Err(DataError::NotText { .. })));
         let pictures = resolved(f.path(), &["pictures"]).unwrap_err();
         assert!(matches!(pictures, DataError::NoTextInFolder { skipped: 1, .. }), "{pictures}");

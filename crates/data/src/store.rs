@@ -242,21 +242,7 @@ impl Storage {
                 out.copy_from_slice(bytes);
                 Ok(())
             }
-            #[cfg(unix)]
-            Self::File { file, .. } => std::os::unix::fs::FileExt::read_exact_at(file, out, offset),
-            #[cfg(windows)]
-            Self::File { file, .. } => {
-                use std::os::windows::fs::FileExt;
-                let (mut offset, mut out) = (offset, out);
-                while !out.is_empty() {
-                    let count = file.seek_read(out, offset)?;
-                    if count == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                    (offset, out) = (offset + count as u64, &mut out[count..]);
-                }
-                Ok(())
-            }
+            Self::File { file, .. } => plimsoll_files::read_exact_at(file, out, offset),
         }
     }
 }

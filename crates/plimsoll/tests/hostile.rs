@@ -117,6 +117,21 @@ fn a_line_of_gigabytes_is_refused_within_its_memory() {
     }
 }
 
+/// Ten kilobytes of table that say that they hold a text of 300 MB, and half of one with a row of 60 million messages.
+#[test]
+fn tables_that_say_they_hold_much_are_refused_within_the_same_memory() {
+    let sandbox = Sandbox::new();
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/golden");
+    for (name, words) in [("bomb-page.parquet", "a page of 30000"), ("bomb-row.parquet", "a row with too many values")]
+    {
+        sandbox.write(name, fs::read(golden.join(name)).expect("it is committed"));
+        assert_refused(&sandbox, &Sandbox::train_arguments(&format!("--data {name}")), words);
+    }
+    let deep = format!("[{{\"messages\":{}", "[".repeat(10 << 20));
+    sandbox.write("deep.json", deep);
+    assert_refused(&sandbox, &Sandbox::train_arguments("--data deep.json --data-format messages"), "deep.json");
+}
+
 /// A line as long as is allowed, whose other fields would be a tree of many times its size; and one that nests deeply.
 #[test]
 fn what_a_line_holds_beside_its_text_takes_no_memory() {

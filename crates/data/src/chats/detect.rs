@@ -1,8 +1,8 @@
 //! What the data holds, by its first row.
 //! Not here: the formats of chats (`format.rs`).
 
-use super::format::{ChatFormat, Fields};
-use crate::rows::Rows;
+use super::format::{ChatFormat, FIELDS, Fields};
+use crate::rows::{Rows, Wanted};
 use crate::{DataError, Format, Sources};
 use std::fmt;
 use std::sync::Arc;
@@ -30,14 +30,18 @@ impl fmt::Display for DataFormat {
 /// Errors: what reading a row can meet.
 pub fn detect_format(sources: &Sources) -> Result<DataFormat, DataError> {
     for source in sources.files.iter().filter(|source| source.format != Format::Text) {
-        let mut rows = Rows::open(source, sources.line_bytes_max, Arc::default())?;
+        let mut rows = Rows::open(source, Wanted::Any(FIELDS), sources.line_bytes_max, Arc::default())?;
         while rows.next(source)? {
             let row = rows.text(source)?;
             if !row.trim().is_empty() {
-                let format = Fields::of_row(row).ok().flatten().and_then(|fields| fields.format());
-                return Ok(format.map_or(DataFormat::Text, DataFormat::Chats));
+                return Ok(format_of_row(row).map_or(DataFormat::Text, DataFormat::Chats));
             }
         }
     }
     Ok(DataFormat::Text)
+}
+
+/// The format of a row, if it is a chat.
+pub(crate) fn format_of_row(row: &str) -> Option<ChatFormat> {
+    Fields::of_row(row).ok().flatten().and_then(|fields| fields.format())
 }

@@ -69,6 +69,10 @@ impl ChatError {
     }
 }
 
+/// The names of [`Fields`].
+pub(super) const FIELDS: &[&str] =
+    &["messages", "conversations", "instruction", "input", "output", "system", "history", "tools"];
+
 /// The fields of a row that may belong to a chat. Other fields are checked but not kept.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

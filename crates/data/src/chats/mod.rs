@@ -12,6 +12,8 @@ mod store;
 mod template;
 mod template_file;
 
+pub(crate) use detect::format_of_row;
+
 pub use date::Date;
 pub use detect::{DataFormat, detect_format};
 pub use format::ChatFormat;

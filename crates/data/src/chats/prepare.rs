@@ -1,14 +1,14 @@
 //! Tokenizes chats on all cores and keeps them, with what is trained on: `CACHE/KEY.chats`.
 //! Not here: what a chat's text is (`spans.rs`), how a cache is put into place (`../cache.rs`).
 
-use super::format::Fields;
+use super::format::{FIELDS, Fields};
 use super::spans::{RenderError, render};
 use super::{ChatFormat, ChatStore, ChatTemplate, TrainOn};
 use crate::cache::{Cache, CacheWriter};
 use crate::fingerprint::{Fingerprint, fingerprint};
 use crate::header::Kind;
 use crate::pieces::PIECE_OVERHEAD_BYTES;
-use crate::rows::Rows;
+use crate::rows::{Rows, Wanted};
 use crate::shards::group_bytes;
 use crate::store::Expected;
 use crate::{DataError, EncodeError, Format, Progress, RowNumber, Sources, Tokenizer};
@@ -187,7 +187,7 @@ impl<'a> ChatReader<'a> {
             if self.open.is_none() {
                 let Some(source) = self.sources.files.get(self.next_file) else { return Ok(None) };
                 let raw_bytes = Arc::clone(&self.raw_bytes);
-                self.open = Some(Rows::open(source, self.sources.line_bytes_max, raw_bytes)?);
+                self.open = Some(Rows::open(source, Wanted::Any(FIELDS), self.sources.line_bytes_max, raw_bytes)?);
                 self.next_file += 1;
             }
             let file = self.next_file - 1;

@@ -9,7 +9,8 @@
 //!   trained on                                                           ▔▔▔▔▔▔▔▔▔▔▔▔▔
 //! ```
 //!
-//! White space that a template writes behind the end of a turn is not trained on, since nobody generates it.
+//! White space that a template writes behind the end of a turn is not trained on, since nobody generates it; nor is what
+//! it writes behind the last message alone, which is not there if another answer is invited.
 
 use super::format::Conversation;
 use super::template::{ChatTemplate, TemplateError};
@@ -108,24 +109,37 @@ fn turns(chat: &Conversation, template: &ChatTemplate, text: &str) -> Result<Vec
         }
         let invited = template.render(&chat.messages[..at], &chat.tools, true)?;
         let answered = template.render(&chat.messages[..=at], &chat.tools, false)?;
-        written += invited.len() + answered.len();
+        // Some templates invite nobody behind an answer.
+        let continued = template.render(&chat.messages[..=at], &chat.tools, true).unwrap_or_else(|_| answered.clone());
+        written += invited.len() + answered.len() + continued.len();
         if written > PREFIX_BYTES_MAX {
             return Err(RenderError::TooLong(Bytes(PREFIX_BYTES_MAX as u64)));
         }
-        if !answered.starts_with(&invited) || !text.starts_with(&answered) {
-            return Err(RenderError::NotPrefixStable(at + 1));
-        }
         let content = message.get_attr("content").ok().and_then(|content| content.to_str());
-        let turn = &answered[invited.len()..];
+        let end = without_ending(&answered, &continued);
+        let turn = answered[..end].strip_prefix(&invited).filter(|_| text.starts_with(&answered[..end]));
+        let turn = turn.ok_or(RenderError::NotPrefixStable(at + 1))?;
         spans.push(invited.len()..invited.len() + turn_len(turn, content.as_deref().unwrap_or_default()));
     }
     Ok(spans)
 }
 
+/// The length of a text without what is behind its last message alone, found where `continued` goes on otherwise: at the
+/// beginning of the word that differs.
+fn without_ending(answered: &str, continued: &str) -> usize {
+    if continued.starts_with(answered) {
+        return answered.len();
+    }
+    let same = answered.char_indices().zip(continued.chars()).take_while(|((_, a), b)| a == b);
+    let end = same.last().map_or(0, |((at, last), _)| at + last.len_utf8());
+    answered[..end].trim_end_matches(|c: char| !c.is_whitespace()).len()
+}
+
 /// A turn without the white space behind what ends it. Where white space alone ends it, that belongs to it.
 fn turn_len(turn: &str, content: &str) -> usize {
     let content = content.trim();
-    let end_of_content = turn.rfind(content).map_or(0, |at| at + content.len());
+    // Nothing would be found at the end.
+    let end_of_content = if content.is_empty() { 0 } else { turn.rfind(content).map_or(0, |at| at + content.len()) };
     match turn[end_of_content..].trim_end() {
         "" => turn.len(),
         end_of_turn => end_of_content + end_of_turn.len(),
@@ -167,6 +181,15 @@ mod tests {
         let lines = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
         assert_eq!(trained(lines, &TURNS, TrainOn::Answers).unwrap(), ["b \n", "é\n"]);
         assert!(trained(CHATML, &TURNS[..2], TrainOn::Answers).unwrap().is_empty());
+        assert_eq!(trained(CHATML, &[("user", "a"), ("assistant", "")], TrainOn::Answers).unwrap(), ["</end>"]);
+    }
+
+    #[test]
+    fn what_ends_a_whole_chat_is_no_part_of_an_answer() {
+        let ended = CHATML.replace("{% endif %}", "{% else %}<eos>{% endif %}");
+        assert_eq!(trained(&ended, &TURNS, TrainOn::Answers).unwrap(), ["b </end>", "é</end>"]);
+        let text = render(&chat(&TURNS), &template(&ended), TrainOn::All).unwrap().text;
+        assert!(text.ends_with("é</end>\n<eos>"), "{text}");
     }
 
     #[test]

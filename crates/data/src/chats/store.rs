@@ -85,7 +85,7 @@ impl ChatStore {
 
     /// Calls `visit` with the position where each chat ends, in order.
     /// Errors: `CacheChanged`, also where an end lies before the one before.
-    pub(crate) fn for_each_end(&self, mut visit: impl FnMut(u64)) -> Result<(), DataError> {
+    pub fn for_each_end(&self, mut visit: impl FnMut(u64)) -> Result<(), DataError> {
         let (mut last, mut is_sound) = (0, true);
         let start = self.tokens.cache.header.tokens_end() + mask_bytes(self.tokens.len());
         self.scan(start, self.chats * 8, |end| {

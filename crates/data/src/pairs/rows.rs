@@ -1,4 +1,4 @@
-//! Reads pairs of texts from .tsv, .csv and .jsonl files, row by row in the order of the files.
+//! Reads pairs of texts from .tsv, .csv, .jsonl, JSON and Parquet files, row by row in the order of the files.
 //! Not here: which columns (`column.rs`), and what becomes of the texts (`prepare.rs`).
 //!
 //! A .csv may quote fields, over several lines too; in a .tsv quotes are text, and a row is a line. Empty lines are no
@@ -8,7 +8,7 @@ use super::{Column, PairColumns};
 use crate::error::{NAMES_MAX, cut_name};
 use crate::jsonl::texts_of_line;
 use crate::pieces::PIECE_OVERHEAD_BYTES;
-use crate::rows::Rows;
+use crate::rows::{Rows, Wanted};
 use crate::{DataError, Format, RowNumber, Source, Sources, decompress};
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 use plimsoll_units::Bytes;
@@ -33,7 +33,7 @@ pub(super) struct Row {
 enum Table {
     Tabs,
     Commas,
-    JsonLines,
+    Objects,
 }
 
 /// Reads the rows of all files in order.
@@ -112,10 +112,11 @@ impl<'a> RowReader<'a> {
             Cells::open(limited, self.columns.in_table(), source)
         };
         self.open = Some(match table {
-            Table::JsonLines => OpenTable::Objects {
-                rows: Rows::open(source, row_bytes_max, Arc::clone(&raw_bytes))?,
-                fields: self.columns.in_json(),
-            },
+            Table::Objects => {
+                let fields = self.columns.in_json();
+                let wanted = Wanted::All(&[&fields[0], &fields[1]]);
+                OpenTable::Objects { rows: Rows::open(source, wanted, row_bytes_max, Arc::clone(&raw_bytes))?, fields }
+            }
             Table::Tabs => OpenTable::Cells(cells(b'\t')?),
             Table::Commas => OpenTable::Cells(cells(b',')?),
         });
@@ -137,7 +138,7 @@ fn table_of(source: &Source) -> Result<Table, DataError> {
         plain => plain.map(str::to_owned),
     };
     match (source.format, inner.as_deref()) {
-        (Format::JsonLines, _) => Ok(Table::JsonLines),
+        (Format::JsonLines | Format::Json | Format::Parquet, _) => Ok(Table::Objects),
         (Format::Text, Some("tsv" | "tab")) => Ok(Table::Tabs),
         (Format::Text, Some("csv")) => Ok(Table::Commas),
         (Format::Text, _) => Err(DataError::NotPairs { path: source.path.clone() }),
@@ -358,7 +359,7 @@ mod tests {
         let empty = message("a.csv", b"a,b\nc, \n", &plain).to_string();
         assert!(empty.ends_with("a.csv line 2: the target is empty"), "{empty}");
         let named = message("a.csv", b"in,out\na,b\n", &columns(Some("input"), Some("out"), ""));
-        assert!(named.to_string().contains("has no column `input`; its header has `in`, `out`"), "{named}");
+        assert!(named.to_string().contains("has no column `input`; it has `in`, `out`"), "{named}");
         let field = message("a.jsonl", b"{\"source\":\"a\"}", &plain).to_string();
         assert!(field.contains("line 1 has no field `target`; it has `source`"), "{field}");
         assert!(matches!(message("a.jsonl", b"{\"source\":1}", &plain), DataError::FieldIsNotText { .. }));

@@ -29,7 +29,7 @@ fn hint(error: &DataError) -> String {
         DataError::BadPattern { .. } => "use `*`, `?`, `**` and `[a-z]`; `[[]` matches a bracket",
         DataError::NoMatch { .. } | DataError::NoTextInFolder { .. } => {
             "a file given by its path is read as text whatever its extension; in folders only .txt, .md, .jsonl, \
-             source code and their .gz and .zst are"
+             .parquet, source code and their .gz and .zst are"
         }
         DataError::NotText { extension, .. } => not_text(extension),
         DataError::NotUtf8 { .. } => {
@@ -56,7 +56,13 @@ fn hint(error: &DataError) -> String {
         DataError::CacheDamaged { .. } => "the disk may be failing; choose another folder with `--cache-dir FOLDER`",
         DataError::CacheChanged { .. } => "start again to rebuild it; `--resume auto` continues the run",
         DataError::BadColumn { .. } => "give a column's number, from 1, or its name in the table's header",
-        DataError::NotPairs { .. } => "save it as .tsv, .csv or .jsonl; each may be compressed as .gz or .zst",
+        DataError::NotPairs { .. } => "save it as .tsv, .csv, .jsonl or .parquet; all but the last may be compressed",
+        DataError::BadTable { .. } => {
+            "it may be truncated: download it again; or in Python, `pandas.read_parquet(…).to_parquet(…)` writes it anew"
+        }
+        DataError::NoSuchColumn { path, .. } if path.extension().is_some_and(|e| e == "parquet") => {
+            "`--text-field NAME` names the column of documents, `--source-column` and `--target-column` those of pairs"
+        }
         DataError::NoSuchColumn { .. } => {
             "a table with named columns starts with a header; without one, give numbers: `--source-column 1`"
         }
@@ -92,9 +98,11 @@ fn hint(error: &DataError) -> String {
 
 fn not_text(extension: &str) -> &'static str {
     match extension {
-        "parquet" | "arrow" | "feather" => {
-            "in Python, `datasets.load_dataset(…)` and `.to_json(\"data.jsonl\")` convert it to .jsonl"
+        "arrow" | "feather" => {
+            "in Python, `datasets.load_from_disk(FOLDER).to_parquet(\"data.parquet\")` makes a file that is read; of \
+             several splits, `[\"train\"]` takes one"
         }
+        "parquet" => "decompress it; what is inside is compressed by itself",
         "bz2" | "xz" | "lz4" => "decompress it, or compress it as .gz or .zst",
         "zip" | "tar" | "tgz" | "7z" | "rar" => "unpack it and give the folder",
         _ => "convert it to .txt, .md or .jsonl",

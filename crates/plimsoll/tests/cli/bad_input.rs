@@ -78,7 +78,7 @@ fn data() {
             ),
             ("--data binary.txt --tokenizer gpt2 --model words", BAD_INPUT, &["binary.txt is not UTF-8 at byte"]),
             ("--data weights.bin", BAD_INPUT, &["weights.bin is a .bin file, which is not read as text"]),
-            ("--data table.parquet", BAD_INPUT, &["table.parquet", ".jsonl"]),
+            ("--data table.parquet", BAD_INPUT, &["table.parquet can't be read as Parquet", "download it again"]),
             ("--data pictures", BAD_INPUT, &["no text file in pictures (1 other files)"]),
             ("--data nothing", BAD_INPUT, &["no text file in nothing"]),
             ("--data *.none", BAD_INPUT, &["no text file matches `*.none`"]),

@@ -2,6 +2,8 @@
 
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
 
 const BAD_INPUT: Option<i32> = Some(4);
 const USAGE: Option<i32> = Some(2);
@@ -76,6 +78,37 @@ fn the_same_chats_in_any_format_are_the_same_run() {
     assert_eq!(count(&whole, "tokens_seen"), count(&messages, "tokens_seen"));
 }
 
+#[test]
+fn arrays_and_lines_of_json_and_folders_of_tables_are_data() {
+    let sandbox = sandbox();
+    let lines = sandbox.text("messages.jsonl");
+    sandbox.write("array.json", format!("[{}]", lines.trim().replace('\n', ",")));
+    sandbox.write("lines.json", &lines);
+    let train = |data: &str| {
+        let name = data.replace(['.', '/'], "-");
+        losses(&report(&sandbox.train(&format!("--data {data} {RUN} --name {name}"))))
+    };
+    let expected = train("messages.jsonl");
+    assert_eq!([train("array.json"), train("lines.json")], [expected.clone(), expected]);
+
+    // As Hugging Face lays a data set out.
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/golden");
+    let table = |codec: &str| fs::read(golden.join(format!("chats-{codec}.parquet"))).expect("it is committed");
+    sandbox.write("set/README.md", "---\nlicense: mit\n---\nNo data.");
+    sandbox.write("set/data/train-00000-of-00002.parquet", table("snappy"));
+    sandbox.write("set/data/train-00001-of-00002.parquet", table("zstd"));
+    sandbox.write("set/data/test-00000-of-00001.parquet", table("gzip"));
+    let said = sandbox.must_train(&format!("--data set {RUN}"));
+    assert!(said.stderr.contains("data: 12 chats of"), "{}", said.stderr);
+    assert!(said.stderr.contains("1 files of splits to validate or test on are left out"), "{}", said.stderr);
+    for file in ["state.json", "dataset_info.json", "data-00000-of-00001.arrow"] {
+        sandbox.write(&format!("saved/{file}"), "{}");
+    }
+    let said = sandbox.train(&format!("--data saved {RUN}"));
+    assert_eq!(said.code, BAD_INPUT, "{}", said.stderr);
+    assert!(said.stderr.contains("load_from_disk(FOLDER).to_parquet"), "{}", said.stderr);
+}
+
 /// A mean over the targets of a global batch, not of the means of micro-batches, whose answers are of several lengths.
 #[test]
 fn invariant_5_losses_are_means_over_the_trained_tokens_of_all_micro_batches() {
@@ -113,7 +146,7 @@ fn invariant_7_a_run_on_answers_resumes_to_the_bit() {
     let sandbox = sandbox();
     sandbox.must_train(&format!("--data sharegpt.jsonl {RUN} --packing --name whole"));
     sandbox.copy("runs/whole", "runs/cut");
-    std::fs::remove_dir_all(sandbox.path("runs/cut/checkpoints/step-000004")).expect("it is there");
+    fs::remove_dir_all(sandbox.path("runs/cut/checkpoints/step-000004")).expect("it is there");
     // What the rows are, the template and the day are the run's settings.
     let config = sandbox.text("runs/cut/config.yaml");
     for setting in ["data_format: sharegpt", "train_on: answers", "chat_template: short.jinja", "chat_date: "] {

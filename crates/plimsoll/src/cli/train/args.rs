@@ -33,7 +33,7 @@ const DEFAULT_STEPS: u64 = 1000;
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrainArgs {
-    /// Text or chats: files, folders or globs; `.jsonl`, `.gz` and `.zst` too [default: the Rust sources that cargo
+    /// Text or chats: files, folders or globs; `.jsonl`, `.parquet`, `.gz` and `.zst` too [default: the Rust sources that cargo
     /// downloaded]
     #[arg(long, visible_alias = "data-dir", value_name = "PATH", num_args = 1..)]
     pub(super) data: Vec<String>,

@@ -46,6 +46,9 @@ impl TrainArgs {
         if !self.data.is_empty() {
             warn_of_binary(&sources);
         }
+        if sources.other_splits > 0 {
+            talk(format_args!("note: {} files of splits to validate or test on are left out", sources.other_splits));
+        }
         let cache = match &self.cache_dir {
             Some(path) => path.clone(),
             None => default_cache_dir()?,

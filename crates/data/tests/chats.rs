@@ -1,0 +1,158 @@
+//! Chats: token ids and what is trained on are those of transformers, whatever the file is; hostile tables are refused.
+
+use plimsoll_data::{
+    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Date, RowNumber, Tokenizer,
+    TokenizerSpec, TrainOn, detect_format, prepare, prepare_chats, resolve,
+};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Made by scripts/golden_chat.py.
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn golden_json() -> Value {
+    serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap()
+}
+
+/// The chats as lines of a .jsonl, whose fields are in the order that templates see.
+fn rows(golden: &Value) -> Vec<String> {
+    golden["rows"].as_array().unwrap().iter().map(|row| format!("{}\n", row.as_str().unwrap())).collect()
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::open(&TokenizerSpec::File(golden("tokenizer.json"))).unwrap()
+}
+
+/// The chats of a file by a template, tokenized.
+fn prepared(folder: &TempDir, data: &Path, template: &str) -> Result<ChatStore, DataError> {
+    let path = folder.path().join("template.jinja");
+    fs::write(&path, template).unwrap();
+    let tokenizer = tokenizer();
+    let template = ChatTemplate::open(&tokenizer, Some(&path), Date::of_unix_seconds(0))?;
+    let sources = resolve(&[data.to_str().unwrap()], "text")?;
+    let settings = ChatSettings { format: ChatFormat::Messages, template: &template, train_on: TrainOn::Answers };
+    prepare_chats(&sources, &settings, &tokenizer, &folder.path().join("cache"), &|_| {})
+}
+
+/// Ids of each chat, and as digits whether each is trained on.
+fn contents(store: &ChatStore) -> Vec<(Vec<u64>, String)> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    store
+        .for_each_end(|end| {
+            let mut ids = vec![0; (end - start) as usize];
+            let mut trained = vec![false; ids.len()];
+            store.tokens().read(start, &mut ids).unwrap();
+            store.read_trained(start, &mut trained).unwrap();
+            let digits = trained.iter().map(|&trained| if trained { '1' } else { '0' }).collect();
+            found.push((ids.iter().map(|&id| id as u64).collect(), digits));
+            start = end;
+        })
+        .unwrap();
+    found
+}
+
+fn expected(chat: &Value) -> (Vec<u64>, String) {
+    let ids = chat["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+    (ids, chat["trained"].as_str().unwrap().to_owned())
+}
+
+/// Each family's template with `{% generation %}`, and the same without, whose answers are found by prefixes.
+#[test]
+fn ids_and_masks_are_those_of_transformers() {
+    let golden = golden_json();
+    let rows = rows(&golden);
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("chats.jsonl");
+    let mut compared = 0;
+    for (name, family) in golden["families"].as_object().unwrap() {
+        let made = family["chats"].as_array().unwrap();
+        for template in ["marked", "plain"].map(|kind| family[kind].as_str().unwrap()) {
+            let writable = rows.iter().zip(made).filter(|(_, made)| !made.is_null());
+            fs::write(&data, writable.clone().map(|(row, _)| row.as_str()).collect::<String>()).unwrap();
+            let found = contents(&prepared(&folder, &data, template).unwrap());
+            assert_eq!(found.len(), writable.clone().count(), "{name}");
+            for ((found, (_, made)), row) in found.iter().zip(writable).zip(&rows) {
+                assert_eq!(found, &expected(made), "{name} {row} {template}");
+                compared += 1;
+            }
+            for (row, _) in rows.iter().zip(made).filter(|(_, made)| made.is_null()) {
+                fs::write(&data, row).unwrap();
+                let refused = prepared(&folder, &data, template);
+                assert!(matches!(refused, Err(DataError::ChatTemplateFailed { .. })), "{name} {row}: {refused:?}");
+            }
+        }
+    }
+    assert!(compared > 50, "{compared} chats");
+}
+
+/// Snappy, gzip, zstd and none; pages of both versions; several row groups; a nested column.
+#[test]
+fn tables_are_read_as_lines_of_json_are() {
+    let golden_values = golden_json();
+    let family = &golden_values["families"]["chatml"];
+    let folder = tempfile::tempdir().unwrap();
+    let chats = rows(&golden_values).into_iter().zip(family["chats"].as_array().unwrap());
+    let expected: Vec<_> =
+        chats.filter(|(row, _)| !row.contains("tool_calls")).map(|(_, made)| expected(made)).collect();
+    for codec in ["snappy", "gzip", "zstd", "none"] {
+        let path = golden(&format!("chats-{codec}.parquet"));
+        let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
+        assert_eq!(detect_format(&sources).unwrap(), DataFormat::Chats(ChatFormat::Messages), "{codec}");
+        let store = prepared(&folder, &path, family["plain"].as_str().unwrap()).unwrap();
+        assert_eq!(contents(&store), expected, "{codec}");
+    }
+}
+
+fn read_as_text(path: &Path, field: &str) -> Result<u64, DataError> {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = resolve(&[path.to_str().unwrap()], field)?;
+    let store = prepare(&sources, &Tokenizer::open(&TokenizerSpec::Bytes)?, folder.path(), &|_| {})?;
+    Ok(store.len())
+}
+
+#[test]
+fn a_table_without_the_column_names_those_that_it_has() {
+    match read_as_text(&golden("chats-snappy.parquet"), "body") {
+        Err(DataError::NoSuchColumn { name, present, .. }) => {
+            assert_eq!((name.as_str(), present), ("body", vec!["id".to_owned(), "messages".to_owned()]));
+        }
+        other => panic!("{other:?}"),
+    }
+    let number = read_as_text(&golden("chats-snappy.parquet"), "id").unwrap_err();
+    assert!(matches!(number, DataError::FieldIsNotText { row: RowNumber::Row(1), found: "a number", .. }), "{number}");
+}
+
+#[test]
+fn files_that_say_they_hold_much_are_refused_before_it_is_there() {
+    let refused = read_as_text(&golden("bomb-page.parquet"), "text").unwrap_err().to_string();
+    assert!(refused.contains("at row 1: ") && refused.contains("a page of 30000"), "{refused}");
+    let refused = read_as_text(&golden("bomb-row.parquet"), "messages").unwrap_err().to_string();
+    assert!(refused.contains("a row with too many values"), "{refused}");
+}
+
+/// Cut anywhere, or with any byte changed, a table is read or refused, and never more is.
+#[test]
+fn broken_tables_are_read_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.parquet");
+    for codec in ["snappy", "none", "zstd"] {
+        let whole = fs::read(golden(&format!("chats-{codec}.parquet"))).unwrap();
+        for end in (0..whole.len()).step_by(97) {
+            fs::write(&path, &whole[..end]).unwrap();
+            let refused = read_as_text(&path, "messages");
+            assert!(matches!(refused, Err(DataError::BadTable { .. })), "{end}: {refused:?}");
+        }
+        for at in (0..whole.len()).step_by(41) {
+            let mut changed = whole.clone();
+            changed[at] ^= 1 << (at % 8);
+            fs::write(&path, &changed).unwrap();
+            let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
+            let _ = detect_format(&sources);
+            let _ = prepared(&folder, &path, "{{ messages | length }}{{ messages }}");
+        }
+    }
+}
