@@ -111,7 +111,15 @@ fn a_card_that_fails_in_the_middle_names_the_checkpoint_and_the_command_that_con
     }
     // Before anything is saved.
     let said = train(&sandbox, "stick=cuGraphLaunch:1:719", &format!("{RUN} --max-steps 4 --name early"));
-    assert_says(&said, 5, &["error: the card failed, a kernel failed", "hint: no checkpoint is on disk", "`--name`"]);
+    assert_says(
+        &said,
+        5,
+        &[
+            "error: the card failed, a kernel failed",
+            "hint: no checkpoint is on disk",
+            "plimsoll train --resume auto --runs-dir runs --name early",
+        ],
+    );
 }
 
 #[test]
