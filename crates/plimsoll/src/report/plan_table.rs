@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_graph::{DeviceKind, Products};
 use plimsoll_plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
-use plimsoll_units::Bytes;
+use plimsoll_units::{Bytes, format_duration};
 
 /// The plan's table, some lines under 100 columns. `device`: the card's name.
 pub fn plan_table(model: &str, device: &str, found: &Found, budget: &str, times: &str) -> String {
@@ -34,8 +34,8 @@ pub(super) fn found_words(found: &Found) -> Vec<String> {
     lines.push(bound_words(found.bound).to_owned());
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
-        "predicted: {:.0} ms per step, {} tokens/s",
-        found.step.0 * 1e3,
+        "predicted: {} per step, {} tokens/s",
+        if found.step.0 < 10.0 { format!("{:.0} ms", found.step.0 * 1e3) } else { format_duration(found.step) },
         grouped(found.tokens_per_s() as u64)
     ));
     lines

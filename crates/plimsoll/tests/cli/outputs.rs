@@ -314,7 +314,7 @@ fn the_plan_as_a_table() {
         └──────────────────────────────────────────────────────────┘
         the whole global batch fits at once
         not limited by memory: these are the fastest settings
-        predicted: 11436 ms per step, 358 tokens/s
+        predicted: 11 s per step, 358 tokens/s
         ┌───────────────────────────────────────────────────────────────────────┐
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡
