@@ -2,7 +2,7 @@
 //! Not here: which windows there are (`split.rs`) and in which order (`order.rs`).
 
 use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, StepBatches};
-use crate::{DataError, Order, TokenStore, Windows};
+use crate::{DataError, Order, Split, TokenStore, Windows};
 
 /// Batches of a token store. A batch is two slices (B, T), row after row: inputs, and targets one token later.
 #[derive(Debug)]
@@ -46,11 +46,12 @@ impl HeldOutSubset {
 }
 
 impl Batches {
-    /// Splits a store into samples of `seq_len` tokens and orders them by `seed`.
+    /// Splits a store into samples of `seq_len` tokens and orders them; a seed alone holds out what is usual.
     /// Errors: `TooShort` if not even one sample fits.
-    pub fn new(store: TokenStore, seq_len: usize, seed: u64) -> Result<Self, DataError> {
-        let windows = Windows::new(store.len(), seq_len)?;
-        let order = Order::new(seed, windows.training());
+    pub fn new(store: TokenStore, seq_len: usize, split: impl Into<Split>) -> Result<Self, DataError> {
+        let split = split.into();
+        let windows = Windows::new(store.len(), seq_len, split.held_out)?;
+        let order = Order::new(split.seed, windows.training());
         Ok(Self { store, windows, order })
     }
 

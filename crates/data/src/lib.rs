@@ -54,6 +54,6 @@ pub use registry::cargo_registry_sources;
 pub use rows::RowNumber;
 pub use shards::{count_tokens, prepare};
 pub use sources::{Compression, DEFAULT_TEXT_FIELD, FILES_MAX, Format, LINE_BYTES_MAX, Source, Sources, resolve};
-pub use split::Windows;
+pub use split::{HeldOut, Split, Windows};
 pub use store::TokenStore;
 pub use tokenizer::{EncodeError, Tokenizer, TokenizerKind, TokenizerSpec, train_tokenizer};

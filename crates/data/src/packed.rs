@@ -15,7 +15,7 @@
 
 use crate::batch::HeldOutSubset;
 use crate::micro_batch::{Batch, PADDING_TARGET, StepBatches};
-use crate::split::EveryNth;
+use crate::split::{EveryNth, Split};
 use crate::{ChatStore, DataError, Order, TokenStore, Tokenizer};
 
 const DOCUMENTS_PER_HELD_OUT: u64 = 20;
@@ -74,30 +74,46 @@ impl Packed {
     /// Packs the documents of a store that `prepare` made with this tokenizer into rows of `seq_len`.
     /// Errors: `NoSeparator` if the tokenizer puts nothing between documents; `TooShort` if there is no document;
     /// `TooManyDocuments`; `CacheChanged`.
-    pub fn new(store: TokenStore, tokenizer: &Tokenizer, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+    pub fn new(
+        store: TokenStore,
+        tokenizer: &Tokenizer,
+        seq_len: usize,
+        split: impl Into<Split>,
+    ) -> Result<Self, DataError> {
         let no_separator = || DataError::NoSeparator { tokenizer: tokenizer.spec().to_string() };
         let separator = tokenizer.separator().ok_or_else(no_separator)?;
-        Self::of_documents(store, separator, seq_len, seed)
+        Self::of_documents(store, separator, seq_len, split.into())
     }
 
-    fn of_documents(store: TokenStore, separator: u32, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+    fn of_documents(store: TokenStore, separator: u32, seq_len: usize, split: Split) -> Result<Self, DataError> {
         let ends = document_ends(&store, separator)?;
-        Self::with_ends(Store::Documents(store), &ends, Packing::Packed, seq_len, seed)
+        Self::with_ends(Store::Documents(store), &ends, Packing::Packed, seq_len, split)
     }
 
     /// Puts chats into rows of `seq_len`. Those without anything to train on are left out, and so are such parts of long
     /// ones.
     /// Errors: `TooShort` if there is no chat; `TooManyDocuments`; `CacheChanged`.
-    pub fn of_chats(store: ChatStore, packing: Packing, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+    pub fn of_chats(
+        store: ChatStore,
+        packing: Packing,
+        seq_len: usize,
+        split: impl Into<Split>,
+    ) -> Result<Self, DataError> {
         if store.len() >= DOCUMENTS_MAX as u64 {
             return Err(DataError::TooManyDocuments { documents_max: DOCUMENTS_MAX });
         }
         let mut ends = Vec::with_capacity(store.len() as usize);
         store.for_each_end(|end| ends.push(end))?;
-        Self::with_ends(Store::Chats(store), &ends, packing, seq_len, seed)
+        Self::with_ends(Store::Chats(store), &ends, packing, seq_len, split.into())
     }
 
-    fn with_ends(store: Store, ends: &[u64], packing: Packing, seq_len: usize, seed: u64) -> Result<Self, DataError> {
+    fn with_ends(
+        store: Store,
+        ends: &[u64],
+        packing: Packing,
+        seq_len: usize,
+        split: Split,
+    ) -> Result<Self, DataError> {
         assert!(seq_len > 0 && u32::try_from(seq_len).is_ok(), "rows of {seq_len} tokens");
         let start_of = |document: usize| document.checked_sub(1).map_or(0, |before| ends[before]);
         let parts = |document: u64| {
@@ -118,17 +134,14 @@ impl Packed {
             Ok((rows, targets))
         };
         let documents = ends.len() as u64;
-        let ((training, targets), (held_out, _)) = if documents < DOCUMENTS_PER_HELD_OUT {
-            (rows(&mut (0..documents))?, Default::default())
-        } else {
-            let split = EveryNth::new(documents, DOCUMENTS_PER_HELD_OUT);
-            let training = rows(&mut (0..split.training()).map(|index| split.training_at(index)))?;
-            (training, rows(&mut (0..split.held_out()).map(|index| split.held_out_at(index)))?)
-        };
+        let period = split.held_out.period(DOCUMENTS_PER_HELD_OUT).filter(|&period| documents >= period);
+        let sides = period.map_or(EveryNth::all(documents), |period| EveryNth::new(documents, period));
+        let (training, targets) = rows(&mut (0..sides.training()).map(|index| sides.training_at(index)))?;
+        let (held_out, _) = rows(&mut (0..sides.held_out()).map(|index| sides.held_out_at(index)))?;
         if training.len() == 0 {
             return Err(DataError::TooShort { tokens: store.tokens().len(), needed: 1 });
         }
-        let order = Order::new(seed, training.len());
+        let order = Order::new(split.seed, training.len());
         Ok(Self { store, packing, seq_len, order, training, targets, held_out })
     }
 
@@ -348,7 +361,7 @@ mod tests {
             tokens[end - 1] = SEPARATOR;
         }
         let store = TokenStore::in_memory(&tokens, tokens.len() + 1, Bytes(1));
-        Packed::of_documents(store, SEPARATOR, seq_len, 5).unwrap()
+        Packed::of_documents(store, SEPARATOR, seq_len, 5.into()).unwrap()
     }
 
     fn batch(packed: &Packed, rows: usize) -> Batch {

@@ -15,8 +15,47 @@ use crate::DataError;
 
 /// The block of a long stream, where the sequence length allows.
 const BLOCK_TOKENS: u64 = 4096;
-/// One chunk in this many is held out, the last of them.
+/// One chunk in this many is held out, the last of them, unless it is said otherwise.
 const BLOCKS_PER_PERIOD: u64 = 20;
+
+/// Which part of the data is held out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeldOut {
+    /// A twentieth of text and of chats, a hundredth of pairs.
+    #[default]
+    Usual,
+    /// Nothing.
+    Nothing,
+    /// One chunk, document or pair of so many, at least 2.
+    OneIn(u64),
+}
+
+impl HeldOut {
+    /// One of how many, where this many are usual.
+    pub(crate) fn period(self, usual: u64) -> Option<u64> {
+        match self {
+            Self::Usual => Some(usual),
+            Self::Nothing => None,
+            Self::OneIn(period) => Some(period),
+        }
+    }
+}
+
+/// What is held out, and the order of the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// The seed of the order.
+    pub seed: u64,
+    /// What is held out.
+    pub held_out: HeldOut,
+}
+
+/// An order by this seed, with the usual part held out.
+impl From<u64> for Split {
+    fn from(seed: u64) -> Self {
+        Self { seed, held_out: HeldOut::Usual }
+    }
+}
 
 /// The samples of a token stream. A sample is a window of `seq_len + 1` consecutive tokens: input, and target one later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,20 +69,25 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Splits a stream of `tokens`. Every twentieth block of 4096 tokens is held out; of streams shorter than 20 such
-    /// blocks, every twentieth of `tokens / 20`; of streams shorter than 20 × (`seq_len` + 1), nothing.
+    /// Splits a stream of `tokens`. Every twentieth block of 4096 tokens is held out, or whichever is said; of streams
+    /// shorter than 20 such blocks, every twentieth of `tokens / 20`; of streams shorter than 20 × (`seq_len` + 1), nothing.
     /// Errors: `TooShort` if not even one sample fits.
-    pub fn new(tokens: u64, seq_len: usize) -> Result<Self, DataError> {
+    pub fn new(tokens: u64, seq_len: usize, held_out: HeldOut) -> Result<Self, DataError> {
         assert!(seq_len > 0, "a sample needs at least one token");
         let seq_len = seq_len as u64;
         let needed = seq_len + 1;
         if tokens < needed {
             return Err(DataError::TooShort { tokens, needed });
         }
-        let block_tokens = BLOCK_TOKENS.max(needed).min(tokens / BLOCKS_PER_PERIOD);
-        Ok(match block_tokens >= needed {
-            true => Self { tokens, seq_len, run_tokens: (BLOCKS_PER_PERIOD - 1) * block_tokens, block_tokens },
-            false => Self { tokens, seq_len, run_tokens: tokens, block_tokens: 0 },
+        // Many blocks, where samples are short enough, so that a short stream is split as it is said, too.
+        let small = |period: u64| tokens / period.max(BLOCKS_PER_PERIOD);
+        let block = |period: u64| BLOCK_TOKENS.min(small(period)).max(needed).min(tokens / period);
+        let period = held_out.period(BLOCKS_PER_PERIOD).filter(|&period| block(period) >= needed);
+        Ok(match period {
+            Some(period) => {
+                Self { tokens, seq_len, run_tokens: (period - 1) * block(period), block_tokens: block(period) }
+            }
+            None => Self { tokens, seq_len, run_tokens: tokens, block_tokens: 0 },
         })
     }
 
@@ -115,6 +159,11 @@ impl EveryNth {
         Self { samples, period }
     }
 
+    /// All are trained on.
+    pub(crate) fn all(samples: u64) -> Self {
+        Self { samples, period: samples + 1 }
+    }
+
     pub(crate) fn training(&self) -> u64 {
         self.samples - self.held_out()
     }
@@ -139,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_twentieth_block_is_held_out() {
-        let windows = Windows::new(40 * 4096 + 100, 1024).unwrap();
+        let windows = Windows::new(40 * 4096 + 100, 1024, HeldOut::Usual).unwrap();
         assert_eq!(windows.held_out_tokens(), 2 * 4096);
         assert_eq!((windows.held_out(), windows.training()), (2 * 3, 2 * 75));
         assert_eq!(windows.held_out_start(0), 19 * 4096);
@@ -149,18 +198,30 @@ mod tests {
 
     #[test]
     fn short_streams_hold_out_a_twentieth_or_nothing() {
-        assert_eq!(Windows::new(10_000, 64).unwrap().held_out_tokens(), 500);
-        assert_eq!(Windows::new(20 * 65, 64).unwrap().held_out(), 1);
-        let nothing = Windows::new(20 * 65 - 1, 64).unwrap();
+        assert_eq!(Windows::new(10_000, 64, HeldOut::Usual).unwrap().held_out_tokens(), 500);
+        assert_eq!(Windows::new(20 * 65, 64, HeldOut::Usual).unwrap().held_out(), 1);
+        let nothing = Windows::new(20 * 65 - 1, 64, HeldOut::Usual).unwrap();
         assert_eq!((nothing.held_out(), nothing.held_out_tokens(), nothing.training()), (0, 0, 20));
-        assert_eq!(Windows::new(65, 64).unwrap().training(), 1);
-        assert!(matches!(Windows::new(64, 64), Err(DataError::TooShort { tokens: 64, needed: 65 })));
-        assert!(matches!(Windows::new(0, 64), Err(DataError::TooShort { .. })));
+        assert_eq!(Windows::new(65, 64, HeldOut::Usual).unwrap().training(), 1);
+        assert!(matches!(Windows::new(64, 64, HeldOut::Usual), Err(DataError::TooShort { tokens: 64, needed: 65 })));
+        assert!(matches!(Windows::new(0, 64, HeldOut::Usual), Err(DataError::TooShort { .. })));
+    }
+
+    #[test]
+    fn what_is_held_out_can_be_said() {
+        let windows = |held_out| Windows::new(40 * 4096, 1024, held_out).unwrap();
+        assert_eq!(windows(HeldOut::OneIn(10)).held_out_tokens(), 4 * 4096);
+        assert_eq!(windows(HeldOut::OneIn(2)).held_out_tokens(), 20 * 4096);
+        let all = windows(HeldOut::Nothing);
+        assert_eq!((all.held_out(), all.held_out_tokens(), all.training()), (0, 0, (40 * 4096 - 1) / 1024));
+        let all = EveryNth::all(7);
+        assert_eq!((all.training(), all.held_out()), (7, 0));
+        assert!((0..7).all(|index| all.training_at(index) == index));
     }
 
     #[test]
     fn long_samples_get_longer_blocks() {
-        let windows = Windows::new(1_000_000, 8192).unwrap();
+        let windows = Windows::new(1_000_000, 8192, HeldOut::Usual).unwrap();
         assert_eq!((windows.held_out(), windows.held_out_tokens()), (6, 6 * 8193));
     }
 
@@ -177,14 +238,17 @@ mod tests {
 
         /// Against the blocks counted one by one.
         #[test]
-        fn windows_never_leave_their_side(tokens in 2u64..400_000, seq_len in 1usize..6000) {
+        fn windows_never_leave_their_side(
+            tokens in 2u64..400_000, seq_len in 1usize..6000, period in prop::option::of(2u64..40),
+        ) {
             prop_assume!(tokens > seq_len as u64);
-            let windows = Windows::new(tokens, seq_len).unwrap();
-            let is_held_out = |token: u64| windows.block_tokens > 0 && token / windows.block_tokens % 20 == 19;
+            let windows = Windows::new(tokens, seq_len, period.map_or(HeldOut::Usual, HeldOut::OneIn)).unwrap();
+            let period = period.unwrap_or(20);
+            let is_held_out = |token: u64| windows.block_tokens > 0 && token / windows.block_tokens % period == period - 1;
             let held_out_tokens = (0..tokens).filter(|&token| is_held_out(token)).count() as u64;
             prop_assert_eq!(windows.held_out_tokens(), held_out_tokens);
             prop_assert!(windows.training() > 0);
-            prop_assert!(tokens < 20 * (seq_len as u64 + 1) || windows.held_out() > 0);
+            prop_assert!(tokens < period * (seq_len as u64 + 1) || windows.held_out() > 0);
 
             let mut covered = vec![0u8; tokens as usize];
             for (count, held_out) in [(windows.training(), false), (windows.held_out(), true)] {

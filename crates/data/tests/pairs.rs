@@ -1,7 +1,7 @@
 //! Pairs from outside: from files to padded batches, and what stays the same whatever the micro-batch.
 
 use plimsoll_data::{
-    Batch, Column, DataError, Dataset, Loader, PairColumns, PairSettings, Pairs, Progress, Sources, Tokenizer,
+    Batch, Column, DataError, Dataset, HeldOut, Loader, PairColumns, PairSettings, Pairs, Progress, Sources, Tokenizer,
     TokenizerSpec, prepare_pairs, resolve, tokenize_pairs,
 };
 use proptest::prelude::*;
@@ -12,8 +12,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-const SETTINGS: PairSettings =
-    PairSettings { source_len_max: 20, target_len_max: 12, bucket: 4, end_token: Some(1), decoder_start: 0, seed: 7 };
+const SETTINGS: PairSettings = PairSettings {
+    source_len_max: 20,
+    target_len_max: 12,
+    bucket: 4,
+    end_token: Some(1),
+    decoder_start: 0,
+    seed: 7,
+    held_out: HeldOut::Usual,
+};
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::open(&TokenizerSpec::Bytes).unwrap()

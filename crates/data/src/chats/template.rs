@@ -54,6 +54,11 @@ impl ChatTemplate {
             .map_err(|message| DataError::BadChatTemplate { path: file.unwrap_or_default(), message })
     }
 
+    /// ChatML, whatever the tokenizer has.
+    pub fn chatml(date: Date) -> Self {
+        Self::new(CHATML.to_owned(), None, Vec::new(), date).expect("a template that is built in")
+    }
+
     fn new(
         text: String,
         file: Option<PathBuf>,

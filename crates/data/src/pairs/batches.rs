@@ -15,7 +15,7 @@ use super::store::Place;
 use crate::DataError;
 use crate::batch::HeldOutSubset;
 use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
-use crate::split::EveryNth;
+use crate::split::{EveryNth, HeldOut};
 use std::collections::BTreeSet;
 
 /// One pair in this many is held out.
@@ -36,6 +36,8 @@ pub struct PairSettings {
     pub decoder_start: u32,
     /// The seed of the order.
     pub seed: u64,
+    /// What is held out.
+    pub held_out: HeldOut,
 }
 
 impl PairSettings {
@@ -73,7 +75,8 @@ impl Pairs {
             return Err(DataError::TooShort { tokens: 0, needed: 1 });
         }
         assert!(settings.bucket > 0 && settings.source_len_max > 0 && settings.target_len_max > 0, "{settings:?}");
-        let split = EveryNth::new(store.len(), PAIRS_PER_HELD_OUT);
+        let period = settings.held_out.period(PAIRS_PER_HELD_OUT);
+        let split = period.map_or(EveryNth::all(store.len()), |period| EveryNth::new(store.len(), period));
         let (mut lengths, mut truncated) = (BTreeSet::new(), 0);
         store.for_each_place(|place| {
             let (row, cut) = settings.row_lengths(place.lengths());

@@ -4,7 +4,7 @@ use super::Failure;
 use clap::{Args, ValueEnum};
 use plimsoll_data::{ChatFormat, ChatTemplate, DataFormat, Date, Sources, Tokenizer, TrainOn, detect_format};
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Clone, Args)]
@@ -16,7 +16,7 @@ pub(super) struct ChatArgs {
     /// Which tokens of chats to train on: the assistant's `answers`, or `all` [default: answers]
     #[arg(long, value_name = "answers|all", hide_possible_values = true)]
     train_on: Option<TrainOnName>,
-    /// Chat template: a Jinja file or a tokenizer_config.json [default: the tokenizer's, else ChatML]
+    /// Chat template: a Jinja file, a tokenizer_config.json, or `chatml` [default: the tokenizer's, else ChatML]
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
     /// The day that is today for chat templates that ask [default: today]
@@ -73,7 +73,13 @@ impl ChatArgs {
 
     /// The template for a tokenizer. Errors: it can't be read or used.
     pub(super) fn template(&self, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
-        Ok(ChatTemplate::open(tokenizer, self.chat_template.as_deref(), self.date())?)
+        Ok(match self.chat_template.as_deref() {
+            Some(name) if name == Path::new("chatml") && !name.exists() => ChatTemplate::chatml(self.date()),
+            Some(name) if name == Path::new("tokenizer_default") && !name.exists() => {
+                ChatTemplate::open(tokenizer, None, self.date())?
+            }
+            file => ChatTemplate::open(tokenizer, file, self.date())?,
+        })
     }
 
     pub(super) fn train_on(&self) -> TrainOn {

@@ -29,6 +29,7 @@ const GROUPS: &[Group] = &[
             ("source-len", ""),
             ("target-len", ""),
             ("bucket", ""),
+            ("held-out", ""),
             ("tokens", ""),
             ("data-only", ""),
         ],

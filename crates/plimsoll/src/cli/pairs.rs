@@ -2,7 +2,7 @@
 
 use super::options::positive_size;
 use clap::Args;
-use plimsoll_data::{Column, PairColumns, PairSettings, Tokenizer};
+use plimsoll_data::{Column, PairColumns, PairSettings, Split, Tokenizer};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, Args)]
@@ -55,7 +55,7 @@ impl PairArgs {
     }
 
     /// The decoder starts with padding, as T5's does.
-    pub(super) fn settings(&self, tokenizer: &Tokenizer, seed: u64) -> PairSettings {
+    pub(super) fn settings(&self, tokenizer: &Tokenizer, Split { seed, held_out }: Split) -> PairSettings {
         PairSettings {
             source_len_max: self.source_len,
             target_len_max: self.target_len,
@@ -63,6 +63,7 @@ impl PairArgs {
             end_token: tokenizer.end_token(),
             decoder_start: tokenizer.pad_token().unwrap_or(0),
             seed,
+            held_out,
         }
     }
 }

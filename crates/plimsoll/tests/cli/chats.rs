@@ -49,6 +49,19 @@ fn losses(report: &Value) -> Vec<f64> {
     report["losses"].as_array().expect("losses").iter().map(|loss| loss.as_f64().expect("a number")).collect()
 }
 
+/// As axolotl's files say it: ChatML, or what the tokenizer has, which for bytes is ChatML too.
+#[test]
+fn templates_have_names() {
+    let sandbox = sandbox();
+    let run = RUN.replace("--chat-template short.jinja --seq-len 32", "--seq-len 32 --data messages.jsonl");
+    let losses_with = |flag: &str, name: &str| losses(&report(&sandbox.train(&format!("{run} {flag} --name {name}"))));
+    let usual = losses_with("", "usual");
+    assert_eq!(losses_with("--chat-template chatml", "chatml"), usual);
+    assert_eq!(losses_with("--chat-template tokenizer_default", "tokenizers"), usual);
+    sandbox.write("chatml", TEMPLATE);
+    assert_ne!(losses_with("--chat-template chatml", "file"), usual, "a file of that name is meant");
+}
+
 #[test]
 fn the_same_chats_in_any_format_are_the_same_run() {
     let sandbox = sandbox();

@@ -276,6 +276,32 @@ fn invariant_4_whole_a_sample_at_the_end_takes_nothing_more() {
     assert_exact(&report);
 }
 
+/// As text, as documents in rows, and as pairs; kept by a run that goes on.
+#[test]
+fn the_held_out_part_can_be_said() {
+    let sandbox = Sandbox::new();
+    sandbox.write("pairs.tsv", (0..300).map(|n| format!("number {n}\tthe {n}th\n")).collect::<String>());
+    let held_out = |flags: &str| {
+        let said = sandbox.must_train(&format!("--max-steps 1 --eval-every 0 {flags}"));
+        let line = said.stderr.lines().find(|line| line.starts_with("data: ")).expect("a line of data").to_owned();
+        let counts = line.split("; ").find(|part| part.contains("training samples")).expect("counts").to_owned();
+        let mut numbers = counts.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok());
+        (numbers.next().expect("a count"), numbers.next().expect("a count"))
+    };
+    let pairs = "--model t5-nano --tokenizer bytes --data pairs.tsv --source-len 16 --target-len 16 --vram 1";
+    let (usual, half) = (held_out(""), held_out("--held-out 0.5"));
+    assert!(usual.1 * 19 <= usual.0 + 19 && half.0.abs_diff(half.1) <= 2, "{usual:?}, {half:?}");
+    assert_eq!(held_out("--held-out 0").1, 0);
+    assert_eq!(held_out(pairs), (297, 3));
+    assert_eq!(held_out(&format!("{pairs} --held-out 0.1")), (270, 30));
+    sandbox.write("theirs.yaml", "val_set_size: 0.5\n");
+    assert_eq!(held_out("--config theirs.yaml --name half"), half);
+    assert_eq!(held_out("--resume runs/half"), half, "as it began");
+    for wrong in ["0.6", "-0.1", "some", "200"] {
+        assert_eq!(sandbox.train(&format!("--held-out={wrong}")).code, Some(2), "{wrong}");
+    }
+}
+
 #[test]
 fn a_run_without_a_name_takes_the_next_number() {
     let sandbox = Sandbox::new();

@@ -3,7 +3,9 @@
 
 pub mod weights;
 
-use plimsoll_data::{Batches, Dataset, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec};
+use plimsoll_data::{
+    Batches, Dataset, HeldOut, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec,
+};
 use plimsoll_exec::{CpuDevice, philox};
 use plimsoll_files::Disk;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
@@ -137,8 +139,15 @@ fn pairs(seed: u64) -> Pairs {
         made_up("tsv", |i| format!("{}\t{}\n", words(1 + i % 5, i), words(1 + i % 7, i + 1)));
     let columns = PairColumns::default();
     let store = plimsoll_data::tokenize_pairs(&sources, &columns, &tokenizer, &|_| {}).expect("a sound table");
-    let settings =
-        PairSettings { source_len_max: 16, target_len_max: 24, bucket: 8, end_token: Some(1), decoder_start: 0, seed };
+    let settings = PairSettings {
+        source_len_max: 16,
+        target_len_max: 24,
+        bucket: 8,
+        end_token: Some(1),
+        decoder_start: 0,
+        seed,
+        held_out: HeldOut::Usual,
+    };
     Pairs::new(store, settings).expect("pairs enough")
 }
 

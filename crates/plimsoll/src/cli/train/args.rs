@@ -16,7 +16,7 @@ use ::plimsoll_plan::{Found, Precision};
 use ::plimsoll_train::checkpoint::{INDEX_FILE, MODEL_FILE};
 use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
 use clap::Args;
-use plimsoll_data::{Dataset, Tokenizer};
+use plimsoll_data::{Dataset, HeldOut, Tokenizer};
 use plimsoll_files::is_file;
 use plimsoll_units::Seconds;
 use std::path::{Path, PathBuf};
@@ -79,6 +79,10 @@ pub(crate) struct TrainArgs {
     /// Random seed for weights, data order and dropout
     #[arg(long, value_name = "N", value_parser = seed, default_value = "1337")]
     pub(super) seed: u64,
+    /// Part of the data that is held out and never trained on, up to 0.5; 0: nothing [default: a twentieth, of pairs a
+    /// hundredth]
+    #[arg(long, value_name = "X", value_parser = held_out)]
+    pub(super) held_out: Option<HeldOutPart>,
     /// Steps between evaluations of the held-out loss; 0: only at the end
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "100")]
     pub(super) eval_every: u64,
@@ -112,6 +116,20 @@ pub(crate) struct TrainArgs {
     /// Print report.json to stdout at the end
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// `--held-out`, and as it was written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldOutPart(pub(super) HeldOut, pub(super) f64);
+
+/// One of so many, for a part of the whole.
+fn held_out(text: &str) -> Result<HeldOutPart, String> {
+    let part: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
+    match part {
+        0.0 => Ok(HeldOutPart(HeldOut::Nothing, part)),
+        _ if part > 0.0 && part <= 0.5 => Ok(HeldOutPart(HeldOut::OneIn((1.0 / part).round() as u64), part)),
+        _ => Err(format!("`{text}` is not a part of the data from 0 to 0.5")),
+    }
 }
 
 /// A power of two from 1 to 2^40.

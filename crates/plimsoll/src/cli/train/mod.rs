@@ -316,6 +316,9 @@ impl Session {
         if !args.data.is_empty() {
             map.insert("data".into(), json!(args.data));
         }
+        if let Some(part) = args.held_out {
+            map.insert("held_out".into(), json!(part.1.to_string()));
+        }
         if let Some(rate) = args.request.dropout {
             map.insert("dropout".into(), json!(rate.to_string()));
         }

@@ -6,7 +6,8 @@ use crate::cli::Failure;
 use crate::cli::model::Chosen;
 use crate::streams::talk;
 use plimsoll_data::{
-    Batches, ChatSettings, ChatStore, DataFormat, Dataset, Packed, Packing, PairSettings, Pairs, Progress, Tokenizer,
+    Batches, ChatSettings, ChatStore, DataFormat, Dataset, HeldOut, Packed, Packing, PairSettings, Pairs, Progress,
+    Split, Tokenizer,
 };
 use std::path::PathBuf;
 
@@ -53,13 +54,14 @@ impl TrainArgs {
             Some(path) => path.clone(),
             None => default_cache_dir()?,
         };
+        let split = Split { seed: self.seed, held_out: self.held_out.map_or(HeldOut::Usual, |part| part.0) };
         let bar = crate::report::DataProgress::new();
         let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
             let columns = self.pairs.columns();
             let store =
                 plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
             let settings =
-                PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, self.seed) };
+                PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, split) };
             Dataset::Pairs(Pairs::new(store, settings)?)
         } else {
             match self.chats.format(&sources, self.text_field.as_deref())? {
@@ -69,13 +71,13 @@ impl TrainArgs {
                     let show = |progress: Progress<'_>| bar.show(&progress);
                     let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
                     let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
-                    Dataset::Packed(Packed::of_chats(store, packing, tokens, self.seed)?)
+                    Dataset::Packed(Packed::of_chats(store, packing, tokens, split)?)
                 }
                 DataFormat::Text => {
                     let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
                     match self.run.packing {
-                        true => Dataset::Packed(Packed::new(store, tokenizer, tokens, self.seed)?),
-                        false => Dataset::Windows(Batches::new(store, tokens, self.seed)?),
+                        true => Dataset::Packed(Packed::new(store, tokenizer, tokens, split)?),
+                        false => Dataset::Windows(Batches::new(store, tokens, split)?),
                     }
                 }
             }

@@ -14,7 +14,7 @@ const OWN_ATTENTION: &str = "attention is always computed in tiles, without its 
 const OWN_REPORTS: &str = "progress, events and a report are always written to the run's folder";
 const NO_UPLOAD: &str = "nothing is uploaded, and no other service is told";
 const ONE_DEVICE: &str = "a run has one device";
-const HELD_OUT: &str = "a fixed part of the data is always held out, and evaluated as `eval_steps` says";
+const HELD_OUT: &str = "a part of the data is held out, `held_out`, and evaluated as `eval_steps` says";
 pub(super) const BY_STEPS: &str = "evaluations and checkpoints come by steps: `eval_steps`, `save_steps`";
 const ALL_DATA: &str = "all files of `data` are read, and tokenized once";
 const FORMS: &str = "the form of records is seen in the files";
@@ -436,8 +436,8 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("use_rslora", Adapter),
     ("use_tensorboard", Nothing(NO_UPLOAD)),
     ("use_unsloth*", Nothing(NOTHING_COMPILED)),
-    ("val_set_size", Nothing(HELD_OUT)),
-    ("val_size", Nothing(HELD_OUT)),
+    ("val_set_size", Name("held_out")),
+    ("val_size", Name("held_out")),
     ("video_*", Nothing(NO_PICTURES)),
     ("vram_safety_margin", Name("vram_margin")),
     ("wandb_*", Nothing(NO_UPLOAD)),
