@@ -32,6 +32,7 @@ ORDER = {
     "Apache-2.0": "Apache License Version 2.0, January 2004",
     "BSL-1.0": "Boost Software License",
     "CC0-1.0": "CC0 1.0 Universal",
+    "CDLA-Permissive-2.0": "Community Data License Agreement - Permissive - Version 2.0",
 }
 FILES = ("LICENSE", "LICENCE", "COPYING", "UNLICENSE")
 HEAD = """Plimsoll is under the license in the file LICENSE. What follows are the licenses of the libraries that are linked into it.

@@ -35,6 +35,9 @@ pub(super) struct GenerateArgs {
     /// A run, a checkpoint of one, a folder saved by `transformers`, or what the Hugging Face cache has under this name
     #[arg(long, value_name = "PATH|NAME")]
     checkpoint: PathBuf,
+    /// Fetch the weights that `--checkpoint` names from the Hugging Face hub if they are not in the cache
+    #[arg(long)]
+    download: bool,
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
@@ -80,7 +83,7 @@ pub(super) struct GenerateArgs {
 }
 
 pub(super) fn run(mut args: GenerateArgs) -> Result<u8, Failure> {
-    args.checkpoint = hub::weights_of(args.checkpoint)?;
+    args.checkpoint = hub::weights_of(args.checkpoint, args.download)?;
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     in_pool(threads, || args.generate())

@@ -40,6 +40,7 @@ const GROUPS: &[Group] = &[
             ("model", "One of `plimsoll models`"),
             ("init", "Start from weights, such as google/flan-t5-base"),
             ("checkpoint", "A run, or weights as for `train --init`"),
+            ("download", "Fetch weights that are not in the cache"),
             ("dropout", ""),
             ("freeze", ""),
             ("layers", ""),

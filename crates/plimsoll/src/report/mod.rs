@@ -4,6 +4,7 @@ mod compare_table;
 mod comparison;
 mod data_progress;
 mod doctor;
+mod download_progress;
 mod gpus;
 mod live;
 mod models;
@@ -22,6 +23,7 @@ pub use data_progress::DataProgress;
 pub use doctor::{
     BlasFindings, CardFindings, Diagnosis, DriverFindings, FolderFindings, LibraryInUse, diagnosis_text, held_by,
 };
+pub use download_progress::DownloadProgress;
 pub use gpus::{gpus_table, known_cards_table};
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};

@@ -422,7 +422,7 @@ fn files_of_settings() {
     let run = |flags: &str| sandbox.run(&format!("train --config settings.yaml {flags}"));
     let expected = &["settings.yaml, line 2: `datasets.path: someone/something` names a data set that is not here"];
     assert_refused(&sandbox, "data elsewhere", || run(""), USAGE, expected);
-    let expected = &["the weights of google/flan-t5-base are not in", "`hf download google/flan-t5-base` fetches them"];
+    let expected = &["the weights of google/flan-t5-base are not in", "`--download` fetches them"];
     assert_refused(&sandbox, "weights elsewhere", || run("--data text.txt"), BAD_INPUT, expected);
     check_train(&sandbox, &[("--config missing.yaml", BAD_INPUT, &["missing.yaml can't be read"])]);
 }

@@ -14,6 +14,7 @@ mod cuda_run;
 mod cuda_visible;
 mod devices;
 mod docs;
+mod download;
 mod interrupt;
 mod live;
 mod outputs;

@@ -1,6 +1,8 @@
 //! The built binary in a folder of its own, with a tiny text and a tiny model: no network, and nothing outside it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod hub;
+
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -115,6 +117,19 @@ impl Sandbox {
             "HF_HOME",
             "HF_HUB_CACHE",
             "HUGGINGFACE_HUB_CACHE",
+            "HF_ENDPOINT",
+            "HF_TOKEN",
+            "HF_TOKEN_PATH",
+            "HUGGING_FACE_HUB_TOKEN",
+            "HF_HUB_OFFLINE",
+            "TRANSFORMERS_OFFLINE",
+            "HF_HUB_DOWNLOAD_TIMEOUT",
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
             "NO_COLOR",
             "CLICOLOR",
             "CLICOLOR_FORCE",

@@ -77,7 +77,7 @@ struct Session {
 impl Session {
     /// Resolves everything, and opens the device, which is to be given the plan.
     fn prepare(mut args: TrainArgs) -> Result<(Self, Opened), Failure> {
-        args.run.init = args.run.init.map(hub::weights_of).transpose()?;
+        args.run.init = hub::init_of(args.run.init, args.run.download)?;
         let weights = args.run.init.as_deref();
         let mut chosen = model::choose(args.model.as_deref(), weights)?;
         args.check_kind_of_data(&chosen)?;

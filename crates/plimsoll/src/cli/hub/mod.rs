@@ -1,5 +1,10 @@
 //! Weights in the local cache of the Hugging Face hub, as its own tools leave them:
 //! `models--organization--name/snapshots/COMMIT/`, of which `refs/main` names the commit that is meant.
+//! Not here: how they get there (`download.rs`).
+
+mod client;
+mod download;
+mod store;
 
 use super::Failure;
 use super::model::is_hub_name;
@@ -7,56 +12,98 @@ use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
+use std::collections::BTreeSet;
 use std::env::var_os;
 use std::path::{Path, PathBuf};
 
 /// The name of a commit is shorter.
 const REF_BYTES_MAX: Bytes = Bytes(1024);
 
+/// The longest index that is looked into; those of the largest models have some 10 MiB.
+const INDEX_BYTES_MAX: Bytes = Bytes::mib(16);
+
 /// The folder of the weights that are named: a folder, or what lies in the cache under a name on the hub or a preset's, which
-/// is said. Errors: it is such a name, and no weights lie there.
-pub(super) fn weights_of(named: PathBuf) -> Result<PathBuf, Failure> {
-    let found = weights(&named)?;
-    if found != named {
-        talk(format_args!("weights: {}", found.display()));
-    }
+/// is said. `downloads`: what is not there is fetched. Errors: it is such a name, and no weights lie there or can be fetched.
+pub(super) fn weights_of(named: PathBuf, downloads: bool) -> Result<PathBuf, Failure> {
+    let found = match weights(&named) {
+        Weights::Folder => return Ok(named),
+        Weights::Cached(folder) => folder,
+        Weights::Missing { name, is_on_hub } if downloads && is_on_hub => download::download(&name)?,
+        Weights::Missing { name, is_on_hub } => return Err(missing(&name, is_on_hub)),
+    };
+    talk(format_args!("weights: {}", found.display()));
     Ok(found)
+}
+
+/// The weights that a run starts from, if it starts from any. Errors: those of [`weights_of`].
+pub(super) fn init_of(named: Option<PathBuf>, downloads: bool) -> Result<Option<PathBuf>, Failure> {
+    if named.is_none() && downloads {
+        let failure = Failure::bad_flag("`--download` fetches the weights that `--init` names, and it names none");
+        return Err(failure.hint("`--init google/flan-t5-base --download` starts from weights on the hub"));
+    }
+    named.map(|named| weights_of(named, downloads)).transpose()
 }
 
 /// Whether weights are here under a name: in a folder, or in the cache under a name on the hub or a preset's.
 pub(super) fn has_weights(named: &str) -> bool {
     let folder = Path::new(named);
-    if folder.exists() { has_tensors(folder) } else { weights(folder).is_ok_and(|found| found != folder) }
+    match weights(folder) {
+        Weights::Folder => has_tensors(folder),
+        Weights::Cached(_) => true,
+        Weights::Missing { .. } => false,
+    }
 }
 
-fn weights(named: &Path) -> Result<PathBuf, Failure> {
-    let Some(name) = named.to_str().filter(|_| !named.exists()) else { return Ok(named.to_owned()) };
+/// Where weights are.
+enum Weights {
+    /// Where they are named.
+    Folder,
+    /// In the cache.
+    Cached(PathBuf),
+    /// Not in the cache under a name; the hub may have them.
+    Missing { name: String, is_on_hub: bool },
+}
+
+fn weights(named: &Path) -> Weights {
+    let Some(name) = named.to_str().filter(|_| !named.exists()) else { return Weights::Folder };
     let preset = ModelConfig::preset_name(name);
     let names = match &preset {
         _ if is_hub_name(name) => vec![name],
         Some(preset) => [ModelConfig::hub_names(preset), &[name]].concat(),
-        None => return Ok(named.to_owned()),
+        None => return Weights::Folder,
     };
-    let cache = cache();
-    let found = cache.as_deref().and_then(|cache| names.iter().find_map(|name| snapshot(cache, name)));
-    found.ok_or_else(|| {
-        let place = cache.map_or("the Hugging Face cache".to_owned(), |cache| cache.display().to_string());
-        let name = names[0];
-        Failure::bad_input(format!("the weights of {name} are not in {place}")).hint(format!(
-            "`hf download {name}` fetches them (pip install huggingface_hub); or `--init` takes a folder with a {MODEL_FILE}"
-        ))
-    })
+    let found = cache().and_then(|cache| names.iter().find_map(|name| snapshot(&cache, name)));
+    // A preset of ours has the name of somebody else's model there, if of any.
+    let is_on_hub = is_hub_name(names[0]);
+    found.map_or_else(|| Weights::Missing { name: names[0].to_owned(), is_on_hub }, Weights::Cached)
+}
+
+fn missing(name: &str, is_on_hub: bool) -> Failure {
+    let place = cache().map_or("the Hugging Face cache".to_owned(), |cache| cache.display().to_string());
+    let failure = Failure::bad_input(format!("the weights of {name} are not in {place}"));
+    let folder = format!("a folder with a {MODEL_FILE} can be named instead");
+    match is_on_hub {
+        true => failure.hint(format!("`--download` fetches them; or {folder}")),
+        false => failure.hint(folder),
+    }
 }
 
 /// Where the hub's tools keep what they fetched. Source: huggingface_hub, "Environment variables".
 pub(super) fn cache() -> Option<PathBuf> {
-    let given = |name: &str| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    given("HF_HUB_CACHE").or_else(|| given("HUGGINGFACE_HUB_CACHE")).or_else(|| home().map(|home| home.join("hub")))
+}
+
+/// Where the hub's tools keep what they know: the cache, and the token.
+fn home() -> Option<PathBuf> {
     let of_user = || {
         let home = || given(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(|home| home.join(".cache"));
         given("XDG_CACHE_HOME").or_else(home).map(|cache| cache.join("huggingface"))
     };
-    let hub = || given("HF_HOME").or_else(of_user).map(|home| home.join("hub"));
-    given("HF_HUB_CACHE").or_else(|| given("HUGGINGFACE_HUB_CACHE")).or_else(hub)
+    given("HF_HOME").or_else(of_user)
+}
+
+fn given(name: &str) -> Option<PathBuf> {
+    var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// The folder of a model's files in the cache: of the commit that its main branch was at, else of any that is whole.
@@ -77,7 +124,16 @@ fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
 
 /// Whether a model can be started from a folder's files.
 fn is_whole(folder: &Path) -> bool {
-    folder.join(CONFIG_FILE).is_file() && has_tensors(folder)
+    let has_weights = || folder.join(MODEL_FILE).is_file() || (folder.join(INDEX_FILE).is_file() && has_shards(folder));
+    folder.join(CONFIG_FILE).is_file() && has_weights()
+}
+
+/// Whether all shards are there that an index names; what is wrong with an index is said when it is read.
+fn has_shards(folder: &Path) -> bool {
+    let index = plimsoll_files::read_text(&folder.join(INDEX_FILE), INDEX_BYTES_MAX).ok();
+    let index = index.and_then(|index| serde_json::from_str::<download::Index>(&index).ok());
+    let shards = index.map(|index| index.weight_map.into_values().collect::<BTreeSet<_>>()).unwrap_or_default();
+    shards.iter().all(|shard| folder.join(shard).is_file())
 }
 
 /// Whether weights lie in a folder, in one file or in shards.
@@ -116,6 +172,10 @@ mod tests {
         put(cache, "models--o--half", "ccc", &[MODEL_FILE]);
         assert_eq!(snapshot(cache, "o/half"), None);
         let sharded = put(cache, "models--o--big", "ddd", &[CONFIG_FILE, INDEX_FILE]);
+        assert_eq!(snapshot(cache, "o/big"), Some(sharded.clone()));
+        write(sharded.join(INDEX_FILE), r#"{"weight_map": {"a": "a.safetensors"}}"#).expect("a new file");
+        assert_eq!(snapshot(cache, "o/big"), None, "a shard was not fetched");
+        put(cache, "models--o--big", "ddd", &["a.safetensors"]);
         assert_eq!(snapshot(cache, "o/big"), Some(sharded));
         assert_eq!(snapshot(cache, "o/none"), None);
     }

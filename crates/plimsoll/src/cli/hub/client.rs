@@ -1,0 +1,351 @@
+//! Requests to the Hugging Face hub, or to what stands in for it under `HF_ENDPOINT`.
+//! Not here: which files are asked for (`download.rs`), and where they are put (`store.rs`).
+//!
+//! Redirects are followed here and not by the library, since the token goes to the endpoint and to nobody else, not even to
+//! another port of its host. Source of addresses and headers: huggingface_hub, `file_download.py` and "Environment variables".
+
+use plimsoll_files::read_text;
+use plimsoll_units::Bytes;
+use serde::Deserialize;
+use std::env::{var, var_os};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use ureq::http::{Response, Uri};
+use ureq::{Agent, Body};
+
+/// The hub's own address.
+const HUB: &str = "https://huggingface.co";
+
+/// The commit that is asked for.
+const BRANCH: &str = "main";
+
+/// Lists of files are far shorter.
+const LISTING_BYTES_MAX: Bytes = Bytes::mib(16);
+
+/// Tokens are some forty characters long.
+const TOKEN_BYTES_MAX: Bytes = Bytes(4096);
+
+/// Redirects that are followed for one file.
+const REDIRECTS_MAX: usize = 8;
+
+/// Seconds without a byte after which a connection counts as lost, unless `HF_HUB_DOWNLOAD_TIMEOUT` says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why the hub did not give what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HubError {
+    /// The connection broke, or the server is busy: it may work later.
+    #[error("{url}: {problem}")]
+    Lost {
+        /// What was asked for.
+        url: String,
+        /// What went wrong.
+        problem: String,
+    },
+    /// The server says no.
+    #[error("{url}: status {status}")]
+    Refused {
+        /// What was asked for.
+        url: String,
+        /// Its status: 401, 404 and the like.
+        status: u16,
+    },
+    /// An answer that makes no sense, or that is too long.
+    #[error("{url}: {problem}")]
+    Strange {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file that is not what the hub says that it is.
+    #[error("{file}: {problem}")]
+    Damaged {
+        /// Its name.
+        file: String,
+        /// What is wrong with it, with the numbers.
+        problem: String,
+    },
+    /// The disk refuses something.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Why the environment's settings of the hub can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SettingError {
+    /// An address that is none.
+    #[error("HF_ENDPOINT is `{0}`, which is no address such as {HUB}")]
+    Endpoint(String),
+    /// A token with characters that none has; it is not shown.
+    #[error("the token of {0} has characters that no token has")]
+    Token(String),
+    /// The file with the token can't be read.
+    #[error("the token in {} can't be read: {source}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Who asks the hub. It shows itself to nobody, since it has the token.
+pub(super) struct Client {
+    agent: Agent,
+    /// The hub's address, without a slash at its end.
+    endpoint: String,
+    token: Option<String>,
+}
+
+/// The files of a model at a commit.
+#[derive(Debug, Deserialize)]
+pub(super) struct Listing {
+    /// The commit that the branch is at.
+    #[serde(rename = "sha")]
+    pub(super) commit: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+impl Listing {
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.siblings.iter().any(|sibling| sibling.rfilename == file)
+    }
+}
+
+/// A file as the hub describes it.
+#[derive(Debug, Clone)]
+pub(super) struct RemoteFile {
+    /// Its name in the model's folder.
+    pub(super) name: String,
+    pub(super) size: Bytes,
+    /// What names its contents: their SHA-256 for large files, git's SHA-1 for others.
+    pub(super) etag: String,
+}
+
+/// A part of a file on its way.
+pub(super) struct Incoming {
+    /// The byte that it begins with.
+    pub(super) start: u64,
+    pub(super) body: Body,
+}
+
+impl Client {
+    /// The hub that the environment names, and the token that it has for it; `home` is the folder of `hf auth login`'s.
+    pub(super) fn from_environment(home: Option<PathBuf>) -> Result<Self, SettingError> {
+        let endpoint = var("HF_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
+        let endpoint = endpoint.unwrap_or_else(|| HUB.to_owned()).trim_end_matches('/').to_owned();
+        if origin(&endpoint).is_none() {
+            return Err(SettingError::Endpoint(endpoint));
+        }
+        let seconds = var("HF_HUB_DOWNLOAD_TIMEOUT").ok().and_then(|text| text.parse::<u32>().ok());
+        let timeout = seconds.filter(|&n| n > 0).map_or(TIMEOUT, |n| Duration::from_secs(n.into()));
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_connect(Some(timeout))
+            .timeout_recv_response(Some(timeout))
+            .timeout_per_read(Some(timeout))
+            .accept_encoding("identity")
+            .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Self { agent: config.new_agent(), endpoint, token: token(home)? })
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// The files of a model's main branch.
+    pub(super) fn listing(&self, model: &str) -> Result<Listing, HubError> {
+        let url = format!("{}/api/models/{model}/revision/{BRANCH}", self.endpoint);
+        let text = read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, LISTING_BYTES_MAX)?;
+        let listing = serde_json::from_slice::<Listing>(&text).map_err(|error| strange(&url, error))?;
+        if !is_name(&listing.commit) {
+            return Err(strange(&url, "the name of its commit has characters that none has"));
+        }
+        Ok(listing)
+    }
+
+    /// What the hub knows of a file.
+    pub(super) fn describe(&self, model: &str, commit: &str, file: &str) -> Result<RemoteFile, HubError> {
+        let url = self.url(model, commit, file);
+        let response = self.follow(
+            &url,
+            |url| self.agent.head(url),
+            |response| header(response, "x-linked-etag").is_some() && header(response, "x-linked-size").is_some(),
+        )?;
+        let either = |of_large, of_small| header(&response, of_large).or_else(|| header(&response, of_small));
+        let size = either("x-linked-size", "content-length").and_then(|size| size.parse().ok());
+        let etag = either("x-linked-etag", "etag").map(|etag| etag.trim_start_matches("W/").trim_matches('"'));
+        match (size, etag) {
+            (Some(size), Some(etag)) if is_name(etag) => {
+                Ok(RemoteFile { name: file.to_owned(), size: Bytes(size), etag: etag.to_owned() })
+            }
+            (Some(_), _) => Err(strange(&url, "its ETag is no name of its contents")),
+            (None, _) => Err(strange(&url, "the server does not say how large it is")),
+        }
+    }
+
+    /// A whole file of at most `limit`.
+    pub(super) fn contents(&self, model: &str, commit: &str, file: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
+        let url = self.url(model, commit, file);
+        read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, limit)
+    }
+
+    /// The bytes of a file from `start` on, or all of it from a server that sends no parts.
+    pub(super) fn open(&self, model: &str, commit: &str, file: &RemoteFile, start: u64) -> Result<Incoming, HubError> {
+        let url = self.url(model, commit, &file.name);
+        let get = |url: &str| {
+            let request = self.agent.get(url);
+            if start > 0 { request.header("range", format!("bytes={start}-")) } else { request }
+        };
+        let response = self.follow(&url, get, |_| false)?;
+        if response.status() != 206 {
+            return Ok(Incoming { start: 0, body: response.into_body() });
+        }
+        let range = header(&response, "content-range").unwrap_or_default();
+        let expected = format!("bytes {start}-{}/{}", file.size.0 - 1, file.size.0);
+        if range != expected {
+            return Err(strange(&url, format!("asked for `{expected}`, it sends `{range}`")));
+        }
+        Ok(Incoming { start, body: response.into_body() })
+    }
+
+    pub(super) fn url(&self, model: &str, commit: &str, file: &str) -> String {
+        format!("{}/{model}/resolve/{commit}/{file}", self.endpoint)
+    }
+
+    /// What comes of a request once all redirects were followed, or one of them is what is looked for. Only the endpoint is
+    /// shown the token.
+    fn follow(
+        &self,
+        url: &str,
+        ask: impl Fn(&str) -> ureq::RequestBuilder<ureq::typestate::WithoutBody>,
+        is_enough: impl Fn(&Response<Body>) -> bool,
+    ) -> Result<Response<Body>, HubError> {
+        let mut here = url.to_owned();
+        for _ in 0..=REDIRECTS_MAX {
+            let token = self.token.as_ref().filter(|_| origin(&here) == origin(&self.endpoint));
+            let request = ask(&here);
+            let request = match token {
+                Some(token) => request.header("authorization", format!("Bearer {token}")),
+                None => request,
+            };
+            let response = request.call().map_err(|error| refusal(url, &error))?;
+            let status = response.status();
+            if status.is_success() || (status.is_redirection() && is_enough(&response)) {
+                return Ok(response);
+            }
+            if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
+                return Err(HubError::Lost { url: url.to_owned(), problem: format!("status {}", status.as_u16()) });
+            }
+            if !status.is_redirection() {
+                return Err(HubError::Refused { url: url.to_owned(), status: status.as_u16() });
+            }
+            let to = header(&response, "location").and_then(|location| redirected(&here, location));
+            here =
+                to.ok_or_else(|| strange(url, "the server redirects to what is no address, or to an insecure one"))?;
+        }
+        Err(strange(url, format!("more than {REDIRECTS_MAX} redirects")))
+    }
+}
+
+/// The token in the environment, else that which `hf auth login` leaves.
+fn token(home: Option<PathBuf>) -> Result<Option<String>, SettingError> {
+    for variable in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
+        if let Some(text) = var_os(variable).filter(|text| !text.is_empty()) {
+            return checked_token(&text.to_string_lossy(), variable);
+        }
+    }
+    let given = var_os("HF_TOKEN_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(path) = given.or_else(|| home.map(|home| home.join("token"))) else { return Ok(None) };
+    match read_text(&path, TOKEN_BYTES_MAX) {
+        Ok(text) => checked_token(&text, &path.display().to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(SettingError::TokenFile { path, source }),
+    }
+}
+
+fn checked_token(text: &str, place: &str) -> Result<Option<String>, SettingError> {
+    let text = text.trim();
+    match text.chars().all(|c| c.is_ascii_graphic()) {
+        true => Ok(Some(text.to_owned()).filter(|text| !text.is_empty())),
+        false => Err(SettingError::Token(place.to_owned())),
+    }
+}
+
+/// Whether a text can name a commit or contents: no path can.
+fn is_name(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+/// Scheme, host and port of an address on the web.
+fn origin(url: &str) -> Option<(String, String, u16)> {
+    let url = url.parse::<Uri>().ok()?;
+    let usual = match url.scheme_str()? {
+        "https" => 443,
+        "http" => 80,
+        _ => return None,
+    };
+    let host = url.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
+    Some((url.scheme_str()?.to_owned(), host, url.port_u16().unwrap_or(usual)))
+}
+
+/// Where a redirect leads; nothing if it is no address on the web, or leaves encryption behind.
+fn redirected(here: &str, location: &str) -> Option<String> {
+    let (scheme, rest) = here.split_once("://")?;
+    let to = match location {
+        _ if location.starts_with("//") => format!("{scheme}:{location}"),
+        _ if location.starts_with('/') => format!("{scheme}://{}{location}", rest.split('/').next()?),
+        _ => location.to_owned(),
+    };
+    let (from, to_scheme, _) = (origin(here)?.0, origin(&to)?.0, ());
+    (from != "https" || to_scheme == "https").then_some(to)
+}
+
+fn header<'r>(response: &'r Response<Body>, name: &str) -> Option<&'r str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+fn read(response: Response<Body>, url: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
+    let read = response.into_body().with_config().limit(limit.0).read_to_vec();
+    read.map_err(|error| match error {
+        ureq::Error::BodyExceedsLimit(_) => strange(url, format!("it is longer than {limit}")),
+        error => refusal(url, &error),
+    })
+}
+
+/// What a request failed with: whether it may work later.
+fn refusal(url: &str, error: &ureq::Error) -> HubError {
+    let problem = error.to_string();
+    match error {
+        ureq::Error::Io(_)
+        | ureq::Error::Timeout(_)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::BodyStalled
+        | ureq::Error::Protocol(_) => HubError::Lost { url: url.to_owned(), problem },
+        _ => strange(url, problem),
+    }
+}
+
+pub(super) fn strange(url: &str, problem: impl ToString) -> HubError {
+    HubError::Strange { url: url.to_owned(), problem: problem.to_string() }
+}

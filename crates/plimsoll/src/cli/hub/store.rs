@@ -1,0 +1,206 @@
+//! The cache of the Hugging Face hub's tools, as they lay it out, so that they find what is put there:
+//!
+//!     models--organization--name/blobs/ETAG                     a file's bytes; ETAG.incomplete while they come
+//!     models--organization--name/snapshots/COMMIT/config.json   a link to them
+//!     models--organization--name/refs/main                      the commit
+//!     .locks/models--organization--name/ETAG.lock               locked by whoever fetches it
+//!
+//! Source: huggingface_hub, "Understand caching".
+
+use super::client::{HubError, RemoteFile};
+use plimsoll_files::{open_regular, sync_folder, write_whole};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read or written at a time.
+const CHUNK: usize = 1 << 18;
+
+/// A model's place in the cache.
+#[derive(Debug)]
+pub(super) struct Store {
+    model: PathBuf,
+    locks: PathBuf,
+}
+
+/// A file that is being fetched; nobody else fetches it meanwhile.
+#[derive(Debug)]
+pub(super) struct Partial {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    _lock: File,
+}
+
+impl Store {
+    pub(super) fn new(cache: &Path, model: &str) -> Self {
+        let folder = format!("models--{}", model.replace('/', "--"));
+        Self { locks: cache.join(".locks").join(&folder), model: cache.join(folder) }
+    }
+
+    fn blob(&self, file: &RemoteFile) -> PathBuf {
+        self.model.join("blobs").join(&file.etag)
+    }
+
+    fn incomplete(&self, file: &RemoteFile) -> PathBuf {
+        self.model.join("blobs").join(format!("{}.incomplete", file.etag))
+    }
+
+    /// Whether all of a file is there.
+    pub(super) fn has(&self, file: &RemoteFile) -> bool {
+        length(&self.blob(file)) == Some(file.size.0)
+    }
+
+    /// How many bytes of a file are there.
+    pub(super) fn held(&self, file: &RemoteFile) -> u64 {
+        if self.has(file) {
+            return file.size.0;
+        }
+        length(&self.incomplete(file)).filter(|&length| length <= file.size.0).unwrap_or(0)
+    }
+
+    /// What is there of a file, under its lock; nothing once all of it is. `waits` is called if another process has the lock.
+    /// Errors: the system refuses the folders, the lock or the file.
+    pub(super) fn partial(&self, file: &RemoteFile, waits: impl FnOnce()) -> Result<Option<Partial>, HubError> {
+        let (blobs, lock) = (self.model.join("blobs"), self.locks.join(format!("{}.lock", file.etag)));
+        fs::create_dir_all(&blobs).map_err(at(&blobs))?;
+        fs::create_dir_all(&self.locks).map_err(at(&self.locks))?;
+        let held = OpenOptions::new().write(true).create(true).truncate(false).open(&lock).map_err(at(&lock))?;
+        match held.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                waits();
+                held.lock().map_err(at(&lock))?;
+            }
+            // Some network file systems have no locks.
+            Err(TryLockError::Error(error)) if error.kind() != io::ErrorKind::Unsupported => {
+                return Err(at(&lock)(error));
+            }
+            _ => {}
+        }
+        if self.has(file) {
+            return Ok(None);
+        }
+        let path = self.incomplete(file);
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let opened = opened.map_err(at(&path))?;
+        let partial = Partial { path, file: opened, size: file.size.0, _lock: held };
+        if partial.held()? > partial.size {
+            partial.restart()?;
+        }
+        Ok(Some(partial))
+    }
+
+    /// Gives a file that came whole its name. Errors: `Damaged` if its bytes are not those that the hub names, and it is
+    /// deleted then; what the system says.
+    pub(super) fn finish(&self, partial: Partial, file: &RemoteFile) -> Result<(), HubError> {
+        let found = partial.held()?;
+        let problem = match found == file.size.0 {
+            false => Some(format!("it has {found} bytes instead of {}", file.size.0)),
+            true => wrong_hash(&partial.path, file)?,
+        };
+        if let Some(problem) = problem {
+            fs::remove_file(&partial.path).map_err(at(&partial.path))?;
+            return Err(HubError::Damaged { file: file.name.clone(), problem });
+        }
+        partial.file.sync_all().map_err(at(&partial.path))?;
+        let blob = self.blob(file);
+        fs::rename(&partial.path, &blob).map_err(at(&blob))
+    }
+
+    /// Shows files under their names at a commit, and makes it the one that is meant. Until then nobody sees any of them.
+    pub(super) fn publish(&self, commit: &str, files: &[RemoteFile]) -> Result<PathBuf, HubError> {
+        let snapshot = self.model.join("snapshots").join(commit);
+        fs::create_dir_all(&snapshot).map_err(at(&snapshot))?;
+        for file in files {
+            let link = snapshot.join(&file.name);
+            match fs::remove_file(&link) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&link)(error)),
+                _ => show(&self.blob(file), &file.etag, &link).map_err(at(&link))?,
+            }
+        }
+        sync_folder(&self.model.join("blobs")).and_then(|()| sync_folder(&snapshot)).map_err(at(&snapshot))?;
+        let refs = self.model.join("refs");
+        fs::create_dir_all(&refs).map_err(at(&refs))?;
+        write_whole(&refs.join("main"), commit.as_bytes()).map_err(at(&refs))?;
+        Ok(snapshot)
+    }
+}
+
+impl Partial {
+    /// Bytes that are there.
+    pub(super) fn held(&self) -> Result<u64, HubError> {
+        Ok(self.file.metadata().map_err(at(&self.path))?.len())
+    }
+
+    /// Forgets what is there.
+    pub(super) fn restart(&self) -> Result<(), HubError> {
+        self.file.set_len(0).map_err(at(&self.path))
+    }
+
+    /// Adds what comes, up to the file's size and a byte more, which tells that it is too long. `tell` is told how many bytes
+    /// came. Errors: `Io` where the disk refuses; the inner error where no more comes.
+    pub(super) fn append(
+        &mut self,
+        body: &mut impl Read,
+        mut tell: impl FnMut(u64),
+    ) -> Result<io::Result<()>, HubError> {
+        let held = self.file.seek(SeekFrom::End(0)).map_err(at(&self.path))?;
+        let mut body = body.take((self.size - held).saturating_add(1));
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let n = match body.read(&mut chunk) {
+                Ok(0) => return Ok(Ok(())),
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Ok(Err(error)),
+            };
+            self.file.write_all(&chunk[..n]).map_err(at(&self.path))?;
+            tell(n as u64);
+        }
+    }
+}
+
+/// How the bytes of a file differ from those that its ETag names; nothing where it names none by a hash that is known.
+fn wrong_hash(path: &Path, file: &RemoteFile) -> Result<Option<String>, HubError> {
+    let mut hash = match file.etag.len() {
+        64 => Context::new(&SHA256),
+        40 => {
+            // Git's name of a file's contents.
+            let mut hash = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+            hash.update(format!("blob {}\0", file.size.0).as_bytes());
+            hash
+        }
+        _ => return Ok(None),
+    };
+    let mut opened = open_regular(path).map_err(at(path))?;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match opened.read(&mut chunk).map_err(at(path))? {
+            0 => break,
+            n => hash.update(&chunk[..n]),
+        }
+    }
+    let found = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let is_right = found.eq_ignore_ascii_case(&file.etag);
+    Ok((!is_right).then(|| format!("its hash is {found} instead of {}", file.etag)))
+}
+
+/// Makes a file's bytes appear under its name.
+#[cfg(unix)]
+fn show(_: &Path, etag: &str, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), link)
+}
+
+#[cfg(not(unix))]
+fn show(blob: &Path, _: &str, link: &Path) -> io::Result<()> {
+    fs::hard_link(blob, link)
+}
+
+fn length(path: &Path) -> Option<u64> {
+    path.metadata().ok().filter(fs::Metadata::is_file).map(|found| found.len())
+}
+
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> HubError {
+    move |source| HubError::Io { path: path.to_owned(), source }
+}

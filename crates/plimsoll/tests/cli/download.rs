@@ -1,0 +1,367 @@
+//! `--download`, from a stand-in for the Hugging Face hub on this machine.
+
+use crate::support::hub::{COMMIT, Hub, State, etag};
+use crate::support::{Random, Said, Sandbox, tiny_config};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// A name of it in the cache.
+const MODEL: &str = "home/hub/models--org--tiny";
+
+const PLAN: &str = "plan --init org/tiny --download --vram 1 --seq-len 16 --json";
+
+/// A model whose weights are noise: enough for what only looks at its configuration.
+fn model() -> State {
+    let mut random = Random(5);
+    let noise = (0..1 << 18).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect::<Vec<_>>();
+    let files = [
+        ("config.json", tiny_config(&json!({})).into_bytes()),
+        (WEIGHTS, noise),
+        ("pytorch_model.bin", b"not to be fetched".to_vec()),
+        ("tokenizer_config.json", b"{}".to_vec()),
+    ];
+    State { model: "org/tiny".to_owned(), files: owned(files), ..State::default() }
+}
+
+fn owned<const N: usize>(files: [(&str, Vec<u8>); N]) -> BTreeMap<String, Vec<u8>> {
+    files.into_iter().map(|(name, contents)| (name.to_owned(), contents)).collect()
+}
+
+fn command(sandbox: &Sandbox, hub: &Hub, arguments: &str) -> Command {
+    let mut command = sandbox.command(arguments.split_whitespace());
+    command.env("HF_ENDPOINT", &hub.endpoint).env("HF_HOME", sandbox.path("home"));
+    command
+}
+
+fn run(sandbox: &Sandbox, hub: &Hub, arguments: &str) -> Said {
+    Said::of(command(sandbox, hub, arguments).output().expect("the binary runs"))
+}
+
+#[track_caller]
+fn assert_said(said: &Said, code: i32, words: &[&str]) {
+    assert_eq!(said.code, Some(code), "{}", said.stderr);
+    for words in words {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+}
+
+/// The cache's files have these contents under their names, and their blobs have those of their hashes.
+#[track_caller]
+fn assert_cached(sandbox: &Sandbox, hub: &Hub, files: &[&str]) {
+    let state = hub.state();
+    let snapshot = format!("{MODEL}/snapshots/{COMMIT}");
+    for &file in files {
+        let contents = &state.files[file];
+        assert!(sandbox.read(&format!("{snapshot}/{file}")) == *contents, "{file} differs");
+        let blob = format!("{MODEL}/blobs/{}", etag(contents, file.ends_with(".safetensors")));
+        assert!(sandbox.read(&blob) == *contents, "{file}");
+    }
+    let here = fs::read_dir(sandbox.path(&snapshot)).expect("a folder").count();
+    let blobs = fs::read_dir(sandbox.path(&format!("{MODEL}/blobs"))).expect("a folder").count();
+    assert_eq!((here, blobs), (files.len(), files.len()), "something else was fetched, or is left");
+    assert_eq!(sandbox.text(&format!("{MODEL}/refs/main")), COMMIT);
+}
+
+#[test]
+fn what_is_fetched_runs_and_is_not_fetched_twice() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name mine --max-steps 1 --checkpoint-every 1");
+    let from = "runs/mine/checkpoints/step-000001";
+    let hub = Hub::new(State {
+        files: owned(["config.json", WEIGHTS].map(|file| (file, sandbox.read(&format!("{from}/{file}"))))),
+        ..model()
+    });
+    let generate = "generate --checkpoint org/tiny --tokenizer bytes --max-tokens 4 --temperature 0 --vram 0.1";
+    let said = run(&sandbox, &hub, generate);
+    assert_said(&said, 4, &["the weights of org/tiny are not in ", "hint: `--download` fetches them"]);
+    assert!(hub.state().asked.is_empty(), "nothing was to be fetched");
+    let fetched = run(&sandbox, &hub, &format!("{generate} --download"));
+    assert_said(&fetched, 0, &["fetching org/tiny: 2 files", &format!("weights: {}", sandbox.path(MODEL).display())]);
+    assert_cached(&sandbox, &hub, &["config.json", WEIGHTS]);
+    let asked = hub.state().asked.len();
+    for again in [generate.to_owned(), format!("{generate} --download")] {
+        let said = run(&sandbox, &hub, &again);
+        assert_said(&said, 0, &["weights: "]);
+        assert_eq!(said.stdout, fetched.stdout);
+    }
+    assert_eq!(hub.state().asked.len(), asked, "what is here needs no hub");
+    let own = sandbox.run(&generate.replace("org/tiny", from));
+    assert_eq!(own.stdout, fetched.stdout);
+}
+
+#[test]
+fn of_shards_all_are_fetched_and_nothing_beside_them() {
+    let sandbox = Sandbox::new();
+    let mut state = model();
+    let weights = state.files.remove(WEIGHTS).expect("it is there");
+    let names = [1, 2].map(|n| format!("model-0000{n}-of-00002.safetensors"));
+    let index = json!({ "weight_map": { "a": names[0], "b": names[1], "c": names[0] } }).to_string();
+    state.files.extend(owned([
+        (INDEX, index.into_bytes()),
+        (&names[0], weights[..99].to_vec()),
+        (&names[1], weights[99..999].to_vec()),
+        ("consolidated.safetensors", b"all of it again".to_vec()),
+        ("tokenizer.json", b"{ }".to_vec()),
+    ]));
+    let hub = Hub::new(State { busy: 1, ..state });
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["fetching org/tiny: 6 files", "status 503; trying again in 0.5 s"]);
+    let files = ["config.json", INDEX, &names[0], &names[1], "tokenizer.json", "tokenizer_config.json"];
+    assert_cached(&sandbox, &hub, &files);
+    // Others that stop in the middle leave an index without its shards.
+    fs::remove_file(sandbox.path(&format!("{MODEL}/snapshots/{COMMIT}/{}", names[1]))).expect("it is there");
+    let without = PLAN.replace(" --download", "");
+    assert_said(&run(&sandbox, &hub, &without), 4, &["the weights of org/tiny are not in "]);
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["0 B of it to come"]);
+    assert_eq!(hub.sent(".safetensors"), 999, "a shard was sent twice");
+}
+
+#[test]
+fn what_came_before_a_connection_broke_is_not_sent_again() {
+    let sandbox = Sandbox::new();
+    let hub = Hub::new(State { cuts: vec![200_000, 1_000_000], ..model() });
+    let size = hub.state().files[WEIGHTS].len();
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["trying again in 0.5 s"]);
+    assert_eq!(hub.sent(WEIGHTS), size);
+    assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+    let ranges = hub.state().asked.iter().filter_map(|asked| asked.range.clone()).collect::<Vec<_>>();
+    assert_eq!(ranges, ["bytes=1000000-", "bytes=1200000-"]);
+}
+
+#[test]
+fn a_server_that_falls_silent_is_asked_again() {
+    let sandbox = Sandbox::new();
+    let hub = Hub::new(State { cuts: vec![300_000], silence: Duration::from_secs(20), ..model() });
+    let mut command = command(&sandbox, &hub, PLAN);
+    let start = Instant::now();
+    let said = Said::of(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1").output().expect("the binary runs"));
+    assert_said(&said, 0, &["trying again"]);
+    assert!(start.elapsed() < Duration::from_secs(15), "it waited");
+    assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+}
+
+/// Runs until the first bytes of the weights are on the disk, and is interrupted then.
+#[cfg(unix)]
+fn interrupt(sandbox: &Sandbox, hub: &Hub, bytes: u64) {
+    (hub.state().cuts, hub.state().silence) = (vec![bytes as usize], Duration::from_secs(60));
+    let mut child = command(sandbox, hub, PLAN).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
+    let blob = sandbox.path(&format!("{MODEL}/blobs/{}.incomplete", etag(&hub.state().files[WEIGHTS], true)));
+    let start = Instant::now();
+    while blob.metadata().map_or(0, |found| found.len()) < bytes {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing comes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // SAFETY: a signal to a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    assert!(!child.wait().expect("it ends").success());
+    assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists(), "a part is shown as the whole");
+}
+
+#[test]
+#[cfg(unix)]
+fn the_next_run_continues() {
+    let sandbox = Sandbox::new();
+    let hub = Hub::new(model());
+    interrupt(&sandbox, &hub, 700_000);
+    let size = hub.state().files[WEIGHTS].len();
+    let said = run(&sandbox, &hub, PLAN);
+    assert_said(&said, 0, &["3 files, 2.00 MiB, 1.33 MiB of it to come"]);
+    assert_eq!(hub.sent(WEIGHTS), size);
+    assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_server_without_ranges_begins_again_and_one_with_others_is_refused() {
+    for is_wrong in [false, true] {
+        let sandbox = Sandbox::new();
+        let hub = Hub::new(State { sends_all: !is_wrong, ..model() });
+        interrupt(&sandbox, &hub, 700_000);
+        hub.state().range = is_wrong.then(|| "bytes 0-99/100".to_owned());
+        let said = run(&sandbox, &hub, PLAN);
+        if is_wrong {
+            assert_said(&said, 4, &["asked for `bytes 700000-", "it sends `bytes 0-99/100`"]);
+        } else {
+            assert_said(&said, 0, &[]);
+            assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_what_it_should_be_is_deleted() {
+    let wrong = [
+        (State { etags: [(WEIGHTS.to_owned(), "0".repeat(64))].into(), ..model() }, "its hash is "),
+        (State { etags: [("config.json".to_owned(), "0".repeat(40))].into(), ..model() }, "its hash is "),
+        (State { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() }, "it has 1001 bytes instead of 1000"),
+    ];
+    for (state, words) in wrong {
+        let sandbox = Sandbox::new();
+        let hub = Hub::new(state);
+        let said = run(&sandbox, &hub, PLAN);
+        assert_said(&said, 4, &[words, "hint: it was deleted; the same command fetches it again"]);
+        let left = sandbox.tree("home");
+        let incomplete = left.keys().filter(|path| path.extension().is_some_and(|end| end == "incomplete"));
+        assert_eq!(incomplete.count(), 0, "{:?}", left.keys());
+        assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists());
+        (hub.state().etags, hub.state().sizes) = (BTreeMap::new(), BTreeMap::new());
+        assert_said(&run(&sandbox, &hub, PLAN), 0, &[]);
+        assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+    }
+}
+
+#[test]
+fn names_from_outside_lead_nowhere() {
+    let shards = |names: &[&str]| {
+        let mut state = model();
+        state.files.remove(WEIGHTS);
+        let map =
+            names.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name))).collect::<serde_json::Map<_, _>>();
+        state.files.extend(owned([(INDEX, json!({ "weight_map": map }).to_string().into_bytes())]));
+        // The hub says that it has them all.
+        state.files.extend(names.iter().map(|name| ((*name).to_owned(), b"weights".to_vec())));
+        state
+    };
+    let many = (0..3000).map(|i| format!("{i}.safetensors")).collect::<Vec<_>>();
+    let without_index = |index: &str| {
+        let mut state = shards(&["a.safetensors"]);
+        state.files.insert(INDEX.to_owned(), index.as_bytes().to_vec());
+        state
+    };
+    let no_file = "which is no file beside it";
+    let hostile = [
+        (shards(&["../../../../x.safetensors"]), no_file),
+        (shards(&["/tmp/x.safetensors"]), no_file),
+        (shards(&["a/b.safetensors"]), no_file),
+        (shards(&["..\\x.safetensors"]), no_file),
+        (shards(&["a.safetensors", "weights.bin"]), no_file),
+        (without_index(r#"{"weight_map": {"a": "b.safetensors"}}"#), no_file),
+        (shards(&many.iter().map(String::as_str).collect::<Vec<_>>()), "it names 3000 shards"),
+        (shards(&[]), "it names 0 shards"),
+        (without_index("[1"), "can't be fetched"),
+        (State { commit: Some("../../x".to_owned()), ..model() }, "the name of its commit"),
+        (State { etags: [(WEIGHTS.to_owned(), "../../x".to_owned())].into(), ..model() }, "its ETag is no name"),
+        (State { sizes: [("config.json".to_owned(), 1 << 30)].into(), ..model() }, "more than 64.0 MiB"),
+    ];
+    for (state, words) in hostile {
+        let sandbox = Sandbox::new();
+        let before = sandbox.tree("");
+        let said = run(&sandbox, &Hub::new(state), PLAN);
+        assert_said(&said, 4, &[words]);
+        assert!(sandbox.tree("") == before, "{words}: something was written");
+    }
+}
+
+#[test]
+fn refusals_say_what_to_do_and_write_nothing() {
+    let no_weights = || {
+        let mut state = model();
+        state.files.remove(WEIGHTS);
+        state
+    };
+    let huge = State { sizes: [(WEIGHTS.to_owned(), u64::MAX / 2)].into(), ..model() };
+    let gated = || State { token: Some("hf_right".to_owned()), ..model() };
+    type Case = (State, &'static [(&'static str, &'static str)], &'static str, i32, &'static [&'static str]);
+    let cases: Vec<Case> = vec![
+        (no_weights(), &[], "org/tiny", 4, &["has no weights in safetensors", "hint: other formats can run code"]),
+        (huge, &[], "org/tiny", 5, &["has room for ", "8388608 TiB are to come", "hint: make room"]),
+        (
+            gated(),
+            &[],
+            "org/tiny",
+            4,
+            &["status 401", "hint: `export HF_TOKEN=hf_...`", "hint: accept the model's license"],
+        ),
+        (
+            gated(),
+            &[("HF_TOKEN", "hf_wrong")],
+            "org/tiny",
+            4,
+            &["status 401", "is not valid or not allowed this model"],
+        ),
+        (
+            State { status: Some(403), ..model() },
+            &[],
+            "org/tiny",
+            4,
+            &["status 403", "hint: accept the model's license"],
+        ),
+        (
+            model(),
+            &[],
+            "google/flan-t5-bas",
+            4,
+            &["has no model google/flan-t5-bas", "did you mean `google/flan-t5-base`"],
+        ),
+        (model(), &[], "org/nothing-like-it", 4, &["has no model", "hint: `plimsoll models` lists"]),
+        (
+            model(),
+            &[("HF_HUB_OFFLINE", "1")],
+            "org/tiny",
+            2,
+            &["HF_HUB_OFFLINE is set", "hint: `unset HF_HUB_OFFLINE`"],
+        ),
+        (model(), &[("HF_ENDPOINT", "ftp://x")], "org/tiny", 2, &["HF_ENDPOINT is `ftp://x`"]),
+        (model(), &[("HF_TOKEN", "a secret")], "org/tiny", 2, &["the token of HF_TOKEN has characters"]),
+        (model(), &[], "nano", 4, &["the weights of nano are not in "]),
+    ];
+    for (state, variables, name, code, words) in cases {
+        let sandbox = Sandbox::new();
+        let before = sandbox.tree("");
+        let hub = Hub::new(state);
+        let mut command = command(&sandbox, &hub, &PLAN.replace("org/tiny", name));
+        let said = Said::of(command.envs(variables.iter().copied()).output().expect("the binary runs"));
+        assert_said(&said, code, words);
+        assert!(!said.stderr.contains("secret") && !said.stderr.contains("hf_wrong"), "{}", said.stderr);
+        assert!(sandbox.tree("") == before, "{words:?}: something was written");
+        assert!(code != 2 || hub.state().asked.is_empty(), "{words:?}: it asked");
+    }
+    assert_said(
+        &Sandbox::new().run("plan --download --vram 1"),
+        2,
+        &["`--download` fetches the weights that `--init` names"],
+    );
+}
+
+#[test]
+fn a_server_that_stays_busy_is_left() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, &Hub::new(State { status: Some(503), ..model() }), PLAN);
+    assert_said(&said, 5, &["in 0.5 s", "in 1 s", "in 2 s", "in 4 s", "hint: what was fetched is kept"]);
+}
+
+#[test]
+fn the_token_is_shown_to_the_hub_alone() {
+    let storage = Hub::new(model());
+    let state = || State { storage: Some(storage.endpoint.clone()), token: Some("hf_secret".to_owned()), ..model() };
+    let of_user = |sandbox: &Sandbox, hub: &Hub| {
+        sandbox.write("home/token", "hf_secret\n");
+        run(sandbox, hub, PLAN)
+    };
+    let of_variable = |sandbox: &Sandbox, hub: &Hub| {
+        let mut command = command(sandbox, hub, PLAN);
+        Said::of(command.env("HF_TOKEN", "hf_secret").output().expect("the binary runs"))
+    };
+    for is_in_file in [true, false] {
+        let (sandbox, hub) = (Sandbox::new(), Hub::new(state()));
+        let said = if is_in_file { of_user(&sandbox, &hub) } else { of_variable(&sandbox, &hub) };
+        assert_said(&said, 0, &[]);
+        assert!(!said.stderr.contains("hf_secret"), "{}", said.stderr);
+        assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+        let shown = hub.state().asked.iter().all(|asked| asked.authorization.as_deref() == Some("Bearer hf_secret"));
+        assert!(shown, "{:?}", hub.state().asked);
+    }
+    let asked = storage.state().asked.clone();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| asked.authorization.is_none()
+            && asked.path == Path::new("/storage").join(WEIGHTS).to_string_lossy()),
+        "{asked:?}"
+    );
+}
