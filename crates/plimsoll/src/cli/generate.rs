@@ -36,7 +36,8 @@ pub(super) struct GenerateArgs {
     #[arg(long, value_name = "PATH|NAME")]
     checkpoint: PathBuf,
     /// Fetch the weights that `--checkpoint` names from the Hugging Face hub if they are not in the cache
-    #[arg(long)]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
     download: bool,
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
     #[arg(long, value_name = "NAME|PATH")]

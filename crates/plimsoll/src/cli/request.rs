@@ -50,7 +50,8 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "PATH|NAME")]
     pub(super) init: Option<PathBuf>,
     /// Fetch the weights that `--init` names from the Hugging Face hub if they are not in the cache
-    #[arg(long)]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
     pub(super) download: bool,
     /// Sequence packing: put short documents together in rows of `--seq-len` tokens, without attention across them
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",

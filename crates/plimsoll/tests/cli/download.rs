@@ -120,6 +120,11 @@ fn of_shards_all_are_fetched_and_nothing_beside_them() {
     assert_said(&run(&sandbox, &hub, &without), 4, &["the weights of org/tiny are not in "]);
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["0 B of it to come"]);
     assert_eq!(hub.sent(".safetensors"), 999, "a shard was sent twice");
+    // A file of settings asks for it too.
+    fs::remove_file(sandbox.path(&format!("{MODEL}/snapshots/{COMMIT}/{INDEX}"))).expect("it is there");
+    sandbox.write("run.yaml", "init: org/tiny\ndownload: true\n");
+    let said = run(&sandbox, &hub, "plan --config run.yaml --vram 1 --seq-len 16");
+    assert_said(&said, 0, &["fetching org/tiny: 6 files"]);
 }
 
 #[test]
