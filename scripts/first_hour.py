@@ -57,7 +57,7 @@ POINTS = [
         ("plimsoll plan --model gpt2 --gpu 3060 --global-batch 8 --explain", ["×"], 5),
     ]),
     ("9", "Nothing changes silently", [
-        ("plimsoll train --data noise.bin --max-steps 2 --device cpu --vram 1 --sample-tokens 0", ["warning", "note", "binary"], 3),
+        ("plimsoll train --data noise.txt --max-steps 2 --device cpu --vram 1 --sample-tokens 0", ["warning", "note", "binary"], 3),
         ("plimsoll train --data notes --model gpt2 --tokenizer bytes --seq-len 32 --global-batch 1 --max-steps 1 --device cpu "
          "--sample-tokens 0 --eval-samples 1", ["note", "warning"], 3),
     ]),
@@ -105,7 +105,7 @@ def make_files(folder):
     notes.mkdir()
     lines = [f"Line {n} counts {n * n % 977} ships, and {n * 31 % 89} of them are loaded to the line.\n" for n in range(4000)]
     (notes / "ships.txt").write_text("".join(lines))
-    (folder / "noise.bin").write_bytes(bytes(n * n * 7919 % 251 for n in range(60_000)))
+    (folder / "noise.txt").write_bytes(bytes(n * n * 7919 % 251 for n in range(60_000)))
     (folder / "axolotl.yaml").write_text(AXOLOTL)
     with open(folder / "chats.jsonl", "w") as chats:
         for n in range(2000):

@@ -114,7 +114,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Parses the arguments, underlaid with the files of settings that they name.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let words::Arguments { own: arguments, of_run } = words::translate(arguments, Cli::command())?;
-    let matches = help::command().try_get_matches_from(&arguments).map_err(Failure::usage)?;
+    let refused = if of_run.is_some() { settings::unknown_flag } else { Failure::usage };
+    let matches = help::command().try_get_matches_from(&arguments).map_err(refused)?;
     let arguments = match of_run {
         Some(of_run) => settings::underlay(arguments, &matches, &of_run)?,
         None => arguments,

@@ -342,7 +342,7 @@ fn flags_and_commands() {
     check_train(
         &sandbox,
         &[
-            ("--modle nano", USAGE, &["'--modle'", "'--model'"]),
+            ("--modle nano", USAGE, &["'--modle'", "`--model`"]),
             ("--learnin-rate 1", USAGE, &["'--learning-rate'"]),
             ("--seq_len 16 --seq_len 8", USAGE, &["cannot be used multiple times"]),
             ("nano", USAGE, &["unexpected argument 'nano'"]),
@@ -363,6 +363,13 @@ fn flags_and_commands() {
             ("plan --json yes", USAGE, &["unexpected argument 'yes'"]),
             ("plan --seq-len", USAGE, &["a value is required for '--seq-len <N>'"]),
             ("generate", USAGE, &["--checkpoint <PATH|NAME>"]),
+            (
+                "train --batchsize 4",
+                USAGE,
+                &["argument '--batchsize'", "hint: did you mean `--batch-size`, which is `--micro-batch` here?"],
+            ),
+            ("plan --learning-rat 1", USAGE, &["hint: did you mean `--learning-rate`?"]),
+            ("train --samples-in-batch 4", USAGE, &["hint: did you mean `--micro-batch`?"]),
             ("bench --nosuch", USAGE, &["unexpected argument '--nosuch'"]),
         ],
     );

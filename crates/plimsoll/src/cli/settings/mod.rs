@@ -11,6 +11,8 @@ mod problems;
 mod settle;
 mod suggest;
 
+pub(super) use suggest::unknown_flag;
+
 use super::blas::is_harmless;
 use super::model::CONFIG_BYTES_MAX;
 use super::train::resumed_config;

@@ -1,6 +1,7 @@
 //! What an unknown key may have been meant to be: a known one that is spelled almost like it, else one about the same thing.
 
-use crate::cli::words;
+use crate::cli::{Failure, words};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Parts of keys, and the settings that are about such things; the first that a key has counts.
 const ABOUT: &[(&str, &str)] = &[
@@ -72,6 +73,22 @@ pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
     let spelled = nearest.filter(|(distance, _)| *distance <= 1 + name.len() / 5).map(|(_, known)| known);
     let about = || ABOUT.iter().find(|(part, _)| name.contains(part)).map(|(_, setting)| *setting);
     spelled.or_else(about).map(str::to_owned)
+}
+
+/// The failure for a flag that no command of a run has, with what may have been meant by it in place of clap's tip, which
+/// knows our spellings alone.
+pub(in crate::cli) fn unknown_flag(mut error: clap::Error) -> Failure {
+    let flag = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) if flag.starts_with("--") => {
+            flag[2..].replace('-', "_")
+        }
+        _ => return Failure::usage(error),
+    };
+    let Some(meant) = suggestion(&flag, &super::flags()) else { return Failure::usage(error) };
+    error.remove(ContextKind::SuggestedArg);
+    let here = words::meaning(&meant).and_then(|meaning| meaning.setting());
+    let here = here.map_or(String::new(), |here| format!(", which is `--{}` here", here.replace('_', "-")));
+    Failure::usage(error).hint(format!("did you mean `--{}`{here}?", meant.replace('_', "-")))
 }
 
 #[cfg(test)]

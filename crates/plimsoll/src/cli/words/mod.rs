@@ -123,7 +123,7 @@ pub(super) fn is_one_micro_batch<'a>(
 
 impl Meaning {
     /// The setting that has the word's own value, if one has.
-    pub(super) fn setting(self) -> Option<&'static str> {
+    pub(in crate::cli) fn setting(self) -> Option<&'static str> {
         match self {
             Name(name) | Or(name, _) => Some(name),
             Data => Some("data"),
