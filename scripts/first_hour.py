@@ -26,7 +26,7 @@ POINTS = [
         ("plimsoll plan --model_size medium --vram 12 --vram_safety_margin 500 --batch_size 3 --gradient_accumulation_steps 4 "
          "--fp16 --use_cpu_offload --cpu_offload_fraction 0.5 --gradient_checkpointing --no_rdrop --data_dir notes --epochs 3 "
          "--dataloader-num-workers 2 --disable-compilation", ["changes nothing", "does not depend", "parameters;", "in fp16"], 6),
-        ("plimsoll train --batchsize 4", [], 4),
+        ("plimsoll train --batchsize 4", ["error", "hint"], 4),
     ]),
     ("2", "Names on the hub", [
         ("plimsoll plan --model google/flan-t5-xll", ["error", "hint"], 4),
@@ -34,7 +34,7 @@ POINTS = [
         ("plimsoll plan --init google/flan-t5-xl", ["error", "hint"], 4),
     ]),
     ("3", "Settings files of other trainers, all problems at once", [
-        ("plimsoll plan --config axolotl.yaml", ["error", "line", "hint", "nothing"], 12),
+        ("plimsoll plan --config axolotl.yaml", ["error", "line", "hint", "mean", "leave", "nothing"], 14),
     ]),
     ("4", "One vocabulary for `plan`, `train`, `bench` and `generate`", [
         ("plimsoll plan --model gpt2 --scheduler wsd --warmup-ratio 2", ["error", "hint"], 3),
@@ -47,7 +47,7 @@ POINTS = [
         ("plimsoll plan --model llama-3-8b --gpu 4090", ["error", "GiB of"], 3),
     ]),
     ("7", "What is found can be run; ways out combine levers and keep the family", [
-        ("plimsoll plan --model gpt2 --gpu 3060 --find seq-len", ["seq-len", "longest", "predicted"], 3),
+        ("plimsoll plan --model gpt2 --gpu 3060 --find seq-len", ["longest", "parameters;"], 3),
         ("plimsoll plan --model google/flan-t5-xl --vram 12", ["hint"], 4),
     ]),
     ("8", "Contradictions are said, cards are listed, durations are for people", [

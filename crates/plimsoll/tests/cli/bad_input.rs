@@ -343,7 +343,7 @@ fn flags_and_commands() {
         &sandbox,
         &[
             ("--modle nano", USAGE, &["'--modle'", "`--model`"]),
-            ("--learnin-rate 1", USAGE, &["'--learning-rate'"]),
+            ("--learnin-rate 1", USAGE, &["`--learning-rate`"]),
             ("--seq_len 16 --seq_len 8", USAGE, &["cannot be used multiple times"]),
             ("nano", USAGE, &["unexpected argument 'nano'"]),
             ("--name a/b", USAGE, &["`--name a/b` is not a folder name", "`--runs-dir`"]),
