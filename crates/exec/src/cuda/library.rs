@@ -85,7 +85,11 @@ impl Driver {
             // one vouches for it.
             match unsafe { Library::new(&place) } {
                 Ok(library) => return Self::of(library, &place),
-                Err(error) => tried.push(format!("{}: {error}", place.display())),
+                Err(error) => {
+                    // The loader names it, as a rule.
+                    let (place, problem) = (place.display().to_string(), error.to_string());
+                    tried.push(if problem.starts_with(&place) { problem } else { format!("{place}: {problem}") });
+                }
             }
         }
         Err(CudaError::NoDriver { tried })

@@ -221,7 +221,7 @@ impl Client {
             return Ok(Incoming { start: 0, body: response.into_body() });
         }
         let range = header(&response, "content-range").unwrap_or_default();
-        let expected = format!("bytes {start}-{}/{}", file.size.0 - 1, file.size.0);
+        let expected = format!("bytes {start}-{}/{}", file.size.0.saturating_sub(1), file.size.0);
         if range != expected {
             return Err(strange(&url, format!("asked for `{expected}`, it sends `{range}`")));
         }
@@ -316,8 +316,8 @@ fn redirected(here: &str, location: &str) -> Option<String> {
         _ if location.starts_with('/') => format!("{scheme}://{}{location}", rest.split('/').next()?),
         _ => location.to_owned(),
     };
-    let (from, to_scheme, _) = (origin(here)?.0, origin(&to)?.0, ());
-    (from != "https" || to_scheme == "https").then_some(to)
+    let [from, into] = [origin(here)?, origin(&to)?].map(|(scheme, ..)| scheme);
+    (from != "https" || into == "https").then_some(to)
 }
 
 fn header<'r>(response: &'r Response<Body>, name: &str) -> Option<&'r str> {

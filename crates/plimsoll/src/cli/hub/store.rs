@@ -1,9 +1,11 @@
 //! The cache of the Hugging Face hub's tools, as they lay it out, so that they find what is put there:
 //!
+//! ```text
 //!     models--organization--name/blobs/ETAG                     a file's bytes; ETAG.incomplete while they come
 //!     models--organization--name/snapshots/COMMIT/config.json   a link to them
 //!     models--organization--name/refs/main                      the commit
 //!     .locks/models--organization--name/ETAG.lock               locked by whoever fetches it
+//! ```
 //!
 //! Source: huggingface_hub, "Understand caching".
 
