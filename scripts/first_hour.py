@@ -165,7 +165,7 @@ def main():
         "| its commands are run | `cargo test --workspace --test cli manual` |",
         "| the picture | `python scripts/picture.py --plimsoll target/release/plimsoll --out docs/src/train.svg` |",
         "| archive, Debian package, checksums | `scripts/release.sh` |",
-        "| the goldens of chat templates | `python scripts/golden_chat.py` |",
+        "| the goldens of chat templates, and TRL beside them | `python scripts/golden_chat.py`, `python scripts/check_trl.py` |",
         "",
     ]
     given.out.write_text("\n".join(page))
