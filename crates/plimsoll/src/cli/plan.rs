@@ -47,7 +47,7 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "NAME|auto|list", conflicts_with = "device")]
     gpu: Option<String>,
     /// Compare plans for several cards
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain"])]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain", "machine"])]
     compare: Vec<String>,
     /// Epochs, for the training time that `--compare` shows
     #[arg(long, value_name = "X", value_parser = positive_number)]
@@ -249,6 +249,12 @@ impl PlanArgs {
         }
         let speed = || self.speed_of_absent_card(self.machine.as_deref());
         match &self.gpu {
+            Some(name) if self.machine.is_some() && !name.eq_ignore_ascii_case("auto") => {
+                let message =
+                    format!("`--machine` has the times of a device that is here, and `--gpu {name}` is elsewhere");
+                Err(Failure::bad_flag(message)
+                    .hint("leave out `--machine`: times then come from the card's data sheet"))
+            }
             Some(name) => Device::cards(name, &self.budget, speed()?),
             // Where there is no driver the processor's memory is meant, as it is by `train`.
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
@@ -262,8 +268,9 @@ impl PlanArgs {
     /// guides, if there are any.
     fn device_here_or_of_vram(&self) -> Result<Device, Failure> {
         let found = self.on.look()?;
-        if let (Looked::NoCard(why), Some(vram)) = (&found, self.budget.vram) {
-            let speed = self.speed_of_absent_card(self.machine.as_deref())?;
+        // Measurements are of what is here.
+        if let (Looked::NoCard(why), Some(vram), None) = (&found, self.budget.vram, &self.machine) {
+            let speed = self.speed_of_absent_card(None)?;
             if let Some(device) = Device::of_vram(vram, &self.budget, speed)? {
                 let why = if matches!(why, CudaError::NoDriver { .. }) {
                     "no NVIDIA driver was found"

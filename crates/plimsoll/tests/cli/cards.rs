@@ -330,6 +330,8 @@ fn what_is_not_there_is_said_with_a_way_out() {
         ("plan --workers 100000000000000", 2, &["at most 1024 can", "`--workers auto`"]),
         ("plan --host-ram 4", 2, &["share one memory", "`--vram` is the budget for all of it"]),
         ("plan --machine missing.json", 4, &["missing.json can't be used", "`plimsoll calibrate --out FILE`"]),
+        ("plan --vram 12 --machine missing.json", 4, &["missing.json can't be used"]),
+        ("plan --gpu 3060 --machine missing.json", 2, &["is elsewhere", "data sheet"]),
         ("calibrate --threads 0", 2, &["must be at least 1"]),
         (
             "plan --model gpt2-large --gpu 1060 --optimizer-offload 0",

@@ -1,9 +1,10 @@
 //! Whatever is written on a command line or in a file of settings is done or refused, never a panic.
 
-use crate::support::{Said, Sandbox};
+use crate::support::{Said, Sandbox, tiny_config};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Values that flags are given: right ones, wrong ones, and what breaks careless parsers.
@@ -122,6 +123,40 @@ fn any_sizes_of_plan_fit_or_do_not() {
         let flags = given.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         let arguments = std::iter::once("plan".to_owned()).chain(flags).collect::<Vec<_>>();
         done_or_refused(&sandbox, &arguments, &[0, 2, 3, 4])
+    });
+}
+
+/// In any budget: the most that is found fits, its plan is shown, `plan` with it makes the same, and more does not fit.
+#[test]
+fn what_is_found_in_any_budget_is_what_plan_plans() {
+    let sandbox = Sandbox::new();
+    sandbox.write("long/config.json", tiny_config(&json!({ "n_positions": 512 })));
+    let asked = (300_u64..4000, select(&["seq-len", "micro-batch"][..]), select(&["fp32", "bf16"][..]), 1..5_u64);
+    for_each(24, asked, |(kib, what, precision, batch)| {
+        let plan = |flags: &str| {
+            let given = format!("--model long --device cpu --threads 1 --vram {kib}KiB --precision {precision}");
+            sandbox.run(&format!("plan {given} {flags} --json"))
+        };
+        let (fixed, step) = match what {
+            "seq-len" => (format!("--global-batch {batch}"), 64),
+            _ => (format!("--seq-len {}", 64 * batch), 1),
+        };
+        let with = |number: u64| match what {
+            "seq-len" => plan(&format!("{fixed} --seq-len {number}")),
+            _ => plan(&format!("{fixed} --micro-batch {number} --global-batch {number}")),
+        };
+        let said = plan(&format!("{fixed} --find {what}"));
+        let found = said.json();
+        let Some(most) = found["most_that_fits"].as_u64() else {
+            prop_assert_eq!(with(step).code, Some(3), "nothing fits: {}", found);
+            return Ok(());
+        };
+        let planned = with(most);
+        prop_assert_eq!((planned.code, &planned.json()["plan"]), (Some(0), &found["plan"]), "{}", most);
+        // As many positions as the model has, or one more that does not fit.
+        let more = if most + step > 512 && what == "seq-len" { 2 } else { 3 };
+        prop_assert_eq!(with(most + step).code, Some(more), "{} fits, and {} does not", most, most + step);
+        Ok(())
     });
 }
 
