@@ -12,7 +12,8 @@
 // parts along y. Each warp has a row of the stretch at a time.
 template <class T, int COUNT>
 __device__ __forceinline__ void sum_rows(const T *x, float *partial, int rows, int columns) {
-    __shared__ float sums[COUNT][ROWS][WARP];
+    // Padded, so that neighboring columns, which lie COUNT apart from lane to lane, are read from banks of their own.
+    __shared__ float sums[COUNT][ROWS * WARP + WARP / COUNT];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int each = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * each, last = min(first + each, rows);
     int start = blockIdx.x * WARP * COUNT, c = start + lane * COUNT;
@@ -26,16 +27,16 @@ __device__ __forceinline__ void sum_rows(const T *x, float *partial, int rows, i
         }
     }
 #pragma unroll
-    for (int k = 0; k < COUNT; ++k) sums[k][warp][lane] = sum[k];
+    for (int k = 0; k < COUNT; ++k) sums[k][threadIdx.x] = sum[k];
     __syncthreads();
-    if (c >= columns) return;
-#pragma unroll 1
-    for (int k = warp; k < COUNT; k += ROWS) {
-        float all = 0.0f;
+    // A thread for each column, so that neighbors write neighbors.
+    int of_stretch = threadIdx.x;
+    c = start + of_stretch;
+    if (of_stretch >= WARP * COUNT || c >= columns) return;
+    float all = 0.0f;
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) all += sums[k][row][lane];
-        partial[(u64)blockIdx.y * columns + c + k] = all;
-    }
+    for (int row = 0; row < ROWS; ++row) all += sums[of_stretch % COUNT][row * WARP + of_stretch / COUNT];
+    partial[(u64)blockIdx.y * columns + c] = all;
 }
 
 #define KERNELS(suffix, T)                                                                                             \

@@ -80,9 +80,11 @@ impl Operation for EmbeddingGrad {
         io.inputs[0].elements() as u64
     }
 
+    /// Rows of dtable, which are `F32` whatever dy is, are read and written for each token.
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        let zeroed = if self.accumulate { Bytes::ZERO } else { io.outputs[0].bytes() };
-        Bytes(3 * io.inputs[0].bytes().0) + io.inputs[1].bytes() + zeroed
+        let (dy, tokens, dtable) = (io.inputs[0], io.inputs[1], io.outputs[0]);
+        let zeroed = if self.accumulate { Bytes::ZERO } else { dtable.bytes() };
+        dy.bytes() + tokens.bytes() + Bytes(2 * dy.with_dtype(dtable.dtype).bytes().0) + zeroed
     }
 
     fn examples() -> Vec<Example> {
