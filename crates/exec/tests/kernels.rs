@@ -5,10 +5,10 @@
 mod random;
 
 use half::{bf16, f16};
-use plimsoll_exec::cases::{Case, Noise, SINGLE, in_half, in_precision};
+use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Output, run_cpu_kernel};
-use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, PairedHeadLoss, PairedHeadLossGrad};
+use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
 use std::collections::HashSet;
@@ -178,6 +178,31 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
             }
         }
     }
+}
+
+/// Kernels that pass over tensors compute in single precision whatever these are kept in, to the bit.
+#[test]
+fn streaming_kernels_round_to_half_precision_what_they_make_of_single() {
+    let mut covered = HashSet::new();
+    let random = (0..12).flat_map(|seed| random_examples(&mut Noise::new(2000 + seed), 130));
+    let streams = |example: &Example| example.op.nature() == Nature::Streaming;
+    for (seed, example) in Op::all_examples().into_iter().chain(random).filter(streams).enumerate() {
+        for dtype in [DType::F16, DType::Bf16] {
+            let Some(half) = in_precision(&example, dtype) else { continue };
+            let half = Case::new(&half, &mut Noise::new(seed as u64));
+            // The same values, in wider types.
+            let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
+            let outputs = example.op.infer(&types).expect("examples are well-typed");
+            let single = Case { example: example.clone(), outputs, ..half.clone() };
+            let results = fast(&half, 2, None).into_iter().zip(fast(&single, 2, None)).zip(&half.outputs);
+            for (index, ((found, single), ty)) in results.enumerate() {
+                let (found, expected) = (encode(ty.dtype, &found), encode(ty.dtype, &single));
+                assert_eq!(found, expected, "result {index} in {dtype:?}: {example:?}");
+                covered.extend(ty.dtype.is_half().then_some(example.op.variant()));
+            }
+        }
+    }
+    assert!(covered.contains("LayerNormGrad") && covered.len() > 15, "{covered:?}");
 }
 
 /// Where a norm is as small as what keeps divisions finite.

@@ -1,30 +1,28 @@
 //! The sum of two tensors.
 
-use super::parallel::{self, CHUNK};
+use super::half::Float;
+use super::tiles::{for_each_chunk, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
-use rayon::iter::IndexedParallelIterator;
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(mut call: Call) {
-    let operands = [0, 1].map(|index| call.f32_unless_in_output(index));
-    let [y] = call.take_outputs();
+pub(super) fn run<E: Float>(mut call: Call) {
+    let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
+    let [y] = results(&mut call);
+    for_each_chunk(3 * y.len(), y, operands, sum_of);
+}
+
+/// y = a + b, one of which may be what y holds.
+pub(super) fn sum_of(y: &mut [f32], operands: [Option<&[f32]>; 2]) {
     match operands {
-        [Some(a), Some(b)] => {
-            let parts = y.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK)).zip(b.par_chunks(CHUNK));
-            parallel::for_each(3 * a.len(), parts, |((y, a), b)| sum(y, a, b));
-        }
-        [Some(other), None] | [None, Some(other)] => {
-            let parts = y.par_chunks_mut(CHUNK).zip(other.par_chunks(CHUNK));
-            parallel::for_each(3 * other.len(), parts, |(y, other)| accumulate(y, other));
-        }
+        [Some(a), Some(b)] => sum(y, a, b),
+        [Some(other), None] | [None, Some(other)] => accumulate(y, other),
         [None, None] => panic!("only one operand of a sum can lie in its output"),
     }
 }
 
 vectorized! {
     /// y = a + b.
-    pub(super) fn sum<S: Simd>(simd: S, y: &mut [f32], a: &[f32], b: &[f32]) {
+    fn sum<S: Simd>(simd: S, y: &mut [f32], a: &[f32], b: &[f32]) {
         for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
             *y = a + b;
         }

@@ -1,6 +1,8 @@
 //! Dropout: elements zeroed by a mask that is drawn again wherever it is needed, here and in attention.
 
-use super::parallel::{self, CHUNK};
+use super::half::Float;
+use super::parallel;
+use super::tiles::{in_stack_tiles, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use crate::philox::{dropout_bits, dropout_threshold};
@@ -11,19 +13,19 @@ use rayon::iter::IntoParallelIterator;
 /// Columns of a matrix at most that are dropped at a time.
 pub(super) const MOST_COLUMNS: usize = 64;
 
-pub(super) fn run(op: &ops::Dropout, mut call: Call) {
-    let x = call.f32_unless_in_output(0);
-    let shape = &call.io.outputs[0].shape;
-    let sample_size = shape[1] * shape[2];
+pub(super) fn run<E: Float>(op: &ops::Dropout, mut call: Call) {
+    let x = operand_unless_in_output::<E>(&call, 0);
+    let sample_size = call.io.outputs[0].elements() / call.io.outputs[0].shape[0];
     let mask = Mask::new(op.key, call.scalars);
-    let [y] = call.take_outputs();
+    let [y] = results(&mut call);
     let elements = y.len();
-    let chunks_of_sample =
-        |(sample, y)| <[f32]>::chunks_mut(y, CHUNK).enumerate().map(move |(n, y)| (sample, n * CHUNK, y));
-    let chunks = y.chunks_exact_mut(sample_size).enumerate().flat_map(chunks_of_sample).collect::<Vec<_>>();
-    parallel::for_each(8 * elements, chunks.into_par_iter(), |(sample, first, y)| {
+    let chunks = parallel::chunks_of_samples(y, sample_size);
+    parallel::for_each(8 * elements, chunks.into_par_iter(), |(sample, mut first, y)| {
         let x = x.map(|x| &x[sample * sample_size + first..][..y.len()]);
-        drop_out(y, x, &mask, sample, first);
+        in_stack_tiles([y], [x], |[y], [x]| {
+            drop_out(y, x, &mask, sample, first);
+            first += y.len();
+        });
     });
 }
 

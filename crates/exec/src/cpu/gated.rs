@@ -2,8 +2,10 @@
 //! there first, which the first-level cache makes cheap, and the loops are those of one case.
 
 use super::gelu;
+use super::half::Float;
 use super::math::{exp, split, split_mut, update};
 use super::parallel::{self, CHUNK};
+use super::tiles::{for_each_chunk, in_stack_tiles, operand, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops::{self, Activation};
@@ -11,41 +13,35 @@ use pulp::Simd;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(op: &ops::Gated, mut call: Call) {
-    let operands = [0, 1].map(|index| call.f32_unless_in_output(index));
-    let [y] = call.take_outputs();
-    let elements = 5 * y.len();
-    let parts = y.par_chunks_mut(CHUNK);
-    match operands {
+pub(super) fn run<E: Float>(op: &ops::Gated, mut call: Call) {
+    let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
+    let [y] = results(&mut call);
+    for_each_chunk(5 * y.len(), y, operands, |y, operands| match operands {
         [Some(gate), Some(up)] => {
-            let parts = parts.zip(gate.par_chunks(CHUNK)).zip(up.par_chunks(CHUNK));
-            parallel::for_each(elements, parts, |((y, gate), up)| {
-                y.copy_from_slice(gate);
-                forward_in_gate(y, up, op.activation);
-            });
-        }
-        [None, Some(up)] => parallel::for_each(elements, parts.zip(up.par_chunks(CHUNK)), |(y, up)| {
+            y.copy_from_slice(gate);
             forward_in_gate(y, up, op.activation);
-        }),
-        [Some(gate), None] => parallel::for_each(elements, parts.zip(gate.par_chunks(CHUNK)), |(y, gate)| {
-            forward_in_up(y, gate, op.activation);
-        }),
+        }
+        [None, Some(up)] => forward_in_gate(y, up, op.activation),
+        [Some(gate), None] => forward_in_up(y, gate, op.activation),
         [None, None] => panic!("only one operand of a gate can lie in its output"),
-    }
+    });
 }
 
-pub(super) fn run_grad(op: &ops::GatedGrad, mut call: Call) {
-    let dy = call.f32(0);
-    let [gate, up] = [1, 2].map(|index| call.f32_unless_in_output(index));
-    let [dgate, dup] = call.take_outputs();
+pub(super) fn run_grad<E: Float>(op: &ops::GatedGrad, mut call: Call) {
+    let dy = operand::<E>(&call, 0);
+    let operands = [1, 2].map(|index| operand_unless_in_output::<E>(&call, index));
+    let [dgate, dup] = results(&mut call);
     let parts = dgate.par_chunks_mut(CHUNK).zip(dup.par_chunks_mut(CHUNK)).zip(dy.par_chunks(CHUNK)).enumerate();
     parallel::for_each(6 * dy.len(), parts, |(part, ((dgate, dup), dy))| {
-        for (operand, into) in [(gate, &mut *dgate), (up, &mut *dup)] {
-            if let Some(operand) = operand {
-                into.copy_from_slice(&operand[part * CHUNK..][..dy.len()]);
+        let [gate, up] = operands.map(|operand| operand.map(|operand| &operand[part * CHUNK..][..dy.len()]));
+        in_stack_tiles([dgate, dup], [gate, up, Some(dy)], |[dgate, dup], [gate, up, dy]| {
+            for (operand, into) in [(gate, &mut *dgate), (up, &mut *dup)] {
+                if let Some(operand) = operand {
+                    into.copy_from_slice(operand);
+                }
             }
-        }
-        backward(dgate, dup, dy, op.activation);
+            backward(dgate, dup, dy.expect("dy lies in no output"), op.activation);
+        });
     });
 }
 

@@ -1,49 +1,36 @@
 //! GELU in its tanh form. x/2·(1 + tanh u) is computed as x/(1 + e⁻²ᵘ), which is the same number and loses nothing to
 //! cancellation where tanh u is close to -1.
 
+use super::half::Float;
 use super::math::{exp, update};
-use super::parallel::{self, CHUNK};
+use super::tiles::{for_each_chunk, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use pulp::Simd;
-use rayon::iter::IndexedParallelIterator;
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// 2·√(2/π): twice the factor of x in u.
 const LINEAR: f32 = 1.595_769;
 /// What x³ weighs against x in u.
 const CUBIC: f32 = 0.044_715;
 
-pub(super) fn run(mut call: Call) {
-    let x = call.f32_unless_in_output(0);
-    let [y] = call.take_outputs();
-    match x {
-        Some(x) => {
-            let parts = y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
-            parallel::for_each(4 * x.len(), parts, |(y, x)| forward(y, x));
-        }
-        None => parallel::for_each(4 * y.len(), y.par_chunks_mut(CHUNK), forward_in_place),
-    }
+pub(super) fn run<E: Float>(mut call: Call) {
+    let x = operand_unless_in_output::<E>(&call, 0);
+    let [y] = results(&mut call);
+    for_each_chunk(4 * y.len(), y, [x], |y, [x]| match x {
+        Some(x) => forward(y, x),
+        None => forward_in_place(y),
+    });
 }
 
-pub(super) fn run_grad(mut call: Call) {
-    let operands = [0, 1].map(|index| call.f32_unless_in_output(index));
-    let [dx] = call.take_outputs();
-    let elements = 4 * dx.len();
-    let parts = dx.par_chunks_mut(CHUNK);
-    match operands {
-        [Some(dy), Some(x)] => {
-            let parts = parts.zip(dy.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK));
-            parallel::for_each(elements, parts, |((dx, dy), x)| backward(dx, dy, x));
-        }
-        [None, Some(x)] => {
-            parallel::for_each(elements, parts.zip(x.par_chunks(CHUNK)), |(dx, x)| backward_in_dy(dx, x));
-        }
-        [Some(dy), None] => {
-            parallel::for_each(elements, parts.zip(dy.par_chunks(CHUNK)), |(dx, dy)| backward_in_x(dx, dy));
-        }
+pub(super) fn run_grad<E: Float>(mut call: Call) {
+    let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
+    let [dx] = results(&mut call);
+    for_each_chunk(4 * dx.len(), dx, operands, |dx, operands| match operands {
+        [Some(dy), Some(x)] => backward(dx, dy, x),
+        [None, Some(x)] => backward_in_dy(dx, x),
+        [Some(dy), None] => backward_in_x(dx, dy),
         [None, None] => panic!("only one operand of a gradient can lie in its output"),
-    }
+    });
 }
 
 /// e⁻²ᵘ.

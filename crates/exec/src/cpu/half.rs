@@ -1,23 +1,97 @@
-//! Half precision on the processor, for correctness rather than speed: kernels compute in single precision, and what
-//! they read or write in half precision is widened before and rounded after, in the working memory that the op
-//! declares for it (`Op::working_bytes`).
+//! Half precision on the processor, where kernels compute in single precision: conversions of what lies in memory. How
+//! kernels that pass over tensors use them is in `tiles.rs`; operands that a kernel does not take in half precision are
+//! widened as a whole, in the working memory that the op declares for it (`Op::working_bytes`).
 
 use super::parallel::{self, CHUNK};
+use super::vectorize::vectorized;
 use crate::call::{Call, Input, Output};
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
+use bytemuck::Pod;
 use plimsoll_graph::{Access, DType, Io, Op, Operand};
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::borrow::Cow;
+
+/// A precision that tensors are kept in.
+pub(super) trait Float: Pod + Send + Sync {
+    /// Its name among the types.
+    const DTYPE: DType;
+
+    /// Values in single precision. Panics if the lengths differ.
+    fn widen(from: &[Self], into: &mut [f32]);
+
+    /// Values rounded to the nearest. Panics if the lengths differ.
+    fn round(from: &[f32], into: &mut [Self]);
+}
+
+impl Float for f32 {
+    const DTYPE: DType = DType::F32;
+
+    fn widen(from: &[Self], into: &mut [f32]) {
+        into.copy_from_slice(from);
+    }
+
+    fn round(from: &[f32], into: &mut [Self]) {
+        into.copy_from_slice(from);
+    }
+}
+
+impl Float for f16 {
+    const DTYPE: DType = DType::F16;
+
+    fn widen(from: &[Self], into: &mut [f32]) {
+        from.convert_to_f32_slice(into);
+    }
+
+    fn round(from: &[f32], into: &mut [Self]) {
+        into.convert_from_f32_slice(from);
+    }
+}
+
+impl Float for bf16 {
+    const DTYPE: DType = DType::Bf16;
+
+    fn widen(from: &[Self], into: &mut [f32]) {
+        widen_bf16(from, into);
+    }
+
+    fn round(from: &[f32], into: &mut [Self]) {
+        round_to_bf16(from, into);
+    }
+}
+
+vectorized! {
+    /// The same bits as by `bf16::to_f32`: what is not a number becomes a quiet one.
+    fn widen_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
+        assert_eq!(from.len(), into.len(), "elements that are widened");
+        for (into, from) in into.iter_mut().zip(from) {
+            let bits = u32::from(from.to_bits());
+            let quiet = if bits & 0x7FFF > 0x7F80 { 0x40 } else { 0 };
+            *into = f32::from_bits((bits | quiet) << 16);
+        }
+    }
+
+    /// The same bits as by `bf16::from_f32`: of two that are as near the even one, and what is not a number becomes a
+    /// quiet one. The processor's own instruction for it would flush what is near zero.
+    fn round_to_bf16<S: Simd>(simd: S, from: &[f32], into: &mut [bf16]) {
+        assert_eq!(from.len(), into.len(), "elements that are rounded");
+        for (into, from) in into.iter_mut().zip(from) {
+            let bits = from.to_bits();
+            let (high, odd) = (bits >> 16, bits >> 16 & 1);
+            let rounded = bits.wrapping_add(0x7FFF + odd) >> 16;
+            *into = bf16::from_bits(if bits & 0x7FFF_FFFF > 0x7F80_0000 { high | 0x40 } else { rounded } as u16);
+        }
+    }
+}
 
 /// `from` in half precision, widened. Panics if the lengths differ, or `dtype` is not half precision.
 pub(super) fn widen(dtype: DType, from: &[u8], into: &mut [f32]) {
     assert_eq!(from.len(), 2 * into.len(), "bytes of {} elements", into.len());
     let parts = from.par_chunks(2 * CHUNK).zip(into.par_chunks_mut(CHUNK));
     parallel::for_each(from.len(), parts, |(from, into)| match dtype {
-        DType::F16 => bytemuck::cast_slice::<u8, f16>(from).convert_to_f32_slice(into),
-        DType::Bf16 => bytemuck::cast_slice::<u8, bf16>(from).convert_to_f32_slice(into),
+        DType::F16 => f16::widen(bytemuck::cast_slice(from), into),
+        DType::Bf16 => bf16::widen(bytemuck::cast_slice(from), into),
         other => panic!("{other:?} is not half precision"),
     });
 }
@@ -27,8 +101,8 @@ pub(super) fn narrow(dtype: DType, from: &[f32], into: &mut [u8]) {
     assert_eq!(into.len(), 2 * from.len(), "bytes of {} elements", from.len());
     let parts = from.par_chunks(CHUNK).zip(into.par_chunks_mut(2 * CHUNK));
     parallel::for_each(2 * from.len(), parts, |(from, into)| match dtype {
-        DType::F16 => bytemuck::cast_slice_mut::<u8, f16>(into).convert_from_f32_slice(from),
-        DType::Bf16 => bytemuck::cast_slice_mut::<u8, bf16>(into).convert_from_f32_slice(from),
+        DType::F16 => f16::round(from, bytemuck::cast_slice_mut(into)),
+        DType::Bf16 => bf16::round(from, bytemuck::cast_slice_mut(into)),
         other => panic!("{other:?} is not half precision"),
     });
 }
@@ -108,5 +182,51 @@ pub(super) fn run_widened(op: &Op, mut call: Call, kernel: fn(&Op, Call)) {
     kernel(op, Call { inputs, outputs, scratch, io, scalars: call.scalars, threads: call.threads });
     for (dtype, room, bytes) in rounded {
         narrow(dtype, room, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the vectors of the machine and by the library, and what is left over at the end of a vector too.
+    fn check_rounding(values: &[f32]) {
+        let mut rounded = vec![bf16::ZERO; values.len()];
+        bf16::round(values, &mut rounded);
+        for (value, rounded) in values.iter().zip(rounded) {
+            let expected = bf16::from_f32(*value);
+            assert_eq!(rounded.to_bits(), expected.to_bits(), "{value:e}, {:#x}", value.to_bits());
+        }
+    }
+
+    #[test]
+    fn every_bf16_is_widened_to_the_bits_of_the_library() {
+        let all = (0..=u16::MAX).map(bf16::from_bits).collect::<Vec<_>>();
+        for from in [&all[..], &all[65_535..], &all[0x7F70..0x7F8F]] {
+            let mut widened = vec![0.0; from.len()];
+            bf16::widen(from, &mut widened);
+            for (from, widened) in from.iter().zip(widened) {
+                assert_eq!(widened.to_bits(), from.to_f32().to_bits(), "{:#x}", from.to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn floats_are_rounded_to_the_bits_of_the_library() {
+        // Around each upper half: what is exact, just above, just below a half, half, just above it, the last; among them
+        // all that is subnormal or infinite, and what is not a number.
+        for low in [0x0000, 0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF] {
+            let values = (0..=u32::from(u16::MAX)).map(|high| f32::from_bits(high << 16 | low)).collect::<Vec<_>>();
+            check_rounding(&values);
+        }
+        // And bits at random, by a linear congruential generator; in pieces that fill no whole vector.
+        let mut state = 1u32;
+        for length in 1..400 {
+            let next = |_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                f32::from_bits(state)
+            };
+            check_rounding(&(0..length).map(next).collect::<Vec<_>>());
+        }
     }
 }

@@ -1,52 +1,81 @@
 //! Layer normalisation and its gradient: a row stays in the first-level cache for all passes over it.
 
 use super::add::accumulate;
+use super::half::Float;
 use super::math::{mul_add, sum};
 use super::parallel;
+use super::tiles::{Slots, in_tiles, operand, operand_unless_in_output, rows_of_chunk, split_results, widened_row};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::{Target, ops};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
+use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(op: &ops::LayerNorm, mut call: Call) {
-    let (x, weight) = (call.f32(0), call.f32(1));
-    let bias = op.bias.then(|| call.f32(2));
+pub(super) fn run<E: Float>(op: &ops::LayerNorm, mut call: Call) {
+    let (x, weight) = (operand::<E>(&call, 0), operand::<E>(&call, 1));
+    let bias = if op.bias { operand::<E>(&call, 2) } else { &[] };
     let channels = weight.len();
-    let [y, mean, rstd] = call.take_outputs();
-    let rows = y
-        .par_chunks_exact_mut(channels)
-        .zip(x.par_chunks_exact(channels))
-        .zip(mean.par_iter_mut().zip(rstd.par_iter_mut()));
-    parallel::for_each(2 * x.len(), rows, |((y, x), (mean, rstd))| {
-        [*mean, *rstd] = normalize(y, x, weight, bias, op.eps);
+    let (y, statistics) = split_results::<E>(&mut call);
+    let mut statistics = statistics.map(bytemuck::cast_slice_mut::<u8, f32>);
+    let [mean, rstd] = [(); 2].map(|()| statistics.next().expect("a mean and a deviation"));
+    let (weight, scratch) = widened_row(weight, call.take_scratch());
+    let (bias, tiles) = widened_row(bias, scratch);
+    let bias = op.bias.then_some(bias);
+    let slots = Slots::new::<E>(tiles, 2 * channels, call.threads);
+    let rows = rows_of_chunk(channels);
+    let parts = y
+        .par_chunks_mut(rows * channels)
+        .zip(x.par_chunks(rows * channels))
+        .zip(mean.par_chunks_mut(rows).zip(rstd.par_chunks_mut(rows)));
+    parallel::for_each(2 * x.len(), parts, |((y, x), (mean, rstd))| {
+        slots.with_slot(|tiles| {
+            let rows = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(mean.iter_mut().zip(rstd));
+            for ((y, x), (mean, rstd)) in rows {
+                in_tiles(tiles, [y], [Some(x)], |[y], [x]| {
+                    [*mean, *rstd] = normalize(y, x.expect("x lies in no output"), weight, bias, op.eps);
+                });
+            }
+        });
     });
 }
 
-pub(super) fn run_grad(op: &ops::LayerNormGrad, mut call: Call) {
-    let dy = call.f32_unless_in_output(0);
-    let (x, weight, mean, rstd) = (call.f32(1), call.f32(2), call.f32(3), call.f32(4));
-    let residual = if op.residual { call.f32_unless_in_output(5) } else { None };
-    let add_to_output = op.residual && residual.is_none();
-    assert!(dy.is_some() || !add_to_output, "dx can take the place of dy or of the residual, not of both");
+pub(super) fn run_grad<E: Float>(op: &ops::LayerNormGrad, mut call: Call) {
+    let dy = operand_unless_in_output::<E>(&call, 0);
+    let (x, weight, mean, rstd) = (operand::<E>(&call, 1), operand::<E>(&call, 2), call.f32(3), call.f32(4));
+    let residual = if op.residual { operand_unless_in_output::<E>(&call, 5) } else { None };
+    assert!(
+        dy.is_some() || !op.residual || residual.is_some(),
+        "dx can take the place of dy or of the residual, not of both"
+    );
     let (rows, channels) = (mean.len(), weight.len());
-    let mut outputs = call.take_f32_outputs();
-    let dx = outputs.next().expect("a gradient has outputs");
-    let sums = call.take_scratch();
+    let (dx, outputs) = split_results::<E>(&mut call);
+    let outputs = outputs.map(bytemuck::cast_slice_mut::<u8, f32>);
     let part_rows = rows.div_ceil(Target::CPU_ROW_PARTS);
     let part_sums = if op.bias { 2 * channels } else { channels };
+    let (sums, scratch) = call.take_scratch().split_at_mut(Target::CPU_ROW_PARTS * part_sums);
+    let (weight, tiles) = widened_row(weight, scratch);
+    let slots = Slots::new::<E>(tiles, (if op.residual { 4 } else { 3 }) * channels, call.threads);
     let parts = dx.par_chunks_mut(part_rows * channels).zip(sums.par_chunks_exact_mut(part_sums)).enumerate();
     parallel::for_each(4 * x.len(), parts, |(part, (dx, sums))| {
         sums.fill(0.0);
-        for (offset, dx) in dx.chunks_exact_mut(channels).enumerate() {
-            let row = part * part_rows + offset;
-            let elements = row * channels..(row + 1) * channels;
-            let [dy, residual] = [dy, residual].map(|operand| operand.map(|operand| &operand[elements.clone()]));
-            let row =
-                Row { x: &x[elements.clone()], weight, mean: mean[row], rstd: rstd[row], residual, add_to_output };
-            input_gradient(dx, dy, &row, sums);
-        }
+        slots.with_slot(|tiles| {
+            for (row, dx) in (part * part_rows..).zip(dx.chunks_exact_mut(channels)) {
+                let elements = row * channels..(row + 1) * channels;
+                let [dy, residual] = [dy, residual].map(|operand| operand.map(|operand| &operand[elements.clone()]));
+                let (x, mean, rstd) = (Some(&x[elements]), mean[row], rstd[row]);
+                let mut gradient = |dx: &mut [f32], [dy, x, residual]: [Option<&[f32]>; 3]| {
+                    let add_to_output = op.residual && residual.is_none();
+                    let x = x.expect("x lies in no output");
+                    input_gradient(dx, dy, &Row { x, weight, mean, rstd, residual, add_to_output }, sums);
+                };
+                if op.residual {
+                    in_tiles(tiles, [dx], [dy, x, residual], |[dx], operands| gradient(dx, operands));
+                } else {
+                    in_tiles(tiles, [dx], [dy, x], |[dx], [dy, x]| gradient(dx, [dy, x, None]));
+                }
+            }
+        });
     });
     let used = rows.div_ceil(part_rows);
     // Sums are formed of both in passing.

@@ -4,6 +4,8 @@
 //! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
 //! `product.rs` decides who multiplies: `gemm.rs`, with the only call to the matrix library, or `blas.rs`, with those to
 //! another that users may name; both take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
+//! Kernels compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision, which `half.rs`
+//! converts.
 //!
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
 //! that are left to a BLAS are the exception: they are cut by the number of workers.
@@ -39,6 +41,7 @@ mod rms_norm;
 mod rotary;
 mod scale;
 mod take_row;
+mod tiles;
 mod transpose;
 mod vectorize;
 
@@ -48,6 +51,7 @@ pub use half::converted;
 
 use crate::call::Call;
 use plimsoll_graph::Op;
+use tiles::in_precision;
 
 /// Executes an op. Runs at most `call.threads` workers of the current rayon pool at a time.
 /// Panics if operands are not those that the op's types ask for: plans are validated before they get here.
@@ -57,26 +61,26 @@ pub fn run(op: &Op, call: Call) {
 
 fn dispatch(op: &Op, mut call: Call) {
     match op {
-        Op::Add(_) => add::run(call),
+        Op::Add(_) => in_precision!(call, add::run(call)),
         Op::Attention(op) => attention::run(op, call),
         Op::AttentionGrad(op) => attention_grad::run(op, call),
         // Kernels end when their work is done, so that there is nothing to wait for.
         Op::AwaitTransfer(_) => {}
         Op::CachedAttention(op) => cached_attention::run(op, call),
         Op::Cast(_) => cast::run(call),
-        Op::Dropout(op) => dropout::run(op, call),
+        Op::Dropout(op) => in_precision!(call, dropout::run(op, call)),
         Op::Embedding(_) => embedding::run(call),
-        Op::EmbeddingGrad(op) => embedding::run_grad(op, call),
-        Op::Gated(op) => gated::run(op, call),
-        Op::GatedGrad(op) => gated::run_grad(op, call),
-        Op::Gelu(_) => gelu::run(call),
-        Op::GeluGrad(_) => gelu::run_grad(call),
+        Op::EmbeddingGrad(op) => in_precision!(call, embedding::run_grad(op, call)),
+        Op::Gated(op) => in_precision!(call, gated::run(op, call)),
+        Op::GatedGrad(op) => in_precision!(call, gated::run_grad(op, call)),
+        Op::Gelu(_) => in_precision!(call, gelu::run(call)),
+        Op::GeluGrad(_) => in_precision!(call, gelu::run_grad(call)),
         Op::GradClip(op) => grad_clip::run(op, call),
         Op::GradNorm(_) => grad_norm::run(call),
         Op::HeadLoss(op) => head_loss::run(op, call),
         Op::HeadLossGrad(op) => head_loss::run_grad(op, call),
-        Op::LayerNorm(op) => layer_norm::run(op, call),
-        Op::LayerNormGrad(op) => layer_norm::run_grad(op, call),
+        Op::LayerNorm(op) => in_precision!(call, layer_norm::run(op, call)),
+        Op::LayerNormGrad(op) => in_precision!(call, layer_norm::run_grad(op, call)),
         Op::Linear(op) => linear::run(op, call),
         Op::LinearInputGrad(op) => linear::run_input_grad(op, call),
         Op::LinearWeightGrad(op) => linear::run_weight_grad(op, call),
@@ -84,14 +88,14 @@ fn dispatch(op: &Op, mut call: Call) {
         Op::PairedHeadLoss(op) => paired_head_loss::run(op, call),
         Op::PairedHeadLossGrad(op) => paired_head_loss::run_grad(op, call),
         Op::ParameterUpdate(op) => parameter_update::run(op, call),
-        Op::Positions(op) => positions::run(op, call),
-        Op::PositionsGrad(op) => positions::run_grad(op, call),
-        Op::Relu(_) => relu::run(call),
-        Op::ReluGrad(_) => relu::run_grad(call),
-        Op::RmsNorm(op) => rms_norm::run(op, call),
-        Op::RmsNormGrad(op) => rms_norm::run_grad(op, call),
-        Op::Rotary(op) => rotary::run(op, call),
-        Op::Scale(op) => scale::run(op, call),
+        Op::Positions(op) => in_precision!(call, positions::run(op, call)),
+        Op::PositionsGrad(op) => in_precision!(call, positions::run_grad(op, call)),
+        Op::Relu(_) => in_precision!(call, relu::run(call)),
+        Op::ReluGrad(_) => in_precision!(call, relu::run_grad(call)),
+        Op::RmsNorm(op) => in_precision!(call, rms_norm::run(op, call)),
+        Op::RmsNormGrad(op) => in_precision!(call, rms_norm::run_grad(op, call)),
+        Op::Rotary(op) => in_precision!(call, rotary::run(op, call)),
+        Op::Scale(op) => in_precision!(call, scale::run(op, call)),
         Op::TakeRow(_) => take_row::run(call),
         Op::Transfer(_) => {
             let bytes = call.bytes(0);

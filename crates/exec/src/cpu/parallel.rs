@@ -26,6 +26,15 @@ pub(super) fn copy<T: Copy + Send + Sync>(into: &mut [T], from: &[T]) {
     for_each(elements, parts, |(into, from)| into.copy_from_slice(from));
 }
 
+/// Chunks of samples of so many elements: the sample's number, the chunk's first element in it, and the elements.
+pub(super) fn chunks_of_samples<T>(values: &mut [T], sample_size: usize) -> Vec<(usize, usize, &mut [T])> {
+    let samples = <[T]>::chunks_exact_mut(values, sample_size).enumerate();
+    let chunks = samples.flat_map(|(sample, values)| {
+        <[T]>::chunks_mut(values, CHUNK).enumerate().map(move |(n, values)| (sample, n * CHUNK, values))
+    });
+    chunks.collect()
+}
+
 /// Runs `work` on every item, handing the next to whoever is free. Each worker has one slot of the scratch memory to
 /// itself, so there are never more workers than slots. Which worker gets an item must not show in the result.
 pub(super) fn for_each_with_scratch<T>(

@@ -1,31 +1,31 @@
 //! Learned position embeddings: rows of a table added to rows of tokens.
 
-use super::add::{accumulate, sum};
-use super::parallel;
+use super::add::{accumulate, sum_of};
+use super::half::Float;
+use super::parallel::{self, CHUNK};
+use super::tiles::{in_stack_tiles, operand, operand_unless_in_output, results, widened};
 use crate::call::Call;
 use plimsoll_graph::ops;
-use rayon::iter::IndexedParallelIterator;
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
+use rayon::slice::ParallelSliceMut;
 
-pub(super) fn run(op: &ops::Positions, mut call: Call) {
-    let (x, table) = (call.f32_unless_in_output(0), call.f32(1));
+pub(super) fn run<E: Float>(op: &ops::Positions, mut call: Call) {
+    let (x, table) = (operand_unless_in_output::<E>(&call, 0), operand::<E>(&call, 1));
     let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
     let start = if op.offset { call.scalars.position as usize } else { 0 };
     let table = &table[start * channels..(start + time) * channels];
-    let [y] = call.take_outputs();
+    let [y] = results(&mut call);
     let elements = 3 * y.len();
-    let rows = y.par_chunks_exact_mut(channels).enumerate();
-    let position = |row: usize| &table[row % time * channels..][..channels];
-    match x {
-        Some(x) => parallel::for_each(elements, rows.zip(x.par_chunks_exact(channels)), |((row, y), x)| {
-            sum(y, x, position(row));
-        }),
-        None => parallel::for_each(elements, rows, |(row, y)| accumulate(y, position(row))),
-    }
+    let chunks = parallel::chunks_of_samples(y, table.len());
+    parallel::for_each(elements, chunks.into_par_iter(), |(sample, first, y)| {
+        let x = x.map(|x| &x[sample * table.len() + first..][..y.len()]);
+        let table = &table[first..][..y.len()];
+        in_stack_tiles([y], [x, Some(table)], |[y], operands| sum_of(y, operands));
+    });
 }
 
-pub(super) fn run_grad(op: &ops::PositionsGrad, mut call: Call) {
-    let dy = call.f32(0);
+pub(super) fn run_grad<E: Float>(op: &ops::PositionsGrad, mut call: Call) {
+    let dy = operand::<E>(&call, 0);
     let (time, channels) = (call.io.inputs[0].shape[1], call.io.inputs[0].shape[2]);
     let [dtable] = call.take_outputs();
     let rows = dtable.par_chunks_exact_mut(channels).enumerate();
@@ -34,8 +34,12 @@ pub(super) fn run_grad(op: &ops::PositionsGrad, mut call: Call) {
             row.fill(0.0);
         }
         if position < time {
+            let mut tile = [0.0; CHUNK];
             for sample in dy.chunks_exact(time * channels) {
-                accumulate(row, &sample[position * channels..][..channels]);
+                let dy = &sample[position * channels..][..channels];
+                for (row, dy) in row.chunks_mut(CHUNK).zip(dy.chunks(CHUNK)) {
+                    accumulate(row, widened(dy, &mut tile));
+                }
             }
         }
     });

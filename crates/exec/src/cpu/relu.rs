@@ -1,40 +1,28 @@
 //! The rectifier and its gradient. What is not a number is not at most zero, and so goes through.
 
-use super::parallel::{self, CHUNK};
+use super::half::Float;
+use super::tiles::{for_each_chunk, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
-use rayon::iter::IndexedParallelIterator;
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(mut call: Call) {
-    let x = call.f32_unless_in_output(0);
-    let [y] = call.take_outputs();
-    let elements = 2 * y.len();
-    let parts = y.par_chunks_mut(CHUNK);
-    match x {
-        Some(x) => parallel::for_each(elements, parts.zip(x.par_chunks(CHUNK)), |(y, x)| forward(y, x)),
-        None => parallel::for_each(elements, parts, forward_in_place),
-    }
+pub(super) fn run<E: Float>(mut call: Call) {
+    let x = operand_unless_in_output::<E>(&call, 0);
+    let [y] = results(&mut call);
+    for_each_chunk(2 * y.len(), y, [x], |y, [x]| match x {
+        Some(x) => forward(y, x),
+        None => forward_in_place(y),
+    });
 }
 
-pub(super) fn run_grad(mut call: Call) {
-    let operands = [0, 1].map(|index| call.f32_unless_in_output(index));
-    let [dx] = call.take_outputs();
-    let elements = 3 * dx.len();
-    let parts = dx.par_chunks_mut(CHUNK);
-    match operands {
-        [Some(dy), Some(y)] => {
-            let parts = parts.zip(dy.par_chunks(CHUNK)).zip(y.par_chunks(CHUNK));
-            parallel::for_each(elements, parts, |((dx, dy), y)| backward(dx, dy, y));
-        }
-        [None, Some(y)] => parallel::for_each(elements, parts.zip(y.par_chunks(CHUNK)), |(dx, y)| {
-            backward_in_dy(dx, y);
-        }),
-        [Some(dy), None] => parallel::for_each(elements, parts.zip(dy.par_chunks(CHUNK)), |(dx, dy)| {
-            backward_in_y(dx, dy);
-        }),
+pub(super) fn run_grad<E: Float>(mut call: Call) {
+    let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
+    let [dx] = results(&mut call);
+    for_each_chunk(3 * dx.len(), dx, operands, |dx, operands| match operands {
+        [Some(dy), Some(y)] => backward(dx, dy, y),
+        [None, Some(y)] => backward_in_dy(dx, y),
+        [Some(dy), None] => backward_in_y(dx, dy),
         [None, None] => panic!("only one operand of a gradient can lie in its output"),
-    }
+    });
 }
 
 vectorized! {

@@ -1,46 +1,74 @@
 //! Root-mean-square normalisation and its gradient: a row stays in the first-level cache for all passes over it.
 
 use super::add::accumulate;
+use super::half::Float;
 use super::math::{dot, update};
 use super::parallel;
+use super::tiles::{Slots, in_tiles, operand, operand_unless_in_output, rows_of_chunk, split_results, widened_row};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::{Target, ops};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
+use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(op: &ops::RmsNorm, mut call: Call) {
-    let (x, weight) = (call.f32(0), call.f32(1));
+pub(super) fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
+    let (x, weight) = (operand::<E>(&call, 0), operand::<E>(&call, 1));
     let channels = weight.len();
-    let [y, rstd] = call.take_outputs();
-    let rows = y.par_chunks_exact_mut(channels).zip(x.par_chunks_exact(channels)).zip(rstd.par_iter_mut());
-    parallel::for_each(2 * x.len(), rows, |((y, x), rstd)| *rstd = normalize(y, x, weight, op.eps));
+    let (y, mut outputs) = split_results::<E>(&mut call);
+    let rstd = bytemuck::cast_slice_mut::<u8, f32>(outputs.next().expect("a deviation"));
+    let (weight, tiles) = widened_row(weight, call.take_scratch());
+    let slots = Slots::new::<E>(tiles, 2 * channels, call.threads);
+    let rows = rows_of_chunk(channels);
+    let parts = y.par_chunks_mut(rows * channels).zip(x.par_chunks(rows * channels)).zip(rstd.par_chunks_mut(rows));
+    parallel::for_each(2 * x.len(), parts, |((y, x), rstd)| {
+        slots.with_slot(|tiles| {
+            for ((y, x), rstd) in y.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(rstd) {
+                in_tiles(tiles, [y], [Some(x)], |[y], [x]| {
+                    *rstd = normalize(y, x.expect("x lies in no output"), weight, op.eps);
+                });
+            }
+        });
+    });
 }
 
-pub(super) fn run_grad(op: &ops::RmsNormGrad, mut call: Call) {
-    let dy = call.f32_unless_in_output(0);
-    let (x, weight, rstd) = (call.f32(1), call.f32(2), call.f32(3));
-    let residual = if op.residual { call.f32_unless_in_output(4) } else { None };
-    let add_to_output = op.residual && residual.is_none();
-    assert!(dy.is_some() || !add_to_output, "dx can take the place of dy or of the residual, not of both");
+pub(super) fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
+    let dy = operand_unless_in_output::<E>(&call, 0);
+    let (x, weight, rstd) = (operand::<E>(&call, 1), operand::<E>(&call, 2), call.f32(3));
+    let residual = if op.residual { operand_unless_in_output::<E>(&call, 4) } else { None };
+    assert!(
+        dy.is_some() || !op.residual || residual.is_some(),
+        "dx can take the place of dy or of the residual, not of both"
+    );
     let (rows, channels) = (rstd.len(), weight.len());
-    let mut outputs = call.take_f32_outputs();
-    let dx = outputs.next().expect("a gradient has outputs");
-    let sums = call.take_scratch();
+    let (dx, outputs) = split_results::<E>(&mut call);
+    let dweight = outputs.map(bytemuck::cast_slice_mut::<u8, f32>).next();
     let part_rows = rows.div_ceil(Target::CPU_ROW_PARTS);
+    let (sums, scratch) = call.take_scratch().split_at_mut(Target::CPU_ROW_PARTS * channels);
+    let (weight, tiles) = widened_row(weight, scratch);
+    let slots = Slots::new::<E>(tiles, (if op.residual { 4 } else { 3 }) * channels, call.threads);
     let parts = dx.par_chunks_mut(part_rows * channels).zip(sums.par_chunks_exact_mut(channels)).enumerate();
     parallel::for_each(4 * x.len(), parts, |(part, (dx, sums))| {
         sums.fill(0.0);
-        for (offset, dx) in dx.chunks_exact_mut(channels).enumerate() {
-            let row = part * part_rows + offset;
-            let elements = row * channels..(row + 1) * channels;
-            let [dy, residual] = [dy, residual].map(|operand| operand.map(|operand| &operand[elements.clone()]));
-            let row = Row { x: &x[elements.clone()], weight, rstd: rstd[row], residual, add_to_output };
-            input_gradient(dx, dy, &row, sums);
-        }
+        slots.with_slot(|tiles| {
+            for (row, dx) in (part * part_rows..).zip(dx.chunks_exact_mut(channels)) {
+                let elements = row * channels..(row + 1) * channels;
+                let [dy, residual] = [dy, residual].map(|operand| operand.map(|operand| &operand[elements.clone()]));
+                let (x, rstd) = (Some(&x[elements]), rstd[row]);
+                let mut gradient = |dx: &mut [f32], [dy, x, residual]: [Option<&[f32]>; 3]| {
+                    let add_to_output = op.residual && residual.is_none();
+                    let x = x.expect("x lies in no output");
+                    input_gradient(dx, dy, &Row { x, weight, rstd, residual, add_to_output }, sums);
+                };
+                if op.residual {
+                    in_tiles(tiles, [dx], [dy, x, residual], |[dx], operands| gradient(dx, operands));
+                } else {
+                    in_tiles(tiles, [dx], [dy, x], |[dx], [dy, x]| gradient(dx, [dy, x, None]));
+                }
+            }
+        });
     });
-    let Some(dweight) = outputs.next() else { return };
+    let Some(dweight) = dweight else { return };
     if !op.accumulate {
         dweight.fill(0.0);
     }

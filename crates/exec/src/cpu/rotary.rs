@@ -1,34 +1,41 @@
 //! Rotary position embeddings: cosines and sines are computed once a call, for all samples and heads.
 
+use super::half::Float;
 use super::math::mul_add;
 use super::parallel;
+use super::tiles::{Slots, in_tiles, operand_unless_in_output, results, rows_of_chunk};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops::{self, inverse_frequencies};
 use rayon::iter::IndexedParallelIterator;
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
+use rayon::slice::ParallelSliceMut;
 
 /// Positions whose angles are found by turning the one before, which costs a tenth of a sine; in double precision so
 /// few turns are exact to thirteen digits.
 const TURNS: usize = 64;
 
-pub(super) fn run(op: &ops::Rotary, mut call: Call) {
-    let x = call.f32_unless_in_output(0);
+pub(super) fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
+    let x = operand_unless_in_output::<E>(&call, 0);
     let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
     let first = if op.offset { call.scalars.position as usize } else { 0 };
-    let [y] = call.take_outputs();
-    let angles = &mut call.take_scratch()[..time * op.head_size];
+    let [y] = results(&mut call);
+    let (angles, tiles) = call.take_scratch().split_at_mut(time * op.head_size);
     fill_angles(op, first, angles);
-    let angles = |row: usize| &angles[row % time * op.head_size..][..op.head_size];
-    let elements = 2 * y.len();
-    let rows = y.par_chunks_exact_mut(channels).enumerate();
-    match x {
-        Some(x) => parallel::for_each(elements, rows.zip(x.par_chunks_exact(channels)), |((row, y), x)| {
-            y.copy_from_slice(x);
-            turn(y, angles(row));
-        }),
-        None => parallel::for_each(elements, rows, |(row, y)| turn(y, angles(row))),
-    }
+    let slots = Slots::new::<E>(tiles, 2 * channels, call.threads);
+    let (elements, rows) = (2 * y.len(), rows_of_chunk(channels));
+    parallel::for_each(elements, y.par_chunks_mut(rows * channels).enumerate(), |(part, y)| {
+        slots.with_slot(|tiles| {
+            for (row, y) in (part * rows..).zip(y.chunks_exact_mut(channels)) {
+                let x = x.map(|x| &x[row * channels..][..channels]);
+                in_tiles(tiles, [y], [x], |[y], [x]| {
+                    if let Some(x) = x {
+                        y.copy_from_slice(x);
+                    }
+                    turn(y, &angles[row % time * op.head_size..][..op.head_size]);
+                });
+            }
+        });
+    });
 }
 
 /// For each position from `first` on the cosines of its pairs' angles, then the sines, each times the scaling's factor.

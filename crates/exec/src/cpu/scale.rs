@@ -1,21 +1,18 @@
 //! A tensor times a constant.
 
-use super::parallel::{self, CHUNK};
+use super::half::Float;
+use super::tiles::{for_each_chunk, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops;
-use rayon::iter::IndexedParallelIterator;
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(op: &ops::Scale, mut call: Call) {
-    let x = call.f32_unless_in_output(0);
-    let [y] = call.take_outputs();
-    let elements = 2 * y.len();
-    let parts = y.par_chunks_mut(CHUNK);
-    match x {
-        Some(x) => parallel::for_each(elements, parts.zip(x.par_chunks(CHUNK)), |(y, x)| scaled(y, x, op.factor)),
-        None => parallel::for_each(elements, parts, |y| scale(y, op.factor)),
-    }
+pub(super) fn run<E: Float>(op: &ops::Scale, mut call: Call) {
+    let x = operand_unless_in_output::<E>(&call, 0);
+    let [y] = results(&mut call);
+    for_each_chunk(2 * y.len(), y, [x], |y, [x]| match x {
+        Some(x) => scaled(y, x, op.factor),
+        None => scale(y, op.factor),
+    });
 }
 
 vectorized! {

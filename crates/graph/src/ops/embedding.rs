@@ -76,6 +76,10 @@ impl Operation for EmbeddingGrad {
         accumulating(self.accumulate)
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         io.inputs[0].elements() as u64
     }

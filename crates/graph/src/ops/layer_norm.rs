@@ -1,13 +1,15 @@
 //! Layer normalisation over the last extent.
 
-use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
+use super::working::rows_in_single;
+use super::{Access, Example, Fill, Io, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// y = (x - mean) · rstd · weight + bias, with rstd = 1/√(variance + eps).
 /// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T), both `F32`.
-/// Saves x, mean, rstd. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
+/// Saves x, mean, rstd. Scratch: none in single precision, else rows widened to it.
+/// Errors: `ShapeMismatch` if the channels differ.
 /// Source: Ba, Kiros & Hinton 2016, eq. 4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
@@ -20,7 +22,8 @@ pub struct LayerNorm {
 /// Gradient of [`LayerNorm`].
 /// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
 /// another road -> dx: (B, T, C), which includes that; dweight: (C,) if `weight`, dbias: (C,) if `bias`, both `F32`.
-/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight and dbias.
+/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight and dbias; in half
+/// precision also rows widened to single, of the weight and for each worker of dx and of what else it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
     /// Whether dweight is made.
@@ -49,6 +52,15 @@ impl Operation for LayerNorm {
         expect_type("layer_norm", "weight", inputs[1], &x.with_shape(&[x.columns()]))?;
         let rows = TensorType::f32(&x.shape[..x.shape.len() - 1]);
         Ok(vec![x.clone(), rows.clone(), rows])
+    }
+
+    /// In single precision the weight and the bias, and for each worker a row of x and of y.
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        rows_in_single(io.inputs[0], if self.bias { 2 } else { 1 }, 2, target)
+    }
+
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -113,6 +125,10 @@ impl Operation for LayerNormGrad {
         if self.residual { &[(5, 0), (0, 0)] } else { &[(0, 0)] }
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         14 * io.outputs[0].elements() as u64
     }
@@ -120,7 +136,8 @@ impl Operation for LayerNormGrad {
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let x = &io.outputs[0];
         let sets = if self.bias { 2 } else { 1 };
-        Bytes(4 * (sets * x.columns() * target.norm_parts(x.rows())) as u64)
+        let sums = Bytes(4 * (sets * x.columns() * target.norm_parts(x.rows())) as u64);
+        sums + rows_in_single(x, 1, if self.residual { 4 } else { 3 }, target)
     }
 
     fn examples() -> Vec<Example> {

@@ -1,13 +1,14 @@
 //! Root-mean-square normalisation over the last extent: layer normalisation that neither centres nor shifts.
 
-use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
+use super::working::rows_in_single;
+use super::{Access, Example, Fill, Io, Operand, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// y = x · rstd · weight, with rstd = 1/√(mean of x² + eps).
 /// x: (B, T, C), weight: (C,) -> y: (B, T, C), rstd: (B, T) in `F32`.
-/// Saves x, rstd. Scratch: none. Errors: `ShapeMismatch` if the channels differ.
+/// Saves x, rstd. Scratch: none in single precision, else rows widened to it. Errors: `ShapeMismatch` if the channels differ.
 /// Source: Zhang & Sennrich 2019, eq. 4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RmsNorm {
@@ -18,7 +19,8 @@ pub struct RmsNorm {
 /// Gradient of [`RmsNorm`].
 /// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by another
 /// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
-/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight.
+/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight; in half precision
+/// also rows widened to single, of the weight and for each worker of dx and of what else it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsNormGrad {
     /// Whether dweight is made.
@@ -43,6 +45,15 @@ impl Operation for RmsNorm {
         let [x, weight] = operands("rms_norm", inputs)?;
         expect_type("rms_norm", "weight", weight, &x.with_shape(&[x.columns()]))?;
         Ok(vec![x.clone(), row_type(x)])
+    }
+
+    /// In single precision the weight, and for each worker a row of x and of y.
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        rows_in_single(io.inputs[0], 1, 2, target)
+    }
+
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -103,13 +114,18 @@ impl Operation for RmsNormGrad {
         if self.residual { &[(4, 0), (0, 0)] } else { &[(0, 0)] }
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         10 * io.outputs[0].elements() as u64
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let x = &io.outputs[0];
-        Bytes(4 * (x.columns() * target.norm_parts(x.rows())) as u64)
+        let sums = Bytes(4 * (x.columns() * target.norm_parts(x.rows())) as u64);
+        sums + rows_in_single(x, 1, if self.residual { 4 } else { 3 }, target)
     }
 
     fn examples() -> Vec<Example> {

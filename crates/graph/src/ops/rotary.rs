@@ -1,6 +1,7 @@
 //! Rotary position embeddings, and the ways to stretch them over longer contexts.
 
-use super::{Example, Io, Operation, Target, expect_rank, operands};
+use super::working::rows_in_single;
+use super::{Example, Io, Operand, Operation, Target, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,8 @@ fn blend(frequency: f64, factor: f64, kept: f64) -> f64 {
 
 /// Turns the pair (i, i + D/2) of each head by position · frequency i, and multiplies by the scaling's factor:
 /// y[i] = a·cos - b·sin, y[i + D/2] = b·cos + a·sin. The position of row t is t, plus `Scalars::position` if `offset`.
-/// x: (B, T, H·D) -> y the same; it may take the place of x. Saves nothing. Scratch: T × D cosines and sines.
+/// x: (B, T, H·D) -> y the same; it may take the place of x. Saves nothing. Scratch: T × D cosines and sines;
+/// in half precision also a row of x and of y for each worker, widened to single.
 /// Errors: `ShapeMismatch` if D is odd or does not divide the channels.
 /// Source: Su et al. 2021 (arXiv:2104.09864), eq. 34, with pairs as in `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -122,6 +124,10 @@ impl Operation for Rotary {
         &[(0, 0)]
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         3 * io.outputs[0].elements() as u64
     }
@@ -130,8 +136,9 @@ impl Operation for Rotary {
         true
     }
 
-    fn scratch(&self, io: &Io, _target: &Target) -> Bytes {
-        Bytes(4 * (io.outputs[0].shape[1] * self.head_size) as u64)
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let angles = Bytes(4 * (io.outputs[0].shape[1] * self.head_size) as u64);
+        angles + rows_in_single(io.outputs[0], 0, 2, target)
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {

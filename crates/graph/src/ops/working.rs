@@ -2,11 +2,20 @@
 //! widens of half precision for them, and what a library of products works in on a card.
 
 use super::{Io, Nature, Op, Operand};
-use crate::{DeviceKind, Target};
+use crate::{DeviceKind, Target, TensorType};
 use plimsoll_units::Bytes;
 
 /// cuBLASLt wants its workspace at a multiple of 16 bytes, and has its fastest kernels for 256.
 const WORKSPACE_ALIGNMENT: u64 = 256;
+
+/// Room for rows of x in single precision, in which the processor's kernels compute on half precision: `shared` by all
+/// workers, and as many as `each` of them needs. None where x is in single precision, and none on a card.
+pub(super) fn rows_in_single(x: &TensorType, shared: usize, each: usize, target: &Target) -> Bytes {
+    match *target {
+        Target::Cpu { threads } if x.dtype.is_half() => Bytes(4 * ((shared + threads * each) * x.columns()) as u64),
+        Target::Cpu { .. } | Target::Cuda { .. } => Bytes::ZERO,
+    }
+}
 
 impl Op {
     /// Working memory of a node on a device: the kernel's scratch, and on the processor, whose kernels compute in
