@@ -20,7 +20,10 @@ pub mod self_test;
 
 pub use arena::FreeMemory;
 pub use call::{Call, Input, Output};
-pub use cpu::{Blas, BlasError, BlasLibrary, Ceilings, blas_in_use, converted, run as run_cpu_kernel, use_blas};
+pub use cpu::{
+    Blas, BlasError, BlasLibrary, Ceilings, HalfProducts, blas_in_use, converted, half_products, run as run_cpu_kernel,
+    use_blas,
+};
 pub use cpu_device::CpuDevice;
 pub use device::{Capabilities, Device, DeviceError, MemoryReport, Room};
 pub use executor::{run_program, run_program_timed};

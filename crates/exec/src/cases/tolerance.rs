@@ -1,20 +1,26 @@
 //! How far from the reference a kernel's result may lie: the one place that says so, for all who compare.
 
 use super::Case;
+use crate::half_products;
 use plimsoll_graph::{DType, DeviceKind, Op};
 
 /// What an element of result `output` of a case may be off by on such a device. `expected` is the reference's element,
 /// `largest` the absolute value of its largest in that result: sums of terms as large as that are rounded on the way.
 pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, largest: f64) -> f64 {
     let between = match on {
+        DeviceKind::Cpu if half_products().multiplies_bf16() && is_bf16(case) => rounds_between(case, output),
         DeviceKind::Cpu => 0.0,
         DeviceKind::Cuda => rounds_between(case, output),
     };
     (2e-5 + between) * (1.0 + largest) + rounding(case.outputs[output].dtype, expected)
 }
 
+fn is_bf16(case: &Case) -> bool {
+    case.example.inputs.iter().any(|(ty, _)| ty.dtype == DType::Bf16)
+}
+
 /// The error, as a part of the largest result, of what an op rounds to 16 bits between its operands and a result on a
-/// card: output heads the slopes of the loss, each by up to half a unit of its last place; attention on tensor cores its
+/// card, or on a processor that multiplies in `Bf16`: output heads the slopes of the loss, each by up to half a unit of its last place; attention on tensor cores its
 /// probabilities and slopes, for results in half precision. In TF32, which stores as many bits as `F16`, output heads round
 /// slopes too; other products of a case have operands that it holds exactly, so that nothing more is rounded than in
 /// single precision.

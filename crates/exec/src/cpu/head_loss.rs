@@ -1,26 +1,24 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
-use super::half::widen;
+use super::half_product::{Factor, Sums, any_product};
 use super::math::{exponentials, sum};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::product::product;
 use super::vectorize::vectorized;
-use crate::call::{Call, Input};
+use crate::call::Call;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{self, HEAD_STRIP};
+use plimsoll_graph::ops;
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;
-use std::ops::Range;
 
 pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
     let head = Head::new(op.chunk, &call, [0, 1, 2]);
     let [loss] = call.take_outputs();
-    let [logits, losses, strip] = head.scratch(call.take_scratch());
+    let [logits, losses, room] = head.scratch(call.take_scratch());
     let mut total = 0.0;
     for first in (0..head.rows).step_by(head.chunk) {
-        let (logits, targets) = head.logits(first, logits, strip);
+        let (logits, targets) = head.logits(first, logits, room);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
             *loss = row_loss(logits, target, op.smoothing);
@@ -34,28 +32,22 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
     let head = Head::new(op.chunk, &call, [0, 1, 2]);
     let scale = call.scalars.loss_scale;
     let slope_scale = scale * call.scalars.gradient_scale;
-    let mut outputs = call.take_f32_outputs();
+    let mut outputs = call.take_byte_outputs();
     let mut next = || outputs.next().expect("the op's types name this output");
-    let (loss, mut dx) = (next(), op.input.then(&mut next));
-    let mut dweight = op.weight.then(&mut next).map(|dweight| MatrixMut::new(dweight, head.vocab, head.channels));
-    let [logits, losses, strip] = head.scratch(call.take_scratch());
+    let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
+    let extents = [head.rows, head.channels];
+    let mut dx = op.input.then(&mut next).map(|dx| Sums::of(dx, call.io.inputs[0].dtype, extents, None, false));
+    let mut dweight = op.weight.then(&mut next).map(|dweight| head.weight_gradient(dweight, op.accumulate));
+    let [logits, losses, room] = head.scratch(call.take_scratch());
     let mut total = 0.0;
     for first in (0..head.rows).step_by(head.chunk) {
-        let (logits, targets) = head.logits(first, logits, strip);
+        let (logits, targets) = head.logits(first, logits, room);
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
             *loss = replace_by_gradient(logits, target, op.smoothing, slope_scale);
         });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
-        let dlogits = Matrix::new(logits, targets.len(), head.vocab);
-        if let Some(dx) = &mut dx {
-            let dx = &mut dx[first * head.channels..][..targets.len() * head.channels];
-            head.input_gradient(logits, &mut MatrixMut::new(dx, targets.len(), head.channels), strip);
-        }
-        if let Some(dweight) = &mut dweight {
-            let (keep, x) = (op.accumulate || first > 0, head.inputs(first, targets.len()));
-            product(dweight, keep, 1.0, dlogits.transposed(), x, head.workers);
-        }
+        head.backward(first, logits, dx.as_mut(), dweight.as_mut(), room);
     }
     let before = if op.accumulate_loss { loss[0] } else { 0.0 };
     loss[0] = before + (total * f64::from(scale)) as f32;
@@ -63,61 +55,32 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
 
 /// The operands and extents.
 pub(super) struct Head<'a> {
-    x: &'a [f32],
-    weight: Input<'a>,
-    dtype: DType,
+    x: Factor<'a>,
+    weight: Factor<'a>,
     targets: &'a [i32],
     pub(super) rows: usize,
     pub(super) channels: usize,
     pub(super) vocab: usize,
     /// Rows at a time, as scratch was declared for.
     pub(super) chunk: usize,
-    pub(super) workers: usize,
+    workers: usize,
 }
 
 impl<'a> Head<'a> {
     /// From the places of x, weight and targets among the operands.
     pub(super) fn new(chunk: usize, call: &Call<'a>, [x, weight, targets]: [usize; 3]) -> Self {
         let (rows, ty) = (call.io.inputs[x].rows(), call.io.inputs[weight]);
-        let (vocab, channels, dtype) = (ty.shape[0], ty.shape[1], ty.dtype);
-        let (x, weight, targets) = (call.f32(x), call.inputs[weight], call.i32(targets));
-        Self { x, weight, dtype, targets, rows, channels, vocab, chunk: chunk.min(rows), workers: call.threads }
+        let (vocab, channels) = (ty.shape[0], ty.shape[1]);
+        let (x, weight) = (Factor::of(call, x, rows, channels), Factor::of(call, weight, vocab, channels));
+        let (targets, workers) = (call.i32(targets), call.threads);
+        Self { x, weight, targets, rows, channels, vocab, chunk: chunk.min(rows), workers }
     }
 
-    /// Room for logits, losses, and a strip of the weight.
+    /// Room for logits, losses, and what products need.
     pub(super) fn scratch<'s>(&self, scratch: &'s mut [f32]) -> [&'s mut [f32]; 3] {
         let (logits, rest) = scratch.split_at_mut(self.chunk * self.vocab);
-        let (losses, strip) = rest.split_at_mut(self.chunk);
-        [logits, losses, strip]
-    }
-
-    /// The rows of the weight that are multiplied at a time: all, unless they must be widened first.
-    fn strips(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (vocab, strip) = (self.vocab, if self.dtype.is_half() { HEAD_STRIP } else { self.vocab });
-        (0..vocab).step_by(strip).map(move |first| first..vocab.min(first + strip))
-    }
-
-    /// Some rows of the weight, in `strip` if they must be widened.
-    fn weight<'s>(&self, rows: Range<usize>, strip: &'s mut [f32]) -> Matrix<'s>
-    where
-        'a: 's,
-    {
-        let elements = rows.start * self.channels..rows.end * self.channels;
-        let values = match self.weight {
-            Input::Raw(bytes) => {
-                let strip = &mut strip[..elements.len()];
-                widen(self.dtype, &bytes[2 * elements.start..2 * elements.end], strip);
-                &*strip
-            }
-            Input::F32(values) => &values[elements],
-            other => panic!("a weight is not {other:?}"),
-        };
-        Matrix::new(values, rows.len(), self.channels)
-    }
-
-    /// Some rows of x.
-    pub(super) fn inputs(&self, first: usize, rows: usize) -> Matrix<'a> {
-        Matrix::new(&self.x[first * self.channels..][..rows * self.channels], rows, self.channels)
+        let (losses, room) = rest.split_at_mut(self.chunk);
+        [logits, losses, room]
     }
 
     /// Computes the logits of the chunk that begins at row `first`; returns them with the rows' targets.
@@ -125,24 +88,40 @@ impl<'a> Head<'a> {
         &self,
         first: usize,
         scratch: &'s mut [f32],
-        strip: &mut [f32],
+        room: &mut [f32],
     ) -> (&'s mut [f32], &'a [i32]) {
-        let targets = &self.targets[first..self.rows.min(first + self.chunk)];
-        let logits = &mut scratch[..targets.len() * self.vocab];
-        let x = self.inputs(first, targets.len());
-        for range in self.strips() {
-            let into = &mut logits[range.start..];
-            let mut into = MatrixMut::strided(into, targets.len(), range.len(), self.vocab);
-            product(&mut into, false, 1.0, x, self.weight(range, strip).transposed(), self.workers);
-        }
-        (logits, targets)
+        let rows = first..self.rows.min(first + self.chunk);
+        let logits = &mut scratch[..rows.len() * self.vocab];
+        let into = Sums::F32 { into: MatrixMut::new(logits, rows.len(), self.vocab), keep: false };
+        any_product(into, 1.0, self.x.rows(rows.clone()), self.weight.transposed(), room, self.workers);
+        (logits, &self.targets[rows])
     }
 
-    /// dx = dlogits · weight, for the rows that `dx` has.
-    pub(super) fn input_gradient(&self, dlogits: &[f32], dx: &mut MatrixMut, strip: &mut [f32]) {
-        for range in self.strips() {
-            let dlogits = Matrix::strided(&dlogits[range.start..], dx.row_count(), range.len(), self.vocab);
-            product(dx, range.start > 0, 1.0, dlogits, self.weight(range, strip), self.workers);
+    /// Where the gradient of the weight is written, or added to what is there.
+    pub(super) fn weight_gradient<'s>(&self, dweight: &'s mut [u8], keep: bool) -> Sums<'s> {
+        Sums::of(dweight, DType::F32, [self.vocab, self.channels], None, keep)
+    }
+
+    /// From the gradients of the chunk of logits that begins at row `first`: dx = dlogits · weight of these rows, and
+    /// dweight = dlogitsᵀ · x, to which the next chunk adds.
+    pub(super) fn backward(
+        &self,
+        first: usize,
+        dlogits: &[f32],
+        dx: Option<&mut Sums>,
+        dweight: Option<&mut Sums>,
+        room: &mut [f32],
+    ) {
+        let rows = first..self.rows.min(first + self.chunk);
+        let dlogits = Factor::F32(Matrix::new(dlogits, rows.len(), self.vocab));
+        if let Some(dx) = dx {
+            let into = dx.part(rows.clone(), 0..self.channels);
+            any_product(into, 1.0, dlogits, self.weight, room, self.workers);
+        }
+        if let Some(dweight) = dweight {
+            let into = dweight.part(0..self.vocab, 0..self.channels);
+            any_product(into, 1.0, dlogits.transposed(), self.x.rows(rows), room, self.workers);
+            dweight.keep();
         }
     }
 }

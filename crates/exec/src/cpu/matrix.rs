@@ -5,25 +5,33 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A matrix that is read; only this file makes one. Element (i, j) lies at `i * row_stride + j * column_stride`.
-#[derive(Clone, Copy)]
-pub(super) struct Matrix<'a> {
-    pub(super) data: &'a [f32],
+pub(super) struct Matrix<'a, T = f32> {
+    pub(super) data: &'a [T],
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) row_stride: usize,
     pub(super) column_stride: usize,
 }
 
-impl<'a> Matrix<'a> {
+// Derived, they would ask for a `T` that can be copied.
+impl<T> Clone for Matrix<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Matrix<'_, T> {}
+
+impl<'a, T> Matrix<'a, T> {
     /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
     /// Panics if they don't lie in the slice.
-    pub(super) fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+    pub(super) fn strided(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
         assert_inside(data.len(), rows, columns, stride);
         Self { data, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
     /// Rows that lie one after the other. Panics if they don't fill the slice.
-    pub(super) fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+    pub(super) fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
         Self::strided(data, rows, columns, columns)
     }
@@ -42,7 +50,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Row `row`, whose elements are neighbours. Panics if there are not that many, or if the matrix is transposed.
-    pub(super) fn row(self, row: usize) -> &'a [f32] {
+    pub(super) fn row(self, row: usize) -> &'a [T] {
         assert!(row < self.rows && self.column_stride == 1, "row {row} of {}", self.rows);
         &self.data[row * self.row_stride..][..self.columns]
     }
@@ -61,62 +69,69 @@ impl<'a> Matrix<'a> {
 
 /// A matrix that is written: rows of neighbouring elements, `stride` apart, and whatever lies between them is not its.
 /// Only this file makes one.
-pub(super) struct MatrixMut<'a> {
-    pub(super) start: *mut f32,
+pub(super) struct MatrixMut<'a, T = f32> {
+    pub(super) start: *mut T,
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) stride: usize,
-    owner: PhantomData<&'a mut [f32]>,
+    owner: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a view has its elements to itself, as `&mut [f32]` would, which may be sent too.
-unsafe impl Send for MatrixMut<'_> {}
+// SAFETY: a view has its elements to itself, as `&mut [T]` would, which may be sent too.
+unsafe impl<T: Send> Send for MatrixMut<'_, T> {}
 
-impl<'a> MatrixMut<'a> {
+impl<'a, T: Copy + Send> MatrixMut<'a, T> {
     /// Rows that lie one after the other. Panics if they don't fill the slice.
-    pub(super) fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
+    pub(super) fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
         Self::strided(data, rows, columns, columns)
     }
 
     /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
     /// Panics if they don't lie in the slice, or overlap.
-    pub(super) fn strided(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+    pub(super) fn strided(data: &'a mut [T], rows: usize, columns: usize, stride: usize) -> Self {
         assert!(columns <= stride, "rows of {columns} elements overlap at a stride of {stride}");
         assert_inside(data.len(), rows, columns, stride);
         Self { start: data.as_mut_ptr(), rows, columns, stride, owner: PhantomData }
     }
 
     /// Cuts the matrix into blocks of `width` columns; the last may be narrower. Panics if `width` is zero.
-    pub(super) fn column_blocks(self, width: usize) -> impl Iterator<Item = MatrixMut<'a>> + Send {
+    pub(super) fn column_blocks(self, width: usize) -> impl Iterator<Item = MatrixMut<'a, T>> + Send {
         (0..self.columns.div_ceil(width)).map(move |block| self.column_block(block * width, width))
     }
 
     /// At most `width` columns from `first` on. Whoever calls this must not ask for the same column twice.
-    fn column_block(&self, first: usize, width: usize) -> MatrixMut<'a> {
+    fn column_block(&self, first: usize, width: usize) -> MatrixMut<'a, T> {
         MatrixMut { start: self.start.wrapping_add(first), columns: width.min(self.columns - first), ..*self }
     }
 
     /// Cuts the matrix into blocks of `height` rows; the last may be lower. Panics if `height` is zero.
-    pub(super) fn row_blocks(self, height: usize) -> impl Iterator<Item = MatrixMut<'a>> + Send {
+    pub(super) fn row_blocks(self, height: usize) -> impl Iterator<Item = MatrixMut<'a, T>> + Send {
         (0..self.rows.div_ceil(height)).map(move |block| self.row_block(block * height, height))
     }
 
     /// At most `height` rows from `first` on. Whoever calls this must not ask for the same row twice.
-    fn row_block(&self, first: usize, height: usize) -> MatrixMut<'a> {
+    fn row_block(&self, first: usize, height: usize) -> MatrixMut<'a, T> {
         MatrixMut { start: self.start.wrapping_add(first * self.stride), rows: height.min(self.rows - first), ..*self }
     }
 
     /// Some of the rows. Panics if there are not that many.
-    pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+    pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_, T> {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
         MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
     }
 
     /// Some of the columns. Panics if there are not that many.
-    pub(super) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+    pub(super) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_, T> {
         assert!(range.start <= range.end && range.end <= self.columns, "columns {range:?} of {}", self.columns);
         MatrixMut { start: self.start.wrapping_add(range.start), columns: range.len(), ..*self }
+    }
+
+    /// Some of the rows and columns. Panics if there are not that many.
+    pub(super) fn part(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_, T> {
+        let part = self.rows(rows);
+        assert!(columns.start <= columns.end && columns.end <= part.columns, "columns {columns:?} of {}", part.columns);
+        MatrixMut { start: part.start.wrapping_add(columns.start), columns: columns.len(), ..part }
     }
 
     /// Number of rows.
@@ -125,12 +140,13 @@ impl<'a> MatrixMut<'a> {
     }
 
     /// Sets all elements.
-    pub(super) fn fill(&mut self, value: f32) {
+    pub(super) fn fill(&mut self, value: T) {
         (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
     /// Row `row`. Panics if there are not that many.
-    pub(super) fn row(&mut self, row: usize) -> &mut [f32] {
+    #[inline(always)]
+    pub(super) fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the constructor checked that all rows lie in the slice, the assertion that this is one of them, and
         // the view has its elements to itself for as long as it is borrowed.

@@ -25,6 +25,7 @@ mod gemm;
 mod grad_clip;
 mod grad_norm;
 mod half;
+mod half_product;
 mod head_loss;
 mod layer_norm;
 mod linear;
@@ -48,6 +49,7 @@ mod vectorize;
 pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
 pub use ceilings::Ceilings;
 pub use half::converted;
+pub use half_product::{HalfProducts, half_products};
 
 use crate::call::Call;
 use plimsoll_graph::Op;

@@ -2,11 +2,10 @@
 //! where they lie. Probabilities are recomputed for each pass over a row, a stretch at a time that stays in the
 //! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
 
+use super::half_product::Sums;
 use super::head_loss::{Head, wanted};
 use super::math::{dot, exp, maximum, sum, update};
-use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::product::product;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops;
@@ -32,11 +31,12 @@ pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
     let objective = Objective { alpha: op.alpha, smoothing: op.smoothing };
     let scale = call.scalars.loss_scale;
     let slope_scale = scale * call.scalars.gradient_scale;
-    let mut outputs = call.take_f32_outputs();
+    let mut outputs = call.take_byte_outputs();
     let mut next = || outputs.next().expect("the op's types name this output");
-    let (loss, mut dxs) = (next(), [(); 2].map(|()| op.input.then(&mut next)));
-    let (vocab, channels) = (heads[0].vocab, heads[0].channels);
-    let mut dweight = op.weight.then(&mut next).map(|dweight| MatrixMut::new(dweight, vocab, channels));
+    let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
+    let (dtype, extents) = (call.io.inputs[0].dtype, [heads[0].rows, heads[0].channels]);
+    let mut dxs = [(); 2].map(|()| op.input.then(&mut next).map(|dx| Sums::of(dx, dtype, extents, None, false)));
+    let mut dweight = op.weight.then(&mut next).map(|dweight| heads[0].weight_gradient(dweight, op.accumulate));
     let mut room = Room::new(&heads[0], call.take_scratch());
     let mut total = 0.0;
     for first in (0..heads[0].rows).step_by(heads[0].chunk) {
@@ -44,15 +44,8 @@ pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
         total +=
             room.losses(&heads, first, |[a, b], target| replace_by_gradients(a, b, target, &objective, slope_scale));
         for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
-            let dlogits = &room.logits[draw][..rows * vocab];
-            if let Some(dx) = dx {
-                let dx = &mut dx[first * channels..][..rows * channels];
-                head.input_gradient(dlogits, &mut MatrixMut::new(dx, rows, channels), room.strip);
-            }
-            if let Some(dweight) = &mut dweight {
-                let (keep, x) = (op.accumulate || first > 0 || draw > 0, head.inputs(first, rows));
-                product(dweight, keep, 1.0, Matrix::new(dlogits, rows, vocab).transposed(), x, head.workers);
-            }
+            let dlogits = &room.logits[draw][..rows * head.vocab];
+            head.backward(first, dlogits, dx.as_mut(), dweight.as_mut(), room.products);
         }
     }
     let before = if op.accumulate_loss { loss[0] } else { 0.0 };
@@ -69,15 +62,15 @@ struct Room<'a> {
     /// Of each draw.
     logits: [&'a mut [f32]; 2],
     losses: &'a mut [f32],
-    /// A part of the weight that is widened.
-    strip: &'a mut [f32],
+    /// What products need.
+    products: &'a mut [f32],
 }
 
 impl<'a> Room<'a> {
     fn new(head: &Head, scratch: &'a mut [f32]) -> Self {
         let (logits, rest) = scratch.split_at_mut(head.chunk * head.vocab);
-        let [other, losses, strip] = head.scratch(rest);
-        Self { logits: [logits, other], losses, strip }
+        let [other, losses, products] = head.scratch(rest);
+        Self { logits: [logits, other], losses, products }
     }
 
     /// Computes the logits of the chunk that begins at row `first`, hands those of each row to `row`, and returns the
@@ -89,8 +82,8 @@ impl<'a> Room<'a> {
         row: impl Fn([&mut [f32]; 2], i32) -> f32 + Sync + Send,
     ) -> f64 {
         let [a, b] = &mut self.logits;
-        let (a, targets) = heads[0].logits(first, a, self.strip);
-        let (b, _) = heads[1].logits(first, b, self.strip);
+        let (a, targets) = heads[0].logits(first, a, self.products);
+        let (b, _) = heads[1].logits(first, b, self.products);
         let vocab = heads[0].vocab;
         let losses = &mut self.losses[..targets.len()];
         let pairs = a.par_chunks_exact_mut(vocab).zip(b.par_chunks_exact_mut(vocab));

@@ -1,6 +1,6 @@
 //! Sharing work out to the workers of the current rayon pool.
 
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::sync::{Mutex, PoisonError};
 
@@ -33,6 +33,21 @@ pub(super) fn chunks_of_samples<T>(values: &mut [T], sample_size: usize) -> Vec<
         <[T]>::chunks_mut(values, CHUNK).enumerate().map(move |(n, values)| (sample, n * CHUNK, values))
     });
     chunks.collect()
+}
+
+/// Runs `work` on every item, handing the next to whoever is free, on at most so many workers.
+pub(super) fn for_each_of<T>(items: impl Iterator<Item = T> + Send, workers: usize, work: impl Fn(T) + Sync + Send) {
+    if workers == 1 {
+        return items.for_each(work);
+    }
+    let items = Mutex::new(items);
+    // The guard is dropped at the end of the statement, before the work begins.
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    (0..workers).into_par_iter().with_max_len(1).for_each(|_| {
+        while let Some(item) = next() {
+            work(item);
+        }
+    });
 }
 
 /// Runs `work` on every item, handing the next to whoever is free. Each worker has one slot of the scratch memory to

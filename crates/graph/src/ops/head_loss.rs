@@ -1,19 +1,17 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
 use super::{
-    Access, Example, Fill, InnerParts, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands,
+    Access, Example, Fill, InnerParts, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type,
+    half_product_scratch, operands,
 };
 use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Rows of a weight in half precision that the processor widens at a time.
-pub const HEAD_STRIP: usize = 1 << 11;
-
 /// loss = `Scalars::loss_scale` · Σ ((1-ε) · n_target + ε/V · Σ_v n_v), over the rows that have a target, where n_v is
 /// the negative log-likelihood of token v, log Σ_u exp(x·w_u) - x·w_v, and ε the smoothing.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
-/// Scratch: `chunk` × V logits and `chunk` losses; `HEAD_STRIP` × C weights if they are in half precision.
+/// Scratch: `chunk` × V logits and `chunk` losses; what products in half precision need on the processor.
 /// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLoss {
@@ -63,13 +61,20 @@ pub fn logits_stride(vocab: usize, kind: DeviceKind) -> usize {
     }
 }
 
-/// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what is widened of the weight.
+/// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what the processor's products in half
+/// precision need.
 pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
     let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
     let stride = logits_stride(vocab, target.kind());
-    let widens = target.kind() == DeviceKind::Cpu && weight.dtype.is_half();
-    let strip = if widens { HEAD_STRIP.min(vocab) * weight.shape[1] } else { 0 };
-    Bytes(4 * (rows * (draws * stride + 1) + strip) as u64)
+    let channels = weight.shape[1];
+    let products = match target.kind() {
+        DeviceKind::Cpu if weight.dtype.is_half() => {
+            let all = [[rows, channels, vocab], [rows, vocab, channels], [vocab, rows, channels]];
+            all.map(half_product_scratch).into_iter().max().expect("three products")
+        }
+        _ => Bytes::ZERO,
+    };
+    Bytes(4 * (rows * (draws * stride + 1)) as u64) + products
 }
 
 /// Room beside them for the parts that a card makes dx of.
@@ -112,9 +117,8 @@ impl Operation for HeadLoss {
         io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 2)
     }
 
-    /// The weight is widened in strips.
-    fn takes_half(&self, operand: Operand) -> bool {
-        operand == Operand::Input(1)
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -185,9 +189,8 @@ impl Operation for HeadLossGrad {
         rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 2 + input + weight)
     }
 
-    /// The weight is widened in strips.
-    fn takes_half(&self, operand: Operand) -> bool {
-        operand == Operand::Input(1)
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

@@ -1,6 +1,9 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
-use super::{Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, operands};
+use super::{
+    Access, Example, InnerParts, Io, Nature, Operand, Operation, Target, accumulating, expect_type,
+    half_product_scratch, operands,
+};
 use crate::{Backward, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -46,7 +49,8 @@ fn room_to_transpose(rows: usize, weight: &TensorType, target: &Target) -> Bytes
 }
 
 /// y = x W + b. x: (.., I), weight: (I, O) or (O, I), bias: (O,) if it has one -> y: (.., O).
-/// Saves x. Scratch: `TRANSPOSED_COLUMNS` x O of a weight (O, I), on the processor and if that pays.
+/// Saves x. Scratch: on the processor `TRANSPOSED_COLUMNS` x O of a weight (O, I) if that pays, in half precision
+/// [`half_product_scratch`].
 /// Errors: `ShapeMismatch` if the channels differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
@@ -57,7 +61,8 @@ pub struct Linear {
 }
 
 /// dx = dy Wᵀ. dy: (.., O), weight -> dx: (.., I).
-/// Scratch: `TRANSPOSED_COLUMNS` x I of a weight (I, O), on the processor and if that pays.
+/// Scratch: on the processor `TRANSPOSED_COLUMNS` x I of a weight (I, O) if that pays, in half precision
+/// [`half_product_scratch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearInputGrad {
     /// Layout of the weight.
@@ -66,7 +71,8 @@ pub struct LinearInputGrad {
 
 /// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout if `weight`, dbias: (O,) if `bias`; both
 /// `F32`.
-/// Scratch: `Target::row_parts` partial sums of dbias; on a card the [`InnerParts`] of dweight in their place.
+/// Scratch: `Target::row_parts` partial sums of dbias; in their place on a card the [`InnerParts`] of dweight, on the
+/// processor in half precision [`half_product_scratch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
     /// Layout of the weight.
@@ -77,6 +83,11 @@ pub struct LinearWeightGrad {
     pub bias: bool,
     /// Whether the results add to what is there.
     pub accumulate: bool,
+}
+
+/// Whether the processor multiplies in half precision.
+fn in_half(operand: &TensorType, target: &Target) -> bool {
+    operand.dtype.is_half() && target.kind() == DeviceKind::Cpu
 }
 
 fn product_flops(rows: usize, inner: usize, columns: usize) -> u64 {
@@ -109,10 +120,16 @@ impl Operation for Linear {
         Ok(vec![with_columns(x, to)])
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let (x, y) = (io.inputs[0], io.outputs[0]);
         match self.layout {
+            _ if in_half(x, target) => half_product_scratch([x.rows(), x.columns(), y.columns()]),
             WeightLayout::InOut => Bytes::ZERO,
-            WeightLayout::OutIn => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
+            WeightLayout::OutIn => room_to_transpose(x.rows(), io.inputs[1], target),
         }
     }
 
@@ -164,9 +181,15 @@ impl Operation for LinearInputGrad {
         Ok(vec![with_columns(dy, from)])
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let (dy, dx) = (io.inputs[0], io.outputs[0]);
         match self.layout {
-            WeightLayout::InOut => room_to_transpose(io.inputs[0].rows(), io.inputs[1], target),
+            _ if in_half(dy, target) => half_product_scratch([dy.rows(), dy.columns(), dx.columns()]),
+            WeightLayout::InOut => room_to_transpose(dy.rows(), io.inputs[1], target),
             WeightLayout::OutIn => Bytes::ZERO,
         }
     }
@@ -225,6 +248,10 @@ impl Operation for LinearWeightGrad {
         read + Bytes(if self.accumulate { 2 * written.0 } else { written.0 })
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let (x, dy) = (io.inputs[0], io.inputs[1]);
         let of_bias =
@@ -234,6 +261,13 @@ impl Operation for LinearWeightGrad {
                 // One after the other.
                 let parts = InnerParts::of([x.columns(), dy.columns(), x.rows()]);
                 of_bias.max(parts.scratch(x.columns(), dy.columns()))
+            }
+            DeviceKind::Cpu if self.weight && in_half(x, target) => {
+                let extents = match self.layout {
+                    WeightLayout::InOut => [x.columns(), x.rows(), dy.columns()],
+                    WeightLayout::OutIn => [dy.columns(), x.rows(), x.columns()],
+                };
+                of_bias.max(half_product_scratch(extents))
             }
             _ => of_bias,
         }

@@ -14,7 +14,7 @@ pub use super::gated::{Activation, Gated, GatedGrad};
 pub use super::gelu::{Gelu, GeluGrad};
 pub use super::grad_clip::GradClip;
 pub use super::grad_norm::{GradNorm, NORM_BLOCK};
-pub use super::head_loss::{HEAD_STRIP, HeadLoss, HeadLossGrad, logits_stride};
+pub use super::head_loss::{HeadLoss, HeadLossGrad, logits_stride};
 pub use super::layer_norm::{LayerNorm, LayerNormGrad};
 pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
 pub use super::moving_average::MovingAverage;

@@ -21,6 +21,7 @@ mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
+mod half_product;
 mod head_loss;
 mod inner_parts;
 mod layer_norm;
@@ -39,6 +40,7 @@ mod transfer;
 mod working;
 
 pub use example::{Example, Fill};
+pub use half_product::{HALF_PART_COLUMNS, HALF_PART_ROWS, HALF_PART_WORDS, half_product_scratch};
 pub use inner_parts::InnerParts;
 pub use list::*;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// loss = `Scalars::loss_scale` · Σ (½(CE₁ + CE₂) + α·½(KL(p₁‖p₂) + KL(p₂‖p₁))), over the rows that have a target, where
 /// pᵢ = softmax(xᵢ·w) and CEᵢ is what [`HeadLoss`](super::HeadLoss) makes of xᵢ. With x₁ = x₂ it is that loss.
 /// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
-/// Scratch: 2 × `chunk` × V logits and `chunk` losses; `HEAD_STRIP` × C weights if they are in half precision.
+/// Scratch: 2 × `chunk` × V logits and `chunk` losses; what products in half precision need on the processor.
 /// Source: Liang et al. 2021 (arXiv:2106.14448), eq. 1 to 3, over two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedHeadLoss {
@@ -78,9 +78,8 @@ impl Operation for PairedHeadLoss {
         io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[2]], 4)
     }
 
-    /// The weight is widened in strips.
-    fn takes_half(&self, operand: Operand) -> bool {
-        operand == Operand::Input(2)
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -159,9 +158,8 @@ impl Operation for PairedHeadLossGrad {
         rows + weights + logits_moved([io.inputs[0], io.inputs[2]], 2 * (2 + input + weight))
     }
 
-    /// The weight is widened in strips.
-    fn takes_half(&self, operand: Operand) -> bool {
-        operand == Operand::Input(2)
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

@@ -1,0 +1,285 @@
+//! Copies of parts of operands, laid out as a kernel reads them: panels of some rows (of the left operand) or columns (of
+//! the right one), in each of which the words of one step of the sum are neighbors. What is beyond an edge is zero.
+
+use super::super::half::Float;
+use super::super::matrix::Matrix;
+use super::super::vectorize::vectorized;
+use super::Factor;
+use super::kernel::Kernel;
+use std::ops::Range;
+
+/// Rows that a transposing packer reads side by side. All kernels' panels are whole multiples of it.
+const QUAD: usize = 4;
+
+/// Terms that it reads of each at a time.
+const RUN: usize = 16;
+
+/// Most rows of a part.
+pub(super) const MOST_ROWS: usize = 1024;
+
+/// Words that a part takes: so many rows in panels of `width`.
+pub(super) fn words(rows: usize, terms: usize, width: usize, kernel: &Kernel) -> usize {
+    rows.next_multiple_of(width) * terms.div_ceil(kernel.terms())
+}
+
+/// Packs some rows of a matrix, whose columns are the terms of the sum, in panels of `width`.
+/// Panics if neither rows nor columns are neighbors in memory, or `into` is not of [`words`].
+pub(super) fn pack(
+    kernel: &Kernel,
+    width: usize,
+    factor: Factor,
+    rows: Range<usize>,
+    terms: Range<usize>,
+    into: &mut [f32],
+) {
+    assert_eq!(into.len(), words(rows.len(), terms.len(), width, kernel), "words of a part");
+    match factor {
+        Factor::F32(matrix) => pack_part(kernel, width, Part::of(matrix, rows, terms), into),
+        Factor::Bf16(matrix) => pack_part(kernel, width, Part::of(matrix, rows, terms), into),
+        Factor::F16(matrix) if kernel.pairs => panic!("pairs are of bf16, not of {:?}", matrix.extents()),
+        Factor::F16(matrix) => pack_single(Part::of(matrix, rows, terms), width, into),
+    }
+}
+
+fn pack_part<E: Float + Load>(kernel: &Kernel, width: usize, part: Part<E>, into: &mut [f32]) {
+    if kernel.pairs { pack_pairs(part, width, into) } else { pack_single(part, width, into) }
+}
+
+/// Part of a matrix, of which either rows or columns are neighbors in memory.
+#[derive(Clone, Copy)]
+struct Part<'a, T> {
+    data: &'a [T],
+    /// Elements from one line of neighbors to the next.
+    stride: usize,
+    rows: usize,
+    terms: usize,
+    /// Whether the terms of a row are neighbors.
+    along: bool,
+}
+
+impl<'a, T> Part<'a, T> {
+    fn of(matrix: Matrix<'a, T>, rows: Range<usize>, terms: Range<usize>) -> Self {
+        let along = matrix.column_stride == 1;
+        assert!(along || matrix.row_stride == 1, "a matrix with gaps between all elements");
+        let part = matrix.rows(rows).columns(terms);
+        let stride = if along { part.row_stride } else { part.column_stride };
+        Self { data: part.data, stride, rows: part.rows, terms: part.columns, along }
+    }
+
+    /// Line `line` of neighbors.
+    #[inline(always)]
+    fn line(&self, line: usize) -> &'a [T] {
+        &self.data[line * self.stride..][..if self.along { self.terms } else { self.rows }]
+    }
+}
+
+/// Packs in single precision.
+fn pack_single<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
+    let panels = into.chunks_exact_mut(part.terms.max(1) * width);
+    if part.along {
+        for (panel, into) in panels.enumerate() {
+            for quad in (0..width).step_by(QUAD) {
+                let first = panel * width + quad;
+                for term in (0..part.terms).step_by(RUN) {
+                    let run = RUN.min(part.terms - term);
+                    let mut tile = [[0.0; RUN]; QUAD];
+                    for (row, tile) in (first..part.rows).zip(&mut tile) {
+                        E::widen(&part.line(row)[term..][..run], &mut tile[..run]);
+                    }
+                    scatter(&tile, &mut into[term * width + quad..], width, run);
+                }
+            }
+        }
+    } else {
+        let mut line = [0.0; MOST_ROWS];
+        let panels = panels.len();
+        for term in 0..part.terms {
+            E::widen(part.line(term), &mut line[..part.rows]);
+            line[part.rows..(panels * width).min(MOST_ROWS)].fill(0.0);
+            for panel in 0..panels {
+                let at = (panel * part.terms + term) * width;
+                into[at..][..width].copy_from_slice(&line[panel * width..][..width]);
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// Writes the columns of a tile `stride` apart.
+    fn scatter<S: Simd>(simd: S, tile: &[[f32; RUN]; QUAD], into: &mut [f32], stride: usize, run: usize) {
+        for (column, into) in into.chunks_mut(stride).take(run).enumerate() {
+            let into: &mut [f32; QUAD] = into.first_chunk_mut().expect("a panel is whole quads");
+            *into = std::array::from_fn(|row| tile[row][column]);
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+trait Load {}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl<T> Load for T {}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn pack_pairs<T>(_: Part<T>, _: usize, _: &mut [f32]) {
+    panic!("no kernel takes pairs here");
+}
+
+#[cfg(target_arch = "x86_64")]
+use x86::{Load, pack_pairs};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Part;
+    use ::half::bf16;
+    use std::arch::x86_64::*;
+
+    const LANES: usize = 16;
+
+    /// Packs in pairs of bf16. Panics on a processor without the instructions.
+    pub(super) fn pack_pairs<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+        assert!(std::arch::is_x86_feature_detected!("avx512bf16"), "only kernels that are here take pairs");
+        // SAFETY: the processor has the instructions: there is none that has these and not the others.
+        unsafe { if part.along { pack_along(part, width, into) } else { pack_across(part, width, into) } }
+    }
+
+    /// What pairs are made of.
+    pub(super) trait Load: Copy {
+        /// The next 32 elements of a line as bf16, zeros beyond its end.
+        ///
+        /// # Safety
+        /// The processor has AVX-512 with BF16.
+        unsafe fn load_32(line: &[Self], first: usize) -> __m512i;
+
+        /// The next 16 likewise.
+        ///
+        /// # Safety
+        /// The processor has AVX-512 with BF16.
+        unsafe fn load_16(line: &[Self], first: usize) -> __m256i;
+    }
+
+    /// The lowest bits.
+    fn mask(count: usize) -> u32 {
+        u32::MAX.checked_shr(32 - count.min(32) as u32).unwrap_or(0)
+    }
+
+    impl Load for bf16 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        unsafe fn load_32(line: &[Self], first: usize) -> __m512i {
+            let line = &line[first..];
+            // SAFETY: no more is loaded than there is.
+            unsafe { _mm512_maskz_loadu_epi16(mask(line.len()), line.as_ptr().cast()) }
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        unsafe fn load_16(line: &[Self], first: usize) -> __m256i {
+            let line = &line[first..];
+            // SAFETY: no more is loaded than there is.
+            unsafe { _mm256_maskz_loadu_epi16(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) }
+        }
+    }
+
+    impl Load for f32 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        unsafe fn load_32(line: &[Self], first: usize) -> __m512i {
+            let line = &line[first..];
+            let (low, high) = line.split_at(line.len().min(LANES));
+            // SAFETY: no more is loaded than there is, and a vector of pairs is 512 bits as one of integers is.
+            unsafe {
+                let low = _mm512_maskz_loadu_ps(mask(low.len()) as u16, low.as_ptr());
+                let high = _mm512_maskz_loadu_ps(mask(high.len().min(LANES)) as u16, high.as_ptr());
+                std::mem::transmute(_mm512_cvtne2ps_pbh(high, low))
+            }
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        unsafe fn load_16(line: &[Self], first: usize) -> __m256i {
+            let line = &line[first..];
+            // SAFETY: no more is loaded than there is, and a vector of halves is 256 bits as one of integers is.
+            unsafe {
+                let values = _mm512_maskz_loadu_ps(mask(line.len().min(LANES)) as u16, line.as_ptr());
+                std::mem::transmute(_mm512_cvtneps_pbh(values))
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn pack_along<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+        let groups = part.terms.div_ceil(2);
+        for (panel, into) in into.chunks_exact_mut(groups.max(1) * width).enumerate() {
+            for lane in (0..width).step_by(LANES) {
+                let (first, count) = (panel * width + lane, LANES.min(width - lane));
+                let rows = part.rows.saturating_sub(first).min(count);
+                for group in (0..groups).step_by(LANES) {
+                    let mut tile = [_mm512_setzero_si512(); LANES];
+                    for (row, tile) in (first..first + rows).zip(&mut tile) {
+                        // SAFETY: this function asks for the same instructions.
+                        *tile = unsafe { T::load_32(part.line(row), 2 * group) };
+                    }
+                    let tile = transposed(tile);
+                    for (group, words) in (group..groups).zip(tile) {
+                        store(&mut into[group * width + lane..][..count], words);
+                    }
+                }
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn pack_across<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+        let groups = part.terms.div_ceil(2);
+        for group in 0..groups {
+            let even = part.line(2 * group);
+            let odd = if 2 * group + 1 < part.terms { part.line(2 * group + 1) } else { &even[..0] };
+            for (panel, into) in into.chunks_exact_mut(groups * width).enumerate() {
+                for lane in (0..width).step_by(LANES) {
+                    let (first, count) = (panel * width + lane, LANES.min(width - lane));
+                    // SAFETY: this function asks for the same instructions.
+                    let [even, odd] = [even, odd].map(|line| unsafe { T::load_16(line, first.min(line.len())) });
+                    let (even, odd) = (_mm512_cvtepu16_epi32(even), _mm512_cvtepu16_epi32(odd));
+                    let words = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
+                    store(&mut into[group * width + lane..][..count], words);
+                }
+            }
+        }
+    }
+
+    /// Writes the first words, as many as there is room for.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn store(into: &mut [f32], words: __m512i) {
+        let count = into.len().min(LANES);
+        // SAFETY: no more is written than there is room for.
+        unsafe { _mm512_mask_storeu_epi32(into.as_mut_ptr().cast(), mask(count) as u16, words) };
+    }
+
+    /// Sixteen rows of sixteen words, as columns.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
+        // Pairs of rows, then quads: quad q, place c holds of rows 4q.. the columns c, 4 + c, 8 + c and 12 + c.
+        let pairs: [__m512i; LANES] = std::array::from_fn(|i| {
+            let (a, b) = (rows[i / 2 * 2], rows[i / 2 * 2 + 1]);
+            if i % 2 == 0 { _mm512_unpacklo_epi32(a, b) } else { _mm512_unpackhi_epi32(a, b) }
+        });
+        let quads: [__m512i; LANES] = std::array::from_fn(|i| {
+            let (a, b) = (pairs[i / 4 * 4 + i % 4 / 2], pairs[i / 4 * 4 + i % 4 / 2 + 2]);
+            if i % 2 == 0 { _mm512_unpacklo_epi64(a, b) } else { _mm512_unpackhi_epi64(a, b) }
+        });
+        const EVEN: i32 = 0b10_00_10_00;
+        const ODD: i32 = 0b11_01_11_01;
+        std::array::from_fn(|column| {
+            let (block, place) = (column / 4, column % 4);
+            let half = |quad: usize| {
+                let (a, b) = (quads[4 * quad + place], quads[4 * (quad + 1) + place]);
+                if block % 2 == 0 { _mm512_shuffle_i32x4::<EVEN>(a, b) } else { _mm512_shuffle_i32x4::<ODD>(a, b) }
+            };
+            let (a, b) = (half(0), half(2));
+            if block < 2 { _mm512_shuffle_i32x4::<EVEN>(a, b) } else { _mm512_shuffle_i32x4::<ODD>(a, b) }
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Which instructions multiply matrices in half precision on this processor.
+
+use std::sync::OnceLock;
+
+/// Instructions that products in half precision are made of, from the fastest to those that every processor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HalfProducts {
+    /// Pairs of `Bf16` by `VDPBF16PS` in vectors of 512 bits; `F16` as with `Avx512`.
+    Avx512Bf16,
+    /// Single precision in vectors of 512 bits, to which operands are widened tile by tile.
+    Avx512,
+    /// Single precision in vectors of 256 bits, likewise.
+    Avx2,
+    /// Single precision in whatever vectors the target has anyway, likewise.
+    Baseline,
+}
+
+impl HalfProducts {
+    /// All, from the fastest.
+    pub const ALL: [Self; 4] = [Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Baseline];
+
+    /// As the switch of the environment names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Avx512Bf16 => "avx512-bf16",
+            Self::Avx512 => "avx512",
+            Self::Avx2 => "avx2",
+            Self::Baseline => "baseline",
+        }
+    }
+
+    /// Whether products of `Bf16` are faster than those in single precision.
+    pub const fn multiplies_bf16(self) -> bool {
+        matches!(self, Self::Avx512Bf16)
+    }
+
+    /// Whether this processor has the instructions.
+    pub fn is_here(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => pulp::x86::V4::is_available() && std::arch::is_x86_feature_detected!("avx512bf16"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => pulp::x86::V4::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => pulp::x86::V3::is_available(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx512Bf16 | Self::Avx512 | Self::Avx2 => false,
+            Self::Baseline => true,
+        }
+    }
+}
+
+/// Names the instructions that tests want in place of the fastest; a name that is unknown or not here is passed by.
+const SWITCH: &str = "PLIMSOLL_HALF_PRODUCTS";
+
+/// What this process multiplies with: the fastest that the processor has.
+pub fn half_products() -> HalfProducts {
+    static CHOSEN: OnceLock<HalfProducts> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let wanted = std::env::var(SWITCH).ok();
+        let is_wanted = |path: &HalfProducts| wanted.as_deref() == Some(path.name());
+        let here = || HalfProducts::ALL.into_iter().filter(|path| path.is_here());
+        here().find(is_wanted).or_else(|| here().next()).expect("the baseline is everywhere")
+    })
+}

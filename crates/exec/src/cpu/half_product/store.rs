@@ -1,0 +1,80 @@
+//! Tiles of sums on their way to the result.
+
+use super::super::half::Float;
+use super::super::matrix::MatrixMut;
+use super::super::vectorize::vectorized;
+use super::Sums;
+use super::kernel::{MOST_COLUMNS, MOST_TILE};
+use std::ops::Range;
+
+/// Writes `scale` times a tile, whose rows are `width` apart, to these rows and columns of the result. Overwrites the tile.
+pub(super) fn store(
+    into: &mut Sums,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    scale: f32,
+    tile: &mut [f32],
+    width: usize,
+) {
+    match into {
+        Sums::F32 { into, keep } => write(into, rows, columns, scale, tile, width, *keep),
+        Sums::F16 { into, bias } => round(into, *bias, rows, columns, scale, tile, width),
+        Sums::Bf16 { into, bias } => round(into, *bias, rows, columns, scale, tile, width),
+    }
+}
+
+fn round<E: Float>(
+    into: &mut MatrixMut<E>,
+    bias: Option<&[E]>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    scale: f32,
+    tile: &mut [f32],
+    width: usize,
+) {
+    if scale != 1.0 || bias.is_some() {
+        let mut added = [0.0; MOST_COLUMNS];
+        if let Some(bias) = bias {
+            E::widen(&bias[columns.clone()], &mut added[..columns.len()]);
+        }
+        scale_and_add(tile, scale, &added[..width]);
+    }
+    let mut rounded = [E::zeroed(); MOST_TILE];
+    let rounded = &mut rounded[..tile.len()];
+    E::round(tile, rounded);
+    for (row, values) in rows.zip(rounded.chunks_exact(width)) {
+        into.row(row)[columns.clone()].copy_from_slice(&values[..columns.len()]);
+    }
+}
+
+vectorized! {
+    /// Writes `scale` times the tile, added to what is there if `keep`.
+    fn write<S: Simd>(
+        simd: S,
+        into: &mut MatrixMut,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        scale: f32,
+        tile: &[f32],
+        width: usize,
+        keep: bool,
+    ) {
+        for (row, sums) in rows.zip(tile.chunks_exact(width)) {
+            let values = into.row(row)[columns.clone()].iter_mut().zip(sums);
+            if keep {
+                values.for_each(|(into, sum)| *into += scale * sum);
+            } else {
+                values.for_each(|(into, sum)| *into = scale * sum);
+            }
+        }
+    }
+
+    /// tile = scale · tile + bias, in each row.
+    fn scale_and_add<S: Simd>(simd: S, tile: &mut [f32], scale: f32, bias: &[f32]) {
+        for sums in tile.chunks_exact_mut(bias.len()) {
+            for (sum, bias) in sums.iter_mut().zip(bias) {
+                *sum = scale * *sum + bias;
+            }
+        }
+    }
+}
