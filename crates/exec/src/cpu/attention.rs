@@ -18,12 +18,15 @@
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
 use super::dropout::{Columns, MOST_COLUMNS, Mask, drop_columns};
+use super::half::Float;
 use super::math::{exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::product::product;
+use super::tiles::{in_single, operand, split_results, widened_matrix};
 use super::vectorize::vectorized;
 use crate::call::Call;
+use plimsoll_graph::DType;
 use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE};
 use std::ops::Range;
 
@@ -37,11 +40,12 @@ const STRIP: usize = 48;
 /// What scores are compared with where a query may see no key: below any score, and a number.
 const BELOW_ALL: f32 = -1e30;
 
-pub(super) fn run(op: &ops::Attention, mut call: Call) {
-    let operands = Operands::new(op, &call, 0);
+pub(super) fn run<E: Float>(op: &ops::Attention, mut call: Call) {
+    let operands = Operands::<E>::new(op, &call, 0);
     let e = operands.extents;
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
-    let [y, lse] = call.take_outputs();
+    let (y, mut others) = split_results::<E>(&mut call);
+    let lse: &mut [f32] = bytemuck::cast_slice_mut(others.next().expect("the op's types name each result"));
     let width = op.heads * e.head_size;
     let of_sample = |y| MatrixMut::new(y, e.queries, width).column_blocks(e.head_size);
     let items = y.chunks_exact_mut(e.queries * width).flat_map(of_sample).zip(lse.chunks_exact_mut(e.queries));
@@ -51,49 +55,54 @@ pub(super) fn run(op: &ops::Attention, mut call: Call) {
         call.threads,
         |(item, (mut y, lse)), scratch| {
             let head = Head::new(&operands, item / op.heads, item % op.heads);
+            let ([k, v], [q, result], scratch) = operands.tiles(scratch);
+            let (keys, values) = (widened_matrix(head.keys, k), widened_matrix(head.values, v));
             let (bias, scratch) = scratch.split_at_mut(operands.distances());
             head.biases(bias);
             for block in head.blocks() {
                 let (mut y, lse) = (y.rows(block.queries.clone()), &mut lse[block.queries.clone()]);
                 if block.keys.is_empty() {
-                    y.fill(0.0);
+                    in_single(&mut y, result, |y| y.fill(0.0));
                     lse.fill(EMPTY_LSE);
                     continue;
                 }
-                let scores = head.scores(&block, bias, scratch);
+                let queries = widened_matrix(head.queries.rows(block.queries.clone()), q);
+                let scores = head.scores(&block, queries, keys.rows(block.keys.clone()), bias, scratch);
                 let mut factors = [0.0; BLOCK];
                 let least = if op.segmented { BELOW_ALL } else { f32::NEG_INFINITY };
                 softmax(scores, lse, &mut factors[..block.queries.len()], least);
                 if let Some(mask) = &mask {
                     drop_columns(scores, &head.columns(&block), mask);
                 }
-                block.sum_over_keys(&mut y, scores, head.values.rows(block.keys.clone()));
-                for (row, factor) in factors[..y.row_count()].iter().enumerate() {
-                    for y in y.row(row) {
-                        *y *= factor;
+                in_single(&mut y, result, |y| {
+                    block.sum_over_keys(y, scores, values.rows(block.keys.clone()));
+                    for (row, factor) in factors[..y.row_count()].iter().enumerate() {
+                        for y in y.row(row) {
+                            *y *= factor;
+                        }
                     }
-                }
+                });
             }
         },
     );
 }
 
 /// An attention with all that it reads.
-pub(super) struct Operands<'a> {
+pub(super) struct Operands<'a, E> {
     pub(super) op: &'a ops::Attention,
     pub(super) extents: AttentionExtents,
     /// Queries, keys and values: the same slice three times if they are packed.
-    streams: [&'a [f32]; 3],
-    table: Option<&'a [f32]>,
+    streams: [&'a [E]; 3],
+    table: Option<&'a [E]>,
     segments: Option<[&'a [i32]; 2]>,
 }
 
-impl<'a> Operands<'a> {
+impl<'a, E: Float> Operands<'a, E> {
     /// The operands of a call from `first` on.
     pub(super) fn new(op: &'a ops::Attention, call: &Call<'a>, first: usize) -> Self {
         let extents = op.extents(&call.io.inputs[first..]);
-        let streams = [0, 1, 2].map(|which| call.f32(first + if op.packed { 0 } else { which }));
-        let table = op.table().map(|index| call.f32(first + index));
+        let streams = [0, 1, 2].map(|which| operand(call, first + if op.packed { 0 } else { which }));
+        let table = op.table().map(|index| operand(call, first + index));
         let segments = op.segments().map(|both| both.map(|index| call.i32(first + index)));
         Self { op, extents, streams, table, segments }
     }
@@ -102,18 +111,36 @@ impl<'a> Operands<'a> {
     pub(super) fn distances(&self) -> usize {
         if self.op.bias.is_some() { self.extents.queries + self.extents.keys } else { 0 }
     }
+
+    /// Room for `K` tiles of a head's keys and `Q` of a block's queries, none in single precision; and the rest of the
+    /// scratch.
+    pub(super) fn tiles<'s, const K: usize, const Q: usize>(
+        &self,
+        scratch: &'s mut [f32],
+    ) -> ([&'s mut [f32]; K], [&'s mut [f32]; Q], &'s mut [f32]) {
+        let floats = if E::DTYPE == DType::F32 { 0 } else { self.extents.head_size };
+        let mut rest = scratch;
+        let mut take = |rows: usize| {
+            let (tile, behind) = std::mem::take(&mut rest).split_at_mut(rows * floats);
+            rest = behind;
+            tile
+        };
+        let of_keys = [(); K].map(|()| take(self.extents.keys));
+        let of_queries = [(); Q].map(|()| take(self.op.rows.min(self.extents.queries)));
+        (of_keys, of_queries, rest)
+    }
 }
 
 /// One head of one sample.
-pub(super) struct Head<'a> {
-    operands: &'a Operands<'a>,
+pub(super) struct Head<'a, E> {
+    operands: &'a Operands<'a, E>,
     sample: usize,
     index: usize,
     /// (T, D).
-    pub(super) queries: Matrix<'a>,
+    pub(super) queries: Matrix<'a, E>,
     /// (S, D) each.
-    pub(super) keys: Matrix<'a>,
-    pub(super) values: Matrix<'a>,
+    pub(super) keys: Matrix<'a, E>,
+    pub(super) values: Matrix<'a, E>,
     segments: Option<[&'a [i32]; 2]>,
 }
 
@@ -189,8 +216,8 @@ impl Block {
     }
 }
 
-impl<'a> Head<'a> {
-    pub(super) fn new(operands: &'a Operands<'a>, sample: usize, index: usize) -> Self {
+impl<'a, E: Float> Head<'a, E> {
+    pub(super) fn new(operands: &'a Operands<'a, E>, sample: usize, index: usize) -> Self {
         let (op, e) = (operands.op, operands.extents);
         let width = op.heads * e.head_size;
         let [queries, keys, values] = [0, 1, 2].map(|which| {
@@ -233,7 +260,8 @@ impl<'a> Head<'a> {
     pub(super) fn biases(&self, into: &mut [f32]) {
         let (Some(bias), Some(table)) = (&self.operands.op.bias, self.operands.table) else { return };
         for (place, into) in into.iter_mut().enumerate() {
-            *into = table[self.bucket(bias, place) * self.operands.op.heads + self.index];
+            let at = self.bucket(bias, place) * self.operands.op.heads + self.index;
+            E::widen(&table[at..=at], std::slice::from_mut(into));
         }
     }
 
@@ -260,13 +288,20 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The scores of a block (keys, queries), at the beginning of `scratch`. `bias` is what [`Head::biases`] gives.
-    pub(super) fn scores<'s>(&self, block: &Block, bias: &[f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
+    /// The scores of a block (keys, queries) of these queries and keys, at the beginning of `scratch`. `bias` is what
+    /// [`Head::biases`] gives.
+    pub(super) fn scores<'s>(
+        &self,
+        block: &Block,
+        of_queries: Matrix,
+        of_keys: Matrix,
+        bias: &[f32],
+        scratch: &'s mut [f32],
+    ) -> &'s mut [f32] {
         let Range { start, end } = block.queries;
         let (keys, columns) = (block.keys.clone(), end - start);
         let scores = &mut scratch[..keys.len() * columns];
-        let (a, b) = (self.keys.rows(keys.clone()), self.queries.rows(start..end));
-        block.key_by_query(scores, self.operands.op.scale, a, b);
+        block.key_by_query(scores, self.operands.op.scale, of_keys, of_queries);
         if self.operands.op.bias.is_some() {
             for (scores, key) in scores.chunks_exact_mut(columns).zip(keys.clone()) {
                 add(scores, &bias[self.distances(block, key)]);

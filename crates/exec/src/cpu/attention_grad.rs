@@ -6,68 +6,81 @@
 
 use super::attention::{BLOCK, Block, Head, Operands, add};
 use super::dropout::{Mask, mark_columns};
+use super::half::Float;
 use super::math::{dot, exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::tiles::{in_single, operand, widened_matrix};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops;
 
-pub(super) fn run(grad: &ops::AttentionGrad, mut call: Call) {
+pub(super) fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
     let (accumulate, op) = (grad.accumulate, &grad.forward);
-    let operands = Operands::new(op, &call, 1);
+    let operands = Operands::<E>::new(op, &call, 1);
     let e = operands.extents;
-    let (dy, y, lse) = (call.f32(0), call.f32(op.operands() + 1), call.f32(op.operands() + 2));
+    let (dy, y, lse) = (operand::<E>(&call, 0), operand::<E>(&call, op.operands() + 1), call.f32(op.operands() + 2));
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
     let group = op.heads / op.kv_heads;
     let buckets = op.bias.map_or(0, |bias| bias.buckets);
-    let mut outputs = call.take_f32_outputs().collect::<Vec<_>>();
-    let dtable = if grad.table { outputs.pop() } else { None };
+    let mut outputs = call.take_byte_outputs().collect::<Vec<_>>();
+    let dtable = if grad.table { outputs.pop().map(bytemuck::cast_slice_mut::<u8, f32>) } else { None };
+    let outputs = outputs.into_iter().map(bytemuck::cast_slice_mut).collect::<Vec<_>>();
     let (partials, scratch) = call.take_scratch().split_at_mut(op.partial_tables(&e, 1));
     let partials = &mut partials[..e.samples * op.heads * buckets];
     let mut partial = partials.chunks_exact_mut((group * buckets).max(1));
     let items = gradients(outputs, &operands).map(|into| (into, partial.next())).enumerate();
     parallel::for_each_with_scratch(items, scratch, call.threads, |(item, (mut into, mut partial)), scratch| {
         let (sample, kv_head) = (item / op.kv_heads, item % op.kv_heads);
+        let ([k, v, dk, dv], blocks, scratch) = operands.tiles(scratch);
         let (biases, scratch) = scratch.split_at_mut(2 * operands.distances());
         let (biases, distances) = biases.split_at_mut(operands.distances());
         let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
-        // A block that sees all keys sets what the others add to: a causal attention's last one does, with no segments.
-        let mut present = op.segmented;
-        if op.segmented {
-            into.keys.fill(0.0);
-            into.values.fill(0.0);
-        }
-        let dq = into.queries.column_blocks(e.head_size);
-        for (of_group, mut dq) in dq.enumerate() {
-            let index = kv_head * group + of_group;
-            let first = sample * e.queries * op.heads * e.head_size + index * e.head_size;
-            let stride = op.heads * e.head_size;
-            let head = Head::new(&operands, sample, index);
-            head.biases(biases);
-            distances.fill(0.0);
-            let item = Item {
-                y: Matrix::strided(&y[first..], e.queries, e.head_size, stride),
-                dy: Matrix::strided(&dy[first..], e.queries, e.head_size, stride),
-                lse: &lse[(sample * op.heads + index) * e.queries..][..e.queries],
-                mask: mask.as_ref(),
-                scale: op.scale,
-                biases,
-                head,
-            };
-            for block in item.head.blocks().rev() {
-                let into = [&mut dq, &mut into.keys, &mut into.values];
-                item.backward(&block, present, into, distances, scores, upstream);
-                present = true;
-            }
-            if let (Some(bias), Some(partial)) = (&op.bias, &mut partial) {
-                let partial = &mut partial[of_group * buckets..][..buckets];
-                partial.fill(0.0);
-                for (place, value) in distances.iter().enumerate() {
-                    partial[item.head.bucket(bias, place)] += value / op.scale;
+        let first_head = Head::new(&operands, sample, kv_head * group);
+        let (keys, values) = (widened_matrix(first_head.keys, k), widened_matrix(first_head.values, v));
+        let room = &mut Room { scores, upstream, blocks };
+        in_single(&mut into.keys, dk, |dk| {
+            in_single(&mut into.values, dv, |dv| {
+                // A block that sees all keys sets what the others add to: a causal attention's last one does, with no
+                // segments.
+                let mut present = op.segmented;
+                if op.segmented {
+                    dk.fill(0.0);
+                    dv.fill(0.0);
                 }
-            }
-        }
+                for (of_group, mut dq) in into.queries.column_blocks(e.head_size).enumerate() {
+                    let index = kv_head * group + of_group;
+                    let first = sample * e.queries * op.heads * e.head_size + index * e.head_size;
+                    let stride = op.heads * e.head_size;
+                    let head = Head::new(&operands, sample, index);
+                    head.biases(biases);
+                    distances.fill(0.0);
+                    let item = Item {
+                        y: Matrix::strided(&y[first..], e.queries, e.head_size, stride),
+                        dy: Matrix::strided(&dy[first..], e.queries, e.head_size, stride),
+                        lse: &lse[(sample * op.heads + index) * e.queries..][..e.queries],
+                        mask: mask.as_ref(),
+                        scale: op.scale,
+                        biases,
+                        keys,
+                        values,
+                        head,
+                    };
+                    for block in item.head.blocks().rev() {
+                        let of_keys = [dk.rows(block.keys.clone()), dv.rows(block.keys.clone())];
+                        item.backward(&block, present, of_keys, &mut dq.rows(block.queries.clone()), distances, room);
+                        present = true;
+                    }
+                    if let (Some(bias), Some(partial)) = (&op.bias, &mut partial) {
+                        let partial = &mut partial[of_group * buckets..][..buckets];
+                        partial.fill(0.0);
+                        for (place, value) in distances.iter().enumerate() {
+                            partial[item.head.bucket(bias, place)] += value / op.scale;
+                        }
+                    }
+                }
+            });
+        });
     });
     if let Some(dtable) = dtable {
         for (place, into) in dtable.iter_mut().enumerate() {
@@ -79,14 +92,24 @@ pub(super) fn run(grad: &ops::AttentionGrad, mut call: Call) {
 }
 
 /// The places of the gradients of one key head, and of all query heads that it serves.
-struct Gradients<'a> {
-    queries: MatrixMut<'a>,
-    keys: MatrixMut<'a>,
-    values: MatrixMut<'a>,
+struct Gradients<'a, E> {
+    queries: MatrixMut<'a, E>,
+    keys: MatrixMut<'a, E>,
+    values: MatrixMut<'a, E>,
+}
+
+/// A worker's memory: of two blocks of scores, and in half precision of the tiles of a block's queries, dY, Y and dQ.
+struct Room<'a> {
+    scores: &'a mut [f32],
+    upstream: &'a mut [f32],
+    blocks: [&'a mut [f32]; 4],
 }
 
 /// The places of the gradients of each key head of each sample.
-fn gradients<'a>(outputs: Vec<&'a mut [f32]>, operands: &Operands) -> impl Iterator<Item = Gradients<'a>> + Send {
+fn gradients<'a, E: Float>(
+    outputs: Vec<&'a mut [E]>,
+    operands: &Operands<E>,
+) -> impl Iterator<Item = Gradients<'a, E>> + Send + use<'a, E> {
     let (op, e) = (operands.op, operands.extents);
     let (width, kv_width) = (op.heads * e.head_size, op.kv_heads * e.head_size);
     let group_width = width / op.kv_heads;
@@ -113,39 +136,43 @@ fn gradients<'a>(outputs: Vec<&'a mut [f32]>, operands: &Operands) -> impl Itera
 }
 
 /// One head of one sample, with what the forward pass left and what comes from above.
-struct Item<'a> {
-    head: Head<'a>,
-    y: Matrix<'a>,
-    dy: Matrix<'a>,
+struct Item<'a, E> {
+    head: Head<'a, E>,
+    keys: Matrix<'a>,
+    values: Matrix<'a>,
+    y: Matrix<'a, E>,
+    dy: Matrix<'a, E>,
     lse: &'a [f32],
     mask: Option<&'a Mask>,
     scale: f32,
     biases: &'a [f32],
 }
 
-impl Item<'_> {
-    /// Sets a block's dq; sets dk and dv of the keys that it sees, or adds to them if `accumulate`. Adds the scores'
+impl<E: Float> Item<'_, E> {
+    /// Sets a block's dq; sets dk and dv, which are of the keys that it sees, or adds to them if `accumulate`. Adds the scores'
     /// gradients to those of their distances, if there are any.
     fn backward(
         &self,
         block: &Block,
         accumulate: bool,
-        into: [&mut MatrixMut; 3],
+        [mut dk, mut dv]: [MatrixMut; 2],
+        dq: &mut MatrixMut<E>,
         distances: &mut [f32],
-        scores: &mut [f32],
-        other: &mut [f32],
+        room: &mut Room,
     ) {
-        let [dq, dk, dv] = into;
+        let [q, of_dy, of_y, of_dq] = &mut room.blocks;
         let (keys, columns) = (block.keys.len(), block.queries.len());
         if keys == 0 {
-            return dq.rows(block.queries.clone()).fill(0.0);
+            return in_single(dq, of_dq, |dq| dq.fill(0.0));
         }
-        let (queries, dy) = (self.head.queries.rows(block.queries.clone()), self.dy.rows(block.queries.clone()));
-        let (mut dk, mut dv) = (dk.rows(block.keys.clone()), dv.rows(block.keys.clone()));
-        let scores = self.head.scores(block, self.biases, scores);
-        let other = &mut other[..keys * columns];
+        let rows = || block.queries.clone();
+        let queries = widened_matrix(self.head.queries.rows(rows()), q);
+        let (dy, y) = (widened_matrix(self.dy.rows(rows()), of_dy), widened_matrix(self.y.rows(rows()), of_y));
+        let (of_keys, of_values) = (self.keys.rows(block.keys.clone()), self.values.rows(block.keys.clone()));
+        let scores = self.head.scores(block, queries, of_keys, self.biases, room.scores);
+        let other = &mut room.upstream[..keys * columns];
 
-        probabilities(scores, &self.lse[block.queries.clone()]);
+        probabilities(scores, &self.lse[rows()]);
         if let Some(mask) = self.mask {
             mark_columns(scores, &self.head.columns(block), mask);
             keep_unmarked(other, scores, mask.scale);
@@ -154,10 +181,10 @@ impl Item<'_> {
             block.sum_over_queries(&mut dv, accumulate, scores, dy);
         }
 
-        block.key_by_query(other, 1.0, self.head.values.rows(block.keys.clone()), dy);
+        block.key_by_query(other, 1.0, of_values, dy);
         let mut deltas = [0.0; BLOCK];
-        for (delta, query) in deltas.iter_mut().zip(block.queries.clone()) {
-            *delta = inner_product(self.dy.row(query), self.y.row(query));
+        for (query, delta) in deltas[..columns].iter_mut().enumerate() {
+            *delta = inner_product(dy.row(query), y.row(query));
         }
         let mask_scale = self.mask.map(|mask| mask.scale);
         score_gradient(other, scores, &deltas[..columns], self.scale, mask_scale);
@@ -166,7 +193,7 @@ impl Item<'_> {
                 add(&mut distances[self.head.distances(block, key)], gradient);
             }
         }
-        block.sum_over_keys(&mut dq.rows(block.queries.clone()), other, self.head.keys.rows(block.keys.clone()));
+        in_single(dq, of_dq, |dq| block.sum_over_keys(dq, other, of_keys));
         block.sum_over_queries(&mut dk, accumulate, other, queries);
     }
 }

@@ -1,26 +1,28 @@
 //! Attention of a few new tokens to cached keys and values.
 
+use super::half::Float;
 use super::math::{dot, exponentials, mul_add};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::tiles::{in_single, operand, results, widened};
 use super::vectorize::vectorized;
 use crate::call::Call;
-use plimsoll_graph::ops;
+use plimsoll_graph::{DType, ops};
 
-pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
+pub(super) fn run<E: Float>(op: &ops::CachedAttention, mut call: Call) {
     let (samples, time) = (call.io.outputs[0].shape[0], call.io.outputs[0].shape[1]);
     let head_size = op.head_size(call.io.inputs[0]);
     let (width, kv_width, group) = (op.heads * head_size, op.kv_heads * head_size, op.heads / op.kv_heads);
     let [queries, new_keys, new_values] = [0, 1, 2].map(|which| {
         if op.packed {
-            Matrix::strided(&call.f32(0)[which * width..], samples * time, width, 3 * width)
+            Matrix::strided(&operand::<E>(&call, 0)[which * width..], samples * time, width, 3 * width)
         } else {
-            Matrix::new(call.f32(which), samples * time, if which == 0 { width } else { kv_width })
+            Matrix::new(operand::<E>(&call, which), samples * time, if which == 0 { width } else { kv_width })
         }
     });
-    let table = op.bias.map(|bias| (bias, call.f32(call.inputs.len() - 1)));
+    let table = op.bias.map(|bias| (bias, operand::<E>(&call, call.inputs.len() - 1)));
     let position = call.scalars.position as usize;
-    let [y, keys, values] = call.take_outputs();
+    let [y, keys, values] = results::<E, 3>(&mut call);
     let y = heads_of(y, [time, width], group * head_size);
     let keys = heads_of(keys, [op.capacity, kv_width], head_size);
     let values = heads_of(values, [op.capacity, kv_width], head_size);
@@ -29,7 +31,11 @@ pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
         heads,
         call.take_scratch(),
         call.threads,
-        |(item, ((mut y, mut keys), mut values)), scores| {
+        |(item, ((mut y, mut keys), mut values)), scratch| {
+            let tiles = if E::DTYPE == DType::F32 { 0 } else { head_size };
+            let (query_tile, scratch) = scratch.split_at_mut(tiles);
+            let (tile, scratch) = scratch.split_at_mut(tiles);
+            let (result_tile, scores) = scratch.split_at_mut(tiles);
             let (sample, kv_head) = (item / op.kv_heads, item % op.kv_heads);
             for token in 0..time {
                 let (fed, seen) = (sample * time + token, position + token + 1);
@@ -38,16 +44,30 @@ pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
                 values.row(seen - 1).copy_from_slice(&new_values.row(fed)[new]);
                 for (of_group, y) in y.row(token).chunks_exact_mut(head_size).enumerate() {
                     let head = kv_head * group + of_group;
-                    let q = &queries.row(fed)[head * head_size..][..head_size];
+                    let q = widened(&queries.row(fed)[head * head_size..][..head_size], query_tile);
                     let scores = &mut scores[..seen];
                     match table {
                         None => scores.fill(0.0),
                         Some((bias, table)) => {
-                            let of = |key| table[bias.bucket(seen - 1, key) * op.heads + head];
-                            scores.iter_mut().enumerate().for_each(|(key, score)| *score = of(key));
+                            for (key, score) in scores.iter_mut().enumerate() {
+                                let at = bias.bucket(seen - 1, key) * op.heads + head;
+                                E::widen(&table[at..=at], std::slice::from_mut(score));
+                            }
                         }
                     }
-                    attend(y, q, &mut keys, &mut values, scores, op.scale);
+                    for (row, score) in scores.iter_mut().enumerate() {
+                        *score += op.scale * inner_product(q, widened(keys.row(row), tile));
+                    }
+                    let sum = exponentials_of(scores);
+                    in_single(&mut MatrixMut::new(y, 1, head_size), result_tile, |y| {
+                        let y = y.row(0);
+                        y.fill(0.0);
+                        for (row, &weight) in scores.iter().enumerate() {
+                            add_weighted(y, weight, widened(values.row(row), tile));
+                        }
+                        let factor = 1.0 / sum;
+                        y.iter_mut().for_each(|y| *y *= factor);
+                    });
                 }
             }
         },
@@ -55,35 +75,30 @@ pub(super) fn run(op: &ops::CachedAttention, mut call: Call) {
 }
 
 /// Blocks of columns of each sample's matrix.
-fn heads_of(of: &mut [f32], [rows, columns]: [usize; 2], width: usize) -> impl Iterator<Item = MatrixMut<'_>> + Send {
+fn heads_of<E: Float>(
+    of: &mut [E],
+    [rows, columns]: [usize; 2],
+    width: usize,
+) -> impl Iterator<Item = MatrixMut<'_, E>> + Send {
     let samples = of.chunks_exact_mut(rows * columns);
     samples.flat_map(move |of| MatrixMut::new(of, rows, columns).column_blocks(width))
 }
 
 vectorized! {
-    /// y = softmax(scale q · keys + scores) · values over as many rows as there are scores.
-    fn attend<S: Simd>(
-        simd: S,
-        y: &mut [f32],
-        q: &[f32],
-        keys: &mut MatrixMut,
-        values: &mut MatrixMut,
-        scores: &mut [f32],
-        scale: f32,
-    ) {
-        for (row, score) in scores.iter_mut().enumerate() {
-            *score += scale * dot(simd, q, keys.row(row));
-        }
+    fn inner_product<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+        dot(simd, a, b)
+    }
+
+    /// Replaces scores by their exponentials over that of the largest. Returns their sum.
+    fn exponentials_of<S: Simd>(simd: S, scores: &mut [f32]) -> f32 {
         let [_, sum] = exponentials(simd, scores);
-        let factor = 1.0 / sum;
-        y.fill(0.0);
-        for (row, &weight) in scores.iter().enumerate() {
-            for (y, &value) in y.iter_mut().zip(&*values.row(row)) {
-                *y = mul_add::<S>(weight, value, *y);
-            }
-        }
-        for y in y {
-            *y *= factor;
+        sum
+    }
+
+    /// y += weight · values.
+    fn add_weighted<S: Simd>(simd: S, y: &mut [f32], weight: f32, values: &[f32]) {
+        for (y, &value) in y.iter_mut().zip(values) {
+            *y = mul_add::<S>(weight, value, *y);
         }
     }
 }

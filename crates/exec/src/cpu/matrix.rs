@@ -1,6 +1,7 @@
 //! Views of matrices in slices. What is asked of a view is checked when it is made, so that a product may follow its
 //! pointers. Not here: products (`product.rs`).
 
+use bytemuck::Pod;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -79,6 +80,30 @@ pub(super) struct MatrixMut<'a, T = f32> {
 
 // SAFETY: a view has its elements to itself, as `&mut [T]` would, which may be sent too.
 unsafe impl<T: Send> Send for MatrixMut<'_, T> {}
+
+impl<'a, T: Pod> Matrix<'a, T> {
+    /// The same bits as other numbers of the same size. Panics if they are of another.
+    pub(super) fn cast<U: Pod>(self) -> Matrix<'a, U> {
+        assert_eq!(size_of::<T>(), size_of::<U>(), "bytes of an element");
+        let Self { data, rows, columns, row_stride, column_stride } = self;
+        Matrix { data: bytemuck::cast_slice(data), rows, columns, row_stride, column_stride }
+    }
+}
+
+impl<T: Pod> MatrixMut<'_, T> {
+    /// The same bits as other numbers of the same size. Panics if they are of another.
+    pub(super) fn cast<U: Pod>(&mut self) -> MatrixMut<'_, U> {
+        assert_eq!((size_of::<T>(), align_of::<T>()), (size_of::<U>(), align_of::<U>()), "an element");
+        // Any bits are one of such numbers, so that the view may be of either.
+        MatrixMut {
+            start: self.start.cast(),
+            rows: self.rows,
+            columns: self.columns,
+            stride: self.stride,
+            owner: PhantomData,
+        }
+    }
+}
 
 impl<'a, T: Copy + Send> MatrixMut<'a, T> {
     /// Rows that lie one after the other. Panics if they don't fill the slice.

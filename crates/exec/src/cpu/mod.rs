@@ -64,11 +64,11 @@ pub fn run(op: &Op, call: Call) {
 fn dispatch(op: &Op, mut call: Call) {
     match op {
         Op::Add(_) => in_precision!(call, add::run(call)),
-        Op::Attention(op) => attention::run(op, call),
-        Op::AttentionGrad(op) => attention_grad::run(op, call),
+        Op::Attention(op) => in_precision!(call, attention::run(op, call)),
+        Op::AttentionGrad(op) => in_precision!(call, attention_grad::run(op, call)),
         // Kernels end when their work is done, so that there is nothing to wait for.
         Op::AwaitTransfer(_) => {}
-        Op::CachedAttention(op) => cached_attention::run(op, call),
+        Op::CachedAttention(op) => in_precision!(call, cached_attention::run(op, call)),
         Op::Cast(_) => cast::run(call),
         Op::Dropout(op) => in_precision!(call, dropout::run(op, call)),
         Op::Embedding(_) => embedding::run(call),

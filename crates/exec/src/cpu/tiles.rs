@@ -6,6 +6,7 @@
 //! memory that their ops declare, each worker's in a slot of its own.
 
 use super::half::Float;
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{self, CHUNK};
 use crate::call::{Call, Input};
 use plimsoll_graph::DType;
@@ -74,6 +75,33 @@ pub(super) fn widened<'a, E: Float>(values: &'a [E], tile: &'a mut [f32]) -> &'a
     let tile = &mut tile[..values.len()];
     E::widen(values, tile);
     tile
+}
+
+/// A matrix in single precision, as it lies or widened into a tile that has room for it.
+pub(super) fn widened_matrix<'a, E: Float>(matrix: Matrix<'a, E>, tile: &'a mut [f32]) -> Matrix<'a> {
+    if E::DTYPE == DType::F32 {
+        return matrix.cast();
+    }
+    let (rows, columns) = matrix.extents();
+    let tile = &mut tile[..rows * columns];
+    for (row, tile) in tile.chunks_exact_mut(columns.max(1)).enumerate() {
+        E::widen(matrix.row(row), tile);
+    }
+    Matrix::new(tile, rows, columns)
+}
+
+/// Runs `work` on a result in single precision: as it lies, or on a tile that has room for it and is rounded afterwards.
+/// The work must write all of it, and not read what was there.
+pub(super) fn in_single<E: Float>(result: &mut MatrixMut<E>, tile: &mut [f32], work: impl FnOnce(&mut MatrixMut<f32>)) {
+    if E::DTYPE == DType::F32 {
+        return work(&mut result.cast());
+    }
+    let (rows, columns) = (result.rows, result.columns);
+    let tile = &mut tile[..rows * columns];
+    work(&mut MatrixMut::new(tile, rows, columns));
+    for (row, tile) in tile.chunks_exact(columns.max(1)).enumerate() {
+        E::round(tile, result.row(row));
+    }
 }
 
 /// A row that every worker reads, and the memory that is left. It is widened at the front of the memory where it must be.

@@ -2,7 +2,8 @@
 //! one, causal or not, with grouped heads, relative positions and segments.
 
 use super::{
-    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
+    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_rank,
+    expect_type,
 };
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -174,6 +175,11 @@ impl Attention {
         (buffers * (self.rows.min(e.queries) * e.keys + bias)).next_multiple_of(16)
     }
 
+    /// Floats of what a worker of the processor takes in half precision: `tiles` of a head's keys and of a block's queries.
+    fn worker_tiles(&self, e: &AttentionExtents, dtype: DType, tiles: usize) -> usize {
+        if dtype.is_half() { tiles * (e.keys + self.rows.min(e.queries)) * e.head_size } else { 0 }
+    }
+
     /// Floats of what a card computes before its tiles: for each query of each head, the product of the output and its
     /// gradient. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
     pub fn products_with_output(&self, e: &AttentionExtents) -> usize {
@@ -248,13 +254,21 @@ impl Operation for Attention {
         Nature::Attention
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         2 * self.product_flops(&self.extents(&io.inputs))
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         match *target {
-            Target::Cpu { threads } => Bytes(4 * (threads * self.worker_scratch(&self.extents(&io.inputs), 1)) as u64),
+            Target::Cpu { threads } => {
+                let e = self.extents(&io.inputs);
+                let of_worker = self.worker_scratch(&e, 1) + self.worker_tiles(&e, io.inputs[0].dtype, 2);
+                Bytes(4 * (threads * of_worker.next_multiple_of(16)) as u64)
+            }
             // Tiles of scores stay on the chip.
             Target::Cuda { .. } => Bytes::ZERO,
         }
@@ -365,6 +379,10 @@ impl Operation for AttentionGrad {
         Nature::Attention
     }
 
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         5 * self.forward.product_flops(&self.forward.extents(&io.inputs[1..]))
     }
@@ -372,7 +390,10 @@ impl Operation for AttentionGrad {
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let e = self.forward.extents(&io.inputs[1..]);
         let (rows, tiles) = match *target {
-            Target::Cpu { threads } => (threads * self.forward.worker_scratch(&e, 2), 1),
+            Target::Cpu { threads } => {
+                let tiles = self.forward.worker_tiles(&e, io.inputs[1].dtype, 4);
+                (threads * (self.forward.worker_scratch(&e, 2) + tiles).next_multiple_of(16), 1)
+            }
             Target::Cuda { compute_capability, .. } => {
                 let queries = card_queries(io.inputs[1].dtype, e.head_size, compute_capability);
                 (self.forward.products_with_output(&e), e.queries.div_ceil(queries))

@@ -1,6 +1,6 @@
 //! Causal attention of a few new tokens to all earlier ones, whose keys and values are kept: for writing text.
 
-use super::{Access, Example, Io, Nature, Operation, RelativeBias, Target, expect_rank, expect_type};
+use super::{Access, Example, Io, Nature, Operand, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -75,9 +75,17 @@ impl Operation for CachedAttention {
         4 * (io.outputs[0].elements() * self.capacity) as u64
     }
 
-    fn scratch(&self, _io: &Io, target: &Target) -> Bytes {
+    fn takes_half(&self, _operand: Operand) -> bool {
+        true
+    }
+
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         match *target {
-            Target::Cpu { threads } => Bytes(Bytes(4 * self.capacity as u64).align_up(64).0 * threads as u64),
+            Target::Cpu { threads } => {
+                // In half precision a query, a key or value, and a result are widened at a time.
+                let tiles = if io.inputs[0].dtype.is_half() { 3 * self.head_size(io.inputs[0]) } else { 0 };
+                Bytes(Bytes(4 * (self.capacity + tiles) as u64).align_up(64).0 * threads as u64)
+            }
             // Scores are summed as they come.
             Target::Cuda { .. } => Bytes::ZERO,
         }
