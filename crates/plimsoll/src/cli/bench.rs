@@ -137,7 +137,8 @@ impl BenchArgs {
         let asked = RequestArgs { global_batch, ..asked.clone() };
         let mut opened = self.device.open(&self.budget, None)?;
         opened.choose_products(None, self.tune.autotune);
-        let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
+        let target_len = self.data.target_len().or(chosen.has_decoder().then_some(seq_len));
+        let sequences = Sequences::of_length(seq_len, target_len);
         // The peer that we are compared with does not clip.
         let plan_for = |device: &Device| {
             let request = asked.request(&chosen, device, sequences.clone(), BATCH, 0.0)?;
