@@ -72,8 +72,8 @@ pub(super) struct BenchArgs {
     /// Random seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
-    /// Also time every node, in as many extra steps, and print where the time goes, compared with a large product and a
-    /// large copy measured after the plan's memory is freed, or with the card's data sheet
+    /// Also time every node, in as many extra steps, and print where the time goes, by op and by shape of product, compared
+    /// with a large product and a large copy measured after the plan's memory is freed, or with the card's data sheet
     #[arg(long)]
     profile: bool,
     /// Print JSON

@@ -29,6 +29,16 @@ struct OpTime<'a> {
     bytes: f64,
 }
 
+/// What all products of the same extents by an op come to in a training step.
+struct ProductTime<'a> {
+    op: &'a str,
+    /// Rows, terms of a sum, columns.
+    extents: [usize; 3],
+    nodes: usize,
+    seconds: f64,
+    flops: f64,
+}
+
 /// What ops are compared with.
 pub struct Best {
     ceilings: Ceilings,
@@ -66,6 +76,8 @@ impl Best {
 /// The profile of a training step.
 pub struct StepProfile<'a> {
     ops: Vec<OpTime<'a>>,
+    /// Those that take longest come first.
+    products: Vec<ProductTime<'a>>,
     best: Best,
 }
 
@@ -90,7 +102,7 @@ impl<'a> StepProfile<'a> {
         }
         let mut ops = ops.into_values().collect::<Vec<_>>();
         ops.sort_by(|a, b| a.part.cmp(&b.part).then(b.seconds.total_cmp(&a.seconds)));
-        Self { ops, best }
+        Self { ops, products: products(timed, steps), best }
     }
 
     fn seconds(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
@@ -141,18 +153,16 @@ impl<'a> StepProfile<'a> {
                 ]);
             }
         }
-        for column in 1..=7 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
+        align_right(&mut table);
         let Best { ceilings: Ceilings { flops_per_s, bytes_per_s }, products, copies } = &self.best;
         format!(
             "{table}\n\
+             {}\n\
              GEMM: part of {:.1} GFLOP/s, {products}\n\
              copy: part of {:.1} GB/s, {copies}\n\
              products {}, attention {}, the rest {}: {} is not products\n\
              head_loss_grad is LM head and loss, forward and backward in one",
+            self.products_table(),
             flops_per_s / 1e9,
             bytes_per_s / 1e9,
             percent(self.share_of(Nature::Products)),
@@ -160,6 +170,29 @@ impl<'a> StepProfile<'a> {
             percent(self.share_of(Nature::Streaming)),
             percent(self.share(|op| op.nature != Nature::Products)),
         )
+    }
+
+    /// A line for each shape of products: what part of the ceiling it reaches.
+    fn products_table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(vec!["product", "rows", "terms", "columns", "nodes", "ms", "GFLOP/s", "GEMM"]);
+        for product in &self.products {
+            let flops_per_s = product.flops / product.seconds;
+            let [rows, terms, columns] = product.extents.map(|extent| extent.to_string());
+            table.add_row(vec![
+                product.op.to_owned(),
+                rows,
+                terms,
+                columns,
+                product.nodes.to_string(),
+                format!("{:.2}", product.seconds * 1e3),
+                format!("{:.1}", flops_per_s / 1e9),
+                format!("{:.0}%", 100.0 * flops_per_s / self.best.ceilings.flops_per_s),
+            ]);
+        }
+        align_right(&mut table);
+        table
     }
 
     /// The same for programs.
@@ -175,6 +208,19 @@ impl<'a> StepProfile<'a> {
                 "bytes_per_s": op.bytes / op.seconds,
             })
         });
+        let products = self.products.iter().map(|product| {
+            let ([rows, terms, columns], flops_per_s) = (product.extents, product.flops / product.seconds);
+            json!({
+                "op": product.op,
+                "rows": rows,
+                "terms": terms,
+                "columns": columns,
+                "nodes": product.nodes,
+                "step_ms": product.seconds * 1e3,
+                "flops_per_s": flops_per_s,
+                "part_of_ceiling": flops_per_s / self.best.ceilings.flops_per_s,
+            })
+        });
         json!({
             "ceilings": { "flops_per_s": self.best.ceilings.flops_per_s, "bytes_per_s": self.best.ceilings.bytes_per_s },
             "shares": {
@@ -183,7 +229,33 @@ impl<'a> StepProfile<'a> {
                 "streaming": self.share_of(Nature::Streaming),
             },
             "ops": ops.collect::<Vec<_>>(),
+            "products": products.collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Products of the nodes that were timed in `steps` training steps, in whichever parts.
+fn products(timed: &[TimedStep], steps: u64) -> Vec<ProductTime<'_>> {
+    let mut products = BTreeMap::<_, ProductTime>::new();
+    for TimedStep { sample, runs, product, .. } in timed {
+        let Some(extents) = *product else { continue };
+        let op = sample.op.as_str();
+        let none = ProductTime { op, extents, nodes: 0, seconds: 0.0, flops: 0.0 };
+        let sum = products.entry((op, extents)).or_insert(none);
+        let times = *runs as f64 / steps as f64;
+        sum.nodes += runs / steps as usize;
+        sum.seconds += times * sample.seconds;
+        sum.flops += times * sample.flops as f64;
+    }
+    let mut products = products.into_values().collect::<Vec<_>>();
+    products.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    products
+}
+
+/// All columns but the first.
+fn align_right(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
 }
 
