@@ -19,6 +19,7 @@ use ::plimsoll_plan::search;
 use ::plimsoll_train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
 use plimsoll_exec::Ceilings;
+use plimsoll_graph::DType;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
 use serde_json::json;
@@ -166,7 +167,10 @@ impl BenchArgs {
             Some(timed) => {
                 let best = match paper {
                     Some(card) => Best::on_paper(card, found.settings.levers.precision, tf32),
-                    None => Best::measured(Ceilings::measure(threads).map_err(TrainError::from)?),
+                    None => {
+                        let in_bf16 = found.settings.levers.precision.dtype() == DType::Bf16;
+                        Best::measured(Ceilings::measure(threads, in_bf16).map_err(TrainError::from)?)
+                    }
                 };
                 Some(StepProfile::new(timed, self.steps, best))
             }

@@ -522,6 +522,7 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     check_shape(
         profile,
         expect![[r#"
+            ceilings.bf16_flops_per_s: null
             ceilings.bytes_per_s: number
             ceilings.flops_per_s: number
             ops[].bytes_per_s: number
@@ -568,6 +569,17 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     assert_eq!(extents("linear_weight_grad"), layers.iter().map(|&[rows, from, to]| [from, rows, to]).collect());
     let shown = text.lines().filter(|line| line.split_whitespace().take(5).eq(["│", "linear", "32", "128", "384"]));
     assert_eq!(shown.count(), 1, "{text}");
+
+    // In bf16 products have a ceiling of their own.
+    let profile =
+        must(sandbox.run(&format!("bench {flags} --precision bf16 --profile --json"))).json()["profile"].clone();
+    let ceiling = profile["ceilings"]["bf16_flops_per_s"].as_f64().expect("a number");
+    for product in profile["products"].as_array().expect("products") {
+        let [reached, part] = ["flops_per_s", "part_of_ceiling"].map(|key| product[key].as_f64().expect("a number"));
+        assert!((reached / ceiling / part - 1.0).abs() < 1e-9, "{product}, {ceiling}");
+    }
+    let said = must(sandbox.run(&format!("bench {flags} --precision bf16 --profile")));
+    assert!(said.stdout_text().contains(" GFLOP/s in bf16, of "), "{}", said.stdout_text());
 }
 
 #[test]
