@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
-"""Compares Plimsoll with PyTorch: the same training step on the same CPU, in turn, in float32.
+"""Compares Plimsoll with PyTorch: the same training step on the same CPU, in turn, in each precision and mode.
 
 Each measurement is a process of its own. The sides alternate, and who goes first alternates too, so that a machine
-that slows down or is busy for a while slows both. What is quoted are medians over the rounds and their ratios.
+that slows down or is busy for a while slows all. What is quoted are medians over the rounds and their ratios.
 
-    tokens/s   tokens in a step over the process's median step time; the same arithmetic for both
+    modes      eager and compile (torch.compile) compute in float32; autocast and compile-autocast in bfloat16 where
+               PyTorch says so. What is compiled is compiled in steps that don't count
+    tokens/s   tokens in a step over the process's median step time; the same arithmetic for all. Those of sources and
+               targets both count
+    fastest    the ratio of Plimsoll's tokens/s to those of the fastest of PyTorch's modes, and of the modes in the same
+               precision
     peak RSS   what the kernel counted for the process (wait4), not what the process says of itself
-    RSS ratio  Plimsoll's peak over PyTorch's peak less what PyTorch holds right after `import torch`;
-               so PyTorch is charged for the model and its training alone, Plimsoll for its whole process
+    beyond     PyTorch's peak less what it holds once it is imported, transformers and torch.compile's own code included
+    its import where they are used; so PyTorch is charged for the model and its training alone, Plimsoll for its whole
+               process
     others     the share of all cores that other processes used while the process ran. Medians do not mend a busy
                machine: threads that wait for each other lose far more than their share. Quote no speed from a table
                that says BUSY
 
 usage:  python bench/compare_torch.py --plimsoll target/release/plimsoll [--rounds 5] [--threads 2] [--steps 5]
-            [--cases char-6x384,gpt2-124m,…] [--blas PATH] [--out bench/results/NAME.md]
-needs:  Linux, and a Python with torch and numpy (this one, or the one given by --python)
+            [--cases gpt2-124m,t5-small,…] [--precisions fp32,bf16] [--modes eager,autocast,compile,compile-autocast]
+            [--blas PATH] [--out bench/results/NAME.md]
+needs:  Linux, and a Python with torch, numpy and transformers (this one, or the one given by --python); the modes with
+        torch.compile also need a C++ compiler
 
-stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is.
+stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
 The PyTorch side is torch_step.py beside this file.
 """
 
@@ -74,6 +82,10 @@ class Case:
             *("--bias", str(self.bias).lower()),
         ]
 
+    def torch_flags(self) -> list[str]:
+        """The flags that only PyTorch's side needs."""
+        return ["--positions", str(self.positions)]
+
     def describe(self) -> str:
         biases = "biases" if self.bias else "no biases"
         return (
@@ -82,8 +94,38 @@ class Case:
         )
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A model that both sides know by name, and a batch. `target_len` is T5's."""
+
+    model: str
+    seq_len: int
+    micro_batch: int
+    target_len: int | None = None
+    recompute: str = "cheap"
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.micro_batch * (self.seq_len + (self.target_len or 0))
+
+    def flags(self) -> list[str]:
+        """The flags that both sides understand."""
+        counts = ["--seq-len", str(self.seq_len), "--micro-batch", str(self.micro_batch)]
+        target = [] if self.target_len is None else ["--target-len", str(self.target_len)]
+        return ["--model", self.model, *counts, *target]
+
+    def torch_flags(self) -> list[str]:
+        return []
+
+    def describe(self) -> str:
+        target = "" if self.target_len is None else f" -> {self.target_len}, tokens of both"
+        return f"{self.model}, T {self.seq_len}{target}, B {self.micro_batch}"
+
+
 CHAR = Case(6, 384, 6, 65, positions=256, seq_len=256, micro_batch=12, bias=False)
 GPT2 = Case(12, 768, 12, 50257, positions=1024, seq_len=256, micro_batch=4, bias=True)
+SMOLLM2 = Preset("smollm2-135m", seq_len=256, micro_batch=4)
+T5 = Preset("t5-small", seq_len=256, target_len=64, micro_batch=8)
 CASES = {
     "char-6x384": CHAR,
     "char-6x384-blocks": replace(CHAR, recompute="blocks"),
@@ -91,7 +133,14 @@ CASES = {
     "gpt2-124m-blocks": replace(GPT2, recompute="blocks"),
     "gpt2-124m-1x1024": replace(GPT2, seq_len=1024, micro_batch=1),
     "gpt2-124m-1x4096": replace(GPT2, positions=4096, seq_len=4096, micro_batch=1),
+    "smollm2-135m": SMOLLM2,
+    "smollm2-135m-blocks": replace(SMOLLM2, recompute="blocks"),
+    "t5-small": T5,
+    "t5-small-blocks": replace(T5, recompute="blocks"),
 }
+# What PyTorch computes in, by its mode.
+MODES = {"eager": "fp32", "autocast": "bf16", "compile": "fp32", "compile-autocast": "bf16"}
+PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -116,12 +165,8 @@ class Sample:
 
 def main() -> None:
     arguments = parse_arguments()
-    rows, torch_version, blas = [], "", ""
-    for name in arguments.cases:
-        plimsoll, torch = measure(name, arguments)
-        rows.append(table_row(name, plimsoll, torch))
-        torch_version, blas = torch[0].torch_version, plimsoll[0].blas
-    text = report(arguments, rows, torch_version, blas)
+    measured = {name: measure(name, arguments) for name in arguments.cases}
+    text = report(arguments, measured)
     print(text, end="")
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -134,11 +179,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=5, help="processes of each side per case")
     parser.add_argument("--threads", type=positive, default=2)
     parser.add_argument("--steps", type=positive, default=5, help="measured steps in each process")
-    default, known = ["char-6x384", "gpt2-124m"], names_of("case", CASES)
+    default, known = ["gpt2-124m", "smollm2-135m", "t5-small"], names_of("case", CASES)
     parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"of {', '.join(CASES)}")
+    precisions, modes = names_of("precision", PRECISIONS), names_of("mode", MODES)
+    parser.add_argument("--precisions", type=precisions, default=[*PRECISIONS], help="of Plimsoll; default: fp32,bf16")
+    parser.add_argument("--modes", type=modes, default=[*MODES], help=f"of PyTorch; default: {','.join(MODES)}")
     parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
     parser.add_argument("--blas", default="off", metavar="PATH", help="the BLAS that Plimsoll uses; default: off")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the tables here too")
     return parser.parse_args()
 
 
@@ -162,31 +210,44 @@ def names_of(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
     return read
 
 
-def measure(name: str, arguments: argparse.Namespace) -> tuple[list[Sample], list[Sample]]:
-    """Samples of Plimsoll and of PyTorch, one of each a round."""
+@dataclass(frozen=True)
+class Measured:
+    """Samples of a case: of Plimsoll by precision, of PyTorch by mode, each in the order of the rounds."""
+
+    plimsoll: dict[str, list[Sample]]
+    torch: dict[str, list[Sample]]
+
+    def samples(self) -> list[Sample]:
+        return [sample for side in (self.plimsoll, self.torch) for samples in side.values() for sample in samples]
+
+
+def measure(name: str, arguments: argparse.Namespace) -> Measured:
+    """A sample of each side a round."""
     case = CASES[name]
-    sides = [(run_plimsoll, []), (run_torch, [])]
+    measured = Measured({name: [] for name in arguments.precisions}, {name: [] for name in arguments.modes})
+    sides = [(run_plimsoll, side, samples) for side, samples in measured.plimsoll.items()]
+    sides += [(run_torch, side, samples) for side, samples in measured.torch.items()]
     for round_index in range(arguments.rounds):
         order = sides if round_index % 2 == 0 else sides[::-1]
-        for run, samples in order:
-            sample = run(case, arguments)
+        for run, side, samples in order:
+            sample = run(case, side, arguments)
             samples.append(sample)
             print(
-                f"{name} round {round_index + 1}/{arguments.rounds} {run.__name__.removeprefix('run_'):8}: "
+                f"{name} round {round_index + 1}/{arguments.rounds} {run.__name__.removeprefix('run_')} {side}: "
                 f"{sample.tokens_per_s:.1f} tokens/s, peak RSS {mib(sample.peak_rss_bytes)} MiB, "
                 f"others used {sample.others_share:.0%} of the cores",
                 file=sys.stderr,
             )
-    return sides[0][1], sides[1][1]
+    return measured
 
 
-def run_plimsoll(case: Case, arguments: argparse.Namespace) -> Sample:
+def run_plimsoll(case: Case | Preset, precision: str, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
-    command = [arguments.plimsoll, "bench", *case.flags(), "--recompute", case.recompute, *counts]
-    command += ["--blas", arguments.blas, "--json"]
+    command = [arguments.plimsoll, "bench", "--device", "cpu", *case.flags(), "--recompute", case.recompute, *counts]
+    command += ["--precision", precision, "--blas", arguments.blas, "--json"]
     output, usage = run(command, arguments.threads)
     plan, measured = output["plan"], output["measured"]
-    tokens = plan["micro_batch"] * plan["accumulation"] * plan["seq_len"]
+    tokens = plan["micro_batch"] * plan["accumulation"] * (plan["seq_len"] + (plan["target_len"] or 0))
     if tokens != case.tokens_per_step or plan["micro_batch"] != case.micro_batch:
         sys.exit(
             f"error: plimsoll ran micro-batch {plan['micro_batch']} and {tokens} tokens a step, "
@@ -204,12 +265,14 @@ def run_plimsoll(case: Case, arguments: argparse.Namespace) -> Sample:
     )
 
 
-def run_torch(case: Case, arguments: argparse.Namespace) -> Sample:
+def run_torch(case: Case | Preset, mode: str, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
-    command = [arguments.python, str(TORCH_STEP), *case.flags(), "--positions", str(case.positions), *counts]
+    command = [arguments.python, str(TORCH_STEP), *case.flags(), *case.torch_flags(), "--mode", mode, *counts]
     output, usage = run(command, arguments.threads)
+    if output["tokens_per_step"] != case.tokens_per_step:
+        sys.exit(f"error: PyTorch counted {output['tokens_per_step']} tokens, the case has {case.tokens_per_step}")
     return Sample(
-        output["tokens_per_step"] / output["step_ms_p50"] * 1e3,
+        output["tokens_per_s"],
         usage.peak_rss_bytes,
         usage.others_share,
         output["rss_after_import_bytes"],
@@ -253,46 +316,100 @@ def busy_cores_s() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def table_row(name: str, plimsoll: list[Sample], torch: list[Sample]) -> str:
-    speed = median(plimsoll, "tokens_per_s") / median(torch, "tokens_per_s")
-    plimsoll_rss, torch_rss = median(plimsoll, "peak_rss_bytes"), median(torch, "peak_rss_bytes")
-    import_rss = median(torch, "import_rss_bytes")
-    cells = [
-        name,
-        spread([sample.tokens_per_s for sample in plimsoll]),
-        spread([sample.tokens_per_s for sample in torch]),
-        f"**{speed:.2f}**",
-        spread([sample.peak_rss_bytes / MIB for sample in plimsoll]),
-        spread([sample.peak_rss_bytes / MIB for sample in torch]),
-        mib(import_rss),
-        f"**{plimsoll_rss / (torch_rss - import_rss):.2f}**",
-        others(plimsoll + torch),
-    ]
+def speed_row(name: str, precision: str, measured: Measured) -> str:
+    own = measured.plimsoll[precision]
+    cells = [name, precision, spread([sample.tokens_per_s for sample in own])]
+    cells += [spread([sample.tokens_per_s for sample in samples]) for samples in measured.torch.values()]
+    cells += [ratio_to_fastest(own, measured, [*MODES]), ratio_to_fastest(own, measured, modes_in(precision))]
+    return f"| {' | '.join([*cells, others(measured.samples())])} |"
+
+
+def memory_row(name: str, precision: str, measured: Measured) -> str:
+    """PyTorch's peaks beyond its import, each with Plimsoll's over it; last that of the precision's fastest mode."""
+    own = median(measured.plimsoll[precision], "peak_rss_bytes")
+    beyond = {mode: memory_beyond_import(samples) for mode, samples in measured.torch.items()}
+    fastest = fastest_of(measured, modes_in(precision))
+    cells = [name, precision, spread([sample.peak_rss_bytes / MIB for sample in measured.plimsoll[precision]])]
+    cells += [f"{mib(size)} ({own / size:.2f})" for size in beyond.values()]
+    cells += [f"{own / beyond[fastest]:.2f} ({fastest})" if fastest else "-"]
     return f"| {' | '.join(cells)} |"
 
 
-def report(arguments: argparse.Namespace, rows: list[str], torch_version: str, blas: str) -> str:
+def modes_in(precision: str) -> list[str]:
+    return [mode for mode, of_mode in MODES.items() if of_mode == precision]
+
+
+def fastest_of(measured: Measured, modes: list[str]) -> str | None:
+    """Of those modes that were measured, the one with the most tokens/s."""
+    there = [mode for mode in modes if mode in measured.torch]
+    return max(there, key=lambda mode: median(measured.torch[mode], "tokens_per_s"), default=None)
+
+
+def ratio_to_fastest(own: list[Sample], measured: Measured, modes: list[str]) -> str:
+    fastest = fastest_of(measured, modes)
+    if fastest is None:
+        return "-"
+    ratio = median(own, "tokens_per_s") / median(measured.torch[fastest], "tokens_per_s")
+    return f"**{ratio:.2f}** ({fastest})"
+
+
+def memory_beyond_import(samples: list[Sample]) -> float:
+    return median(samples, "peak_rss_bytes") - median(samples, "import_rss_bytes")
+
+
+def report(arguments: argparse.Namespace, measured: dict[str, Measured]) -> str:
+    samples = [sample for of_case in measured.values() for sample in of_case.samples()]
+    torch_version = next((sample.torch_version for sample in samples if sample.torch_version), "none")
+    blas = next((sample.blas for sample in samples if sample.blas), "built in")
+    rows = [(name, precision, of_case) for name, of_case in measured.items() for precision in arguments.precisions]
+    modes = [f"PyTorch {mode}" for mode in arguments.modes]
+    speed = ["Plimsoll tokens/s", *modes, ": fastest", ": fastest in its precision", "others"]
+    memory = ["Plimsoll peak RSS", *(f"{mode}, beyond its import" for mode in modes), ": fastest in its precision"]
     lines = [
         "# Plimsoll and PyTorch: one training step on the CPU",
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB, {platform.machine()}",
+        f"- Arithmetic in bfloat16: {half_arithmetic()}",
         f"- Date: {date.today().isoformat()}",
-        f"- PyTorch {torch_version}: eager, fused AdamW, float32",
-        f"- Matrix products of Plimsoll: {blas or 'built in'}",
+        f"- PyTorch {torch_version}: fused AdamW; {', '.join(f'{mode} in {MODES[mode]}' for mode in arguments.modes)}",
+        f"- Matrix products of Plimsoll: {blas}",
         f"- {arguments.threads} threads; {arguments.rounds} rounds in turn, {arguments.steps} measured steps in each",
         f"- Command: `{command_line()}`",
         *(f"- {name}: {CASES[name].describe()}, --recompute {CASES[name].recompute}" for name in arguments.cases),
         "",
-        "| case | Plimsoll tokens/s | PyTorch tokens/s | speed ratio | Plimsoll peak RSS (MiB) "
-        "| PyTorch peak RSS (MiB) | PyTorch import RSS (MiB) | RSS ratio | others |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        *rows,
+        "## Tokens in a second",
         "",
-        "Medians over the rounds, with the least and the most in brackets. Speed ratio: Plimsoll / PyTorch, more is "
-        "better. RSS ratio: Plimsoll peak / (PyTorch peak - PyTorch import), less is better. Others: the most of the "
-        f"cores that other processes used during a measurement; over {BUSY_SHARE:.0%} the speeds are not to be quoted.",
+        *header(speed),
+        *(speed_row(*row) for row in rows),
+        "",
+        "## Memory, MiB",
+        "",
+        *header(memory),
+        *(memory_row(*row) for row in rows),
+        "",
+        "Medians over the rounds, with the least and the most in brackets. Fastest: Plimsoll's tokens/s over those of "
+        "the fastest of PyTorch's modes, which is named, and of those in the row's precision; more is better. Memory: "
+        "the ratios in brackets are Plimsoll's peak over what PyTorch's process holds at its peak beyond its import; "
+        "less is better. "
+        "Others: the most of the cores that other processes used during a measurement of the case; over "
+        f"{BUSY_SHARE:.0%} the speeds are not to be quoted.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def header(columns: list[str]) -> list[str]:
+    """The first two lines of a table whose rows begin with the case and the precision."""
+    return [f"| case | precision | {' | '.join(columns)} |", f"| --- | --- |{' ---: |' * len(columns)}"]
+
+
+def half_arithmetic() -> str:
+    """What the processor has for bfloat16, by Linux's names."""
+    known = ("amx_bf16", "avx512_bf16", "avx_ne_convert")
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            found = [flag for flag in known if flag in line.split()]
+            return ", ".join(found) or "none"
+    return "unknown"
 
 
 def median(samples: list[Sample], field: str) -> float:

@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
-"""Times the training step of a GPT in eager PyTorch on the CPU: forward, backward, fused AdamW, in float32.
+"""Times the training step of a language model in PyTorch on the CPU: forward, backward, fused AdamW.
 
 This is the PyTorch side of compare_torch.py, which also defines the cases, and runs one process of this for each
 measurement so that the peak memory is that measurement's own. Linux only: memory is read from /proc.
 
-usage:  python bench/torch_step.py --layers 6 --hidden 384 --heads 6 --vocab-size 65 --positions 256 --seq-len 256 \\
-            --micro-batch 12 --bias false [--steps 5] [--warm-up 2] [--threads 2]
-needs:  pip install torch numpy
+usage:  python bench/torch_step.py --layers 6 --hidden 384 --heads 6 --vocab-size 65 --positions 256 --bias false \\
+            --seq-len 256 --micro-batch 12 [--mode eager] [--steps 5] [--warm-up 2] [--threads 2]
+        python bench/torch_step.py --model smollm2-135m --seq-len 256 --micro-batch 4 [--mode compile-autocast]
+        python bench/torch_step.py --model t5-small --seq-len 256 --target-len 64 --micro-batch 8
+needs:  pip install torch numpy, for `--model` also transformers; modes with torch.compile need a C++ compiler
 
-stdout is one JSON object; rss_after_import_bytes is what the process held before it built the model.
+A GPT is the module below; models by name are those of transformers, with random weights, attention by
+scaled_dot_product_attention and no dropout. Weights and optimizer are in float32 in all modes; `autocast` computes in
+bfloat16 where PyTorch says so.
+
+stdout is one JSON object; rss_after_import_bytes is what the process held before it built the model, once what the mode
+needs was loaded: PyTorch, transformers and torch.compile's own code, by compiling a function of one addition.
 """
 
 import argparse
@@ -22,6 +29,12 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 INIT_STD = 0.02
+# Layers, channels, inner channels, heads, heads of keys, ids, positions, epsilon and theta. Source: the config.json of
+# HuggingFaceTB/SmolLM2-135M.
+LLAMA = {"smollm2-135m": (30, 576, 1536, 9, 3, 49152, 8192, 1e-5, 100_000.0)}
+# Layers of each side, channels, inner channels, heads, channels of a head and ids. Source: that of google-t5/t5-small.
+T5 = {"t5-small": (6, 512, 2048, 8, 64, 32128)}
+MODES = ("eager", "autocast", "compile", "compile-autocast")
 
 
 class Block(nn.Module):
@@ -72,6 +85,68 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def llama(name: str) -> nn.Module:
+    # Imported where it is needed, so that a GPT's process does not hold it.
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    layers, channels, inner, heads, kv_heads, ids, positions, epsilon, theta = LLAMA[name]
+    config = LlamaConfig(
+        num_hidden_layers=layers,
+        hidden_size=channels,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        vocab_size=ids,
+        max_position_embeddings=positions,
+        rms_norm_eps=epsilon,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    return LlamaForCausalLM(config)
+
+
+def t5(name: str) -> nn.Module:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    layers, channels, inner, heads, head_channels, ids = T5[name]
+    config = T5Config(
+        num_layers=layers,
+        num_decoder_layers=layers,
+        d_model=channels,
+        d_ff=inner,
+        num_heads=heads,
+        d_kv=head_channels,
+        vocab_size=ids,
+        feed_forward_proj="relu",
+        tie_word_embeddings=True,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    return T5ForConditionalGeneration(config)
+
+
+def build(a: argparse.Namespace) -> nn.Module:
+    if a.model is None:
+        return Gpt(a.layers, a.hidden, a.heads, a.vocab_size, a.positions, a.bias)
+    return t5(a.model) if a.model in T5 else llama(a.model)
+
+
+def draw_batch(a: argparse.Namespace, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Random tokens, as the model's arguments by name."""
+    ids = a.vocab_size if a.model is None else model.config.vocab_size
+    source = torch.randint(0, ids, (a.micro_batch, a.seq_len))
+    labels = torch.randint(0, ids, (a.micro_batch, a.target_len or a.seq_len))
+    if a.model is None:
+        return {"tokens": source, "targets": labels}
+    decoder = {} if a.target_len is None else {"decoder_input_ids": torch.randint(0, ids, labels.shape)}
+    return {"input_ids": source, "labels": labels} | decoder
+
+
 def rss_now_bytes() -> int:
     with open("/proc/self/status") as status:
         for line in status:
@@ -89,30 +164,57 @@ def boolean(text: str) -> bool:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Times the training step of a GPT in eager PyTorch on the CPU.")
-    for name in ("layers", "hidden", "heads", "vocab-size", "positions", "seq-len", "micro-batch"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--bias", type=boolean, required=True, metavar="true|false")
+    parser = argparse.ArgumentParser(description="Times a training step in PyTorch on the CPU.")
+    parser.add_argument("--model", choices=[*LLAMA, *T5], help="of transformers; without it, a GPT of these sizes:")
+    sizes = ("layers", "hidden", "heads", "vocab-size", "positions")
+    for name in sizes:
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--bias", type=boolean, metavar="true|false")
+    parser.add_argument("--seq-len", type=int, required=True)
+    parser.add_argument("--target-len", type=int, help="tokens of a target, for T5")
+    parser.add_argument("--micro-batch", type=int, required=True)
+    parser.add_argument("--mode", choices=MODES, default="eager")
     parser.add_argument("--steps", type=int, default=5, help="steps that count")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before those, which do not")
     parser.add_argument("--threads", type=int, default=2)
-    return parser.parse_args()
+    a = parser.parse_args()
+    missing = [name for name in (*sizes, "bias") if getattr(a, name.replace("-", "_")) is None]
+    if a.model is None and missing:
+        parser.error(f"a GPT needs --{missing[0]}")
+    if (a.target_len is not None) != (a.model in T5):
+        parser.error("--target-len is for T5, which needs it")
+    return a
+
+
+def load(a: argparse.Namespace) -> None:
+    """Imports all that the mode and the model need."""
+    if a.model is not None:
+        import transformers  # noqa: F401
+    if a.mode.startswith("compile"):
+        torch.compile(lambda x: x + 1)(torch.zeros(1))
 
 
 def main() -> None:
     a = parse_arguments()
     torch.set_num_threads(a.threads)
     torch.manual_seed(1337)
+    load(a)
     rss_after_import_bytes = rss_now_bytes()
 
-    model = Gpt(a.layers, a.hidden, a.heads, a.vocab_size, a.positions, a.bias)
+    model = build(a).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    run = torch.compile(model) if a.mode.startswith("compile") else model
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.mode.endswith("autocast"))
     step_ms = []
     for _ in range(a.warm_up + a.steps):
         # Drawing the batch is not part of the step.
-        tokens, targets = torch.randint(0, a.vocab_size, (2, a.micro_batch, a.seq_len))
+        batch = draw_batch(a, model)
         start = time.perf_counter()
-        loss = model(tokens, targets)
+        with autocast:
+            result = run(**batch)
+        loss = result if a.model is None else result.loss
+        # The logits are not to outlive the forward pass.
+        del result
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -120,13 +222,14 @@ def main() -> None:
     step_ms = step_ms[a.warm_up :]
 
     step_ms_p50 = statistics.median(step_ms)
+    tokens_per_step = a.micro_batch * (a.seq_len + (a.target_len or 0))
     report = {
         "torch": torch.__version__,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "tokens_per_step": a.micro_batch * a.seq_len,
+        "tokens_per_step": tokens_per_step,
         "step_ms_p50": step_ms_p50,
         "step_ms_min": min(step_ms),
-        "tokens_per_s": a.micro_batch * a.seq_len / step_ms_p50 * 1e3,
+        "tokens_per_s": tokens_per_step / step_ms_p50 * 1e3,
         "rss_after_import_bytes": rss_after_import_bytes,
         "peak_rss_bytes": rss_peak_bytes(),
         "last_loss": loss.item(),

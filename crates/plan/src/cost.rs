@@ -40,20 +40,29 @@ pub struct Rates {
 
 impl Rates {
     /// Of a processor with 512-bit vectors, as a first guess: measured with `bench` on two cores of an AMD EPYC 9005.
+    /// Products in half precision convert their operands.
     pub fn guess(threads: usize) -> Self {
+        /// The part of single precision's rate that is left.
+        const CONVERTING: f64 = 1.0 / 1.1;
         let flops_per_s = 150e9 * threads as f64;
         let bytes_per_s = 12e9 * threads.min(4) as f64;
         Self {
             flops_per_s,
             product_flops_per_s: flops_per_s,
-            f16_flops_per_s: flops_per_s,
-            bf16_flops_per_s: flops_per_s,
+            f16_flops_per_s: CONVERTING * flops_per_s,
+            bf16_flops_per_s: CONVERTING * flops_per_s,
             bytes_per_s,
             transfer_bytes_per_s: 8e9,
             overlaps_transfers: false,
             host_bytes_per_s: bytes_per_s,
             node_s: 3e-6,
         }
+    }
+
+    /// The same of a processor that multiplies pairs of `Bf16` where it multiplies one pair in single precision.
+    #[must_use]
+    pub fn with_bf16_products(self) -> Self {
+        Self { bf16_flops_per_s: 2.0 * self.product_flops_per_s, ..self }
     }
 
     /// Of a card, off its figures on paper. Large products and copies reach these parts of them, as a first guess that a

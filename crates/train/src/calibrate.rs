@@ -154,6 +154,9 @@ impl TimedRun {
         let moved = Levers { optimizer_offload: 1.0, ..plain };
         let coarse = Levers { precision: Precision::Bf16, optimizer_state: StateFormat::Blockwise8, ..plain };
         let fine = Levers { precision: Precision::Fp16, optimizer_state: StateFormat::Bf16, ..plain };
+        let half = Levers { precision: Precision::Bf16, ..plain };
+        let half_again = Levers { recompute: again.recompute, ..half };
+        let half_moved = Levers { optimizer_offload: 1.0, ..half };
         let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, targets);
         let llama = Self::smaller("smollm2-135m", &[("num_hidden_layers", 2), ("vocab_size", 4_000)]);
         let short = [("num_layers", 1), ("num_decoder_layers", 1), ("vocab_size", 4_000)];
@@ -166,11 +169,14 @@ impl TimedRun {
             other(&older, 64, [16, 8], again),
             other(&newer, 192, [8, 8], plain),
             other(&newer, 64, [8, 8], coarse),
+            other(&llama, 128, [8, 4], half_again),
+            other(&older, 64, [16, 8], half_again),
             // Deep enough that weights have left the caches when they are needed again.
             run([6, 448, 7, 3_000], 160, [2, 1], plain),
             run([8, 384, 6, 2_000], 256, [2, 1], plain),
             run([12, 256, 4, 2_000], 128, [4, 1], again),
             run([5, 512, 8, 4_000], 192, [4, 1], again),
+            run([5, 512, 8, 4_000], 192, [4, 1], half_again),
             run([6, 256, 4, 6_000], 256, [2, 1], coarse),
             run([2, 512, 8, 4_000], 192, [8, 8], coarse),
             run([2, 256, 4, 1_000], 128, [4, 4], coarse),
@@ -183,11 +189,17 @@ impl TimedRun {
             run([2, 256, 4, 2_000], 128, [4, 2], fine),
             run([2, 512, 8, 4_000], 192, [16, 8], plain),
             run([2, 512, 8, 4_000], 192, [16, 8], plain).with_head_chunk(96),
+            run([2, 512, 8, 4_000], 192, [16, 8], half).with_head_chunk(96),
+            run([2, 384, 6, 256], 256, [24, 12], half),
+            run([2, 256, 4, 2_000], 128, [8, 4], half_moved),
             run([2, 320, 5, 12_000], 128, [32, 32], moved),
             run([1, 768, 12, 50_257], 256, [4, 4], again),
             run([1, 768, 12, 50_257], 256, [4, 4], again).with_head_chunk(64),
             run([1, 768, 12, 50_257], 256, [2, 1], moved),
+            run([1, 768, 12, 50_257], 256, [4, 4], half_again),
+            run([1, 768, 12, 50_257], 256, [2, 1], half_moved),
             run([1, 1024, 16, 8_000], 512, [2, 1], plain),
+            run([1, 1024, 16, 8_000], 512, [2, 1], half),
             run([1, 768, 12, 8_000], 1024, [2, 2], coarse),
         ]
     }
@@ -202,6 +214,7 @@ impl TimedRun {
         let half = Levers { precision: half_precision(targets.device), ..Levers::default() };
         let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..Levers::default() };
         let half_again = Levers { recompute: Recompute::all(Level::Block), ..half };
+        let half_moved = Levers { optimizer_offload: 1.0, ..half };
         let in_backward = Levers { update_in_backward: true, ..Levers::default() };
         let ways = [
             (16, levers(Level::None, 0.0)),
@@ -222,6 +235,10 @@ impl TimedRun {
             (16, half_again),
             (2, levers(Level::Block, 0.5)),
             (1, half),
+            (16, Levers { recompute: Recompute::all(Level::Cheap), ..half }),
+            (16, half_moved),
+            (4, half_again),
+            (1, half_again),
         ];
         let (sizes, seq_len) = match targets.device.kind() {
             DeviceKind::Cpu => ([4, 320, 5, 4_000], 192),
@@ -435,16 +452,19 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_graph::DType;
+    use plimsoll_plan::Work;
 
     #[test]
     fn what_timing_adds_is_taken_from_nodes_of_a_card() {
         let sample = |device, seconds| {
             let op = "add".to_owned();
-            Sample { device, op, dtype: plimsoll_graph::DType::F32, flops: 1, bytes: 1, seconds }
+            Sample { device, op, dtype: DType::F32, flops: 1, bytes: 1, seconds }
         };
         let timed = |seconds| TimedStep {
             pass: plimsoll_graph::Pass::Forward,
             nature: plimsoll_graph::ops::Nature::Streaming,
+            product: None,
             sample: sample(DeviceKind::Cuda, seconds),
             runs: 1,
         };
@@ -474,6 +494,27 @@ mod tests {
         assert_eq!(reversed.picked_over_fastest, 3.0);
     }
 
+    /// Products, attention and what streams, up to half the size of those in single precision.
+    #[test]
+    fn processors_are_measured_in_bf16_as_in_single_precision() {
+        let targets = Targets::cpu(2);
+        let mut largest = BTreeMap::<_, u64>::new();
+        for run in TimedRun::standard(&targets) {
+            let (graph, _) = run.planned().expect("a run that can be planned");
+            let nodes = ["micro_step", "micro_step_add", "update"].iter().filter_map(|name| graph.program(name));
+            for node in nodes.flat_map(|program| &program.nodes) {
+                let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets.device);
+                let most = largest.entry((node.op.name(), work.dtype)).or_default();
+                *most = (*most).max(work.flops.max(work.bytes));
+            }
+        }
+        let of_dtype = |wanted| largest.iter().filter(move |((_, dtype), _)| *dtype == wanted);
+        let lacking = of_dtype(DType::F32)
+            .filter(|((op, _), single)| largest.get(&(*op, DType::Bf16)).is_none_or(|half| *half < **single / 2));
+        // Gradients of parameters are in single precision in any run, and so are the weights that are updated.
+        assert_eq!(lacking.map(|((op, _), _)| *op).collect::<Vec<_>>(), ["adamw", "grad_clip", "grad_norm"]);
+    }
+
     #[test]
     fn each_device_is_compared_in_the_half_precision_that_its_plans_choose() {
         for (targets, half) in [
@@ -483,7 +524,7 @@ mod tests {
         ] {
             let runs = TimedRun::comparison(&targets);
             let in_precision = |wanted| runs.iter().filter(|run| run.settings.levers.precision == wanted).count();
-            assert_eq!((in_precision(half), in_precision(Precision::Fp32)), (4, 14), "{targets:?}");
+            assert_eq!((in_precision(half), in_precision(Precision::Fp32)), (8, 14), "{targets:?}");
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct TimedStep {
     pub pass: Pass,
     /// What its op spends its time on.
     pub nature: Nature,
+    /// Extents of its product, or of each: rows, terms of a sum, columns.
+    pub product: Option<[usize; 3]>,
     /// Its op, precision, work, and shortest time: what else the machine did only ever adds to it.
     pub sample: Sample,
     /// How often it ran.
@@ -45,7 +47,8 @@ impl Profile {
                 let Work { device, dtype, flops, bytes } = Work::of(&step.op, &io, &plan.targets[step.place]);
                 let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
                 let sample = Sample { device, op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
-                TimedStep { pass: step.pass, nature: step.op.nature(), sample, runs: times.len() }
+                let (nature, product) = (step.op.nature(), step.op.product(&io));
+                TimedStep { pass: step.pass, nature, product, sample, runs: times.len() }
             })
             .collect()
     }

@@ -3,8 +3,12 @@
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::product::product;
+use super::run;
 use crate::DeviceError;
 use crate::arena::Supply;
+use crate::call::{Call, Input, Output};
+use plimsoll_graph::ops::{Linear, WeightLayout};
+use plimsoll_graph::{DType, Io, Op, Scalars, Target, TensorType};
 use plimsoll_plan::Region;
 use plimsoll_units::Bytes;
 use std::time::{Duration, Instant};
@@ -24,6 +28,8 @@ const FEWEST: usize = 4;
 pub struct Ceilings {
     /// Floating point operations of a product of 2,048 x 512 and 512 x 2,048, by the library that kernels multiply with.
     pub flops_per_s: f64,
+    /// Those of a linear layer of the same extents in `Bf16`, by our own kernels; none where nothing is in it.
+    pub bf16_flops_per_s: Option<f64>,
     /// Bytes read and written by a copy of 128 MiB.
     pub bytes_per_s: f64,
 }
@@ -32,9 +38,18 @@ impl Ceilings {
     /// Memory that measuring takes.
     pub const MEMORY: Bytes = Bytes(2 * 4 * COPIED as u64);
 
-    /// Measures both on `threads` workers of the current rayon pool, in an arena of up to [`MEMORY`](Self::MEMORY), which
-    /// no plan knows of. Takes one to two seconds, more on slow machines. Errors: the system refuses the arena.
-    pub fn measure(threads: usize) -> Result<Self, DeviceError> {
+    /// Of products of operands in this precision.
+    pub fn products_in(&self, dtype: DType) -> f64 {
+        match dtype {
+            DType::Bf16 => self.bf16_flops_per_s.unwrap_or(self.flops_per_s),
+            _ => self.flops_per_s,
+        }
+    }
+
+    /// Measures them on `threads` workers of the current rayon pool, `Bf16` only if `in_bf16`, in an arena of up to
+    /// [`MEMORY`](Self::MEMORY), which no plan knows of. Takes one to three seconds, more on slow machines. Errors: the
+    /// system refuses the arena.
+    pub fn measure(threads: usize, in_bf16: bool) -> Result<Self, DeviceError> {
         let [rows, inner, columns] = PRODUCT;
         let flops_per_s = measure([rows * inner, inner * columns, rows * columns], |[a, b, into]| {
             let (a, b) = (Matrix::new(a, rows, inner), Matrix::new(b, inner, columns));
@@ -45,13 +60,34 @@ impl Ceilings {
             parallel::copy(into, from);
             2 * size_of_val(from)
         })?;
-        Ok(Self { flops_per_s, bytes_per_s })
+        let bf16_flops_per_s = if in_bf16 { Some(measure_bf16(threads)?) } else { None };
+        Ok(Self { flops_per_s, bf16_flops_per_s, bytes_per_s })
     }
 }
 
+/// Floating point operations in a second of the product in `Bf16`.
+fn measure_bf16(threads: usize) -> Result<f64, DeviceError> {
+    let [rows, inner, columns] = PRODUCT;
+    let op = Op::from(Linear { layout: WeightLayout::InOut, bias: false });
+    let types = [[rows, inner], [inner, columns], [rows, columns]];
+    let types = types.map(|shape| TensorType::f32(&shape).with_dtype(DType::Bf16));
+    let [x, weight, y] = &types;
+    let io = Io { inputs: vec![x, weight], outputs: vec![y] };
+    let floats = |ty: &TensorType| ty.bytes().0 as usize / 4;
+    let scratch = op.working_bytes(&io, &Target::Cpu { threads }).0 as usize / 4;
+    let scalars = Scalars::default();
+    measure([floats(x), floats(weight), floats(y), scratch], |[x, weight, y, scratch]| {
+        let inputs = [x, weight].map(|values| Input::Raw(bytemuck::cast_slice(values)));
+        let outputs = vec![Output::Raw(bytemuck::cast_slice_mut(y))];
+        let call = Call { inputs: inputs.into(), outputs, scratch, io: io.clone(), scalars: &scalars, threads };
+        run(&op, call);
+        op.flops(&io) as usize
+    })
+}
+
 /// How much of what `work` says that it did it does in a second, at best: what else the machine does only ever takes
-/// from it. It gets floats of these sizes, two of them to read and one to write.
-fn measure(floats: [usize; 3], work: impl Fn([&mut [f32]; 3]) -> usize) -> Result<f64, DeviceError> {
+/// from it. It gets floats of these sizes, to read and to write.
+fn measure<const N: usize>(floats: [usize; N], work: impl Fn([&mut [f32]; N]) -> usize) -> Result<f64, DeviceError> {
     let [mut arena] = Supply::default().reserve([floats.iter().map(|floats| 4 * *floats as u64).sum()])?;
     let (begin, mut runs, mut best) = (Instant::now(), 0, 0.0f64);
     while runs < FEWEST || begin.elapsed() < LONG_ENOUGH {
@@ -63,7 +99,7 @@ fn measure(floats: [usize; 3], work: impl Fn([&mut [f32]; 3]) -> usize) -> Resul
         });
         let (_, slices) = arena.split(&[], &regions);
         let mut slices = slices.into_iter().map(bytemuck::cast_slice_mut);
-        let slices = [(); 3].map(|()| slices.next().expect("a slice for each region"));
+        let slices = [(); N].map(|()| slices.next().expect("a slice for each region"));
         if runs == 0 {
             slices.into_iter().for_each(|slice| slice.fill(0.5));
         } else {

@@ -49,6 +49,11 @@ fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
     expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
 }
 
+/// Extents of the product that makes logits. Those of its gradients are the same, in another order.
+fn product(io: &Io) -> [usize; 3] {
+    [io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].shape[0]]
+}
+
 fn product_flops(io: &Io) -> u64 {
     2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
 }
@@ -107,6 +112,10 @@ impl Operation for HeadLoss {
 
     fn nature(&self) -> Nature {
         Nature::Products
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some(product(io))
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -175,6 +184,10 @@ impl Operation for HeadLossGrad {
 
     fn nature(&self) -> Nature {
         Nature::Products
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some(product(io))
     }
 
     fn flops(&self, io: &Io) -> u64 {

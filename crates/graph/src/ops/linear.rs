@@ -137,6 +137,10 @@ impl Operation for Linear {
         Nature::Products
     }
 
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some([io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns()])
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
@@ -198,6 +202,10 @@ impl Operation for LinearInputGrad {
         Nature::Products
     }
 
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some([io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns()])
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
@@ -234,6 +242,11 @@ impl Operation for LinearWeightGrad {
 
     fn nature(&self) -> Nature {
         if self.weight { Nature::Products } else { Nature::Streaming }
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        let (x, dy) = (io.inputs[0], io.inputs[1]);
+        self.weight.then(|| [x.columns(), x.rows(), dy.columns()])
     }
 
     fn flops(&self, io: &Io) -> u64 {

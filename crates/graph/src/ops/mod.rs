@@ -191,6 +191,12 @@ pub trait Operation {
         Nature::Streaming
     }
 
+    /// Extents of the matrix product that it is, or of each of those that it is: rows, terms of a sum, columns. None for an
+    /// op of another nature.
+    fn product(&self, _io: &Io) -> Option<[usize; 3]> {
+        None
+    }
+
     /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better recomputed than
     /// kept.
     fn is_cheap(&self) -> bool {

@@ -51,6 +51,11 @@ fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
     expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
 }
 
+/// Extents of the product that makes a draw's logits. Those of its gradients are the same, in another order.
+fn product(io: &Io) -> [usize; 3] {
+    [io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[2].shape[0]]
+}
+
 /// Of both draws.
 fn product_flops(io: &Io) -> u64 {
     4 * (io.inputs[0].elements() * io.inputs[2].shape[0]) as u64
@@ -68,6 +73,10 @@ impl Operation for PairedHeadLoss {
 
     fn nature(&self) -> Nature {
         Nature::Products
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some(product(io))
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -144,6 +153,10 @@ impl Operation for PairedHeadLossGrad {
 
     fn nature(&self) -> Nature {
         Nature::Products
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some(product(io))
     }
 
     fn flops(&self, io: &Io) -> u64 {

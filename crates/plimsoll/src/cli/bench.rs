@@ -19,6 +19,7 @@ use ::plimsoll_plan::search;
 use ::plimsoll_train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
 use plimsoll_exec::Ceilings;
+use plimsoll_graph::DType;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
 use serde_json::json;
@@ -72,8 +73,8 @@ pub(super) struct BenchArgs {
     /// Random seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
-    /// Also time every node, in as many extra steps, and print where the time goes, compared with a large product and a
-    /// large copy measured after the plan's memory is freed, or with the card's data sheet
+    /// Also time every node, in as many extra steps, and print where the time goes, by op and by shape of product, compared
+    /// with a large product and a large copy measured after the plan's memory is freed, or with the card's data sheet
     #[arg(long)]
     profile: bool,
     /// Print JSON
@@ -137,7 +138,8 @@ impl BenchArgs {
         let asked = RequestArgs { global_batch, ..asked.clone() };
         let mut opened = self.device.open(&self.budget, None)?;
         opened.choose_products(None, self.tune.autotune);
-        let sequences = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
+        let target_len = self.data.target_len().or(chosen.has_decoder().then_some(seq_len));
+        let sequences = Sequences::of_length(seq_len, target_len);
         // The peer that we are compared with does not clip.
         let plan_for = |device: &Device| {
             let request = asked.request(&chosen, device, sequences.clone(), BATCH, 0.0)?;
@@ -165,7 +167,10 @@ impl BenchArgs {
             Some(timed) => {
                 let best = match paper {
                     Some(card) => Best::on_paper(card, found.settings.levers.precision, tf32),
-                    None => Best::measured(Ceilings::measure(threads).map_err(TrainError::from)?),
+                    None => {
+                        let in_bf16 = found.settings.levers.precision.dtype() == DType::Bf16;
+                        Best::measured(Ceilings::measure(threads, in_bf16).map_err(TrainError::from)?)
+                    }
                 };
                 Some(StepProfile::new(timed, self.steps, best))
             }

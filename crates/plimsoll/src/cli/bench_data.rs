@@ -49,6 +49,11 @@ impl DataBenchArgs {
         self.data_only
     }
 
+    /// `--target-len`.
+    pub(super) fn target_len(&self) -> Option<usize> {
+        self.pairs.target_len
+    }
+
     /// Says it where data is named, as a run's flags do, and steps are timed.
     pub(super) fn say_if_unused(&self) {
         if !self.data.is_empty() {

@@ -5,7 +5,7 @@ use super::cards::{DeviceArgs, Reopening, Speed, speed_of};
 use super::failure::exit_code;
 use super::machine::{MachineFile, Subject, known};
 use super::options::positive_size;
-use super::processor::{free_memory, processor};
+use super::processor::{free_memory, guessed_rates, processor};
 use super::{Failure, in_pool};
 use crate::report::{comparison_json, comparison_table};
 use crate::streams::{talk, write_data};
@@ -13,7 +13,6 @@ use ::plimsoll_train::{Calibration, agreement, calibrate, compare_predictions};
 use clap::Args;
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::{Products, Targets};
-use plimsoll_plan::Rates;
 use plimsoll_units::Seconds;
 use serde_json::json;
 use std::path::PathBuf;
@@ -115,7 +114,7 @@ impl Measured {
     fn compare(&self) -> Result<u8, Failure> {
         let asked = self.args.out.as_deref();
         let (machine, source) = match &self.card {
-            None => known(self.subject(), (Rates::guess(self.threads), ""), asked)?,
+            None => known(self.subject(), (guessed_rates(self.threads), ""), asked)?,
             Some(card) => {
                 let speed = Speed { tf32: self.args.device.tf32(), products: self.products(), measured: asked };
                 speed_of(card.card(), self.threads, speed)?

@@ -4,6 +4,7 @@ use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory, Presence};
 use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
+use super::processor::guessed_rates;
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_of_memory, card_with_memory};
 use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
@@ -29,7 +30,7 @@ impl Device {
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
         let subject = Subject { threads, card: None, tf32: false, products: Products::Kernels };
-        let (machine, times) = known(subject, (Rates::guess(threads), ""), speed)?;
+        let (machine, times) = known(subject, (guessed_rates(threads), ""), speed)?;
         Ok(Self {
             name: "CPU".to_owned(),
             targets: Targets::cpu(threads),

@@ -25,7 +25,8 @@ pub(super) struct LeverArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) host_ram: Option<Bytes>,
     /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights. `auto` is fp32 on
-    /// the CPU and on old cards, fp16 on cards of compute capability 7, bf16 from 8 on
+    /// the CPU, where `plan` says what bf16 would buy, and on old cards, fp16 on cards of compute capability 7, bf16 from 8
+    /// on
     #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
     precision: PrecisionChoice,
     /// Format of the optimizer's moments between updates

@@ -16,6 +16,7 @@ mod failure;
 mod find;
 mod generate;
 mod gpus;
+mod half;
 mod help;
 mod hub;
 mod levers;

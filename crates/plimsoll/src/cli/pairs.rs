@@ -1,5 +1,6 @@
 //! The flags that say where pairs of texts are, and how they become rows.
 
+use super::model::USUAL_PAIR;
 use super::options::positive_size;
 use clap::Args;
 use plimsoll_data::{Column, PairColumns, PairSettings, Split, Tokenizer};
@@ -20,9 +21,9 @@ pub(super) struct PairArgs {
     /// Maximum tokens per source
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
     pub source_len: usize,
-    /// Maximum tokens per target
-    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
-    pub target_len: usize,
+    /// Maximum tokens per target [default: 512; where `bench` times steps, as many as per source]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub target_len: Option<usize>,
     /// Round lengths up to multiples of this
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "64")]
     pub bucket: usize,
@@ -33,6 +34,10 @@ fn column(text: &str) -> Result<Column, String> {
 }
 
 impl PairArgs {
+    fn target_len(&self) -> usize {
+        self.target_len.unwrap_or(USUAL_PAIR)
+    }
+
     pub(super) fn columns(&self) -> PairColumns {
         PairColumns {
             source: self.source_column.clone(),
@@ -49,7 +54,7 @@ impl PairArgs {
         }
         settings.insert("prefix".into(), json!(self.prefix));
         settings.insert("source_len".into(), json!(seq_len.unwrap_or(self.source_len)));
-        settings.insert("target_len".into(), json!(self.target_len));
+        settings.insert("target_len".into(), json!(self.target_len()));
         settings.insert("bucket".into(), json!(self.bucket));
         settings
     }
@@ -58,7 +63,7 @@ impl PairArgs {
     pub(super) fn settings(&self, tokenizer: &Tokenizer, Split { seed, held_out }: Split) -> PairSettings {
         PairSettings {
             source_len_max: self.source_len,
-            target_len_max: self.target_len,
+            target_len_max: self.target_len(),
             bucket: self.bucket,
             end_token: tokenizer.end_token(),
             decoder_start: tokenizer.pad_token().unwrap_or(0),

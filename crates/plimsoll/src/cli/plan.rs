@@ -7,6 +7,7 @@ use super::device::Device;
 use super::failure::{exit_code, io_failure};
 use super::find::Find;
 use super::gpus::list_known;
+use super::half;
 use super::hub;
 use super::misfit::misfit_failure;
 use super::model::{self, Chosen};
@@ -362,9 +363,11 @@ impl PlanArgs {
         // What does not fit is shown as what it would be with the memory that it lacks.
         let shown = Plan { budget_bytes: u64::MAX, host_budget_bytes: None, ..plan.clone() };
         let effects = || result.as_ref().map_or(Ok(Vec::new()), |found| lever_effects(&request, found));
-        let (sound, effects) = rayon::join(|| validate(&shown), effects);
+        let in_half = || result.as_ref().map_or(Ok(None), |found| half::beside(&request, found));
+        let (sound, (effects, in_half)) = rayon::join(|| validate(&shown), || rayon::join(effects, in_half));
         sound.map_err(TrainError::from)?;
         let effects = effects?;
+        answers.extend(in_half?);
         if self.rules {
             answers.push(compare_rule(&request, &device, &result)?);
         }

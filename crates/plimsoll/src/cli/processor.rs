@@ -1,7 +1,8 @@
 //! The processor as the device that commands run plans on, inside the memory that is there and leaving some of it for
 //! the process itself. Not here: budgets (`budget.rs`).
 
-use plimsoll_exec::{CpuDevice, Device, FreeMemory};
+use ::plimsoll_plan::Rates;
+use plimsoll_exec::{CpuDevice, Device, FreeMemory, half_products};
 use plimsoll_telemetry::{anonymous_rss, available_pages};
 use plimsoll_units::Bytes;
 
@@ -25,6 +26,12 @@ pub(super) fn page_tables(bytes: Bytes) -> Bytes {
 /// What is free of the host's memory, less what is kept for the process: so much, or [`process_margin`].
 pub(super) fn free_memory(kept: Option<Bytes>) -> FreeMemory {
     FreeMemory { read: || available_pages().map(|pages| pages.bytes), kept: kept.unwrap_or_else(process_margin) }
+}
+
+/// What this processor does in a second, where nothing was measured.
+pub(super) fn guessed_rates(threads: usize) -> Rates {
+    let rates = Rates::guess(threads);
+    if half_products().multiplies_bf16() { rates.with_bf16_products() } else { rates }
 }
 
 /// A device that takes no more than is free.

@@ -25,8 +25,22 @@ struct OpTime<'a> {
     nature: Nature,
     nodes: usize,
     seconds: f64,
+    /// What it would take if its arithmetic reached the ceiling of its precision.
+    seconds_at_best: f64,
     flops: f64,
     bytes: f64,
+}
+
+/// What all products of the same extents by an op come to in a training step.
+struct ProductTime<'a> {
+    op: &'a str,
+    /// Rows, terms of a sum, columns.
+    extents: [usize; 3],
+    nodes: usize,
+    seconds: f64,
+    /// What they would take at the ceiling of their precision.
+    seconds_at_best: f64,
+    flops: f64,
 }
 
 /// What ops are compared with.
@@ -47,6 +61,15 @@ impl Best {
         }
     }
 
+    /// What a node's arithmetic would take at the ceiling. What streams computes in single precision whatever it reads.
+    fn seconds_of(&self, step: &TimedStep) -> f64 {
+        let flops_per_s = match step.nature {
+            Nature::Products | Nature::Attention => self.ceilings.products_in(step.sample.dtype),
+            Nature::Streaming => self.ceilings.flops_per_s,
+        };
+        step.sample.flops as f64 / flops_per_s
+    }
+
     /// Of a card, by its data sheet, for products of a run in this precision, in TF32 instead of single or not.
     pub fn on_paper(card: &Card, precision: Precision, tf32: bool) -> Self {
         let tflops = match precision {
@@ -56,7 +79,11 @@ impl Best {
             Precision::Bf16 | Precision::Bf16Pure => card.bf16_tflops.unwrap_or(card.fp32_tflops),
         };
         Self {
-            ceilings: Ceilings { flops_per_s: 1e12 * tflops, bytes_per_s: 1e9 * card.bandwidth_gb_per_s },
+            ceilings: Ceilings {
+                flops_per_s: 1e12 * tflops,
+                bf16_flops_per_s: None,
+                bytes_per_s: 1e9 * card.bandwidth_gb_per_s,
+            },
             products: format!("the data sheet of {}", card.name),
             copies: "the same; cached data can exceed it".to_owned(),
         }
@@ -66,6 +93,8 @@ impl Best {
 /// The profile of a training step.
 pub struct StepProfile<'a> {
     ops: Vec<OpTime<'a>>,
+    /// Those that take longest come first.
+    products: Vec<ProductTime<'a>>,
     best: Best,
 }
 
@@ -79,18 +108,20 @@ impl<'a> StepProfile<'a> {
         let mut ops = BTreeMap::<_, OpTime>::new();
         for step in timed {
             let TimedStep { sample, runs, nature, .. } = step;
-            let (part, op) = (place(step.pass), sample.op.as_str());
-            let none = OpTime { part, op, nature: *nature, nodes: 0, seconds: 0.0, flops: 0.0, bytes: 0.0 };
+            let (part, op, nature) = (place(step.pass), sample.op.as_str(), *nature);
+            let none =
+                OpTime { part, op, nature, nodes: 0, seconds: 0.0, seconds_at_best: 0.0, flops: 0.0, bytes: 0.0 };
             let sum = ops.entry((part, op)).or_insert(none);
             let times = *runs as f64 / steps as f64;
             sum.nodes += runs / steps as usize;
             sum.seconds += times * sample.seconds;
+            sum.seconds_at_best += times * best.seconds_of(step);
             sum.flops += times * sample.flops as f64;
             sum.bytes += times * sample.bytes as f64;
         }
         let mut ops = ops.into_values().collect::<Vec<_>>();
         ops.sort_by(|a, b| a.part.cmp(&b.part).then(b.seconds.total_cmp(&a.seconds)));
-        Self { ops, best }
+        Self { ops, products: products(timed, steps, &best), best }
     }
 
     fn seconds(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
@@ -135,31 +166,55 @@ impl<'a> StepProfile<'a> {
                     format!("{:.2}", op.seconds * 1e3),
                     percent(op.seconds / total),
                     format!("{:.1}", flops_per_s / 1e9),
-                    whole_percent(flops_per_s / self.best.ceilings.flops_per_s),
+                    whole_percent(op.seconds_at_best / op.seconds),
                     format!("{:.1}", bytes_per_s / 1e9),
                     whole_percent(bytes_per_s / self.best.ceilings.bytes_per_s),
                 ]);
             }
         }
-        for column in 1..=7 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        let Best { ceilings: Ceilings { flops_per_s, bytes_per_s }, products, copies } = &self.best;
+        align_right(&mut table);
+        let Best { ceilings: Ceilings { flops_per_s, bf16_flops_per_s, bytes_per_s }, products, copies } = &self.best;
+        let gemm = match bf16_flops_per_s {
+            Some(half) => format!("{:.1} GFLOP/s in bf16, of {:.1} in fp32,\n     ", half / 1e9, flops_per_s / 1e9),
+            None => format!("{:.1} GFLOP/s,", flops_per_s / 1e9),
+        };
         format!(
             "{table}\n\
-             GEMM: part of {:.1} GFLOP/s, {products}\n\
+             {}\n\
+             GEMM: part of {gemm} {products}\n\
              copy: part of {:.1} GB/s, {copies}\n\
              products {}, attention {}, the rest {}: {} is not products\n\
              head_loss_grad is LM head and loss, forward and backward in one",
-            flops_per_s / 1e9,
+            self.products_table(),
             bytes_per_s / 1e9,
             percent(self.share_of(Nature::Products)),
             percent(self.share_of(Nature::Attention)),
             percent(self.share_of(Nature::Streaming)),
             percent(self.share(|op| op.nature != Nature::Products)),
         )
+    }
+
+    /// A line for each shape of products: what part of the ceiling it reaches.
+    fn products_table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(vec!["product", "rows", "terms", "columns", "nodes", "ms", "GFLOP/s", "GEMM"]);
+        for product in &self.products {
+            let flops_per_s = product.flops / product.seconds;
+            let [rows, terms, columns] = product.extents.map(|extent| extent.to_string());
+            table.add_row(vec![
+                product.op.to_owned(),
+                rows,
+                terms,
+                columns,
+                product.nodes.to_string(),
+                format!("{:.2}", product.seconds * 1e3),
+                format!("{:.1}", flops_per_s / 1e9),
+                format!("{:.0}%", 100.0 * product.seconds_at_best / product.seconds),
+            ]);
+        }
+        align_right(&mut table);
+        table
     }
 
     /// The same for programs.
@@ -175,22 +230,97 @@ impl<'a> StepProfile<'a> {
                 "bytes_per_s": op.bytes / op.seconds,
             })
         });
+        let products = self.products.iter().map(|product| {
+            let ([rows, terms, columns], flops_per_s) = (product.extents, product.flops / product.seconds);
+            json!({
+                "op": product.op,
+                "rows": rows,
+                "terms": terms,
+                "columns": columns,
+                "nodes": product.nodes,
+                "step_ms": product.seconds * 1e3,
+                "flops_per_s": flops_per_s,
+                "part_of_ceiling": product.seconds_at_best / product.seconds,
+            })
+        });
         json!({
-            "ceilings": { "flops_per_s": self.best.ceilings.flops_per_s, "bytes_per_s": self.best.ceilings.bytes_per_s },
+            "ceilings": {
+                "flops_per_s": self.best.ceilings.flops_per_s,
+                "bf16_flops_per_s": self.best.ceilings.bf16_flops_per_s,
+                "bytes_per_s": self.best.ceilings.bytes_per_s,
+            },
             "shares": {
                 "products": self.share_of(Nature::Products),
                 "attention": self.share_of(Nature::Attention),
                 "streaming": self.share_of(Nature::Streaming),
             },
             "ops": ops.collect::<Vec<_>>(),
+            "products": products.collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Products of the nodes that were timed in `steps` training steps, in whichever parts.
+fn products<'a>(timed: &'a [TimedStep], steps: u64, best: &Best) -> Vec<ProductTime<'a>> {
+    let mut products = BTreeMap::<_, ProductTime>::new();
+    for step in timed {
+        let TimedStep { sample, runs, product, .. } = step;
+        let Some(extents) = *product else { continue };
+        let op = sample.op.as_str();
+        let none = ProductTime { op, extents, nodes: 0, seconds: 0.0, seconds_at_best: 0.0, flops: 0.0 };
+        let sum = products.entry((op, extents)).or_insert(none);
+        let times = *runs as f64 / steps as f64;
+        sum.nodes += runs / steps as usize;
+        sum.seconds += times * sample.seconds;
+        sum.seconds_at_best += times * best.seconds_of(step);
+        sum.flops += times * sample.flops as f64;
+    }
+    let mut products = products.into_values().collect::<Vec<_>>();
+    products.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    products
+}
+
+/// All columns but the first.
+fn align_right(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_plan::card;
+    use plimsoll_graph::{DType, DeviceKind};
+    use plimsoll_plan::{Sample, card};
+
+    #[test]
+    fn arithmetic_is_held_against_the_ceiling_of_its_precision() {
+        let best =
+            |bf16_flops_per_s| Best::measured(Ceilings { flops_per_s: 100.0, bf16_flops_per_s, bytes_per_s: 1.0 });
+        let timed = |nature, dtype, extents: Option<[usize; 3]>| TimedStep {
+            pass: Pass::Forward,
+            nature,
+            product: extents,
+            sample: Sample { device: DeviceKind::Cpu, op: "op".into(), dtype, flops: 500, bytes: 1, seconds: 10.0 },
+            runs: 2,
+        };
+        let part = |nature, dtype, half| {
+            let steps = [timed(nature, dtype, Some([1, 2, 3])), timed(nature, dtype, Some([3, 2, 1]))];
+            let profile = StepProfile::new(&steps, 2, best(half));
+            let parts = profile.products.iter().map(|product| product.seconds_at_best / product.seconds);
+            // Each shape by itself, and both together.
+            assert_eq!(parts.clone().count(), 2);
+            let whole = profile.ops[0].seconds_at_best / profile.ops[0].seconds;
+            assert!(parts.into_iter().all(|part| (part - whole).abs() < 1e-12));
+            whole
+        };
+        assert_eq!(part(Nature::Products, DType::F32, Some(200.0)), 0.5);
+        assert_eq!(part(Nature::Products, DType::Bf16, Some(200.0)), 0.25);
+        assert_eq!(part(Nature::Attention, DType::Bf16, Some(200.0)), 0.25);
+        assert_eq!(part(Nature::Streaming, DType::Bf16, Some(200.0)), 0.5);
+        // A card has one ceiling, its data sheet's for the run's precision.
+        assert_eq!(part(Nature::Products, DType::Bf16, None), 0.5);
+    }
 
     #[test]
     fn products_are_held_against_the_data_sheets_figure_for_their_precision() {

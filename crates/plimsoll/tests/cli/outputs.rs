@@ -60,12 +60,18 @@ const ON_CPU: &str = "on the CPU: no NVIDIA driver was found\n";
 #[test]
 fn plan_as_json() {
     let sandbox = Sandbox::new();
-    let said = must(sandbox.run("plan --model tiny --vram 1 --global-batch 8 --micro-batch 2 --json"));
+    let said = must(sandbox.run_without_half("plan --model tiny --vram 1 --global-batch 8 --micro-batch 2 --json"));
     assert_eq!(said.stderr, ON_CPU);
     let plan = said.json();
     check_shape(
         &plan,
         expect![[r#"
+            bf16.arithmetic: null
+            bf16.fits: bool
+            bf16.micro_batch: count
+            bf16.peak_bytes: count
+            bf16.step_ms: number
+            bf16.tokens_per_s: number
             bound: text
             breakdown.activations_bytes: count
             breakdown.gradients_bytes: count
@@ -318,8 +324,13 @@ fn a_run_without_a_name_takes_the_next_number() {
 #[test]
 fn the_plan_as_a_table() {
     let sandbox = Sandbox::new();
-    let said = must(sandbox.run("plan --model gpt2 --vram 8 --device cpu --global-batch 4 --threads 2"));
+    let flags = "plan --model gpt2 --vram 8 --device cpu --global-batch 4 --threads 2";
+    let said = must(sandbox.run_without_half(flags));
     assert_eq!(said.stderr, "");
+    let (table, in_half) = said.stdout_text().split_once("`--precision bf16`: ").expect("what bf16 buys");
+    for part in [" per step, ", " x the time; peak ", " instead of 3.87 GiB\n", "no bf16 arithmetic"] {
+        assert!(in_half.contains(part), "{in_half}");
+    }
     expect![[r#"
         gpt2: 124,439,808 parameters; a step is 4 samples of 1024 tokens
         in fp32 on the CPU; times are estimates: nothing is measured yet; run `plimsoll calibrate` to measure this machine
@@ -355,8 +366,38 @@ fn the_plan_as_a_table() {
         └───────────────────────────────────────────────────────────────────────┘
         update in backward is off: clipping needs the norm of all gradients before the first update
     "#]]
-    .assert_eq(said.stdout_text());
+    .assert_eq(table);
     assert!(said.stdout_text().lines().skip(2).all(|line| line.chars().count() < 100));
+}
+
+#[test]
+fn a_plan_for_the_processor_says_what_bf16_buys() {
+    let sandbox = Sandbox::new();
+    let flags = "plan --model gpt2 --vram 8 --device cpu --global-batch 4 --seq-len 256 --threads 2";
+    for run in [Sandbox::run, Sandbox::run_without_half] {
+        let planned = |more: &str| must(run(&sandbox, &format!("{flags} {more} --json"))).json();
+        let (single, half) = (planned(""), planned("--precision bf16"));
+        let beside = &single["bf16"];
+        assert_eq!(beside["fits"], true);
+        assert_eq!(beside["peak_bytes"], half["plan"]["peak_bytes"]);
+        assert_eq!(beside["micro_batch"], half["plan"]["micro_batch"]);
+        assert_eq!(beside["step_ms"], half["predicted"]["step_ms"]);
+        assert_eq!(beside["tokens_per_s"], half["predicted"]["tokens_per_s"]);
+        let time = |plan: &Value| plan["step_ms"].as_f64().expect("a number");
+        let ratio = time(beside) / time(&single["predicted"]);
+        let words = must(run(&sandbox, &format!("{flags} --precision bf16"))).stdout_text().to_owned();
+        let (expected, is_said) = match beside["arithmetic"].as_str() {
+            Some(_) => (0.4..0.9, false),
+            None => (1.0..1.15, true),
+        };
+        assert!(expected.contains(&ratio), "{ratio}: {beside}");
+        assert_eq!(words.contains("this processor has no bf16 arithmetic"), is_said, "{words}");
+        assert_eq!(half["bf16"].is_null(), !is_said, "{half}");
+        assert!(planned("--precision fp16")["bf16"].is_null());
+    }
+    assert!(sandbox.run_without_half(&format!("{flags} --json")).json()["bf16"]["arithmetic"].is_null());
+    let on_card = must(sandbox.run("plan --model gpt2 --gpu 3060 --precision fp32 --host-ram 8 --json")).json();
+    assert!(on_card["bf16"].is_null(), "{on_card}");
 }
 
 #[test]
@@ -388,14 +429,15 @@ fn the_plan_as_a_page_and_as_a_picture() {
 #[test]
 fn a_misfit_and_its_ways_out() {
     let sandbox = Sandbox::new();
-    let said = sandbox.run("plan --model gpt2 --vram 3 --micro-batch 4 --global-batch 4 --recompute none --optimizer-offload 0 --threads 2");
+    let flags = "--micro-batch 4 --global-batch 4 --recompute none --optimizer-offload 0 --threads 2";
+    let said = sandbox.run_without_half(&format!("plan --model gpt2 --vram 3 {flags}"));
     assert_eq!((said.code, said.stdout_text()), (Some(3), ""));
     expect![[r#"
         on the CPU: no NVIDIA driver was found
         error: gpt2 needs 3.83 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 845 MiB)
         hint: `--micro-batch 1` fits in 2.47 GiB
         hint: `--recompute attention` fits in 2.46 GiB, about 8 % slower
-        hint: `--precision bf16-pure` fits in 2.59 GiB, about 3 % slower
+        hint: `--precision bf16-pure` fits in 2.59 GiB, about 13 % slower
         hint: `--vram 3918MiB` is enough
     "#]]
     .assert_eq(&said.stderr);
@@ -480,6 +522,7 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     check_shape(
         profile,
         expect![[r#"
+            ceilings.bf16_flops_per_s: null
             ceilings.bytes_per_s: number
             ceilings.flops_per_s: number
             ops[].bytes_per_s: number
@@ -489,6 +532,14 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
             ops[].op: text
             ops[].part: text
             ops[].step_ms: number
+            products[].columns: count
+            products[].flops_per_s: number
+            products[].nodes: count
+            products[].op: text
+            products[].part_of_ceiling: number
+            products[].rows: count
+            products[].step_ms: number
+            products[].terms: count
             shares.attention: number
             shares.products: number
             shares.streaming: number
@@ -503,6 +554,32 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     let linear = nodes_of("linear");
     assert!(linear > 0 && linear % 4 == 0, "{profile}");
     assert_eq!((nodes_of("linear_input_grad"), nodes_of("linear_weight_grad")), (linear, linear));
+
+    // By shape: the gradients' products have the extents of the layer's in another order.
+    let products = profile["products"].as_array().expect("products");
+    let extents = |op: &str| {
+        let of_op = products.iter().filter(|product| product["op"] == op);
+        let extents =
+            of_op.map(|product| ["rows", "terms", "columns"].map(|key| product[key].as_u64().expect("a count")));
+        extents.collect::<BTreeSet<_>>()
+    };
+    let layers = extents("linear");
+    assert_eq!(layers, [[32, 128, 384], [32, 128, 128], [32, 128, 512], [32, 512, 128]].into());
+    assert_eq!(extents("linear_input_grad"), layers.iter().map(|&[rows, from, to]| [rows, to, from]).collect());
+    assert_eq!(extents("linear_weight_grad"), layers.iter().map(|&[rows, from, to]| [from, rows, to]).collect());
+    let shown = text.lines().filter(|line| line.split_whitespace().take(5).eq(["│", "linear", "32", "128", "384"]));
+    assert_eq!(shown.count(), 1, "{text}");
+
+    // In bf16 products have a ceiling of their own.
+    let profile =
+        must(sandbox.run(&format!("bench {flags} --precision bf16 --profile --json"))).json()["profile"].clone();
+    let ceiling = profile["ceilings"]["bf16_flops_per_s"].as_f64().expect("a number");
+    for product in profile["products"].as_array().expect("products") {
+        let [reached, part] = ["flops_per_s", "part_of_ceiling"].map(|key| product[key].as_f64().expect("a number"));
+        assert!((reached / ceiling / part - 1.0).abs() < 1e-9, "{product}, {ceiling}");
+    }
+    let said = must(sandbox.run(&format!("bench {flags} --precision bf16 --profile")));
+    assert!(said.stdout_text().contains(" GFLOP/s in bf16, of "), "{}", said.stdout_text());
 }
 
 #[test]

@@ -134,6 +134,7 @@ impl Sandbox {
             "CLICOLOR",
             "CLICOLOR_FORCE",
             "COLUMNS",
+            "PLIMSOLL_HALF_PRODUCTS",
             "CUDA_VISIBLE_DEVICES",
             "CUDA_DEVICE_ORDER",
         ] {
@@ -147,6 +148,14 @@ impl Sandbox {
     /// Runs the binary with arguments that spaces set apart.
     pub fn run(&self, arguments: &str) -> Said {
         Said::of(self.command(arguments.split_whitespace()).output().expect("the binary runs"))
+    }
+
+    /// Like [`run`](Self::run), on a processor without arithmetic in half precision, so that what is predicted is the same
+    /// on each.
+    pub fn run_without_half(&self, arguments: &str) -> Said {
+        let mut command = self.command(arguments.split_whitespace());
+        command.env("PLIMSOLL_HALF_PRODUCTS", "baseline");
+        Said::of(command.output().expect("the binary runs"))
     }
 
     /// Like [`run`](Self::run), on a machine with these NVIDIA cards: name, UUID, and MiB in all, reserved and used.

@@ -245,8 +245,22 @@ fn repository_text() -> TokenStore {
     TokenStore::in_memory(&bytes.map(u32::from).collect::<Vec<_>>(), 256, Bytes(0))
 }
 
-/// Trains in each precision for 300 steps. Held-out losses must be within one percent of that in single precision.
-fn held_out_losses_are_within_one_percent(model: &ModelConfig, micro_batch: usize, seq_len: usize, eval_samples: u64) {
+/// How far from single precision's a held-out loss may lie, as a part of it. At `nano`'s learning rate what is rounded otherwise
+/// scatters by some tenths of a percent.
+fn allowed(precision: Precision, state: StateFormat) -> f64 {
+    match (precision, state) {
+        (Precision::Bf16, StateFormat::F32) => 0.003,
+        _ => 0.01,
+    }
+}
+
+/// Trains in each precision for 300 steps. Held-out losses must be those in single precision, but for what is allowed.
+fn held_out_losses_are_those_of_single_precision(
+    model: &ModelConfig,
+    micro_batch: usize,
+    seq_len: usize,
+    eval_samples: u64,
+) {
     let held_out = |precision: Precision, state: StateFormat| {
         let plain = in_precision(precision, state);
         let shape = TrainShape {
@@ -296,21 +310,24 @@ fn held_out_losses_are_within_one_percent(model: &ModelConfig, micro_batch: usiz
     let single = held_out(Precision::Fp32, StateFormat::F32);
     for (precision, state) in OTHERS {
         let other = held_out(precision, state);
-        assert!((other / single - 1.0).abs() < 0.01, "{precision:?} {state:?}: {other}, not {single}");
+        assert!(
+            (other / single - 1.0).abs() < allowed(precision, state),
+            "{precision:?} {state:?}: {other}, not {single}"
+        );
     }
 }
 
 /// A model a quarter as wide as nano and half as deep.
 #[test]
-fn after_300_steps_held_out_losses_are_within_one_percent() {
+fn after_300_steps_held_out_losses_are_those_of_single_precision() {
     let ModelConfig::Gpt2(nano) = ModelConfig::preset("nano").expect("a preset") else { panic!("nano is a GPT-2") };
     let model = Gpt2Config { n_layer: 2, n_embd: 64, n_head: 2, ..nano };
-    held_out_losses_are_within_one_percent(&ModelConfig::Gpt2(model), 16, 32, 500);
+    held_out_losses_are_those_of_single_precision(&ModelConfig::Gpt2(model), 16, 32, 500);
 }
 
 /// `cargo test --test runs precision::nano -- --ignored --nocapture` prints the losses.
 #[test]
 #[ignore = "minutes of both cores: six runs of nano"]
-fn after_300_steps_of_nano_held_out_losses_are_within_one_percent() {
-    held_out_losses_are_within_one_percent(&ModelConfig::preset("nano").expect("a preset"), 32, 64, 1000);
+fn after_300_steps_of_nano_held_out_losses_are_those_of_single_precision() {
+    held_out_losses_are_those_of_single_precision(&ModelConfig::preset("nano").expect("a preset"), 32, 64, 1000);
 }
