@@ -11,7 +11,6 @@ mod cpu_device;
 pub mod cuda;
 mod device;
 mod executor;
-mod half_products;
 mod host_runner;
 mod null;
 mod philox;
@@ -28,7 +27,6 @@ pub use cpu::{
 pub use cpu_device::CpuDevice;
 pub use device::{Capabilities, Device, DeviceError, MemoryReport, Room};
 pub use executor::{run_program, run_program_timed};
-pub use half_products::{HalfProducts, half_products};
 pub use null::{NullDevice, Order};
 pub use philox::{dropout_bits, dropout_threshold, fill_normal, normal_pair, philox};
 pub use quantise::Levels;
