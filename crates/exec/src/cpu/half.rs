@@ -2,6 +2,7 @@
 //! kernels that pass over tensors use them is in `tiles.rs`; operands that a kernel does not take in half precision are
 //! widened as a whole, in the working memory that the op declares for it (`Op::working_bytes`).
 
+use super::add;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use crate::call::{Call, Input, Output};
@@ -21,6 +22,9 @@ pub(super) trait Float: Pod + Send + Sync {
     /// Values in single precision. Panics if the lengths differ.
     fn widen(from: &[Self], into: &mut [f32]);
 
+    /// Adds values to others in single precision. Panics if the lengths differ.
+    fn accumulate(from: &[Self], into: &mut [f32]);
+
     /// Values rounded to the nearest. Panics if the lengths differ.
     fn round(from: &[f32], into: &mut [Self]);
 }
@@ -30,6 +34,10 @@ impl Float for f32 {
 
     fn widen(from: &[Self], into: &mut [f32]) {
         into.copy_from_slice(from);
+    }
+
+    fn accumulate(from: &[Self], into: &mut [f32]) {
+        add::accumulate(into, from);
     }
 
     fn round(from: &[f32], into: &mut [Self]) {
@@ -44,6 +52,17 @@ impl Float for f16 {
         from.convert_to_f32_slice(into);
     }
 
+    fn accumulate(from: &[Self], into: &mut [f32]) {
+        const TILE: usize = 64;
+        assert_eq!(from.len(), into.len(), "elements that are added");
+        for (from, into) in from.chunks(TILE).zip(into.chunks_mut(TILE)) {
+            let mut tile = [0.0; TILE];
+            let tile = &mut tile[..from.len()];
+            Self::widen(from, tile);
+            add::accumulate(into, tile);
+        }
+    }
+
     fn round(from: &[f32], into: &mut [Self]) {
         into.convert_from_f32_slice(from);
     }
@@ -56,19 +75,35 @@ impl Float for bf16 {
         widen_bf16(from, into);
     }
 
+    fn accumulate(from: &[Self], into: &mut [f32]) {
+        accumulate_bf16(from, into);
+    }
+
     fn round(from: &[f32], into: &mut [Self]) {
         round_to_bf16(from, into);
     }
 }
 
+/// The same bits as by `bf16::to_f32`, without a branch: what is not a number becomes a quiet one.
+#[inline(always)]
+fn single_of(value: bf16) -> f32 {
+    let bits = u32::from(value.to_bits());
+    let quiet = if bits & 0x7FFF > 0x7F80 { 0x40 } else { 0 };
+    f32::from_bits((bits | quiet) << 16)
+}
+
 vectorized! {
-    /// The same bits as by `bf16::to_f32`: what is not a number becomes a quiet one.
     fn widen_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
         assert_eq!(from.len(), into.len(), "elements that are widened");
-        for (into, from) in into.iter_mut().zip(from) {
-            let bits = u32::from(from.to_bits());
-            let quiet = if bits & 0x7FFF > 0x7F80 { 0x40 } else { 0 };
-            *into = f32::from_bits((bits | quiet) << 16);
+        for (into, &from) in into.iter_mut().zip(from) {
+            *into = single_of(from);
+        }
+    }
+
+    fn accumulate_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
+        assert_eq!(from.len(), into.len(), "elements that are added");
+        for (into, &from) in into.iter_mut().zip(from) {
+            *into += single_of(from);
         }
     }
 
