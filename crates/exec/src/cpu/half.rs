@@ -1,15 +1,13 @@
-//! Half precision on the processor, where kernels compute in single precision: conversions of what lies in memory. How
-//! kernels that pass over tensors use them is in `tiles.rs`; operands that a kernel does not take in half precision are
-//! widened as a whole, in the working memory that the op declares for it (`Op::working_bytes`).
+//! Half precision on the processor, where most kernels compute in single precision: conversions of what lies in memory.
+//! How kernels use them is in `tiles.rs`.
 
 use super::add;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
-use crate::call::{Call, Input, Output};
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
 use bytemuck::Pod;
-use plimsoll_graph::{Access, DType, Io, Op, Operand};
+use plimsoll_graph::DType;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::borrow::Cow;
@@ -165,59 +163,6 @@ pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
         }
     }
     Cow::Owned(into)
-}
-
-/// Runs `kernel` on widened operands and rounds its results.
-pub(super) fn run_widened(op: &Op, mut call: Call, kernel: fn(&Op, Call)) {
-    let widened = op.widened(&call.io).collect::<Vec<_>>();
-    let single = |ty: &&plimsoll_graph::TensorType, at: Operand| {
-        if widened.iter().any(|(w, _)| *w == at) { ty.with_dtype(DType::F32) } else { (*ty).clone() }
-    };
-    let input_types =
-        call.io.inputs.iter().enumerate().map(|(i, ty)| single(ty, Operand::Input(i))).collect::<Vec<_>>();
-    let output_types =
-        call.io.outputs.iter().enumerate().map(|(i, ty)| single(ty, Operand::Output(i))).collect::<Vec<_>>();
-
-    let mut scratch = call.take_scratch();
-    let mut inputs = call.inputs.clone();
-    let mut outputs = std::mem::take(&mut call.outputs).into_iter().map(Some).collect::<Vec<_>>();
-    let mut rounded = Vec::new();
-    for &(at, bytes) in &widened {
-        let (room, rest) = std::mem::take(&mut scratch).split_at_mut(bytes.0 as usize / 4);
-        scratch = rest;
-        match at {
-            Operand::Input(index) => {
-                let ty = call.io.inputs[index];
-                let room = &mut room[..ty.elements()];
-                if let Input::Raw(bytes) = inputs[index] {
-                    widen(ty.dtype, bytes, room);
-                    inputs[index] = Input::F32(room);
-                }
-            }
-            Operand::Output(index) => {
-                let ty = call.io.outputs[index];
-                let room = &mut room[..ty.elements()];
-                let Some(Output::Raw(bytes)) = outputs[index].take() else { panic!("{ty:?} is handed out as bytes") };
-                let lies_here = |i: usize| matches!(inputs.get(i), Some(Input::InOutput));
-                let holds_operand = op.reuse().iter().any(|&(i, o)| o == index && lies_here(i));
-                if op.access(index) == Access::ReadWrite || holds_operand {
-                    widen(ty.dtype, bytes, room);
-                }
-                rounded.push((ty.dtype, room, bytes));
-            }
-        }
-    }
-    let mut rooms = rounded.iter_mut().map(|(_, room, _)| &mut **room);
-    let outputs = outputs.into_iter().map(|output| match output {
-        Some(output) => output,
-        None => Output::F32(rooms.next().expect("room for each output that was taken")),
-    });
-    let outputs = outputs.collect();
-    let io = Io { inputs: input_types.iter().collect(), outputs: output_types.iter().collect() };
-    kernel(op, Call { inputs, outputs, scratch, io, scalars: call.scalars, threads: call.threads });
-    for (dtype, room, bytes) in rounded {
-        narrow(dtype, room, bytes);
-    }
 }
 
 #[cfg(test)]
