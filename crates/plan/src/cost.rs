@@ -144,7 +144,7 @@ pub struct Work {
     pub dtype: DType,
     /// Floating point operations.
     pub flops: u64,
-    /// Bytes read and written, what is widened on the way included.
+    /// Bytes read and written.
     pub bytes: u64,
 }
 
@@ -152,12 +152,7 @@ impl Work {
     /// Of an op on operands and results of these types.
     pub fn of(op: &Op, io: &Io, target: &Target) -> Self {
         let half = io.inputs.iter().chain(&io.outputs).map(|ty| ty.dtype).find(|dtype| dtype.is_half());
-        // What is widened is written once and read once.
-        let widened = match target.kind() {
-            DeviceKind::Cpu => op.widened(io).map(|(_, bytes)| 2 * bytes.0).sum::<u64>(),
-            DeviceKind::Cuda => 0,
-        };
-        let (dtype, bytes) = (half.unwrap_or(DType::F32), op.bytes_moved(io).0 + widened);
+        let (dtype, bytes) = (half.unwrap_or(DType::F32), op.bytes_moved(io).0);
         Self { device: target.kind(), dtype, flops: op.flops(io), bytes }
     }
 }

@@ -1,10 +1,9 @@
 //! Looking up rows of a table, and adding gradients up in it.
 
-use super::add::accumulate;
 use super::half::Float;
 use super::matrix::MatrixMut;
 use super::parallel::{self, CHUNK};
-use super::tiles::{operand, widened};
+use super::tiles::operand;
 use crate::call::Call;
 use plimsoll_graph::ops;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
@@ -33,10 +32,9 @@ pub(super) fn run_grad<E: Float>(op: &ops::EmbeddingGrad, mut call: Call) {
     }
     let parts = MatrixMut::new(dtable, op.vocab_size, channels).column_blocks(PART_CHANNELS).collect::<Vec<_>>();
     parallel::for_each(3 * dy.len(), parts.into_par_iter().enumerate(), |(part, mut dtable)| {
-        let mut tile = [0.0; PART_CHANNELS];
         for (dy, &token) in dy.chunks_exact(channels).zip(tokens) {
             let row = dtable.row(token as usize);
-            accumulate(row, widened(&dy[part * PART_CHANNELS..][..row.len()], &mut tile));
+            E::accumulate(&dy[part * PART_CHANNELS..][..row.len()], row);
         }
     });
 }

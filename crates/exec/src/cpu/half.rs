@@ -1,14 +1,13 @@
-//! Half precision on the processor, where kernels compute in single precision: conversions of what lies in memory. How
-//! kernels that pass over tensors use them is in `tiles.rs`; operands that a kernel does not take in half precision are
-//! widened as a whole, in the working memory that the op declares for it (`Op::working_bytes`).
+//! Half precision on the processor, where most kernels compute in single precision: conversions of what lies in memory.
+//! How kernels use them is in `tiles.rs`.
 
+use super::add;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
-use crate::call::{Call, Input, Output};
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
 use bytemuck::Pod;
-use plimsoll_graph::{Access, DType, Io, Op, Operand};
+use plimsoll_graph::DType;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::borrow::Cow;
@@ -21,6 +20,9 @@ pub(super) trait Float: Pod + Send + Sync {
     /// Values in single precision. Panics if the lengths differ.
     fn widen(from: &[Self], into: &mut [f32]);
 
+    /// Adds values to others in single precision. Panics if the lengths differ.
+    fn accumulate(from: &[Self], into: &mut [f32]);
+
     /// Values rounded to the nearest. Panics if the lengths differ.
     fn round(from: &[f32], into: &mut [Self]);
 }
@@ -30,6 +32,10 @@ impl Float for f32 {
 
     fn widen(from: &[Self], into: &mut [f32]) {
         into.copy_from_slice(from);
+    }
+
+    fn accumulate(from: &[Self], into: &mut [f32]) {
+        add::accumulate(into, from);
     }
 
     fn round(from: &[f32], into: &mut [Self]) {
@@ -44,6 +50,17 @@ impl Float for f16 {
         from.convert_to_f32_slice(into);
     }
 
+    fn accumulate(from: &[Self], into: &mut [f32]) {
+        const TILE: usize = 64;
+        assert_eq!(from.len(), into.len(), "elements that are added");
+        for (from, into) in from.chunks(TILE).zip(into.chunks_mut(TILE)) {
+            let mut tile = [0.0; TILE];
+            let tile = &mut tile[..from.len()];
+            Self::widen(from, tile);
+            add::accumulate(into, tile);
+        }
+    }
+
     fn round(from: &[f32], into: &mut [Self]) {
         into.convert_from_f32_slice(from);
     }
@@ -56,19 +73,35 @@ impl Float for bf16 {
         widen_bf16(from, into);
     }
 
+    fn accumulate(from: &[Self], into: &mut [f32]) {
+        accumulate_bf16(from, into);
+    }
+
     fn round(from: &[f32], into: &mut [Self]) {
         round_to_bf16(from, into);
     }
 }
 
+/// The same bits as by `bf16::to_f32`, without a branch: what is not a number becomes a quiet one.
+#[inline(always)]
+fn single_of(value: bf16) -> f32 {
+    let bits = u32::from(value.to_bits());
+    let quiet = if bits & 0x7FFF > 0x7F80 { 0x40 } else { 0 };
+    f32::from_bits((bits | quiet) << 16)
+}
+
 vectorized! {
-    /// The same bits as by `bf16::to_f32`: what is not a number becomes a quiet one.
     fn widen_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
         assert_eq!(from.len(), into.len(), "elements that are widened");
-        for (into, from) in into.iter_mut().zip(from) {
-            let bits = u32::from(from.to_bits());
-            let quiet = if bits & 0x7FFF > 0x7F80 { 0x40 } else { 0 };
-            *into = f32::from_bits((bits | quiet) << 16);
+        for (into, &from) in into.iter_mut().zip(from) {
+            *into = single_of(from);
+        }
+    }
+
+    fn accumulate_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
+        assert_eq!(from.len(), into.len(), "elements that are added");
+        for (into, &from) in into.iter_mut().zip(from) {
+            *into += single_of(from);
         }
     }
 
@@ -130,59 +163,6 @@ pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
         }
     }
     Cow::Owned(into)
-}
-
-/// Runs `kernel` on widened operands and rounds its results.
-pub(super) fn run_widened(op: &Op, mut call: Call, kernel: fn(&Op, Call)) {
-    let widened = op.widened(&call.io).collect::<Vec<_>>();
-    let single = |ty: &&plimsoll_graph::TensorType, at: Operand| {
-        if widened.iter().any(|(w, _)| *w == at) { ty.with_dtype(DType::F32) } else { (*ty).clone() }
-    };
-    let input_types =
-        call.io.inputs.iter().enumerate().map(|(i, ty)| single(ty, Operand::Input(i))).collect::<Vec<_>>();
-    let output_types =
-        call.io.outputs.iter().enumerate().map(|(i, ty)| single(ty, Operand::Output(i))).collect::<Vec<_>>();
-
-    let mut scratch = call.take_scratch();
-    let mut inputs = call.inputs.clone();
-    let mut outputs = std::mem::take(&mut call.outputs).into_iter().map(Some).collect::<Vec<_>>();
-    let mut rounded = Vec::new();
-    for &(at, bytes) in &widened {
-        let (room, rest) = std::mem::take(&mut scratch).split_at_mut(bytes.0 as usize / 4);
-        scratch = rest;
-        match at {
-            Operand::Input(index) => {
-                let ty = call.io.inputs[index];
-                let room = &mut room[..ty.elements()];
-                if let Input::Raw(bytes) = inputs[index] {
-                    widen(ty.dtype, bytes, room);
-                    inputs[index] = Input::F32(room);
-                }
-            }
-            Operand::Output(index) => {
-                let ty = call.io.outputs[index];
-                let room = &mut room[..ty.elements()];
-                let Some(Output::Raw(bytes)) = outputs[index].take() else { panic!("{ty:?} is handed out as bytes") };
-                let lies_here = |i: usize| matches!(inputs.get(i), Some(Input::InOutput));
-                let holds_operand = op.reuse().iter().any(|&(i, o)| o == index && lies_here(i));
-                if op.access(index) == Access::ReadWrite || holds_operand {
-                    widen(ty.dtype, bytes, room);
-                }
-                rounded.push((ty.dtype, room, bytes));
-            }
-        }
-    }
-    let mut rooms = rounded.iter_mut().map(|(_, room, _)| &mut **room);
-    let outputs = outputs.into_iter().map(|output| match output {
-        Some(output) => output,
-        None => Output::F32(rooms.next().expect("room for each output that was taken")),
-    });
-    let outputs = outputs.collect();
-    let io = Io { inputs: input_types.iter().collect(), outputs: output_types.iter().collect() };
-    kernel(op, Call { inputs, outputs, scratch, io, scalars: call.scalars, threads: call.threads });
-    for (dtype, room, bytes) in rounded {
-        narrow(dtype, room, bytes);
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
 //! `product.rs` decides who multiplies: `gemm.rs`, with the only call to the matrix library, or `blas.rs`, with those to
 //! another that users may name; both take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
-//! Kernels compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision, which `half.rs`
-//! converts.
+//! Kernels other than products compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision,
+//! which `half.rs` converts; `half_product/` multiplies halves.
 //!
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
 //! that are left to a BLAS are the exception: they are cut by the number of workers.
@@ -57,11 +57,7 @@ use tiles::in_precision;
 
 /// Executes an op. Runs at most `call.threads` workers of the current rayon pool at a time.
 /// Panics if operands are not those that the op's types ask for: plans are validated before they get here.
-pub fn run(op: &Op, call: Call) {
-    if op.widened(&call.io).next().is_some() { half::run_widened(op, call, dispatch) } else { dispatch(op, call) }
-}
-
-fn dispatch(op: &Op, mut call: Call) {
+pub fn run(op: &Op, mut call: Call) {
     match op {
         Op::Add(_) => in_precision!(call, add::run(call)),
         Op::Attention(op) => in_precision!(call, attention::run(op, call)),

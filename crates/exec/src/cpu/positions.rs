@@ -1,9 +1,9 @@
 //! Learned position embeddings: rows of a table added to rows of tokens.
 
-use super::add::{accumulate, sum_of};
+use super::add::sum_of;
 use super::half::Float;
-use super::parallel::{self, CHUNK};
-use super::tiles::{in_stack_tiles, operand, operand_unless_in_output, results, widened};
+use super::parallel;
+use super::tiles::{in_stack_tiles, operand, operand_unless_in_output, results};
 use crate::call::Call;
 use plimsoll_graph::ops;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
@@ -34,12 +34,8 @@ pub(super) fn run_grad<E: Float>(op: &ops::PositionsGrad, mut call: Call) {
             row.fill(0.0);
         }
         if position < time {
-            let mut tile = [0.0; CHUNK];
             for sample in dy.chunks_exact(time * channels) {
-                let dy = &sample[position * channels..][..channels];
-                for (row, dy) in row.chunks_mut(CHUNK).zip(dy.chunks(CHUNK)) {
-                    accumulate(row, widened(dy, &mut tile));
-                }
+                E::accumulate(&sample[position * channels..][..channels], row);
             }
         }
     });

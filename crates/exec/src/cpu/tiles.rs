@@ -20,6 +20,10 @@ const STACK: usize = 3 << 10;
 /// Tiles on the stack have a multiple of so many elements.
 const MULTIPLE: usize = 64;
 
+/// Tiles on whole cache lines, so that a vector which is read was written as one.
+#[repr(align(64))]
+struct Aligned([f32; STACK]);
+
 /// `in_precision!(call, kernel(arguments))` calls a kernel for the precision of the call's first operand.
 macro_rules! in_precision {
     ($call:ident, $($kernel:ident)::+($($argument:expr),*)) => {
@@ -139,7 +143,7 @@ pub(super) fn in_stack_tiles<E: Float, const M: usize, const N: usize>(
         return in_tiles(&mut [], results, operands, kernel);
     }
     let each = STACK / (M + N) / MULTIPLE * MULTIPLE;
-    in_tiles(&mut [0.0; STACK][..(M + N) * each], results, operands, kernel);
+    in_tiles(&mut Aligned([0.0; STACK]).0[..(M + N) * each], results, operands, kernel);
 }
 
 /// Runs `kernel` on results and operands of one length in single precision: as they lie, or tile by tile in their order,

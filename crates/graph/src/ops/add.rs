@@ -1,6 +1,6 @@
 //! The sum of two tensors: residual connections, and gradients that meet.
 
-use super::{Example, Io, Operand, Operation, expect_type, operands};
+use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +22,6 @@ impl Operation for Add {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(1, 0), (0, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -2,8 +2,7 @@
 //! one, causal or not, with grouped heads, relative positions and segments.
 
 use super::{
-    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_rank,
-    expect_type,
+    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
 };
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -254,10 +253,6 @@ impl Operation for Attention {
         Nature::Attention
     }
 
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn flops(&self, io: &Io) -> u64 {
         2 * self.product_flops(&self.extents(&io.inputs))
     }
@@ -377,10 +372,6 @@ impl Operation for AttentionGrad {
 
     fn nature(&self) -> Nature {
         Nature::Attention
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,6 +1,6 @@
 //! The end of a transfer, as far as what was sent is concerned.
 
-use super::{Example, Io, Operand, Operation, operands};
+use super::{Example, Io, Operation, operands};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -26,10 +26,6 @@ impl Operation for AwaitTransfer {
 
     fn bytes_moved(&self, _io: &Io) -> Bytes {
         Bytes::ZERO
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn examples() -> Vec<Example> {

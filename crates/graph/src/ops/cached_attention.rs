@@ -1,6 +1,6 @@
 //! Causal attention of a few new tokens to all earlier ones, whose keys and values are kept: for writing text.
 
-use super::{Access, Example, Io, Nature, Operand, Operation, RelativeBias, Target, expect_rank, expect_type};
+use super::{Access, Example, Io, Nature, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -73,10 +73,6 @@ impl Operation for CachedAttention {
 
     fn flops(&self, io: &Io) -> u64 {
         4 * (io.outputs[0].elements() * self.capacity) as u64
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

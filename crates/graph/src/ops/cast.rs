@@ -1,6 +1,6 @@
 //! The same values in another precision.
 
-use super::{Example, Home, Io, Operand, Operation, operands};
+use super::{Example, Home, Io, Operation, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -28,10 +28,6 @@ impl Operation for Cast {
 
     fn flops(&self, _io: &Io) -> u64 {
         0
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn home(&self) -> Home {

@@ -1,6 +1,6 @@
 //! Dropout whose mask is never stored: its bits come from a counter-based generator.
 
-use super::{Example, Io, Operand, Operation, expect_rank, operands};
+use super::{Example, Io, Operation, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -36,10 +36,6 @@ impl Operation for Dropout {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

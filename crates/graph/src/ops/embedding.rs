@@ -1,6 +1,6 @@
 //! Looking up rows of a table by token id.
 
-use super::{Access, Example, Fill, Io, Operand, Operation, accumulating, operands};
+use super::{Access, Example, Fill, Io, Operation, accumulating, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -42,11 +42,6 @@ impl Operation for Embedding {
         Bytes(2 * io.outputs[0].bytes().0) + io.inputs[0].bytes()
     }
 
-    /// Rows are copied as they are.
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = [cx.upstream(0)?, cx.input(0)];
         let vocab_size = cx.rows_of_input(1);
@@ -74,10 +69,6 @@ impl Operation for EmbeddingGrad {
 
     fn access(&self, _index: usize) -> Access {
         accumulating(self.accumulate)
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,6 +1,6 @@
 //! Gated activations: the middle of the feed-forward layers called SwiGLU, GEGLU and ReGLU.
 
-use super::{Example, Io, Operand, Operation, expect_type, operands};
+use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -59,10 +59,6 @@ impl Operation for Gated {
         &[(0, 0), (1, 0)]
     }
 
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn flops(&self, io: &Io) -> u64 {
         11 * io.outputs[0].elements() as u64
     }
@@ -101,10 +97,6 @@ impl Operation for GatedGrad {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(1, 0), (2, 1)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

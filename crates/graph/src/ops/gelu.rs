@@ -1,6 +1,6 @@
 //! GELU in its tanh form, as GPT-2 was trained with.
 
-use super::{Example, Io, Operand, Operation, expect_type, operands};
+use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,6 @@ impl Operation for Gelu {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -63,10 +59,6 @@ impl Operation for GeluGrad {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0), (1, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,7 +1,7 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
 use super::{
-    Access, Example, Fill, InnerParts, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type,
+    Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type,
     half_product_scratch, operands,
 };
 use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
@@ -126,10 +126,6 @@ impl Operation for HeadLoss {
         io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 2)
     }
 
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         logits_scratch(self.chunk, 1, [io.inputs[0], io.inputs[1]], target)
     }
@@ -200,10 +196,6 @@ impl Operation for HeadLossGrad {
         let weights = Bytes(io.inputs[1].bytes().0 * (1 + input + 2 * weight) * chunks);
         let rows = Bytes(io.inputs[0].bytes().0 * (1 + input + weight));
         rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 2 + input + weight)
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

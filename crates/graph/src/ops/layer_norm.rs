@@ -1,7 +1,7 @@
 //! Layer normalisation over the last extent.
 
 use super::working::rows_in_single;
-use super::{Access, Example, Fill, Io, Operand, Operation, Target, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -57,10 +57,6 @@ impl Operation for LayerNorm {
     /// In single precision the weight and the bias, and for each worker a row of x and of y.
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         rows_in_single(io.inputs[0], if self.bias { 2 } else { 1 }, 2, target)
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -123,10 +119,6 @@ impl Operation for LayerNormGrad {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         if self.residual { &[(5, 0), (0, 0)] } else { &[(0, 0)] }
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,8 +1,8 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
 use super::{
-    Access, Example, InnerParts, Io, Nature, Operand, Operation, Target, accumulating, expect_type,
-    half_product_scratch, operands,
+    Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, half_product_scratch,
+    operands,
 };
 use crate::{Backward, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -120,10 +120,6 @@ impl Operation for Linear {
         Ok(vec![with_columns(x, to)])
     }
 
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let (x, y) = (io.inputs[0], io.outputs[0]);
         match self.layout {
@@ -183,10 +179,6 @@ impl Operation for LinearInputGrad {
         let (from, to) = self.layout.extents(weight);
         expect_type("linear_input_grad", "dy", dy, &with_columns(dy, to).with_dtype(weight.dtype))?;
         Ok(vec![with_columns(dy, from)])
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -259,10 +251,6 @@ impl Operation for LinearWeightGrad {
         let read = io.inputs[1].bytes() + if self.weight { io.inputs[0].bytes() } else { Bytes::ZERO };
         let written = io.outputs.iter().map(|ty| ty.bytes()).sum::<Bytes>();
         read + Bytes(if self.accumulate { 2 * written.0 } else { written.0 })
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

@@ -98,15 +98,6 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A place among a node's operands or results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operand {
-    /// Operand of this index.
-    Input(usize),
-    /// Result of this index.
-    Output(usize),
-}
-
 /// The types of a node's operands and results.
 #[derive(Debug, Clone)]
 pub struct Io<'a> {
@@ -200,12 +191,6 @@ pub trait Operation {
     /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better recomputed than
     /// kept.
     fn is_cheap(&self) -> bool {
-        false
-    }
-
-    /// Whether the processor's kernel takes this operand as it is if it is in half precision. All others are widened
-    /// to single precision in working memory, which is [`Op::working_bytes`]' business.
-    fn takes_half(&self, _operand: Operand) -> bool {
         false
     }
 

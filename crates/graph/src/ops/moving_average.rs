@@ -1,6 +1,6 @@
 //! The exponential moving average of the weights.
 
-use super::{Access, Example, Fill, Home, Io, Operand, Operation, expect_type, operands};
+use super::{Access, Example, Fill, Home, Io, Operation, expect_type, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -30,10 +30,6 @@ impl Operation for MovingAverage {
 
     fn flops(&self, io: &Io) -> u64 {
         3 * io.outputs[0].elements() as u64
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn home(&self) -> Home {

@@ -1,7 +1,7 @@
 //! The output head over two dropout draws of the same tokens, whose predictions are drawn towards each other.
 
 use super::head_loss::{logits_moved, logits_scratch, slopes_scratch};
-use super::{Access, Example, Fill, Io, Nature, Op, Operand, Operation, Target, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -87,10 +87,6 @@ impl Operation for PairedHeadLoss {
         io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[2]], 4)
     }
 
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         logits_scratch(self.chunk, 2, [io.inputs[0], io.inputs[2]], target)
     }
@@ -169,10 +165,6 @@ impl Operation for PairedHeadLossGrad {
         let weights = Bytes(io.inputs[2].bytes().0 * 2 * (1 + input + 2 * weight) * chunks);
         let rows = Bytes(io.inputs[0].bytes().0 * 2 * (1 + input + weight));
         rows + weights + logits_moved([io.inputs[0], io.inputs[2]], 2 * (2 + input + weight))
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

@@ -1,6 +1,6 @@
 //! A parameter's update by an optimizer that treats each element by itself.
 
-use super::{Access, Example, Fill, Home, Io, Op, Operand, Operation, UpdateOperands, expect_type, operands};
+use super::{Access, Example, Fill, Home, Io, Op, Operation, UpdateOperands, expect_type, operands};
 use crate::optimizers::Rule;
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
@@ -79,11 +79,6 @@ impl Operation for ParameterUpdate {
 
     fn flops(&self, io: &Io) -> u64 {
         self.rule.flops() * io.inputs[0].elements() as u64
-    }
-
-    /// A block at a time is decoded and encoded on the way.
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn home(&self) -> Home {

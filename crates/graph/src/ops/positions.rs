@@ -1,6 +1,6 @@
 //! Learned position embeddings, added to token embeddings.
 
-use super::{Access, Example, Io, Operand, Operation, accumulating, expect_rank, operands};
+use super::{Access, Example, Io, Operation, accumulating, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -43,10 +43,6 @@ impl Operation for Positions {
         &[(0, 0)]
     }
 
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
-    }
-
     fn flops(&self, io: &Io) -> u64 {
         io.outputs[0].elements() as u64
     }
@@ -87,10 +83,6 @@ impl Operation for PositionsGrad {
 
     fn access(&self, _index: usize) -> Access {
         accumulating(self.accumulate)
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,6 +1,6 @@
 //! The rectifier.
 
-use super::{Example, Io, Operand, Operation, expect_type, operands};
+use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -26,10 +26,6 @@ impl Operation for Relu {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -64,10 +60,6 @@ impl Operation for ReluGrad {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0), (1, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

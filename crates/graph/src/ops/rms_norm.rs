@@ -1,7 +1,7 @@
 //! Root-mean-square normalisation over the last extent: layer normalisation that neither centres nor shifts.
 
 use super::working::rows_in_single;
-use super::{Access, Example, Fill, Io, Operand, Operation, Target, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -50,10 +50,6 @@ impl Operation for RmsNorm {
     /// In single precision the weight, and for each worker a row of x and of y.
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         rows_in_single(io.inputs[0], 1, 2, target)
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {
@@ -112,10 +108,6 @@ impl Operation for RmsNormGrad {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         if self.residual { &[(4, 0), (0, 0)] } else { &[(0, 0)] }
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,7 +1,7 @@
 //! Rotary position embeddings, and the ways to stretch them over longer contexts.
 
 use super::working::rows_in_single;
-use super::{Example, Io, Operand, Operation, Target, expect_rank, operands};
+use super::{Example, Io, Operation, Target, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -122,10 +122,6 @@ impl Operation for Rotary {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

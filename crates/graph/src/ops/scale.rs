@@ -1,6 +1,6 @@
 //! A tensor times a constant, as families that scale embeddings, residuals or logits have it.
 
-use super::{Example, Io, Operand, Operation, operands};
+use super::{Example, Io, Operation, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -23,10 +23,6 @@ impl Operation for Scale {
 
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[(0, 0)]
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -1,6 +1,6 @@
 //! Picks one token's row of each sample, chosen when the program runs: logits are wanted of the last token only.
 
-use super::{Example, Io, Operand, Operation, expect_rank, operands};
+use super::{Example, Io, Operation, expect_rank, operands};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -22,11 +22,6 @@ impl Operation for TakeRow {
 
     fn flops(&self, _io: &Io) -> u64 {
         0
-    }
-
-    /// The row is copied as it is.
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {

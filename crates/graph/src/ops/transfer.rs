@@ -1,6 +1,6 @@
 //! A copy from one memory to another.
 
-use super::{Example, Io, Operand, Operation, operands};
+use super::{Example, Io, Operation, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +22,6 @@ impl Operation for Transfer {
 
     fn flops(&self, _io: &Io) -> u64 {
         0
-    }
-
-    fn takes_half(&self, _operand: Operand) -> bool {
-        true
     }
 
     fn examples() -> Vec<Example> {
