@@ -72,7 +72,8 @@ impl TimedRun {
     fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, targets: &Targets) -> Self {
         let [global_batch, micro_batch] = batches;
         let rows = micro_batch * seq_len;
-        let head_chunk = plimsoll_plan::default_head_chunk(rows, model.vocab_size(), targets.device.kind());
+        let (device, dtype) = (targets.device.kind(), levers.precision.dtype());
+        let head_chunk = plimsoll_plan::default_head_chunk(rows, model.vocab_size(), device, dtype);
         let request = Request {
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch,
@@ -168,7 +169,7 @@ impl TimedRun {
             other(&llama, 512, [2, 2], coarse),
             other(&older, 64, [16, 8], again),
             other(&newer, 192, [8, 8], plain),
-            other(&newer, 64, [8, 8], coarse),
+            other(&newer, 192, [8, 8], coarse),
             other(&llama, 128, [8, 4], half_again),
             other(&older, 64, [16, 8], half_again),
             // Deep enough that weights have left the caches when they are needed again.

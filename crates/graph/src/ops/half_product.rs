@@ -6,7 +6,7 @@ use plimsoll_units::Bytes;
 pub const HALF_PART_ROWS: usize = 1056;
 
 /// Columns of it.
-pub const HALF_PART_COLUMNS: usize = 1056;
+pub const HALF_PART_COLUMNS: usize = 3168;
 
 /// Words of a sum that are multiplied at a time at most. A word is a float, or two neighboring terms in `Bf16`.
 pub const HALF_PART_WORDS: usize = 512;

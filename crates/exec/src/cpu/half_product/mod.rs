@@ -247,8 +247,10 @@ fn block(extent: usize, most: usize, tile: usize) -> usize {
     extent.div_ceil(blocks).next_multiple_of(tile).max(tile)
 }
 
-/// Panels that are packed at a time.
-const PACKED_TOGETHER: usize = 8;
+/// Parts in which an operand is packed, unless they would have fewer rows or columns than this: so wide that what is read
+/// of a line of memory is long enough to be fetched ahead.
+const PACKED_ITEMS: usize = 8;
+const FEWEST_PACKED: usize = 192;
 
 /// A part of a product whose operands fit the scratch.
 fn multiply_part(
@@ -263,7 +265,9 @@ fn multiply_part(
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
     let b = b.transposed();
     let groups = inner.div_ceil(kernel.terms());
-    let steps = groups.div_ceil(HALF_PART_WORDS).max(1);
+    // Floats are as long as pairs, and there are twice as many: so panels of either fit the first-level cache.
+    let most = HALF_PART_WORDS * kernel.terms() / 2;
+    let steps = groups.div_ceil(most).max(1);
     let step = groups.div_ceil(steps) * kernel.terms();
     let words = step / kernel.terms();
     let [a_room, b_room] =
@@ -275,16 +279,17 @@ fn multiply_part(
     for index in 0..steps {
         let terms = index * step..inner.min((index + 1) * step);
         let words = terms.len().div_ceil(kernel.terms());
-        let [a_panels, b_panels] = [(a, &mut *a_room, rows, kernel.rows), (b, &mut *b_room, columns, kernel.columns)]
-            .map(|(factor, room, extent, tile)| {
-                let panels = &mut room[..extent.next_multiple_of(tile) * words];
-                let together = PACKED_TOGETHER * tile;
-                let items = panels.chunks_mut((together * words).max(1)).zip((0..extent).step_by(together));
-                parallel::for_each_of(items, workers, |(into, first)| {
-                    pack(kernel, tile, factor, first..extent.min(first + together), terms.clone(), into);
-                });
-                &*panels
-            });
+        let a_panels = &mut a_room[..rows.next_multiple_of(kernel.rows) * words];
+        let b_panels = &mut b_room[..columns.next_multiple_of(kernel.columns) * words];
+        let chunks = [(a, &mut *a_panels, rows, kernel.rows), (b, &mut *b_panels, columns, kernel.columns)].into_iter();
+        let items = chunks.flat_map(|(factor, panels, extent, tile)| {
+            let together = extent.div_ceil(PACKED_ITEMS).max(FEWEST_PACKED).next_multiple_of(tile);
+            let panels = panels.chunks_mut((together * words).max(1)).zip((0..extent).step_by(together));
+            panels.map(move |(into, first)| (factor, tile, first..extent.min(first + together), into))
+        });
+        parallel::for_each_of(items, workers, |(factor, tile, rows, into)| {
+            pack(kernel, tile, factor, rows, terms.clone(), into);
+        });
         let is_last = index + 1 == steps;
         let mut sums = &mut *sums;
         let whole = into.part(0..rows, 0..columns);
@@ -311,8 +316,8 @@ fn multiply_part(
 }
 
 /// Rows and columns of a block: its panels fit a second-level cache.
-const BLOCK_ROWS: usize = 132;
-const BLOCK_COLUMNS: usize = 128;
+const BLOCK_ROWS: usize = 264;
+const BLOCK_COLUMNS: usize = 256;
 
 /// A step of the sums of a block.
 struct Step<'a> {

@@ -17,50 +17,40 @@ pub(super) fn store(
     width: usize,
 ) {
     match into {
-        Sums::F32 { into, keep } => write(into, rows, columns, scale, tile, width, *keep),
-        Sums::F16 { into, bias } => round(into, *bias, rows, columns, scale, tile, width),
-        Sums::Bf16 { into, bias } => round(into, *bias, rows, columns, scale, tile, width),
+        Sums::F32 { into, keep } => write(&mut into.part(rows, columns), scale, tile, width, *keep),
+        Sums::F16 { into, bias } => {
+            let bias = bias.map(|bias| &bias[columns.clone()]);
+            round(&mut into.part(rows, columns), bias, scale, tile, width);
+        }
+        Sums::Bf16 { into, bias } => {
+            let bias = bias.map(|bias| &bias[columns.clone()]);
+            round(&mut into.part(rows, columns), bias, scale, tile, width);
+        }
     }
 }
 
-fn round<E: Float>(
-    into: &mut MatrixMut<E>,
-    bias: Option<&[E]>,
-    rows: Range<usize>,
-    columns: Range<usize>,
-    scale: f32,
-    tile: &mut [f32],
-    width: usize,
-) {
+fn round<E: Float>(into: &mut MatrixMut<E>, bias: Option<&[E]>, scale: f32, tile: &mut [f32], width: usize) {
     if scale != 1.0 || bias.is_some() {
         let mut added = [0.0; MOST_COLUMNS];
         if let Some(bias) = bias {
-            E::widen(&bias[columns.clone()], &mut added[..columns.len()]);
+            E::widen(bias, &mut added[..bias.len()]);
         }
         scale_and_add(tile, scale, &added[..width]);
     }
     let mut rounded = [E::zeroed(); MOST_TILE];
     let rounded = &mut rounded[..tile.len()];
     E::round(tile, rounded);
-    for (row, values) in rows.zip(rounded.chunks_exact(width)) {
-        into.row(row)[columns.clone()].copy_from_slice(&values[..columns.len()]);
+    for (row, values) in (0..into.row_count()).zip(rounded.chunks_exact(width)) {
+        let into = into.row(row);
+        into.copy_from_slice(&values[..into.len()]);
     }
 }
 
 vectorized! {
     /// Writes `scale` times the tile, added to what is there if `keep`.
-    fn write<S: Simd>(
-        simd: S,
-        into: &mut MatrixMut,
-        rows: Range<usize>,
-        columns: Range<usize>,
-        scale: f32,
-        tile: &[f32],
-        width: usize,
-        keep: bool,
-    ) {
-        for (row, sums) in rows.zip(tile.chunks_exact(width)) {
-            let values = into.row(row)[columns.clone()].iter_mut().zip(sums);
+    fn write<S: Simd>(simd: S, into: &mut MatrixMut, scale: f32, tile: &[f32], width: usize, keep: bool) {
+        for (row, sums) in (0..into.row_count()).zip(tile.chunks_exact(width)) {
+            let values = into.row(row).iter_mut().zip(sums);
             if keep {
                 values.for_each(|(into, sum)| *into += scale * sum);
             } else {
