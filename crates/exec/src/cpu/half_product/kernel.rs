@@ -47,7 +47,7 @@ impl Kernel {
                 Self { rows: 12, columns: 32, pairs: false, multiply: x86::multiply_avx512 }
             }
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Avx2 => Self { rows: 4, columns: 24, pairs: false, multiply: x86::multiply_avx2 },
+            HalfProducts::Avx2 => Self { rows: 6, columns: 16, pairs: false, multiply: x86::multiply_avx2 },
             _ => Self::baseline(),
         }
     }
@@ -153,6 +153,6 @@ mod x86 {
     #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn multiply_avx2(a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
         // SAFETY: this is called where the processor has the instructions.
-        super::multiply::<_, 4, 3>(unsafe { pulp::x86::V3::new_unchecked() }, a, b, tile, add);
+        super::multiply::<_, 6, 2>(unsafe { pulp::x86::V3::new_unchecked() }, a, b, tile, add);
     }
 }

@@ -3,18 +3,14 @@
 
 use super::super::half::Float;
 use super::super::matrix::Matrix;
-use super::super::vectorize::vectorized;
 use super::Factor;
 use super::kernel::Kernel;
 use std::ops::Range;
 
-/// Rows that a transposing packer reads side by side. All kernels' panels are whole multiples of it.
-const QUAD: usize = 4;
-
-/// Terms that it reads of each at a time.
+/// Terms of a row that a transposing packer reads at a time.
 const RUN: usize = 16;
 
-/// Most rows of a part.
+/// Most rows of a part, filled up to whole panels.
 pub(super) const MOST_ROWS: usize = 1024;
 
 /// Words that a part takes: so many rows in panels of `width`.
@@ -75,41 +71,41 @@ impl<'a, T> Part<'a, T> {
 
 /// Packs in single precision.
 fn pack_single<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
-    let panels = into.chunks_exact_mut(part.terms.max(1) * width);
-    if part.along {
-        for (panel, into) in panels.enumerate() {
-            for quad in (0..width).step_by(QUAD) {
-                let first = panel * width + quad;
-                for term in (0..part.terms).step_by(RUN) {
-                    let run = RUN.min(part.terms - term);
-                    let mut tile = [[0.0; RUN]; QUAD];
-                    for (row, tile) in (first..part.rows).zip(&mut tile) {
-                        E::widen(&part.line(row)[term..][..run], &mut tile[..run]);
-                    }
-                    scatter(&tile, &mut into[term * width + quad..], width, run);
+    match (part.along, width.is_multiple_of(4)) {
+        (true, true) => pack_transposed::<E, 4>(part, width, into),
+        (true, false) => pack_transposed::<E, 2>(part, width, into),
+        (false, _) => pack_lines(part, width, into),
+    }
+}
+
+/// The same of rows whose terms are neighbors: `SIDE` of them side by side, of which panels are whole multiples.
+fn pack_transposed<E: Float, const SIDE: usize>(part: Part<E>, width: usize, into: &mut [f32]) {
+    for (panel, into) in into.chunks_exact_mut(part.terms.max(1) * width).enumerate() {
+        for side in (0..width).step_by(SIDE) {
+            let first = panel * width + side;
+            for term in (0..part.terms).step_by(RUN) {
+                let run = RUN.min(part.terms - term);
+                let mut tile = [[0.0; RUN]; SIDE];
+                for (row, tile) in (first..part.rows).zip(&mut tile) {
+                    E::widen(&part.line(row)[term..][..run], &mut tile[..run]);
                 }
-            }
-        }
-    } else {
-        let mut line = [0.0; MOST_ROWS];
-        let panels = panels.len();
-        for term in 0..part.terms {
-            E::widen(part.line(term), &mut line[..part.rows]);
-            line[part.rows..(panels * width).min(MOST_ROWS)].fill(0.0);
-            for panel in 0..panels {
-                let at = (panel * part.terms + term) * width;
-                into[at..][..width].copy_from_slice(&line[panel * width..][..width]);
+                for (column, into) in into[term * width + side..].chunks_mut(width).take(run).enumerate() {
+                    let into: &mut [f32; SIDE] = into.first_chunk_mut().expect("panels are whole multiples");
+                    *into = std::array::from_fn(|row| tile[row][column]);
+                }
             }
         }
     }
 }
 
-vectorized! {
-    /// Writes the columns of a tile `stride` apart.
-    fn scatter<S: Simd>(simd: S, tile: &[[f32; RUN]; QUAD], into: &mut [f32], stride: usize, run: usize) {
-        for (column, into) in into.chunks_mut(stride).take(run).enumerate() {
-            let into: &mut [f32; QUAD] = into.first_chunk_mut().expect("a panel is whole quads");
-            *into = std::array::from_fn(|row| tile[row][column]);
+/// The same of terms whose rows are neighbors.
+fn pack_lines<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
+    let panels = part.rows.div_ceil(width);
+    let mut line = [0.0; MOST_ROWS];
+    for term in 0..part.terms {
+        E::widen(part.line(term), &mut line[..part.rows]);
+        for (panel, line) in line[..panels * width].chunks_exact(width).enumerate() {
+            into[(panel * part.terms + term) * width..][..width].copy_from_slice(line);
         }
     }
 }
