@@ -1,0 +1,126 @@
+//! When cached memory goes back to the driver.
+
+use super::block::{DriverEvent, DriverEventKind};
+use super::{Allocator, Driver, Search};
+use crate::snapshot::PoolId;
+
+impl Allocator {
+    /// Gives back all segments, and whole units of expandable ones, in which nothing is in use: what `empty_cache` does,
+    /// and every request that the driver refuses.
+    pub fn release_cached(&mut self, driver: &mut dyn Driver) {
+        self.release_pools(&[], driver);
+    }
+
+    /// The same, with segments of these pools, too: those of CUDA graphs that are gone.
+    pub fn release_pools(&mut self, gone: &[PoolId], driver: &mut dyn Driver) {
+        for (id, small) in [((0, 0), false), ((0, 0), true)] {
+            self.release_pool(id, small, driver);
+        }
+        for id in gone {
+            self.release_pool(*id, true, driver);
+            self.release_pool(*id, false, driver);
+        }
+    }
+
+    fn release_pool(&mut self, id: PoolId, small: bool, driver: &mut dyn Driver) {
+        let pool = self.pool(id, small);
+        let free = self.pools[pool].free.iter().map(|block| block.3).collect::<Vec<_>>();
+        let (expandable, whole): (Vec<_>, Vec<_>) =
+            free.into_iter().partition(|block| self.block(*block).space.is_some());
+        for block in whole.into_iter().filter(|block| !self.blocks[*block as usize].is_split()).collect::<Vec<_>>() {
+            self.give_back(block, driver);
+        }
+        for block in expandable {
+            self.unmap(block, driver);
+        }
+    }
+
+    /// Gives back blocks that are too large to be split, until what is requested may have room: the smallest that is
+    /// large enough, or some from the largest down. False if they are not enough.
+    pub fn release_oversize_for(&mut self, request: super::Request, driver: &mut dyn Driver) -> bool {
+        let search = self.search(request);
+        self.release_oversize(&search, driver)
+    }
+
+    pub(super) fn release_oversize(&mut self, search: &Search, driver: &mut dyn Driver) -> bool {
+        let Some(limit) = self.settings.max_split_bytes else { return false };
+        let needed = search.bytes.max(limit);
+        let free = &self.pools[search.pool].free;
+        let fitting = free.range((search.stream, needed, 0, 0)..).next().filter(|block| block.0 == search.stream);
+        if let Some(block) = fitting.map(|block| block.3) {
+            return self.give_back_unless_expandable(block, driver);
+        }
+        let below = free.range(..(search.stream, needed, 0, 0)).rev();
+        let oversize = below.take_while(|block| block.0 == search.stream && block.1 >= limit);
+        let mut released = 0;
+        for (_, bytes, _, block) in oversize.copied().collect::<Vec<_>>() {
+            if released >= needed {
+                break;
+            }
+            if self.give_back_unless_expandable(block, driver) {
+                released += bytes;
+            }
+        }
+        released >= needed
+    }
+
+    /// Parts of expandable segments are not given back one by one.
+    fn give_back_unless_expandable(&mut self, block: u32, driver: &mut dyn Driver) -> bool {
+        let whole = self.block(block).space.is_none() && !self.block(block).is_split();
+        if whole {
+            self.give_back(block, driver);
+        }
+        whole
+    }
+
+    /// Whether blocks age: a threshold counts only where a limit is set.
+    pub(super) fn collects_garbage(&self) -> bool {
+        self.settings.garbage_collection_threshold > 0.0 && self.allowed.is_some()
+    }
+
+    /// Before the driver is asked: what is reserved above the threshold goes back.
+    pub(super) fn collect_garbage(&mut self, driver: &mut dyn Driver) {
+        let (true, Some(allowed)) = (self.collects_garbage(), self.allowed) else { return };
+        let threshold = (self.settings.garbage_collection_threshold * allowed as f64) as u64;
+        if self.reserved > threshold {
+            self.collect(self.reserved - threshold, driver);
+        }
+    }
+
+    /// Gives back free segments of at least the mean age, again and again, until that is `excess` bytes or none is left.
+    pub fn collect(&mut self, excess: u64, driver: &mut dyn Driver) {
+        let pool = self.pool((0, 0), false);
+        let clock = self.pools[pool].requests;
+        let candidates = self.pools[pool].free.iter().map(|block| block.3);
+        let candidates =
+            candidates.filter(|block| !self.block(*block).is_split() && self.block(*block).space.is_none());
+        let mut candidates = candidates.collect::<Vec<_>>();
+        let mut total_age = candidates.iter().map(|block| clock - self.block(*block).freed_at).sum::<u64>();
+        let mut reclaimed = 0;
+        while reclaimed < excess && !candidates.is_empty() {
+            let mean = total_age as f64 / candidates.len() as f64;
+            let old = |block: &u32| (clock - self.block(*block).freed_at) as f64 >= mean;
+            let (going, staying): (Vec<_>, Vec<_>) = candidates.into_iter().partition(old);
+            if going.is_empty() {
+                return;
+            }
+            for block in going {
+                total_age -= clock - self.block(block).freed_at;
+                reclaimed += self.block(block).bytes;
+                self.give_back(block, driver);
+            }
+            candidates = staying;
+        }
+    }
+
+    /// Gives a free block that fills a segment back to the driver.
+    fn give_back(&mut self, index: u32, driver: &mut dyn Driver) {
+        self.unshelve(index);
+        let block = self.block(index);
+        let (address, bytes, stream) = (block.address, block.bytes, block.stream);
+        driver.give_back(address, bytes);
+        self.reserved -= bytes;
+        self.driver_events.push(DriverEvent { kind: DriverEventKind::GiveBack, address, bytes, stream });
+        self.vacant.push(index);
+    }
+}

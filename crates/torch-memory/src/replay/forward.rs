@@ -1,0 +1,313 @@
+//! Through all events, from the start's state.
+
+use super::agreement::{Agreement, equal_events};
+use super::driver::RecordedDriver;
+use super::start::{Start, start};
+use crate::allocator::{Allocator, BlockId, DriverEvent, DriverEventKind, Request, StartRange};
+use crate::snapshot::{Action, CardRecord, Event, PoolId, Settings, StackId};
+use rustc_hash::FxHashMap;
+
+/// A card's recording, replayed.
+#[derive(Debug)]
+pub struct Replay {
+    /// What there was before the first event.
+    pub start: Start,
+    /// How far simulation and recording agree.
+    pub agreement: Agreement,
+    /// Memory before the first event and after each.
+    pub memory: Vec<Moment>,
+    /// Every allocation: those of the start first, then by their event.
+    pub lives: Vec<Life>,
+    /// When memory was short: the event, and the bytes that the card had free.
+    pub out_of_memory: Vec<(usize, u64)>,
+}
+
+/// Memory at one time.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// From the driver.
+    pub reserved: u64,
+    /// In blocks in use.
+    pub in_use: u64,
+    /// Asked for, in those blocks.
+    pub requested: u64,
+}
+
+/// An allocation, from its event to that of its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// The event that made it. None: before the first.
+    pub from: Option<usize>,
+    /// The event that freed it. None: it is there at the end.
+    pub to: Option<usize>,
+    /// The event at which the program gave it back, if it did.
+    pub given_back: Option<usize>,
+    /// Where it lies, as recorded.
+    pub address: u64,
+    /// The size of its block.
+    pub bytes: u64,
+    /// What was asked for.
+    pub requested: u64,
+    /// Its stream.
+    pub stream: u64,
+    /// Its pool.
+    pub pool: PoolId,
+    /// Who asked for it.
+    pub stack: StackId,
+}
+
+/// Replays a card's recording under the settings that it was made with.
+pub fn replay(record: &CardRecord, settings: &Settings) -> Replay {
+    let mut from_start = replay_from(record, settings, start(record, settings), None);
+    // The oldest event that was kept may be the allocation for which the segment was taken just before.
+    let differs_at_once = from_start.agreement.first.iter().any(|difference| difference.event() == 0);
+    if let (true, Some(first)) = (differs_at_once, record.events.first()) {
+        let start = &mut from_start.start;
+        let is_taken =
+            |range: &StartRange| range.address == first.address && range.space.is_none() && range.used.is_empty();
+        if let Some(taken) = start.ranges.iter().position(is_taken).map(|index| start.ranges.remove(index)) {
+            return replay_from(record, settings, std::mem::take(start), Some(taken));
+        }
+    }
+    from_start
+}
+
+/// Replays from a start; with `taken`, the segment that the first event's request was given just before.
+fn replay_from(record: &CardRecord, settings: &Settings, start: Start, taken: Option<StartRange>) -> Replay {
+    let (allocator, blocks) = Allocator::restore(settings.clone(), &start.ranges);
+    let lives = start.ranges.iter().flat_map(|range| &range.used).zip(blocks);
+    let agreement = Agreement { contradictions: start.contradictions, ..Agreement::default() };
+    let mut forward = Forward {
+        settings,
+        allocator,
+        driver: RecordedDriver::new(),
+        by_address: FxHashMap::default(),
+        blocks: vec![],
+        replay: Replay { agreement, memory: vec![], lives: vec![], out_of_memory: vec![], start: Start::default() },
+        private: start.private.clone(),
+    };
+    let known = FxHashMap::from_iter(start.blocks.iter().map(|block| (block.address, block)));
+    for (part, id) in lives {
+        let block = known[&part.address];
+        let life = Life {
+            from: None,
+            to: None,
+            given_back: None,
+            address: part.address,
+            bytes: part.bytes,
+            requested: part.requested,
+            stream: block.stream,
+            pool: block.pool,
+            stack: block.stack,
+        };
+        forward.begin(life, id);
+    }
+    forward.note_memory();
+    if let Some(StartRange { address, bytes, stream, .. }) = taken {
+        forward.driver.granted.push_back(DriverEvent { kind: DriverEventKind::Take, address, bytes, stream });
+    }
+    forward.run(&record.events);
+    Replay { start, ..forward.replay }
+}
+
+struct Forward<'a> {
+    settings: &'a Settings,
+    allocator: Allocator,
+    driver: RecordedDriver,
+    /// Which life has an address, as recorded.
+    by_address: FxHashMap<u64, usize>,
+    /// The simulated block of each life.
+    blocks: Vec<BlockId>,
+    replay: Replay,
+    private: Vec<(u64, u64, PoolId)>,
+}
+
+impl Forward<'_> {
+    fn run(&mut self, events: &[Event]) {
+        let mut index = 0;
+        while let Some(event) = events.get(index) {
+            match event.action {
+                Action::SegmentAlloc | Action::SegmentMap => self.driver.granted.extend(driver_event(event)),
+                Action::SegmentFree | Action::SegmentUnmap => {
+                    // Several go back at once.
+                    let count = events[index..].iter().take_while(|event| is_release(event)).count();
+                    self.refuse(index, &events[index..]);
+                    self.release(index, &events[index..index + count], &events[index + count..]);
+                    for _ in 1..count {
+                        self.note_memory();
+                    }
+                    index += count - 1;
+                }
+                Action::Alloc => self.allocate(index, event),
+                Action::FreeRequested => match self.by_address.get(&event.address) {
+                    Some(life) => self.replay.lives[*life].given_back = Some(index),
+                    None => self.replay.agreement.contradictions += 1,
+                },
+                Action::FreeCompleted => self.free(index, event),
+                Action::OutOfMemory => {
+                    self.replay.out_of_memory.push((index, event.address));
+                    self.refuse(index, &events[index..]);
+                }
+                Action::Snapshot | Action::Other => {}
+            }
+            self.note_memory();
+            index += 1;
+        }
+        self.settle(events.len(), vec![]);
+    }
+
+    fn allocate(&mut self, index: usize, event: &Event) {
+        let recorded = self.driver.granted.iter().copied().collect::<Vec<_>>();
+        let request = self.request(event);
+        let block = self.allocator.allocate(request, &mut self.driver).expect("a driver that grants everything");
+        self.settle(index, recorded);
+        self.replay.agreement.address(index, event.address, self.allocator.address(block));
+        let life = Life {
+            from: Some(index),
+            to: None,
+            given_back: None,
+            address: event.address,
+            bytes: self.allocator.bytes(block),
+            requested: event.bytes,
+            stream: event.stream,
+            pool: request.pool,
+            stack: event.stack,
+        };
+        self.begin(life, block);
+    }
+
+    fn request(&self, event: &Event) -> Request {
+        // Which pool it comes from is the program's choice, and only its address says so.
+        let holds = |range: &&(u64, u64, PoolId)| range.0 <= event.address && event.address < range.1;
+        let pool = self.private.iter().find(holds).map_or((0, 0), |range| range.2);
+        Request { bytes: event.bytes, stream: event.stream, pool }
+    }
+
+    fn begin(&mut self, life: Life, block: BlockId) {
+        self.replay.lives.push(life);
+        self.blocks.push(block);
+        if self.by_address.insert(life.address, self.blocks.len() - 1).is_some() {
+            self.replay.agreement.contradictions += 1;
+        }
+    }
+
+    fn free(&mut self, index: usize, event: &Event) {
+        match self.by_address.remove(&event.address) {
+            Some(life) => {
+                self.replay.lives[life].to = Some(index);
+                self.allocator.free(self.blocks[life]);
+            }
+            None => self.replay.agreement.contradictions += 1,
+        }
+    }
+
+    /// The driver gave some of what a request needs, and no more.
+    fn refuse(&mut self, index: usize, rest: &[Event]) {
+        let recorded = self.driver.granted.iter().copied().collect::<Vec<_>>();
+        if let (false, Some(request)) = (recorded.is_empty(), self.next_request(rest)) {
+            self.driver.refuses = true;
+            self.allocator.attempt(request, &mut self.driver);
+            self.driver.refuses = false;
+        }
+        self.settle(index, recorded);
+    }
+
+    fn next_request(&self, rest: &[Event]) -> Option<Request> {
+        let request = rest.iter().find(|event| matches!(event.action, Action::Alloc | Action::OutOfMemory));
+        request.map(|event| self.request(event))
+    }
+
+    /// Memory went back to the driver: the program emptied the cache, or a request was refused, or there was too much. Which
+    /// of them is the world's choice; what goes back then is the allocator's.
+    fn release(&mut self, index: usize, recorded: &[Event], rest: &[Event]) {
+        let recorded = recorded.iter().filter_map(driver_event).collect::<Vec<_>>();
+        let gone = self.private.iter().filter(|range| recorded.iter().any(|event| event.address == range.0));
+        let mut gone = gone.map(|range| range.2).collect::<Vec<_>>();
+        gone.dedup();
+        let request = self.next_request(rest);
+        let mut best: Option<(usize, Allocator)> = None;
+        for reason in self.reasons() {
+            let mut allocator = self.allocator.clone();
+            let driver = &mut self.driver;
+            if let (Reason::Oversize | Reason::OversizeThenAll, Some(request)) = (reason, request) {
+                allocator.release_oversize_for(request, driver);
+            }
+            if let Reason::Garbage | Reason::GarbageThenAll = reason {
+                let bytes =
+                    if let Reason::Garbage = reason { recorded.iter().map(|event| event.bytes).sum() } else { 1 };
+                allocator.collect(bytes, driver);
+            }
+            if let Reason::All | Reason::OversizeThenAll | Reason::GarbageThenAll = reason {
+                allocator.release_pools(&gone, driver);
+            }
+            let simulated = allocator.driver_events();
+            let wrong = simulated.len().max(recorded.len()) - equal_events(&recorded, simulated);
+            if best.as_ref().is_none_or(|(least, _)| wrong < *least) {
+                best = Some((wrong, allocator));
+            }
+            if wrong == 0 {
+                break;
+            }
+        }
+        self.allocator = best.expect("all that is cached may always go back").1;
+        self.settle(index, recorded);
+    }
+
+    /// Why memory can go back under the settings.
+    fn reasons(&self) -> Vec<Reason> {
+        let mut reasons = vec![Reason::All];
+        if self.settings.max_split_bytes.is_some() {
+            reasons.extend([Reason::Oversize, Reason::OversizeThenAll]);
+        }
+        if self.settings.garbage_collection_threshold > 0.0 {
+            reasons.extend([Reason::Garbage, Reason::GarbageThenAll]);
+        }
+        reasons
+    }
+
+    /// Compares what the driver was asked for, then and now.
+    fn settle(&mut self, index: usize, mut recorded: Vec<DriverEvent>) {
+        if recorded.is_empty() {
+            recorded.extend(self.driver.granted.iter());
+        }
+        self.driver.granted.clear();
+        let simulated = self.allocator.take_driver_events();
+        self.replay.agreement.segments(index, &recorded, &simulated);
+    }
+
+    fn note_memory(&mut self) {
+        let Self { allocator, replay, .. } = self;
+        let (reserved, in_use, requested) = (allocator.reserved(), allocator.in_use(), allocator.requested());
+        replay.memory.push(Moment { reserved, in_use, requested });
+    }
+}
+
+/// Why memory goes back.
+#[derive(Debug, Clone, Copy)]
+enum Reason {
+    /// The cache is emptied.
+    All,
+    /// A large request was refused, where large blocks are not split.
+    Oversize,
+    /// That was not enough.
+    OversizeThenAll,
+    /// More than the threshold is reserved.
+    Garbage,
+    /// That was not enough for a request.
+    GarbageThenAll,
+}
+
+fn is_release(event: &Event) -> bool {
+    matches!(event.action, Action::SegmentFree | Action::SegmentUnmap)
+}
+
+fn driver_event(event: &Event) -> Option<DriverEvent> {
+    let kind = match event.action {
+        Action::SegmentAlloc => DriverEventKind::Take,
+        Action::SegmentFree => DriverEventKind::GiveBack,
+        Action::SegmentMap => DriverEventKind::Map,
+        Action::SegmentUnmap => DriverEventKind::Unmap,
+        _ => return None,
+    };
+    Some(DriverEvent { kind, address: event.address, bytes: event.bytes, stream: event.stream })
+}

@@ -1,0 +1,199 @@
+//! How PyTorch's allocator is set: `PYTORCH_CUDA_ALLOC_CONF`.
+//! Source: `c10/cuda/CUDAAllocatorConfig.cpp` and PyTorch's "Memory management" notes.
+
+/// A mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// Powers of two for which divisions can be set: 1 MiB and below, to 32 GiB and above.
+const DIVISIONS: usize = 16;
+
+/// The allocator's settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Blocks of at least so many bytes are not split. None: all are.
+    pub max_split_bytes: Option<u64>,
+    /// Into how many parts sizes between powers of two are divided, to round up to; by the power of two in MiB. 0: they
+    /// are rounded to 512 bytes.
+    pub roundup_divisions: [u32; DIVISIONS],
+    /// Above this part of the allowed memory, blocks that were not used for long are given back. 0: never.
+    pub garbage_collection_threshold: f64,
+    /// Whether segments grow.
+    pub expandable_segments: bool,
+    /// By how much a block that is not split may be larger than what was asked for.
+    pub max_non_split_rounding_bytes: u64,
+    /// Segments for allocations between 1 and 10 MiB.
+    pub large_segment_bytes: u64,
+    /// The part of the card's memory that the process may take.
+    pub memory_fraction: Option<f64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_split_bytes: None,
+            roundup_divisions: [0; DIVISIONS],
+            garbage_collection_threshold: 0.0,
+            expandable_segments: false,
+            max_non_split_rounding_bytes: 20 * MIB,
+            large_segment_bytes: 20 * MIB,
+            memory_fraction: None,
+        }
+    }
+}
+
+/// A setting that is not known, or whose value is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("setting {0}")]
+pub struct UnknownSetting(pub String);
+
+/// Settings that say nothing about where blocks lie.
+const WITHOUT_EFFECT: &[&str] = &[
+    "pinned_use_cuda_host_register",
+    "pinned_num_register_threads",
+    "pinned_use_background_threads",
+    "pinned_reserve_segment_size_mb",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "graph_capture_record_stream_reuse",
+    "throw_on_cudamalloc_oom",
+];
+
+impl Settings {
+    /// Takes over what a text such as `max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]` sets. Returns what
+    /// it does not know.
+    pub fn set(&mut self, conf: &str) -> Vec<UnknownSetting> {
+        let unknown = split_entries(conf).into_iter().filter(|entry| self.set_one(entry).is_none());
+        unknown.map(|entry| UnknownSetting(entry.to_owned())).collect()
+    }
+
+    /// None where the name or the value is not known.
+    fn set_one(&mut self, entry: &str) -> Option<()> {
+        let (name, value) = entry.split_once(':')?;
+        let (name, value) = (name.trim(), value.trim());
+        let bytes_of_mib = || value.parse::<u64>().ok()?.checked_mul(MIB);
+        match name {
+            "max_split_size_mb" => self.max_split_bytes = Some(bytes_of_mib()?),
+            "max_non_split_rounding_mb" => self.max_non_split_rounding_bytes = bytes_of_mib()?,
+            "large_segment_size_mb" => self.large_segment_bytes = bytes_of_mib().filter(|bytes| *bytes > 0)?,
+            "garbage_collection_threshold" => self.garbage_collection_threshold = part(value)?,
+            "per_process_memory_fraction" => self.memory_fraction = Some(part(value)?),
+            "expandable_segments" => self.expandable_segments = truth(value)?,
+            "roundup_power2_divisions" => self.roundup_divisions = divisions(value)?,
+            "backend" if value == "native" => {}
+            _ if WITHOUT_EFFECT.contains(&name) => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Divisions for sizes from `mib` MiB to twice that.
+    pub(super) fn set_divisions(&mut self, mib: u64, count: u32) {
+        if mib.is_power_of_two() {
+            self.roundup_divisions[(mib.ilog2() as usize).min(DIVISIONS - 1)] = count;
+        }
+    }
+
+    /// What PyTorch rounds a request to.
+    pub fn rounded(&self, bytes: u64) -> u64 {
+        const UNIT: u64 = 512;
+        if bytes < UNIT {
+            return UNIT;
+        }
+        let interval = (bytes.ilog2().saturating_sub(MIB.ilog2()) as usize).min(DIVISIONS - 1);
+        let divisions = u64::from(self.roundup_divisions[interval]);
+        if divisions <= 1 || bytes <= UNIT * divisions {
+            return bytes.checked_next_multiple_of(UNIT).unwrap_or(!(UNIT - 1));
+        }
+        let power = 1 << bytes.ilog2();
+        match power >> divisions.ilog2() {
+            _ if bytes == power => bytes,
+            0 => power << 1,
+            step => bytes.next_multiple_of(step),
+        }
+    }
+
+    /// The text that sets this; empty for the defaults.
+    pub fn conf(&self) -> String {
+        let default = Self::default();
+        let mut entries = vec![];
+        if self.expandable_segments {
+            entries.push("expandable_segments:True".to_owned());
+        }
+        if let Some(bytes) = self.max_split_bytes {
+            entries.push(format!("max_split_size_mb:{}", bytes / MIB));
+        }
+        if self.roundup_divisions != default.roundup_divisions {
+            let same = self.roundup_divisions.iter().all(|count| *count == self.roundup_divisions[0]);
+            let each =
+                self.roundup_divisions.iter().enumerate().map(|(power, count)| format!("{}:{count}", 1u64 << power));
+            entries.push(match same {
+                true => format!("roundup_power2_divisions:{}", self.roundup_divisions[0]),
+                false => format!("roundup_power2_divisions:[{}]", each.collect::<Vec<_>>().join(",")),
+            });
+        }
+        if self.garbage_collection_threshold > 0.0 {
+            entries.push(format!("garbage_collection_threshold:{}", self.garbage_collection_threshold));
+        }
+        if self.max_non_split_rounding_bytes != default.max_non_split_rounding_bytes {
+            entries.push(format!("max_non_split_rounding_mb:{}", self.max_non_split_rounding_bytes / MIB));
+        }
+        if self.large_segment_bytes != default.large_segment_bytes {
+            entries.push(format!("large_segment_size_mb:{}", self.large_segment_bytes / MIB));
+        }
+        if let Some(fraction) = self.memory_fraction {
+            entries.push(format!("per_process_memory_fraction:{fraction}"));
+        }
+        entries.join(",")
+    }
+}
+
+/// Entries are separated by commas, but not by those in brackets.
+fn split_entries(conf: &str) -> Vec<&str> {
+    let mut depth = 0i32;
+    let entries = conf.split(|c: char| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ',' && depth <= 0
+    });
+    entries.map(str::trim).filter(|entry| !entry.is_empty()).collect()
+}
+
+fn part(value: &str) -> Option<f64> {
+    value.parse().ok().filter(|part| (0.0..=1.0).contains(part))
+}
+
+fn truth(value: &str) -> Option<bool> {
+    match value {
+        "True" | "true" | "1" => Some(true),
+        "False" | "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// One number for all sizes, or `[256:1,512:2,>:8]`: what is not named has the number of the next smaller that is.
+fn divisions(value: &str) -> Option<[u32; DIVISIONS]> {
+    let Some(list) = value.strip_prefix('[') else {
+        return Some([value.parse().ok().filter(is_division)?; DIVISIONS]);
+    };
+    let mut all = [0; DIVISIONS];
+    let mut next = 0;
+    for entry in list.strip_suffix(']')?.split(',') {
+        let (mib, count) = entry.split_once(':')?;
+        let count = count.trim().parse().ok().filter(is_division)?;
+        if mib.trim() == ">" {
+            all[next.min(DIVISIONS)..].fill(count);
+            continue;
+        }
+        let mib = mib.trim().parse::<u64>().ok().filter(|mib| mib.is_power_of_two())?;
+        let index = (mib.ilog2() as usize).min(DIVISIONS - 1);
+        if next == 0 {
+            all[..index].fill(count);
+        }
+        all[index] = count;
+        next = index + 1;
+    }
+    Some(all)
+}
+
+fn is_division(count: &u32) -> bool {
+    *count == 0 || count.is_power_of_two()
+}

@@ -1,0 +1,33 @@
+//! Snapshots of real runs, which are too large for the repository: `PLIMSOLL_TORCH_SNAPSHOTS` names a folder of them.
+
+use plimsoll_torch_memory::replay::replay;
+use plimsoll_torch_memory::snapshot::Snapshot;
+use std::io::Read;
+
+/// Under the recorded settings the simulation is PyTorch's allocator: in every segment and at every address.
+#[test]
+fn real_recordings_are_replayed_without_a_difference() {
+    let Some(folder) = std::env::var_os("PLIMSOLL_TORCH_SNAPSHOTS") else {
+        eprintln!("SKIPPED: no real snapshots; PLIMSOLL_TORCH_SNAPSHOTS names a folder of them");
+        return;
+    };
+    let mut replayed = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+        let path = entry.path();
+        let mut bytes = std::fs::read(&path).expect("a file");
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            let mut unpacked = vec![];
+            flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).expect("gzip");
+            bytes = unpacked;
+        }
+        let snapshot = Snapshot::read(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(snapshot.unknown, [] as [String; 0], "{}", path.display());
+        for card in &snapshot.cards {
+            let agreement = replay(card, &snapshot.settings).agreement;
+            assert!(agreement.is_whole(), "{}: {agreement:?}", path.display());
+            println!("{}, card {}: {agreement:?}", path.display(), card.card);
+            replayed += 1;
+        }
+    }
+    assert!(replayed > 0, "the folder has no snapshots");
+}
