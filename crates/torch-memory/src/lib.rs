@@ -3,7 +3,9 @@
 //! Not here: files, terminals, pages. Read next: `replay/mod.rs`.
 
 pub mod allocator;
+pub mod findings;
 pub mod pickle;
 pub mod record;
 pub mod replay;
 pub mod snapshot;
+pub mod what_if;

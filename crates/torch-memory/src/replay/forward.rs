@@ -56,6 +56,13 @@ pub struct Life {
     pub stack: StackId,
 }
 
+impl Life {
+    /// Whether it is there at a moment: after so many events.
+    pub fn is_there(&self, moment: usize) -> bool {
+        self.from.is_none_or(|from| from < moment) && self.to.is_none_or(|to| moment <= to)
+    }
+}
+
 /// Replays a card's recording under the settings that it was made with.
 pub fn replay(record: &CardRecord, settings: &Settings) -> Replay {
     let mut from_start = replay_from(record, settings, start(record, settings), None);

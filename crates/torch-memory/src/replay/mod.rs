@@ -1,6 +1,6 @@
 //! A recording, replayed: the state at its start is rebuilt by going backwards from its end, and the simulated allocator
 //! continues from there through all events.
-//! Not here: other settings (`what_if/`), who has the memory (`owners/`).
+//! Not here: other settings (`what_if.rs`), who has the memory (`findings/`).
 //!
 //! ```text
 //!   segments at the end --- backwards through the events ---> state at the start     start.rs

@@ -1,0 +1,95 @@
+//! What grows from step to step: what is still there after each step, and more each time.
+
+use super::owners::Owners;
+use crate::replay::Replay;
+use crate::snapshot::{Action, Annotation, CardRecord, StackId};
+use rustc_hash::FxHashMap;
+
+/// The fewest ends of steps between which growth is looked for: the first makes what lasts, such as moments.
+const FEWEST: usize = 3;
+
+/// Where steps end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Steps {
+    /// Moments, as [`super::peak_event`] counts them.
+    pub ends: Vec<usize>,
+    /// Whether the program annotated them; else they are inferred from an allocation that comes again and again.
+    pub annotated: bool,
+}
+
+/// An owner that has more after each step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    /// The owner's number.
+    pub owner: usize,
+    /// Bytes that it has more at the end of the last step than at that of the first which counts.
+    pub bytes: u64,
+    /// Over so many steps.
+    pub steps: usize,
+}
+
+impl Steps {
+    /// Finds where steps end: where an optimizer's step does, or at an allocation of the same stack and size that comes
+    /// each time after the same number of others.
+    pub fn of(record: &CardRecord, annotations: &[Annotation]) -> Self {
+        let of_optimizer =
+            |note: &&Annotation| !note.starts && note.card == record.card && note.name.starts_with("Optimizer.step");
+        let annotated = annotations
+            .iter()
+            .filter(of_optimizer)
+            .map(|note| record.events.partition_point(|event| event.time_us <= note.time_us));
+        let mut annotated = annotated.collect::<Vec<_>>();
+        annotated.sort_unstable();
+        if annotated.len() >= FEWEST {
+            return Self { ends: annotated, annotated: true };
+        }
+        Self { ends: regular(record), annotated: false }
+    }
+
+    /// Whether there are enough of them to tell.
+    pub fn are_enough(&self) -> bool {
+        self.ends.len() >= FEWEST
+    }
+}
+
+/// The moments of the allocation that comes the most regularly: at least three times, always after the same number of
+/// others, and the more of them the better.
+fn regular(record: &CardRecord) -> Vec<usize> {
+    let allocations = record.events.iter().enumerate().filter(|(_, event)| event.action == Action::Alloc);
+    let mut places: FxHashMap<(StackId, u64), Vec<(usize, usize)>> = FxHashMap::default();
+    for (count, (index, event)) in allocations.enumerate() {
+        places.entry((event.stack, event.bytes)).or_default().push((count, index));
+    }
+    let distance = |places: &[(usize, usize)]| {
+        let between = places.windows(2).map(|pair| pair[1].0 - pair[0].0).collect::<Vec<_>>();
+        // Within a step, an operation comes once a layer: those are near each other.
+        let whole = places.len() >= FEWEST && between.iter().all(|distance| *distance == between[0]);
+        whole.then(|| between[0]).filter(|distance| *distance >= 16)
+    };
+    let regular = places.values().filter_map(|places| Some((distance(places)?, places)));
+    let longest = regular.max_by_key(|(distance, places)| (*distance, places.len(), std::cmp::Reverse(places[0].1)));
+    longest.map_or_else(Vec::new, |(_, places)| places.iter().map(|(_, index)| *index).collect())
+}
+
+/// Owners that have more after each step than after the one before, but for the first; the most first.
+pub fn growth(replay: &Replay, owners: &Owners, steps: &Steps) -> Vec<Growth> {
+    if !steps.are_enough() {
+        return vec![];
+    }
+    let ends = &steps.ends[1..];
+    let mut bytes = vec![vec![0u64; ends.len()]; owners.count()];
+    for life in &replay.lives {
+        let owned = &mut bytes[owners.index(life.stack)];
+        for (place, end) in ends.iter().enumerate().filter(|(_, end)| life.is_there(**end)) {
+            debug_assert!(*end < replay.memory.len());
+            owned[place] += life.bytes;
+        }
+    }
+    let grows = |bytes: &[u64]| bytes.windows(2).all(|pair| pair[0] < pair[1]);
+    let growing = bytes.iter().enumerate().filter(|(_, bytes)| grows(bytes));
+    let mut growing = growing
+        .map(|(owner, bytes)| Growth { owner, bytes: bytes[bytes.len() - 1] - bytes[0], steps: bytes.len() - 1 })
+        .collect::<Vec<_>>();
+    growing.sort_by_key(|growth| (std::cmp::Reverse(growth.bytes), growth.owner));
+    growing
+}

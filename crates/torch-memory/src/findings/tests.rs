@@ -1,0 +1,175 @@
+//! Programs with a leak, with copies and with neither.
+
+use super::*;
+use crate::allocator::{BlockId, Request};
+use crate::record::Recorder;
+use crate::replay::{Replay, replay};
+use crate::snapshot::{Settings, Snapshot, StackId};
+use crate::what_if::{Program, best};
+
+const MIB: u64 = 1 << 20;
+const TRAIN: &str = "/home/me/train.py";
+const TORCH: &str = "/usr/lib/python3/site-packages/torch/nn/modules/module.py";
+
+fn recorder() -> Recorder {
+    Recorder::new(Settings::default(), 4000 * MIB, None)
+}
+
+fn allocate(recorder: &mut Recorder, bytes: u64, stack: StackId) -> BlockId {
+    recorder.allocate(Request { bytes, stream: 0, pool: (0, 0) }, stack).expect("there is room")
+}
+
+/// A model of `scale` bytes an element.
+fn model(recorder: &mut Recorder, scale: u64, function: &str, line: u32) -> Vec<BlockId> {
+    let stack = recorder.stack(&[
+        ("convert", TORCH, 1150),
+        ("_apply", TORCH, 780),
+        ("to", TORCH, 1160),
+        (function, TRAIN, line),
+    ]);
+    let sizes = [50_000_000, 768 * 1000, 768, 768 * 3072, 3072, 768 * 3072];
+    sizes.iter().map(|elements| allocate(recorder, elements * scale, stack)).collect()
+}
+
+/// A step of training: activations that come and go, and `kept` bytes that stay.
+fn step(recorder: &mut Recorder, kept: u64) {
+    let forward = recorder.stack(&[("forward", TRAIN, 30), ("_call_impl", TORCH, 1700)]);
+    let activations = (1..=20).map(|n| allocate(recorder, n * 100_000, forward)).collect::<Vec<_>>();
+    let loss = recorder.stack(&[("log", TRAIN, 77)]);
+    if kept > 0 {
+        allocate(recorder, kept, loss);
+    }
+    activations.into_iter().for_each(|block| recorder.free(block));
+}
+
+fn replayed(recorder: &Recorder) -> (Snapshot, Replay) {
+    let snapshot = recorder.snapshot(usize::MAX);
+    let replay = replay(&snapshot.cards[0], &snapshot.settings);
+    assert!(replay.agreement.is_whole());
+    (snapshot, replay)
+}
+
+fn copies_of(recorder: &Recorder) -> Vec<(Vec<(String, u64)>, u64)> {
+    let (snapshot, replay) = replayed(recorder);
+    let owners = Owners::of(&snapshot.stacks);
+    let found = copies(&replay, &snapshot.stacks, &owners, peak_event(&replay));
+    let words = |copy: &Copy| (owners.get(copy.owner).to_string(), copy.bytes);
+    found.iter().map(|copies| (copies.copies.iter().map(words).collect(), copies.wasted)).collect()
+}
+
+#[test]
+fn a_model_that_is_moved_twice_is_found_with_both_lines() {
+    let bytes = (50_000_000 + 768 * 1000 + 768 + 2 * 768 * 3072 + 3072) as u64;
+    let mut twice = recorder();
+    model(&mut twice, 4, "load", 10);
+    model(&mut twice, 2, "main", 14);
+    let lines = vec![("load (train.py:10)".to_owned(), 4 * bytes), ("main (train.py:14)".to_owned(), 2 * bytes)];
+    assert_eq!(copies_of(&twice), [(lines, 4 * bytes)]);
+    // One that is gone before the other comes is none.
+    let mut moved = recorder();
+    let first = model(&mut moved, 4, "load", 10);
+    first.into_iter().for_each(|block| moved.free(block));
+    model(&mut moved, 4, "main", 14);
+    assert_eq!(copies_of(&moved), []);
+    // An optimizer's moments are as large as the weights, and what they should be.
+    let mut trained = recorder();
+    model(&mut trained, 4, "load", 10);
+    let stack = trained.stack(&[("zeros_like", TORCH, 3), ("step", TRAIN, 40)]);
+    for elements in [50_000_000, 768 * 1000, 768, 768 * 3072, 3072, 768 * 3072u64] {
+        allocate(&mut trained, 4 * elements, stack);
+    }
+    assert_eq!(copies_of(&trained), []);
+}
+
+#[test]
+fn what_grows_from_step_to_step_is_found_and_what_does_not_is_not() {
+    for kept in [0, 3_000_000] {
+        let mut recorder = recorder();
+        model(&mut recorder, 4, "load", 10);
+        (0..5).for_each(|_| step(&mut recorder, kept));
+        let (snapshot, replay) = replayed(&recorder);
+        let owners = Owners::of(&snapshot.stacks);
+        let steps = Steps::of(&snapshot.cards[0], &snapshot.annotations);
+        assert!(steps.are_enough() && !steps.annotated, "{steps:?}");
+        assert_eq!(steps.ends.len(), 5);
+        let grows = growth(&replay, &owners, &steps);
+        let words = grows.iter().map(|growth| (owners.get(growth.owner).to_string(), growth.steps)).collect::<Vec<_>>();
+        let expected = if kept > 0 { vec![("log (train.py:77)".to_owned(), 3)] } else { vec![] };
+        assert_eq!(words, expected);
+        assert!(grows.iter().all(|growth| growth.bytes >= 3 * kept));
+    }
+}
+
+#[test]
+fn owners_are_the_programs_lines_before_any_librarys() {
+    let mut recorder = recorder();
+    let stacks = [
+        recorder.stack(&[("linear", TORCH, 1), ("forward", "/me/model.py", 7), ("main", TRAIN, 9)]),
+        recorder.stack(&[
+            ("torch::unwind::unwind()", "??", 0),
+            ("torch::autograd::generated::MmBackward0::apply(int&&)", "??", 0),
+        ]),
+        recorder.stack(&[("convert", TORCH, 5)]),
+        recorder.stack(&[("torch::unwind::unwind()", "??", 0), ("at::native::addmm(at::Tensor const&)", "??", 0)]),
+        StackId(0),
+    ];
+    let owners = Owners::of(&recorder.snapshot(0).stacks);
+    let words = stacks.map(|stack| owners.get(owners.index(stack)).to_string());
+    let expected = [
+        "forward (model.py:7)",
+        "backward: MmBackward0",
+        "convert (module.py:5)",
+        "at::native::addmm",
+        "(no stack recorded)",
+    ];
+    assert_eq!(words, expected);
+}
+
+/// Blocks of growing sizes leave holes that only expandable segments fill again.
+#[test]
+fn the_setting_that_needs_the_least_is_recommended() {
+    let mut recorder = recorder();
+    let stack = recorder.stack(&[("forward", TRAIN, 30)]);
+    for n in 1..30 {
+        let block = allocate(&mut recorder, (20 + 3 * n) * MIB, stack);
+        recorder.free(block);
+    }
+    let (snapshot, replay) = replayed(&recorder);
+    let program = Program::of(&snapshot.cards[0], &replay, &snapshot.stacks);
+    let outcomes =
+        program.candidates(&snapshot.settings).iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
+    let recorded = replay.memory.iter().map(|moment| moment.reserved).max();
+    assert_eq!(
+        Some(outcomes[0].peak_reserved),
+        recorded,
+        "from an empty allocator, the recorded setting is the recording"
+    );
+    let best = best(&outcomes).expect("there are settings");
+    assert_eq!(best.settings.conf(), "expandable_segments:True");
+    assert_eq!(best.peak_reserved, 120 * MIB, "the largest block, in whole units of 20 MiB");
+    let least = program.least(snapshot.cards[0].events.len()).expect("few bytes");
+    assert_eq!((least.bound, least.packed), (107 * MIB, 107 * MIB));
+}
+
+/// On a card that was too small by its holes only, another setting would have had room.
+#[test]
+fn a_setting_under_which_a_refused_request_has_room_is_recommended() {
+    let mut recorder = Recorder::new(Settings::default(), 200 * MIB, None);
+    let stack = recorder.stack(&[("forward", TRAIN, 30)]);
+    let blocks = [40, 40, 40, 40].map(|mib| allocate(&mut recorder, mib * MIB, stack));
+    let kept = [0, 2].map(|index| blocks[index]);
+    // A part of each of two blocks is used again, so that neither goes back.
+    blocks.iter().filter(|block| !kept.contains(block)).for_each(|block| recorder.free(*block));
+    for mib in [22, 22] {
+        allocate(&mut recorder, mib * MIB, stack);
+    }
+    assert!(recorder.allocate(Request { bytes: 50 * MIB, stream: 0, pool: (0, 0) }, stack).is_err());
+    let (snapshot, replay) = replayed(&recorder);
+    let program = Program::of(&snapshot.cards[0], &replay, &snapshot.stacks);
+    assert_eq!(program.capacity, Some(200 * MIB));
+    let outcomes =
+        program.candidates(&snapshot.settings).iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
+    assert_eq!(outcomes[0].refused, 1);
+    let best = best(&outcomes).expect("there are settings");
+    assert_eq!((best.refused, best.settings.conf().as_str()), (0, "expandable_segments:True"));
+}
