@@ -81,6 +81,7 @@ fn sandbox() -> Sandbox {
         "wide/config.json",
         crate::support::tiny_config(&serde_json::json!({ "vocab_size": 50_304, "n_embd": 64 })),
     );
+    sandbox.write("snapshot.pickle", crate::support::torch::snapshot());
     sandbox.write("lifetimes.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
     sandbox.write("pairs.tsv", (0..2_000).map(|i| format!("word {i}\tits meaning is {}\n", i * 7)).collect::<String>());
     sandbox
@@ -121,6 +122,7 @@ fn every_command_takes_little_outside_its_plan() {
         (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
         (24, "report runs/run"),
+        (24, "replay snapshot.pickle --html memory.html"),
     ];
     let mut seen = BTreeSet::from(["calibrate".to_owned()]);
     let mut over = Vec::new();

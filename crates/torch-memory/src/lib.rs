@@ -3,6 +3,7 @@
 //! Not here: files, terminals, pages. Read next: `replay/mod.rs`.
 
 pub mod allocator;
+pub mod examine;
 pub mod findings;
 pub mod pickle;
 pub mod record;

@@ -190,6 +190,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "replay",
+        &[
+            ("plimsoll replay snapshot.pickle", "who has the memory, and which setting needs the least"),
+            ("plimsoll replay snapshot.pickle.gz --html memory.html", "a page with memory over time"),
+            ("plimsoll replay snapshot.pickle --json", "for a script"),
+        ],
+    ),
+    (
         "generate",
         &[
             ("plimsoll generate --checkpoint runs/nano-1 --prompt Once", "continue a prompt"),

@@ -31,6 +31,7 @@ mod options;
 mod pairs;
 mod plan;
 mod processor;
+mod replay;
 mod report;
 mod request;
 mod schedule;
@@ -65,6 +66,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// Make the page of a run: its losses, speed, memory and settings
     Report(report::ReportArgs),
+    /// Explain a memory snapshot of PyTorch: who has what, which allocator setting needs the least
+    Replay(replay::ReplayArgs),
     /// Generate text from a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
     /// Train tokenizers
@@ -95,6 +98,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Models(args) => models::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),

@@ -2,6 +2,7 @@
 //! a Hugging Face cache in which the models' names are those of tiny ones. What would take hours is cut short: a run makes
 //! two steps, and one from scratch of a model that is no toy is planned, with the same flags.
 
+use crate::support::torch::snapshot;
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -76,6 +77,7 @@ fn sandbox() -> Sandbox {
     sandbox.write("pairs.csv", format!("article,summary\n{pairs}"));
     sandbox.write("sources.txt", "number 7\nnumber 9\n");
     sandbox.write("problem.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
+    sandbox.write("snapshot.pickle", snapshot());
     sandbox.write("run.yaml", "max_steps: 2\n");
     must(&sandbox, "tokenizer train --data text --kind bpe --vocab-size 400 --output bpe.json");
     must(&sandbox, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json");

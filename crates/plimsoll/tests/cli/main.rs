@@ -21,6 +21,7 @@ mod outputs;
 mod pairs;
 mod properties;
 mod received;
+mod replay;
 mod rooms;
 mod run_page;
 mod self_test;

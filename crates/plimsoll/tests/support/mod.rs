@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod hub;
+pub mod torch;
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 //! Not here: events and recordings (`replay/`), settings' spelling (`snapshot/settings.rs`).
 //!
 //! ```text
-//!   request --> round --> best fit among the free blocks of its pool and stream --> split --> block
+//!   request ─► round ─► best fit among the free blocks of its pool and stream ─► split ─► block
 //!                              | none fits
-//!                              +--> the driver: a segment, or memory behind a range of an expandable segment
+//!                              └► the driver: a segment, or memory behind a range of an expandable segment
 //!                                        | refused
-//!                                        +--> give back cached segments (`release.rs`), ask again
+//!                                        └► give back cached segments (`release.rs`), ask again
 //!
 //!   segment  | block | block | free      |    Free neighbors are merged, so no two free blocks touch.
 //! ```

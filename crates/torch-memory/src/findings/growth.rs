@@ -22,7 +22,7 @@ pub struct Steps {
 pub struct Growth {
     /// The owner's number.
     pub owner: usize,
-    /// Bytes that it has more at the end of the last step than at that of the first which counts.
+    /// Bytes that it asked for and has more at the end of the last step than at that of the first which counts.
     pub bytes: u64,
     /// Over so many steps.
     pub steps: usize,
@@ -31,7 +31,7 @@ pub struct Growth {
 impl Steps {
     /// Finds where steps end: where an optimizer's step does, or at an allocation of the same stack and size that comes
     /// each time after the same number of others.
-    pub fn of(record: &CardRecord, annotations: &[Annotation]) -> Self {
+    pub fn of(record: &CardRecord, replay: &Replay, annotations: &[Annotation]) -> Self {
         let of_optimizer =
             |note: &&Annotation| !note.starts && note.card == record.card && note.name.starts_with("Optimizer.step");
         let annotated = annotations
@@ -40,10 +40,10 @@ impl Steps {
             .map(|note| record.events.partition_point(|event| event.time_us <= note.time_us));
         let mut annotated = annotated.collect::<Vec<_>>();
         annotated.sort_unstable();
-        if annotated.len() >= FEWEST {
+        if !annotated.is_empty() {
             return Self { ends: annotated, annotated: true };
         }
-        Self { ends: regular(record), annotated: false }
+        Self { ends: regular(record, replay), annotated: false }
     }
 
     /// Whether there are enough of them to tell.
@@ -52,23 +52,43 @@ impl Steps {
     }
 }
 
-/// The moments of the allocation that comes the most regularly: at least three times, always after the same number of
-/// others, and the more of them the better.
-fn regular(record: &CardRecord) -> Vec<usize> {
+/// Moments between allocations of the kind that comes the most regularly: always after the same number of others, all over
+/// the recording. Layers come as regularly, but leave most of what they allocate; steps do not.
+fn regular(record: &CardRecord, replay: &Replay) -> Vec<usize> {
     let allocations = record.events.iter().enumerate().filter(|(_, event)| event.action == Action::Alloc);
     let mut places: FxHashMap<(StackId, u64), Vec<(usize, usize)>> = FxHashMap::default();
+    let mut all = 0;
     for (count, (index, event)) in allocations.enumerate() {
         places.entry((event.stack, event.bytes)).or_default().push((count, index));
+        all = count + 1;
     }
     let distance = |places: &[(usize, usize)]| {
-        let between = places.windows(2).map(|pair| pair[1].0 - pair[0].0).collect::<Vec<_>>();
-        // Within a step, an operation comes once a layer: those are near each other.
-        let whole = places.len() >= FEWEST && between.iter().all(|distance| *distance == between[0]);
-        whole.then(|| between[0]).filter(|distance| *distance >= 16)
+        let distance = places.get(1)?.0 - places[0].0;
+        let is_regular = places.windows(2).all(|pair| pair[1].0 - pair[0].0 == distance);
+        let is_everywhere = places.len() * distance * 10 >= all * 7;
+        let is_step = places.len() > FEWEST && is_regular && is_everywhere;
+        (is_step && leaves_little(record, replay, places)).then_some(distance)
     };
     let regular = places.values().filter_map(|places| Some((distance(places)?, places)));
     let longest = regular.max_by_key(|(distance, places)| (*distance, places.len(), std::cmp::Reverse(places[0].1)));
-    longest.map_or_else(Vec::new, |(_, places)| places.iter().map(|(_, index)| *index).collect())
+    // Where the least is in use between two of them, a step is over and the next has not begun.
+    let least = |pair: &[(usize, usize)]| {
+        let memory = &replay.memory[pair[0].1 + 1..=pair[1].1];
+        let least = memory.iter().enumerate().min_by_key(|(_, moment)| moment.in_use);
+        least.map(|(after, _)| pair[0].1 + 1 + after)
+    };
+    longest.map_or_else(Vec::new, |(_, places)| places.windows(2).filter_map(least).collect())
+}
+
+/// Whether what is more in use at the end of each stretch but the first is a small part of what was allocated in it.
+fn leaves_little(record: &CardRecord, replay: &Replay, places: &[(usize, usize)]) -> bool {
+    places.windows(2).skip(1).all(|pair| {
+        let (from, to) = (pair[0].1, pair[1].1);
+        let allocated = record.events[from..to].iter().filter(|event| event.action == Action::Alloc);
+        let allocated = allocated.map(|event| event.bytes).sum::<u64>();
+        let more = replay.memory[to].in_use.abs_diff(replay.memory[from].in_use);
+        more.saturating_mul(4) <= allocated
+    })
 }
 
 /// Owners that have more after each step than after the one before, but for the first; the most first.
@@ -80,9 +100,8 @@ pub fn growth(replay: &Replay, owners: &Owners, steps: &Steps) -> Vec<Growth> {
     let mut bytes = vec![vec![0u64; ends.len()]; owners.count()];
     for life in &replay.lives {
         let owned = &mut bytes[owners.index(life.stack)];
-        for (place, end) in ends.iter().enumerate().filter(|(_, end)| life.is_there(**end)) {
-            debug_assert!(*end < replay.memory.len());
-            owned[place] += life.bytes;
+        for (place, _) in ends.iter().enumerate().filter(|(_, end)| life.is_there(**end)) {
+            owned[place] += life.requested;
         }
     }
     let grows = |bytes: &[u64]| bytes.windows(2).all(|pair| pair[0] < pair[1]);

@@ -117,7 +117,8 @@ pub(super) fn backward(name: &str) -> Option<String> {
 
 /// A C++ name without its arguments.
 fn short(name: &str) -> String {
-    name.split(['(', '<']).next().unwrap_or(name).chars().take(80).collect()
+    let name = name.replace("(anonymous namespace)::", "");
+    name.split(['(', '<']).next().unwrap_or(&name).chars().take(80).collect()
 }
 
 /// What one owner has at a moment.

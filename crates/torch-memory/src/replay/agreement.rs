@@ -9,6 +9,8 @@ pub struct Agreement {
     pub segment_events: SegmentCount,
     /// Blocks at the address recorded.
     pub addresses: Count,
+    /// Blocks that are in use at the end, of the size recorded.
+    pub blocks_at_end: Count,
     /// The first of each kind of difference.
     pub first: Vec<Difference>,
     /// Events and blocks of the file that contradict each other.

@@ -4,7 +4,7 @@ use super::agreement::{Agreement, equal_events};
 use super::driver::RecordedDriver;
 use super::start::{Start, start};
 use crate::allocator::{Allocator, BlockId, DriverEvent, DriverEventKind, Request, StartRange};
-use crate::snapshot::{Action, CardRecord, Event, PoolId, Settings, StackId};
+use crate::snapshot::{Action, BlockState, CardRecord, Event, PoolId, Settings, StackId};
 use rustc_hash::FxHashMap;
 
 /// A card's recording, replayed.
@@ -57,6 +57,11 @@ pub struct Life {
 }
 
 impl Life {
+    /// The first moment at which it is there, and the first at which it is not any more, of so many moments.
+    pub fn moments(&self, moments: usize) -> (usize, usize) {
+        (self.from.map_or(0, |from| from + 1), self.to.map_or(moments, |to| to + 1))
+    }
+
     /// Whether it is there at a moment: after so many events.
     pub fn is_there(&self, moment: usize) -> bool {
         self.from.is_none_or(|from| from < moment) && self.to.is_none_or(|to| moment <= to)
@@ -114,6 +119,7 @@ fn replay_from(record: &CardRecord, settings: &Settings, start: Start, taken: Op
         forward.driver.granted.push_back(DriverEvent { kind: DriverEventKind::Take, address, bytes, stream });
     }
     forward.run(&record.events);
+    forward.compare_end(record);
     Replay { start, ..forward.replay }
 }
 
@@ -161,6 +167,17 @@ impl Forward<'_> {
             index += 1;
         }
         self.settle(events.len(), vec![]);
+    }
+
+    /// Compares the sizes of the blocks that are left.
+    fn compare_end(&mut self, record: &CardRecord) {
+        let blocks = record.segments.iter().flat_map(|segment| &segment.blocks);
+        for block in blocks.filter(|block| block.state != BlockState::Inactive) {
+            let life = self.by_address.get(&block.address).map(|life| &self.replay.lives[*life]);
+            self.replay.agreement.blocks_at_end.events += 1;
+            self.replay.agreement.blocks_at_end.equal +=
+                usize::from(life.is_some_and(|life| life.bytes == block.bytes));
+        }
     }
 
     fn allocate(&mut self, index: usize, event: &Event) {

@@ -3,8 +3,8 @@
 //! Not here: other settings (`what_if.rs`), who has the memory (`findings/`).
 //!
 //! ```text
-//!   segments at the end --- backwards through the events ---> state at the start     start.rs
-//!   state at the start  --- forwards, simulated -----------> agreement, memory over time     forward.rs
+//!   segments at the end ── backwards through the events ──► state at the start       start.rs
+//!   state at the start  ── forwards, simulated ───────────► agreement, memory over time     forward.rs
 //! ```
 //!
 //! What the allocator decides is simulated, and held to the recording: which block a request gets, when the driver is

@@ -172,6 +172,32 @@ impl Chart {
             of(false)
         )
     }
+
+    /// The chart as a part of a picture, so wide and with its upper edge so far down, in pixels; and its height.
+    pub(in crate::report) fn svg(&self, width: f64, top: f64) -> (String, f64) {
+        let Self { columns, height, shapes, labels } = self;
+        let plot = width - GUTTER;
+        let mut svg = format!(
+            "<svg x=\"{GUTTER}\" y=\"{top}\" width=\"{plot}\" height=\"{height}\" viewBox=\"0 0 {columns} {}\" \
+             preserveAspectRatio=\"none\">\n{shapes}</svg>\n",
+            fine(*height)
+        );
+        let class = WIDTHS.iter().rposition(|width| *width <= plot).unwrap_or(0);
+        for label in labels.iter().filter(|label| label.from <= class && class < label.below) {
+            let (anchor, x) = match label.place {
+                Place::Gutter => ("end", -PADDING),
+                Place::From(at) => ("start", at * plot),
+                Place::About(at) => ("middle", at * plot),
+                Place::UpTo(at) => ("end", at * plot),
+                Place::Within(from, _) => ("start", from * plot + PADDING),
+            };
+            let (x, y) = (GUTTER + x, top + label.top + LINE - 3.0);
+            let (ink, text) = (label.ink, escape(&label.text));
+            let _ =
+                writeln!(svg, "<text class=\"{ink}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
+        }
+        (svg, *height)
+    }
 }
 
 impl Label {

@@ -20,6 +20,18 @@ pub(super) fn page(title: &str, style: &str, body: &str) -> String {
     )
 }
 
+/// A picture of its own around a body, which is markup, with the style of pages.
+pub(super) fn picture(title: &str, style: &str, [width, height]: [f64; 2], body: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         role=\"img\" aria-label=\"{}\">\n<style>\n{}text {{ font: 11px system-ui, sans-serif; fill: var(--ink); }}\n\
+         text.quiet {{ fill: var(--quiet); }}\n{style}</style>\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"var(--paper)\"/>\n{body}</svg>\n",
+        escape(title),
+        include_str!("page.css")
+    )
+}
+
 /// A few figures that matter most: what each is, the figure, and a note on it.
 pub(super) fn figures(figures: &[(&str, String, String)]) -> String {
     let mut html = "<dl class=\"figures\">\n".to_owned();

@@ -1,0 +1,81 @@
+//! What a snapshot of PyTorch's memory tells: as text, as JSON, as a page and as a picture.
+
+mod charts;
+mod json;
+mod page;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::replay_json;
+pub use page::{replay_html, replay_svg};
+pub use text::replay_text;
+
+use plimsoll_torch_memory::examine::Examined;
+use plimsoll_torch_memory::findings::Owners;
+use plimsoll_torch_memory::snapshot::{Settings, Snapshot};
+use plimsoll_torch_memory::what_if::Outcome;
+
+/// What there is to say of a snapshot.
+pub struct ReplayReport<'a> {
+    /// The file's name.
+    pub name: &'a str,
+    /// What it holds.
+    pub snapshot: &'a Snapshot,
+    /// Whose its stacks are.
+    pub owners: &'a Owners,
+    /// What its cards tell.
+    pub cards: &'a [Examined<'a>],
+}
+
+/// The line that sets an allocator.
+fn line_of(settings: &Settings) -> String {
+    format!("PYTORCH_CUDA_ALLOC_CONF={}", settings.conf())
+}
+
+/// What is reserved beyond the most that is in use at once.
+fn wasted(card: &Examined, outcome: &Outcome) -> u64 {
+    outcome.peak_reserved.saturating_sub(card.at_its_peak().requested)
+}
+
+/// Reasons for which a simulation and a recording can differ, where they do.
+fn reasons(report: &ReplayReport, card: &Examined) -> Vec<String> {
+    let agreement = &card.replay.agreement;
+    let settings = &report.snapshot.settings;
+    let mut reasons = vec![];
+    if agreement.is_whole() {
+        return reasons;
+    }
+    if agreement.contradictions > 0 {
+        reasons.push(format!(
+            "{} events and blocks contradict each other: other threads went on while the snapshot was made, or the file is \
+             damaged",
+            agreement.contradictions
+        ));
+    }
+    if !report.snapshot.settings_recorded {
+        reasons.push("the file does not say how the allocator was set; PyTorch's defaults are assumed".to_owned());
+    }
+    if settings.garbage_collection_threshold > 0.0 {
+        reasons.push(
+            "with garbage_collection_threshold, what goes back depends on ages from before the recording, and on a limit \
+             that the file does not have"
+                .to_owned(),
+        );
+    }
+    if !card.replay.start.private.is_empty() {
+        reasons.push(
+            "pools of CUDA graphs and of MemPool: whose an allocation was is not recorded once its segment is gone"
+                .to_owned(),
+        );
+    }
+    if card.replay.start.blocks.iter().any(|block| block.bytes > settings.rounded(block.requested)) {
+        reasons.push(
+            "blocks from before the recording may be larger than they were asked to be; where they end is not recorded"
+                .to_owned(),
+        );
+    }
+    reasons.push("settings may have been changed during the run; the file has those of its end".to_owned());
+    reasons
+}

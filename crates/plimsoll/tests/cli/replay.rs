@@ -1,0 +1,156 @@
+//! `plimsoll replay`: snapshots of PyTorch's memory, whole and broken.
+
+use crate::support::torch::snapshot;
+use crate::support::{Said, Sandbox};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+use std::io::Write;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(vec![], Compression::default());
+    encoder.write_all(bytes).expect("into memory");
+    encoder.finish().expect("into memory")
+}
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("snapshot.pickle", snapshot());
+    sandbox.write("snapshot.pickle.gz", gzip(&snapshot()));
+    sandbox
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}", said.stderr))
+}
+
+#[test]
+fn a_snapshot_is_explained_compressed_or_not() {
+    let sandbox = sandbox();
+    let said = sandbox.run("replay snapshot.pickle");
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let text = said.stdout_text();
+    for words in [
+        "the simulated allocator agrees: ",
+        "forward (train.py:31)",
+        "PyTorch's defaults (recorded)",
+        "recommended: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "grows from step to step, over 4 steps",
+        "log (train.py:77): 3.00 MiB a step",
+        "the same 6 tensors are there 2 times at the peak",
+        "made by load (train.py:10)",
+        "made by main (train.py:14)",
+    ] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    let compressed = sandbox.run("replay snapshot.pickle.gz");
+    assert_eq!(compressed.stdout_text().replace(".pickle.gz", ".pickle"), text);
+}
+
+#[test]
+fn the_agreement_and_all_findings_are_in_the_json() {
+    let sandbox = sandbox();
+    let value = json(&sandbox.run("replay snapshot.pickle --json"));
+    let card = &value["cards"][0];
+    for value in [&value, card] {
+        let [recorded, simulated, equal] =
+            ["recorded", "simulated", "equal"].map(|key| value["segment_events"][key].as_u64());
+        assert!(recorded > Some(10) && recorded == simulated && recorded == equal, "{value}");
+        // Two models of six tensors, and five steps of 21.
+        assert_eq!(value["addresses"], serde_json::json!({ "events": 117, "equal": 117 }));
+    }
+    assert_eq!(card["contradictions"], 0);
+    assert_eq!(card["recommended"]["line"], "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+    let saved = card["recommended"]["saved_bytes"].as_u64();
+    let reserved = |index: usize| card["settings"][index]["peak_reserved_bytes"].as_u64().expect("bytes");
+    assert_eq!(saved, Some(reserved(0) - reserved(1)));
+    assert_eq!(
+        reserved(0),
+        card["peak_reserved_bytes"],
+        "recorded from the beginning, the recording is the first setting"
+    );
+    let bound = card["least"]["bound_bytes"].as_u64().expect("bytes");
+    assert!(card["least"]["arena_bytes"].as_u64() >= Some(bound) && reserved(1) >= bound);
+    let elements = 5_000_000 + 768 * 1024 + 768 + 2 * 768 * 3072 + 3072;
+    assert_eq!(card["copies"][0]["wasted_bytes"], 4 * elements);
+    assert_eq!(card["copies"][0]["copies"][0]["line"], 10);
+    // What the first step leaves is not counted: it makes what lasts.
+    let grown = &card["growth"]["owners"][0];
+    assert_eq!((&grown["line"], &grown["bytes"], &grown["steps"]), (&77.into(), &(6 << 20).into(), &2.into()));
+}
+
+#[test]
+fn what_is_no_snapshot_is_refused_with_what_to_do() {
+    let sandbox = sandbox();
+    let whole = snapshot();
+    let mut encoder = GzEncoder::new(vec![], Compression::fast());
+    (0..513).for_each(|_| encoder.write_all(&[b'N'; 1 << 20]).expect("into memory"));
+    let bomb = encoder.finish().expect("into memory");
+    let cases: &[(&str, &[u8], &str)] = &[
+        ("cut.pickle", &whole[..whole.len() / 2], "is cut off"),
+        ("cut.pickle.gz", &gzip(&whole)[..2000], "can't be decompressed"),
+        ("text.txt", b"Hello", "is not a pickle: its first byte is 0x48"),
+        ("empty.pickle", b"", "is cut off: it ends at byte 0"),
+        ("list.pickle", b"\x80\x02].", "no snapshot of PyTorch's memory: it holds no dictionary"),
+        ("dict.pickle", b"\x80\x02}.", "no snapshot of PyTorch's memory: it has no `segments`"),
+        (
+            "nothing.pickle",
+            b"\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.",
+            "it has neither segments nor events",
+        ),
+        ("evil.pickle", b"cposix\nsystem\n(S'touch owned'\ntR.", "asks to import posix.system, which is not done"),
+        ("escape.pickle", b"c\x1b[31mos\nsystem\n.", "asks to import ?[31mos.system"),
+        ("deep.pickle", &[b'('; 4_000_000], "is cut off"),
+        ("bomb.pickle.gz", &bomb, "at most 536870912 are read"),
+    ];
+    for (name, bytes, words) in cases {
+        sandbox.write(name, bytes);
+        let said = sandbox.run(&format!("replay {name}"));
+        assert_eq!(said.code, Some(4), "{name}: {}", said.stderr);
+        assert!(
+            said.stderr.starts_with(&format!("error: {name}")) && said.stderr.contains(words),
+            "{name}: {}",
+            said.stderr
+        );
+        assert!(said.stderr.contains("\nhint: ") && said.stdout.is_empty(), "{name}: {}", said.stderr);
+    }
+    assert!(!sandbox.path("owned").exists());
+    for (arguments, code) in [("replay", 2), ("replay missing.pickle", 4), ("replay tiny", 4)] {
+        let said = sandbox.run(arguments);
+        assert_eq!(said.code, Some(code), "{arguments}: {}", said.stderr);
+    }
+}
+
+/// What versions to come may add is listed, and the rest is read.
+#[test]
+fn unknown_settings_are_listed() {
+    let sandbox = sandbox();
+    let bytes = snapshot();
+    let at = bytes.windows(19).position(|window| window == b"expandable_segments").expect("a key");
+    let mut changed = bytes.clone();
+    changed[at] = b'x';
+    sandbox.write("changed.pickle", changed);
+    let said = sandbox.run("replay changed.pickle");
+    assert_eq!(said.code, Some(0));
+    assert_eq!(
+        said.stderr,
+        "warning: changed.pickle has a setting `xxpandable_segments`, which is not known and not taken into account\n"
+    );
+}
+
+#[test]
+fn a_page_and_a_picture_are_written() {
+    let sandbox = sandbox();
+    let said = sandbox.run("replay snapshot.pickle --html memory.html --svg memory.svg");
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    for name in ["memory.html", "memory.svg"] {
+        let text = sandbox.text(name);
+        for words in ["snapshot.pickle: where its memory went", "forward (train.py:31)", "peak ", "segments by address"]
+        {
+            assert!(text.contains(words), "{words} is not in {name}");
+        }
+    }
+    assert!(sandbox.text("memory.html").contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
+    let said = sandbox.run("replay snapshot.pickle --html nowhere/memory.html");
+    assert_eq!(said.code, Some(5), "{}", said.stderr);
+}
