@@ -13,6 +13,9 @@ use plimsoll_plan::arena::{Buffer, Problem, lower_bound, pack};
 /// More than any card has.
 const NO_LIMIT: u64 = 1 << 60;
 
+/// Blocks that are packed in a second or so.
+const MOST_PACKED: usize = 15_000;
+
 /// What a setting makes of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
@@ -146,7 +149,8 @@ impl<'a> Program<'a> {
         let problem = Problem { buffers: self.lives.iter().map(buffer).collect(), alignment: crate::allocator::UNIT };
         problem.total_bytes()?;
         let bound = lower_bound(&problem).bytes;
-        Some(Least { bound, packed: pack(&problem, bound, bound).peak })
+        let is_small = problem.buffers.len() <= MOST_PACKED;
+        Some(Least { bound, packed: is_small.then(|| pack(&problem, bound, bound).peak) })
     }
 }
 
@@ -155,8 +159,8 @@ impl<'a> Program<'a> {
 pub struct Least {
     /// The most bytes in use at once: no allocator can do with less.
     pub bound: u64,
-    /// What an arena takes that is planned before the run.
-    pub packed: u64,
+    /// What an arena takes that is planned before the run. None: with so many blocks, to find out takes too long.
+    pub packed: Option<u64>,
 }
 
 /// The best of some outcomes, of which the first is the recorded setting's: the fewest refused, then the lowest peak. One

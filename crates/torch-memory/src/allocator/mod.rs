@@ -20,6 +20,8 @@ mod expandable;
 mod fit;
 mod release;
 mod restore;
+#[cfg(test)]
+mod tests;
 
 pub use block::{BlockId, DriverEvent, DriverEventKind};
 pub use card::Card;

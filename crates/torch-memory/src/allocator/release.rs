@@ -6,19 +6,10 @@ use crate::snapshot::PoolId;
 
 impl Allocator {
     /// Gives back all segments, and whole units of expandable ones, in which nothing is in use: what `empty_cache` does,
-    /// and every request that the driver refuses.
+    /// and every request that the driver refuses. Pools of CUDA graphs keep theirs.
     pub fn release_cached(&mut self, driver: &mut dyn Driver) {
-        self.release_pools(&[], driver);
-    }
-
-    /// The same, with segments of these pools, too: those of CUDA graphs that are gone.
-    pub fn release_pools(&mut self, gone: &[PoolId], driver: &mut dyn Driver) {
-        for (id, small) in [((0, 0), false), ((0, 0), true)] {
-            self.release_pool(id, small, driver);
-        }
-        for id in gone {
-            self.release_pool(*id, true, driver);
-            self.release_pool(*id, false, driver);
+        for small in [false, true] {
+            self.release_pool((0, 0), small, driver);
         }
     }
 

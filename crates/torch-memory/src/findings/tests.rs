@@ -159,7 +159,7 @@ fn the_setting_that_needs_the_least_is_recommended() {
     assert_eq!(best.settings.conf(), "expandable_segments:True");
     assert_eq!(best.peak_reserved, 120 * MIB, "the largest block, in whole units of 20 MiB");
     let least = program.least(snapshot.cards[0].events.len()).expect("few bytes");
-    assert_eq!((least.bound, least.packed), (107 * MIB, 107 * MIB));
+    assert_eq!((least.bound, least.packed), (107 * MIB, Some(107 * MIB)));
 }
 
 /// On a card that was too small by its holes only, another setting would have had room.

@@ -2,7 +2,7 @@
 
 use super::agreement::{Agreement, equal_events};
 use super::driver::RecordedDriver;
-use super::start::{Start, start};
+use super::start::{PrivateRanges, Start, start};
 use crate::allocator::{Allocator, BlockId, DriverEvent, DriverEventKind, Request, StartRange};
 use crate::snapshot::{Action, BlockState, CardRecord, Event, PoolId, Settings, StackId};
 use rustc_hash::FxHashMap;
@@ -132,7 +132,7 @@ struct Forward<'a> {
     /// The simulated block of each life.
     blocks: Vec<BlockId>,
     replay: Replay,
-    private: Vec<(u64, u64, PoolId)>,
+    private: PrivateRanges,
 }
 
 impl Forward<'_> {
@@ -182,7 +182,7 @@ impl Forward<'_> {
 
     fn allocate(&mut self, index: usize, event: &Event) {
         let recorded = self.driver.granted.iter().copied().collect::<Vec<_>>();
-        let request = self.request(event);
+        let request = self.request(index, event);
         let block = self.allocator.allocate(request, &mut self.driver).expect("a driver that grants everything");
         self.settle(index, recorded);
         self.replay.agreement.address(index, event.address, self.allocator.address(block));
@@ -200,10 +200,9 @@ impl Forward<'_> {
         self.begin(life, block);
     }
 
-    fn request(&self, event: &Event) -> Request {
+    fn request(&self, index: usize, event: &Event) -> Request {
         // Which pool it comes from is the program's choice, and only its address says so.
-        let holds = |range: &&(u64, u64, PoolId)| range.0 <= event.address && event.address < range.1;
-        let pool = self.private.iter().find(holds).map_or((0, 0), |range| range.2);
+        let pool = self.private.pool(event.address, index);
         Request { bytes: event.bytes, stream: event.stream, pool }
     }
 
@@ -228,7 +227,7 @@ impl Forward<'_> {
     /// The driver gave some of what a request needs, and no more.
     fn refuse(&mut self, index: usize, rest: &[Event]) {
         let recorded = self.driver.granted.iter().copied().collect::<Vec<_>>();
-        if let (false, Some(request)) = (recorded.is_empty(), self.next_request(rest)) {
+        if let (false, Some(request)) = (recorded.is_empty(), self.next_request(index, rest)) {
             self.driver.refuses = true;
             self.allocator.attempt(request, &mut self.driver);
             self.driver.refuses = false;
@@ -236,19 +235,18 @@ impl Forward<'_> {
         self.settle(index, recorded);
     }
 
-    fn next_request(&self, rest: &[Event]) -> Option<Request> {
-        let request = rest.iter().find(|event| matches!(event.action, Action::Alloc | Action::OutOfMemory));
-        request.map(|event| self.request(event))
+    /// The first request of the events from an index on.
+    fn next_request(&self, index: usize, rest: &[Event]) -> Option<Request> {
+        let is_request = |event: &Event| matches!(event.action, Action::Alloc | Action::OutOfMemory);
+        let after = rest.iter().position(is_request)?;
+        Some(self.request(index + after, &rest[after]))
     }
 
     /// Memory went back to the driver: the program emptied the cache, or a request was refused, or there was too much. Which
     /// of them is the world's choice; what goes back then is the allocator's.
     fn release(&mut self, index: usize, recorded: &[Event], rest: &[Event]) {
         let recorded = recorded.iter().filter_map(driver_event).collect::<Vec<_>>();
-        let gone = self.private.iter().filter(|range| recorded.iter().any(|event| event.address == range.0));
-        let mut gone = gone.map(|range| range.2).collect::<Vec<_>>();
-        gone.dedup();
-        let request = self.next_request(rest);
+        let request = self.next_request(index + recorded.len(), rest);
         let mut best: Option<(usize, Allocator)> = None;
         for reason in self.reasons() {
             let mut allocator = self.allocator.clone();
@@ -262,7 +260,7 @@ impl Forward<'_> {
                 allocator.collect(bytes, driver);
             }
             if let Reason::All | Reason::OversizeThenAll | Reason::GarbageThenAll = reason {
-                allocator.release_pools(&gone, driver);
+                allocator.release_cached(driver);
             }
             let simulated = allocator.driver_events();
             let wrong = simulated.len().max(recorded.len()) - equal_events(&recorded, simulated);

@@ -21,4 +21,4 @@ mod tests;
 
 pub use agreement::{Agreement, Count, Difference, SegmentCount};
 pub use forward::{Life, Moment, Replay, replay};
-pub use start::{Start, StartBlock, start};
+pub use start::{PrivateRanges, Start, StartBlock, start};

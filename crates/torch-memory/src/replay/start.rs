@@ -17,8 +17,8 @@ pub struct Start {
     pub ranges: Vec<StartRange>,
     /// Blocks in use, in the order of their addresses.
     pub blocks: Vec<StartBlock>,
-    /// The pool of each address that was ever in one other than the default: the first address, its end, the pool.
-    pub private: Vec<(u64, u64, PoolId)>,
+    /// What belongs to other pools than the default.
+    pub private: PrivateRanges,
     /// Events and blocks that contradict each other: other threads went on while the snapshot was made, or it is damaged.
     pub contradictions: usize,
 }
@@ -38,6 +38,47 @@ pub struct StartBlock {
     pub stack: StackId,
     /// The pool that it lies in.
     pub pool: PoolId,
+}
+
+/// The segments that belong to pools of CUDA graphs or to `MemPool`s at the end, with since when: before, other segments may
+/// have been there.
+#[derive(Debug, Default, Clone)]
+pub struct PrivateRanges(Vec<PrivateRange>);
+
+#[derive(Debug, Clone, Copy)]
+struct PrivateRange {
+    from: u64,
+    until: u64,
+    /// The first event at which it is there.
+    since: usize,
+    pool: PoolId,
+}
+
+impl PrivateRanges {
+    fn of(record: &CardRecord) -> Self {
+        let private = record.segments.iter().filter(|segment| segment.pool != (0, 0));
+        let private = private.map(|segment| {
+            let (from, until) = (segment.address, segment.address + segment.bytes);
+            let ends = |event: &Event| {
+                let is_release = matches!(event.action, Action::SegmentFree | Action::SegmentUnmap);
+                is_release && event.address < until && from < event.address + event.bytes
+            };
+            let since = record.events.iter().rposition(ends).map_or(0, |index| index + 1);
+            PrivateRange { from, until, since, pool: segment.pool }
+        });
+        Self(private.collect())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The pool that an address is of at an event.
+    pub fn pool(&self, address: u64, event: usize) -> PoolId {
+        let holds = |range: &&PrivateRange| range.from <= address && address < range.until && range.since <= event;
+        self.0.iter().find(holds).map_or((0, 0), |range| range.pool)
+    }
 }
 
 /// A range with memory.
@@ -69,7 +110,8 @@ struct Used {
 
 /// Rebuilds the state before the first event of a card.
 pub fn start(record: &CardRecord, settings: &Settings) -> Start {
-    let kinds = Kinds::of(record, settings.large_segment_bytes);
+    let private = PrivateRanges::of(record);
+    let kinds = Kinds::of(record, &private, settings.large_segment_bytes);
     let mut backwards = Backwards { ranges: BTreeMap::new(), used: BTreeMap::new(), contradictions: 0 };
     for segment in &record.segments {
         let kind = Kind { stream: segment.stream, small: segment.small, pool: segment.pool };
@@ -83,8 +125,6 @@ pub fn start(record: &CardRecord, settings: &Settings) -> Start {
     for event in record.events.iter().rev() {
         backwards.undo(event, &kinds);
     }
-    let private = record.segments.iter().filter(|segment| segment.pool != (0, 0));
-    let private = private.map(|segment| (segment.address, segment.address + segment.bytes, segment.pool)).collect();
     let first = backwards.first_addresses(record, &kinds);
     backwards.finish(settings, &first, private)
 }
@@ -118,7 +158,7 @@ impl Backwards {
             }
             Action::SegmentMap => self.cut(address, bytes),
             Action::SegmentUnmap => {
-                let kind = kinds.of_address(stream, address, bytes);
+                let kind = kinds.of_released(stream, address, bytes);
                 self.add(address, Range { bytes, kind, expandable: true })
             }
             Action::FreeRequested | Action::Snapshot | Action::OutOfMemory | Action::Other => true,
@@ -183,7 +223,10 @@ impl Backwards {
             if !matches!(action, Action::SegmentMap | Action::SegmentUnmap) {
                 continue;
             }
-            let kind = kinds.of_address(stream, address, bytes);
+            let kind = match action {
+                Action::SegmentMap => kinds.of_map(stream, address),
+                _ => kinds.of_released(stream, address, bytes),
+            };
             let Some(mapped) = mapped.get_mut(&kind).filter(|mapped| **mapped > 0) else { continue };
             match action {
                 Action::SegmentMap => {
@@ -196,7 +239,7 @@ impl Backwards {
         first
     }
 
-    fn finish(self, settings: &Settings, first: &BTreeMap<Kind, u64>, private: Vec<(u64, u64, PoolId)>) -> Start {
+    fn finish(self, settings: &Settings, first: &BTreeMap<Kind, u64>, private: PrivateRanges) -> Start {
         let Self { ranges, used, mut contradictions } = self;
         let mut used = used.into_iter().peekable();
         let mut start = Start { ranges: vec![], blocks: vec![], private, contradictions: 0 };
@@ -260,7 +303,7 @@ struct Kinds {
 const NEAR: u64 = 4 << 30;
 
 impl Kinds {
-    fn of(record: &CardRecord, large_unit: u64) -> Self {
+    fn of(record: &CardRecord, private: &PrivateRanges, large_unit: u64) -> Self {
         let kept = record.segments.iter().filter(|segment| segment.expandable);
         let kept = kept.map(|segment| {
             let kind = Kind { stream: segment.stream, small: segment.small, pool: segment.pool };
@@ -269,11 +312,11 @@ impl Kinds {
         let mut seen = kept.collect::<BTreeMap<_, _>>();
         // A range is backed with memory for the allocation that follows, which says of what kind it is.
         let mut small = true;
-        for event in record.events.iter().rev() {
+        for (index, event) in record.events.iter().enumerate().rev() {
             match event.action {
                 Action::Alloc | Action::OutOfMemory => small = event.bytes <= SMALL,
                 Action::SegmentMap => {
-                    let kind = Kind { stream: event.stream, small, pool: kept_pool(record, event.address) };
+                    let kind = Kind { stream: event.stream, small, pool: private.pool(event.address, index) };
                     seen.insert((event.stream, event.address), kind);
                 }
                 _ => {}
@@ -282,10 +325,17 @@ impl Kinds {
         Self { seen, large_unit }
     }
 
-    /// That of the nearest range of the stream which it may continue.
-    fn of_address(&self, stream: u64, address: u64, bytes: u64) -> Kind {
+    /// That of a range that was backed with memory.
+    fn of_map(&self, stream: u64, address: u64) -> Kind {
+        let seen = self.seen.get(&(stream, address)).copied();
+        seen.unwrap_or(Kind { stream, small: false, pool: (0, 0) })
+    }
+
+    /// That of memory that went back: of the nearest range of the stream which it may continue. Only the default pool gives
+    /// memory back while its program runs.
+    fn of_released(&self, stream: u64, address: u64, bytes: u64) -> Kind {
         let may_be_large = bytes.is_multiple_of(self.large_unit);
-        let fits = |(_, kind): &(&(u64, u64), &Kind)| kind.small || may_be_large;
+        let fits = |(_, kind): &(&(u64, u64), &Kind)| kind.pool == (0, 0) && (kind.small || may_be_large);
         let before = self.seen.range((stream, 0)..=(stream, address)).rfind(fits);
         let behind = self.seen.range((stream, address)..=(stream, u64::MAX)).find(fits);
         let nearest = before.into_iter().chain(behind).min_by_key(|((_, known), _)| known.abs_diff(address));
@@ -294,10 +344,4 @@ impl Kinds {
             _ => Kind { stream, small: !may_be_large, pool: (0, 0) },
         }
     }
-}
-
-fn kept_pool(record: &CardRecord, address: u64) -> PoolId {
-    let holds =
-        |segment: &&crate::snapshot::Segment| segment.address <= address && address < segment.address + segment.bytes;
-    record.segments.iter().find(holds).map_or((0, 0), |segment| segment.pool)
 }

@@ -12,9 +12,11 @@ const MIB: u64 = 1 << 20;
 /// A step of a program.
 #[derive(Debug, Clone)]
 enum Step {
+    /// Now and then from the pool of a CUDA graph.
     Allocate {
         bytes: u64,
         stream: u64,
+        of_graph: bool,
     },
     /// Frees one of the blocks in use.
     Free(prop::sample::Index),
@@ -35,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => prop::sample::select(vec![512, 2048, 300_000, MIB, 2 * MIB, 5 * MIB, 16 * MIB, 40 * MIB]),
     ];
     prop_oneof![
-        10 => (bytes, 0..2u64).prop_map(|(bytes, stream)| Step::Allocate { bytes, stream }),
+        10 => (bytes, 0..2u64, prop::bool::weighted(0.1)).prop_map(|(bytes, stream, of_graph)| Step::Allocate { bytes, stream, of_graph }),
         8 => any::<prop::sample::Index>().prop_map(Step::Free),
         1 => any::<prop::sample::Index>().prop_map(Step::GiveBack),
         1 => Just(Step::Synchronize),
@@ -55,9 +57,10 @@ fn record(settings: &Settings, capacity: u64, steps: &[Step]) -> Recorder {
     let (mut used, mut pending): (Vec<BlockId>, Vec<BlockId>) = (vec![], vec![]);
     for step in steps {
         match step {
-            Step::Allocate { bytes, stream } => {
-                // A refused request first waits for the other streams.
-                let request = Request { bytes: *bytes, stream: *stream, pool: (0, 0) };
+            Step::Allocate { bytes, stream, of_graph } => {
+                // With a limit to splitting, a pool's segments may go back, and whose they were is recorded nowhere.
+                let of_graph = *of_graph && settings.max_split_bytes.is_none();
+                let request = Request { bytes: *bytes, stream: *stream, pool: (0, u64::from(of_graph)) };
                 used.extend(recorder.allocate(request, stack));
             }
             Step::Free(index) if !used.is_empty() => recorder.free(used.swap_remove(index.index(used.len()))),

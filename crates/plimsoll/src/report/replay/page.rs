@@ -52,8 +52,8 @@ fn card_html(report: &ReplayReport, card: &Examined, is_drawn: bool) -> String {
         ("with the best setting", Bytes(best.peak_reserved).to_string(), best.settings.conf()),
         (
             "at the least",
-            card.least.map_or("-".to_owned(), |least| Bytes(least.packed).to_string()),
-            "in an arena planned before".to_owned(),
+            card.least.map_or("-".to_owned(), |least| Bytes(least.bound).to_string()),
+            "in use at once".to_owned(),
         ),
     ]);
     if is_drawn {

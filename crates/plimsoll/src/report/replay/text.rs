@@ -133,11 +133,11 @@ pub(super) fn recommendation(card: &Examined) -> String {
 /// What the program needs at the least.
 pub(super) fn least_line(card: &Examined) -> Option<String> {
     let least = card.least?;
-    Some(format!(
-        "at the least: {} is in use at once; an arena planned before the run takes {}",
-        Bytes(least.bound),
-        Bytes(least.packed)
-    ))
+    let arena = match least.packed {
+        Some(packed) => format!("; an arena planned before the run takes {}", Bytes(packed)),
+        None => "; the blocks are too many to pack them into an arena".to_owned(),
+    };
+    Some(format!("at the least: {} is in use at once{arena}", Bytes(least.bound)))
 }
 
 /// What grows.
