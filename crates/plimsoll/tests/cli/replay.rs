@@ -84,7 +84,7 @@ fn what_is_no_snapshot_is_refused_with_what_to_do() {
     let sandbox = sandbox();
     let whole = snapshot();
     let mut encoder = GzEncoder::new(vec![], Compression::fast());
-    (0..513).for_each(|_| encoder.write_all(&[b'N'; 1 << 20]).expect("into memory"));
+    (0..257).for_each(|_| encoder.write_all(&[b'N'; 1 << 20]).expect("into memory"));
     let bomb = encoder.finish().expect("into memory");
     let cases: &[(&str, &[u8], &str)] = &[
         ("cut.pickle", &whole[..whole.len() / 2], "is cut off"),
@@ -101,7 +101,7 @@ fn what_is_no_snapshot_is_refused_with_what_to_do() {
         ("evil.pickle", b"cposix\nsystem\n(S'touch owned'\ntR.", "asks to import posix.system, which is not done"),
         ("escape.pickle", b"c\x1b[31mos\nsystem\n.", "asks to import ?[31mos.system"),
         ("deep.pickle", &[b'('; 4_000_000], "is cut off"),
-        ("bomb.pickle.gz", &bomb, "at most 536870912 are read"),
+        ("bomb.pickle.gz", &bomb, "at most 268435456 are read"),
     ];
     for (name, bytes, words) in cases {
         sandbox.write(name, bytes);

@@ -5,11 +5,14 @@ use super::document::{Document, Value};
 use std::borrow::Cow;
 
 /// The longest pickle that is read.
-pub const MAX_BYTES: usize = 1 << 29;
+pub const MAX_BYTES: usize = 1 << 28;
 
-/// The most values that are read: with their texts, lists and dictionaries some gigabytes at the worst. A snapshot has
-/// one for about eight of its bytes.
-const MAX_VALUES: usize = 1 << 26;
+/// The most values that are read. A snapshot has one for about eight of its bytes; a hostile one, for one of them.
+const MAX_VALUES: usize = 1 << 25;
+
+/// The most texts, and the most lists and dictionaries, which take more than other values: all values together take a
+/// gigabyte or so at the worst.
+const MAX_STORED: usize = 1 << 23;
 
 /// Digits of a number written as text. Python's own limit is 4300; a snapshot's have 19.
 const MAX_DIGITS: usize = 4300;
@@ -178,7 +181,7 @@ impl<'a> Reader<'a> {
                 String::from_utf8_lossy(self.take(length)?)
             }
         };
-        let index = index_of(self.document.texts.len());
+        let index = stored(self.document.texts.len())?;
         self.document.texts.push(text);
         self.push(Value::Text(index))
     }
@@ -205,11 +208,11 @@ impl<'a> Reader<'a> {
         };
         if matches!(code, b'}' | b'd') {
             let entries = self.pairs(&items)?;
-            let index = index_of(self.document.dicts.len());
+            let index = stored(self.document.dicts.len())?;
             self.document.dicts.push(entries);
             return self.push(Value::Dict(index));
         }
-        let index = index_of(self.document.lists.len());
+        let index = stored(self.document.lists.len())?;
         self.document.lists.push(items);
         self.push(if matches!(code, b']' | b'l') { Value::List(index) } else { Value::Tuple(index) })
     }
@@ -376,6 +379,10 @@ fn printable(name: &str) -> String {
     name.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-fn index_of(length: usize) -> u32 {
-    u32::try_from(length).expect("fewer values than MAX_VALUES")
+/// The index of what is stored next.
+fn stored(length: usize) -> Result<u32, PickleError> {
+    match u32::try_from(length) {
+        Ok(index) if length < MAX_STORED => Ok(index),
+        _ => Err(PickleError::TooManyValues { limit: MAX_STORED }),
+    }
 }

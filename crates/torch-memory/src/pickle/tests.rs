@@ -137,6 +137,18 @@ fn a_million_lists_inside_each_other_are_read_and_dropped() {
     assert_eq!(document.items(document.root()).unwrap().len(), 1);
 }
 
+/// A few bytes of gzip unpack to as many lists as one likes: they are counted, and memory stays bounded.
+#[test]
+fn more_values_than_any_snapshot_has_are_refused() {
+    let lists = vec![b']'; (1 << 23) + 2];
+    assert_eq!(read(&lists).unwrap_err(), PickleError::TooManyValues { limit: 1 << 23 });
+    let values = vec![b'N'; (1 << 25) + 2];
+    assert_eq!(read(&values).unwrap_err(), PickleError::TooManyValues { limit: 1 << 25 });
+    let marks = vec![b'('; (1 << 25) + 2];
+    assert_eq!(read(&marks).unwrap_err(), PickleError::TooManyValues { limit: 1 << 25 });
+    assert!(matches!(read(&vec![b'N'; (1 << 28) + 1]), Err(PickleError::TooLong { .. })));
+}
+
 /// Forty lists of the same list twice: 2^40 values to a reader that copies what is shared.
 #[test]
 fn shared_values_are_not_copied() {
