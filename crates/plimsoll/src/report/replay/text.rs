@@ -45,6 +45,9 @@ fn card_text(report: &ReplayReport, card: &Examined) -> Vec<String> {
 
 /// How far simulation and recording agree.
 pub(super) fn headline(card: &Examined) -> String {
+    if card.record.events.is_empty() {
+        return format!("card {}: no events were recorded, only what is there at the end", card.record.card);
+    }
     let agreement = &card.replay.agreement;
     let SegmentCount { recorded, simulated, equal } = agreement.segment_events;
     let Count { events, equal: at_address } = agreement.addresses;
