@@ -7,11 +7,12 @@ mod random;
 use half::{bf16, f16};
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
-use plimsoll_exec::{Call, Input, Output, run_cpu_kernel};
+use plimsoll_exec::{Call, HalfProducts, Input, Output, half_products, run_cpu_kernel};
 use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
 use std::collections::HashSet;
+use std::process::Command;
 
 /// What lies behind the end of whatever a kernel may write, and at first in all that it must write before it reads: as
 /// floats not a number.
@@ -164,6 +165,34 @@ fn every_fast_kernel_equals_its_reference_in_half_precision() {
     }
     let left_out = Op::VARIANTS.iter().filter(|v| !covered.contains(*v)).copied().collect::<Vec<_>>();
     assert_eq!(left_out, SINGLE, "an op takes no half precision");
+}
+
+/// Names the instructions for products in half precision.
+const SWITCH: &str = "PLIMSOLL_HALF_PRODUCTS";
+
+#[test]
+fn halves_are_multiplied_by_the_instructions_that_the_switch_names() {
+    match std::env::var(SWITCH) {
+        Ok(wanted) => assert_eq!(half_products().name(), wanted),
+        Err(_) => {
+            assert!(HalfProducts::ALL.into_iter().filter(|path| path.is_here()).all(|path| path >= half_products()))
+        }
+    }
+}
+
+/// Each set of instructions that is here, in a process of its own, which chooses once.
+#[test]
+fn kernels_equal_their_references_by_all_instructions_for_half_precision() {
+    let tests = [
+        "halves_are_multiplied_by_the_instructions_that_the_switch_names",
+        "every_fast_kernel_equals_its_reference_in_half_precision",
+    ];
+    for path in HalfProducts::ALL.into_iter().filter(|path| path.is_here()) {
+        let mut command = Command::new(std::env::current_exe().expect("tests are a program"));
+        let said = command.arg("--exact").args(tests).env(SWITCH, path.name()).output().expect("it runs again");
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(said.status.success() && text.contains("2 passed"), "{path:?}: {text}");
+    }
 }
 
 #[test]

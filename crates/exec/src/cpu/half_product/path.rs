@@ -50,7 +50,7 @@ impl HalfProducts {
     }
 }
 
-/// Names the instructions that tests want in place of the fastest; a name that is unknown or not here is passed by.
+/// Names the instructions that tests want in place of the fastest; a name that is unknown or not here is ignored.
 const SWITCH: &str = "PLIMSOLL_HALF_PRODUCTS";
 
 /// What this process multiplies with: the fastest that the processor has.
