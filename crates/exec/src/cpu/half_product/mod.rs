@@ -265,8 +265,8 @@ fn multiply_part(
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
     let b = b.transposed();
     let groups = inner.div_ceil(kernel.terms());
-    // Floats are as long as pairs, and there are twice as many: so panels of either fit the first-level cache.
-    let most = HALF_PART_WORDS * kernel.terms() / 2;
+    // There are twice as many floats as pairs: where a sum takes several steps anyway, their panels stay as short as pairs'.
+    let most = if kernel.pairs || groups <= HALF_PART_WORDS { HALF_PART_WORDS } else { HALF_PART_WORDS / 2 };
     let steps = groups.div_ceil(most).max(1);
     let step = groups.div_ceil(steps) * kernel.terms();
     let words = step / kernel.terms();
@@ -387,7 +387,7 @@ mod tests {
         value[0]
     }
 
-    const SHAPES: [[usize; 3]; 12] = [
+    const SHAPES: [[usize; 3]; 17] = [
         [1, 1, 1],
         [5, 3, 7],
         [1, 40, 33],
@@ -396,10 +396,15 @@ mod tests {
         [12, 32, 64],
         [13, 33, 65],
         [64, 64, 64],
-        [70, 30, 1100],
+        [26, 30, 1100],
         [400, 20, 5],
         [25, 530, 31],
         [0, 4, 4],
+        [3, 5, 300],
+        [4, 5, 512],
+        [3, 6, 513],
+        [2, 7, 1024],
+        [5, 3, 1026],
     ];
 
     /// Panics unless all products of such operands are exact by all instructions that are here, and write nothing else.
