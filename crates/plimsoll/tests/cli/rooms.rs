@@ -17,6 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
+    ("trainers", &["units"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     ("plimsoll", &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "train"]),
 ];
