@@ -2,24 +2,38 @@
 
 use plimsoll_units::Bytes;
 
-/// Rows of the result at most whose operands are packed together.
-pub const HALF_PART_ROWS: usize = 1056;
+/// Rows of the result at most whose operands are packed together, or columns, whichever are fewer.
+const SHARED: usize = 1056;
 
-/// Columns of it.
-pub const HALF_PART_COLUMNS: usize = 3168;
+/// The most of the others, where a sum is not done in one go.
+const CUT: usize = 3168;
 
 /// Words of a sum that are multiplied at a time at most. A word is a float, or two neighboring terms in `Bf16`.
-pub const HALF_PART_WORDS: usize = 512;
+pub const HALF_PART_WORDS: usize = 1536;
+
+/// Words of a block that a worker packs for itself: they fit a second-level cache.
+pub const HALF_BLOCK_WORDS: usize = 96 << 10;
 
 /// Extents are filled up to whole tiles: multiples of this are, for every kernel.
 const MULTIPLE: usize = 96;
 
-/// What the processor needs to multiply matrices of (rows, inner) and (inner, columns), whatever the number of workers:
-/// parts of both operands, and the sums of a part if they are not done in one go.
-pub fn half_product_scratch([rows, inner, columns]: [usize; 3]) -> Bytes {
-    let rows = rows.next_multiple_of(MULTIPLE).min(HALF_PART_ROWS);
-    let columns = columns.next_multiple_of(MULTIPLE).min(HALF_PART_COLUMNS);
+/// Rows and columns of the parts that a product of (rows, inner) and (inner, columns) is done in.
+pub fn half_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
+    let most = if inner > HALF_PART_WORDS { CUT } else { usize::MAX };
+    let of = |extent: usize, most: usize| {
+        let parts = extent.div_ceil(most).max(1);
+        extent.div_ceil(parts).div_ceil(MULTIPLE).max(1) * MULTIPLE
+    };
+    if rows <= columns { [of(rows, SHARED), of(columns, most)] } else { [of(rows, most), of(columns, SHARED)] }
+}
+
+/// What the processor needs to multiply matrices of (rows, inner) and (inner, columns) on `workers` workers: the shorter
+/// operand, a block of the other for each worker, and the sums of a part if they are not done in one go.
+pub fn half_product_scratch([rows, inner, columns]: [usize; 3], workers: usize) -> Bytes {
+    let [height, width] = half_parts([rows, inner, columns]);
     let words = inner.min(HALF_PART_WORDS);
-    let sums = if inner > HALF_PART_WORDS { rows * columns } else { 0 };
-    Bytes(4 * (sums + (rows + columns) * words) as u64).align_up(64)
+    let [shared, cut] = if rows <= columns { [height, width] } else { [width, height] };
+    let sums = if inner > HALF_PART_WORDS { height * width } else { 0 };
+    let block = (cut * words).min(HALF_BLOCK_WORDS);
+    Bytes(4 * (sums + shared * words + workers * block) as u64).align_up(64)
 }

@@ -75,7 +75,10 @@ pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorTy
     let products = match target.kind() {
         DeviceKind::Cpu if weight.dtype.is_half() => {
             let all = [[rows, channels, vocab], [rows, vocab, channels], [vocab, rows, channels]];
-            all.map(half_product_scratch).into_iter().max().expect("three products")
+            all.map(|extents| half_product_scratch(extents, target.threads()))
+                .into_iter()
+                .max()
+                .expect("three products")
         }
         _ => Bytes::ZERO,
     };

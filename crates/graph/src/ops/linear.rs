@@ -123,7 +123,7 @@ impl Operation for Linear {
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let (x, y) = (io.inputs[0], io.outputs[0]);
         match self.layout {
-            _ if in_half(x, target) => half_product_scratch([x.rows(), x.columns(), y.columns()]),
+            _ if in_half(x, target) => half_product_scratch([x.rows(), x.columns(), y.columns()], target.threads()),
             WeightLayout::InOut => Bytes::ZERO,
             WeightLayout::OutIn => room_to_transpose(x.rows(), io.inputs[1], target),
         }
@@ -184,7 +184,7 @@ impl Operation for LinearInputGrad {
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let (dy, dx) = (io.inputs[0], io.outputs[0]);
         match self.layout {
-            _ if in_half(dy, target) => half_product_scratch([dy.rows(), dy.columns(), dx.columns()]),
+            _ if in_half(dy, target) => half_product_scratch([dy.rows(), dy.columns(), dx.columns()], target.threads()),
             WeightLayout::InOut => room_to_transpose(dy.rows(), io.inputs[1], target),
             WeightLayout::OutIn => Bytes::ZERO,
         }
@@ -268,7 +268,7 @@ impl Operation for LinearWeightGrad {
                     WeightLayout::InOut => [x.columns(), x.rows(), dy.columns()],
                     WeightLayout::OutIn => [dy.columns(), x.rows(), x.columns()],
                 };
-                of_bias.max(half_product_scratch(extents))
+                of_bias.max(half_product_scratch(extents, target.threads()))
             }
             _ => of_bias,
         }

@@ -437,7 +437,7 @@ fn a_misfit_and_its_ways_out() {
         error: gpt2 needs 3.83 GiB with a micro-batch of 4 and sequences of 1024, the budget is 3.00 GiB (short 845 MiB)
         hint: `--micro-batch 1` fits in 2.47 GiB
         hint: `--recompute attention` fits in 2.46 GiB, about 8 % slower
-        hint: `--precision bf16-pure` fits in 2.56 GiB, about 8 % slower
+        hint: `--precision bf16-pure` fits in 2.55 GiB, about 8 % slower
         hint: `--vram 3918MiB` is enough
     "#]]
     .assert_eq(&said.stderr);

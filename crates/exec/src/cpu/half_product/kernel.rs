@@ -106,6 +106,18 @@ fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
+/// Has the processor fetch what lies at an address, wherever that is.
+#[inline(always)]
+pub(super) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction, which reads nothing that a program sees and never fails.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{

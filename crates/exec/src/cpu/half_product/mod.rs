@@ -26,9 +26,9 @@ use super::product::product;
 use crate::call::Call;
 use ::half::{bf16, f16};
 use kernel::{Kernel, MOST_TILE};
-use pack::pack;
+use pack::{MOST_ROWS, pack};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{HALF_PART_COLUMNS, HALF_PART_ROWS, HALF_PART_WORDS};
+use plimsoll_graph::ops::{HALF_BLOCK_WORDS, HALF_PART_WORDS, half_parts};
 use std::ops::Range;
 
 /// A matrix that is multiplied, in the precision that it lies in.
@@ -218,12 +218,11 @@ fn product_by(
     scratch: &mut [f32],
     workers: usize,
 ) {
-    let (rows, columns) = into.extents();
-    assert_eq!((a.extents().0, b.extents().0, b.extents().1), (rows, a.extents().1, columns), "extents of a product");
+    let ((rows, columns), inner) = (into.extents(), a.extents().1);
+    assert_eq!((a.extents().0, b.extents().0, b.extents().1), (rows, inner, columns), "extents of a product");
     let has_f16 = [a, b].iter().any(|factor| matches!(factor, Factor::F16(_)));
     let kernel = Kernel::of(path, !has_f16);
-    let height = part(rows, HALF_PART_ROWS, kernel.rows);
-    let width = part(columns, HALF_PART_COLUMNS, kernel.columns);
+    let [height, width] = half_parts([rows, inner, columns]);
     for row in (0..rows).step_by(height) {
         let rows = row..rows.min(row + height);
         for column in (0..columns).step_by(width) {
@@ -234,17 +233,10 @@ fn product_by(
     }
 }
 
-/// The size of the parts that an extent is cut into evenly: whole tiles, and no more than `most`.
-fn part(extent: usize, most: usize, tile: usize) -> usize {
-    let parts = extent.div_ceil(most / tile * tile).max(1);
-    extent.div_ceil(parts).next_multiple_of(tile).max(tile)
-}
-
-/// The size of the blocks that tiles are shared out in: an even number of them, so that two workers finish together.
-fn block(extent: usize, most: usize, tile: usize) -> usize {
-    let most = most / tile * tile;
-    let blocks = if extent <= most / 2 { 1 } else { extent.div_ceil(most).next_multiple_of(2) };
-    extent.div_ceil(blocks).next_multiple_of(tile).max(tile)
+/// Panels of a block: as many as there is room for, but such that workers finish together.
+fn block(panels: usize, most: usize, workers: usize) -> usize {
+    let longest = |block: &usize| panels.div_ceil(*block).div_ceil(workers) * block;
+    (most.div_ceil(2)..=most).rev().min_by_key(longest).unwrap_or(1)
 }
 
 /// Parts in which an operand is packed, unless they would have fewer rows or columns than this: so wide that what is read
@@ -252,7 +244,19 @@ fn block(extent: usize, most: usize, tile: usize) -> usize {
 const PACKED_ITEMS: usize = 8;
 const FEWEST_PACKED: usize = 192;
 
-/// A part of a product whose operands fit the scratch.
+/// Floats of a cache line.
+const LINE: usize = 16;
+
+/// An operand of a part: its rows are those of the result, or its columns; its columns are the terms of the sum.
+struct Side<'a> {
+    factor: Factor<'a>,
+    extent: usize,
+    /// Rows of a panel.
+    tile: usize,
+}
+
+/// A part of a product whose shorter operand fits the scratch: it is packed once, and all workers read it. Of the other
+/// each worker packs a block at a time, which stays in its caches until it is multiplied.
 fn multiply_part(
     kernel: &Kernel,
     mut into: Sums,
@@ -263,68 +267,67 @@ fn multiply_part(
     workers: usize,
 ) {
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
-    let b = b.transposed();
+    let a = Side { factor: a, extent: rows, tile: kernel.rows };
+    let b = Side { factor: b.transposed(), extent: columns, tile: kernel.columns };
+    // Parts are cut so that what is shorter of the whole product is so of each (`half_parts`).
+    let by_columns = rows <= columns;
+    let (shared, cut) = if by_columns { (a, b) } else { (b, a) };
     let groups = inner.div_ceil(kernel.terms());
-    // There are twice as many floats as pairs: where a sum takes several steps anyway, their panels stay as short as pairs'.
-    let most = if kernel.pairs || groups <= HALF_PART_WORDS { HALF_PART_WORDS } else { HALF_PART_WORDS / 2 };
-    let steps = groups.div_ceil(most).max(1);
-    let step = groups.div_ceil(steps) * kernel.terms();
-    let words = step / kernel.terms();
-    let [a_room, b_room] =
-        [(rows, kernel.rows), (columns, kernel.columns)].map(|(extent, tile)| extent.next_multiple_of(tile) * words);
-    let (a_room, scratch) = scratch.split_at_mut(a_room);
-    let (b_room, sums) = scratch.split_at_mut(b_room);
-    let height = block(rows, BLOCK_ROWS, kernel.rows);
-    let width = block(columns, BLOCK_COLUMNS, kernel.columns);
+    let steps = groups.div_ceil(HALF_PART_WORDS).max(1);
+    let words = groups.div_ceil(steps);
+    let tiles = shared.extent.div_ceil(shared.tile);
+    let panels = cut.extent.div_ceil(cut.tile);
+    let most = (HALF_BLOCK_WORDS / (cut.tile * words).max(1)).clamp(1, MOST_ROWS / cut.tile);
+    let together = block(panels, most, workers);
+    // Panels begin at cache lines, if the scratch does.
+    let (shared_room, scratch) = scratch.split_at_mut((tiles * shared.tile * words).next_multiple_of(LINE));
+    let waiting = if steps == 1 { 0 } else { kernel.rows * kernel.columns };
+    let (sums, rooms) = scratch.split_at_mut((tiles * panels * waiting).next_multiple_of(LINE));
+    let each = rooms.len() / workers / LINE * LINE;
+    let rooms = &mut rooms[..each * workers];
     for index in 0..steps {
+        let step = words * kernel.terms();
         let terms = index * step..inner.min((index + 1) * step);
         let words = terms.len().div_ceil(kernel.terms());
-        let a_panels = &mut a_room[..rows.next_multiple_of(kernel.rows) * words];
-        let b_panels = &mut b_room[..columns.next_multiple_of(kernel.columns) * words];
-        let chunks = [(a, &mut *a_panels, rows, kernel.rows), (b, &mut *b_panels, columns, kernel.columns)].into_iter();
-        let items = chunks.flat_map(|(factor, panels, extent, tile)| {
-            let together = extent.div_ceil(PACKED_ITEMS).max(FEWEST_PACKED).next_multiple_of(tile);
-            let panels = panels.chunks_mut((together * words).max(1)).zip((0..extent).step_by(together));
-            panels.map(move |(into, first)| (factor, tile, first..extent.min(first + together), into))
-        });
-        parallel::for_each_of(items, workers, |(factor, tile, rows, into)| {
-            pack(kernel, tile, factor, rows, terms.clone(), into);
+        let shared_panels = &mut shared_room[..tiles * shared.tile * words];
+        let chunk = shared.extent.div_ceil(PACKED_ITEMS).max(FEWEST_PACKED).next_multiple_of(shared.tile);
+        let items = shared_panels.chunks_mut((chunk * words).max(1)).zip((0..shared.extent).step_by(chunk));
+        parallel::for_each_of(items, workers, |(into, first)| {
+            let rows = first..shared.extent.min(first + chunk);
+            pack(kernel, shared.tile, shared.factor, rows, terms.clone(), into);
         });
         let is_last = index + 1 == steps;
-        let mut sums = &mut *sums;
         let whole = into.part(0..rows, 0..columns);
-        let blocks = whole.row_blocks(height).zip((0..rows).step_by(height)).flat_map(|(into, row)| {
-            into.column_blocks(width).zip((0..columns).step_by(width)).map(move |(into, column)| (into, row, column))
-        });
-        let blocks = blocks.map(|(into, row, column)| {
-            let (rows, columns) = into.extents();
-            let waiting = if steps == 1 {
-                0
-            } else {
-                rows.next_multiple_of(kernel.rows) * columns.next_multiple_of(kernel.columns)
-            };
-            let (of_block, rest) = std::mem::take(&mut sums).split_at_mut(waiting);
+        let blocks = match by_columns {
+            true => whole.column_blocks(together * cut.tile),
+            false => whole.row_blocks(together * cut.tile),
+        };
+        let mut sums = &mut *sums;
+        let blocks = blocks.zip((0..panels).step_by(together)).map(|(into, first)| {
+            let count = together.min(panels - first);
+            let (of_block, rest) = std::mem::take(&mut sums).split_at_mut(tiles * count * waiting);
             sums = rest;
-            (into, row, column, of_block)
+            (into, first, of_block)
         });
-        parallel::for_each_of(blocks, workers, |(into, row, column, sums)| {
-            let step =
-                Step { kernel, a: &a_panels[row * words..], b: &b_panels[column * words..], words, add: index > 0 };
+        parallel::for_each_with_scratch(blocks, rooms, workers, |(into, first, sums), room| {
+            let rows = first * cut.tile..cut.extent.min((first + together) * cut.tile);
+            let room = &mut room[..rows.len().next_multiple_of(cut.tile) * words];
+            pack(kernel, cut.tile, cut.factor, rows, terms.clone(), room);
+            let step = Step { kernel, by_columns, shared: shared_panels, cut: room, words, add: index > 0 };
             multiply_block(&step, into, is_last.then_some(scale), sums);
         });
     }
 }
 
-/// Rows and columns of a block: its panels fit a second-level cache.
-const BLOCK_ROWS: usize = 264;
-const BLOCK_COLUMNS: usize = 256;
-
 /// A step of the sums of a block.
 struct Step<'a> {
     kernel: &'a Kernel,
-    /// Panels from the block's first on.
-    a: &'a [f32],
-    b: &'a [f32],
+    /// Whether the result's columns are cut in blocks, not its rows.
+    by_columns: bool,
+    /// All panels of the operand that is not cut.
+    shared: &'a [f32],
+    /// The block's panels of the one that is.
+    cut: &'a [f32],
     /// Words of the sum.
     words: usize,
     /// Whether there were steps before.
@@ -334,16 +337,24 @@ struct Step<'a> {
 /// Multiplies the panels of a block; after the last step its sums go where they belong, times `last`.
 /// `sums` has no room if there is only one.
 fn multiply_block(step: &Step, mut into: Sums, last: Option<f32>, sums: &mut [f32]) {
-    let Step { kernel, a, b, words, add } = *step;
+    let Step { kernel, by_columns, shared, cut, words, add } = *step;
     let ((rows, columns), (height, width)) = (into.extents(), (kernel.rows, kernel.columns));
+    let [shared_tile, cut_tile] = if by_columns { [height, width] } else { [width, height] };
     let mut waiting = sums.chunks_exact_mut(height * width);
-    for column in (0..columns).step_by(width) {
-        for row in (0..rows).step_by(height) {
-            let mut alone = [0.0; MOST_TILE];
+    let mut alone = [0.0; MOST_TILE];
+    for (outer, shared) in shared.chunks_exact((shared_tile * words).max(1)).enumerate() {
+        for (inner, cut) in cut.chunks_exact((cut_tile * words).max(1)).enumerate() {
+            let (a, b, row, column) = match by_columns {
+                true => (shared, cut, outer * height, inner * width),
+                false => (cut, shared, inner * height, outer * width),
+            };
+            let (rows, columns) = (row..rows.min(row + height), column..columns.min(column + width));
             let tile = waiting.next().unwrap_or(&mut alone[..height * width]);
-            kernel.multiply(&a[row * words..][..height * words], &b[column * words..][..width * words], tile, add);
+            if last.is_some() {
+                store::fetch(&mut into, rows.clone(), columns.clone());
+            }
+            kernel.multiply(a, b, tile, add);
             if let Some(scale) = last {
-                let (rows, columns) = (row..rows.min(row + height), column..columns.min(column + width));
                 store::store(&mut into, rows, columns, scale, tile, width);
             }
         }
@@ -407,14 +418,15 @@ mod tests {
         [5, 3, 1026],
     ];
 
-    /// Panics unless all products of such operands are exact by all instructions that are here, and write nothing else.
-    fn check<A: Float, B: Float>()
+    /// Panics unless every so many elements of all products of such operands are exact by all instructions that are here, and
+    /// nothing else is written.
+    fn check<A: Float, B: Float>(shapes: &[[usize; 3]], cases: Range<usize>, every: usize)
     where
         for<'a> Factor<'a>: From<Matrix<'a, A>> + From<Matrix<'a, B>>,
     {
         for path in HalfProducts::ALL.into_iter().filter(|path| path.is_here()) {
-            for (seed, [rows, columns, inner]) in (1..).zip(SHAPES) {
-                for case in 0..16 {
+            for (seed, &[rows, columns, inner]) in (1..).zip(shapes) {
+                for case in cases.clone() {
                     let [a_transposed, b_transposed, keep, gap] = [0, 1, 2, 3].map(|bit| case >> bit & 1 == 1);
                     let gap = if gap { 3 } else { 0 };
                     let a = numbers::<A>((rows + gap) * (inner + gap), seed);
@@ -424,12 +436,12 @@ mod tests {
                     let exact = |row: usize, column: usize| {
                         0.5 * (0..inner).map(|k| element(a, row, k) * element(b, k, column)).sum::<f32>()
                     };
-                    let mut scratch = vec![f32::NAN; half_product_scratch([rows, inner, columns]).0 as usize / 4];
+                    let mut scratch = vec![f32::NAN; half_product_scratch([rows, inner, columns], 1).0 as usize / 4];
                     let before = numbers::<f32>(rows * (columns + gap), seed + 1);
                     let mut after = before.clone();
                     let into = MatrixMut::strided(&mut after, rows, columns, columns + gap);
                     product_by(path, &mut Sums::F32 { into, keep }, 0.5, a.into(), b.into(), &mut scratch, 1);
-                    for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
+                    for (index, (before, after)) in before.into_iter().zip(after).enumerate().step_by(every) {
                         let (row, column) = (index / (columns + gap), index % (columns + gap));
                         let expected = match column < columns {
                             true => exact(row, column) + if keep { before } else { 0.0 },
@@ -443,7 +455,7 @@ mod tests {
                     let into = MatrixMut::strided(&mut after, rows, columns, columns + gap);
                     let mut sums = Sums::Bf16 { into, bias: keep.then_some(&bias) };
                     product_by(path, &mut sums, 0.5, a.into(), b.into(), &mut scratch, 1);
-                    for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
+                    for (index, (before, after)) in before.into_iter().zip(after).enumerate().step_by(every) {
                         let (row, column) = (index / (columns + gap), index % (columns + gap));
                         let expected = match column < columns {
                             true => exact(row, column) + if keep { bias[column].to_f32() } else { 0.0 },
@@ -458,24 +470,34 @@ mod tests {
 
     #[test]
     fn products_are_exact_for_any_shape_stride_precision_and_instructions() {
-        check::<bf16, bf16>();
-        check::<f32, bf16>();
-        check::<bf16, f32>();
-        check::<f16, f16>();
-        check::<f32, f16>();
+        check::<bf16, bf16>(&SHAPES, 0..16, 1);
+        check::<f32, bf16>(&SHAPES, 0..16, 1);
+        check::<bf16, f32>(&SHAPES, 0..16, 1);
+        check::<f16, f16>(&SHAPES, 0..16, 1);
+        check::<f32, f16>(&SHAPES, 0..16, 1);
+    }
+
+    /// More than are packed together, as they are and transposed. A tile has elements that are looked at, and many.
+    #[test]
+    fn products_of_many_rows_columns_or_terms_are_exact() {
+        const MANY: [[usize; 3]; 5] = [[1060, 1070, 5], [2100, 3, 2], [3, 5000, 4], [1060, 4, 1540], [2, 3300, 3080]];
+        check::<bf16, bf16>(&MANY, 4..6, 97);
+        check::<bf16, bf16>(&MANY, 9..11, 97);
+        check::<f32, f16>(&MANY, 4..6, 97);
+        check::<f32, f16>(&MANY, 9..11, 97);
     }
 
     #[test]
     fn products_do_not_depend_on_the_number_of_workers() {
-        for [rows, columns, inner] in [[300, 200, 100], [1500, 130, 700], [90, 1000, 1100], [65, 2000, 64]] {
+        for [rows, columns, inner] in [[300, 200, 100], [1500, 130, 700], [90, 1000, 1100], [65, 2000, 3200]] {
             let random = |count, seed| numbers::<f32>(count, seed).into_iter().map(|x| bf16::from_f32(x * 0.37));
             let (a, b) = (random(rows * inner, 1).collect::<Vec<_>>(), random(inner * columns, 2).collect::<Vec<_>>());
             let results = [1, 2, 3, 7].map(|workers| {
                 let pool =
                     rayon::ThreadPoolBuilder::new().num_threads(workers).build().expect("threads can be started");
                 let mut into = vec![0.0; rows * columns];
-                let slot = half_product_scratch([rows, inner, columns]).0 as usize / 4;
-                let mut scratch = vec![f32::NAN; workers * slot];
+                let words = half_product_scratch([rows, inner, columns], workers).0 as usize / 4;
+                let mut scratch = vec![f32::NAN; words];
                 let sums = Sums::F32 { into: MatrixMut::new(&mut into, rows, columns), keep: false };
                 let (a, b) = (Matrix::new(&a, rows, inner), Matrix::new(&b, columns, inner).transposed());
                 pool.install(|| half_product(sums, 1.0, a.into(), b.into(), &mut scratch, workers));

@@ -98,16 +98,34 @@ fn pack_transposed<E: Float, const SIDE: usize>(part: Part<E>, width: usize, int
     }
 }
 
+/// Terms of which a packer of lines writes the words of a panel together: many panels are as far apart as to share places
+/// in a first-level cache, so that lines of it are written whole before they have to leave.
+const TOGETHER: usize = 4;
+
 /// The same of terms whose rows are neighbors.
 fn pack_lines<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
     let panels = part.rows.div_ceil(width);
-    let mut line = [0.0; MOST_ROWS];
-    for term in 0..part.terms {
-        E::widen(part.line(term), &mut line[..part.rows]);
-        for (panel, line) in line[..panels * width].chunks_exact(width).enumerate() {
-            into[(panel * part.terms + term) * width..][..width].copy_from_slice(line);
+    let mut lines = [[0.0; MOST_ROWS]; TOGETHER];
+    for term in (0..part.terms).step_by(TOGETHER) {
+        let count = TOGETHER.min(part.terms - term);
+        for (line, term) in lines.iter_mut().zip(term..term + count) {
+            E::widen(part.line(term), &mut line[..part.rows]);
+        }
+        for panel in 0..panels {
+            let into = &mut into[(panel * part.terms + term) * width..][..count * width];
+            for (into, line) in into.chunks_exact_mut(width).zip(&lines) {
+                copy(&line[panel * width..][..width], into);
+            }
         }
     }
+}
+
+/// Copies words of a panel, in fours if they are.
+#[inline(always)]
+fn copy(from: &[f32], into: &mut [f32]) {
+    let ((from, from_rest), (into, into_rest)) = (from.as_chunks::<4>(), into.as_chunks_mut::<4>());
+    from.iter().zip(into).for_each(|(from, into)| *into = *from);
+    from_rest.iter().zip(into_rest).for_each(|(from, into)| *into = *from);
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -126,7 +144,7 @@ use x86::{Load, pack_pairs};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Part;
+    use super::{Part, TOGETHER};
     use ::half::bf16;
     use std::arch::x86_64::*;
 
@@ -228,17 +246,19 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn pack_across<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
         let groups = part.terms.div_ceil(2);
-        for group in 0..groups {
-            let even = part.line(2 * group);
-            let odd = if 2 * group + 1 < part.terms { part.line(2 * group + 1) } else { &even[..0] };
+        for first_group in (0..groups).step_by(TOGETHER) {
             for (panel, into) in into.chunks_exact_mut(groups * width).enumerate() {
-                for lane in (0..width).step_by(LANES) {
-                    let (first, count) = (panel * width + lane, LANES.min(width - lane));
-                    // SAFETY: this function asks for the same instructions.
-                    let [even, odd] = [even, odd].map(|line| unsafe { T::load_16(line, first.min(line.len())) });
-                    let (even, odd) = (_mm512_cvtepu16_epi32(even), _mm512_cvtepu16_epi32(odd));
-                    let words = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
-                    store(&mut into[group * width + lane..][..count], words);
+                for group in first_group..groups.min(first_group + TOGETHER) {
+                    let even = part.line(2 * group);
+                    let odd = if 2 * group + 1 < part.terms { part.line(2 * group + 1) } else { &even[..0] };
+                    for lane in (0..width).step_by(LANES) {
+                        let (first, count) = (panel * width + lane, LANES.min(width - lane));
+                        // SAFETY: this function asks for the same instructions.
+                        let [even, odd] = [even, odd].map(|line| unsafe { T::load_16(line, first.min(line.len())) });
+                        let (even, odd) = (_mm512_cvtepu16_epi32(even), _mm512_cvtepu16_epi32(odd));
+                        let words = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
+                        store(&mut into[group * width + lane..][..count], words);
+                    }
                 }
             }
         }

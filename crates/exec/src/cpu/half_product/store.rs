@@ -4,7 +4,7 @@ use super::super::half::Float;
 use super::super::matrix::MatrixMut;
 use super::super::vectorize::vectorized;
 use super::Sums;
-use super::kernel::{MOST_COLUMNS, MOST_TILE};
+use super::kernel::{MOST_COLUMNS, MOST_TILE, prefetch};
 use std::ops::Range;
 
 /// Writes `scale` times a tile, whose rows are `width` apart, to these rows and columns of the result. Overwrites the tile.
@@ -26,6 +26,21 @@ pub(super) fn store(
             let bias = bias.map(|bias| &bias[columns.clone()]);
             round(&mut into.part(rows, columns), bias, scale, tile, width);
         }
+    }
+}
+
+/// Has the processor fetch where a tile will be stored, which takes as long as many of its multiplications.
+pub(super) fn fetch(into: &mut Sums, rows: Range<usize>, columns: Range<usize>) {
+    match into {
+        Sums::F32 { into, .. } => fetch_part(into.part(rows, columns)),
+        Sums::F16 { into, .. } => fetch_part(into.part(rows, columns)),
+        Sums::Bf16 { into, .. } => fetch_part(into.part(rows, columns)),
+    }
+}
+
+fn fetch_part<E: Float>(mut into: MatrixMut<E>) {
+    for row in 0..into.row_count() {
+        into.row(row).chunks(64 / size_of::<E>()).for_each(|line| prefetch(line.as_ptr()));
     }
 }
 
