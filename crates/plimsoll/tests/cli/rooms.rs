@@ -18,8 +18,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
+    ("supervise", &["units", "files", "telemetry", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
-    ("plimsoll", &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "train"]),
+    (
+        "plimsoll",
+        &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"],
+    ),
 ];
 
 fn crates() -> PathBuf {
