@@ -1,7 +1,7 @@
 //! The seam between processes and what follows from their ends: the supervisor starts what a [`Repair`] tells it to, and
 //! tells it how that ended. Not here: processes (`supervisor.rs`), what an end means and what helps against it.
 
-use crate::progress::Progress;
+use crate::output::Progress;
 use std::ffi::OsString;
 use std::time::Duration;
 
