@@ -19,7 +19,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
-    ("plimsoll", &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "train"]),
+    (
+        "plimsoll",
+        &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "trainers", "train"],
+    ),
 ];
 
 fn crates() -> PathBuf {
