@@ -68,6 +68,10 @@ impl Kind {
                 "lr_scheduler_type",
                 "save_total_limit",
                 "use_liger_kernel",
+                "model_name_or_path",
+                "use_peft",
+                "bf16",
+                "fp16",
             ],
             Self::Axolotl => &["base_model", "micro_batch_size", "sequence_len", "sample_packing", "num_epochs"],
             Self::LlamaFactory => &[

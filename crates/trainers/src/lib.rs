@@ -9,12 +9,15 @@ pub mod document;
 mod flags;
 mod keys;
 mod kind;
+mod read;
 mod rewrite;
 mod run;
+mod view;
 
 pub use change::Change;
 pub use command::{Command, FileArgument, command};
 pub use kind::{Kind, detect};
+pub use read::{BadValue, Read, ReadError, Told, Unknown, Unmodelled, read, read_command};
 pub use rewrite::{RewriteError, Rewritten, rewrite, rewrite_command, rewrite_flags};
 pub use run::{
     Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets,

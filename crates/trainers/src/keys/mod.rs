@@ -12,8 +12,9 @@ mod unsloth;
 use crate::change::Change;
 use crate::document::{Document, Value};
 use crate::kind::Kind;
-use crate::rewrite::edit::Edit;
-use crate::run::{Lora, Method, Optimizer, Targets};
+use crate::rewrite::edit::{Edit, Literal};
+use crate::run::{Lora, Method, Optimizer, Precision, Run, Targets};
+use crate::view::View;
 
 /// Why a trainer has no key for a change, where there is more to say.
 pub(crate) type NoKey = Option<&'static str>;
@@ -76,10 +77,151 @@ fn lora(method: &Method) -> Option<&Lora> {
     }
 }
 
+/// What says whether additions have a dropout. `default`: whether they have one where nothing is told.
+fn lora_dropout(key: &str, wanted: bool, default: bool, document: &Document) -> Option<Edit> {
+    let has = is_on(document, key) && document.plain(key) != Some("0.0");
+    match (wanted, has || default && present(document, &[key]).is_none()) {
+        (true, false) => Some(Edit::Set(key.to_owned(), Literal::Decimal("0.05"))),
+        (false, true) => Some(Edit::set(key, 0u64)),
+        _ => None,
+    }
+}
+
 /// Names of layers that get additions; none where a trainer says it otherwise.
 fn named(targets: &Targets) -> Option<Vec<String>> {
     match targets {
         Targets::Named(names) => Some(names.clone()),
         Targets::AllLinear | Targets::Default => None,
+    }
+}
+
+/// What a trainer's settings come to: the run, the model's name, and files to be layered onto it.
+pub(crate) fn read(kind: Kind, view: &mut View) -> Found {
+    match kind {
+        Kind::HuggingFace => hugging_face::read(view),
+        Kind::Axolotl => axolotl::read(view),
+        Kind::LlamaFactory => llama_factory::read(view),
+        Kind::Torchtune => torchtune::read(view),
+        Kind::Unsloth => unsloth::read(view),
+        Kind::DeepSpeed => {
+            let mut run = Run::default();
+            deepspeed::layer("", view, &mut run);
+            (run, None, vec![])
+        }
+        Kind::Accelerate => {
+            let (mut run, mut layers) = (Run::default(), vec![]);
+            accelerate::layer(view, &mut run, &mut layers);
+            (run, None, layers)
+        }
+    }
+}
+
+/// A run, the name of its model, and files to be layered onto it.
+pub(crate) type Found = (Run, Option<String>, Vec<(Kind, String)>);
+
+pub(crate) use accelerate::layer as layer_accelerate;
+
+/// Lays DeepSpeed's own file over a run.
+pub(crate) fn layer_deepspeed(view: &mut View, run: &mut Run) {
+    deepspeed::layer("", view, run);
+}
+
+/// The optimizer that Hugging Face calls so, and how it differs if it is not quite that one. None: no such one.
+fn optimizer_called(name: &str) -> Option<(Optimizer, Option<&'static str>)> {
+    const ONE_MOMENT: &str = "it keeps one moment: counted as gradient descent with momentum";
+    const EIGHT_BITS: &str = "counted as AdamW with moments in 8 bits";
+    const AT_MOST: &str = "it keeps less than AdamW: counted as AdamW";
+    const AS_ADAMW: &str = "counted as AdamW, whose state is the nearest";
+    Some(match name {
+        "adamw_torch" | "adamw" | "adam" => (Optimizer::AdamWForeach, None),
+        "adamw_torch_fused" => (Optimizer::AdamWFused, None),
+        "adamw_hf" | "adamw_anyprecision" => (Optimizer::AdamWForLoop, None),
+        "adamw_bnb_8bit" | "adamw_8bit" => (Optimizer::AdamW8bit, None),
+        "paged_adamw_8bit" => (Optimizer::PagedAdamW8bit, None),
+        "paged_adamw_32bit" | "paged_adamw" => (Optimizer::PagedAdamW, None),
+        "adafactor" => (Optimizer::Adafactor, None),
+        "sgd" => (Optimizer::Sgd { momentum: false }, None),
+        "lion_32bit" | "lion" | "adagrad" | "rmsprop" | "rmsprop_bnb" | "rmsprop_bnb_32bit" => {
+            (Optimizer::Sgd { momentum: true }, Some(ONE_MOMENT))
+        }
+        "lion_8bit" | "adamw_torch_8bit" | "adamw_torch_4bit" | "ademamix_8bit" | "rmsprop_bnb_8bit"
+        | "ao_adamw_8bit" | "ao_adamw_4bit" => (Optimizer::AdamW8bit, Some(EIGHT_BITS)),
+        "paged_lion_8bit" | "paged_ademamix_8bit" => (Optimizer::PagedAdamW8bit, Some(EIGHT_BITS)),
+        "paged_lion_32bit" | "paged_ademamix_32bit" => (Optimizer::PagedAdamW, Some(AS_ADAMW)),
+        name if name.starts_with("galore_") || name.starts_with("apollo_") => (Optimizer::AdamWForeach, Some(AT_MOST)),
+        "lomo" | "adalomo" => {
+            (Optimizer::Sgd { momentum: false }, Some("it has no gradients at rest: counted with them"))
+        }
+        "ademamix"
+        | "grokadamw"
+        | "stable_adamw"
+        | "muon"
+        | "schedule_free_adamw"
+        | "schedule_free_radam"
+        | "schedule_free_sgd"
+        | "adopt_adamw"
+        | "ao_adamw_fp8"
+        | "came_pytorch"
+        | "optimi_adamw"
+        | "dion" => (Optimizer::AdamWForeach, Some(AS_ADAMW)),
+        _ => return None,
+    })
+}
+
+/// Reads an optimizer's name. `default`: the trainer's own.
+fn read_optimizer(view: &mut View, keys: &[&str], default: Optimizer) -> Optimizer {
+    let Some(name) = view.word(keys) else { return default };
+    match optimizer_called(&name) {
+        Some((optimizer, note)) => {
+            if let Some(note) = note {
+                view.note_last(note);
+            }
+            optimizer
+        }
+        None => {
+            view.note_last("no such optimizer is known: counted as AdamW");
+            Optimizer::AdamWForeach
+        }
+    }
+}
+
+/// A type of weights by its name.
+fn half_called(name: &str) -> Option<Half> {
+    match name.trim_start_matches("torch.").to_ascii_lowercase().as_str() {
+        "bfloat16" | "bf16" => Some(Half::Bf16),
+        "float16" | "fp16" | "half" => Some(Half::Fp16),
+        _ => None,
+    }
+}
+
+/// The two types of half precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Bf16,
+    Fp16,
+}
+
+impl Half {
+    fn pure(self) -> Precision {
+        match self {
+            Self::Bf16 => Precision::PureBf16,
+            Self::Fp16 => Precision::PureFp16,
+        }
+    }
+
+    fn mixed(self) -> Precision {
+        match self {
+            Self::Bf16 => Precision::AmpBf16,
+            Self::Fp16 => Precision::AmpFp16,
+        }
+    }
+}
+
+/// The layers that get additions, by their names or the word for all. None: those that PEFT takes.
+fn targets(names: Option<Vec<String>>) -> Targets {
+    match names {
+        None => Targets::Default,
+        Some(names) if names.iter().any(|name| matches!(name.as_str(), "all" | "all-linear")) => Targets::AllLinear,
+        Some(names) => Targets::Named(names),
     }
 }

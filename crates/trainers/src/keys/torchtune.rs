@@ -1,10 +1,11 @@
 //! torchtune's YAML, whose values are arguments of classes and functions. Source: torchtune 0.6, `recipes/configs/`, `recipes/`.
 
-use super::{NoKey, present};
+use super::{Found, NoKey, present};
 use crate::change::Change;
 use crate::document::Document;
 use crate::rewrite::edit::Edit;
-use crate::run::{Checkpointing, Loss, Method, Offload, Optimizer, Precision};
+use crate::run::{Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets};
+use crate::view::View;
 
 /// What decides over it.
 const BY_RECIPE: &str = "another recipe and another builder of the model do it";
@@ -44,7 +45,7 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
 }
 
 /// Whether the model's builder adds adapters.
-pub(super) fn is_adapted(document: &Document) -> bool {
+fn is_adapted(document: &Document) -> bool {
     let builder = document.plain("model._component_").unwrap_or_default();
     builder.rsplit('.').next().is_some_and(|name| name.starts_with("lora_") || name.starts_with("qlora_"))
 }
@@ -77,4 +78,161 @@ fn optimizer(optimizer: Optimizer) -> Result<Vec<Edit>, NoKey> {
         Optimizer::Sgd { momentum: true } => return Err(Some("how much momentum is not known")),
         Optimizer::Adafactor => return Err(Some("torch's Adafactor takes other arguments")),
     })
+}
+
+/// Keys on which no memory of a card depends.
+const NOTHING: &[&str] = &[
+    "output_dir",
+    "tokenizer*",
+    "dataset*",
+    "batch_size_val",
+    "run_val_every_n_steps",
+    "seed",
+    "shuffle",
+    "checkpointer*",
+    "resume_from_checkpoint",
+    "should_load_recipe_state",
+    "save_*",
+    "epochs",
+    "max_steps_per_epoch",
+    "optimizer.*",
+    "lr_scheduler*",
+    "metric_logger*",
+    "log_*",
+    "profiler*",
+    "device",
+    "enable_async_checkpointing",
+    "cudnn_deterministic_mode",
+    "model.lora_alpha",
+    "model_dir",
+    "base_dir",
+    "recipe*",
+    "keep_last_n_checkpoints",
+    "fsdp_reshard_after_forward",
+    "fsdp_sharding_strategy",
+    "memory_efficient_fsdp_wrap",
+    "nproc_per_node",
+    "loss.num_output_chunks",
+    "loss.ignore_index",
+];
+
+/// Keys that matter, and how they are taken.
+const UNMODELLED: &[(&[&str], &str)] = &[
+    (
+        &["enable_activation_offloading", "enable_activation_offloading_with_mem_usage"],
+        "activations are counted as if they stayed on the card",
+    ),
+    (&["optimizer_in_bwd"], "gradients are counted as if they all lived until the update"),
+    (&["ac_mode", "ac_option"], "every block is counted as recomputed, not only some"),
+    (&["kd_*", "teacher_*"], "distillation is not modelled"),
+    (&["rl_*", "ref_*", "grpo_*", "ppo_*"], "only training on the next token is modelled"),
+    (&["quantizer*", "fake_quant_after_n_steps", "enable_fp8_training", "fp8_recipe_name"], "it is not modelled"),
+    (
+        &[
+            "tensor_parallel_dim",
+            "tensor_parallel_plan*",
+            "context_parallel_dim",
+            "data_parallel_*",
+            "custom_sharded_layers",
+        ],
+        "layers and sequences are not divided among cards",
+    ),
+    (&["model.use_dora"], "DoRA's magnitudes are not counted"),
+    (&["model.*"], "the model is counted with its usual sizes"),
+];
+
+/// Its defaults are those of its recipes, which have a key for nearly everything. Source: `recipes/`: no clipping, samples as
+/// long as the tokenizer leaves them.
+pub(super) fn read(view: &mut View) -> Found {
+    let mut run = Run { clips: false, optimizer: Optimizer::AdamWForeach, ..Run::default() };
+    run.micro_batch = view.count(&["batch_size"]).unwrap_or(1);
+    run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
+    match view.count(&["tokenizer.max_seq_len"]) {
+        Some(tokens) => run.seq_len = tokens,
+        None => view.assumed.push(format!("samples of {} tokens: `tokenizer.max_seq_len` is not set", run.seq_len)),
+    }
+    view.assumed.push("torchtune's own modules take what transformers' do, which are what is modelled".to_owned());
+    run.optimizer = read_optimizer(view);
+    if view.flag(&["enable_activation_checkpointing"]) == Some(true) {
+        run.checkpointing = Checkpointing::NonReentrant;
+    }
+    run.precision = match view.word(&["dtype"]).as_deref() {
+        Some("fp32" | "float32") => Precision::Fp32,
+        Some("fp16" | "float16") => Precision::PureFp16,
+        // Source: `training/precision.py`: bf16 in all recipes' files.
+        _ => Precision::PureBf16,
+    };
+    let loss = view.word(&["loss._component_", "loss"]).unwrap_or_default();
+    if loss.contains("KL") || loss.contains("DPO") {
+        view.note_last("only training on the next token is modelled");
+    } else if loss.contains("Chunked") || loss.contains("Linear") {
+        view.note_last("its chunks hold fewer logits in single precision: counted as the plain loss");
+    }
+    run.clips = view.real(&["clip_grad_norm"]).is_some_and(|norm| norm > 0.0);
+    run.compiles = view.flag(&["compile"]) == Some(true);
+    if view.flag(&["fsdp_cpu_offload"]) == Some(true) {
+        run.offload = Offload { optimizer: true, weights: true };
+    }
+    if view.has("fsdp_cpu_offload") || view.has("fsdp_reshard_after_forward") {
+        run.sharding = Sharding::Fsdp;
+    }
+    let model = view.word(&["model._component_"]);
+    read_method(view, &mut run);
+    view.nothing(NOTHING);
+    for (keys, why) in UNMODELLED {
+        view.cannot(keys, why);
+    }
+    (run, model, vec![])
+}
+
+fn read_method(view: &mut View, run: &mut Run) {
+    let rank = view.count(&["model.lora_rank"]).unwrap_or(8);
+    let attention = view.list(&["model.lora_attn_modules"]).unwrap_or_default();
+    let mlp = view.flag(&["model.apply_lora_to_mlp"]) == Some(true);
+    let head = view.flag(&["model.apply_lora_to_output"]) == Some(true);
+    let dropout = view.real(&["model.lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
+    let base = view.flag(&["model.quantize_base"]) == Some(true);
+    if !is_adapted(view.document()) {
+        return;
+    }
+    // transformers' names of the same layers.
+    let mut names: Vec<String> = attention.iter().map(|name| name.replace("output_proj", "o_proj")).collect();
+    if mlp {
+        names.extend(["gate_proj", "up_proj", "down_proj"].map(str::to_owned));
+    }
+    if head {
+        names.push("lm_head".to_owned());
+    }
+    let lora = Lora { rank, targets: Targets::Named(names), dropout };
+    let builder = view.document().plain("model._component_").unwrap_or_default();
+    let four_bits = base || builder.contains(".qlora_");
+    // Source: torchao's NF4 tensors: blocks of 64, scales in 8 bits.
+    run.method = match four_bits {
+        true => Method::Qlora(lora, Quantized { block: 64, double: true }),
+        false => Method::Lora(lora),
+    };
+}
+
+/// The class by its path. `torch.optim.AdamW` takes all parameters at once unless `fused` says otherwise.
+fn read_optimizer(view: &mut View) -> Optimizer {
+    let fused = view.flag(&["optimizer.fused"]) == Some(true);
+    let one_by_one = view.flag(&["optimizer.foreach"]) == Some(false);
+    let momentum = view.real(&["optimizer.momentum"]).is_some_and(|momentum| momentum > 0.0);
+    let Some(class) = view.word(&["optimizer._component_"]) else { return Optimizer::AdamWForeach };
+    let name = class.rsplit('.').next().unwrap_or_default();
+    match (name, class.contains("bitsandbytes")) {
+        ("PagedAdamW8bit" | "PagedAdam8bit", _) => Optimizer::PagedAdamW8bit,
+        ("PagedAdamW" | "PagedAdamW32bit", _) => Optimizer::PagedAdamW,
+        ("AdamW8bit" | "Adam8bit", _) => Optimizer::AdamW8bit,
+        ("AdamW" | "Adam", false) if fused => Optimizer::AdamWFused,
+        ("AdamW" | "Adam", false) if one_by_one => Optimizer::AdamWForLoop,
+        ("AdamW" | "Adam", false) => Optimizer::AdamWForeach,
+        ("AdamW" | "AdamW32bit", true) => Optimizer::PagedAdamW,
+        ("SGD", _) => Optimizer::Sgd { momentum },
+        ("Adafactor", _) => Optimizer::Adafactor,
+        _ => {
+            view.note_last("no such optimizer is known: counted as AdamW");
+            Optimizer::AdamWForeach
+        }
+    }
 }
