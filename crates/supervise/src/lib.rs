@@ -15,6 +15,7 @@ mod input;
 mod output;
 mod processes;
 mod registry;
+pub mod ends;
 mod repair;
 mod report;
 mod restarts;
