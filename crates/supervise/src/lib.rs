@@ -16,6 +16,7 @@ mod output;
 mod processes;
 mod registry;
 pub mod ends;
+pub mod failures;
 pub mod hook;
 mod repair;
 mod report;
