@@ -20,7 +20,9 @@ pub use command::{Command, FileArgument, command};
 pub use export::{ALLOC_VARIABLE, Export, alloc_line, export, export_env};
 pub use kind::{Kind, detect};
 pub use read::{BadValue, Read, ReadError, Told, Unknown, Unmodelled, read, read_command};
-pub use rewrite::{RewriteError, Rewritten, rewrite, rewrite_command, rewrite_flags};
+pub use rewrite::{
+    RewriteError, Rewritten, rewrite, rewrite_command, rewrite_command_keys, rewrite_flags, rewrite_keys,
+};
 pub use run::{
     Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets,
 };

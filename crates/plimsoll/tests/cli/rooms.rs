@@ -22,7 +22,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     (
         "plimsoll",
-        &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "trainers", "supervise", "train"],
+        &[
+            "units",
+            "files",
+            "graph",
+            "plan",
+            "exec",
+            "data",
+            "telemetry",
+            "torch-memory",
+            "trainers",
+            "supervise",
+            "train",
+        ],
     ),
 ];
 

@@ -81,7 +81,7 @@ fn lora(method: &Method) -> Option<&Lora> {
 fn lora_dropout(key: &str, wanted: bool, default: bool, document: &Document) -> Option<Edit> {
     let has = is_on(document, key) && document.plain(key) != Some("0.0");
     match (wanted, has || default && present(document, &[key]).is_none()) {
-        (true, false) => Some(Edit::Set(key.to_owned(), Literal::Decimal("0.05"))),
+        (true, false) => Some(Edit::Set(key.to_owned(), Literal::Decimal("0.05".to_owned()))),
         (false, true) => Some(Edit::set(key, 0u64)),
         _ => None,
     }

@@ -8,8 +8,8 @@ pub(crate) enum Literal {
     Null,
     Bool(bool),
     Number(u64),
-    /// A number with a point.
-    Decimal(&'static str),
+    /// A number with a point or an exponent, as it was written.
+    Decimal(String),
     Text(String),
     List(Vec<String>),
 }
@@ -106,7 +106,7 @@ impl Notation {
             Literal::Null => "null".to_owned(),
             Literal::Bool(value) => value.to_string(),
             Literal::Number(value) => value.to_string(),
-            Literal::Decimal(value) => (*value).to_owned(),
+            Literal::Decimal(text) => text.clone(),
             Literal::Text(text) => self.text(text),
             Literal::List(items) => {
                 format!("[{}]", items.iter().map(|item| self.text(item)).collect::<Vec<_>>().join(", "))

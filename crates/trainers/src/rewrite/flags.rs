@@ -51,7 +51,7 @@ fn parse(file: Option<&str>) -> Result<Document, RewriteError> {
 }
 
 impl Rewritten {
-    fn edit(&mut self, command: &Command, edit: &Edit) -> Result<(), RewriteError> {
+    pub(super) fn edit(&mut self, command: &Command, edit: &Edit) -> Result<(), RewriteError> {
         let found = flags::flags(&self.argv, command.own, command.style);
         let root = edit.key().split('.').next().unwrap_or_default();
         let is_meant = |flag: &&Flag| flag.key == edit.key() || (flag.key == root && command.style != Style::Assign);

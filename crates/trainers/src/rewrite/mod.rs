@@ -4,10 +4,12 @@
 
 pub(crate) mod edit;
 mod flags;
+mod raw;
 mod text;
 mod tree;
 
 pub use flags::{Rewritten, rewrite_command, rewrite_flags};
+pub use raw::{rewrite_command_keys, rewrite_keys};
 
 use crate::change::Change;
 use crate::document::Document;

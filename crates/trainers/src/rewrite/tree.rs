@@ -34,8 +34,7 @@ impl Tree {
             Literal::Null => Self::Null,
             Literal::Bool(value) => Self::Plain(value.to_string()),
             Literal::Number(value) => Self::Plain(value.to_string()),
-            Literal::Decimal(value) => Self::Plain((*value).to_owned()),
-            Literal::Text(text) => Self::Plain(text.clone()),
+            Literal::Text(text) | Literal::Decimal(text) => Self::Plain(text.clone()),
             Literal::List(items) => Self::List(items.iter().cloned().map(Self::Plain).collect()),
         }
     }
