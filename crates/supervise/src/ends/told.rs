@@ -18,6 +18,8 @@ pub struct Told {
     pub allocated: Option<Bytes>,
     /// What the allocator held for tensors, used or not.
     pub reserved: Option<Bytes>,
+    /// Whether the message has the form that it had before PyTorch 2.1.
+    pub is_old_form: bool,
 }
 
 impl Told {
@@ -39,6 +41,7 @@ impl Told {
             allocated,
             reserved: size_before(message, " reserved in total by PyTorch")
                 .or_else(|| Some(Bytes(allocated?.0.checked_add(unused?.0)?))),
+            is_old_form: message.contains(" total capacity; "),
         }
     }
 
