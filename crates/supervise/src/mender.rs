@@ -1,7 +1,8 @@
 //! The repair that answers want of memory with the next step of the ladder, resumes, and remembers what helped.
 //! Not here: what an end means (`ends/`), the steps (`ladder/`), processes and limits on restarts (the supervisor's).
 
-use crate::ends::{Cause, Fault, Reason, classify};
+use crate::SUCCESS;
+use crate::ends::{CardAllocator, Cause, Fault, Reason, Told, classify};
 use crate::failures::{Failures, Outcome, Start, Subject};
 use crate::ladder::{Configuration, Ladder, Taken, resumed};
 use crate::repair::{Attempt, Decision, Ending, Repair, Verdict};
@@ -10,6 +11,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+
+/// The key by which trainers are told to resume.
+const RESUMING: &str = "resume_from_checkpoint";
 
 /// What shells say of a command that can't be started.
 const NOT_STARTED: [i32; 2] = [126, 127];
@@ -28,6 +32,8 @@ pub struct Mender {
     is_unproven: bool,
     /// Whether memory was short in this run, or in one before.
     has_failed: bool,
+    /// The last shortage of this run.
+    shortage: Option<Cause>,
     memory: Option<(Failures, Subject)>,
     disk: Disk,
     folder: PathBuf,
@@ -46,6 +52,7 @@ impl Mender {
             refused: BTreeSet::new(),
             is_unproven: false,
             has_failed: false,
+            shortage: None,
             memory: None,
             disk: Disk::default(),
             folder,
@@ -94,11 +101,12 @@ impl Mender {
                 None => break,
             }
         }
-        if failed && let Ok(next) = self.next_step(&Cause::CardMemory { by: crate::ends::CardAllocator::PyTorch, told: Default::default() }) {
+        if failed && let Ok(next) = self.next_step(&unknown_shortage()) {
             self.taken.push(next);
         }
         if !self.taken.is_empty() {
-            let did = if failed { "failed the last time, so it begins one step further" } else { "worked the last time" };
+            let did =
+                if failed { "failed the last time, so it begins one step further" } else { "worked the last time" };
             self.notes.push(format!("begins with what is known of this card, model and settings: {did} ({path})"));
         }
     }
@@ -138,8 +146,39 @@ impl Mender {
         }
     }
 
+    /// Memory sufficed. Of a run that never lacked any there is nothing to remember.
+    fn worked(&mut self) {
+        if self.has_failed {
+            self.remember(Outcome::Worked);
+        }
+    }
+
+    /// Another attempt may help against what comes from outside, and not against what the command itself says.
+    fn after_fault(&mut self, fault: &Fault, reason: &Reason) -> Decision {
+        let said = reason.line.as_deref().map(|line| format!(": {line}")).unwrap_or_default();
+        let hopeless = match fault {
+            Fault::Interrupted => "it was interrupted",
+            Fault::Configuration => "its settings are wrong",
+            Fault::Import => "a module can't be loaded",
+            Fault::DiskFull => "the disk is full",
+            Fault::NotANumber => "its loss is no number, and would be again",
+            Fault::KernelLimits => "a kernel needs more than the card's chip has, whatever the batch",
+            Fault::DeviceAssert => "an assertion failed on the card, and would again",
+            Fault::IllegalAccess
+            | Fault::Cuda
+            | Fault::Communication
+            | Fault::Killed
+            | Fault::Hang
+            | Fault::Crashed { .. }
+            | Fault::Exception { .. }
+            | Fault::Exit { .. } => return self.again(format!("{}{said}", reason.cause.kind())),
+        };
+        Decision::Stop { why: format!("{hopeless}{said}") }
+    }
+
     fn after_memory(&mut self, reason: &Reason) -> Decision {
         self.has_failed = true;
+        self.shortage = Some(reason.cause.clone());
         self.remember(Outcome::Failed(reason.cause.kind().to_owned()));
         match self.next_step(&reason.cause) {
             Ok(taken) => {
@@ -165,8 +204,7 @@ impl Mender {
         let Some(taken) = self.taken.pop() else { return Decision::Stop { why: said.to_owned() } };
         self.refused.insert(taken.name.clone());
         let why = format!("the program did not take the step `{}` ({said}), which is undone", taken.name);
-        let cause = Cause::CardMemory { by: crate::ends::CardAllocator::PyTorch, told: Default::default() };
-        match self.next_step(&cause) {
+        match self.next_step(&self.shortage.clone().unwrap_or_else(unknown_shortage)) {
             Ok(next) => {
                 let why = format!("{why}; instead: {}", next.notes.join(", "));
                 self.taken.push(next);
@@ -178,5 +216,77 @@ impl Mender {
     }
 }
 
-/// The key by which trainers are told to resume.
-const RESUMING: &str = "resume_from_checkpoint";
+impl Repair for Mender {
+    fn start(&mut self) -> Attempt {
+        self.recall();
+        self.attempt(false).unwrap_or_else(|error| {
+            // What can't be written can't be started; the command as it was given can.
+            self.taken.clear();
+            let notes = vec![format!("begins as given: {} can't be written: {error}", self.folder.display())];
+            Attempt { argv: self.given.argv.clone(), env: Vec::new(), notes }
+        })
+    }
+
+    fn next(&mut self, ending: &Ending) -> Verdict {
+        let reason = classify(ending);
+        let has_trained = ending.progress.is_some_and(|progress| progress.step > 0);
+        let is_new = std::mem::take(&mut self.is_unproven) && !has_trained;
+        let decision = match &reason.cause {
+            _ if ending.code.is_some_and(|code| NOT_STARTED.contains(&code)) => {
+                Decision::Stop { why: "the command can't be started".to_owned() }
+            }
+            Cause::Done => {
+                self.worked();
+                Decision::Stop { why: "it is done".to_owned() }
+            }
+            Cause::CardMemory { .. } | Cause::HostMemory(_) => self.after_memory(&reason),
+            Cause::Fault(fault) if is_new && may_refuse(fault) => self.after_refusal(&reason),
+            Cause::Fault(fault) => {
+                if has_trained {
+                    self.worked();
+                }
+                self.after_fault(fault, &reason)
+            }
+        };
+        Verdict { kind: kind(&reason.cause), cause: cause(&reason), decision }
+    }
+}
+
+/// The kind of an end, by which ends are counted.
+fn kind(cause: &Cause) -> String {
+    match cause {
+        Cause::Done => SUCCESS.to_owned(),
+        Cause::Fault(Fault::Crashed { signal }) => format!("signal_{signal}"),
+        Cause::Fault(Fault::Exit { code }) => format!("exit_{code}"),
+        cause => cause.kind().to_owned(),
+    }
+}
+
+/// The same for two ends of the same cause: numbers in what was said are those of a step, a size or a process.
+fn cause(reason: &Reason) -> String {
+    let line: String =
+        reason.line.iter().flat_map(|line| line.chars()).filter(|c| !c.is_ascii_digit()).take(200).collect();
+    [kind(&reason.cause), reason.cause.detail(), line].join(" ").trim_end().to_owned()
+}
+
+/// Whether a program may end so because of a flag, a key or a value that it does not know, or a module that it lacks.
+fn may_refuse(fault: &Fault) -> bool {
+    matches!(fault, Fault::Configuration | Fault::Import | Fault::Exception { .. } | Fault::Exit { .. })
+}
+
+/// A shortage of which only is known that there was one.
+fn unknown_shortage() -> Cause {
+    Cause::CardMemory { by: CardAllocator::PyTorch, told: Told::default() }
+}
+
+/// A cause in words.
+fn words(cause: &Cause) -> String {
+    match cause {
+        Cause::CardMemory { by, told } => {
+            let tried = told.tried.map(|tried| format!(": {tried} more were asked for")).unwrap_or_default();
+            format!("the card's memory did not suffice ({}{tried})", by.name())
+        }
+        Cause::HostMemory(by) => format!("the machine's memory did not suffice ({})", by.name()),
+        cause => cause.kind().to_owned(),
+    }
+}

@@ -4,6 +4,7 @@
 use plimsoll_files::{open_regular, read_text};
 use plimsoll_units::Bytes;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,9 @@ fn hugging_face_problem(path: &Path, step: u64) -> Result<(), String> {
     let state = json(&path.join("trainer_state.json"))?;
     match state.get("global_step").and_then(Value::as_u64) {
         Some(told) if told == step => {}
-        told => return Err(format!("trainer_state.json is of step {}", told.map_or("?".to_owned(), |t| t.to_string()))),
+        told => {
+            return Err(format!("trainer_state.json is of step {}", told.map_or("?".to_owned(), |t| t.to_string())));
+        }
     }
     // DeepSpeed keeps weights and moments in a folder of its own, and names it once it is whole.
     if path.join("latest").exists() {
@@ -90,12 +93,11 @@ fn weights_problem(path: &Path) -> Result<(), String> {
     const SINGLE: [&str; 4] =
         ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin", "adapter_model.bin"];
     const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
-    for index in INDEXES.iter().map(|index| path.join(index)).filter(|index| index.exists()) {
+    if let Some(index) = INDEXES.iter().map(|index| path.join(index)).find(|index| index.exists()) {
         let index = json(&index)?;
         let shards = index.get("weight_map").and_then(Value::as_object).ok_or("its index names no shards")?;
-        let mut shards: Vec<&str> = shards.values().filter_map(Value::as_str).collect();
-        shards.sort_unstable();
-        shards.dedup();
+        let shards: BTreeSet<&str> = shards.values().filter_map(Value::as_str).collect();
+        // A name with folders in it would lead out of the checkpoint.
         return shards.into_iter().try_for_each(|shard| file_problem(&path.join(name(Path::new(shard)))));
     }
     match SINGLE.iter().map(|name| path.join(name)).find(|path| path.exists()) {
@@ -127,7 +129,8 @@ fn safetensors_problem(path: &Path) -> Result<(), String> {
         let mut text = Vec::new();
         file.take(header).read_to_end(&mut text)?;
         let tensors: Value = serde_json::from_slice(&text)?;
-        let ends = tensors.as_object().into_iter().flatten().filter_map(|(_, tensor)| tensor["data_offsets"][1].as_u64());
+        let ends =
+            tensors.as_object().into_iter().flatten().filter_map(|(_, tensor)| tensor["data_offsets"][1].as_u64());
         Ok(ends.max().unwrap_or(0).checked_add(8 + header) == Some(length))
     };
     verdict(path, check())
@@ -144,14 +147,20 @@ fn archive_problem(path: &Path) -> Result<(), String> {
     verdict(path, check())
 }
 
-/// Whether the end of a central directory stands at the end. Source: PKWARE's APPNOTE, 4.3.16.
+/// Whether the record that ends a central directory stands at the end, whole with its comment.
+/// Source: PKWARE's APPNOTE, 4.3.16.
 fn has_directory(file: &mut File) -> io::Result<bool> {
-    const LONGEST: u64 = 22 + 65_535;
+    const RECORD: usize = 22;
+    const LONGEST: u64 = RECORD as u64 + 65_535;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(LONGEST)))?;
     let mut tail = Vec::new();
     file.take(LONGEST).read_to_end(&mut tail)?;
-    Ok(tail.windows(4).any(|window| window == b"PK\x05\x06"))
+    let mut records = tail.windows(RECORD).enumerate().filter(|(_, record)| record.starts_with(b"PK\x05\x06"));
+    Ok(records.any(|(at, record)| {
+        let comment = u16::from_le_bytes([record[20], record[21]]);
+        at + RECORD + usize::from(comment) == tail.len()
+    }))
 }
 
 fn verdict(path: &Path, check: io::Result<bool>) -> Result<(), String> {
@@ -219,7 +228,7 @@ mod tests {
             ("model.safetensors", None, "it has no weights"),
             ("model.safetensors", Some(half(&tensors)), "model.safetensors is cut off"),
             ("model.safetensors", Some(vec![]), "model.safetensors is cut off"),
-            ("optimizer.pt", Some(half(&ARCHIVE[..20])), "optimizer.pt is cut off"),
+            ("optimizer.pt", Some(half(ARCHIVE)), "optimizer.pt is cut off"),
             ("optimizer.pt", None, "it has no optimizer.pt"),
         ];
         for (file, contents, said) in breaks {
@@ -231,7 +240,11 @@ mod tests {
             }
             let found = hugging_face(folder.path());
             assert_eq!(found.newest, Some((whole, 10)), "{file}");
-            assert!(found.damaged.len() == 1 && found.damaged[0].1.starts_with(said), "{:?}, not {said}", found.damaged);
+            assert!(
+                found.damaged.len() == 1 && found.damaged[0].1.starts_with(said),
+                "{:?}, not {said}",
+                found.damaged
+            );
         }
     }
 

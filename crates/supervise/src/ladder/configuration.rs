@@ -101,7 +101,9 @@ impl Configuration {
     /// changed then.
     pub(crate) fn change(&self, changes: &[Change]) -> Result<Self, ChangeError> {
         let changed = self.rewritten(|command, words, file| rewrite_command(command, words, file, changes))?;
-        let (Some(command), Some(read)) = (changed.command(), changed.read()) else { return Err(ChangeError::NoTrainer) };
+        let (Some(command), Some(read)) = (changed.command(), changed.read()) else {
+            return Err(ChangeError::NoTrainer);
+        };
         let mut changed = changed.clone();
         for (kind, path) in self.layers(&command, &read) {
             // What a layer has no key for is said by the trainer alone.
@@ -170,7 +172,8 @@ impl Configuration {
         let mut argv = self.argv.clone();
         // DeepSpeed's file may be named by the trainer's, which names its copy then.
         if let Some(config) = self.command().and_then(|command| command.config).map(|config| config.path) {
-            let named = self.text(&config).ok().and_then(|text| Some(Document::parse(&text).ok()?.plain(KEY)?.to_owned()));
+            let named =
+                self.text(&config).ok().and_then(|text| Some(Document::parse(&text).ok()?.plain(KEY)?.to_owned()));
             for (_, copy) in self.copies(folder).into_iter().filter(|(path, _)| named.as_ref() == Some(path)) {
                 whole = whole.set_file_keys(&config, &[(KEY.to_owned(), Some(copy))]).map_err(io::Error::other)?;
             }

@@ -7,6 +7,8 @@ pub mod checkpoints;
 mod configuration;
 mod resume;
 mod rungs;
+#[cfg(test)]
+mod tests;
 mod user;
 
 pub(crate) use configuration::Configuration;
@@ -71,7 +73,8 @@ impl Ladder {
             let step = next.ok_or("all steps of the ladder are taken")?;
             return self.user_step(user, step, from).map_err(|error| error.to_string());
         }
-        let situation = Situation { cause: Some(cause), alloc_conf: &self.alloc_conf, allow_shorter: self.allow_shorter };
+        let situation =
+            Situation { cause: Some(cause), alloc_conf: &self.alloc_conf, allow_shorter: self.allow_shorter };
         let mut missing = Vec::new();
         for rung in Rung::against(cause).iter().filter(|rung| !refused.contains(rung.name())) {
             match rung.take(from, &situation) {

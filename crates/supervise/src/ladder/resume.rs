@@ -20,7 +20,9 @@ pub(crate) struct Resumed {
 pub(crate) fn resumed(configuration: &Configuration) -> Resumed {
     let as_it_is = |note: String| Resumed { configuration: configuration.clone(), note };
     let Some(kind) = configuration.command().map(|command| command.kind) else {
-        return as_it_is("it begins anew, unless it finds its checkpoints by itself: the trainer is not known".to_owned());
+        return as_it_is(
+            "it begins anew, unless it finds its checkpoints by itself: the trainer is not known".to_owned(),
+        );
     };
     let Some(folder) = output_folder(configuration, kind) else {
         return as_it_is(format!("it begins anew: {kind} is told no output folder"));
@@ -53,6 +55,7 @@ fn damaged(found: &Found) -> String {
 
 /// Where the trainer puts checkpoints, by its arguments or its file.
 fn output_folder(configuration: &Configuration, kind: Kind) -> Option<PathBuf> {
-    let keys: &[&str] = if kind == Kind::Torchtune { &["checkpointer.output_dir", "output_dir"] } else { &["output_dir"] };
+    let keys: &[&str] =
+        if kind == Kind::Torchtune { &["checkpointer.output_dir", "output_dir"] } else { &["output_dir"] };
     keys.iter().find_map(|key| configuration.value(key)).map(PathBuf::from)
 }

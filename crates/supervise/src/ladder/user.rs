@@ -19,6 +19,9 @@ use super::configuration::{ChangeError, Configuration};
 use plimsoll_trainers::document::{Document, Entry, Value};
 use std::ffi::OsString;
 
+/// Names with values; `None` removes.
+type Keys = Vec<(String, Option<String>)>;
+
 /// Steps that a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserLadder {
@@ -29,9 +32,9 @@ pub struct UserLadder {
 struct UserStep {
     name: String,
     line: u64,
-    flags: Vec<(String, Option<String>)>,
-    env: Vec<(String, Option<String>)>,
-    files: Vec<(String, Vec<(String, Option<String>)>)>,
+    flags: Keys,
+    env: Keys,
+    files: Vec<(String, Keys)>,
 }
 
 /// What is wrong with a user's ladder.
@@ -87,7 +90,11 @@ impl UserLadder {
                 ("steps", Value::List(items)) => {
                     for (number, item) in items.iter().enumerate() {
                         let Value::Map(entries) = &item.value else {
-                            return Err(wrong("steps", item.line, "a list of steps, each with `flags`, `env` or `files`"));
+                            return Err(wrong(
+                                "steps",
+                                item.line,
+                                "a list of steps, each with `flags`, `env` or `files`",
+                            ));
                         };
                         steps.push(step(number + 1, item.line, entries, &mut unknown)?);
                     }
@@ -129,14 +136,22 @@ fn wrong(key: &str, line: u64, expected: &'static str) -> LadderError {
     LadderError::WrongForm { key: key.to_owned(), line, expected }
 }
 
-fn step(number: usize, line: u64, entries: &[Entry], unknown: &mut Vec<(String, u64)>) -> Result<UserStep, LadderError> {
+fn step(
+    number: usize,
+    line: u64,
+    entries: &[Entry],
+    unknown: &mut Vec<(String, u64)>,
+) -> Result<UserStep, LadderError> {
     let mut step = UserStep { name: format!("step {number}"), line, ..UserStep::default() };
     for entry in entries {
         match entry.key.as_str() {
             "name" => step.name = plain(entry)?.unwrap_or_default(),
             "flags" => step.flags = pairs(entry)?,
             "env" => step.env = pairs(entry)?,
-            "files" => step.files = map(entry)?.iter().map(|file| Ok((file.key.clone(), pairs(file)?))).collect::<Result<_, _>>()?,
+            "files" => {
+                step.files =
+                    map(entry)?.iter().map(|file| Ok((file.key.clone(), pairs(file)?))).collect::<Result<_, _>>()?
+            }
             _ => unknown.push((entry.key.clone(), entry.line)),
         }
     }
@@ -150,7 +165,7 @@ fn map(entry: &Entry) -> Result<&[Entry], LadderError> {
     }
 }
 
-fn pairs(entry: &Entry) -> Result<Vec<(String, Option<String>)>, LadderError> {
+fn pairs(entry: &Entry) -> Result<Keys, LadderError> {
     map(entry)?.iter().map(|entry| Ok((entry.key.clone(), plain(entry)?))).collect()
 }
 
@@ -195,7 +210,7 @@ fn set_flag(argv: &mut Vec<OsString>, flag: &str, value: Option<&str>) {
     match (inline.max(alone), inline >= alone && inline.is_some()) {
         (Some(at), true) => drop(argv.splice(at..=at, value.map(|value| format!("{joined}{value}").into()))),
         (Some(at), false) => {
-            let has_value = argv.get(at + 1).is_some_and(|next| is_value(next));
+            let has_value = argv.get(at + 1).is_some_and(is_value);
             let words = written(flag, value, has_value);
             drop(argv.splice(at..=at + usize::from(has_value), words));
         }
@@ -289,7 +304,10 @@ mod tests {
             ("steps: []", "it has no steps"),
             ("steps: 3", "line 1: `steps` must be a list"),
             ("steps:\n- 3", "line 2: `steps` must be a list of steps, each with `flags`, `env` or `files`"),
-            ("step:\n- flags: {}\nsteps:\n- flag: {}\n  envs: {}", "unknown keys: `step` (line 1), `flag` (line 4), `envs` (line 5)"),
+            (
+                "step:\n- flags: {}\nsteps:\n- flag: {}\n  envs: {}",
+                "unknown keys: `step` (line 1), `flag` (line 4), `envs` (line 5)",
+            ),
             ("steps:\n- flags:\n    --b: [1]", "line 3: `--b` must be one value"),
             ("steps:\n- flags: 3", "line 2: `flags` must be keys with values"),
         ] {
