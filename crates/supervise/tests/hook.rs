@@ -32,7 +32,7 @@ impl Run {
     }
 
     fn with_fake_torch(self) -> Self {
-        self.with_module("torch.py", include_str!("python/fake_torch.py"))
+        self.with_module("torch.py", include_str!("programs/fake_torch.py"))
     }
 
     fn run(&self, hook: Option<&Hook>, script: &str, variables: &[(&str, &str)]) -> Output {

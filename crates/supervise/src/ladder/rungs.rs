@@ -3,6 +3,7 @@
 
 use super::allocator;
 use super::configuration::{ChangeError, Configuration};
+use super::user::set_flag;
 use crate::ends::{Cause, HostShortage};
 use plimsoll_trainers::document::Document;
 use plimsoll_trainers::{Attention, Change, Checkpointing, Kind, Offload, Optimizer, Read};
@@ -168,10 +169,14 @@ fn checkpointing(from: &Configuration, read: &Read) -> Result<Option<Step>, Chan
         return Ok(None);
     }
     let note = "gradient checkpointing: activations are recomputed".to_owned();
-    // Scripts with a parser of their own know the flag, but not the one for how it is done.
+    // Scripts with a parser of their own know the flag, alone, but not the one for how it is done.
     let is_flag = read.kind == Kind::HuggingFace && from.command().is_some_and(|command| command.config.is_none());
     let to = match is_flag {
-        true => from.set_keys(&[("gradient_checkpointing".to_owned(), Some("true".to_owned()))])?,
+        true => {
+            let mut to = from.clone();
+            set_flag(&mut to.argv, "--gradient_checkpointing", Some("true"));
+            to
+        }
         false => from.change(&[Change::Checkpointing(Checkpointing::NonReentrant)])?,
     };
     Ok(Some((to, vec![note])))

@@ -200,7 +200,7 @@ impl UserStep {
 
 /// Sets a flag in the form that it has: `--flag value`, `--flag=value`, or `--flag` alone for `true`. A name without
 /// hyphens is of the form `name=value`. What is not there is added at the end.
-fn set_flag(argv: &mut Vec<OsString>, flag: &str, value: Option<&str>) {
+pub(super) fn set_flag(argv: &mut Vec<OsString>, flag: &str, value: Option<&str>) {
     let joined = format!("{flag}=");
     let starts = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(&joined));
     let is_assigned = !flag.starts_with('-');
