@@ -10,6 +10,7 @@ compile_error!("process groups, and signals to them, are Unix's: this crate need
 mod child;
 mod event;
 mod folder;
+mod follow;
 mod hang;
 mod input;
 mod output;
@@ -21,12 +22,14 @@ mod restarts;
 mod shares;
 mod signals;
 mod stacks;
+mod stop;
 mod supervisor;
 mod unchanged;
 mod worker;
 
 pub use event::{Event, Record, SCHEMA_VERSION};
 pub use folder::{Folder, FolderError, output_of};
+pub use follow::Follower;
 pub use input::Input;
 pub use output::{Progress, Stream, last_progress};
 pub use processes::{MARK, Machine, Process};
@@ -35,7 +38,8 @@ pub use repair::{Attempt, Decision, Ending, Repair, Verdict};
 pub use report::{AttemptReport, Report, Status};
 pub use restarts::Limits;
 pub use shares::{MEMORY_FRACTION, Share, WORKER, WORKERS, shares, usable_cpus};
-pub use supervisor::{Adopted, Job, Settings, SuperviseError, Supervised, adopt, supervise};
+pub use stop::{Stopped, stop};
+pub use supervisor::{Adopted, Job, Refusal, Settings, SuperviseError, Supervised, adopt, supervise};
 pub use unchanged::Unchanged;
 
 /// The kind of an end that is a success.
