@@ -12,6 +12,7 @@ pub mod ends;
 mod event;
 pub mod failures;
 mod folder;
+mod follow;
 mod hang;
 pub mod hook;
 mod input;
@@ -26,12 +27,14 @@ mod restarts;
 mod shares;
 mod signals;
 mod stacks;
+mod stop;
 mod supervisor;
 mod unchanged;
 mod worker;
 
 pub use event::{Event, Record, SCHEMA_VERSION};
 pub use folder::{Folder, FolderError, output_of};
+pub use follow::Follower;
 pub use input::Input;
 pub use mender::Mender;
 pub use output::{Progress, Stream, last_progress};
@@ -41,7 +44,8 @@ pub use repair::{Attempt, Decision, Ending, Repair, Verdict};
 pub use report::{AttemptReport, Report, Status};
 pub use restarts::Limits;
 pub use shares::{MEMORY_FRACTION, Share, WORKER, WORKERS, shares, usable_cpus};
-pub use supervisor::{Adopted, Job, Settings, SuperviseError, Supervised, adopt, supervise};
+pub use stop::{Stopped, stop};
+pub use supervisor::{Adopted, Job, Refusal, Settings, SuperviseError, Supervised, adopt, supervise};
 pub use unchanged::Unchanged;
 
 /// The kind of an end that is a success.

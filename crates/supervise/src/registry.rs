@@ -78,6 +78,8 @@ pub struct Entry {
     pub grace_s: f64,
     /// The programs that run.
     pub workers: Vec<WorkerEntry>,
+    /// Restarts so far.
+    pub restarts: u32,
     /// How it ended, once it has.
     pub ended: Option<Ended>,
 }
@@ -113,6 +115,7 @@ impl Entry {
             worker_count: 1,
             grace_s: 0.0,
             workers: vec![],
+            restarts: 0,
             ended: None,
         }
     }

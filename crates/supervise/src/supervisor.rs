@@ -84,13 +84,24 @@ pub enum SuperviseError {
     },
 }
 
-/// What came of a run, and whether anything was started at all.
+/// What came of a run.
 #[derive(Debug)]
 pub struct Supervised {
     /// What came of it.
     pub report: Report,
-    /// Whether a program was started; if none was, its folder is gone.
-    pub has_started: bool,
+    /// Why not even the first program could be started; then the run's folder is gone.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a program could not be started.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The program.
+    pub program: String,
+    /// What the system said.
+    pub reason: io::Error,
+    /// The exit code that shells give it.
+    pub code: i32,
 }
 
 enum Message {
@@ -163,6 +174,7 @@ struct Supervisor<'t> {
     /// The exit code where somebody asked before a program had one.
     asked_code: i32,
     has_started: bool,
+    refusal: Option<Refusal>,
 }
 
 impl<'t> Supervisor<'t> {
@@ -216,6 +228,7 @@ impl<'t> Supervisor<'t> {
             interrupts: 0,
             asked_code: 130,
             has_started: false,
+            refusal: None,
             folder,
             registry,
             settings,
@@ -418,7 +431,7 @@ impl<'t> Supervisor<'t> {
         };
         let attempt = worker.attempt_number;
         match Running::start(&worker.attempt, setting) {
-            Err(error) => self.refused(index, &error),
+            Err(error) => self.refused(index, error),
             Ok(mut running) => {
                 self.has_started = true;
                 keep_on(running.group.leader.pid, &worker.share.cpus);
@@ -456,6 +469,7 @@ impl<'t> Supervisor<'t> {
         worker.phase = Phase::Live(Box::new(live));
         self.entry.workers.retain(|entry| entry.worker != index);
         self.entry.workers.push(WorkerEntry { worker: index, attempt, leader, pipes });
+        self.entry.restarts = self.workers.iter().map(|worker| worker.restarts.made()).sum();
         if let Err(error) = self.entry.write() {
             self.tell_loss(&error.to_string());
         }
@@ -477,17 +491,24 @@ impl<'t> Supervisor<'t> {
                 self.watch(index, running);
                 self.emit(Event::Adopted { worker: index, pid, is_mute });
             }
-            Err(error) => self.refused(index, &error),
+            Err(error) => self.refused(index, error),
         }
     }
 
     /// A program could not be started.
-    fn refused(&mut self, index: usize, error: &io::Error) {
+    fn refused(&mut self, index: usize, reason: io::Error) {
         let worker = &self.workers[index];
         let program = words(&worker.attempt).into_iter().next().unwrap_or_default();
-        let reason = error.to_string();
-        self.emit(Event::NotStarted { worker: index, attempt: worker.attempt_number, program, reason: reason.clone() });
-        let ending = Ending { code: Some(code_of(error)), tail: reason.into_bytes(), ..Ending::default() };
+        let code = code_of(&reason);
+        if !self.has_started {
+            self.refusal = Some(Refusal { program, reason, code });
+            let outcome = Outcome { code: Some(code), is_success: false };
+            self.workers.iter_mut().for_each(|worker| worker.phase = Phase::Done(outcome));
+            return;
+        }
+        let ending = Ending { code: Some(code), tail: reason.to_string().into_bytes(), ..Ending::default() };
+        let reason = reason.to_string();
+        self.emit(Event::NotStarted { worker: index, attempt: worker.attempt_number, program, reason });
         self.judge(index, &ending);
     }
 
@@ -599,7 +620,7 @@ impl<'t> Supervisor<'t> {
         self.report.restarts = self.workers.iter().map(|worker| worker.restarts.made()).sum();
         self.report.count();
         self.tell_losses();
-        if self.has_started {
+        if self.refusal.is_none() {
             self.emit(Event::RunEnded { status: self.report.status, code: self.report.code });
             self.journal.sync();
             let text = serde_json::to_vec_pretty(&self.report).expect("plain data");
@@ -617,7 +638,7 @@ impl<'t> Supervisor<'t> {
         if self.interrupts < 2 {
             self.writers.into_iter().for_each(|writer| drop(writer.join()));
         }
-        Supervised { report: self.report, has_started: self.has_started }
+        Supervised { report: self.report, refusal: self.refusal }
     }
 }
 
