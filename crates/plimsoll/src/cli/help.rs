@@ -71,6 +71,11 @@ const GROUPS: &[Group] = &[
             ("ema-space", ""),
             ("workers", "Processes side by side"),
             ("alloc-conf", "Settings of PyTorch's allocator"),
+            ("ladder", "Steps of your own against want of memory"),
+            ("allow-shorter", "Allow samples to be cut"),
+            ("no-repair", "Start again what failed as it was"),
+            ("python-hook", "Give Python the hook in any case"),
+            ("no-python-hook", "Do not give Python the hook"),
         ],
     ),
     (

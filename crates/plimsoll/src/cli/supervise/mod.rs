@@ -4,6 +4,7 @@ mod attach;
 mod detach;
 mod logs;
 mod ps;
+mod repair;
 mod run;
 mod say;
 mod stop;

@@ -1,13 +1,14 @@
 //! `plimsoll run`: keeps somebody else's trainer alive.
 
+use super::repair::RepairArgs;
 use super::{RunsArgs, detach, open, say};
 use crate::cli::Failure;
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
 use crate::streams::talk;
 use clap::Args;
 use plimsoll_supervise::{
-    Adopted, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, Unchanged, adopt,
-    shares, supervise, usable_cpus,
+    Adopted, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, shares,
+    supervise, usable_cpus,
 };
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds};
@@ -90,6 +91,9 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "SETTINGS")]
     alloc_conf: Option<String>,
 
+    #[command(flatten)]
+    repair: RepairArgs,
+
     /// How much of each worker's output is kept; the oldest goes first
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     log_limit: Bytes,
@@ -160,11 +164,11 @@ impl RunArgs {
         let fraction = self.memory_fraction.map(f64::from);
         let shares = shares(self.workers, &cards, &usable_cpus(), self.threads, fraction);
         let count = shares.len();
-        let workers = shares.into_iter().map(|share| {
-            let repair = self.repair(&share, count);
-            (share, repair)
-        });
-        let job = self.job(folder, workers.collect(), words(&self.command));
+        let workers = shares.into_iter().map(|share| Ok((share.clone(), self.repair(folder.path(), &share, count)?)));
+        let workers = workers.collect::<Result<_, Failure>>()?;
+        let hook = self.repair.hook(&self.command, folder.path())?;
+        let mut job = self.job(folder, workers, words(&self.command));
+        job.settings.variables.extend(hook);
         conclude(supervise(job, &mut say::tell)?)
     }
 
@@ -183,13 +187,13 @@ impl RunArgs {
     }
 
     /// What decides what a worker runs.
-    fn repair(&self, share: &Share, count: usize) -> Box<dyn Repair> {
+    fn repair(&self, folder: &Path, share: &Share, count: usize) -> Result<Box<dyn Repair>, Failure> {
         let worker = share.worker.to_string();
         let own = |word: &OsString| match word.to_str() {
             Some(word) if count > 1 => OsString::from(word.replace("{worker}", &worker)),
             _ => word.clone(),
         };
-        Box::new(Unchanged::new(self.command.iter().map(own).collect()))
+        self.repair.repair(self.command.iter().map(own).collect(), folder, share.worker, self.alloc_conf.as_deref())
     }
 
     fn job(&self, folder: Folder, workers: Vec<(Share, Box<dyn Repair>)>, command: Vec<String>) -> Job {
