@@ -48,6 +48,8 @@ struct Card {
     sensors: Code,
     /// Whether it is in MIG mode.
     mig: c_uint,
+    /// Percent of the time in which it computes.
+    busy: c_uint,
     /// Processes, and MiB that each holds.
     holders: Vec<(c_uint, u64)>,
 }
@@ -110,6 +112,7 @@ fn parse_card(entry: &[u8]) -> Card {
             b"memory_v2=" => card.memory_v2 = code,
             b"sensors=" => card.sensors = code,
             b"mig=" => card.mig = code,
+            b"busy=" => card.busy = code,
             _ => panic!("a fake card has no fault {:?}", String::from_utf8_lossy(fault)),
         }
     }
@@ -262,6 +265,20 @@ unsafe extern "C" fn nvmlDeviceGetMigMode(handle: *mut c_void, current: *mut c_u
         answer(pending, mode);
         answer(current, mode)
     }
+}
+
+/// `nvmlUtilization_t`, in percent.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetUtilizationRates(handle: *mut c_void, utilization: *mut Utilization) -> Code {
+    // SAFETY: NVML's callers give places that can be written.
+    unsafe { answer(utilization, card(handle).map(|card| Utilization { gpu: card.busy, memory: card.busy })) }
 }
 
 /// What a card's sensors say, unless they fail.

@@ -41,6 +41,17 @@ pub(crate) fn write_data(line: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// Writes what another program printed, as it is: bars are drawn with control characters. A reader that goes away has seen
+/// enough. Errors: stdout refuses it.
+pub(crate) fn pass(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::device(format!("stdout: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
 /// Writes text that a model made: to a file or a pipe as it is, to a terminal without control characters.
 pub(crate) fn write_text(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();

@@ -123,6 +123,11 @@ fn every_command_takes_little_outside_its_plan() {
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
         (24, "report runs/run"),
         (24, "replay snapshot.pickle --html memory.html"),
+        (24, "run --name kept --runs-dir runs -- echo words"),
+        (24, "ps --all"),
+        (24, "logs kept"),
+        (24, "stop kept"),
+        (24, "attach kept"),
     ];
     let mut seen = BTreeSet::from(["calibrate".to_owned()]);
     let mut over = Vec::new();

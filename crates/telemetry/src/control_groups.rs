@@ -18,6 +18,8 @@ struct Version {
     used: &'static str,
     /// Lines of `memory.stat`, of the group and all below it, that are freed before anything is refused.
     reclaimable: &'static [&'static str],
+    /// The file that has a line `oom_kill`.
+    kills: &'static str,
     /// A line of `memory.stat` with the least limit of the group and those above it, even those that can't be seen.
     inherited_limit: Option<&'static str>,
 }
@@ -30,6 +32,7 @@ const V1: Version = Version {
     limits: &["memory.limit_in_bytes"],
     used: "memory.usage_in_bytes",
     reclaimable: &["total_inactive_file", "total_active_file"],
+    kills: "memory.oom_control",
     inherited_limit: Some("hierarchical_memory_limit"),
 };
 
@@ -42,33 +45,54 @@ const V2: Version = Version {
     limits: &["memory.max", "memory.high"],
     used: "memory.current",
     reclaimable: &["inactive_file", "active_file", "slab_reclaimable"],
+    kills: "memory.events",
     inherited_limit: None,
 };
 
 /// The limited groups of this process and what each leaves, from the process's own upwards. Groups are named by their
 /// path below the mount.
 pub(crate) fn rooms(root: &Path) -> Vec<(PathBuf, Bytes)> {
+    let room = |(version, folder, group): &(&Version, PathBuf, PathBuf)| {
+        Some((Path::new("/").join(group), version.room(&folder.join(group))?))
+    };
+    groups(root).iter().filter_map(room).collect()
+}
+
+/// Processes of this process's control group that the kernel has ended so far for lack of memory, whether the limit was
+/// the group's, one above it, or the machine's. `None` where the system does not tell.
+pub fn oom_kills() -> Option<u64> {
+    oom_kills_below(Path::new("/"))
+}
+
+fn oom_kills_below(root: &Path) -> Option<u64> {
+    // Where memory is not controlled for the group itself, the first above it for which it is counts for both.
+    groups(root).iter().find_map(|(version, folder, group)| {
+        let text = fs::read_to_string(folder.join(group).join(version.kills)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    })
+}
+
+/// The memory control groups of this process, from its own upwards: the version, the folder of its mount, and the group's
+/// path below that. A machine may have groups of both versions; only those of one control memory.
+fn groups(root: &Path) -> Vec<(&'static Version, PathBuf, PathBuf)> {
     let read = |file: &str| fs::read_to_string(root.join("proc/self").join(file)).unwrap_or_default();
     let (groups, mounts) = (read("cgroup"), read("mountinfo"));
-    let mut rooms = Vec::new();
+    let mut found = Vec::new();
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
             continue;
         };
-        let version = match (number, controllers) {
+        let version: &'static Version = match (number, controllers) {
             ("0", "") => &V2,
             (_, controllers) if controllers.split(',').any(|controller| controller == "memory") => &V1,
             _ => continue,
         };
         let (mount, below) = version.place(&mounts, Path::new(path));
         let folder = root.join(mount.strip_prefix("/").unwrap_or(&mount));
-        for group in below.ancestors() {
-            let room = version.room(&folder.join(group));
-            rooms.extend(room.map(|room| (Path::new("/").join(group), room)));
-        }
+        found.extend(below.ancestors().map(|group| (version, folder.clone(), group.to_owned())));
     }
-    rooms
+    found
 }
 
 impl Version {
@@ -217,6 +241,24 @@ pub(crate) mod tests {
         check(&[files, &[("proc/self/cgroup", "0::/own\n")]].concat(), &[("/own", 4000), ("/", 1500)]);
         // Seen from inside a container, the path may lead out of what it sees.
         check(&[files, &[("proc/self/cgroup", "0::/../../elsewhere\n")]].concat(), &[("/", 1500)]);
+    }
+
+    #[test]
+    fn processes_that_were_ended_are_counted_in_the_nearest_group_that_controls_memory() {
+        let check = |files: &[(&str, &str)], expected| {
+            assert_eq!(oom_kills_below(machine_with(files).path()), expected, "{files:?}");
+        };
+        let events = "low 0\nhigh 9\nmax 8\noom 5\noom_kill 2\noom_group_kill 1\n";
+        let above = ("sys/fs/cgroup/run/memory.events", events);
+        check(&[("proc/self/cgroup", "0::/run/own\n"), above], Some(2));
+        check(
+            &[("proc/self/cgroup", "0::/run/own\n"), above, ("sys/fs/cgroup/run/own/memory.events", "oom_kill 7\n")],
+            Some(7),
+        );
+        let control = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        let own = ("sys/fs/cgroup/memory/lxc/own/memory.oom_control", control);
+        check(&[("proc/self/cgroup", "5:cpu,memory:/lxc/own\n0::/\n"), own], Some(3));
+        check(&[("proc/self/cgroup", "0::/\n")], None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
 use plimsoll_files::{Disk, Log, open_regular};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -79,11 +80,10 @@ impl Journal {
     }
 }
 
-impl Sink for Journal {
-    fn take(&mut self, event: &Event) {
-        let time_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let record = Record { v: SCHEMA_VERSION, time_s, branch: self.branch, event: event.clone() };
-        let text = serde_json::to_string(&record).expect("events are plain data");
+impl Journal {
+    /// Adds a record of any kind. What the system refuses counts as lost.
+    pub fn append(&mut self, record: &impl Serialize) {
+        let text = serde_json::to_string(record).expect("records are plain data");
         // What a full disk cut off must not take the next line with it.
         let line = format!("{}{text}\n", if self.is_torn { "\n" } else { "" });
         let written = self.log.append(line.as_bytes());
@@ -93,6 +93,18 @@ impl Sink for Journal {
             Err(error) => self.lose(1, &error),
         }
     }
+}
+
+impl Sink for Journal {
+    fn take(&mut self, event: &Event) {
+        let record = Record { v: SCHEMA_VERSION, time_s: now_s(), branch: self.branch, event: event.clone() };
+        self.append(&record);
+    }
+}
+
+/// Seconds since 1970, UTC, as records have them.
+pub fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
 /// Where the last whole line of a file ends, and where the file does. Read backwards: journals grow long.

@@ -5,6 +5,7 @@
 mod available;
 mod control_groups;
 mod event;
+mod gpu_use;
 mod gpus;
 mod holders;
 mod journal;
@@ -12,8 +13,10 @@ mod machine;
 mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
+pub use control_groups::oom_kills;
 pub use event::{Event, Record, SCHEMA_VERSION, Sink};
+pub use gpu_use::{CardUse, gpu_use};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use holders::{Holder, gpu_holders};
-pub use journal::{Journal, JournalError, for_each_record, read_journal};
+pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};

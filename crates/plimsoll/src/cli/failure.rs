@@ -85,6 +85,11 @@ impl Failure {
         }
     }
 
+    /// The exit code.
+    pub(super) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// What to do about it.
     pub(super) fn hints(&self) -> &[String] {
         &self.hints

@@ -69,7 +69,13 @@ const GROUPS: &[Group] = &[
             ("host-ram", ""),
             ("update-in-backward", ""),
             ("ema-space", ""),
-            ("workers", ""),
+            ("workers", "Processes side by side"),
+            ("alloc-conf", "Settings of PyTorch's allocator"),
+            ("ladder", "Steps of your own against want of memory"),
+            ("allow-shorter", "Allow samples to be cut"),
+            ("no-repair", "Start again what failed as it was"),
+            ("python-hook", "Give Python the hook in any case"),
+            ("no-python-hook", "Do not give Python the hook"),
         ],
     ),
     (
@@ -128,6 +134,27 @@ const GROUPS: &[Group] = &[
         ],
     ),
     (
+        "Restarts",
+        &[
+            ("max-restarts", "Restarts at the most"),
+            ("same-error", "Equal ends without progress that are a loop"),
+            ("hang-timeout", "A hang is so long without any activity"),
+            ("grace", "Time between SIGTERM and SIGKILL"),
+            ("backoff", ""),
+        ],
+    ),
+    (
+        "Background",
+        &[
+            ("detach", "Run in the background"),
+            ("adopt", "Take over a run whose supervisor was killed"),
+            ("stagger", ""),
+            ("stagger-time", ""),
+            ("log-limit", ""),
+            ("inside", ""),
+        ],
+    ),
+    (
         "Advanced",
         &[
             ("seed", ""),
@@ -147,7 +174,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// The commands that take those flags.
-const GROUPED: &[&str] = &["train", "plan", "bench", "generate"];
+const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate"];
 
 /// What people run, and what it does.
 type Example = (&'static str, &'static str);
@@ -195,6 +222,46 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("plimsoll replay snapshot.pickle", "who has the memory, and which setting needs the least"),
             ("plimsoll replay snapshot.pickle.gz --html memory.html", "a page with memory over time"),
             ("plimsoll replay snapshot.pickle --json", "for a script"),
+        ],
+    ),
+    (
+        "run",
+        &[
+            ("plimsoll run -- python train.py --epochs 3", "restarted where it fails, and seen where it hangs"),
+            ("plimsoll run --detach --name night -- torchrun train.py", "in the background; `plimsoll logs -f night`"),
+            ("plimsoll run --workers 2 -- python sweep.py --seed {worker}", "two on each card, with half of it each"),
+        ],
+    ),
+    (
+        "ps",
+        &[
+            ("plimsoll ps", "what runs, and how far it has come"),
+            ("plimsoll ps --all", "and what ended"),
+            ("plimsoll ps --json", "for a script"),
+        ],
+    ),
+    (
+        "logs",
+        &[
+            ("plimsoll logs train-1", "all that is kept of what it printed"),
+            ("plimsoll logs -f -n 20 train-1", "its last lines, and those to come"),
+            ("plimsoll logs runs/train-1 --worker 1", "of the second of several workers"),
+        ],
+    ),
+    (
+        "stop",
+        &[
+            ("plimsoll stop train-1", "as by Ctrl-C, then by SIGTERM, then by SIGKILL"),
+            ("plimsoll stop train-1 train-2 --grace 5m", "with time to write checkpoints"),
+            ("plimsoll stop train-1 --now", "at once"),
+        ],
+    ),
+    (
+        "attach",
+        &[
+            ("plimsoll attach train-1", "its output and its exit code; Ctrl-C leaves it running"),
+            ("plimsoll attach runs/train-1", "by its folder"),
+            ("plimsoll attach train-1 -n 100", "with its last 100 lines"),
         ],
     ),
     (

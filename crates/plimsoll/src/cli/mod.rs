@@ -38,6 +38,7 @@ mod schedule;
 mod self_test;
 mod settings;
 mod shell;
+mod supervise;
 mod tokenizer;
 mod train;
 mod words;
@@ -68,6 +69,16 @@ enum Command {
     Report(report::ReportArgs),
     /// Explain a memory snapshot of PyTorch: who has what, which allocator setting needs the least
     Replay(replay::ReplayArgs),
+    /// Keep a trainer alive, whatever it is: restart it, see that it hangs, keep what it prints
+    Run(Box<supervise::RunArgs>),
+    /// List runs, and give a supervisor to those that lost theirs
+    Ps(supervise::PsArgs),
+    /// Show what a run printed
+    Logs(supervise::LogsArgs),
+    /// Stop runs: gently, and at last in any case
+    Stop(supervise::StopArgs),
+    /// Follow a run to its end
+    Attach(supervise::AttachArgs),
     /// Generate text from a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
     /// Train tokenizers
@@ -99,6 +110,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => supervise::run(*args),
+        Command::Ps(args) => supervise::ps(&args),
+        Command::Logs(args) => supervise::logs(&args),
+        Command::Stop(args) => supervise::stop(&args),
+        Command::Attach(args) => supervise::attach(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
@@ -119,7 +135,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Parses the arguments, underlaid with the files of settings that they name.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let words::Arguments { own: arguments, of_run } = words::translate(arguments, Cli::command())?;
-    let refused = if of_run.is_some() { settings::unknown_flag } else { Failure::usage };
+    let refused = match arguments.get(1) {
+        _ if of_run.is_some() => settings::unknown_flag,
+        Some(command) if command == "run" => supervise::misplaced_command,
+        _ => Failure::usage,
+    };
     let matches = help::command().try_get_matches_from(&arguments).map_err(refused)?;
     let arguments = match of_run {
         Some(of_run) => settings::underlay(arguments, &matches, &of_run)?,

@@ -25,3 +25,4 @@ mod replay;
 mod rooms;
 mod run_page;
 mod self_test;
+mod supervise;

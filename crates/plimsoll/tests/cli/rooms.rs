@@ -18,8 +18,24 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
+    ("supervise", &["units", "files", "telemetry", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
-    ("plimsoll", &["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "train"]),
+    (
+        "plimsoll",
+        &[
+            "units",
+            "files",
+            "graph",
+            "plan",
+            "exec",
+            "data",
+            "telemetry",
+            "torch-memory",
+            "trainers",
+            "supervise",
+            "train",
+        ],
+    ),
 ];
 
 fn crates() -> PathBuf {
@@ -104,7 +120,7 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
 
 #[test]
 fn invariant_8_only_plimsoll_knows_terminals_html_or_http() {
-    let below = ["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "train"];
+    let below = ["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
     assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
     let terminals = ["clap", "indicatif", "comfy-table", "ctrlc", "crossterm", "hyper", "axum", "tiny_http", "ureq"];
     for room in below {

@@ -3,13 +3,13 @@
 //! Not here: which of two that exclude each other counts (`settle.rs`), and how problems are said (`problems.rs`).
 
 use super::data::{self, files_of};
-use super::document::{Document, Entry, Value, cut};
 use super::problems::{PROBLEMS_MAX, Problem};
 use super::suggest::suggestion;
 use super::{flags, notebook};
 use crate::cli::Failure;
 use crate::cli::words::{self, Meaning, Meant, is_unwanted};
 use plimsoll_graph::optimizers::Rule;
+use plimsoll_trainers::document::{Document, Entry, Value, cut};
 
 /// A setting.
 #[derive(Debug, Clone, PartialEq, Eq)]

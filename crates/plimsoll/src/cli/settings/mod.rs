@@ -1,10 +1,9 @@
 //! Files of settings. Each key is a flag: a YAML file is turned into flags that are laid under those of the command
 //! line, so that a setting has one name, one parser and one meaning. Keys that people know from other trainers are
 //! accepted too.
-//! Not here: what a file says (`file.rs`, from `document.rs`), and what a resumed run adds (`underlay`, below, reads it).
+//! Not here: what a file says (`file.rs`, from `plimsoll_trainers::document`), and what a resumed run adds (`underlay`, below, reads it).
 
 mod data;
-mod document;
 mod file;
 mod notebook;
 mod problems;

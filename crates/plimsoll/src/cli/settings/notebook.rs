@@ -1,7 +1,7 @@
 //! Notebooks as files of settings: the arguments by name of the calls that load a model and train it, as Unsloth's and TRL's
 //! notebooks have them. No code is run: what is not a plain value is not taken over.
 
-use super::document::{Document, Entry, Node, Value};
+use plimsoll_trainers::document::{Document, Entry, Node, Place, Value};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ fn arguments(tokens: &[Token]) -> Vec<Entry> {
         let is_room = found.len() < SETTINGS_MAX;
         if is_room && !OBJECTS.contains(&key) && found.iter().all(|entry| entry.key != key) {
             let value = value_of(value, &variables).unwrap_or(Value::Code);
-            found.push(Entry { key: key.to_owned(), line, value });
+            found.push(Entry { key: key.to_owned(), line, value, place: Place::default() });
         }
     };
     for (at, pair) in tokens.windows(2).enumerate() {
@@ -259,7 +259,8 @@ fn value_of(tokens: &[Token], variables: &BTreeMap<&str, Vec<Token>>) -> Option<
         [Token { kind: Kind::Sign('[' | '('), .. }, inner @ .., Token { kind: Kind::Sign(']' | ')'), .. }] => {
             let closed = [inner, &[Token { line: 0, kind: Kind::Sign(']') }]].concat();
             let items = parts(&closed).into_iter().filter(|part| !part.is_empty());
-            let items = items.map(|part| Some(Node { line: part[0].line, value: value_of(part, variables)? }));
+            let items =
+                items.map(|part| Some(Node { line: part[0].line, value: value_of(part, variables)?, place: 0..0 }));
             items.collect::<Option<Vec<_>>>().map(Value::List)
         }
         _ => None,

@@ -1,10 +1,12 @@
-//! A file of settings as it is written: keys with values, each with its line. JSON is YAML, too.
+//! A file of settings as it is written: keys with values, each with its line and its place in the text. JSON is YAML, too.
+//! Not here: what keys mean, and how a text is edited (`rewrite/`).
 
 use plimsoll_units::Bytes;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::Spanned;
+use serde_saphyr::{Location, Spanned};
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 /// References within references, as in `${output_dir}`.
 const REFERENCES_MAX: usize = 8;
@@ -12,39 +14,61 @@ const REFERENCES_MAX: usize = 8;
 /// No value that a reference stands in is longer.
 const RESOLVED_BYTES_MAX: Bytes = Bytes(1 << 16);
 
-/// A value and its line, from 1.
-#[derive(Debug)]
-pub(super) struct Node {
-    pub(super) line: u64,
-    pub(super) value: Value,
+/// A value and its line.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// From 1.
+    pub line: u64,
+    /// The value.
+    pub value: Value,
+    /// The bytes of the text that a scalar stands in; of a list or map, where it begins.
+    pub place: Range<usize>,
 }
 
-#[derive(Debug)]
-pub(super) enum Value {
+/// What stands behind a key.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// Nothing.
     Null,
     /// A value as it would be written behind a flag.
     Plain(String),
+    /// Values.
     List(Vec<Node>),
+    /// Keys with values.
     Map(Vec<Entry>),
     /// What a notebook computes.
     Code,
 }
 
 /// A key with its value.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) line: u64,
-    pub(super) value: Value,
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Of the key, from 1.
+    pub line: u64,
+    /// The value.
+    pub value: Value,
+    /// Where both stand in the text; empty for what was read off something else.
+    pub place: Place,
+}
+
+/// Bytes of a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Those of the key, quotes included.
+    pub key: Range<usize>,
+    /// Those of a scalar; of a list or map, where it begins.
+    pub value: Range<usize>,
 }
 
 /// Keys and their values.
-#[derive(Debug, Default)]
-pub(super) struct Document(pub(super) Vec<Entry>);
+#[derive(Debug, Clone, Default)]
+pub struct Document(pub Vec<Entry>);
 
 impl Document {
     /// Errors: no YAML, or no keys with values; in words.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let document: Option<Self> = serde_saphyr::from_str(text).map_err(|error| {
             format!("settings are not valid YAML: {}", error.to_string().trim_start_matches("error: "))
         })?;
@@ -52,7 +76,7 @@ impl Document {
     }
 
     /// The plain value of a key, whose keys within keys are joined by dots.
-    pub(super) fn plain(&self, path: &str) -> Option<&str> {
+    pub fn plain(&self, path: &str) -> Option<&str> {
         let (mut entries, mut found) = (&self.0, None);
         for key in path.split('.') {
             match &entries.iter().find(|entry| entry.key == key)?.value {
@@ -66,7 +90,7 @@ impl Document {
 
     /// A value in which `${key}` stands for the value of that key, as torchtune's files have it.
     /// Errors: no such key has a plain value, in words.
-    pub(super) fn resolve(&self, text: &str) -> Result<String, String> {
+    pub fn resolve(&self, text: &str) -> Result<String, String> {
         let mut text = text.to_owned();
         for _ in 0..REFERENCES_MAX {
             let Some(start) = text.find("${") else { return Ok(text) };
@@ -94,7 +118,7 @@ impl<'de> Deserialize<'de> for Document {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Self { line: referenced.line(), value })
+        Ok(Self { line: referenced.line(), value, place: bytes_of(referenced) })
     }
 }
 
@@ -156,15 +180,23 @@ impl<'de> Visitor<'de> for AnyValue {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            let value = map.next_value()?;
-            entries.push(Entry { key: key.value, line: key.referenced.line(), value });
+            let Spanned { value, referenced, .. } = map.next_value::<Spanned<Value>>()?;
+            let place = Place { key: bytes_of(key.referenced), value: bytes_of(referenced) };
+            entries.push(Entry { key: key.value, line: key.referenced.line(), value, place });
         }
         Ok(Value::Map(entries))
     }
 }
 
+/// The bytes that a location names.
+fn bytes_of(location: Location) -> Range<usize> {
+    let span = location.span();
+    let start = span.byte_offset().unwrap_or_default() as usize;
+    start..start + span.byte_len().unwrap_or_default() as usize
+}
+
 /// A text that is shown, without the rest of one that is long.
-pub(super) fn cut(text: &str) -> Cow<'_, str> {
+pub fn cut(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(40) {
         Some(_) => format!("{}…", text.chars().take(39).collect::<String>()).into(),
         None => text.into(),

@@ -1,0 +1,51 @@
+//! `plimsoll attach`: follows a run to its end, and ends as it does. A run without a supervisor gets one.
+
+use super::{RunsArgs, detach, logs};
+use crate::cli::Failure;
+use crate::cli::failure::exit_code;
+use crate::streams::talk;
+use clap::Args;
+use plimsoll_supervise::{Entry, State};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AttachArgs {
+    /// The run's name or folder
+    run: String,
+    /// Lines that are shown of what it printed before
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    lines: usize,
+    /// Which of several workers, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    worker: usize,
+    #[command(flatten)]
+    runs: RunsArgs,
+}
+
+pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
+    let entry = args.runs.find(&args.run)?;
+    let was = entry.state();
+    let entry = detach::adopted(entry);
+    let name = entry.name();
+    match was {
+        State::Orphaned => talk(format_args!("{name} had lost its supervisor, and has one again")),
+        State::Elsewhere => return Err(super::run::elsewhere(&entry)),
+        State::Running => {}
+        State::Ended | State::Gone => talk(format_args!("{name} has ended")),
+    }
+    if was != State::Ended && was != State::Gone {
+        talk(format_args!("Ctrl-C leaves it running; `plimsoll stop {name}` stops it"));
+    }
+    logs::show(&entry, args.worker, Some(args.lines), true)?;
+    let ended = Entry::read(&entry.folder).ok().and_then(|entry| entry.ended);
+    match ended.map(|ended| ended.code) {
+        Some(Some(code)) => Ok(code.to_le_bytes()[0]),
+        Some(None) => {
+            talk(format_args!("{name} ended; nobody knows how"));
+            Ok(1)
+        }
+        None => {
+            talk(format_args!("{name} is gone, and nobody said how it ended"));
+            Ok(exit_code::DEVICE_FAILED)
+        }
+    }
+}

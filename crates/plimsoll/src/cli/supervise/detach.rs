@@ -1,0 +1,100 @@
+//! Supervisors in the background: this program again, in a session of its own.
+
+use crate::cli::Failure;
+use crate::cli::failure::io_failure;
+use crate::streams::{talk, write_data};
+use plimsoll_supervise::{Entry, Process, State};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How often it is looked whether a supervisor has begun.
+const TICK: Duration = Duration::from_millis(5);
+
+/// What a supervisor in the background has to say.
+const SAID: &str = "supervisor.log";
+
+/// More than a supervisor says before it begins.
+const SAID_BYTES: u64 = 64 << 10;
+
+/// Starts the command of this process's own arguments in the background.
+pub(super) fn start(folder: &Path) -> Result<u8, Failure> {
+    let arguments = std::env::args_os().skip(2).collect();
+    let Some(code) = begin(folder, arguments)? else {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        talk(format_args!(
+            "{name} runs in the background; `plimsoll logs -f {name}` follows it, `plimsoll stop {name}` stops it"
+        ));
+        write_data(name)?;
+        return Ok(0);
+    };
+    Ok(code)
+}
+
+/// Gives a run a supervisor again, in the background. Another one that is faster is as good.
+pub(super) fn adopt(entry: &Entry) -> Result<(), Failure> {
+    let arguments = vec!["--adopt".into(), entry.folder.clone().into_os_string()];
+    begin(&entry.folder, arguments)?;
+    Ok(())
+}
+
+/// Starts a supervisor in a folder. Returns once it supervises, or the exit code if it ended before that.
+fn begin(folder: &Path, arguments: Vec<OsString>) -> Result<Option<u8>, Failure> {
+    let path = folder.join(SAID);
+    let mut said = plimsoll_files::open_own(&path).map_err(io_failure(path.display()))?;
+    let already = said.metadata().map_or(0, |found| found.len());
+    let stream = || -> Result<File, Failure> { said.try_clone().map_err(io_failure(path.display())) };
+    let program = std::env::current_exe().map_err(io_failure("this program can't be found"))?;
+    let mut command = Command::new(program);
+    command.args(["run".into(), "--inside".into(), folder.as_os_str().to_owned()]).args(arguments);
+    command.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);
+    let mut child = command.spawn().map_err(io_failure("a supervisor can't be started"))?;
+    loop {
+        let is_over = child.try_wait().map_err(io_failure("a supervisor can't be waited for"))?;
+        let is_its = |entry: &Entry| entry.process.pid == child.id();
+        let has_begun = |entry: &Entry| !entry.workers.is_empty() || entry.ended.is_some();
+        if Entry::read(folder).is_ok_and(|entry| is_its(&entry) && has_begun(&entry)) {
+            return Ok(None);
+        }
+        if let Some(status) = is_over {
+            let mut words = String::new();
+            let read =
+                said.seek(SeekFrom::Start(already)).and_then(|_| said.take(SAID_BYTES).read_to_string(&mut words));
+            talk(if read.is_ok() { words.trim_end() } else { "the supervisor ended" });
+            return Ok(Some(status.code().map_or(1, |code| code.to_le_bytes()[0])));
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Makes this process one that no terminal controls.
+pub(super) fn leave_terminal() {
+    // Who is the first of a group, as a supervisor that a shell started by hand, has left all that it can.
+    let _ = rustix::process::setsid();
+}
+
+/// Gives a supervisor to a run that lost its own; says so. Returns the run as it is then.
+pub(super) fn adopted(entry: Entry) -> Entry {
+    if entry.state() != State::Orphaned {
+        return entry;
+    }
+    match adopt(&entry) {
+        Ok(()) => Entry::read(&entry.folder).unwrap_or(entry),
+        Err(failure) => {
+            talk(format_args!(
+                "warning: {} has no supervisor, and can't be given one: {}",
+                entry.name(),
+                failure.message()
+            ));
+            entry
+        }
+    }
+}
+
+/// Whether a run's supervisor is this process.
+pub(super) fn is_own(entry: &Entry) -> bool {
+    entry.process == Process::own()
+}

@@ -1,0 +1,120 @@
+//! Other programs that train, kept alive and found again: `run`, `ps`, `logs`, `stop`, `attach`.
+
+mod attach;
+mod detach;
+mod logs;
+mod ps;
+mod repair;
+mod run;
+mod say;
+mod stop;
+
+pub(super) use attach::{AttachArgs, run as attach};
+pub(super) use logs::{LogsArgs, run as logs};
+pub(super) use ps::{PsArgs, run as ps};
+pub(super) use run::{RunArgs, run};
+pub(super) use stop::{StopArgs, run as stop};
+
+use super::Failure;
+use super::failure::line;
+use clap::Args;
+use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
+use plimsoll_telemetry::now_s;
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Where runs are looked for.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RunsArgs {
+    /// Folder in which runs keep their files; runs elsewhere are found by their names as well
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs_dir: PathBuf,
+}
+
+impl RunsArgs {
+    fn registry(&self) -> Registry {
+        registry(&self.runs_dir)
+    }
+
+    /// The run of this name. Errors: there is none.
+    fn find(&self, name: &str) -> Result<Entry, Failure> {
+        self.registry().find(name).ok_or_else(|| {
+            Failure::bad_input(format!("there is no run `{name}`")).hint("`plimsoll ps --all` lists all runs")
+        })
+    }
+}
+
+/// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
+fn registry(runs: &Path) -> Registry {
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Registry { state: state.map(|state| state.join("plimsoll/runs")), runs: runs.to_owned() }
+}
+
+/// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,
+/// they don't.
+pub(super) struct OwnRun {
+    entry: Entry,
+}
+
+impl OwnRun {
+    /// This process trains in a folder.
+    pub(super) fn enter(folder: &Path, runs: &Path) -> Option<Self> {
+        let folder = folder.canonicalize().ok()?;
+        let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let entry = Entry::new(Kind::Own, &folder, command);
+        registry(runs).add(&entry).ok()?;
+        Some(Self { entry })
+    }
+
+    /// It ended with this exit code.
+    pub(super) fn leave(mut self, code: u8) {
+        let status = match code {
+            0 => Status::Finished,
+            130 => Status::Stopped,
+            _ => Status::Failed,
+        };
+        self.entry.ended = Some(plimsoll_supervise::Ended { status, code: Some(code.into()), time_s: now_s() });
+        // The run has ended whether or not that can be written.
+        let _ = self.entry.write();
+    }
+}
+
+/// What clap refuses of `run`, with the hint that what is run stands behind `--`.
+pub(super) fn misplaced_command(error: clap::Error) -> Failure {
+    use clap::error::ErrorKind::{MissingRequiredArgument, UnknownArgument};
+    let is_misplaced = matches!(error.kind(), UnknownArgument | MissingRequiredArgument);
+    let failure = Failure::usage(error);
+    match is_misplaced {
+        true => failure.hint("the command stands behind `--`: `plimsoll run -- python train.py`"),
+        false => failure,
+    }
+}
+
+/// Opens the folder of a run.
+fn open(folder: &Path) -> Result<Folder, Failure> {
+    Ok(Folder::open(folder)?)
+}
+
+impl From<FolderError> for Failure {
+    fn from(error: FolderError) -> Self {
+        let message = line(&error);
+        match error {
+            FolderError::Exists { .. } => {
+                Self::bad_flag(message).hint("choose another `--name`, or leave it out for one that is free")
+            }
+            FolderError::InUse { .. } => {
+                Self::bad_flag(message).hint("`plimsoll ps` shows it, `plimsoll attach` follows it")
+            }
+            FolderError::Io { .. } => {
+                Self::device(message).hint("is the disk full, or the folder read-only? `--runs-dir` names another")
+            }
+        }
+    }
+}
+
+impl From<SuperviseError> for Failure {
+    fn from(error: SuperviseError) -> Self {
+        Self::device(line(&error)).hint("is the disk full, or a limit of the system reached (`ulimit -u`)?")
+    }
+}

@@ -1,0 +1,102 @@
+//! What `plimsoll run` does about ends: flags for the ladder and the Python hook. Not here: the steps (`plimsoll-supervise`).
+
+use crate::cli::Failure;
+use crate::cli::failure::io_failure;
+use clap::Args;
+use plimsoll_files::{Disk, read_text};
+use plimsoll_supervise::failures::Failures;
+use plimsoll_supervise::hook::{Hook, starts_python};
+use plimsoll_supervise::ladder::{Ladder, UserLadder};
+use plimsoll_supervise::{Mender, Repair, Unchanged};
+use plimsoll_telemetry::gpus;
+use plimsoll_units::Bytes;
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Far longer than any ladder.
+const LONGEST_LADDER: Bytes = Bytes::mib(1);
+
+#[derive(Debug, Args)]
+pub(super) struct RepairArgs {
+    /// Steps of your own against want of memory, in place of the usual ones
+    #[arg(long, value_name = "FILE", conflicts_with = "no_repair")]
+    ladder: Option<PathBuf>,
+
+    /// Allow samples to be cut where nothing else helps against want of memory: results differ
+    #[arg(long, conflicts_with = "no_repair")]
+    allow_shorter: bool,
+
+    /// Start again what failed as it was, instead of changing what may help against want of memory
+    #[arg(long)]
+    no_repair: bool,
+
+    /// Give Python the hook, which leaves a snapshot where the card's memory does not suffice, even if the command does not
+    /// look as if it started Python
+    #[arg(long, conflicts_with = "no_python_hook")]
+    python_hook: bool,
+
+    /// Do not give Python the hook
+    #[arg(long)]
+    no_python_hook: bool,
+}
+
+impl RepairArgs {
+    /// What decides what a worker runs. `folder`: the run's. Errors: the ladder can't be read, or changes nothing.
+    pub(super) fn repair(
+        &self,
+        argv: Vec<OsString>,
+        folder: &Path,
+        worker: usize,
+        alloc_conf: Option<&str>,
+    ) -> Result<Box<dyn Repair>, Failure> {
+        if self.no_repair {
+            return Ok(Box::new(Unchanged::new(argv)));
+        }
+        let set = || ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"].iter().find_map(|name| env::var(name).ok());
+        let alloc_conf = alloc_conf.map(str::to_owned).or_else(set).unwrap_or_default();
+        let ladder = self.ladder(Ladder::new(self.allow_shorter, &alloc_conf), &argv)?;
+        let mender = Mender::new(&argv, ladder, folder.join(format!("repair-{worker}")));
+        Ok(match state_file() {
+            Some(file) => Box::new(mender.remembering(Failures::at(file), &card())),
+            None => Box::new(mender),
+        })
+    }
+
+    fn ladder(&self, ladder: Ladder, argv: &[OsString]) -> Result<Ladder, Failure> {
+        let Some(path) = &self.ladder else { return Ok(ladder) };
+        let text = read_text(path, LONGEST_LADDER).map_err(io_failure(path.display()))?;
+        let made = UserLadder::parse(&text).and_then(|user| ladder.with_user_steps(user, argv));
+        made.map_err(|error| {
+            Failure::bad_input(format!("{}: {error}", path.display()))
+                .hint("a step has `flags`, `env` or `files`, such as `steps: [{flags: {--batch-size: 4}}]`")
+        })
+    }
+
+    /// Variables by which Python finds the hook, which is written to the run's folder. Errors: what the system says.
+    pub(super) fn hook(&self, command: &[OsString], folder: &Path) -> Result<Vec<(String, String)>, Failure> {
+        if self.no_python_hook || !(self.python_hook || starts_python(command)) {
+            return Ok(vec![]);
+        }
+        let before = env::var_os("PYTHONPATH");
+        let variables = Hook::default().install(&Disk::default(), folder, before.as_deref());
+        let variables = variables.map_err(io_failure(folder.display()))?;
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        // A path that is no text can't be told; the run goes on without the hook.
+        Ok(variables.into_iter().map(text).collect::<Option<_>>().unwrap_or_default())
+    }
+}
+
+/// Where failures are remembered.
+fn state_file() -> Option<PathBuf> {
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    state.map(|state| state.join("plimsoll/failures.json"))
+}
+
+/// The first card that commands see, by its name and memory.
+fn card() -> String {
+    let cards = gpus().map(|gpus| gpus.cards).unwrap_or_default();
+    let first = cards.iter().filter(|card| card.cuda_index.is_some()).min_by_key(|card| card.cuda_index);
+    first.map_or("no card".to_owned(), |card| format!("{}, {}", card.name, card.total))
+}

@@ -1,0 +1,300 @@
+//! `plimsoll run`: keeps somebody else's trainer alive.
+
+use super::repair::RepairArgs;
+use super::{RunsArgs, detach, open, say};
+use crate::cli::Failure;
+use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
+use crate::streams::talk;
+use clap::Args;
+use plimsoll_supervise::{
+    Adopted, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, shares,
+    supervise, usable_cpus,
+};
+use plimsoll_telemetry::gpus;
+use plimsoll_units::{Bytes, Seconds};
+use std::ffi::OsString;
+use std::io::{sink, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The exit code of a run of which nobody knows how it ended.
+const UNKNOWN_END: u8 = 1;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RunArgs {
+    /// The command and its arguments, behind `--`; `{worker}` in them is the worker's number where there are several
+    #[arg(value_name = "COMMAND", last = true, required_unless_present = "adopt")]
+    command: Vec<OsString>,
+
+    /// Name of the run, and of its folder [default: the command's name and a number]
+    #[arg(long)]
+    name: Option<String>,
+
+    #[command(flatten)]
+    runs: RunsArgs,
+
+    /// Run in the background; stdout is the run's name
+    #[arg(long)]
+    detach: bool,
+
+    /// Take over a run whose supervisor was killed, instead of starting a command
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["command", "name"])]
+    adopt: Option<String>,
+
+    /// Restarts of each worker at the most
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    max_restarts: u32,
+
+    /// Stop after so many equal ends in a row without progress
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 3)]
+    same_error: u32,
+
+    /// Pause before a restart; it doubles, up to a minute, while there is no progress
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    backoff: Seconds,
+
+    /// A command hangs that neither prints nor computes, on processors or a card, for so long; `0` turns this off. It is
+    /// ended, with a stack dump by py-spy or Python's fault handler, and started again
+    #[arg(long, value_name = "TIME", default_value = "30m")]
+    hang_timeout: Seconds,
+
+    /// Time to end after SIGTERM before SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    grace: Seconds,
+
+    /// End the run after this long: SIGINT, then SIGTERM, then SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    duration: Option<Seconds>,
+
+    /// Commands that run side by side on each card
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
+    workers: usize,
+
+    /// Part of its card's memory that each worker may take, above 0 and up to 1 [default: 0.9 divided by the workers of a
+    /// card where there are several, else all]
+    #[arg(long, value_name = "X", value_parser = part)]
+    memory_fraction: Option<f32>,
+
+    /// Progress of a worker, 0 to 1, at which the next one starts
+    #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.2")]
+    stagger: f64,
+
+    /// Time after which the next worker starts anyway
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    stagger_time: Seconds,
+
+    /// Threads of numeric libraries in each command [default: its share of the processors where there are several workers]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    threads: Option<usize>,
+
+    /// Settings of PyTorch's allocator, such as `expandable_segments:True`; `plimsoll replay` recommends them
+    #[arg(long, value_name = "SETTINGS")]
+    alloc_conf: Option<String>,
+
+    #[command(flatten)]
+    repair: RepairArgs,
+
+    /// How much of each worker's output is kept; the oldest goes first
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    log_limit: Bytes,
+
+    /// Supervise in this folder, in the background
+    #[arg(long, value_name = "DIR", hide = true)]
+    inside: Option<PathBuf>,
+}
+
+pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
+    match (&args.inside, &args.adopt) {
+        (Some(folder), _) => {
+            detach::leave_terminal();
+            let folder = open(folder)?;
+            match args.adopt {
+                Some(_) => args.adopt_in(folder),
+                None => args.start_in(folder),
+            }
+        }
+        (None, Some(name)) => {
+            let entry = orphan(args.runs.find(name)?)?;
+            if args.detach {
+                return detach::adopt(&entry).map(|()| 0);
+            }
+            args.adopt_in(open(&entry.folder)?)
+        }
+        (None, None) => {
+            let folder = args.new_folder()?;
+            if args.detach {
+                return detach::start(&folder);
+            }
+            args.start_in(open(&folder)?)
+        }
+    }
+}
+
+/// A run whose supervisor is gone. Errors: it is none.
+pub(super) fn orphan(entry: Entry) -> Result<Entry, Failure> {
+    match entry.state() {
+        State::Orphaned => Ok(entry),
+        State::Running => Err(Failure::bad_flag(format!("{} has its supervisor", entry.name()))
+            .hint(format!("`plimsoll attach {}` follows it", entry.name()))),
+        State::Ended | State::Gone => Err(Failure::bad_flag(format!("nothing of {} runs any more", entry.name()))),
+        State::Elsewhere => Err(elsewhere(&entry)),
+    }
+}
+
+/// The processes of a run can't be reached from here.
+pub(super) fn elsewhere(entry: &Entry) -> Failure {
+    let message = format!("{} belongs to the machine {}, or to a container on it", entry.name(), entry.machine.host);
+    Failure::bad_input(message).hint("run the command there")
+}
+
+impl RunArgs {
+    fn new_folder(&self) -> Result<PathBuf, Failure> {
+        if let Some(name) = &self.name {
+            let is_plain = !name.is_empty() && Path::new(name).file_name() == Some(name.as_ref());
+            if !is_plain {
+                return Err(Failure::bad_flag(format!("`--name {name}` is not a folder name"))
+                    .hint("use `--runs-dir` to choose where runs are kept"));
+            }
+        }
+        Ok(Folder::create(&self.runs.runs_dir, self.name.as_deref(), &base_name(&self.command))?)
+    }
+
+    fn start_in(self, folder: Folder) -> Result<u8, Failure> {
+        let cards = if self.workers > 1 { cards() } else { vec![] };
+        let fraction = self.memory_fraction.map(f64::from);
+        let shares = shares(self.workers, &cards, &usable_cpus(), self.threads, fraction);
+        let count = shares.len();
+        let workers = shares.into_iter().map(|share| Ok((share.clone(), self.repair(folder.path(), &share, count)?)));
+        let workers = workers.collect::<Result<_, Failure>>()?;
+        let hook = self.repair.hook(&self.command, folder.path())?;
+        let mut job = self.job(folder, workers, words(&self.command));
+        job.settings.variables.extend(hook);
+        conclude(supervise(job, &mut say::tell)?)
+    }
+
+    fn adopt_in(self, folder: Folder) -> Result<u8, Failure> {
+        let entry = Entry::read(folder.path());
+        let entry =
+            entry.map_err(|error| Failure::bad_input(format!("{} is no run: {error}", folder.path().display())))?;
+        let entry = orphan(entry)?;
+        let share = |worker| Share { worker, ..Share::default() };
+        let workers = (0..entry.worker_count.clamp(1, 1 << 16))
+            .map(|worker| (share(worker), Box::new(Adopted) as Box<dyn Repair>));
+        let workers = workers.collect();
+        let mut job = self.job(folder, workers, entry.command.clone());
+        job.settings.grace = Duration::from_secs_f64(entry.grace_s.clamp(0.0, 1e6));
+        conclude(adopt(job, &entry, &mut say::tell)?)
+    }
+
+    /// What decides what a worker runs.
+    fn repair(&self, folder: &Path, share: &Share, count: usize) -> Result<Box<dyn Repair>, Failure> {
+        let worker = share.worker.to_string();
+        let own = |word: &OsString| match word.to_str() {
+            Some(word) if count > 1 => OsString::from(word.replace("{worker}", &worker)),
+            _ => word.clone(),
+        };
+        self.repair.repair(self.command.iter().map(own).collect(), folder, share.worker, self.alloc_conf.as_deref())
+    }
+
+    fn job(&self, folder: Folder, workers: Vec<(Share, Box<dyn Repair>)>, command: Vec<String>) -> Job {
+        let seconds = |seconds: Seconds| Duration::from_secs_f64(seconds.0);
+        let is_background = self.inside.is_some();
+        let settings = Settings {
+            limits: Limits { restarts: self.max_restarts, same: self.same_error, pause: seconds(self.backoff) },
+            grace: seconds(self.grace),
+            hang_timeout: Some(seconds(self.hang_timeout)).filter(|timeout| !timeout.is_zero()),
+            duration: self.duration.map(seconds),
+            stagger_fraction: self.stagger,
+            stagger_time: seconds(self.stagger_time),
+            log_bytes: self.log_limit,
+            variables: self.variables(),
+        };
+        let input = if is_background || workers.len() > 1 { Input::Nothing } else { Input::Own };
+        let streams = match is_background {
+            true => [Box::new(sink()) as _, Box::new(sink()) as _],
+            false => [Box::new(stdout()) as _, Box::new(stderr()) as _],
+        };
+        Job { folder, registry: self.runs.registry(), settings, command, workers, input, streams }
+    }
+
+    /// What every command is told by its environment. What the user has set stays, but for the allocator's settings, which
+    /// a flag may give.
+    fn variables(&self) -> Vec<(String, String)> {
+        let defaults = [
+            // Kernels are loaded when they are first called: hundreds of MiB less on a card.
+            ("CUDA_MODULE_LOADING", "LAZY"),
+            // Lines are there when they are printed, and not when 8 KiB of them are.
+            ("PYTHONUNBUFFERED", "1"),
+            // Where it was, if a signal ends it.
+            ("PYTHONFAULTHANDLER", "1"),
+        ];
+        let unset = defaults.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        // PyTorch from 2.9 on reads the second name, before that the first.
+        let names = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+        let allocator = self.alloc_conf.iter().flat_map(|settings| names.map(|name| (name, settings.as_str())));
+        unset.chain(allocator).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+/// The UUIDs of the cards that commands see, in their order; none where there is no driver.
+fn cards() -> Vec<String> {
+    let mut cards = gpus().map(|gpus| gpus.cards).unwrap_or_default();
+    cards.retain(|card| card.cuda_index.is_some());
+    cards.sort_by_key(|card| card.cuda_index);
+    cards.into_iter().map(|card| card.uuid).collect()
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// What runs of a command are called: its script's name, or its own.
+fn base_name(command: &[OsString]) -> String {
+    let words = words(command);
+    let is_script = |word: &&String| [".py", ".sh"].iter().any(|ending| word.ends_with(ending));
+    let named = words.iter().find(is_script).or(words.first()).map(|word| Path::new(word).file_stem());
+    let stem = named.flatten().unwrap_or_default().to_string_lossy();
+    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' });
+    let plain = plain.take(60).collect::<String>();
+    let plain = plain.trim_start_matches(['.', '-']);
+    if plain.is_empty() { "run".to_owned() } else { plain.to_owned() }
+}
+
+/// The exit code of a run that is over. Errors: nothing could be started.
+fn conclude(supervised: Supervised) -> Result<u8, Failure> {
+    let Supervised { report, refusal } = supervised;
+    let Some(Refusal { program, reason, code }) = refusal else {
+        talk(say::summary(&report));
+        return Ok(report.code.map_or(UNKNOWN_END, |code| code.to_le_bytes()[0]));
+    };
+    let failure = Failure::new(code.to_le_bytes()[0], format!("{program} can't be started: {reason}"));
+    Err(match code {
+        127 => failure.hint("is it installed, and spelled like that? A script beside you is `./NAME`"),
+        _ => failure.hint("it must be a program, or a script that may be executed: `chmod +x NAME`, or `python NAME`"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn runs_are_named_after_scripts() {
+        let name = |words: &[&str]| base_name(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(name(&["python", "-u", "src/train.py", "--out", "b.py"]), "train");
+        assert_eq!(name(&["/usr/bin/torchrun", "--nproc", "2"]), "torchrun");
+        assert_eq!(name(&["sh", "-c", "exit 1"]), "sh");
+        assert_eq!(name(&["./a b\u{1b}.py"]), "a-b-");
+        assert_eq!(name(&["..."]), "run");
+        assert_eq!(name(&[]), "run");
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_folders_of_their_own(words in proptest::collection::vec(".{0,20}", 0..4)) {
+            let name = base_name(&words.iter().map(OsString::from).collect::<Vec<_>>());
+            prop_assert_eq!(Path::new(&name).file_name(), Some(name.as_ref()));
+        }
+    }
+}

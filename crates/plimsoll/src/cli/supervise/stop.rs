@@ -1,0 +1,52 @@
+//! `plimsoll stop`: ends runs gently, and at last in any case.
+
+use super::run::elsewhere;
+use super::{RunsArgs, detach};
+use crate::cli::Failure;
+use crate::cli::failure::exit_code;
+use crate::streams::talk;
+use clap::Args;
+use plimsoll_supervise::{Stopped, stop};
+use plimsoll_units::{Seconds, format_duration};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct StopArgs {
+    /// The runs' names or folders
+    #[arg(required = true)]
+    run: Vec<String>,
+    /// Time to end after SIGINT, and again after SIGTERM, before SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    grace: Seconds,
+    /// End them at once, by SIGKILL
+    #[arg(long, conflicts_with = "grace")]
+    now: bool,
+    #[command(flatten)]
+    runs: RunsArgs,
+}
+
+pub(in crate::cli) fn run(args: &StopArgs) -> Result<u8, Failure> {
+    let entries = args.run.iter().map(|name| args.runs.find(name)).collect::<Result<Vec<_>, _>>()?;
+    let grace = (!args.now).then(|| Duration::from_secs_f64(args.grace.0));
+    for entry in entries {
+        let name = entry.name();
+        if detach::is_own(&entry) {
+            continue;
+        }
+        let start = Instant::now();
+        let stopped = stop(&entry, grace, &mut |signal| talk(format_args!("{name}: {signal}")));
+        let after = format_duration(Seconds(start.elapsed().as_secs_f64()));
+        match stopped {
+            Stopped::HadEnded => talk(format_args!("{name}: it had ended already")),
+            Stopped::ByInterrupt => talk(format_args!("{name}: it ended by itself, after {after}")),
+            Stopped::ByRequest => talk(format_args!("{name}: it ended at SIGTERM, after {after}")),
+            Stopped::Killed => talk(format_args!("{name}: it was killed, after {after}")),
+            Stopped::Survives => {
+                let message = format!("{name}: something of it still runs, {after} after SIGKILL");
+                return Err(Failure::device(message).hint("the kernel ends it when its disk or card answers"));
+            }
+            Stopped::Elsewhere => return Err(elsewhere(&entry)),
+        }
+    }
+    Ok(exit_code::DONE)
+}

@@ -1,0 +1,107 @@
+//! Runs as a table and as JSON.
+
+use comfy_table::{CellAlignment, Table, presets};
+use plimsoll_supervise::{Entry, Kind, Progress, State};
+use plimsoll_telemetry::now_s;
+use plimsoll_units::{Seconds, format_duration};
+use serde_json::{Value, json};
+
+/// A run, as it was found.
+#[derive(Debug, Clone)]
+pub struct ListedRun {
+    /// What its folder tells of it.
+    pub entry: Entry,
+    /// What it was doing.
+    pub state: State,
+    /// How far it has come.
+    pub progress: Option<Progress>,
+    /// The supervisor that it was given just now.
+    pub adopted_by: Option<u32>,
+}
+
+impl ListedRun {
+    /// How long it has run, or ran.
+    fn age_s(&self) -> f64 {
+        let end = self.entry.ended.as_ref().map_or_else(now_s, |ended| ended.time_s);
+        (end - self.entry.started_s).max(0.0)
+    }
+
+    fn state_in_words(&self) -> String {
+        let code = self.entry.ended.as_ref().map(|ended| ended.code);
+        match (self.state, code) {
+            (State::Running, _) => "running".to_owned(),
+            (State::Orphaned, _) if self.adopted_by.is_some() => "orphaned, adopted now".to_owned(),
+            (State::Orphaned, _) => "orphaned".to_owned(),
+            (State::Ended, Some(Some(code))) => format!("ended ({code})"),
+            (State::Ended, _) => "ended".to_owned(),
+            (State::Gone, _) => "gone".to_owned(),
+            (State::Elsewhere, _) => format!("on {}", self.entry.machine.host),
+        }
+    }
+}
+
+/// A line for each run.
+pub fn runs_table(runs: &[ListedRun]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(vec!["run", "state", "time", "step", "restarts", "pid", "command"]);
+    for run in runs {
+        let step = run.progress.map_or("-".to_owned(), |progress| match progress.of {
+            Some(of) => format!("{}/{of}", progress.step),
+            None => progress.step.to_string(),
+        });
+        table.add_row(vec![
+            run.entry.name(),
+            run.state_in_words(),
+            format_duration(Seconds(run.age_s())),
+            step,
+            run.entry.restarts.to_string(),
+            run.entry.process.pid.to_string(),
+            shortened(&run.entry.command.join(" ")),
+        ]);
+    }
+    for column in [3, 4, 5] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string()
+}
+
+fn shortened(command: &str) -> String {
+    const MOST: usize = 48;
+    let line = command.replace(char::is_control, " ");
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// The same for scripts.
+pub fn runs_json(runs: &[ListedRun]) -> Value {
+    let runs = runs.iter().map(|run| {
+        let ListedRun { entry, state, progress, adopted_by } = run;
+        let workers = entry
+            .workers
+            .iter()
+            .map(|worker| json!({ "worker": worker.worker, "attempt": worker.attempt, "pid": worker.leader.pid }));
+        json!({
+            "name": entry.name(),
+            "folder": entry.folder,
+            "kind": match entry.kind { Kind::Supervised => "run", Kind::Own => "train" },
+            "state": state,
+            "pid": entry.process.pid,
+            "adopted_by": adopted_by,
+            "host": entry.machine.host,
+            "command": entry.command,
+            "started_s": entry.started_s,
+            "ran_s": run.age_s(),
+            "progress": progress,
+            "restarts": entry.restarts,
+            "workers": workers.collect::<Vec<_>>(),
+            "status": entry.ended.as_ref().map(|ended| ended.status),
+            "exit_code": entry.ended.as_ref().and_then(|ended| ended.code),
+        })
+    });
+    json!({ "runs": runs.collect::<Vec<_>>() })
+}

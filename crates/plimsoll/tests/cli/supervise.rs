@@ -1,0 +1,550 @@
+//! Programs under `plimsoll run`: real processes that fail, hang, fork, ignore signals and lose their supervisor.
+
+#![cfg(target_os = "linux")]
+
+use super::interrupt::{end_of, signal, wait_until};
+use crate::support::{Said, Sandbox};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Flags of runs that restart at once.
+const QUICK: [&str; 2] = ["--backoff", "0.01"];
+
+/// Far more than any of these waits takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// `plimsoll run FLAGS --name it -- sh -c SCRIPT`
+fn command(sandbox: &Sandbox, flags: &str, script: &str) -> Command {
+    let flags = flags.split_whitespace();
+    let all = ["run"].into_iter().chain(QUICK).chain(["--name", "it"]).chain(flags).chain(["--", "sh", "-c", script]);
+    sandbox.command(all)
+}
+
+fn run(sandbox: &Sandbox, flags: &str, script: &str) -> Said {
+    Said::of(command(sandbox, flags, script).output().expect("the binary runs"))
+}
+
+fn spawn(sandbox: &Sandbox, flags: &str, script: &str) -> Child {
+    command(sandbox, flags, script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+fn report(sandbox: &Sandbox) -> Value {
+    sandbox.json("runs/it/report.json")
+}
+
+/// What `ps` lists, by its JSON.
+fn listed(sandbox: &Sandbox, flags: &str) -> Vec<Value> {
+    let said = sandbox.run(&format!("ps --json {flags}"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    said.json()["runs"].as_array().expect("a list").clone()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs; one that has ended and that nobody asked about does not.
+fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+/// The number that a script wrote into a file.
+fn written_pid(sandbox: &Sandbox, name: &str) -> String {
+    let read = || fs::read_to_string(sandbox.path(name)).ok().filter(|text| text.ends_with('\n'));
+    until("a script writes a number", || read().is_some());
+    read().expect("it is there").trim().to_owned()
+}
+
+fn kill(signal: &str, pid: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().expect("a shell");
+    assert!(status.success(), "{pid} had ended");
+}
+
+#[test]
+fn exit_codes_are_those_of_the_command_and_shells_for_what_can_not_be_started() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("plain"), "no program").expect("written");
+    for (command, code) in [
+        (&["sh", "-c", "exit 0"][..], 0),
+        (&["sh", "-c", "exit 3"], 3),
+        (&["sh", "-c", "exit 255"], 255),
+        (&["sh", "-c", "kill -KILL $$"], 137),
+        (&["sh", "-c", "kill -TERM $$"], 143),
+        (&["no-such-program", "--flag"], 127),
+        (&["./tiny"], 126),
+        (&["./plain"], 126),
+        (&[""], 127),
+    ] {
+        let arguments = ["run", "--max-restarts", "0", "--"].iter().chain(command);
+        let said = Said::of(sandbox.command(arguments).output().expect("the binary runs"));
+        assert_eq!(said.code, Some(code), "{command:?}: {}", said.stderr);
+        let is_refused = said.stderr.contains("can't be started: ") && said.stderr.contains("hint: ");
+        assert_eq!(is_refused, code == 126 || code == 127, "{}", said.stderr);
+    }
+    // What could not be started leaves nothing.
+    assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 5);
+    for (arguments, hint) in [("run", "behind `--`"), ("run sh -c true", "behind `--`"), ("run --workers 0 -- a", "")] {
+        let said = sandbox.run(arguments);
+        assert!(said.code == Some(2) && said.stderr.contains(hint), "{arguments}: {}", said.stderr);
+    }
+    let said = sandbox.run("run --name ../up -- true");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+}
+
+#[test]
+fn output_is_passed_on_and_kept_byte_for_byte() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, "", r"printf 'a\377\000b\r50%%|'; printf 'no newline' >&2");
+    assert_eq!((said.code, &said.stdout[..]), (Some(0), &b"a\xff\0b\r50%|"[..]));
+    assert!(said.stderr.starts_with("no newline"), "{}", said.stderr);
+    let log = sandbox.read("runs/it/output.log");
+    assert_eq!(log.len(), said.stdout.len() + "no newline".len());
+    let shown = sandbox.run("logs it");
+    assert_eq!((shown.code, shown.stdout), (Some(0), log));
+}
+
+#[test]
+fn a_command_reads_what_the_supervisor_is_given() {
+    let sandbox = Sandbox::new();
+    let mut child = command(&sandbox, "", "cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+    child.stdin.take().expect("a pipe").write_all(b"typed").expect("written");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"typed");
+}
+
+#[test]
+fn much_output_is_passed_on_and_its_end_is_kept() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, "--log-limit 1MiB", "head -c 50000000 /dev/zero; printf end");
+    assert_eq!((said.code, said.stdout.len()), (Some(0), 50_000_003));
+    let kept = [sandbox.read("runs/it/output.log.1"), sandbox.read("runs/it/output.log")].concat();
+    assert!(kept.len() <= 1 << 20 && kept.len() >= 1 << 19 && kept.ends_with(b"\0end"), "{}", kept.len());
+    let last = sandbox.run("logs it -n 1");
+    assert!(last.stdout.ends_with(b"\0end"));
+}
+
+#[test]
+fn a_reader_that_goes_away_stops_nobody() {
+    let sandbox = Sandbox::new();
+    let script = "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; sleep 0.1; echo over; touch done";
+    let mut child = spawn(&sandbox, "", script);
+    drop(child.stdout.take());
+    let said = end_of(child);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(sandbox.path("done").exists() && sandbox.text("runs/it/output.log").ends_with("line 1999\nover\n"));
+    assert_eq!(said.stderr.matches("stdout is not passed on any more").count(), 1, "{}", said.stderr);
+}
+
+/// By a limit on files, under which writes fail as on a full disk.
+#[test]
+fn a_full_disk_stops_nobody() {
+    let sandbox = Sandbox::new();
+    let script = "i=0; while [ $i -lt 9000 ]; do echo some words in line $i; i=$((i+1)); done; exit 7";
+    let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" run --max-restarts 0 --name it -- sh -c \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_plimsoll"), script]);
+    sandbox.confine(&mut command);
+    let said = Said::of(command.output().expect("a shell"));
+    assert_eq!(said.code, Some(7), "{}", said.stderr);
+    assert_eq!(said.stdout.split(|&b| b == b'\n').count(), 9001);
+    assert_eq!(said.stderr.matches("output is not kept").count(), 1, "{}", said.stderr);
+    assert!(sandbox.text("runs/it/output.log").starts_with("some words in line 0\n"));
+}
+
+#[test]
+fn what_fails_is_started_again_until_it_succeeds() {
+    let sandbox = Sandbox::new();
+    let script = "echo x >> tries; [ $(wc -l < tries) -ge 3 ] || { echo step $(wc -l < tries)/9; exit 4; }";
+    let said = run(&sandbox, "", script);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let report = report(&sandbox);
+    assert_eq!((&report["status"], &report["restarts"]), (&"finished".into(), &2.into()));
+    assert_eq!(report["failures"], serde_json::json!({ "exit_4": 2 }));
+    assert!((report["success_rate"].as_f64().expect("a rate") - 1.0 / 3.0).abs() < 1e-9);
+    assert_eq!(report["attempts"][1]["progress"]["step"], 2);
+    let journal = sandbox.text("runs/it/supervisor.jsonl");
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["event"].clone());
+    let expected =
+        ["run_started", "attempt_started", "attempt_ended", "restarting", "attempt_started", "attempt_ended"];
+    assert_eq!(events.take(6).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_loop_of_crashes_ends_and_progress_is_none() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, "--same-error 3", "echo x >> tries; echo step 5; exit 4");
+    assert_eq!((said.code, sandbox.text("tries").len()), (Some(4), 6));
+    assert!(said.stderr.contains("3 times in a row without progress"), "{}", said.stderr);
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    let said = run(&sandbox, "--same-error 2 --max-restarts 5", "echo x >> more; echo step $(wc -l < more); exit 4");
+    assert_eq!((said.code, sandbox.text("more").len()), (Some(4), 12));
+    assert!(said.stderr.contains("started again 5 times, which is the limit"), "{}", said.stderr);
+}
+
+#[test]
+fn a_hang_is_seen_and_ended() {
+    let sandbox = Sandbox::new();
+    let flags = "--hang-timeout 0.4 --grace 0.2 --max-restarts 1";
+    // The shell ignores what asks it to end, and its child is not in its group.
+    let script = "trap '' TERM ABRT; echo working; setsid sleep 600 & echo $! > pid; while :; do wait; sleep 600; done";
+    let said = run(&sandbox, flags, script);
+    assert_eq!(said.code, Some(137), "{}", said.stderr);
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "hang": 2 }));
+    assert!(
+        said.stderr.contains("no output and nothing computed") && said.stderr.contains("SIGKILL"),
+        "{}",
+        said.stderr
+    );
+    assert!(!is_alive(&written_pid(&sandbox, "pid")));
+}
+
+#[test]
+fn a_command_that_computes_or_that_was_stopped_does_not_hang() {
+    let sandbox = Sandbox::new();
+    let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done";
+    let said = run(&sandbox, "--hang-timeout 1 --max-restarts 0", busy);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    let child = spawn(&sandbox, "--hang-timeout 0.3 --max-restarts 0", "echo $$ > pid; kill -STOP $$; exit 5");
+    let pid = written_pid(&sandbox, "pid");
+    std::thread::sleep(Duration::from_secs(1));
+    kill("CONT", &pid);
+    assert_eq!(end_of(child).code, Some(5));
+}
+
+#[test]
+fn a_command_whose_card_computes_does_not_hang() {
+    let sandbox = Sandbox::new();
+    for (busy, code) in [(40, 0), (0, 134)] {
+        let mut command = command(&sandbox, "--hang-timeout 0.5 --grace 60 --max-restarts 0", "exec sleep 2");
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
+        command.env(plimsoll_fake_nvml::MACHINE, format!("RTX 3060,GPU-a,12288,350,1200,busy={busy}"));
+        let said = Said::of(command.output().expect("the binary runs"));
+        assert_eq!(said.code, Some(code), "{busy} %: {}", said.stderr);
+        fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    }
+}
+
+/// Starts a script that writes `ready` and then waits, sends the supervisor signals, and returns what it said.
+fn signaled(sandbox: &Sandbox, flags: &str, handlers: &str, signals: &[&str]) -> Said {
+    let script = format!("{handlers}; echo ready; touch ready; while :; do sleep 0.02; done");
+    let mut child = spawn(sandbox, flags, &script);
+    assert!(wait_until(&mut child, || sandbox.path("ready").exists()), "it ended early");
+    for name in signals {
+        let heard = || sandbox.text("runs/it/supervisor.jsonl").matches("forwarded").count();
+        let before = heard();
+        signal(&child, name);
+        wait_until(&mut child, || heard() > before);
+    }
+    let said = end_of(child);
+    fs::remove_file(sandbox.path("ready")).expect("it was there");
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    said
+}
+
+#[test]
+fn signals_are_passed_on_and_nothing_is_started_again() {
+    let sandbox = Sandbox::new();
+    for (name, code) in [("INT", 7), ("TERM", 7), ("HUP", 7), ("QUIT", 7)] {
+        let said = signaled(&sandbox, "", &format!("trap 'echo caught; exit 7' {name}"), &[name]);
+        assert_eq!((said.code, said.stdout_text()), (Some(code), "ready\ncaught\n"), "{name}: {}", said.stderr);
+        assert!(said.stderr.contains("stopped after"), "{}", said.stderr);
+    }
+    // These ask nobody to end.
+    let said = signaled(&sandbox, "", "trap 'echo one' USR1; trap 'echo two; exit 0' USR2", &["USR1", "USR2"]);
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "ready\none\ntwo\n"));
+    assert!(said.stderr.contains("finished"), "{}", said.stderr);
+}
+
+#[test]
+fn a_command_that_ignores_what_asks_it_to_end_is_ended() {
+    let sandbox = Sandbox::new();
+    let said = signaled(&sandbox, "--grace 0.2", "trap '' TERM", &["TERM"]);
+    assert_eq!(said.code, Some(137), "{}", said.stderr);
+    let said = signaled(&sandbox, "", "trap '' INT", &["INT", "INT"]);
+    assert_eq!(said.code, Some(130), "a second interrupt leaves at once: {}", said.stderr);
+    let said = signaled(&sandbox, "--grace 0.2", "trap '' INT TERM", &["INT", "TERM"]);
+    assert_eq!(said.code, Some(137), "{}", said.stderr);
+}
+
+/// As under `nohup`.
+#[test]
+fn a_signal_that_the_supervisor_was_started_to_ignore_is_ignored() {
+    let sandbox = Sandbox::new();
+    let mut command = Command::new("sh");
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 6";
+    let arguments =
+        ["trap '' HUP; exec \"$0\" run --max-restarts 0 -- sh -c \"$1\"", env!("CARGO_BIN_EXE_plimsoll"), script];
+    command.arg("-c").args(arguments);
+    sandbox.confine(&mut command);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
+    assert!(wait_until(&mut child, || sandbox.path("ready").exists()));
+    signal(&child, "HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    sandbox.write("go", "");
+    assert_eq!(end_of(child).code, Some(6));
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let sandbox = Sandbox::new();
+    let script = "sleep 600 & echo $! > in-group; \
+                  (setsid sh -c 'echo $$ > outside; trap \"\" TERM; while :; do sleep 600; done' &) ; \
+                  until [ -s outside ]; do sleep 0.01; done; exit 5";
+    let said = run(&sandbox, "--max-restarts 0 --grace 0.2", script);
+    assert_eq!(said.code, Some(5), "{}", said.stderr);
+    for name in ["in-group", "outside"] {
+        assert!(!is_alive(&written_pid(&sandbox, name)), "{name}: {}", said.stderr);
+    }
+    assert!(said.stderr.contains("left behind"), "{}", said.stderr);
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, "--duration 0.3", "trap 'echo saved; exit 9' INT; while :; do sleep 0.02; done");
+    assert_eq!((said.code, said.stdout_text()), (Some(9), "saved\n"), "{}", said.stderr);
+    assert_eq!(report(&sandbox)["status"], "time_over");
+}
+
+#[test]
+fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
+    let sandbox = Sandbox::new();
+    let mut command = command(&sandbox, "--alloc-conf a:1 --threads 3 --memory-fraction 0.5", "env");
+    command.env("CUDA_MODULE_LOADING", "EAGER").env("MKL_NUM_THREADS", "9").env_remove("OMP_NUM_THREADS");
+    command.env("PYTORCH_CUDA_ALLOC_CONF", "b:2").env_remove("PYTHONUNBUFFERED");
+    let said = Said::of(command.output().expect("the binary runs"));
+    let lines = said.stdout_text().lines().collect::<Vec<_>>();
+    for expected in [
+        "CUDA_MODULE_LOADING=EAGER",
+        "MKL_NUM_THREADS=9",
+        "OMP_NUM_THREADS=3",
+        "PYTORCH_CUDA_ALLOC_CONF=a:1",
+        "PYTORCH_ALLOC_CONF=a:1",
+        "PYTHONUNBUFFERED=1",
+        "PLIMSOLL_MEMORY_FRACTION=0.5",
+    ] {
+        assert!(lines.contains(&expected), "{expected} of {lines:?}");
+    }
+}
+
+#[test]
+fn workers_start_one_after_the_other_and_one_alone_is_started_again() {
+    let sandbox = Sandbox::new();
+    // The first goes on once the second has begun, and the second fails once.
+    let script = "echo $PLIMSOLL_WORKER of $PLIMSOLL_WORKERS {worker}; touch begun-{worker}; \
+                  if [ {worker} = 0 ]; then [ -e begun-1 ] && exit 9; echo step 1/10; \
+                      until [ -e begun-1 ]; do sleep 0.01; done; \
+                  else [ -e failed ] || { touch failed; exit 3; }; fi; echo over {worker}";
+    let said = run(&sandbox, "--workers 2 --stagger 0.1 --stagger-time 10m", script);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let report = report(&sandbox);
+    assert_eq!((&report["workers_succeeded"], &report["restarts"]), (&2.into(), &1.into()), "{report}");
+    let of =
+        |worker: u64| report["attempts"].as_array().expect("a list").iter().filter(|a| a["worker"] == worker).count();
+    assert_eq!((of(0), of(1)), (1, 2));
+    assert_eq!(sandbox.text("runs/it/output-1.log"), "1 of 2 1\n1 of 2 1\nover 1\n");
+    assert!(said.stdout_text().contains("[0] over 0\n") && said.stdout_text().contains("[1] over 1\n"));
+    assert_eq!(sandbox.run("logs it --worker 2").code, Some(2));
+}
+
+#[test]
+fn workers_share_cards_and_processors() {
+    let sandbox = Sandbox::new();
+    let mut command =
+        command(&sandbox, "--workers 2 --stagger-time 0", "echo $CUDA_VISIBLE_DEVICES $PLIMSOLL_MEMORY_FRACTION");
+    command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
+    command.env(plimsoll_fake_nvml::MACHINE, "A,GPU-a,12288,350,0;B,GPU-b,12288,350,0");
+    let said = Said::of(command.output().expect("the binary runs"));
+    let mut lines = said.stdout_text().lines().collect::<Vec<_>>();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] GPU-a 0.45", "[1] GPU-a 0.45", "[2] GPU-b 0.45", "[3] GPU-b 0.45"], "{}", said.stderr);
+}
+
+#[test]
+fn a_run_in_the_background_is_listed_followed_and_stopped() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'echo saved; exit 8' INT; i=0; while :; do i=$((i+1)); echo step $i/100000; sleep 0.02; done";
+    let said = run(&sandbox, "--detach", script);
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "it\n"), "{}", said.stderr);
+    until("progress is listed", || listed(&sandbox, "")[0]["progress"]["step"].as_u64().is_some_and(|step| step > 2));
+    let run = &listed(&sandbox, "")[0];
+    assert_eq!((&run["state"], &run["kind"], &run["name"]), (&"running".into(), &"run".into(), &"it".into()));
+    let attached =
+        sandbox.command(["attach", "it"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    // Its name finds it from everywhere.
+    let mut stop = sandbox.command(["stop", "it"]);
+    let stopped = Said::of(stop.current_dir("/").output().expect("the binary runs"));
+    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("it ended by itself"), "{}", stopped.stderr);
+    let attached = end_of(attached);
+    assert!(attached.code == Some(8) && attached.stdout_text().ends_with("saved\n"), "{attached:?}");
+    assert_eq!(listed(&sandbox, "").len(), 0);
+    let run = &listed(&sandbox, "--all")[0];
+    assert_eq!((&run["state"], &run["status"], &run["exit_code"]), (&"ended".into(), &"stopped".into(), &8.into()));
+    assert!(sandbox.run("ps --all").stdout_text().contains("ended (8)"));
+    assert_eq!(sandbox.run("stop it").code, Some(0));
+    assert_eq!(sandbox.run("stop that").code, Some(4));
+    assert_eq!(sandbox.run("run --adopt it").code, Some(2), "nothing of it runs");
+}
+
+#[test]
+fn a_run_in_the_background_that_can_not_be_started_says_so() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("run --detach -- no-such-program");
+    assert!(said.code == Some(127) && said.stderr.contains("can't be started"), "{}", said.stderr);
+    assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 0);
+}
+
+#[test]
+fn stop_ends_what_does_not_want_to() {
+    let sandbox = Sandbox::new();
+    let script = "trap '' INT TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    for flags in ["--now", "--grace 0.2"] {
+        let said = run(&sandbox, "--detach --grace 0.2", script);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let pid = written_pid(&sandbox, "pid");
+        let said = sandbox.run(&format!("stop it {flags}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert!(!is_alive(&pid), "{flags}: {}", said.stderr);
+        assert_eq!(said.stderr.contains("it was killed"), flags == "--now", "{}", said.stderr);
+        fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+        fs::remove_file(sandbox.path("pid")).expect("it was there");
+    }
+}
+
+/// Starts a run whose supervisor is killed. Its script counts until `go` is there.
+fn orphaned(sandbox: &Sandbox) -> String {
+    let script = "echo $$ > pid; i=0; while [ ! -e go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over";
+    let mut child = spawn(sandbox, "", script);
+    let pid = written_pid(sandbox, "pid");
+    until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0").is_some());
+    child.kill().expect("it runs");
+    child.wait().expect("it ended");
+    pid
+}
+
+#[test]
+fn a_killed_supervisor_leaves_nothing_that_is_not_found_again() {
+    let sandbox = Sandbox::new();
+    let pid = orphaned(&sandbox);
+    assert!(is_alive(&pid), "its pipes are gone, but it goes on");
+    let run = &listed(&sandbox, "--no-adopt")[0];
+    assert_eq!((&run["state"], &run["workers"][0]["pid"].to_string()), (&"orphaned".into(), &pid));
+    let run = &listed(&sandbox, "")[0];
+    assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
+    assert_eq!(listed(&sandbox, "")[0]["state"], "running");
+    // What it prints is kept again, with what it printed in between.
+    let count = || sandbox.text("runs/it/output.log").lines().count();
+    let before = count();
+    until("its output is kept again", || count() > before + 3);
+    sandbox.write("go", "");
+    let attached = sandbox.run("attach it -n 1000000");
+    assert_eq!(attached.code, Some(1), "nobody knows how it ended: {}", attached.stderr);
+    let lines = attached.stdout_text().lines().collect::<Vec<_>>();
+    let steps = (1..lines.len()).map(|step| format!("step {step}")).collect::<Vec<_>>();
+    assert_eq!(
+        (&lines[..lines.len() - 1], lines.last()),
+        (&steps.iter().map(String::as_str).collect::<Vec<_>>()[..], Some(&"over"))
+    );
+    assert_eq!(report(&sandbox)["status"], "unknown");
+}
+
+#[test]
+fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
+    let sandbox = Sandbox::new();
+    let pid = orphaned(&sandbox);
+    let said = sandbox.run("stop it --grace 30s");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(!is_alive(&pid));
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    fs::remove_file(sandbox.path("pid")).expect("it was there");
+    let pid = orphaned(&sandbox);
+    let adopting =
+        sandbox.command(["run", "--adopt", "it"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    until("it is adopted", || listed(&sandbox, "--no-adopt")[0]["state"] == "running");
+    signal(&adopting, "TERM");
+    let said = end_of(adopting);
+    assert!(said.stderr.contains("how it ends can't be known"), "{}", said.stderr);
+    assert!(!is_alive(&pid));
+}
+
+/// Numbers of processes are given again.
+#[test]
+fn a_process_that_has_the_number_of_a_run_s_now_is_left_alone() {
+    let sandbox = Sandbox::new();
+    orphaned(&sandbox);
+    let mut other = Command::new("sleep").arg("600").spawn().expect("a process");
+    let path = "runs/it/process.json";
+    let mut entry = sandbox.json(path);
+    for process in ["/process/pid", "/workers/0/leader/pid"] {
+        *entry.pointer_mut(process).expect("it is there") = other.id().into();
+    }
+    sandbox.write("go", "");
+    sandbox.write(path, entry.to_string());
+    until("the run's own processes end", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "gone");
+    let said = sandbox.run("stop it --now");
+    assert!(said.code == Some(0) && said.stderr.contains("it had ended already"), "{}", said.stderr);
+    assert!(other.try_wait().expect("a child").is_none(), "it was ended");
+    other.kill().and_then(|()| other.wait()).expect("it runs");
+}
+
+#[test]
+fn runs_of_our_own_are_listed_too() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name own --max-steps 4");
+    let run = &listed(&sandbox, "--all")[0];
+    assert_eq!((&run["kind"], &run["state"], &run["exit_code"]), (&"train".into(), &"ended".into(), &0.into()));
+    assert_eq!(run["progress"]["step"], 4);
+    assert!(sandbox.run("logs own -n 3").stdout_text().contains("step 4: "));
+    let arguments = Sandbox::train_arguments("--name long --max-steps 100000");
+    let mut child = sandbox.command(arguments).stderr(Stdio::piped()).spawn().expect("it runs");
+    assert!(wait_until(&mut child, || listed(&sandbox, "").iter().any(|run| run["progress"]["step"].is_u64())));
+    let said = sandbox.run("stop long");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!(end_of(child).code, Some(130), "it was interrupted, and saved");
+    assert!(sandbox.path("runs/long/checkpoints").read_dir().expect("a folder").count() > 0);
+}
+
+/// Needs the right to make control groups, as in most containers of tests and on no desktop.
+#[test]
+fn the_kernel_s_end_for_lack_of_memory_is_known_as_such() {
+    let sandbox = Sandbox::new();
+    let Some(group) = control_group() else {
+        eprintln!("SKIPPED: no control group can be made here");
+        return;
+    };
+    let script = "echo $$ > \"$0/cgroup.procs\"; exec \"$1\" run --max-restarts 0 --name it -- tail /dev/zero";
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(&group).arg(env!("CARGO_BIN_EXE_plimsoll"));
+    sandbox.confine(&mut command);
+    let said = Said::of(command.output().expect("a shell"));
+    let report = report(&sandbox);
+    until("the group is empty", || fs::remove_dir(&group).is_ok());
+    assert_eq!(said.code, Some(137), "{}", said.stderr);
+    assert_eq!(report["failures"], serde_json::json!({ "host_out_of_memory": 1 }), "{report}");
+}
+
+/// A new control group of 64 MiB.
+fn control_group() -> Option<std::path::PathBuf> {
+    let name = format!("plimsoll-test-{}", std::process::id());
+    let limits = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
+    limits.iter().find_map(|(root, limit)| {
+        let group = Path::new(root).join(&name);
+        fs::create_dir(&group).ok()?;
+        let is_limited = group.join(limit).exists() && fs::write(group.join(limit), "67108864").is_ok();
+        if !is_limited {
+            let _ = fs::remove_dir(&group);
+        }
+        is_limited.then_some(group)
+    })
+}

@@ -1,0 +1,225 @@
+//! What an exception, by its name and message, says of why a run ended: tables of wordings.
+//! Not here: whether an exception was the end of the run (`statements.rs`, `mod.rs`).
+//!
+//! Wordings are those of PyTorch 1.13 to 2.x, CUDA 11 to 13, bitsandbytes, DeepSpeed, NCCL, NumPy, Arrow, CPython and Windows.
+
+use super::{CardAllocator, Cause, Fault, HostShortage, Told};
+
+/// What an exception says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Meaning {
+    /// Why the run ended.
+    Cause(Cause),
+    /// Others of the run went away, or did not answer. Where one of them said why, that is the cause.
+    Consequence(Fault),
+    /// That another process or exception ended this one.
+    Wrapper,
+    /// That a signal ended a process of the run, by its number.
+    Signal(i32),
+}
+
+/// What an exception says. `message` is its first line, `more` the lines after it.
+pub(super) fn meaning(name: &str, message: &str, more: &str) -> Meaning {
+    let base = name.rsplit(['.', '$']).next().unwrap_or(name);
+    if is_wrapper(base, message) {
+        return Meaning::Wrapper;
+    }
+    if let Some(cause) = shortage(base, message, more) {
+        return Meaning::Cause(cause);
+    }
+    let fault = fault(base, message);
+    // A watchdog of NCCL's ends the process with what the card said.
+    let is_cards = matches!(fault, Fault::IllegalAccess | Fault::DeviceAssert | Fault::Cuda);
+    if !is_cards && is_communication(base, message) {
+        return Meaning::Consequence(Fault::Communication);
+    }
+    // Launchers interrupt the other processes when one of them failed; a user's interrupt is seen in the exit code.
+    let follows = fault == Fault::Interrupted || message.ends_with("exited unexpectedly");
+    if follows { Meaning::Consequence(fault) } else { Meaning::Cause(Cause::Fault(fault)) }
+}
+
+fn has_any(text: &str, parts: &[&str]) -> bool {
+    parts.iter().any(|part| text.contains(part))
+}
+
+/// Exceptions that carry another one, or the exit code of another process.
+fn is_wrapper(base: &str, message: &str) -> bool {
+    const NAMES: [&str; 6] = [
+        "ChildFailedError",
+        "CalledProcessError",
+        "ProcessRaisedException",
+        "ProcessExitedException",
+        "BackendCompilerFailed",
+        "SystemExit",
+    ];
+    let carried = (message.starts_with("Caught ") || message.starts_with("[Caught "))
+        && has_any(message, &[" in DataLoader worker", " in replica ", " in pin memory thread"]);
+    NAMES.contains(&base) || base.starts_with("RayTaskError") || carried
+}
+
+fn is_communication(base: &str, message: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "BrokenPipeError",
+        "ConnectionResetError",
+        "ConnectionRefusedError",
+        "ConnectionAbortedError",
+        "EOFError",
+        "SignalException",
+    ];
+    const MESSAGES: [&str; 7] = [
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "NCCL communicator was aborted",
+        "collective operation timeout",
+        "NCCL watchdog thread",
+        "Socket Timeout",
+        "Broken pipe",
+    ];
+    NAMES.contains(&base) || has_any(message, &MESSAGES)
+}
+
+/// Memory that was short, of the card or of the machine.
+fn shortage(base: &str, message: &str, more: &str) -> Option<Cause> {
+    card(base, message, more).or_else(|| host(base, message, more).map(Cause::HostMemory))
+}
+
+/// What PyTorch calls its kinds of cards.
+pub(super) const CARDS: [&str; 4] = ["CUDA", "HIP", "XPU", "MPS"];
+
+/// What cuSOLVER, cuSPARSE, cuFFT and XLA say.
+const LIBRARIES: [&str; 4] = [
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+    "CUFFT_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED: Out of memory",
+];
+
+fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
+    let is_allocators = message.contains("out of memory. Tried to allocate")
+        || message.starts_with("MPS backend out of memory")
+        || CARDS.iter().any(|card| message.strip_prefix(card).is_some_and(|rest| rest.starts_with(" out of memory")));
+    let by = if is_allocators {
+        CardAllocator::PyTorch
+    } else if message.contains("CUBLAS_STATUS_ALLOC_FAILED") {
+        CardAllocator::Cublas
+    } else if has_any(message, &["CUDNN_STATUS_ALLOC_FAILED", "Unable to find a valid cuDNN algorithm to run"]) {
+        CardAllocator::Cudnn
+    } else if has_any(message, &LIBRARIES) || base == "ResourceExhaustedError" {
+        CardAllocator::Library
+    } else if message.contains("NCCL") && is_nccls(message, more) {
+        CardAllocator::Nccl
+    } else if message.starts_with("No executable batch size found") {
+        CardAllocator::Search
+    } else if is_drivers(message) || base == "OutOfMemoryError" {
+        CardAllocator::Driver
+    } else {
+        return None;
+    };
+    Some(Cause::CardMemory { by, told: Told::read(message) })
+}
+
+/// `CUDA error: out of memory`, `CUDA driver error: out of memory`, `HIP error: out of memory`, and cuFFT's kin that call
+/// the runtime by themselves.
+fn is_drivers(message: &str) -> bool {
+    let (_, after) = message.split_once("error: ").unwrap_or_default();
+    after.starts_with("out of memory")
+        || has_any(message, &["cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory"])
+}
+
+fn is_nccls(message: &str, more: &str) -> bool {
+    let said = [message, more];
+    said.iter().any(|text| has_any(text, &["Failed to CUDA calloc", "Failed to CUDA malloc", "'out of memory'"]))
+}
+
+fn host(base: &str, message: &str, more: &str) -> Option<HostShortage> {
+    if has_any(message, &["DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory"]) {
+        return Some(HostShortage::CpuAllocator);
+    }
+    if message.contains("DataLoader worker") {
+        return match message {
+            m if m.contains("by signal: Bus error") => Some(HostShortage::SharedMemory),
+            m if m.contains("by signal: Killed") => Some(HostShortage::Worker),
+            _ => None,
+        };
+    }
+    let is_full = has_any(message, &["No space left on device", "Cannot allocate memory"]);
+    if is_full && has_any(message, &["/dev/shm", "</torch_", "/torch_"]) {
+        return Some(HostShortage::SharedMemory);
+    }
+    if message.contains("NCCL") && more.contains("Error while creating shared memory segment /dev/shm") {
+        return Some(HostShortage::SharedMemory);
+    }
+    if message.contains("WinError 1455") || message.contains("os error 1455") {
+        return Some(HostShortage::PagingFile);
+    }
+    match base {
+        "MemoryError" | "_ArrayMemoryError" | "ArrowMemoryError" => Some(HostShortage::Python),
+        "std::bad_alloc" => Some(HostShortage::Cpp),
+        "OSError" | "BlockingIOError" if message.contains("[Errno 12]") => Some(HostShortage::System),
+        _ if message.starts_with("std::bad_alloc") => Some(HostShortage::Cpp),
+        _ if message.contains("Cannot allocate memory (os error 12)") => Some(HostShortage::System),
+        _ => None,
+    }
+}
+
+fn fault(base: &str, message: &str) -> Fault {
+    let is_cudas =
+        has_any(message, &["CUDA error:", "CUDA driver error:", "HIP error:", "CUBLAS_STATUS_", "CUDNN_STATUS_"]);
+    if base == "KeyboardInterrupt" {
+        Fault::Interrupted
+    } else if has_any(message, &["an illegal memory access was encountered", "misaligned address"]) {
+        Fault::IllegalAccess
+    } else if message.contains("device-side assert triggered") {
+        Fault::DeviceAssert
+    } else if is_cudas || base == "AcceleratorError" {
+        Fault::Cuda
+    } else if base == "OutOfResources" || message.starts_with("out of resource: ") {
+        Fault::KernelLimits
+    } else if matches!(base, "ImportError" | "ModuleNotFoundError") {
+        Fault::Import
+    } else if has_any(message, &["No space left on device", "Disk quota exceeded"]) {
+        Fault::DiskFull
+    } else if is_not_a_number(base, message) {
+        Fault::NotANumber
+    } else if is_configuration(base, message) {
+        Fault::Configuration
+    } else {
+        Fault::Exception { name: base.to_owned() }
+    }
+}
+
+fn is_not_a_number(base: &str, message: &str) -> bool {
+    let words = message.split(|c: char| !c.is_ascii_alphanumeric());
+    let is_nan = words.into_iter().any(|word| matches!(word, "nan" | "NaN" | "NAN"));
+    let is_about_training =
+        has_any(&message.to_lowercase(), &["loss", "grad", "returned", "norm", "diverged", "logits"]);
+    let is_scale = message.contains("loss scale") && has_any(message, &["minimum", "Minimum"]);
+    base == "FloatingPointError" || is_scale || (is_nan && is_about_training)
+}
+
+fn is_configuration(base: &str, message: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "ValidationError",
+        "ConfigError",
+        "ConfigKeyError",
+        "ConfigAttributeError",
+        "InstantiationError",
+        "MissingMandatoryValue",
+        "ScannerError",
+        "ParserError",
+        "FileNotFoundError",
+        "ArgumentError",
+        "RepositoryNotFoundError",
+    ];
+    const MESSAGES: [&str; 5] = [
+        "is not a valid model identifier",
+        "not used by the HfArgumentParser",
+        "unrecognized arguments:",
+        "unexpected keyword argument",
+        "is not a local folder",
+    ];
+    NAMES.contains(&base) || has_any(message, &MESSAGES)
+}

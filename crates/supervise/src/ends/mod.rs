@@ -1,0 +1,161 @@
+//! What an end means: from an exit code, a signal, the kernel's word and the last output to a typed cause. Pure.
+//! Not here: how a process is watched, what is done about its end (`../ladder`).
+//!
+//! Output holds far more words for memory than ends for want of it: libraries log what they caught, samples and help texts
+//! name it, tracebacks show lines of source. So an error counts by its form (the exception of a traceback, what C++ or a
+//! library says before it exits), only if the run did not go on after it, and the last such counts. What says that another
+//! process failed, or is gone, counts only where nothing else does.
+
+mod cause;
+mod lines;
+mod messages;
+mod statements;
+mod told;
+mod went_on;
+
+pub use cause::{CardAllocator, Cause, Fault, HostShortage};
+pub use told::Told;
+
+use crate::repair::Ending;
+use lines::{Line, lines};
+use messages::Meaning;
+use statements::{Statement, Weight, statements};
+use std::collections::BTreeMap;
+use went_on::Progress;
+
+/// Lines from the end within which a caught error counts that a program wrote by itself.
+const LAST_LINES: usize = 12;
+
+/// Why a run ended, and the line that says so.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reason {
+    /// The cause.
+    pub cause: Cause,
+    /// The line of output that it was read off, if it was.
+    pub line: Option<String>,
+}
+
+/// Why a run ended.
+pub fn classify(end: &Ending) -> Reason {
+    let (code, signal) = codes(end);
+    let output = String::from_utf8_lossy(&end.tail);
+    if let Some(cause) = by_code(end, code, signal, &output) {
+        return Reason { cause, line: None };
+    }
+    let lines = lines(&output);
+    let killed = Reason { cause: Cause::HostMemory(HostShortage::Killed), line: None };
+    match said(&lines) {
+        // The kernel's victim is silent, and whoever waited for it complains.
+        Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 => killed,
+        Said::Cause(cause, at) => Reason { cause, line: Some(lines[at].text.clone()) },
+        Said::ByOthers(fault, at) => Reason { cause: Cause::Fault(fault), line: Some(lines[at].text.clone()) },
+        Said::Nothing => Reason { cause: Cause::Fault(silent(code, signal)), line: None },
+    }
+}
+
+/// Exit code and signal; shells and containers turn a signal into 128 and its number.
+fn codes(end: &Ending) -> (i32, Option<i32>) {
+    const FIRST: i32 = 128;
+    const LAST: i32 = FIRST + 64;
+    match (end.code, end.signal) {
+        (code, Some(signal)) => (code.unwrap_or(FIRST + signal), Some(signal)),
+        (Some(code), None) if (FIRST + 1..=LAST).contains(&code) => (code, Some(code - FIRST)),
+        (code, None) => (code.unwrap_or(1), None),
+    }
+}
+
+const INTERRUPT: i32 = 2;
+const KILL: i32 = 9;
+const TERMINATE: i32 = 15;
+
+/// Ends for which output matters little.
+fn by_code(end: &Ending, code: i32, signal: Option<i32>, output: &str) -> Option<Cause> {
+    match signal {
+        _ if end.hung => Some(Cause::Fault(Fault::Hang)),
+        None if code == 0 => Some(Cause::Done),
+        Some(INTERRUPT) => Some(Cause::Fault(Fault::Interrupted)),
+        Some(KILL) if end.oom_kills > 0 || kernel_names_python(output) => Some(Cause::HostMemory(HostShortage::Killed)),
+        Some(KILL) => Some(Cause::Fault(Fault::Killed)),
+        _ => None,
+    }
+}
+
+/// Whether the kernel's log, which some print as they end, names a process of Python's as its victim.
+fn kernel_names_python(output: &str) -> bool {
+    const NAMES: [&str; 4] = ["(python", "(pt_main_thread", "(pt_data_worker", "(ray::"];
+    output.lines().filter_map(|line| line.split_once("ut of memory: Killed process ")).any(|(_, victim)| {
+        let name = victim.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+        NAMES.iter().any(|known| name.starts_with(known))
+    })
+}
+
+/// What an output tells, and on which line.
+enum Said {
+    Cause(Cause, usize),
+    /// That another process of the run was ended, or is gone.
+    ByOthers(Fault, usize),
+    Nothing,
+}
+
+fn said(lines: &[Line]) -> Said {
+    let mut streams: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        streams.entry(&line.source).or_default().push((at, &line.text));
+    }
+    let mut all: Vec<Statement> = streams.values().flat_map(|lines| statements(lines)).collect();
+    all.sort_by_key(|statement| statement.at);
+    let progress = Progress::of(lines);
+    let (past, last): (Vec<_>, Vec<_>) = all.into_iter().partition(|statement| progress.after(statement.at));
+    let others = last_of(&last, by_others);
+    // Where processes fail one by one, others may log a step after the first did.
+    let others_complain = last.iter().any(|s| s.weight == Weight::Final);
+    let recent: Vec<_> = past.into_iter().filter(|s| others_complain && !progress.surely_after(s.at)).collect();
+    last_cause(&last, Weight::Final)
+        .or_else(|| last_cause(&last, Weight::Thread))
+        .or_else(|| last_cause(&recent, Weight::Final))
+        .map(|(cause, at)| Said::Cause(cause, at))
+        .or_else(|| others.map(|(fault, at)| Said::ByOthers(fault, at)))
+        .or_else(|| {
+            let (cause, at) = last_cause(&last[of_last_lines(&last, lines)..], Weight::Printed)?;
+            Some(Said::Cause(cause, at))
+        })
+        .unwrap_or(Said::Nothing)
+}
+
+fn last_of<T>(statements: &[Statement], read: impl Fn(&Statement) -> Option<T>) -> Option<(T, usize)> {
+    statements.iter().rev().find_map(|statement| Some((read(statement)?, statement.at)))
+}
+
+fn last_cause(statements: &[Statement], weight: Weight) -> Option<(Cause, usize)> {
+    last_of(statements, |s| match &s.meaning {
+        Meaning::Cause(cause) if s.weight == weight => Some(cause.clone()),
+        Meaning::Cause(_) | Meaning::Consequence(_) | Meaning::Wrapper | Meaning::Signal(_) => None,
+    })
+}
+
+fn by_others(statement: &Statement) -> Option<Fault> {
+    match &statement.meaning {
+        Meaning::Consequence(fault) => Some(fault.clone()),
+        Meaning::Signal(signal) => Some(by_signal(*signal)),
+        Meaning::Cause(_) | Meaning::Wrapper => None,
+    }
+}
+
+/// The first of the statements that stand within the last lines that are not empty.
+fn of_last_lines(statements: &[Statement], lines: &[Line]) -> usize {
+    let written = lines.iter().enumerate().rev().filter(|(_, line)| !line.text.is_empty());
+    let first = written.map(|(at, _)| at).take(LAST_LINES).last().unwrap_or_default();
+    statements.partition_point(|statement| statement.at < first)
+}
+
+fn silent(code: i32, signal: Option<i32>) -> Fault {
+    signal.map_or(Fault::Exit { code }, by_signal)
+}
+
+fn by_signal(signal: i32) -> Fault {
+    match signal {
+        INTERRUPT => Fault::Interrupted,
+        KILL | TERMINATE => Fault::Killed,
+        signal => Fault::Crashed { signal },
+    }
+}

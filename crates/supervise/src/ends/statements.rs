@@ -1,0 +1,250 @@
+//! What one process of a run said of errors: exceptions at the ends of tracebacks, and last words of libraries. Lines of
+//! source inside a traceback say nothing.
+//! Not here: what a message means (`messages.rs`), which of the statements was the end (`mod.rs`).
+
+use super::messages::{CARDS, Meaning, meaning};
+use super::{CardAllocator, Cause, Fault, HostShortage, Told};
+
+/// Lines of a message after its first that are looked at.
+const MESSAGE_LINES: usize = 12;
+/// Lines that others may write between a traceback's frames and its exception.
+const STRAY_LINES: usize = 40;
+
+/// Something that was said of an error.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Statement {
+    /// The number of its line in the whole output.
+    pub at: usize,
+    /// How it was said.
+    pub weight: Weight,
+    /// What.
+    pub meaning: Meaning,
+}
+
+/// How an error was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// As Python, C++ or a library do that end the process.
+    Final,
+    /// As the end of a thread, which is not the process's.
+    Thread,
+    /// As a line that a program wrote by itself.
+    Printed,
+}
+
+/// Lines of one process, with their numbers in the whole output.
+pub(super) type Numbered<'a> = [(usize, &'a str)];
+
+/// What they say, in order.
+pub(super) fn statements(lines: &Numbered<'_>) -> Vec<Statement> {
+    let mut found: Vec<Statement> = Vec::new();
+    let mut next = 0;
+    while next < lines.len() {
+        let here = next;
+        next += 1;
+        if begins_traceback(lines[here].1) {
+            let (exception, end) = exception_after(lines, here);
+            next = end;
+            let Some(exception) = exception else { continue };
+            let Some(weight) = weight_of_traceback(lines, here) else { continue };
+            let mut meaning = meaning_of_exception(lines, here, exception);
+            if follows_another(lines, here) {
+                inherit(&mut meaning, found.last());
+            }
+            found.push(Statement { at: lines[exception].0, weight, meaning });
+        } else if let Some((weight, meaning)) = last_words(lines, here).or_else(|| printed(lines[here].1)) {
+            found.push(Statement { at: lines[here].0, weight, meaning });
+        }
+    }
+    found
+}
+
+/// A traceback's first line, or, where the output was cut off before it, one of its frames.
+fn begins_traceback(line: &str) -> bool {
+    line.contains("Traceback (most recent call last)") || is_frame(line)
+}
+
+fn is_frame(line: &str) -> bool {
+    line.starts_with("  File \"") && line.contains(", line ")
+}
+
+/// Where the exception of the traceback at `start` stands, if it does, and where to read on.
+fn exception_after(lines: &Numbered<'_>, start: usize) -> (Option<usize>, usize) {
+    let indent = lines[start].1.find("Traceback").map_or(0, |_| indentation(lines[start].1));
+    let mut strays = 0;
+    for (i, (_, line)) in lines.iter().enumerate().skip(start + 1) {
+        if line.contains("Traceback (most recent call last)") {
+            return (None, i);
+        }
+        let is_source =
+            line.is_empty() || indentation(line) > indent || line.trim_start().starts_with(['│', '╭', '╰', '❱']);
+        if is_source {
+            continue;
+        }
+        if exception(line.trim_start()).is_some() {
+            return (Some(i), i + 1);
+        }
+        strays += 1;
+        if strays > STRAY_LINES {
+            return (None, i);
+        }
+    }
+    (None, lines.len())
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Splits `torch.OutOfMemoryError: CUDA out of memory.` in name and message, if a line has this form.
+fn exception(line: &str) -> Option<(&str, &str)> {
+    let (name, message) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
+    // `ray.exceptions.RayTaskError(OutOfMemoryError)`
+    let plain = name.split('(').next().unwrap_or_default();
+    let is_name = !plain.is_empty() && plain.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
+    let is_class = plain.rsplit('.').next()?.trim_start_matches('_').starts_with(|c: char| c.is_ascii_uppercase());
+    (is_name && is_class).then_some((plain, message))
+}
+
+/// How final a traceback is, by the line before it; `None` for those that Python prints and goes on.
+fn weight_of_traceback(lines: &Numbered<'_>, start: usize) -> Option<Weight> {
+    let before = line_before(lines, start);
+    if ["Exception ignored in", "Error in atexit", "Error in sys.excepthook"].iter().any(|s| before.contains(s)) {
+        None
+    } else if before.starts_with("Exception in thread") {
+        Some(Weight::Thread)
+    } else {
+        Some(Weight::Final)
+    }
+}
+
+fn line_before<'a>(lines: &Numbered<'a>, start: usize) -> &'a str {
+    lines[..start].iter().rev().map(|(_, line)| *line).find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+fn follows_another(lines: &Numbered<'_>, start: usize) -> bool {
+    let before = line_before(lines, start);
+    before.starts_with("During handling of the above exception")
+        || before.starts_with("The above exception was the direct")
+}
+
+/// An exception that was raised as another was handled would not be without that one, if that was memory's.
+fn inherit(meaning: &mut Meaning, before: Option<&Statement>) {
+    match before.map(|statement| &statement.meaning) {
+        Some(Meaning::Cause(cause)) if cause.is_memory() => *meaning = Meaning::Cause(cause.clone()),
+        _ => {}
+    }
+}
+
+fn meaning_of_exception(lines: &Numbered<'_>, start: usize, at: usize) -> Meaning {
+    let (mut name, mut message) = exception(lines[at].1.trim_start()).expect("it was found by its form");
+    let more = message_lines(lines, at);
+    // Compilers of PyTorch's tell what they caught on the next line.
+    if let Some(raised) = message.ends_with("raised:").then(|| exception(more.lines().next()?)).flatten() {
+        (name, message) = raised;
+    }
+    let said = meaning(name, message, &more);
+    // Copies to a card go through pages of the machine's that stay in place; the driver calls both memories by one name.
+    let pins = lines[start..at].iter().rev().take(4).any(|(_, line)| line.contains("pin_memory"));
+    match said {
+        Meaning::Cause(Cause::CardMemory { by: CardAllocator::Driver, .. }) if pins => {
+            Meaning::Cause(Cause::HostMemory(HostShortage::Pinned))
+        }
+        said => said,
+    }
+}
+
+fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
+    let more = lines[at + 1..].iter().map(|(_, line)| *line);
+    more.take_while(|line| !line.is_empty()).take(MESSAGE_LINES).collect::<Vec<_>>().join("\n")
+}
+
+/// What is written by something that then ends the process, without a traceback.
+fn last_words(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
+    let line = lines[here].1;
+    let meaning = uncaught_in_cpp(lines, here)
+        .or_else(|| bitsandbytes(line))
+        .or_else(|| usage_error(lines, here))
+        .or_else(|| signal_of_child(line).map(Meaning::Signal))?;
+    Some((Weight::Final, meaning))
+}
+
+fn uncaught_in_cpp(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
+    let (_, rest) = lines[here].1.split_once("terminate called after throwing an instance of '")?;
+    let name = rest.split('\'').next()?;
+    let what = lines.get(here + 1).and_then(|(_, line)| line.trim_start().strip_prefix("what():"));
+    Some(match what {
+        _ if name == "std::bad_alloc" => Meaning::Cause(Cause::HostMemory(HostShortage::Cpp)),
+        Some(message) => meaning(&name.replace("::", "."), message.trim_start(), &message_lines(lines, here + 1)),
+        None => Meaning::Cause(Cause::Fault(Fault::Exception { name: name.to_owned() })),
+    })
+}
+
+/// `Error out of memory at line 88 in file csrc/ops.cu`, after which the library exits.
+fn bitsandbytes(line: &str) -> Option<Meaning> {
+    let (error, place) = line.strip_prefix("Error ")?.split_once(" at line ")?;
+    if !place.contains(" in file ") {
+        return None;
+    }
+    let cause = match error {
+        "out of memory" => Cause::CardMemory { by: CardAllocator::Bitsandbytes, told: Told::default() },
+        "an illegal memory access was encountered" => Cause::Fault(Fault::IllegalAccess),
+        _ => Cause::Fault(Fault::Cuda),
+    };
+    Some(Meaning::Cause(cause))
+}
+
+/// `train.py: error: unrecognized arguments: --x`, after a line or more of usage.
+fn usage_error(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
+    const LONGEST_USAGE: usize = 400;
+    let (program, _) = lines[here].1.split_once(": error: ")?;
+    let mut before = lines[..here].iter().rev().take(LONGEST_USAGE);
+    let is_usage = !program.contains(": ") && before.any(|(_, line)| line.starts_with("usage: "));
+    is_usage.then_some(Meaning::Cause(Cause::Fault(Fault::Configuration)))
+}
+
+/// What launchers say of a process that a signal ended, but for those that they sent themselves.
+fn signal_of_child(line: &str) -> Option<i32> {
+    const SENT: i32 = 15;
+    let number = ["exits with return code = -", "failed (exitcode: -", "exitcode  : -", "terminated with signal "]
+        .into_iter()
+        .find_map(|before| Some(line.split_once(before)?.1))?;
+    let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
+    let signal = match number.starts_with("SIG") {
+        true => {
+            ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS"]
+                .into_iter()
+                .zip([9, 11, 6, 7])
+                .find(|(n, _)| number.starts_with(n))?
+                .1
+        }
+        false => digits.parse().ok()?,
+    };
+    (signal != SENT).then_some(signal)
+}
+
+/// An error as a program writes it that caught it: at the line's beginning, or after a word for errors.
+fn printed(line: &str) -> Option<(Weight, Meaning)> {
+    if line.starts_with([' ', '\t', '#', '>', '|']) {
+        return None;
+    }
+    if let Some((name, message)) =
+        exception(line).filter(|(name, _)| name.ends_with("Error") || name.ends_with("Exception"))
+    {
+        return Some((Weight::Printed, meaning(name, message, "")));
+    }
+    let message = line.find("out of memory").and_then(|at| {
+        let is_at_start = CARDS.iter().any(|card| line.starts_with(card));
+        let from = if is_at_start { 0 } else { after_word_for_errors(&line[..at])? };
+        Some(line[from..].trim_start_matches([':', ' ', '-', ']', '!', ',', '|', '(', '"']))
+    });
+    let said = meaning("RuntimeError", message?, "");
+    matches!(&said, Meaning::Cause(cause) if cause.is_memory()).then_some((Weight::Printed, said))
+}
+
+/// Where the last of the words ends by which programs say that a line is of an error.
+fn after_word_for_errors(text: &str) -> Option<usize> {
+    const WORDS: [&str; 8] = ["ERROR", "Error", "error", "CRITICAL", "FATAL", "Fatal", "OOM", "failed"];
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.rfind(|word| WORDS.contains(word)).and_then(|word| Some(text.rfind(word)? + word.len()))
+}

@@ -1,0 +1,114 @@
+//! Where an output shows that the run went on after an error: steps that were logged, bars that advance, and programs
+//! that say that they retry. Not here: errors (`statements.rs`).
+
+use super::lines::Line;
+use std::collections::BTreeMap;
+
+/// Signs that a run went on, by their lines.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Lines that log a step.
+    logged: Vec<usize>,
+    /// Lines that say that less is tried.
+    retried: Vec<usize>,
+    /// Lines at which a bar stands further than before.
+    advanced: Vec<usize>,
+}
+
+impl Progress {
+    /// Signs in an output.
+    pub(super) fn of(lines: &[Line]) -> Self {
+        let mut found = Self::default();
+        // The furthest that a bar stood, by the process that draws it and its length.
+        let mut bars: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+        for (at, line) in lines.iter().enumerate() {
+            if says_to_retry(&line.text) {
+                found.retried.push(at);
+            } else if logs_a_step(&line.text) {
+                found.logged.push(at);
+            } else if let Some((done, of)) = bar(&line.text) {
+                let furthest = bars.entry((&line.source, of)).or_insert(done);
+                if done > *furthest {
+                    *furthest = done;
+                    found.advanced.push(at);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the run went on after what was said at a line. A bar is drawn a last time as a process ends, and may
+    /// stand further then, so it must advance twice.
+    pub(super) fn after(&self, at: usize) -> bool {
+        self.logged.last().is_some_and(|last| *last > at) || self.surely_after(at)
+    }
+
+    /// The same, even if another process may have logged the step that it was in.
+    pub(super) fn surely_after(&self, at: usize) -> bool {
+        let later = |signs: &[usize]| signs.iter().filter(|sign| **sign > at).count();
+        // What says that less is tried often says in the same line why.
+        let is_retried = self.retried.last().is_some_and(|last| *last >= at);
+        is_retried || later(&self.logged) >= 2 || later(&self.advanced) >= 2
+    }
+}
+
+/// `{'loss': 2.31, 'epoch': 0.5}` (Hugging Face), `step 12 | loss 2.31` and their like.
+fn logs_a_step(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let Some((_, after_loss)) = lower.split_once("loss") else { return false };
+    let value = after_loss.trim_start_matches(['\'', '"', ':', '=', ' ', '|']);
+    let has_value = value.starts_with(|c: char| c.is_ascii_digit());
+    let counts = ["step", "iter", "epoch", "batch"].iter().any(|word| {
+        lower.split_once(word).is_some_and(|(_, rest)| {
+            let rest = rest.trim_start_matches(['s', 'a', 't', 'i', 'o', 'n']);
+            rest.trim_start_matches(['\'', '"', ':', '=', ' ', '[', '#']).starts_with(|c: char| c.is_ascii_digit())
+        })
+    });
+    has_value && (counts || lower.starts_with("{'"))
+}
+
+/// What Accelerate, Lightning, fairseq and scripts say when they caught an error and go on with less.
+fn says_to_retry(line: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "retrying",
+        "decreasing batch size",
+        "reducing batch size",
+        "trying batch size",
+        "trying again with",
+        "skipping batch",
+        "skipping update",
+        "attempting to recover",
+        "falling back to",
+    ];
+    let lower = line.to_ascii_lowercase();
+    WORDS.iter().any(|word| lower.contains(word))
+}
+
+/// How far a bar of tqdm's stands: `57%|#####7    | 57/100 [00:31<00:23,  1.85it/s]`.
+fn bar(line: &str) -> Option<(u64, u64)> {
+    let (_, rest) = line.split_once("%|")?;
+    let (_, rest) = rest.split_once("| ")?;
+    let (done, of) = rest.split(' ').next()?.split_once('/')?;
+    Some((done.parse().ok()?, of.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::lines;
+    use super::*;
+
+    fn went_on(text: &str) -> bool {
+        Progress::of(&lines(text)).after(0)
+    }
+
+    #[test]
+    fn steps_and_bars_show_that_a_run_went_on() {
+        assert!(went_on("oom\n{'loss': 2.3, 'grad_norm': 1.0, 'epoch': 0.1}"));
+        assert!(went_on("oom\nstep 12 | loss 2.31 | 300 ms"));
+        assert!(went_on("oom\nEpoch [2/3], iter 40, Loss: 0.71"));
+        assert!(went_on("oom\nDecreasing batch size to: 4."));
+        assert!(went_on(" 1%| | 1/100 [a]\r 2%| | 2/100 [a]\r 3%| | 3/100 [a]"));
+        assert!(!went_on("oom\n 57%|## | 57/100 [00:31<00:23,  1.85it/s]"), "the last word of a bar");
+        assert!(!went_on("loss of precision is possible\nval_loss is nan\ntraining step failed"));
+    }
+}

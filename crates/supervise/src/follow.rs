@@ -1,0 +1,87 @@
+//! Reads a file that grows, such as a log, also where another takes its name while it is read.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file that is read as it grows.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Follower {
+    /// Of the file at a path, which need not be there yet. `most`: so many bytes of its end, at the most, come first.
+    pub fn new(path: &Path, most: u64) -> io::Result<Self> {
+        let mut follower = Self { path: path.to_owned(), file: None };
+        if let Some(file) = follower.open()? {
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+        }
+        Ok(follower)
+    }
+
+    /// What has been added; nothing if nothing was. Errors: what the system says.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(file) = self.open()? else { return Ok(0) };
+            match file.read(buffer) {
+                Ok(0) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => return read,
+            }
+            // At its end, another file may have taken its place.
+            let (own, there) = (file.metadata()?, std::fs::symlink_metadata(&self.path));
+            match there {
+                Ok(there) if there.ino() != own.ino() => self.file = None,
+                _ => return Ok(0),
+            }
+        }
+    }
+
+    fn open(&mut self) -> io::Result<Option<&mut File>> {
+        if self.file.is_none() {
+            match plimsoll_files::open_regular(&self.path) {
+                Ok(file) => self.file = Some(file),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.file.as_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn rest(follower: &mut Follower) -> String {
+        let mut all = Vec::new();
+        let mut buffer = [0; 7];
+        while let count @ 1.. = follower.read(&mut buffer).expect("readable") {
+            all.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8(all).expect("text")
+    }
+
+    #[test]
+    fn what_is_added_is_read_over_changes_of_files() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("output.log");
+        let mut early = Follower::new(&path, u64::MAX).expect("a follower");
+        assert_eq!(rest(&mut early), "");
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(b"first line\n").expect("written");
+        let mut late = Follower::new(&path, 5).expect("a follower");
+        assert_eq!((rest(&mut early), rest(&mut late)), ("first line\n".to_owned(), "line\n".to_owned()));
+        file.write_all(b"second\n").expect("written");
+        std::fs::rename(&path, folder.path().join("output.log.1")).expect("renamed");
+        std::fs::write(&path, "third\n").expect("written");
+        for follower in [&mut early, &mut late] {
+            assert_eq!(rest(follower), "second\nthird\n");
+        }
+    }
+}

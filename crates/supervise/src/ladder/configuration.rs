@@ -1,0 +1,210 @@
+//! A command as it is started: arguments, variables, and the files that it names with other contents, which are copied to
+//! the run's folder. Originals are never written.
+//! Not here: what is changed (`rungs.rs`, `user.rs`).
+
+use plimsoll_files::{Disk, read_text};
+use plimsoll_trainers::document::Document;
+use plimsoll_trainers::{Change, Command, Kind, Read, RewriteError, Rewritten};
+use plimsoll_trainers::{command, read_command, rewrite, rewrite_command, rewrite_command_keys, rewrite_keys};
+use plimsoll_units::Bytes;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+/// Far longer than any file of settings.
+const LONGEST_FILE: Bytes = Bytes::mib(1);
+/// The key by which trainers' files name DeepSpeed's.
+const KEY: &str = "deepspeed";
+
+/// A command as it is started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Configuration {
+    /// The program and its arguments.
+    pub(crate) argv: Vec<OsString>,
+    /// Variables that are set.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Contents of files that differ from what is on disk, by the path as the command, or a file of it, names it.
+    pub(crate) files: BTreeMap<String, String>,
+}
+
+/// Why a configuration can't be changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error("the trainer is not known, or its file can't be read")]
+    NoTrainer,
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+    #[error("{path}: {source}")]
+    File {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Configuration {
+    pub(crate) fn new(argv: &[OsString]) -> Self {
+        Self { argv: argv.to_vec(), ..Self::default() }
+    }
+
+    /// The arguments as text, if they are.
+    pub(crate) fn words(&self) -> Option<Vec<String>> {
+        self.argv.iter().map(|word| word.to_str().map(str::to_owned)).collect()
+    }
+
+    /// The trainer's command, if the arguments start one that is known.
+    pub(crate) fn command(&self) -> Option<Command> {
+        command(&self.words()?)
+    }
+
+    /// The text of a file as it is to be: changed, or as it is on disk.
+    pub(crate) fn text(&self, path: &str) -> io::Result<String> {
+        match self.files.get(path) {
+            Some(text) => Ok(text.clone()),
+            None => read_text(Path::new(path), LONGEST_FILE),
+        }
+    }
+
+    /// What the trainer is told: by its arguments, its file, and files of DeepSpeed's and accelerate's beside it.
+    /// `None`: no trainer that is known, or one whose settings can't be read.
+    pub(crate) fn read(&self) -> Option<Read> {
+        let (command, words) = (self.command()?, self.words()?);
+        let file = match &command.config {
+            Some(config) => Some(self.text(&config.path).ok()?),
+            None => None,
+        };
+        let mut read = read_command(&command, &words, file.as_deref()).ok()?;
+        for (kind, path) in self.layers(&command, &read) {
+            // A layer that can't be read leaves the trainer's own settings, from which the ladder starts.
+            if let Ok(text) = self.text(&path) {
+                let mut layered = read.clone();
+                if layered.layer(kind, &text).is_ok() {
+                    read = layered;
+                }
+            }
+        }
+        Some(read)
+    }
+
+    fn layers(&self, command: &Command, read: &Read) -> Vec<(Kind, String)> {
+        let mut layers: Vec<_> = command.layers.iter().map(|(kind, file)| (*kind, file.path.clone())).collect();
+        for layer in &read.layers {
+            if !layers.contains(layer) {
+                layers.push(layer.clone());
+            }
+        }
+        layers
+    }
+
+    /// Changes settings in the trainer's keys, wherever they are said. Errors: the trainer has no key for one; nothing is
+    /// changed then.
+    pub(crate) fn change(&self, changes: &[Change]) -> Result<Self, ChangeError> {
+        let changed = self.rewritten(|command, words, file| rewrite_command(command, words, file, changes))?;
+        let (Some(command), Some(read)) = (changed.command(), changed.read()) else {
+            return Err(ChangeError::NoTrainer);
+        };
+        let mut changed = changed.clone();
+        for (kind, path) in self.layers(&command, &read) {
+            // What a layer has no key for is said by the trainer alone.
+            let sizes = changes.iter().filter(|c| matches!(c, Change::MicroBatch(_) | Change::Accumulation(_)));
+            let sizes: Vec<Change> = sizes.cloned().collect();
+            if let (Kind::DeepSpeed, Ok(text)) = (kind, changed.text(&path)) {
+                let layer = rewrite(kind, &text, &sizes)?;
+                changed.set_file(path, layer, &text);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Changes a file of DeepSpeed's. Errors: there is none.
+    pub(crate) fn change_deepspeed(&self, changes: &[Change]) -> Result<Self, ChangeError> {
+        let (Some(command), Some(read)) = (self.command(), self.read()) else { return Err(ChangeError::NoTrainer) };
+        let layer = self.layers(&command, &read).into_iter().find(|(kind, _)| *kind == Kind::DeepSpeed);
+        let (kind, path) = layer.ok_or(ChangeError::NoTrainer)?;
+        let text = self.text(&path).map_err(|source| ChangeError::File { path: path.clone(), source })?;
+        let mut changed = self.clone();
+        changed.set_file(path, rewrite(kind, &text, changes)?, &text);
+        Ok(changed)
+    }
+
+    /// Sets keys of the trainer's that are named as they are.
+    pub(crate) fn set_keys(&self, keys: &[(String, Option<String>)]) -> Result<Self, ChangeError> {
+        self.rewritten(|command, words, file| rewrite_command_keys(command, words, file, keys))
+    }
+
+    /// Sets keys of any file that the command names.
+    pub(crate) fn set_file_keys(&self, path: &str, keys: &[(String, Option<String>)]) -> Result<Self, ChangeError> {
+        let text = self.text(path).map_err(|source| ChangeError::File { path: path.to_owned(), source })?;
+        let mut changed = self.clone();
+        changed.set_file(path.to_owned(), rewrite_keys(&text, keys)?, &text);
+        Ok(changed)
+    }
+
+    fn rewritten(
+        &self,
+        rewrite: impl FnOnce(&Command, &[String], Option<&str>) -> Result<Rewritten, RewriteError>,
+    ) -> Result<Self, ChangeError> {
+        let (Some(command), Some(words)) = (self.command(), self.words()) else { return Err(ChangeError::NoTrainer) };
+        let path = command.config.as_ref().map(|config| config.path.clone());
+        let file = match &path {
+            Some(path) => Some(self.text(path).map_err(|source| ChangeError::File { path: path.clone(), source })?),
+            None => None,
+        };
+        let rewritten = rewrite(&command, &words, file.as_deref())?;
+        let mut changed = Self { argv: rewritten.argv.into_iter().map(OsString::from).collect(), ..self.clone() };
+        if let (Some(path), Some(before), Some(after)) = (path, file, rewritten.file) {
+            changed.set_file(path, after, &before);
+        }
+        Ok(changed)
+    }
+
+    fn set_file(&mut self, path: String, text: String, before: &str) {
+        if text != before {
+            self.files.insert(path, text);
+        }
+    }
+
+    /// The arguments as they are started: files that differ are written to `folder`, and named in their place.
+    /// Errors: what the system says.
+    pub(crate) fn write(&self, disk: &Disk, folder: &Path) -> io::Result<Vec<OsString>> {
+        let mut whole = self.clone();
+        let mut argv = self.argv.clone();
+        // DeepSpeed's file may be named by the trainer's, which names its copy then.
+        if let Some(config) = self.command().and_then(|command| command.config).map(|config| config.path) {
+            let named =
+                self.text(&config).ok().and_then(|text| Some(Document::parse(&text).ok()?.plain(KEY)?.to_owned()));
+            for (_, copy) in self.copies(folder).into_iter().filter(|(path, _)| named.as_ref() == Some(path)) {
+                whole = whole.set_file_keys(&config, &[(KEY.to_owned(), Some(copy))]).map_err(io::Error::other)?;
+            }
+        }
+        for (path, copy) in whole.copies(folder) {
+            disk.create_folders(folder)?;
+            disk.replace(Path::new(&copy), whole.files[&path].as_bytes())?;
+            argv = argv.into_iter().map(|word| renamed(word, &path, &copy)).collect();
+        }
+        Ok(argv)
+    }
+
+    /// Paths of files that differ, with those of their copies, whose names are of the whole path.
+    fn copies(&self, folder: &Path) -> Vec<(String, String)> {
+        let copy = |path: &String| {
+            let name = path.replace(['/', '\\', ':'], "-");
+            let name = name.trim_start_matches(['-', '.']);
+            (path.clone(), folder.join(name).to_string_lossy().into_owned())
+        };
+        self.files.keys().map(copy).collect()
+    }
+}
+
+/// An argument that names a file, alone or behind an equals sign, with another file's name.
+fn renamed(word: OsString, path: &str, copy: &str) -> OsString {
+    match word.to_str() {
+        Some(text) if text == path => copy.into(),
+        Some(text) => match text.split_once('=') {
+            Some((key, value)) if value == path => format!("{key}={copy}").into(),
+            _ => word,
+        },
+        None => word,
+    }
+}

@@ -1,0 +1,257 @@
+//! The steps by which people repair a run that ran out of memory, in their order. The effective batch stays.
+//! Not here: which step is next (`mod.rs`), the steps that a user wrote (`user.rs`).
+
+use super::allocator;
+use super::configuration::{ChangeError, Configuration};
+use super::user::set_flag;
+use crate::ends::{Cause, HostShortage};
+use plimsoll_trainers::document::Document;
+use plimsoll_trainers::{Attention, Change, Checkpointing, Kind, Offload, Optimizer, Read};
+
+/// A step. Some can be taken more than once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// Fewer processes that load data, each of which has memory of its own, and shared memory for its samples.
+    Workers,
+    /// Copies to the card out of memory that may be swapped.
+    Unpinned,
+    /// The setting of PyTorch's allocator against fragmentation.
+    Allocator,
+    /// Half the micro-batch, twice the accumulation.
+    Halve,
+    /// Activations that are recomputed.
+    Checkpointing,
+    /// The optimizer's state on the host, or in 8 bits.
+    Optimizer,
+    /// Samples of half the length.
+    Shorter,
+    /// Everything else that costs memory and no result.
+    Minimum,
+}
+
+/// What a step is taken for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Situation<'a> {
+    /// What ended the run; `None` where a step is taken because it was before.
+    pub(crate) cause: Option<&'a Cause>,
+    /// The allocator's setting in the supervisor's own environment.
+    pub(crate) alloc_conf: &'a str,
+    /// Whether samples may be cut.
+    pub(crate) allow_shorter: bool,
+}
+
+/// A configuration with one step more, and what differs, a line each.
+pub(crate) type Step = (Configuration, Vec<String>);
+
+/// No sample is cut below so many tokens.
+const SHORTEST: u64 = 128;
+
+const CARD: [Rung; 6] =
+    [Rung::Allocator, Rung::Halve, Rung::Checkpointing, Rung::Optimizer, Rung::Shorter, Rung::Minimum];
+const HOST: [Rung; 6] = [Rung::Unpinned, Rung::Workers, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
+const ALL: [Rung; 8] = [
+    Rung::Workers,
+    Rung::Unpinned,
+    Rung::Allocator,
+    Rung::Halve,
+    Rung::Checkpointing,
+    Rung::Optimizer,
+    Rung::Shorter,
+    Rung::Minimum,
+];
+
+impl Rung {
+    /// The steps against an end, in their order.
+    pub(crate) fn against(cause: &Cause) -> &'static [Self] {
+        match cause {
+            Cause::CardMemory { .. } => &CARD,
+            Cause::HostMemory(_) => &HOST,
+            Cause::Done | Cause::Fault(_) => &[],
+        }
+    }
+
+    /// By its name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|rung| rung.name() == name)
+    }
+
+    /// Its name, by which it is remembered.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Workers => "workers",
+            Self::Unpinned => "unpinned",
+            Self::Allocator => "allocator",
+            Self::Halve => "micro-batch",
+            Self::Checkpointing => "checkpointing",
+            Self::Optimizer => "optimizer",
+            Self::Shorter => "shorter",
+            Self::Minimum => "minimum",
+        }
+    }
+
+    /// Takes the step. `None`: there is nothing left to do here, or it would not help.
+    /// Errors: the trainer is not known, or has no key for it.
+    pub(crate) fn take(self, from: &Configuration, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
+        if self == Self::Allocator {
+            return Ok(allocator_setting(from, situation));
+        }
+        let read = from.read().ok_or(ChangeError::NoTrainer)?;
+        match self {
+            Self::Allocator => Ok(None),
+            Self::Workers => workers(from, &read, situation),
+            Self::Unpinned => unpinned(from, &read, situation),
+            Self::Halve => halved(from, &read),
+            Self::Checkpointing => checkpointing(from, &read),
+            Self::Optimizer => optimizer(from, &read),
+            Self::Shorter if !situation.allow_shorter => Ok(None),
+            Self::Shorter => shorter(from, &read),
+            Self::Minimum => minimum(from, &read),
+        }
+    }
+}
+
+fn allocator_setting(from: &Configuration, situation: &Situation<'_>) -> Option<Step> {
+    let given = from.env.get(allocator::VARIABLE).map_or(situation.alloc_conf, String::as_str);
+    let setting = allocator::improved(given, situation.cause)?;
+    let mut to = from.clone();
+    // The newer name wins where it is set, and older versions read the older one.
+    for name in [allocator::VARIABLE, allocator::NEWER_VARIABLE] {
+        to.env.insert(name.to_owned(), setting.clone());
+    }
+    Some((to, vec![format!("{}={setting}", allocator::VARIABLE)]))
+}
+
+/// Trainers that build on Hugging Face's, whose keys for loading data they share.
+fn has_loader_keys(kind: Kind) -> bool {
+    matches!(kind, Kind::HuggingFace | Kind::Axolotl | Kind::LlamaFactory)
+}
+
+fn workers(from: &Configuration, read: &Read, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
+    const KEY: &str = "dataloader_num_workers";
+    let is_theirs = !matches!(situation.cause, Some(Cause::HostMemory(HostShortage::Pinned)));
+    let told = from.value(KEY).and_then(|told| told.parse::<u64>().ok()).unwrap_or(0);
+    if !is_theirs || told == 0 || !has_loader_keys(read.kind) {
+        return Ok(None);
+    }
+    let to = from.set_keys(&[(KEY.to_owned(), Some((told / 2).to_string()))])?;
+    Ok(Some((to, vec![format!("processes that load data: {told} → {}", told / 2)])))
+}
+
+fn unpinned(from: &Configuration, read: &Read, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
+    const KEY: &str = "dataloader_pin_memory";
+    let is_meant = matches!(situation.cause, None | Some(Cause::HostMemory(HostShortage::Pinned)));
+    let is_off = from.value(KEY).is_some_and(|told| told.eq_ignore_ascii_case("false"));
+    if !is_meant || is_off || !has_loader_keys(read.kind) {
+        return Ok(None);
+    }
+    let to = from.set_keys(&[(KEY.to_owned(), Some("false".to_owned()))])?;
+    Ok(Some((to, vec!["batches are not pinned in memory".to_owned()])))
+}
+
+fn halved(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
+    let Some(changes) = Change::halve_micro_batch(&read.run) else { return Ok(None) };
+    let to = from.change(&changes)?;
+    let mut run = read.run.clone();
+    changes.iter().for_each(|change| change.apply(&mut run));
+    let note = format!(
+        "micro-batch {} → {}, accumulation {} → {}: the effective batch stays {}",
+        read.run.micro_batch,
+        run.micro_batch,
+        read.run.accumulation,
+        run.accumulation,
+        run.micro_batch * run.accumulation * run.cards,
+    );
+    Ok(Some((to, vec![note])))
+}
+
+fn checkpointing(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
+    if read.run.checkpointing != Checkpointing::Off {
+        return Ok(None);
+    }
+    let note = "gradient checkpointing: activations are recomputed".to_owned();
+    // Scripts with a parser of their own know the flag, alone, but not the one for how it is done.
+    let is_flag = read.kind == Kind::HuggingFace && from.command().is_some_and(|command| command.config.is_none());
+    let to = match is_flag {
+        true => {
+            let mut to = from.clone();
+            set_flag(&mut to.argv, "--gradient_checkpointing", Some("true"));
+            to
+        }
+        false => from.change(&[Change::Checkpointing(Checkpointing::NonReentrant)])?,
+    };
+    Ok(Some((to, vec![note])))
+}
+
+/// DeepSpeed's offload where there is a file of DeepSpeed's, since results stay; else moments in 8 bits.
+fn optimizer(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
+    if !read.run.offload.optimizer {
+        let offload = Offload { optimizer: true, ..read.run.offload };
+        if let Ok(to) = from.change_deepspeed(&[Change::Offload(offload)]) {
+            return Ok(Some((to, vec!["the optimizer's state lies in the host's memory".to_owned()])));
+        }
+    }
+    let is_wide = matches!(
+        read.run.optimizer,
+        Optimizer::AdamWForeach | Optimizer::AdamWFused | Optimizer::AdamWForLoop | Optimizer::PagedAdamW
+    );
+    if !is_wide || read.run.offload.optimizer {
+        return Ok(None);
+    }
+    let to = from.change(&[Change::Optimizer(Optimizer::PagedAdamW8bit)])?;
+    let note = "the optimizer's moments are in 8 bits and paged: results differ slightly".to_owned();
+    Ok(Some((to, vec![note])))
+}
+
+fn shorter(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
+    let tokens = (read.run.seq_len / 2).max(SHORTEST);
+    if tokens >= read.run.seq_len {
+        return Ok(None);
+    }
+    let to = from.change(&[Change::SeqLen(tokens)])?;
+    let note = format!("samples are cut at {tokens} tokens instead of {}: results differ", read.run.seq_len);
+    Ok(Some((to, vec![note])))
+}
+
+fn minimum(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
+    let mut to = from.clone();
+    let mut notes = Vec::new();
+    let changes = [
+        (read.run.compiles, Change::Compiles(false), "without `torch.compile`"),
+        (read.run.attention == Attention::Eager, Change::Attention(Attention::Sdpa), "attention that holds no scores"),
+    ];
+    // What a trainer has no key for is left as it is: the rest may suffice.
+    for (_, change, note) in changes.into_iter().filter(|(is_on, ..)| *is_on) {
+        if let Ok(changed) = to.change(&[change]) {
+            to = changed;
+            notes.push(note.to_owned());
+        }
+    }
+    const EVALUATION: &str = "per_device_eval_batch_size";
+    if has_loader_keys(read.kind) && to.value(EVALUATION).is_some_and(|told| told != "1") {
+        to = to.set_keys(&[(EVALUATION.to_owned(), Some("1".to_owned()))])?;
+        notes.push("evaluation one sample at a time".to_owned());
+    }
+    Ok((to != *from).then_some((to, notes)))
+}
+
+impl Configuration {
+    /// The plain value of a trainer's key: of its arguments, or else of its file.
+    pub(crate) fn value(&self, key: &str) -> Option<String> {
+        let (command, words) = (self.command()?, self.words()?);
+        let own = &words[command.own.min(words.len())..];
+        argument(own, key).or_else(|| {
+            let document = Document::parse(&self.text(&command.config?.path).ok()?).ok()?;
+            document.resolve(document.plain(key)?).ok()
+        })
+    }
+}
+
+/// The value of `--key value`, `--key=value` or `key=value`, with hyphens or underscores; of several the last.
+fn argument(words: &[String], key: &str) -> Option<String> {
+    let is_key = |name: &str| name.trim_start_matches("--").replace('-', "_") == key;
+    (0..words.len()).rev().find_map(|at| match words[at].split_once('=') {
+        Some((name, value)) if is_key(name) => Some(value.to_owned()),
+        None if words[at].starts_with("--") && is_key(&words[at]) => words.get(at + 1).cloned(),
+        _ => None,
+    })
+}

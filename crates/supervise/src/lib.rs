@@ -1,0 +1,58 @@
+//! Keeps a training program alive: starts it in a process group of its own, keeps what it prints, sees how it ends, and
+//! starts it again where that may help.
+//!
+//! Not here: terminals and words for people (`plimsoll`). Read next: `repair.rs`, the seam between processes and what
+//! follows from their ends, then `supervisor.rs`.
+
+#[cfg(not(unix))]
+compile_error!("process groups, and signals to them, are Unix's: this crate needs Linux or macOS");
+
+mod child;
+pub mod ends;
+mod event;
+pub mod failures;
+mod folder;
+mod follow;
+mod hang;
+pub mod hook;
+mod input;
+pub mod ladder;
+mod mender;
+mod output;
+mod processes;
+mod registry;
+mod repair;
+mod report;
+mod restarts;
+mod shares;
+mod signals;
+mod stacks;
+mod stop;
+mod supervisor;
+mod unchanged;
+mod worker;
+
+pub use event::{Event, Record, SCHEMA_VERSION};
+pub use folder::{Folder, FolderError, output_of};
+pub use follow::Follower;
+pub use input::Input;
+pub use mender::Mender;
+pub use output::{Progress, Stream, last_progress};
+pub use processes::{MARK, Machine, Process};
+pub use registry::{Ended, Entry, Kind, Registry, State, WorkerEntry};
+pub use repair::{Attempt, Decision, Ending, Repair, Verdict};
+pub use report::{AttemptReport, Report, Status};
+pub use restarts::Limits;
+pub use shares::{MEMORY_FRACTION, Share, WORKER, WORKERS, shares, usable_cpus};
+pub use stop::{Stopped, stop};
+pub use supervisor::{Adopted, Job, Refusal, Settings, SuperviseError, Supervised, adopt, supervise};
+pub use unchanged::Unchanged;
+
+/// The kind of an end that is a success.
+pub const SUCCESS: &str = "success";
+
+/// The kind of an end that somebody asked for.
+pub const STOPPED: &str = "stopped";
+
+/// The kind of an end of which nothing is known.
+pub const UNKNOWN: &str = "unknown";

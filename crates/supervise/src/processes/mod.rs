@@ -1,0 +1,10 @@
+//! Processes of others: how they are recognized, found and signaled. Not here: how they are started (`child.rs`).
+
+mod group;
+mod identity;
+mod table;
+
+pub use group::MARK;
+pub use identity::{Machine, Process};
+
+pub(crate) use group::{Group, Member, marked, pid};

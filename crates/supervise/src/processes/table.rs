@@ -1,0 +1,103 @@
+//! The system's table of processes, as Linux tells of it in `/proc`. Empty elsewhere, where groups are all that is known.
+
+use std::fs;
+
+/// A process in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Its name, cut to 15 bytes by the kernel.
+    pub(crate) name: String,
+    /// Whether it has ended and nobody has asked how.
+    pub(crate) is_zombie: bool,
+    /// Whether a signal stopped it, such as Ctrl-Z.
+    pub(crate) is_stopped: bool,
+    /// Its process group.
+    pub(crate) group: u32,
+    /// When it was started, in ticks since the system was.
+    pub(crate) started: u64,
+    /// Processor time of it and of its children that ended, in ticks of 10 ms on all systems that Rust knows.
+    pub(crate) cpu_ticks: u64,
+}
+
+/// All processes that can be seen.
+pub(crate) fn rows() -> Vec<Row> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| row(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// One of them.
+pub(crate) fn row(pid: u32) -> Option<Row> {
+    // A process's name is any bytes.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(&String::from_utf8_lossy(&stat))
+}
+
+/// Whether a process was started with this variable: `NAME=value`. Children have it too, unless they were given another
+/// environment. What other users' processes have is not told.
+pub(crate) fn has_variable(pid: u32, variable: &str) -> bool {
+    environment(pid).split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
+}
+
+/// Like [`has_variable`], for the beginning of one.
+pub(crate) fn has_variable_beginning(pid: u32, prefix: &str) -> bool {
+    environment(pid).split(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes()))
+}
+
+fn environment(pid: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+}
+
+/// Source: proc_pid_stat(5). The name stands in parentheses and may have any characters in it.
+fn parse(stat: &str) -> Option<Row> {
+    let (pid, rest) = stat.split_once(" (")?;
+    let (name, rest) = rest.rsplit_once(") ")?;
+    let fields = rest.split_ascii_whitespace().collect::<Vec<_>>();
+    let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+    let cpu_ticks = (11..=14).map(number).collect::<Option<Vec<_>>>()?.into_iter().sum();
+    Some(Row {
+        pid: pid.parse().ok()?,
+        name: name.to_owned(),
+        is_zombie: matches!(*fields.first()?, "Z" | "X"),
+        is_stopped: matches!(*fields.first()?, "T" | "t"),
+        group: fields.get(2)?.parse().ok()?,
+        started: number(19)?,
+        cpu_ticks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STAT: &str =
+        "123 (a) b (c) S 1 120 120 0 -1 4194560 9 0 0 0 7 3 20 1 20 0 4 0 4711 1000 90 18446744073709551615";
+
+    #[test]
+    fn names_may_have_parentheses_and_spaces() {
+        let row = parse(STAT).expect("a row");
+        assert_eq!((row.pid, row.name.as_str(), row.group), (123, "a) b (c", 120));
+        assert_eq!((row.started, row.cpu_ticks), (4711, 31));
+        assert!(!row.is_zombie && !row.is_stopped);
+        assert!(parse(&STAT.replace(") S", ") Z")).expect("a row").is_zombie);
+        assert!(parse(&STAT.replace(") S", ") T")).expect("a row").is_stopped);
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in ".{0,200}", cut in 0..STAT.len()) {
+            let _ = (parse(&text), parse(&STAT[..cut]));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_is_in_the_table() {
+        let own = std::process::id();
+        assert!(rows().iter().any(|row| row.pid == own && row.started > 0));
+        let path = std::env::var("PATH").expect("tests have a path");
+        assert!(has_variable(own, &format!("PATH={path}")) && !has_variable(own, "PATH="));
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether what failed is started again, and when: limits, pauses that grow, and loops of crashes. Pure.
+
+use crate::output::Progress;
+use std::time::Duration;
+
+/// Pauses grow no longer than this, unless they began longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Limits on restarts of one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Restarts in all.
+    pub restarts: u32,
+    /// Ends of the same cause in a row, without progress and without a change of the command, that are a loop.
+    pub same: u32,
+    /// The first pause; each further one without progress is twice as long.
+    pub pause: Duration,
+}
+
+/// What was seen of a worker's ends.
+#[derive(Debug)]
+pub(crate) struct Restarts {
+    limits: Limits,
+    made: u32,
+    cause: Option<String>,
+    /// Ends of that cause.
+    same: u32,
+    /// Ends since there was progress.
+    idle: u32,
+    furthest: Option<Progress>,
+}
+
+/// What follows from an end that is to be followed by another attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It is started again after a pause.
+    After(Duration),
+    /// It is not, for this reason.
+    Stop(String),
+}
+
+impl Restarts {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, made: 0, cause: None, same: 0, idle: 0, furthest: None }
+    }
+
+    /// After an end. `is_changed`: the next attempt is not the one that ended.
+    pub(crate) fn after(&mut self, cause: &str, progress: Option<Progress>, is_changed: bool) -> Next {
+        let has_progressed = progress > self.furthest;
+        self.furthest = self.furthest.max(progress);
+        let is_same = self.cause.as_deref() == Some(cause) && !has_progressed;
+        self.same = if is_same { self.same + 1 } else { 1 };
+        self.idle = if has_progressed { 1 } else { self.idle + 1 };
+        self.cause = Some(cause.to_owned());
+        let Limits { restarts, same, pause } = self.limits;
+        if self.same >= same && !is_changed {
+            return Next::Stop(format!("it ended the same way {} times in a row without progress", self.same));
+        }
+        if self.made >= restarts {
+            return Next::Stop(match restarts {
+                0 => "restarts are off".to_owned(),
+                1 => "it was started again once, which is the limit".to_owned(),
+                _ => format!("it was started again {restarts} times, which is the limit"),
+            });
+        }
+        self.made += 1;
+        if is_changed {
+            // Another command has its own tries.
+            (self.same, self.idle) = (0, 0);
+            return Next::After(pause);
+        }
+        Next::After(pause.saturating_mul(1 << (self.idle - 1).min(16)).min(LONGEST_PAUSE.max(pause)))
+    }
+
+    /// Restarts so far.
+    pub(crate) fn made(&self) -> u32 {
+        self.made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { restarts: 20, same: 3, pause: Duration::from_secs(1) };
+
+    fn at(step: u64) -> Option<Progress> {
+        Some(Progress { epoch: None, step, of: None })
+    }
+
+    fn seconds(next: &Next) -> Option<u64> {
+        match next {
+            Next::After(pause) => Some(pause.as_secs()),
+            Next::Stop(_) => None,
+        }
+    }
+
+    /// Ends as (cause, progress, whether the command changes), and the pauses after them; none where it stops.
+    fn check(limits: Limits, ends: &[(&str, Option<Progress>, bool)], expected: &[Option<u64>]) {
+        let mut restarts = Restarts::new(limits);
+        let pauses = ends.iter().map(|(cause, progress, changed)| seconds(&restarts.after(cause, *progress, *changed)));
+        assert_eq!(pauses.collect::<Vec<_>>(), expected, "{ends:?}");
+    }
+
+    #[test]
+    fn a_loop_is_the_same_end_again_and_again_without_progress() {
+        check(LIMITS, &[("a", None, false); 3], &[Some(1), Some(2), None]);
+        let progressing = [1, 2, 3, 4].map(|step| ("a", at(step), false));
+        check(LIMITS, &progressing, &[Some(1); 4]);
+        check(LIMITS, &[("a", at(5), false), ("a", at(5), false), ("a", at(4), false)], &[Some(1), Some(2), None]);
+        let other =
+            [("a", None, false), ("a", None, false), ("b", None, false), ("a", None, false), ("a", None, false)];
+        check(LIMITS, &other, &[Some(1), Some(2), Some(4), Some(8), Some(16)]);
+    }
+
+    #[test]
+    fn another_command_has_its_own_tries() {
+        let ends = [("a", None, false), ("a", None, false), ("a", None, true), ("a", None, false), ("a", None, false)];
+        check(LIMITS, &ends, &[Some(1), Some(2), Some(1), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn all_restarts_together_are_limited_and_pauses_end_somewhere() {
+        let limits = Limits { restarts: 2, same: 100, ..LIMITS };
+        check(limits, &[1, 2, 3].map(|step| ("a", at(step), true)), &[Some(1), Some(1), None]);
+        check(Limits { restarts: 0, ..LIMITS }, &[("a", None, true)], &[None]);
+        let mut restarts = Restarts::new(Limits { same: 100, ..LIMITS });
+        let pauses = (0..20).map(|_| restarts.after("a", None, false)).collect::<Vec<_>>();
+        assert_eq!(seconds(&pauses[19]), Some(60));
+    }
+}

@@ -1,0 +1,40 @@
+//! Signals that the supervisor gets, as messages.
+
+use rustix::process::Signal;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use std::fs;
+use std::io;
+
+/// The exit code of who leaves at once.
+const INTERRUPTED: i32 = 130;
+
+/// Hands every signal to `take`, from a thread. Those that the supervisor was started to ignore, as by `nohup`, stay
+/// ignored. A third SIGINT ends the process where it stands.
+pub(crate) fn listen(take: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
+    let all = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
+    let ignored = ignored();
+    let heard = all.into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+    let mut signals = Signals::new(heard)?;
+    let listen = move || {
+        let mut interrupts = 0;
+        for signal in signals.forever() {
+            interrupts += usize::from(signal == SIGINT);
+            if interrupts > 2 {
+                std::process::exit(INTERRUPTED);
+            }
+            if let Some(signal) = Signal::from_named_raw(signal) {
+                take(signal);
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
+    Ok(())
+}
+
+/// The signals that this process ignores, a bit each; none where the system does not tell. Asked before any is heard.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

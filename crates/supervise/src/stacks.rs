@@ -1,0 +1,52 @@
+//! What a program that hangs was doing: the stacks of its Python processes, by py-spy where it is installed.
+
+use crate::processes::Group;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that can't be read in this time is left out.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Processes that are asked at the most.
+const MOST: usize = 16;
+
+/// Writes the stacks of a worker's processes to a file. Returns whether any could be had; then the file is there.
+pub(crate) fn dump(group: &Group, into: &Path) -> bool {
+    let mut any = false;
+    for member in group.members().iter().take(MOST) {
+        any |= dump_one(member.row.pid, into);
+    }
+    any
+}
+
+fn dump_one(pid: u32, into: &Path) -> bool {
+    let Ok(file) = File::options().create(true).append(true).open(into) else { return false };
+    let mut command = Command::new("py-spy");
+    command.args(["dump", "--nonblocking", "--pid", &pid.to_string()]);
+    command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else {
+        remove_if_empty(into);
+        return false;
+    };
+    let start = Instant::now();
+    let succeeded = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.success(),
+            Ok(None) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            _ => {
+                let _ = child.kill().and_then(|()| child.wait());
+                break false;
+            }
+        }
+    };
+    remove_if_empty(into);
+    succeeded
+}
+
+fn remove_if_empty(path: &Path) {
+    if path.metadata().is_ok_and(|found| found.len() == 0) {
+        let _ = std::fs::remove_file(path);
+    }
+}

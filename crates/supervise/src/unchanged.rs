@@ -1,0 +1,72 @@
+//! The repair that changes nothing: what failed is started again as it was.
+
+use crate::repair::{Attempt, Decision, Ending, Repair, Verdict};
+use std::ffi::OsString;
+
+/// What shells say of a command that can't be started; trying again helps nothing.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// Restarts the same command.
+#[derive(Debug, Clone)]
+pub struct Unchanged {
+    argv: Vec<OsString>,
+}
+
+impl Unchanged {
+    /// Of the program and its arguments.
+    pub fn new(argv: Vec<OsString>) -> Self {
+        Self { argv }
+    }
+}
+
+impl Repair for Unchanged {
+    fn start(&mut self) -> Attempt {
+        Attempt { argv: self.argv.clone(), ..Attempt::default() }
+    }
+
+    fn next(&mut self, ending: &Ending) -> Verdict {
+        let kind = kind_of(ending);
+        let decision = match ending.code {
+            Some(0) if !ending.hung => Decision::Stop { why: "it is done".to_owned() },
+            Some(NOT_EXECUTABLE | NOT_FOUND) => Decision::Stop { why: "the command can't be started".to_owned() },
+            _ => Decision::Again { attempt: self.start(), why: "started again as it was".to_owned() },
+        };
+        Verdict { cause: kind.clone(), kind, decision }
+    }
+}
+
+/// What the system alone tells of an end.
+fn kind_of(ending: &Ending) -> String {
+    match ending {
+        Ending { hung: true, .. } => "hang".to_owned(),
+        Ending { oom_kills: 1.., signal: Some(9), .. } => "host_out_of_memory".to_owned(),
+        Ending { signal: Some(signal), .. } => format!("signal_{signal}"),
+        Ending { code: Some(0), .. } => "success".to_owned(),
+        Ending { code: Some(code), .. } => format!("exit_{code}"),
+        Ending { code: None, .. } => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_apart_and_only_hopeless_ones_are_final() {
+        let ending = Ending::default;
+        for (ending, kind, again) in [
+            (Ending { code: Some(0), ..ending() }, "success", false),
+            (Ending { code: Some(0), hung: true, ..ending() }, "hang", true),
+            (Ending { code: Some(1), ..ending() }, "exit_1", true),
+            (Ending { code: Some(127), ..ending() }, "exit_127", false),
+            (Ending { signal: Some(9), ..ending() }, "signal_9", true),
+            (Ending { signal: Some(9), oom_kills: 1, ..ending() }, "host_out_of_memory", true),
+            (ending(), "unknown", true),
+        ] {
+            let verdict = Unchanged::new(vec!["train".into()]).next(&ending);
+            assert_eq!(verdict.kind, kind);
+            assert_eq!(matches!(verdict.decision, Decision::Again { .. }), again, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! One of the programs that a supervisor runs side by side: its attempts, one after the other. Not here: what all of them
+//! share (`supervisor.rs`).
+
+use crate::child::{Running, Status};
+use crate::hang::Watch;
+use crate::output::Output;
+use crate::repair::{Attempt, Ending, Repair};
+use crate::restarts::Restarts;
+use crate::shares::Share;
+use plimsoll_telemetry::oom_kills;
+use rustix::process::Signal;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How long processes that were left behind may take to end once they were asked to.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// A worker.
+pub(crate) struct Worker {
+    pub(crate) share: Share,
+    pub(crate) repair: Box<dyn Repair>,
+    pub(crate) restarts: Restarts,
+    pub(crate) output: Output,
+    /// Which attempt is on, or was the last; from 1.
+    pub(crate) attempt_number: u32,
+    pub(crate) attempt: Attempt,
+    pub(crate) phase: Phase,
+    /// When its first attempt was started.
+    pub(crate) first_started: Option<Instant>,
+    /// Whether it was told that output is lost.
+    pub(crate) has_told_loss: bool,
+}
+
+/// Where a worker stands.
+pub(crate) enum Phase {
+    /// Its turn has not come.
+    Waiting,
+    /// A program of it runs, or has ended and is being cleared away.
+    Live(Box<Live>),
+    /// It is started again then.
+    Pausing(Instant),
+    /// It is not started again.
+    Done(Outcome),
+}
+
+/// What came of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) is_success: bool,
+}
+
+/// A program that was started.
+pub(crate) struct Live {
+    pub(crate) running: Running,
+    started: Instant,
+    oom_before: u64,
+    watch: Option<Watch>,
+    /// Signals that it will get, with the reasons for them.
+    schedule: VecDeque<(Instant, Signal, &'static str)>,
+    hung: bool,
+    status: Option<Status>,
+    sweep: Option<Sweep>,
+}
+
+/// The clearing away of processes that outlived the first.
+struct Sweep {
+    until: Instant,
+    is_forced: bool,
+}
+
+/// What a look at a program showed.
+pub(crate) enum Seen {
+    /// Nothing new.
+    Nothing,
+    /// It was sent a signal.
+    Signaled(Signal, String),
+    /// For so long it has neither printed nor computed.
+    Hangs(Duration),
+    /// It ended, nothing of it is left, and all that it printed is kept.
+    Over,
+}
+
+impl Live {
+    pub(crate) fn new(running: Running, watch: Option<Watch>) -> Self {
+        let oom_before = oom_kills().unwrap_or(0);
+        let schedule = VecDeque::new();
+        Self { running, started: Instant::now(), oom_before, watch, schedule, hung: false, status: None, sweep: None }
+    }
+
+    /// The first process has ended.
+    pub(crate) fn ended(&mut self, status: Status) {
+        self.status = Some(status);
+        self.schedule.clear();
+    }
+
+    /// Sends signals one after the other, each so long after now, as long as the program runs.
+    pub(crate) fn schedule(&mut self, signals: &[(Duration, Signal, &'static str)]) {
+        if self.status.is_none() {
+            let now = Instant::now();
+            self.schedule = signals.iter().map(|&(after, signal, why)| (now + after, signal, why)).collect();
+        }
+    }
+
+    /// Ends all of its processes at once.
+    pub(crate) fn kill(&mut self) {
+        self.schedule.clear();
+        self.running.group.signal_all(Signal::KILL);
+        self.sweep = Some(Sweep { until: Instant::now(), is_forced: true });
+    }
+
+    /// Passes a signal on to it, as a terminal would.
+    pub(crate) fn forward(&self, signal: Signal) {
+        self.running.group.signal(signal);
+    }
+
+    /// Whether its first process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.status.is_some()
+    }
+
+    /// Whether signals are on their way.
+    pub(crate) fn is_asked_to_end(&self) -> bool {
+        !self.schedule.is_empty()
+    }
+
+    /// Does what is due. To be called again until nothing is new.
+    pub(crate) fn look(&mut self, output: &Output, grace: Duration) -> Seen {
+        let now = Instant::now();
+        if let Some(&(_, signal, why)) = self.schedule.front().filter(|(at, ..)| *at <= now) {
+            self.schedule.pop_front();
+            self.running.group.signal_all(signal);
+            return Seen::Signaled(signal, why.to_owned());
+        }
+        if self.status.is_some() {
+            return self.clear_away(now, grace);
+        }
+        let watch = self.watch.as_mut().filter(|_| self.schedule.is_empty() && !self.hung);
+        match watch.and_then(|watch| watch.look(output, &self.running.group)) {
+            Some(idle) => {
+                self.hung = true;
+                Seen::Hangs(idle)
+            }
+            None => Seen::Nothing,
+        }
+    }
+
+    /// After the first process, all others go; then the rest of the output is carried.
+    fn clear_away(&mut self, now: Instant, grace: Duration) -> Seen {
+        if !cfg!(target_os = "linux") {
+            // Who is left can't be seen, so nobody is asked.
+            self.running.group.signal(Signal::KILL);
+        }
+        let left = self.running.group.members();
+        match &mut self.sweep {
+            _ if left.is_empty() => {}
+            None => {
+                self.running.group.signal_all(Signal::TERM);
+                self.sweep = Some(Sweep { until: now + grace.min(SWEEP), is_forced: false });
+                let names = left.iter().map(|member| format!("{} ({})", member.row.name, member.row.pid));
+                let names = names.collect::<Vec<_>>().join(", ");
+                return Seen::Signaled(Signal::TERM, format!("left behind by a program that ended: {names}"));
+            }
+            Some(sweep) if !sweep.is_forced && now < sweep.until => return Seen::Nothing,
+            Some(sweep) if !sweep.is_forced => {
+                self.running.group.signal_all(Signal::KILL);
+                *sweep = Sweep { until: now + SWEEP, is_forced: true };
+                return Seen::Signaled(Signal::KILL, "left behind, and it did not end when it was asked to".to_owned());
+            }
+            // One that the kernel itself can't end, such as while a disk does not answer, is left to it.
+            Some(sweep) if now < sweep.until => return Seen::Nothing,
+            Some(_) => {}
+        }
+        self.running.finish_output();
+        if self.running.is_carried() { Seen::Over } else { Seen::Nothing }
+    }
+
+    /// What is told of its end, once nothing of it is left.
+    pub(crate) fn conclude(self, output: &Output) -> Ending {
+        let Status { code, signal } = self.status.unwrap_or_default();
+        let ran_for = self.started.elapsed();
+        let (tail, progress) = output.finish();
+        let oom_kills = oom_kills().unwrap_or(0).saturating_sub(self.oom_before);
+        self.running.release();
+        Ending { code, signal, tail, oom_kills, hung: self.hung, ran_for, progress }
+    }
+}
+
+impl Worker {
+    /// Whether the next worker need not wait for this one any longer: it has made so much progress, it has run for so
+    /// long, or it is done.
+    pub(crate) fn makes_room(&self, fraction: f64, time: Duration) -> bool {
+        let progressed = || self.output.progress().and_then(|p| p.fraction()).is_some_and(|done| done >= fraction);
+        match self.phase {
+            Phase::Waiting => false,
+            Phase::Done(_) => true,
+            _ => self.first_started.is_some_and(|started| started.elapsed() >= time) || progressed(),
+        }
+    }
+}

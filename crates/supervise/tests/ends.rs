@@ -1,0 +1,210 @@
+//! Transcripts of ends, written in the shapes that trainers and their libraries print, each with what it is; and the same
+//! in the surroundings that hide it: other processes' prefixes, colors, an error that was survived before.
+
+use plimsoll_supervise::Ending;
+use plimsoll_supervise::ends::{Cause, Reason, Told, classify};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A transcript and what it is.
+struct Transcript {
+    name: &'static str,
+    ending: Ending,
+    /// Kind and detail of the cause.
+    cause: String,
+    /// Sizes by their names, as printed.
+    told: Vec<(&'static str, &'static str)>,
+}
+
+const FILES: [&str; 4] = [
+    include_str!("transcripts/card.txt"),
+    include_str!("transcripts/host.txt"),
+    include_str!("transcripts/other.txt"),
+    include_str!("transcripts/alike.txt"),
+];
+
+fn transcripts() -> Vec<Transcript> {
+    FILES.iter().flat_map(|file| file.split("=== ").skip(1)).map(parse).collect()
+}
+
+fn parse(text: &'static str) -> Transcript {
+    let (head, output) = text.split_once("\n---\n").expect("a head and an output");
+    let mut lines = head.lines();
+    let name = lines.next().expect("a name");
+    let mut ending = Ending { tail: output.as_bytes().to_vec(), ..Ending::default() };
+    let (mut cause, mut told) = (String::new(), Vec::new());
+    for line in lines {
+        let (key, value) = line.split_once(": ").unwrap_or_else(|| panic!("{name}: {line}"));
+        match key {
+            "end" => value.split(' ').for_each(|word| set(&mut ending, word)),
+            "cause" => value.clone_into(&mut cause),
+            "told" => told = sizes(value),
+            _ => panic!("{name}: {line}"),
+        }
+    }
+    Transcript { name, ending, cause, told }
+}
+
+fn set(ending: &mut Ending, word: &str) {
+    match word.split_once('=') {
+        Some(("code", code)) => ending.code = Some(code.parse().expect("a number")),
+        Some(("signal", signal)) => ending.signal = Some(signal.parse().expect("a number")),
+        Some(("oom_kills", kills)) => ending.oom_kills = kills.parse().expect("a number"),
+        None if word == "hung" => ending.hung = true,
+        _ => panic!("{word}"),
+    }
+}
+
+/// `tried=20.00 MiB total=7.79 GiB`
+fn sizes(text: &'static str) -> Vec<(&'static str, &'static str)> {
+    let starts: Vec<usize> =
+        text.match_indices('=').map(|(at, _)| text[..at].rfind(' ').map_or(0, |s| s + 1)).collect();
+    let ends = starts.iter().skip(1).map(|start| start - 1).chain([text.len()]);
+    starts.iter().zip(ends).map(|(&start, end)| text[start..end].split_once('=').expect("a size")).collect()
+}
+
+fn said(reason: &Reason) -> String {
+    format!("{} {}", reason.cause.kind(), reason.cause.detail()).trim_end().to_owned()
+}
+
+#[test]
+fn every_transcript_is_what_it_is() {
+    let mut confusion: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let all = transcripts();
+    for transcript in &all {
+        let reason = classify(&transcript.ending);
+        let expected = transcript.cause.split(' ').next().unwrap_or_default().to_owned();
+        *confusion.entry((expected, reason.cause.kind().to_owned())).or_default() += 1;
+        if said(&reason) != transcript.cause {
+            wrong.push(format!("{}: {}, not {} ({:?})", transcript.name, said(&reason), transcript.cause, reason.line));
+        }
+    }
+    print_table(&confusion);
+    assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+}
+
+/// What it is down, what it was taken for across.
+fn print_table(confusion: &BTreeMap<(String, String), usize>) {
+    let kinds: BTreeSet<&str> = confusion.keys().flat_map(|(a, b)| [a.as_str(), b.as_str()]).collect();
+    for is in &kinds {
+        let row = kinds.iter().filter_map(|taken| {
+            let count = confusion.get(&((*is).to_owned(), (*taken).to_owned()))?;
+            Some(format!("{taken} {count}"))
+        });
+        println!("{is:16} taken for: {}", row.collect::<Vec<_>>().join(", "));
+    }
+}
+
+#[test]
+fn there_are_enough_of_each_and_names_are_unique() {
+    let all = transcripts();
+    let (memory, other): (Vec<_>, Vec<_>) = all.iter().partition(|t| t.cause.contains("_memory "));
+    assert!(memory.len() >= 60 && other.len() >= 60, "{} and {}", memory.len(), other.len());
+    assert_eq!(all.iter().map(|t| t.name).collect::<BTreeSet<_>>().len(), all.len());
+}
+
+#[test]
+fn sizes_are_read_where_they_are_told() {
+    for transcript in transcripts().iter().filter(|t| !t.told.is_empty()) {
+        let Cause::CardMemory { told, .. } = classify(&transcript.ending).cause else { panic!("{}", transcript.name) };
+        for (name, size) in &transcript.told {
+            let found = size_named(&told, name).unwrap_or_else(|| panic!("{}: no {name}", transcript.name));
+            let (number, unit) = size.split_once(' ').expect("a number and its unit");
+            let unit = match &unit[..1] {
+                "G" => 1073741824.0,
+                "M" => 1048576.0,
+                _ => 1.0,
+            };
+            let expected = number.parse::<f64>().expect("a number") * unit;
+            // What is printed is rounded to two digits.
+            assert!((found - expected).abs() <= 0.011 * unit, "{}: {name} is {found}, not {expected}", transcript.name);
+        }
+    }
+}
+
+fn size_named(told: &Told, name: &str) -> Option<f64> {
+    let bytes = match name {
+        "tried" => told.tried,
+        "total" => told.total,
+        "free" => told.free,
+        "allowed" => told.allowed,
+        "allocated" => told.allocated,
+        "reserved" => told.reserved,
+        _ => panic!("{name}"),
+    };
+    Some(bytes?.as_f64())
+}
+
+/// The same ends in other surroundings.
+fn changed(transcript: &Transcript, change: impl FnOnce(&str) -> String) -> Ending {
+    let text = String::from_utf8(transcript.ending.tail.clone()).expect("text");
+    Ending { tail: change(&text).into_bytes(), ..transcript.ending.clone() }
+}
+
+fn assert_unchanged(how: &str, change: impl Fn(&str) -> String) {
+    for transcript in transcripts() {
+        let found = classify(&changed(&transcript, &change));
+        assert_eq!(said(&found), transcript.cause, "{} {how} ({:?})", transcript.name, found.line);
+    }
+}
+
+#[test]
+fn a_launchers_prefix_changes_nothing() {
+    let has_source = |text: &str| ["[rank", "[default", "0: ", "(Torch"].iter().any(|s| text.contains(s));
+    for prefix in ["[rank3]: ", "[1,0]<stderr>:", "7: ", "trainer-1  | "] {
+        assert_unchanged(prefix, |text| match has_source(text) {
+            true => text.to_owned(),
+            false => text.lines().map(|line| format!("{prefix}{line}\n")).collect(),
+        });
+    }
+}
+
+#[test]
+fn windows_line_ends_and_colors_change_nothing() {
+    assert_unchanged("with CRLF", |text| text.replace('\n', "\r\n"));
+    assert_unchanged("in red", |text| text.lines().map(|line| format!("\u{1b}[31m{line}\u{1b}[0m\n")).collect());
+}
+
+#[test]
+fn an_end_that_was_survived_changes_nothing() {
+    let survived: Vec<String> = transcripts()
+        .iter()
+        .filter(|t| t.cause.contains("_memory ") || t.cause.contains("exception"))
+        .map(|t| String::from_utf8(t.ending.tail.clone()).expect("text"))
+        .collect();
+    for earlier in survived.iter().filter(|text| !text.contains("Killed process")) {
+        assert_unchanged("after another end", |text| {
+            format!("{earlier}\nstep 7 | loss 2.25\n\nstep 8 | loss 2.24\n{text}")
+        });
+    }
+}
+
+#[test]
+fn a_bar_and_a_launchers_last_words_change_no_memory_end() {
+    let words = "  9%|9         | 9/100 [00:09<01:31,  1.00s/it]\nTraceback (most recent call last):\n  File \"/opt/bin/torchrun\", \
+                 line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n";
+    for transcript in transcripts().iter().filter(|t| t.cause.starts_with("card_memory ") && !t.name.contains("print"))
+    {
+        let found = classify(&changed(transcript, |text| format!("{text}\n{words}")));
+        assert_eq!(said(&found), transcript.cause, "{}", transcript.name);
+    }
+}
+
+#[test]
+fn frames_without_end_are_read_once() {
+    let frames = "  File \"a.py\", line 1, in f\n    f()\nTraceback (most recent call last):\n".repeat(200_000);
+    let ending = Ending { code: Some(1), tail: frames.into_bytes(), ..Ending::default() };
+    assert_eq!(said(&classify(&ending)), "exit 1");
+}
+
+proptest! {
+    #[test]
+    fn any_mixture_of_lines_has_a_cause(picked in proptest::collection::vec(any::<proptest::sample::Index>(), 0..60), code in -1..300, signal in proptest::option::of(0..80)) {
+        let all: Vec<&str> = FILES.iter().flat_map(|file| file.lines()).collect();
+        let tail: String = picked.iter().map(|index| format!("{}\n", index.get(&all))).collect();
+        let ending = Ending { code: Some(code), signal, tail: tail.into_bytes(), ..Ending::default() };
+        let reason = classify(&ending);
+        prop_assert_eq!(reason.cause == Cause::Done, code == 0 && signal.is_none());
+    }
+}

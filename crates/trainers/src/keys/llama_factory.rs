@@ -1,0 +1,268 @@
+//! LLaMA-Factory's YAML, whose keys are those of `TrainingArguments` and its own. Source: LLaMA-Factory 0.9.4, `hparams/`,
+//! `model/adapter.py`, `model/model_utils/`.
+
+use super::hugging_face::{MICRO_BATCH, layers, method_of, mixed, shared, shared_run};
+use super::{Found, NoKey, lora, named, present};
+use crate::change::Change;
+use crate::document::Document;
+use crate::rewrite::edit::{Edit, Literal};
+use crate::run::{Attention, Checkpointing, Lora, Loss, Method, Precision, Quantized, Run, Targets};
+use crate::view::View;
+
+pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    Ok(match change {
+        Change::MicroBatch(samples) => vec![
+            Edit::set(present(document, MICRO_BATCH).unwrap_or(MICRO_BATCH[0]), *samples),
+            Edit::replace("auto_find_batch_size", false),
+        ],
+        Change::SeqLen(tokens) => vec![Edit::set("cutoff_len", *tokens)],
+        Change::TargetLen(_) => return Err(None),
+        Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("disable_gradient_checkpointing", true)],
+        Change::Checkpointing(Checkpointing::Reentrant) => {
+            vec![Edit::replace("disable_gradient_checkpointing", false), Edit::replace("use_reentrant_gc", true)]
+        }
+        Change::Checkpointing(Checkpointing::NonReentrant) => {
+            vec![Edit::replace("disable_gradient_checkpointing", false), Edit::set("use_reentrant_gc", false)]
+        }
+        Change::Attention(attention) => vec![Edit::set(
+            "flash_attn",
+            match attention {
+                Attention::Eager => "disabled",
+                Attention::Sdpa => "sdpa",
+                Attention::Flash2 => "fa2",
+            },
+        )],
+        Change::Loss(Loss::Liger) => vec![Edit::set("enable_liger_kernel", true)],
+        Change::Loss(Loss::Plain) => vec![Edit::replace("enable_liger_kernel", false)],
+        Change::Loss(Loss::CutCrossEntropy) => return Err(None),
+        Change::Precision(precision) => self::precision(*precision, document)?,
+        Change::Method(method) => self::method(method, document),
+        other => shared(other, document)?,
+    })
+}
+
+/// Whether all weights are trained; LoRA is what it does unless told otherwise.
+fn trains_all(document: &Document) -> bool {
+    document.plain("finetuning_type") == Some("full")
+}
+
+/// With `bf16` what is trained is in single precision and what is frozen in bf16; with `pure_bf16` all is in bf16, and it
+/// refuses both.
+fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    let off = |key: &str| Edit::replace(key, false);
+    let on = |key: &str| Edit::set(key, true);
+    let all = trains_all(document);
+    Ok(match precision {
+        Precision::Fp32 => vec![off("bf16"), off("fp16"), off("pure_bf16")],
+        Precision::PureBf16 if all => vec![off("bf16"), off("fp16"), on("pure_bf16")],
+        Precision::AmpBf16 if all => vec![off("fp16"), off("pure_bf16"), on("bf16")],
+        Precision::AmpFp16 if all => vec![off("bf16"), off("pure_bf16"), on("fp16")],
+        Precision::PureFp16 if all => return Err(Some("it trains in bf16 or in mixed precision")),
+        Precision::PureBf16 => vec![off("fp16"), off("pure_bf16"), on("bf16")],
+        Precision::PureFp16 => vec![off("bf16"), off("pure_bf16"), on("fp16")],
+        Precision::AmpBf16 | Precision::AmpFp16 => {
+            return Err(Some("it keeps weights that are not trained in half precision"));
+        }
+    })
+}
+
+fn method(method: &Method, document: &Document) -> Vec<Edit> {
+    let Some(lora) = lora(method) else {
+        return vec![Edit::set("finetuning_type", "full"), Edit::replace("quantization_bit", Literal::Null)];
+    };
+    let mut edits = vec![Edit::set("finetuning_type", "lora"), Edit::set("lora_rank", lora.rank)];
+    match named(&lora.targets) {
+        Some(names) => edits.push(Edit::set("lora_target", names.join(",").as_str())),
+        None if lora.targets == Targets::AllLinear => edits.push(Edit::set("lora_target", "all")),
+        None => {}
+    }
+    edits.extend(super::lora_dropout("lora_dropout", lora.dropout, false, document));
+    match method {
+        Method::Qlora(_, quantized) => edits.extend([
+            Edit::set("quantization_bit", 4u64),
+            if quantized.double {
+                Edit::replace("double_quantization", true)
+            } else {
+                Edit::set("double_quantization", false)
+            },
+        ]),
+        _ => edits.push(Edit::replace("quantization_bit", Literal::Null)),
+    }
+    edits
+}
+
+/// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
+const NOTHING: &[&str] = &[
+    "adapter_name_or_path",
+    "adapter_folder",
+    "cache_dir",
+    "use_fast_tokenizer",
+    "split_special_tokens",
+    "model_revision",
+    "low_cpu_mem_usage",
+    "trust_remote_code",
+    "train_from_scratch",
+    "print_param_status",
+    "hf_hub_token",
+    "ms_hub_token",
+    "om_hub_token",
+    "infer_*",
+    "vllm_*",
+    "sglang_*",
+    "export_*",
+    "use_kv_cache",
+    "offload_folder",
+    "quantization_method",
+    "quantization_device_map",
+    "image_*",
+    "video_*",
+    "audio_*",
+    "media_dir",
+    "crop_to_patches",
+    "template",
+    "dataset*",
+    "eval_*",
+    "train_on_prompt",
+    "mask_history",
+    "streaming",
+    "buffer_size",
+    "mix_strategy",
+    "interleave_probs",
+    "overwrite_cache",
+    "preprocessing_*",
+    "max_samples",
+    "ignore_pad_token_for_loss",
+    "val_size",
+    "packing",
+    "neat_packing",
+    "tool_format",
+    "default_system",
+    "enable_thinking",
+    "tokenized_path",
+    "data_shared_file_system",
+    "lora_alpha",
+    "loraplus_*",
+    "use_rslora",
+    "create_new_adapter",
+    "compute_accuracy",
+    "disable_shuffling",
+    "early_stopping_steps",
+    "plot_loss",
+    "freeze_vision_tower",
+    "freeze_multi_modal_projector",
+    "swanlab_*",
+    "use_swanlab",
+    "predict_with_generate",
+    "do_sample",
+    "temperature",
+    "top_p",
+    "top_k",
+    "num_beams",
+    "max_new_tokens",
+    "repetition_penalty",
+    "length_penalty",
+    "skip_special_tokens",
+    "moe_aux_loss_coef",
+];
+
+/// Keys that matter, and how they are taken.
+const UNMODELLED: &[(&[&str], &str)] = &[
+    (&["auto_find_batch_size"], "it halves the micro-batch by itself: counted with the one that is told"),
+    (
+        &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
+        "its optimizer keeps less: counted as the one of `optim`",
+    ),
+    (&["galore_*", "apollo_*", "badam_*"], "not modelled"),
+    (&["use_dora", "pissa_init", "additional_target"], "it is not modelled"),
+    (
+        &["shift_attn", "mixture_of_depths", "use_llama_pro", "rope_scaling"],
+        "it changes the model, and is not modelled",
+    ),
+    (&["use_unsloth", "use_unsloth_gc", "use_v1_kernels"], "Unsloth's kernels are not modelled"),
+    (
+        &["resize_vocab", "new_special_tokens", "add_tokens", "add_special_tokens"],
+        "the vocabulary is counted as the model's own",
+    ),
+    (&["fp8*", "use_mca"], "it is not modelled"),
+    (&["upcast_layernorm", "upcast_lmhead_output"], "casts that it asks for are not counted"),
+    (&["freeze_trainable_*", "freeze_extra_modules", "freeze_language_model"], "all weights are counted as trained"),
+    (
+        &["ref_model*", "reward_model*", "pref_*", "ppo_*", "kto_*", "simpo_gamma", "dpo_label_smoothing"],
+        "only training on the next token is modelled",
+    ),
+];
+
+/// Its defaults. Source: `hparams/`: LoRA of rank 8 on all linear layers, samples of 2,048 tokens, re-entrant checkpointing
+/// unless it is disabled, scales of 4-bit weights in 8 bits; the rest is `TrainingArguments`'.
+pub(super) fn read(view: &mut View) -> Found {
+    let mut run = shared_run(view);
+    run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
+    run.seq_len = view.count(&["cutoff_len"]).unwrap_or(2048);
+    let disabled = view.flag(&["disable_gradient_checkpointing"]) == Some(true);
+    let reentrant = view.flag(&["use_reentrant_gc"]) != Some(false);
+    run.checkpointing = match (disabled, reentrant) {
+        (true, _) => Checkpointing::Off,
+        (false, true) => Checkpointing::Reentrant,
+        (false, false) => Checkpointing::NonReentrant,
+    };
+    run.attention = match view.word(&["flash_attn"]).as_deref() {
+        Some("disabled" | "off" | "false") => Attention::Eager,
+        Some("fa2" | "fa3") => Attention::Flash2,
+        _ => Attention::Sdpa,
+    };
+    if view.flag(&["enable_liger_kernel"]) == Some(true) {
+        run.loss = Loss::Liger;
+    }
+    let stage = view.word(&["stage"]);
+    if stage.is_some_and(|stage| !matches!(stage.as_str(), "pt" | "sft")) {
+        view.note_last("only training on the next token is modelled");
+    }
+    read_method(view, &mut run);
+    run.precision = read_precision(view, &run.method);
+    for (keys, why) in UNMODELLED {
+        view.cannot(keys, why);
+    }
+    let model = view.word(&["model_name_or_path"]);
+    view.nothing(NOTHING);
+    (run, model, layers(view))
+}
+
+fn read_method(view: &mut View, run: &mut Run) {
+    let rank = view.count(&["lora_rank"]).unwrap_or(8);
+    let targets = super::targets(Some(view.list(&["lora_target"]).unwrap_or_else(|| vec!["all".to_owned()])));
+    let dropout = view.real(&["lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
+    let bits = view.number(&["quantization_bit"]);
+    if bits.is_some_and(|bits| bits != 4) {
+        view.note_last("only weights in 4 bits are modelled: counted as they are loaded otherwise");
+    }
+    let fp4 = view.word(&["quantization_type"]);
+    let double = view.flag(&["double_quantization"]) != Some(false);
+    let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double });
+    if fp4.is_some_and(|name| name == "fp4") {
+        view.note_last("counted as NF4, whose tables are as large");
+    }
+    match view.word(&["finetuning_type"]).as_deref() {
+        None | Some("lora") => run.method = method_of(Lora { rank, targets, dropout }, quantized),
+        Some("full") => {}
+        Some(_) => view.note_of("finetuning_type", "not modelled: all weights are counted as trained"),
+    }
+}
+
+/// What is trained is cast to single precision unless `pure_bf16` says otherwise; what is frozen stays in half precision.
+/// Source: `model/adapter.py`.
+fn read_precision(view: &mut View, method: &Method) -> Precision {
+    let pure = view.flag(&["pure_bf16"]) == Some(true);
+    match (mixed(view), method) {
+        _ if pure => Precision::PureBf16,
+        (Some(half), Method::Full) => half.mixed(),
+        (Some(half), _) => half.pure(),
+        (None, Method::Full) => Precision::Fp32,
+        (None, _) => {
+            view.assumed.push(
+                "frozen weights in bf16: neither `bf16` nor `fp16` is set, so they are loaded as they were saved"
+                    .to_owned(),
+            );
+            Precision::PureBf16
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! torchtune's YAML, whose values are arguments of classes and functions. Source: torchtune 0.6, `recipes/configs/`, `recipes/`.
+
+use super::{Found, NoKey, present};
+use crate::change::Change;
+use crate::document::Document;
+use crate::rewrite::edit::Edit;
+use crate::run::{Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets};
+use crate::view::View;
+
+/// What decides over it.
+const BY_RECIPE: &str = "another recipe and another builder of the model do it";
+
+pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    Ok(match change {
+        Change::MicroBatch(samples) => vec![Edit::set("batch_size", *samples)],
+        Change::Accumulation(times) => vec![Edit::set("gradient_accumulation_steps", *times)],
+        Change::SeqLen(tokens) => vec![Edit::set("tokenizer.max_seq_len", *tokens)],
+        Change::Optimizer(optimizer) => self::optimizer(*optimizer)?,
+        Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("enable_activation_checkpointing", false)],
+        Change::Checkpointing(Checkpointing::NonReentrant) => vec![Edit::set("enable_activation_checkpointing", true)],
+        Change::Checkpointing(Checkpointing::Reentrant) => return Err(Some("its checkpointing is not re-entrant")),
+        Change::Precision(Precision::Fp32) => vec![Edit::set("dtype", "fp32")],
+        Change::Precision(Precision::PureBf16) => vec![Edit::set("dtype", "bf16")],
+        Change::Precision(_) => return Err(Some("it trains in single precision, or in bf16 alone")),
+        Change::Loss(Loss::Plain) => vec![],
+        Change::Loss(_) => return Err(Some("its losses cut the logits by themselves")),
+        Change::Method(Method::Full) if !is_adapted(document) => vec![],
+        Change::Method(_) => return Err(Some(BY_RECIPE)),
+        Change::Offload(offload) if *offload == Offload::default() => {
+            vec![Edit::replace("fsdp_cpu_offload", false)]
+        }
+        Change::Offload(_) if present(document, &["fsdp_cpu_offload"]).is_some() => {
+            vec![Edit::set("fsdp_cpu_offload", true)]
+        }
+        Change::Offload(_) => return Err(Some(BY_RECIPE)),
+        Change::Sharding(_) => return Err(Some(BY_RECIPE)),
+        Change::Clips(false) => vec![Edit::remove("clip_grad_norm")],
+        Change::Clips(true) if super::is_on(document, "clip_grad_norm") => vec![],
+        Change::Clips(true) => vec![Edit::set("clip_grad_norm", 1u64)],
+        Change::Compiles(true) => vec![Edit::set("compile", true)],
+        Change::Compiles(false) => vec![Edit::replace("compile", false)],
+        Change::Attention(_) => return Err(Some("it chooses by itself")),
+        Change::TargetLen(_) => return Err(None),
+    })
+}
+
+/// Whether the model's builder adds adapters.
+fn is_adapted(document: &Document) -> bool {
+    let builder = document.plain("model._component_").unwrap_or_default();
+    builder.rsplit('.').next().is_some_and(|name| name.starts_with("lora_") || name.starts_with("qlora_"))
+}
+
+/// The class, and the arguments that the others would refuse.
+fn optimizer(optimizer: Optimizer) -> Result<Vec<Edit>, NoKey> {
+    let class = |class: &str| Edit::set("optimizer._component_", class);
+    let without = || [Edit::remove("optimizer.fused"), Edit::remove("optimizer.foreach")];
+    let of_bitsandbytes = |name: &str| {
+        let mut edits = vec![class(&format!("bitsandbytes.optim.{name}"))];
+        edits.extend(without());
+        edits
+    };
+    Ok(match optimizer {
+        Optimizer::AdamWFused => {
+            vec![class("torch.optim.AdamW"), Edit::remove("optimizer.foreach"), Edit::set("optimizer.fused", true)]
+        }
+        Optimizer::AdamWForeach => std::iter::once(class("torch.optim.AdamW")).chain(without()).collect(),
+        Optimizer::AdamWForLoop => {
+            vec![class("torch.optim.AdamW"), Edit::remove("optimizer.fused"), Edit::set("optimizer.foreach", false)]
+        }
+        Optimizer::AdamW8bit => of_bitsandbytes("AdamW8bit"),
+        Optimizer::PagedAdamW8bit => of_bitsandbytes("PagedAdamW8bit"),
+        Optimizer::PagedAdamW => of_bitsandbytes("PagedAdamW"),
+        Optimizer::Sgd { momentum: false } => {
+            let others = ["fused", "foreach", "betas", "eps", "momentum"];
+            let others = others.map(|key| Edit::remove(&format!("optimizer.{key}")));
+            std::iter::once(class("torch.optim.SGD")).chain(others).collect()
+        }
+        Optimizer::Sgd { momentum: true } => return Err(Some("how much momentum is not known")),
+        Optimizer::Adafactor => return Err(Some("torch's Adafactor takes other arguments")),
+    })
+}
+
+/// Keys on which no memory of a card depends.
+const NOTHING: &[&str] = &[
+    "output_dir",
+    "tokenizer*",
+    "dataset*",
+    "batch_size_val",
+    "run_val_every_n_steps",
+    "seed",
+    "shuffle",
+    "checkpointer*",
+    "resume_from_checkpoint",
+    "should_load_recipe_state",
+    "save_*",
+    "epochs",
+    "max_steps_per_epoch",
+    "optimizer.*",
+    "lr_scheduler*",
+    "metric_logger*",
+    "log_*",
+    "profiler*",
+    "device",
+    "enable_async_checkpointing",
+    "cudnn_deterministic_mode",
+    "model.lora_alpha",
+    "model_dir",
+    "base_dir",
+    "recipe*",
+    "keep_last_n_checkpoints",
+    "fsdp_reshard_after_forward",
+    "fsdp_sharding_strategy",
+    "memory_efficient_fsdp_wrap",
+    "nproc_per_node",
+    "loss.num_output_chunks",
+    "loss.ignore_index",
+];
+
+/// Keys that matter, and how they are taken.
+const UNMODELLED: &[(&[&str], &str)] = &[
+    (
+        &["enable_activation_offloading", "enable_activation_offloading_with_mem_usage"],
+        "activations are counted as if they stayed on the card",
+    ),
+    (&["optimizer_in_bwd"], "gradients are counted as if they all lived until the update"),
+    (&["ac_mode", "ac_option"], "every block is counted as recomputed, not only some"),
+    (&["kd_*", "teacher_*"], "distillation is not modelled"),
+    (&["rl_*", "ref_*", "grpo_*", "ppo_*"], "only training on the next token is modelled"),
+    (&["quantizer*", "fake_quant_after_n_steps", "enable_fp8_training", "fp8_recipe_name"], "it is not modelled"),
+    (
+        &[
+            "tensor_parallel_dim",
+            "tensor_parallel_plan*",
+            "context_parallel_dim",
+            "data_parallel_*",
+            "custom_sharded_layers",
+        ],
+        "layers and sequences are not divided among cards",
+    ),
+    (&["model.use_dora"], "DoRA's magnitudes are not counted"),
+    (&["model.*"], "the model is counted with its usual sizes"),
+];
+
+/// Its defaults are those of its recipes, which have a key for nearly everything. Source: `recipes/`: no clipping, samples as
+/// long as the tokenizer leaves them.
+pub(super) fn read(view: &mut View) -> Found {
+    let mut run = Run { clips: false, optimizer: Optimizer::AdamWForeach, ..Run::default() };
+    run.micro_batch = view.count(&["batch_size"]).unwrap_or(1);
+    run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
+    match view.count(&["tokenizer.max_seq_len"]) {
+        Some(tokens) => run.seq_len = tokens,
+        None => view.assumed.push(format!("samples of {} tokens: `tokenizer.max_seq_len` is not set", run.seq_len)),
+    }
+    view.assumed.push("torchtune's own modules take what transformers' do, which are what is modelled".to_owned());
+    run.optimizer = read_optimizer(view);
+    if view.flag(&["enable_activation_checkpointing"]) == Some(true) {
+        run.checkpointing = Checkpointing::NonReentrant;
+    }
+    run.precision = match view.word(&["dtype"]).as_deref() {
+        Some("fp32" | "float32") => Precision::Fp32,
+        Some("fp16" | "float16") => Precision::PureFp16,
+        // Source: `training/precision.py`: bf16 in all recipes' files.
+        _ => Precision::PureBf16,
+    };
+    let loss = view.word(&["loss._component_", "loss"]).unwrap_or_default();
+    if loss.contains("KL") || loss.contains("DPO") {
+        view.note_last("only training on the next token is modelled");
+    } else if loss.contains("Chunked") || loss.contains("Linear") {
+        view.note_last("its chunks hold fewer logits in single precision: counted as the plain loss");
+    }
+    run.clips = view.real(&["clip_grad_norm"]).is_some_and(|norm| norm > 0.0);
+    run.compiles = view.flag(&["compile"]) == Some(true);
+    if view.flag(&["fsdp_cpu_offload"]) == Some(true) {
+        run.offload = Offload { optimizer: true, weights: true };
+    }
+    if view.has("fsdp_cpu_offload") || view.has("fsdp_reshard_after_forward") {
+        run.sharding = Sharding::Fsdp;
+    }
+    let model = view.word(&["model._component_"]);
+    read_method(view, &mut run);
+    view.nothing(NOTHING);
+    for (keys, why) in UNMODELLED {
+        view.cannot(keys, why);
+    }
+    (run, model, vec![])
+}
+
+fn read_method(view: &mut View, run: &mut Run) {
+    let rank = view.count(&["model.lora_rank"]).unwrap_or(8);
+    let attention = view.list(&["model.lora_attn_modules"]).unwrap_or_default();
+    let mlp = view.flag(&["model.apply_lora_to_mlp"]) == Some(true);
+    let head = view.flag(&["model.apply_lora_to_output"]) == Some(true);
+    let dropout = view.real(&["model.lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
+    let base = view.flag(&["model.quantize_base"]) == Some(true);
+    if !is_adapted(view.document()) {
+        return;
+    }
+    // transformers' names of the same layers.
+    let mut names: Vec<String> = attention.iter().map(|name| name.replace("output_proj", "o_proj")).collect();
+    if mlp {
+        names.extend(["gate_proj", "up_proj", "down_proj"].map(str::to_owned));
+    }
+    if head {
+        names.push("lm_head".to_owned());
+    }
+    let lora = Lora { rank, targets: Targets::Named(names), dropout };
+    let builder = view.document().plain("model._component_").unwrap_or_default();
+    let four_bits = base || builder.contains(".qlora_");
+    // Source: torchao's NF4 tensors: blocks of 64, scales in 8 bits.
+    run.method = match four_bits {
+        true => Method::Qlora(lora, Quantized { block: 64, double: true }),
+        false => Method::Lora(lora),
+    };
+}
+
+/// The class by its path. `torch.optim.AdamW` takes all parameters at once unless `fused` says otherwise.
+fn read_optimizer(view: &mut View) -> Optimizer {
+    let fused = view.flag(&["optimizer.fused"]) == Some(true);
+    let one_by_one = view.flag(&["optimizer.foreach"]) == Some(false);
+    let momentum = view.real(&["optimizer.momentum"]).is_some_and(|momentum| momentum > 0.0);
+    let Some(class) = view.word(&["optimizer._component_"]) else { return Optimizer::AdamWForeach };
+    let name = class.rsplit('.').next().unwrap_or_default();
+    match (name, class.contains("bitsandbytes")) {
+        ("PagedAdamW8bit" | "PagedAdam8bit", _) => Optimizer::PagedAdamW8bit,
+        ("PagedAdamW" | "PagedAdamW32bit", _) => Optimizer::PagedAdamW,
+        ("AdamW8bit" | "Adam8bit", _) => Optimizer::AdamW8bit,
+        ("AdamW" | "Adam", false) if fused => Optimizer::AdamWFused,
+        ("AdamW" | "Adam", false) if one_by_one => Optimizer::AdamWForLoop,
+        ("AdamW" | "Adam", false) => Optimizer::AdamWForeach,
+        ("AdamW" | "AdamW32bit", true) => Optimizer::PagedAdamW,
+        ("SGD", _) => Optimizer::Sgd { momentum },
+        ("Adafactor", _) => Optimizer::Adafactor,
+        _ => {
+            view.note_last("no such optimizer is known: counted as AdamW");
+            Optimizer::AdamWForeach
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Keys that are named as they are: for settings that are no [`Change`](crate::Change), such as where to resume from, and
+//! for those that a user names. Not here: what keys mean.
+
+use super::edit::{Edit, Literal};
+use super::flags::Rewritten;
+use super::{RewriteError, entangled, text};
+use crate::command::Command;
+use crate::document::Document;
+
+/// The text of a file, of any program that reads YAML or JSON, with keys set to values, or without them (`None`). Keys
+/// within keys are joined by dots. Values are numbers, `true`, `false` or `null` where they look like it, else texts.
+/// Errors: `Unreadable`, `Entangled`; nothing is changed by halves.
+pub fn rewrite_keys(text: &str, keys: &[(String, Option<String>)]) -> Result<String, RewriteError> {
+    let mut text = text.to_owned();
+    for edit in keys.iter().map(edit) {
+        let document = Document::parse(&text).map_err(|what| RewriteError::Unreadable { what })?;
+        text = text::apply(&text, &document, &edit).ok_or_else(|| entangled(&document, &edit))?;
+    }
+    Ok(text)
+}
+
+/// A trainer's command line, and its file, with such keys: each is set where it is said, in the arguments if it is in both;
+/// what is said nowhere is added to the file if there is one. `file`: the text of `command.config`.
+/// Errors: those of [`rewrite_keys`].
+pub fn rewrite_command_keys(
+    command: &Command,
+    argv: &[String],
+    file: Option<&str>,
+    keys: &[(String, Option<String>)],
+) -> Result<Rewritten, RewriteError> {
+    let mut rewritten = Rewritten { argv: argv.to_vec(), file: file.map(str::to_owned) };
+    for edit in keys.iter().map(edit) {
+        rewritten.edit(command, &edit)?;
+    }
+    Ok(rewritten)
+}
+
+fn edit((key, value): &(String, Option<String>)) -> Edit {
+    match value {
+        Some(value) => Edit::Set(key.clone(), literal(value)),
+        None => Edit::Remove(key.clone()),
+    }
+}
+
+fn literal(text: &str) -> Literal {
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-') && text.parse::<f64>().is_ok();
+    match text {
+        "null" => Literal::Null,
+        "true" => Literal::Bool(true),
+        "false" => Literal::Bool(false),
+        text => match text.parse() {
+            Ok(number) => Literal::Number(number),
+            Err(_) if is_number => Literal::Decimal(text.to_owned()),
+            Err(_) => Literal::Text(text.to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command;
+    use proptest::prelude::*;
+
+    fn keys(pairs: &[(&str, Option<&str>)]) -> Vec<(String, Option<String>)> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect()
+    }
+
+    #[test]
+    fn keys_are_set_in_files_as_what_they_look_like() {
+        let text = "# mine\nlr: 1e-4\nmodel:\n  width: 8 # narrow\n";
+        let wanted =
+            keys(&[("lr", Some("0.5")), ("model.width", Some("4")), ("name", Some("a b")), ("on", Some("true"))]);
+        let text = rewrite_keys(text, &wanted).expect("written");
+        assert!(text.starts_with("# mine\nlr: 0.5\nmodel:\n  width: 4 # narrow\n"), "{text}");
+        let document = Document::parse(&text).expect("YAML");
+        assert_eq!((document.plain("name"), document.plain("on")), (Some("a b"), Some("true")));
+        let json =
+            rewrite_keys("{\"a\": 1, \"b\": {\"c\": 2}}", &keys(&[("b.c", Some("-3")), ("a", None)])).expect("written");
+        assert_eq!(serde_json_like(&json), "{\"b\":{\"c\":-3}}");
+    }
+
+    fn serde_json_like(text: &str) -> String {
+        text.split_whitespace().collect()
+    }
+
+    #[test]
+    fn a_key_is_set_where_it_is_said() {
+        let argv: Vec<String> =
+            "axolotl train a.yml --resume-from-checkpoint old".split(' ').map(str::to_owned).collect();
+        let command = command(&argv).expect("axolotl's");
+        let set = keys(&[("resume_from_checkpoint", Some("/new"))]);
+        let both = rewrite_command_keys(&command, &argv, Some("a: 1\n"), &set).expect("written");
+        assert_eq!((both.argv[4].as_str(), both.file.as_deref()), ("/new", Some("a: 1\n")));
+        let file = rewrite_command_keys(&command, &argv[..3], Some("a: 1\n"), &set).expect("written");
+        assert_eq!(file.file.as_deref(), Some("a: 1\nresume_from_checkpoint: /new\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_set_is_read_again(key in "[a-z_]{1,8}(\\.[a-z_]{1,8})?", value in "[ -~]{0,20}", text in "([a-c]: [a-z0-9]{1,4}\n){0,3}") {
+            if let Ok(written) = rewrite_keys(&text, &[(key.clone(), Some(value.clone()))]) {
+                let document = Document::parse(&written).expect("still YAML");
+                let expected = Some(value.as_str()).filter(|value| *value != "null");
+                prop_assert_eq!(document.plain(&key), expected, "{}", written);
+            }
+        }
+    }
+}
