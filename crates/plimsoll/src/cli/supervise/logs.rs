@@ -7,7 +7,7 @@ use crate::streams::{pass, talk, write_data};
 use clap::Args;
 use plimsoll_supervise::{Entry, Follower, Kind, State, output_of};
 use plimsoll_telemetry::{Event, Record};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// How often it is looked whether more was printed.
@@ -83,7 +83,7 @@ fn follower(path: &Path, most: u64) -> Result<Follower, Failure> {
 }
 
 /// How many bytes the last lines of a file have, of its last 16 MiB.
-fn bytes_of(path: &PathBuf, lines: usize) -> Result<u64, Failure> {
+fn bytes_of(path: &Path, lines: usize) -> Result<u64, Failure> {
     const MOST: u64 = 16 << 20;
     let mut end = Vec::new();
     let mut file = follower(path, MOST)?;
