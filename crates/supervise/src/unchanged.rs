@@ -40,7 +40,7 @@ impl Repair for Unchanged {
 fn kind_of(ending: &Ending) -> String {
     match ending {
         Ending { hung: true, .. } => "hang".to_owned(),
-        Ending { oom_kills: 1.., signal: Some(9), .. } => "host_out_of_memory".to_owned(),
+        Ending { oom_kills: 1.., signal: Some(9), .. } => "host_memory".to_owned(),
         Ending { signal: Some(signal), .. } => format!("signal_{signal}"),
         Ending { code: Some(0), .. } => "success".to_owned(),
         Ending { code: Some(code), .. } => format!("exit_{code}"),
@@ -61,7 +61,7 @@ mod tests {
             (Ending { code: Some(1), ..ending() }, "exit_1", true),
             (Ending { code: Some(127), ..ending() }, "exit_127", false),
             (Ending { signal: Some(9), ..ending() }, "signal_9", true),
-            (Ending { signal: Some(9), oom_kills: 1, ..ending() }, "host_out_of_memory", true),
+            (Ending { signal: Some(9), oom_kills: 1, ..ending() }, "host_memory", true),
             (ending(), "unknown", true),
         ] {
             let verdict = Unchanged::new(vec!["train".into()]).next(&ending);

@@ -38,6 +38,7 @@ mod schedule;
 mod self_test;
 mod settings;
 mod shell;
+#[cfg(unix)]
 mod supervise;
 mod tokenizer;
 mod train;
@@ -70,14 +71,19 @@ enum Command {
     /// Explain a memory snapshot of PyTorch: who has what, which allocator setting needs the least
     Replay(replay::ReplayArgs),
     /// Keep a trainer alive, whatever it is: restart it, see that it hangs, keep what it prints
+    #[cfg(unix)]
     Run(Box<supervise::RunArgs>),
     /// List runs, and give a supervisor to those that lost theirs
+    #[cfg(unix)]
     Ps(supervise::PsArgs),
     /// Show what a run printed
+    #[cfg(unix)]
     Logs(supervise::LogsArgs),
     /// Stop runs: gently, and at last in any case
+    #[cfg(unix)]
     Stop(supervise::StopArgs),
     /// Follow a run to its end
+    #[cfg(unix)]
     Attach(supervise::AttachArgs),
     /// Generate text from a checkpoint; stdout is the text
     Generate(generate::GenerateArgs),
@@ -110,10 +116,15 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Replay(args) => replay::run(&args),
+        #[cfg(unix)]
         Command::Run(args) => supervise::run(*args),
+        #[cfg(unix)]
         Command::Ps(args) => supervise::ps(&args),
+        #[cfg(unix)]
         Command::Logs(args) => supervise::logs(&args),
+        #[cfg(unix)]
         Command::Stop(args) => supervise::stop(&args),
+        #[cfg(unix)]
         Command::Attach(args) => supervise::attach(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
@@ -137,6 +148,7 @@ fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let words::Arguments { own: arguments, of_run } = words::translate(arguments, Cli::command())?;
     let refused = match arguments.get(1) {
         _ if of_run.is_some() => settings::unknown_flag,
+        #[cfg(unix)]
         Some(command) if command == "run" => supervise::misplaced_command,
         _ => Failure::usage,
     };

@@ -15,6 +15,7 @@ mod plan_table;
 mod profile;
 mod replay;
 mod run_page;
+#[cfg(unix)]
 mod runs;
 mod self_test;
 mod summary;
@@ -35,6 +36,7 @@ pub use plan_table::{as_flags, levers_table, moment_text, plan_table, products_n
 pub use profile::{Best, StepProfile};
 pub use replay::{ReplayReport, replay_html, replay_json, replay_svg, replay_text};
 pub use run_page::run_html;
+#[cfg(unix)]
 pub use runs::{ListedRun, runs_json, runs_table};
 pub use self_test::{LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
 pub use summary::{closing, memory, sample_text, summary};

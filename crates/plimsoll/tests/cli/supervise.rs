@@ -531,7 +531,7 @@ fn the_kernel_s_end_for_lack_of_memory_is_known_as_such() {
     let report = report(&sandbox);
     until("the group is empty", || fs::remove_dir(&group).is_ok());
     assert_eq!(said.code, Some(137), "{}", said.stderr);
-    assert_eq!(report["failures"], serde_json::json!({ "host_out_of_memory": 1 }), "{report}");
+    assert_eq!(report["failures"], serde_json::json!({ "host_memory": 1 }), "{report}");
 }
 
 /// A new control group of 64 MiB.

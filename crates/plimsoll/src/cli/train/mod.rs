@@ -22,6 +22,7 @@ use super::misfit::misfit_of;
 use super::model::{self, Chosen};
 use super::objective::ObjectiveArgs;
 use super::request::Sequences;
+#[cfg(unix)]
 use super::supervise::OwnRun;
 use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
@@ -50,8 +51,10 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     args.blas.choose()?;
     in_pool(threads, || {
         let (session, device) = Session::prepare(args)?;
+        #[cfg(unix)]
         let entered = OwnRun::enter(session.folder.path(), &session.args.runs_dir);
         let ended = session.train(device);
+        #[cfg(unix)]
         if let Some(entered) = entered {
             entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
         }
