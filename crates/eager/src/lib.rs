@@ -11,6 +11,8 @@
 
 mod card;
 mod estimate;
+#[cfg(test)]
+mod golden;
 mod modules;
 mod ops;
 mod optimizers;

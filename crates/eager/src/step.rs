@@ -31,7 +31,11 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
         for _ in 0..run.accumulation.min(2) {
             phase(&rt, Phase::Forward);
             workspace(&rt, &mut workspaces, 1);
-            let loss = rt.autocast().with(autocast(run), || model.loss(&rt));
+            let inputs = model.inputs(&rt);
+            let mut loss = rt.autocast().with(autocast(run), || model.loss(&rt, &inputs));
+            if run.accumulation > 1 {
+                loss = loss.scale();
+            }
             phase(&rt, Phase::Backward);
             workspace(&rt, &mut workspaces, 2);
             let gradient = Tensor::new(&rt, loss.shape(), loss.dtype(), "ones_like");
@@ -40,12 +44,15 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
             }
         }
         phase(&rt, Phase::Update);
+        if run.clips {
+            optimizers::clip(&rt, model.trained());
+        }
         optimizer.step(&rt, model.trained());
         for parameter in model.trained() {
             drop(parameter.leaf().and_then(|leaf| leaf.grad.borrow_mut().take()));
         }
     }
-    drop((model, optimizer, workspaces));
+    // What is freed when the process ends is no event.
     let trace = rt.trace.take();
     Ok(Steps { records: trace.records, events: trace.events, caveats })
 }

@@ -1,8 +1,8 @@
 //! GPT-2 as transformers has it: `models/gpt2/modeling_gpt2.py`.
 
-use super::parts::{Loader, Model, Options, causal_loss, causal_mask, tokens};
+use super::parts::{Loader, Model, Options, causal_loss, causal_mask, new_gelu, positions, tokens};
 use crate::estimate::Kind;
-use crate::ops;
+use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
 use plimsoll_graph::models::Gpt2Config;
 use plimsoll_trainers::{Attention, Run};
@@ -64,20 +64,12 @@ impl Norm {
     }
 }
 
-/// The tangent's approximation of GELU in pointwise ops: `0.5 x (1 + tanh(c (x + 0.044715 x³)))`.
-fn new_gelu(x: &Tensor) -> Tensor {
-    let half = x.scale();
-    let inner = x.add(&x.pow().scale()).scale().activation_by_result("tanh").shift();
-    half.mul(&inner)
-}
-
 impl Block {
     /// (B, T, C) -> (B, T, C).
     fn forward(&self, rt: &Rt, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let normed = rt.module("ln_1", || self.norms[0].forward(x));
         let attended = rt.module("attn", || self.attend(rt, normed, mask));
         let x = attended.add(x);
-        drop(attended);
         let normed = rt.module("ln_2", || self.norms[1].forward(&x));
         let fed = rt.module("mlp", || self.feed(rt, normed));
         x.add(&fed)
@@ -91,18 +83,22 @@ impl Block {
         drop(projected);
         let [q, k, v] = [&parts[0], &parts[1], &parts[2]].map(head);
         drop(parts);
-        let attended = match self.kernel {
+        // Eager attention returns its weights, too.
+        let (mut attended, _weights) = match self.kernel {
             Attention::Eager => self.attend_eagerly(&q, &k, &v, mask),
             Attention::Sdpa | Attention::Flash2 => {
-                ops::scaled_dot_product_attention(&q, &k, &v, mask, false).transpose(1, 2).contiguous()
+                let options = Sdpa { causal: true, dropout: self.attention_rate };
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
+                (attended.transpose(1, 2).contiguous(), None)
             }
         };
-        let attended = attended.reshape(&[batch, length, channels]).contiguous();
-        let out = rt.module("c_proj", || self.attention[1].forward(&attended));
-        out.dropout(self.residual_rate)
+        attended = attended.reshape(&[batch, length, channels]).contiguous();
+        let projected = rt.module("c_proj", || self.attention[1].forward(&attended));
+        drop(attended);
+        projected.dropout(self.residual_rate)
     }
 
-    fn attend_eagerly(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn attend_eagerly(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         let mut weights = q.matmul(&k.transpose(-1, -2)).scale();
         if let Some(mask) = mask {
             weights = weights.add(mask);
@@ -110,7 +106,7 @@ impl Block {
         weights = weights.softmax(None);
         weights = weights.to(v.dtype());
         weights = weights.dropout(self.attention_rate);
-        weights.matmul(v).transpose(1, 2)
+        (weights.matmul(v).transpose(1, 2), Some(weights))
     }
 
     fn feed(&self, rt: &Rt, x: Tensor) -> Tensor {
@@ -127,8 +123,8 @@ pub(super) fn load(rt: &Rt, config: &Gpt2Config, run: &Run) -> Box<dyn Model> {
     let loader = Loader::new(rt, options.weights);
     let channels = config.n_embd as u64;
     let inner = config.n_inner.unwrap_or(4 * config.n_embd) as u64;
-    let tokens = loader.parameter("transformer.wte.weight", &[config.vocab_size as u64, channels]);
-    let positions = loader.parameter("transformer.wpe.weight", &[config.n_positions as u64, channels]);
+    let tokens = loader.table("transformer.wte.weight", &[config.vocab_size as u64, channels]);
+    let positions = loader.table("transformer.wpe.weight", &[config.n_positions as u64, channels]);
     let block = |index: usize| {
         let name = |part: &str| format!("transformer.h.{index}.{part}");
         let first = Norm::load(&loader, &name("ln_1"), channels);
@@ -160,7 +156,7 @@ pub(super) fn load(rt: &Rt, config: &Gpt2Config, run: &Run) -> Box<dyn Model> {
 impl Gpt2 {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
         let embedded = rt.module("wte", || ops::embedding(&self.tokens, ids));
-        let positions = Tensor::new(rt, &[1, self.options.length], DType::I64, "arange");
+        let positions = positions(rt, self.options.length);
         let placed = rt.module("wpe", || ops::embedding(&self.positions, &positions));
         let mut x = embedded.add(&placed);
         let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&embedded));
@@ -178,12 +174,16 @@ impl Gpt2 {
 }
 
 impl Model for Gpt2 {
-    fn loss(&self, rt: &Rt) -> Tensor {
-        let ids = tokens(rt, self.options.micro_batch, self.options.length, "input_ids");
-        let hidden = rt.module("transformer", || self.hidden(rt, &ids));
+    fn inputs(&self, rt: &Rt) -> Vec<Tensor> {
+        vec![tokens(rt, self.options.micro_batch, self.options.length, "input_ids")]
+    }
+
+    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
+        let ids = &inputs[0];
+        let hidden = rt.module("transformer", || self.hidden(rt, ids));
         let logits = rt.module("lm_head", || hidden.linear(&self.tokens, None));
         logits.mark(Kind::Logits);
-        rt.module("loss", || causal_loss(&logits, &ids))
+        rt.module("loss", || causal_loss(&logits, ids))
     }
 
     fn trained(&self) -> &[Tensor] {

@@ -1,8 +1,8 @@
 //! Llama, Mistral and Qwen2 as transformers has them: `models/llama/modeling_llama.py`.
 
-use super::parts::{Linear, Loader, Model, Options, causal_loss, causal_mask, tokens};
+use super::parts::{Linear, Loader, Model, Options, causal_loss, causal_mask, positions, tokens};
 use crate::estimate::Kind;
-use crate::ops;
+use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
 use plimsoll_graph::models::LlamaConfig;
 use plimsoll_trainers::{Attention, Run};
@@ -32,7 +32,8 @@ struct Llama {
     head: Tensor,
     blocks: Vec<Rc<Block>>,
     norm: Tensor,
-    frequencies: Tensor,
+    /// As they are used, and as they were before any stretch.
+    frequencies: [Tensor; 2],
     options: Options,
     trained: Vec<Tensor>,
 }
@@ -41,8 +42,13 @@ struct Llama {
 fn rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
     let dtype = x.dtype();
     let mut x = x.to(DType::F32);
-    let variance = x.pow().mean_last();
-    x = x.mul(&variance.shift().rsqrt());
+    let mut variance = x.pow();
+    variance = variance.mean_last();
+    let shifted = variance.shift();
+    let scale = shifted.rsqrt();
+    drop(shifted);
+    x = x.mul(&scale);
+    drop(scale);
     weight.mul(&x.to(dtype))
 }
 
@@ -84,32 +90,38 @@ impl Block {
             let projected = self.attention[index].forward(rt, name, x);
             projected.view(&[batch, length, heads, channels]).transpose(1, 2)
         };
-        let q = project(0, "q_proj", queries);
-        let k = project(1, "k_proj", keys);
+        let mut q = project(0, "q_proj", queries);
+        let mut k = project(1, "k_proj", keys);
         let v = project(2, "v_proj", keys);
         let [cos, sin] = angles.each_ref().map(|angle| angle.unsqueeze(1));
-        let rotate = |x: &Tensor| x.mul(&cos).add(&rotate_half(x).mul(&sin));
-        let (q, k) = {
-            let rotated = rotate(&q);
-            (rotated, rotate(&k))
+        let rotate = |x: &Tensor| {
+            let kept = x.mul(&cos);
+            let mut turned = rotate_half(x);
+            turned = turned.mul(&sin);
+            kept.add(&turned)
         };
+        (q, k) = (rotate(&q), rotate(&k));
         let times = queries / keys;
-        let attended = match kernel {
+        let (mut attended, _weights) = match kernel {
             Attention::Eager => {
                 let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
-                let mut weights = q.matmul(&k.transpose(2, 3)).scale();
+                let mut weights = q.matmul(&k.transpose(2, 3));
+                weights = weights.scale();
                 if let Some(mask) = mask {
                     weights = weights.add(mask);
                 }
-                weights = weights.softmax(Some(DType::F32)).to(q.dtype());
+                weights = weights.softmax(Some(DType::F32));
+                weights = weights.to(q.dtype());
                 weights = weights.dropout(rate);
-                weights.matmul(&v).transpose(1, 2).contiguous()
+                (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
             }
             Attention::Sdpa | Attention::Flash2 => {
-                ops::scaled_dot_product_attention(&q, &k, &v, mask, times > 1).transpose(1, 2).contiguous()
+                let options = Sdpa { causal: true, dropout: rate };
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
+                (attended.transpose(1, 2).contiguous(), None)
             }
         };
-        let attended = attended.reshape(&[batch, length, queries * channels]).contiguous();
+        attended = attended.reshape(&[batch, length, queries * channels]).contiguous();
         self.attention[3].forward(rt, "o_proj", &attended)
     }
 
@@ -138,7 +150,7 @@ pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
         rate: options.rate(config.attention_dropout),
         kernel: options.attention,
     };
-    let tokens = loader.parameter("model.embed_tokens.weight", &[vocabulary, channels]);
+    let tokens = loader.table("model.embed_tokens.weight", &[vocabulary, channels]);
     let block = |index: usize| {
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let linear = |part: &str, inputs, outputs, bias| Linear::load(&loader, &name(part), inputs, outputs, bias);
@@ -163,21 +175,27 @@ pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
         true => tokens.clone(),
         false => loader.parameter("lm_head.weight", &[vocabulary, channels]),
     };
-    let frequencies = Tensor::new(rt, &[2, heads.channels / 2], DType::F32, "inv_freq");
-    frequencies.mark(Kind::Weight);
+    let frequencies = [(); 2].map(|()| {
+        let frequencies = Tensor::new(rt, &[heads.channels / 2], DType::F32, "parameter");
+        frequencies.mark(Kind::Weight);
+        frequencies
+    });
     Box::new(Llama { tokens, head, blocks, norm, frequencies, options, trained: loader.trained() })
 }
 
 impl Llama {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
         let mut x = rt.module("embed_tokens", || ops::embedding(&self.tokens, ids));
-        let _positions = Tensor::new(rt, &[1, self.options.length], DType::I64, "arange");
+        let positions = positions(rt, self.options.length);
         let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&x));
         let angles = rt.module("rotary_emb", || self.angles(rt, x.dtype()));
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("layers.{index}");
             let (block, rt_, mask, angles) = (block.clone(), rt.clone(), mask.clone(), angles.clone());
+            let positions = positions.clone();
             let run = Rc::new(move |inputs: &[Tensor]| {
+                // Blocks are told positions, which only their angles were made of.
+                let _positions = &positions;
                 vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], &angles, mask.as_ref()))]
             });
             x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
@@ -187,28 +205,32 @@ impl Llama {
 
     /// Cosines and sines of the positions: (1, T, D) each, in the hidden states' type.
     fn angles(&self, rt: &Rt, dtype: DType) -> [Tensor; 2] {
-        let shape = [1, self.options.length, 2 * self.frequencies.size(1)];
-        let new = |op| Tensor::new(rt, &shape, DType::F32, op);
-        let both = new("cat");
+        let half = self.frequencies[0].size(0);
+        let new = |channels, op| Tensor::new(rt, &[1, self.options.length, channels], DType::F32, op);
+        let cast = new(1, "_to_copy");
+        let _products = new(half, "mul");
+        drop(cast);
+        let both = new(2 * half, "cat");
         let angles = ["cos", "sin"].map(|op| {
-            let angle = new(op);
-            let scaled = angle.empty_like(DType::F32, "mul");
-            drop(angle);
-            scaled.to(dtype)
+            let mut angle = both.empty_like(DType::F32, op);
+            angle = angle.scale();
+            angle
         });
-        drop(both);
-        angles
+        angles.map(|angle| angle.to(dtype))
     }
 }
 
 impl Model for Llama {
-    fn loss(&self, rt: &Rt) -> Tensor {
-        let ids = tokens(rt, self.options.micro_batch, self.options.length, "input_ids");
-        let hidden = rt.module("model", || self.hidden(rt, &ids));
+    fn inputs(&self, rt: &Rt) -> Vec<Tensor> {
+        vec![tokens(rt, self.options.micro_batch, self.options.length, "input_ids")]
+    }
+
+    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
+        let ids = &inputs[0];
+        let hidden = rt.module("model", || self.hidden(rt, ids));
         let logits = rt.module("lm_head", || hidden.linear(&self.head, None));
         logits.mark(Kind::Logits);
-        drop(hidden);
-        rt.module("loss", || causal_loss(&logits, &ids))
+        rt.module("loss", || causal_loss(&logits, ids))
     }
 
     fn trained(&self) -> &[Tensor] {

@@ -4,6 +4,7 @@
 mod gpt2;
 mod llama;
 mod parts;
+mod t5;
 
 pub(crate) use parts::Model;
 
@@ -17,6 +18,6 @@ pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<Box<dyn Mo
     match model {
         ModelConfig::Gpt2(config) => Ok(gpt2::load(rt, config, run)),
         ModelConfig::Llama(config) => Ok(llama::load(rt, config, run)),
-        ModelConfig::T5(_) => Err(Cannot::NotModeled("this model family is not modeled yet".to_owned())),
+        ModelConfig::T5(config) => Ok(t5::load(rt, config, run)),
     }
 }

@@ -8,8 +8,11 @@ use std::cell::RefCell;
 
 /// A model that can be trained.
 pub(crate) trait Model {
+    /// A micro-batch: tokens, and labels where those are others.
+    fn inputs(&self, rt: &Rt) -> Vec<Tensor>;
+
     /// A forward pass of a micro-batch: its loss.
-    fn loss(&self, rt: &Rt) -> Tensor;
+    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor;
 
     /// Parameters that are trained, in the order that the optimizer has them.
     fn trained(&self) -> &[Tensor];
@@ -69,6 +72,13 @@ impl Loader {
         parameter
     }
 
+    /// The weight of an embedding: (V, C).
+    pub fn table(&self, name: &str, shape: &[u64; 2]) -> Tensor {
+        let table = self.parameter(name, shape);
+        table.leaf().into_iter().for_each(|leaf| leaf.is_table.set(true));
+        table
+    }
+
     /// All that were made.
     pub fn trained(self) -> Vec<Tensor> {
         self.trained.into_inner()
@@ -93,6 +103,18 @@ impl Linear {
     }
 }
 
+/// The tangent's approximation of GELU in pointwise ops: `0.5 x (1 + tanh(c (x + 0.044715 x³)))`.
+pub(crate) fn new_gelu(x: &Tensor) -> Tensor {
+    let half = x.scale();
+    let mut inner = x.pow();
+    inner = inner.scale();
+    inner = x.add(&inner);
+    inner = inner.scale();
+    inner = inner.activation_by_result("tanh");
+    inner = inner.shift();
+    half.mul(&inner)
+}
+
 /// Integers that the loop made before the step: (B, T).
 pub(crate) fn tokens(rt: &Rt, rows: u64, length: u64, op: &'static str) -> Tensor {
     let tokens = Tensor::new(rt, &[rows, length], DType::I64, op);
@@ -100,10 +122,16 @@ pub(crate) fn tokens(rt: &Rt, rows: u64, length: u64, op: &'static str) -> Tenso
     tokens
 }
 
+/// Positions (1, T): counted, and moved by what a cache has.
+pub(crate) fn positions(rt: &Rt, length: u64) -> Tensor {
+    let counted = Tensor::new(rt, &[length], DType::I64, "arange");
+    counted.shift().view(&[1, length])
+}
+
 /// Logits (B, T, V) and labels (B, T) to a mean loss: transformers' causal one, in single precision.
 pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let upcast = logits.to(DType::F32);
-    let shifted = ops::pad_labels(labels);
+    let [_padded, shifted] = ops::pad_labels(labels);
     let vocabulary = upcast.size(-1);
     let flat = upcast.view(&[upcast.elements() / vocabulary, vocabulary]);
     drop(upcast);
@@ -112,6 +140,14 @@ pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
 
 /// The mask of eager attention: (B, 1, T, T) in the hidden states' type.
 pub(crate) fn causal_mask(embedded: &Tensor) -> Tensor {
-    let (batch, length) = (embedded.size(0), embedded.size(1));
-    Tensor::new(embedded.rt(), &[batch, 1, length, length], embedded.dtype(), "causal mask")
+    let (rt, batch, length) = (embedded.rt(), embedded.size(0), embedded.size(1));
+    let counted = |count| Tensor::new(rt, &[count], DType::I64, "arange");
+    let batches = counted(batch);
+    let places = [(); 2].map(|()| counted(length).shift());
+    let allowed = Tensor::new(rt, &[1, 1, length, length], DType::Bool, "le");
+    drop((batches, places));
+    allowed.mark(Kind::Input);
+    let mask = Tensor::new(rt, &[batch, 1, length, length], embedded.dtype(), "where");
+    mask.mark(Kind::Input);
+    mask
 }

@@ -3,11 +3,13 @@
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
 
 /// Labels (B, T) moved by one, as transformers' causal loss does it: padded by one, and copied without the first.
-pub(crate) fn pad_labels(labels: &Tensor) -> Tensor {
+/// Returns both.
+pub(crate) fn pad_labels(labels: &Tensor) -> [Tensor; 2] {
     let (rows, length) = (labels.shape()[0], labels.shape()[1]);
     let padded = Tensor::new(labels.rt(), &[rows, length + 1], DType::I64, "constant_pad_nd");
     let moved = padded.alias(vec![rows, length], padded.strides().to_vec());
-    moved.contiguous().view(&[rows * length])
+    let moved = moved.contiguous().view(&[rows * length]);
+    [padded, moved]
 }
 
 /// Mean cross-entropy. logits: (N, V), labels: (N,) -> (). In single precision under autocast. Saves the logarithms of the

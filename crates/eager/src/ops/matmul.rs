@@ -12,7 +12,8 @@ pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let out = Tensor::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "addmm");
     let shape = bias.shape().to_vec();
     op.finish_one(out, move |_, gradient, needs| {
-        let [of_a, of_b] = operands.gradients(gradient);
+        let operands = operands.unpack();
+        let (of_a, of_b) = (operands.of_first(gradient), operands.of_second(gradient));
         vec![needs[0].then(|| sum_to(gradient, &shape)), of_a, of_b]
     })
 }
@@ -24,7 +25,11 @@ impl Tensor {
         let op = Op::new("mm", &[&a, &b]);
         let operands = Operands::save(&op, 0, &a, &b);
         let out = Self::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "mm");
-        op.finish_one(out, move |_, gradient, _| operands.gradients(gradient).into())
+        op.finish_one(out, move |_, gradient, _| {
+            let operands = operands.unpack();
+            let of_b = operands.of_second(gradient);
+            vec![operands.of_first(gradient), of_b]
+        })
     }
 
     /// A product of batches of matrices: (B, N, K), (B, K, M) -> (B, N, M).
@@ -33,7 +38,11 @@ impl Tensor {
         let operands = Operands::save(&op, 0, self, other);
         let shape = [self.shape()[0], self.shape()[1], other.shape()[2]];
         let out = Self::new(self.rt(), &shape, self.dtype(), "bmm");
-        op.finish_one(out, move |_, gradient, _| operands.gradients(gradient).into())
+        op.finish_one(out, move |_, gradient, _| {
+            let operands = operands.unpack();
+            let of_b = operands.of_second(gradient);
+            vec![operands.of_first(gradient), of_b]
+        })
     }
 
     /// A product of batches of matrices with any leading dimensions, which are brought to one: copies where there is no view.
@@ -107,10 +116,23 @@ impl Operands {
         Self { saved, layouts: [Layout::of(a), Layout::of(b)] }
     }
 
-    fn gradients(self, gradient: &Tensor) -> [Option<Tensor>; 2] {
-        let [a, b] = self.saved.map(|saved| saved.map(Saved::unpack));
-        let of_a = b.as_ref().map(|b| self.layouts[0].product(gradient, &b.transpose(-2, -1)));
-        let of_b = a.as_ref().map(|a| self.layouts[1].product(&a.transpose(-2, -1), gradient));
-        [of_a, of_b]
+    fn unpack(self) -> Unpacked {
+        Unpacked { tensors: self.saved.map(|saved| saved.map(Saved::unpack)), layouts: self.layouts }
+    }
+}
+
+/// The same in the backward pass; they live until the formula is done.
+struct Unpacked {
+    tensors: [Option<Tensor>; 2],
+    layouts: [Layout; 2],
+}
+
+impl Unpacked {
+    fn of_first(&self, gradient: &Tensor) -> Option<Tensor> {
+        self.tensors[1].as_ref().map(|b| self.layouts[0].product(gradient, &b.transpose(-2, -1)))
+    }
+
+    fn of_second(&self, gradient: &Tensor) -> Option<Tensor> {
+        self.tensors[0].as_ref().map(|a| self.layouts[1].product(&a.transpose(-2, -1), gradient))
     }
 }

@@ -16,7 +16,7 @@ mod reduce;
 mod softmax;
 mod view;
 
-pub(crate) use attention::scaled_dot_product_attention;
+pub(crate) use attention::{Sdpa, scaled_dot_product_attention};
 pub(crate) use cast::{autocast_to, cast_values};
 pub(crate) use embedding::embedding;
 pub(crate) use loss::{cross_entropy, pad_labels};

@@ -48,8 +48,8 @@ impl Tensor {
         let out = result_of(self, other, result_type(self, other), "mul");
         op.finish_one(out, |_, gradient, _| {
             let [this, other] = saved.map(|saved| saved.map(Saved::unpack));
-            let of_this = other.as_ref().map(|other| product(gradient, other, "mul_backward"));
             let of_other = this.as_ref().map(|this| product(gradient, this, "mul_backward"));
+            let of_this = other.as_ref().map(|other| product(gradient, other, "mul_backward"));
             vec![of_this, of_other]
         })
     }
@@ -124,6 +124,31 @@ impl Tensor {
         op.finish_one(out, |_, gradient, _| {
             let result = saved.map(Saved::unpack).expect("activations save their result");
             vec![Some(product(gradient, &result, "activation_backward"))]
+        })
+    }
+
+    /// The tensor where a mask says so, else a number. mask: on no tape.
+    pub fn select(&self, mask: &Self) -> Self {
+        let op = Op::new("where", &[self]);
+        let saved = op.save(mask);
+        let out = result_of(self, mask, self.dtype(), "where");
+        op.finish_one(out, |_, gradient, _| {
+            let _mask = saved.map(Saved::unpack);
+            vec![Some(gradient.empty_like(gradient.dtype(), "where_backward"))]
+        })
+    }
+
+    /// The tensor within bounds that are tensors themselves. Saves the operand, and a mask in its gradient.
+    pub fn clamp(&self) -> Self {
+        let op = Op::new("clamp", &[self]);
+        let saved = op.save(self);
+        let out = self.empty_like(self.dtype(), "clamp");
+        op.finish_one(out, |_, gradient, _| {
+            let this = saved.map(Saved::unpack).expect("clamp saves its operand");
+            let masks = ["ge", "le", "logical_and_"].map(|op| this.empty_like(DType::Bool, op));
+            let out = gradient.empty_like(gradient.dtype(), "where");
+            drop(masks);
+            vec![Some(out)]
         })
     }
 

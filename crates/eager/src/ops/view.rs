@@ -159,6 +159,18 @@ impl Tensor {
         op.finish_one(out, move |rt, gradient, _| vec![Some(Self::new(rt, &full, gradient.dtype(), "slice_backward"))])
     }
 
+    /// A copy with the last dimension longer.
+    pub fn pad_last(&self, size: u64) -> Self {
+        let op = Op::new("constant_pad_nd", &[self]);
+        let (mut shape, before) = (self.shape().to_vec(), self.shape().to_vec());
+        let last = shape.len() - 1;
+        shape[last] = size;
+        let out = Self::new(self.rt(), &shape, self.dtype(), "constant_pad_nd");
+        op.finish_one(out, move |rt, gradient, _| {
+            vec![Some(Self::new(rt, &before, gradient.dtype(), "constant_pad_nd_backward"))]
+        })
+    }
+
     /// Parts of equal size of a dimension, as views.
     pub fn split(&self, parts: u64, dim: isize) -> Vec<Self> {
         let axis = self.axis(dim);

@@ -1,7 +1,6 @@
 //! PyTorch's AdamW: `torch/optim/adam.py`.
 
-use super::Stepper;
-use crate::estimate::Kind;
+use super::{Stepper, state};
 use crate::runtime::{DType, Rt, Tensor};
 
 /// How a step is computed.
@@ -28,37 +27,30 @@ impl AdamW {
         Self { how, moments: vec![], counts: vec![] }
     }
 
-    fn make_state(&mut self, parameters: &[Tensor]) {
+    fn make_state(&mut self, rt: &Rt, parameters: &[Tensor]) {
         for parameter in parameters {
             if self.how == How::Fused {
-                let count = Tensor::new(parameter.rt(), &[], DType::F32, "step");
-                count.mark(Kind::OptimizerState);
-                self.counts.push(count);
+                self.counts.push(state(rt, &[], DType::F32, "step"));
             }
-            let moment = |op| {
-                let moment = parameter.empty_like(parameter.dtype(), op);
-                moment.mark(Kind::OptimizerState);
-                moment
-            };
+            let moment = |name| state(rt, parameter.shape(), parameter.dtype(), name);
             self.moments.push([moment("exp_avg"), moment("exp_avg_sq")]);
         }
     }
 }
 
 impl Stepper for AdamW {
-    fn step(&mut self, _: &Rt, parameters: &[Tensor]) {
+    fn step(&mut self, rt: &Rt, parameters: &[Tensor]) {
         if self.moments.is_empty() {
-            self.make_state(parameters);
+            self.make_state(rt, parameters);
         }
         let root = |parameter: &Tensor| parameter.empty_like(parameter.dtype(), "sqrt");
         match self.how {
             How::Fused => {}
-            How::ForLoop => parameters.iter().for_each(|parameter| {
+            // Python's loop holds the last parameter's denominator until it has the next.
+            How::ForLoop => drop(parameters.iter().fold(None, |_last: Option<Tensor>, parameter| {
                 let root = root(parameter);
-                let divided = root.empty_like(root.dtype(), "div");
-                drop(root);
-                drop(divided);
-            }),
+                Some(root.empty_like(root.dtype(), "div"))
+            })),
             How::Foreach => drop(parameters.iter().map(root).collect::<Vec<_>>()),
         }
     }

@@ -7,7 +7,7 @@
 //!   re-entrant:   forward without a tape ─► its node runs the block again with a tape, and a backward pass of its own
 //! ```
 
-use super::tape::{Edge, Op, Saved};
+use super::tape::{Edge, Held, Op, Saved};
 use super::{DType, Rt, Tensor, backward};
 use crate::estimate::Kind;
 use plimsoll_trainers::Checkpointing;
@@ -24,7 +24,8 @@ pub(crate) struct Frame {
     saved: Cell<usize>,
     /// Which run this is.
     state: Cell<State>,
-    block: RefCell<Option<(Block, Vec<Tensor>)>>,
+    block: Block,
+    inputs: Vec<Tensor>,
     autocast: Option<DType>,
 }
 
@@ -72,12 +73,10 @@ impl Kept {
         let Self { frame, index, rt } = self;
         if frame.state.get() == State::First {
             frame.state.set(State::Again);
-            let block = frame.block.borrow_mut().take();
-            let (block, inputs) = block.expect("a block is run again once");
             rt.frames.borrow_mut().push(frame.clone());
             let results = rt.with_grad(true, || {
-                let inputs = inputs.iter().map(detached).collect::<Vec<_>>();
-                rt.autocast().with(frame.autocast, || block(&inputs))
+                let inputs = frame.inputs.iter().map(detached).collect::<Vec<_>>();
+                rt.autocast().with(frame.autocast, || (frame.block)(&inputs))
             });
             rt.frames.borrow_mut().pop();
             drop(results);
@@ -85,6 +84,7 @@ impl Kept {
             frame.state.set(State::Done);
         }
         let tensor = frame.again.borrow_mut()[index].take();
+        rt.held.borrow_mut().push(Held::Frame(frame));
         tensor.expect("a place is asked for once")
     }
 }
@@ -104,7 +104,8 @@ pub(crate) fn checkpoint(rt: &Rt, how: Checkpointing, inputs: &[Tensor], block: 
                 again: RefCell::default(),
                 saved: Cell::new(0),
                 state: Cell::new(State::First),
-                block: RefCell::new(Some((block.clone(), inputs.to_vec()))),
+                block: block.clone(),
+                inputs: inputs.to_vec(),
                 autocast: rt.autocast().dtype(),
             });
             rt.frames.borrow_mut().push(frame);

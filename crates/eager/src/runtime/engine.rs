@@ -138,6 +138,7 @@ fn sum(rt: &Rt, old: Tensor, new: Tensor) -> Tensor {
 fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tensor>)> {
     let next = node.next.take();
     let formula = node.formula.take();
+    let held = rt.held.take();
     // Without any gradient a node has nothing to do, but those behind it wait for it.
     let results = match formula.filter(|_| gradients.iter().any(Option::is_some)) {
         None => next.iter().map(|_| None).collect(),
@@ -150,13 +151,15 @@ fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tens
         }
     };
     assert_eq!(results.len(), next.len(), "{} has a gradient for each input", node.name);
-    drop(gradients);
     let pairs = next.into_iter().zip(results).zip(&node.inputs);
     let with_way = pairs.filter_map(|((edge, result), (shape, dtype))| {
         let result = result.map(|result| brought_to(result, shape, *dtype));
         edge.map(|edge| (edge, result))
     });
-    with_way.collect()
+    let results = with_way.collect();
+    drop(gradients);
+    drop(rt.held.replace(held));
+    results
 }
 
 /// A gradient summed over what was broadcast, in the type of what it belongs to.

@@ -20,6 +20,7 @@ pub(crate) use trace::{Event, Record, Trace};
 
 use crate::card::Gpu;
 use checkpoint::Frame;
+use tape::Held;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -40,6 +41,8 @@ pub(crate) struct Runtime {
     /// Blocks that are run with checkpointing, the innermost last: they keep what nodes save.
     frames: RefCell<Vec<Rc<Frame>>>,
     autocast: Autocast,
+    /// What the node that runs has saved, which it keeps until its results are where they belong.
+    held: RefCell<Vec<Held>>,
     /// Whether a block's second run has all that it was run for, so that what follows is not executed.
     stopped: Cell<bool>,
 }
@@ -54,6 +57,7 @@ impl Runtime {
             sequence: Cell::new(0),
             frames: RefCell::default(),
             autocast: Autocast::default(),
+            held: RefCell::default(),
             stopped: Cell::new(false),
         })
     }

@@ -1,10 +1,10 @@
 //! The tape: nodes that ops record, and what they save.
 //! Not here: the order in which they run (`engine.rs`). Source: PyTorch's `torch/csrc/autograd/function.h`, `saved_variable.cpp`.
 
-use super::checkpoint::Kept;
+use super::checkpoint::{Frame, Kept};
 use super::{DType, Rt, Tensor};
 use crate::estimate::Kind;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Where a gradient goes.
@@ -38,11 +38,12 @@ pub(crate) struct Node {
 }
 
 /// A tensor that is no op's result: a parameter, or an input of a block that is run again.
-#[derive(Default)]
 pub(crate) struct Leaf {
+    /// Itself, which lives as long as the tape.
+    value: Tensor,
     pub grad: RefCell<Option<Tensor>>,
-    /// Its shape and strides.
-    like: RefCell<Option<(Vec<u64>, Vec<u64>)>>,
+    /// Whether it is the weight of an embedding.
+    pub is_table: Cell<bool>,
     /// Called when a gradient was added.
     pub hook: RefCell<Option<Hook>>,
 }
@@ -51,16 +52,14 @@ pub(crate) struct Leaf {
 pub(crate) type Hook = Rc<dyn Fn(&Leaf)>;
 
 impl Leaf {
-    pub fn describe(&self, shape: &[u64], strides: &[u64]) {
-        *self.like.borrow_mut() = Some((shape.to_vec(), strides.to_vec()));
+    pub fn new(value: Tensor) -> Self {
+        Self { value, grad: RefCell::default(), is_table: Cell::new(false), hook: RefCell::default() }
     }
 
     /// Whether a gradient lies in memory as the leaf does, so that it may be taken as it is.
     pub fn is_laid_out_like(&self, gradient: &Tensor) -> bool {
-        let like = self.like.borrow();
-        let Some((shape, strides)) = &*like else { return true };
-        let pairs = shape.iter().zip(strides).zip(gradient.strides());
-        pairs.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
+        let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
+        sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
     }
 }
 
@@ -87,10 +86,21 @@ impl Saved {
     /// The tensor; a block that keeps it is run again.
     pub fn unpack(self) -> Tensor {
         match self {
-            Self::Tensor(tensor) => tensor,
+            Self::Tensor(tensor) => {
+                tensor.rt().held.borrow_mut().push(Held::Tensor(tensor.clone()));
+                tensor
+            }
             Self::Kept(kept) => kept.unpack(),
         }
     }
+}
+
+/// What a node keeps until its results are where they belong.
+pub(crate) enum Held {
+    /// A tensor that it saved.
+    Tensor(Tensor),
+    /// A block that was run again for it.
+    Frame(Rc<Frame>),
 }
 
 /// An op on its way to the tape: first it saves operands, then it allocates results, and then it is recorded with them.

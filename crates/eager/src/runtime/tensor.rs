@@ -81,6 +81,8 @@ struct Impl {
     dtype: DType,
     /// Where its gradient goes; none where none is asked for.
     edge: Option<Edge>,
+    /// What it is a view of, which lives as long.
+    base: Option<Rc<Impl>>,
 }
 
 /// Strides of a tensor whose elements lie in order.
@@ -111,38 +113,40 @@ impl Tensor {
             }
         };
         let storage = Rc::new(Storage { rt: rt.clone(), id, place });
-        Self(Rc::new(Impl { storage, shape: shape.to_vec(), strides: contiguous(shape), dtype, edge: None }))
+        let strides = contiguous(shape);
+        Self(Rc::new(Impl { storage, shape: shape.to_vec(), strides, dtype, edge: None, base: None }))
     }
 
-    /// The same storage seen with another shape, without a gradient.
+    /// A view of the tensor with another shape, without a gradient.
     pub fn alias(&self, shape: Vec<u64>, strides: Vec<u64>) -> Self {
-        let Impl { storage, dtype, .. } = &*self.0;
-        Self(Rc::new(Impl { storage: storage.clone(), shape, strides, dtype: *dtype, edge: None }))
+        let Impl { storage, dtype, base, .. } = &*self.0;
+        let base = Some(base.clone().unwrap_or_else(|| self.0.clone()));
+        Self(Rc::new(Impl { storage: storage.clone(), shape, strides, dtype: *dtype, edge: None, base }))
     }
 
-    /// The same tensor without a gradient.
+    /// The same tensor without a gradient, and no view.
     pub fn detach(&self) -> Self {
-        self.alias(self.0.shape.clone(), self.0.strides.clone())
+        Self(Rc::new(Impl { edge: None, base: None, ..self.0.copy() }))
     }
 
     /// The same tensor, whose gradient goes along an edge.
     pub fn with_edge(self, edge: Edge) -> Self {
-        let edge = Some(edge);
-        match Rc::try_unwrap(self.0) {
-            Ok(inner) => Self(Rc::new(Impl { edge, ..inner })),
-            Err(shared) => {
-                let Impl { storage, shape, strides, dtype, .. } = &*shared;
-                let (storage, shape, strides) = (storage.clone(), shape.clone(), strides.clone());
-                Self(Rc::new(Impl { storage, shape, strides, dtype: *dtype, edge }))
-            }
-        }
+        let inner = Rc::try_unwrap(self.0).unwrap_or_else(|shared| shared.copy());
+        Self(Rc::new(Impl { edge: Some(edge), ..inner }))
     }
 
     /// The same tensor as a leaf, whose gradient is kept.
     pub fn into_leaf(self) -> Self {
-        let leaf = Rc::new(Leaf::default());
-        leaf.describe(self.shape(), self.strides());
+        let leaf = Rc::new(Leaf::new(self.detach()));
         self.with_edge(Edge::Leaf(leaf))
+    }
+
+    /// A tensor that a kernel made with two dimensions swapped in memory: no view of another.
+    pub fn turned(self, a: usize, b: usize) -> Self {
+        let mut inner = Rc::try_unwrap(self.0).unwrap_or_else(|shared| shared.copy());
+        inner.shape.swap(a, b);
+        inner.strides.swap(a, b);
+        Self(Rc::new(inner))
     }
 
     pub fn rt(&self) -> &Rt {
@@ -192,6 +196,11 @@ impl Tensor {
             Some(Edge::Leaf(leaf)) => Some(leaf),
             _ => None,
         }
+    }
+
+    /// Whether it is the weight of an embedding.
+    pub fn is_table(&self) -> bool {
+        self.leaf().is_some_and(|leaf| leaf.is_table.get())
     }
 
     pub fn is_contiguous(&self) -> bool {
@@ -247,13 +256,25 @@ impl Tensor {
     /// An uninitialized tensor like this one, of another type: dense ones keep the order of their elements.
     pub fn empty_like(&self, dtype: DType, op: &'static str) -> Self {
         let new = Self::new(self.rt(), self.shape(), dtype, op);
-        if self.is_dense() && !self.is_contiguous() {
-            let strides = self.0.strides.clone();
-            return match Rc::try_unwrap(new.0) {
-                Ok(inner) => Self(Rc::new(Impl { strides, ..inner })),
-                Err(_) => unreachable!("a new tensor has one reference"),
-            };
+        if self.is_contiguous() || !self.is_dense() {
+            return new;
         }
-        new
+        let mut inner = Rc::try_unwrap(new.0).unwrap_or_else(|shared| shared.copy());
+        inner.strides.clone_from(&self.0.strides);
+        Self(Rc::new(inner))
+    }
+}
+
+impl Impl {
+    fn copy(&self) -> Self {
+        let Self { storage, shape, strides, dtype, edge, base } = self;
+        Self {
+            storage: storage.clone(),
+            shape: shape.clone(),
+            strides: strides.clone(),
+            dtype: *dtype,
+            edge: edge.clone(),
+            base: base.clone(),
+        }
     }
 }
