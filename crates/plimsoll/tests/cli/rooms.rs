@@ -19,6 +19,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
     ("supervise", &["units", "files", "telemetry", "trainers"]),
+    ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     (
         "plimsoll",

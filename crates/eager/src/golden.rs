@@ -1,0 +1,254 @@
+//! The lowering held to steps of PyTorch that `scripts/record_eager.py` recorded: the peak, the most of each phase, and what
+//! was live at the peak, storage by storage.
+
+use crate::card::Gpu;
+use crate::estimate::Phase;
+use crate::runtime::Event;
+use crate::step::{Steps, steps};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_trainers::{Attention, Checkpointing, Lora, Method, Optimizer, Precision, Run, Targets};
+use plimsoll_units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// A record: words by the first of their line.
+struct Record {
+    name: String,
+    run: BTreeMap<String, String>,
+    shape: BTreeMap<String, String>,
+    peak: u64,
+    most: BTreeMap<String, u64>,
+    live: BTreeMap<u64, (u64, String)>,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn settings<'a>(words: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
+    words.filter_map(|word| word.split_once('=')).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn read(text: &str) -> Record {
+    let mut record = Record {
+        name: String::new(),
+        run: BTreeMap::new(),
+        shape: BTreeMap::new(),
+        peak: 0,
+        most: BTreeMap::new(),
+        live: BTreeMap::new(),
+    };
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        match words.next().expect("lines have words") {
+            "case" => record.name = words.collect(),
+            "run" => record.run = settings(words),
+            "shape" => record.shape = settings(words),
+            "peak" => record.peak = words.next().unwrap().parse().unwrap(),
+            "most" => {
+                let phase = words.next().unwrap().to_owned();
+                record.most.insert(phase, words.next().unwrap().parse().unwrap());
+            }
+            "live" => {
+                let bytes = words.next().unwrap().parse().unwrap();
+                let count = words.next().unwrap().parse().unwrap();
+                record.live.insert(bytes, (count, words.collect()));
+            }
+            other => panic!("`{other}` begins no line of a record"),
+        }
+    }
+    record
+}
+
+impl Record {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.run.get(key).map(String::as_str)
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        self.get(key).map(|value| value.parse().expect("a number"))
+    }
+
+    fn model(&self) -> ModelConfig {
+        let family = self.get("family").expect("a family");
+        let rate = self.get("dropout").unwrap_or("0");
+        let mut json = format!("{{\"model_type\": \"{family}\"");
+        for (key, value) in &self.shape {
+            let value = match value.as_str() {
+                "False" => "false".to_owned(),
+                "True" => "true".to_owned(),
+                number if number.parse::<f64>().is_ok() => number.to_owned(),
+                text => format!("\"{text}\""),
+            };
+            write!(json, ", \"{key}\": {value}").unwrap();
+        }
+        for key in ["attn_pdrop", "embd_pdrop", "resid_pdrop", "dropout_rate", "attention_dropout"] {
+            write!(json, ", \"{key}\": {rate}").unwrap();
+        }
+        ModelConfig::from_json(&(json + "}")).expect("a model")
+    }
+
+    fn told(&self) -> Run {
+        let lora = |rank: &str| Lora {
+            rank: rank.parse().expect("a rank"),
+            targets: match self.get("targets") {
+                None => Targets::Default,
+                Some("all-linear") => Targets::AllLinear,
+                Some(names) => Targets::Named(names.split(',').map(str::to_owned).collect()),
+            },
+            dropout: self.get("lora_dropout").is_some(),
+        };
+        Run {
+            method: self.get("lora").map_or(Method::Full, |rank| Method::Lora(lora(rank))),
+            precision: match self.get("precision") {
+                Some("bf16") => Precision::PureBf16,
+                Some("fp16") => Precision::PureFp16,
+                Some("amp-bf16") => Precision::AmpBf16,
+                Some("amp-fp16") => Precision::AmpFp16,
+                _ => Precision::Fp32,
+            },
+            micro_batch: self.number("batch").expect("a batch"),
+            accumulation: self.number("accumulation").unwrap_or(1),
+            seq_len: self.number("length").expect("a length"),
+            target_len: self.number("target"),
+            optimizer: match self.get("optimizer") {
+                None | Some("adamw-fused") => Optimizer::AdamWFused,
+                Some("adamw-foreach") => Optimizer::AdamWForeach,
+                Some("adamw-loop") => Optimizer::AdamWForLoop,
+                Some("adafactor") => Optimizer::Adafactor,
+                Some("sgd") => Optimizer::Sgd { momentum: false },
+                Some("sgd-momentum") => Optimizer::Sgd { momentum: true },
+                Some(other) => panic!("no optimizer {other}"),
+            },
+            checkpointing: match self.get("checkpointing") {
+                Some("reentrant") => Checkpointing::Reentrant,
+                Some("hooks") => Checkpointing::NonReentrant,
+                _ => Checkpointing::Off,
+            },
+            attention: if self.get("attention") == Some("eager") { Attention::Eager } else { Attention::Sdpa },
+            clips: self.get("clips").is_some(),
+            ..Run::default()
+        }
+    }
+
+    fn steps(&self) -> Steps {
+        let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
+        steps(&self.model(), &self.told(), gpu, false).expect("recorded runs are modeled")
+    }
+}
+
+/// The largest storages that are not recorded.
+const SCALAR: u64 = 8;
+
+/// What is live at the peak, with ops, and the most of each phase.
+struct Peak {
+    bytes: u64,
+    live: BTreeMap<u64, (u64, BTreeSet<&'static str>)>,
+    most: BTreeMap<String, u64>,
+}
+
+fn peak(steps: &Steps) -> Peak {
+    let mut result = Peak { bytes: 0, live: BTreeMap::new(), most: BTreeMap::new() };
+    let mut live = BTreeSet::new();
+    let mut at_peak = BTreeSet::new();
+    let (mut total, mut phase) = (0, "load");
+    let is_followed = |event: &&Event| match event {
+        Event::Allocate(id) | Event::Free(id) => steps.records[*id as usize].bytes > SCALAR,
+        Event::Enter(_) => true,
+    };
+    for event in steps.events.iter().filter(is_followed) {
+        match event {
+            Event::Enter(Phase::Forward) => phase = "forward",
+            Event::Enter(Phase::Backward) => phase = "backward",
+            Event::Enter(Phase::Update) => phase = "update",
+            Event::Enter(Phase::Load) => phase = "load",
+            Event::Free(id) => {
+                assert!(live.remove(id), "a storage is freed once");
+                total -= steps.records[*id as usize].bytes;
+            }
+            Event::Allocate(id) => {
+                live.insert(*id);
+                total += steps.records[*id as usize].bytes;
+                let most = result.most.entry(phase.to_owned()).or_default();
+                *most = total.max(*most);
+                if total > result.bytes {
+                    (result.bytes, at_peak) = (total, live.clone());
+                }
+            }
+        }
+    }
+    for id in at_peak {
+        let record = &steps.records[id as usize];
+        let entry = result.live.entry(record.bytes).or_default();
+        entry.0 += 1;
+        entry.1.insert(record.op);
+    }
+    result
+}
+
+/// How a record and the lowering differ; empty if they do not.
+fn differences(record: &Record) -> String {
+    let peak = peak(&record.steps());
+    let mut said = String::new();
+    if peak.bytes != record.peak {
+        writeln!(said, "  peak: {} recorded, {} here", record.peak, peak.bytes).unwrap();
+    }
+    for (phase, most) in &record.most {
+        let here = peak.most.get(phase).copied().unwrap_or(0);
+        if here != *most {
+            writeln!(said, "  most in {phase}: {most} recorded, {here} here").unwrap();
+        }
+    }
+    let sizes = record.live.keys().chain(peak.live.keys()).collect::<BTreeSet<_>>();
+    for bytes in sizes.into_iter().rev() {
+        let (recorded, names) = record.live.get(bytes).cloned().unwrap_or_default();
+        let (here, ops) = peak.live.get(bytes).cloned().unwrap_or_default();
+        if recorded != here {
+            writeln!(said, "  {bytes} bytes: {recorded} recorded ({names}), {here} here {ops:?}").unwrap();
+        }
+    }
+    said
+}
+
+fn records() -> Vec<Record> {
+    let files = std::fs::read_dir(folder()).expect("the folder of records").flatten();
+    let mut records = files.map(|file| read(&std::fs::read_to_string(file.path()).unwrap())).collect::<Vec<_>>();
+    records.sort_by(|a, b| a.name.cmp(&b.name));
+    records
+}
+
+#[test]
+fn peaks_and_what_lives_then_are_as_recorded() {
+    let records = records();
+    assert!(records.len() > 50, "{} records", records.len());
+    let wanted = std::env::var("RECORD").ok();
+    let mut failed = String::new();
+    for record in records.iter().filter(|record| wanted.as_ref().is_none_or(|name| *name == record.name)) {
+        let said = differences(record);
+        if !said.is_empty() {
+            writeln!(failed, "{}:\n{said}", record.name).unwrap();
+        }
+    }
+    assert!(failed.is_empty(), "{failed}");
+}
+
+/// Prints every allocation and free of the record that `RECORD` names, as `record_eager.py --events` does.
+#[test]
+#[ignore = "for comparing by hand"]
+fn events() {
+    let name = std::env::var("RECORD").expect("RECORD names a record");
+    let record = read(&std::fs::read_to_string(folder().join(name + ".txt")).unwrap());
+    let steps = record.steps();
+    for event in &steps.events {
+        let said = |id: &u32| {
+            let record = &steps.records[*id as usize];
+            format!("{} {} {}", record.bytes, record.op, record.module)
+        };
+        match event {
+            Event::Allocate(id) => println!("+{}", said(id)),
+            Event::Free(id) => println!("-{}", said(id)),
+            Event::Enter(_) => {}
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! T5 as transformers has it: `models/t5/modeling_t5.py`.
+
+use super::parts::{Linear, Loader, Model, Options, new_gelu, tokens};
+use crate::estimate::Kind;
+use crate::ops::{self, Sdpa};
+use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use plimsoll_graph::models::{FeedForward, T5Config};
+use plimsoll_trainers::{Attention, Checkpointing, Run};
+use std::rc::Rc;
+
+struct Attending {
+    norm: Tensor,
+    /// Queries, keys, values, and what they are put together by.
+    layers: [Linear; 4],
+    /// The table of relative positions, in the first block of a stack.
+    bias: Option<Tensor>,
+    heads: u64,
+    channels: u64,
+    rate: f32,
+    kernel: Attention,
+    /// Whether a token attends to those before it only.
+    causal: bool,
+    /// Whether a bias that is none has a gradient, which checkpointing asks for.
+    zeros_learn: bool,
+}
+
+struct Feeding {
+    norm: Tensor,
+    /// One, or a gate and what it gates.
+    inner: Vec<Linear>,
+    outer: Linear,
+    rate: f32,
+}
+
+struct Block {
+    own: Attending,
+    /// Attention to the encoder's result.
+    cross: Option<Attending>,
+    feed: Feeding,
+}
+
+struct Stack {
+    name: &'static str,
+    blocks: Vec<Rc<Block>>,
+    norm: Tensor,
+}
+
+struct T5 {
+    shared: Tensor,
+    head: Tensor,
+    stacks: [Stack; 2],
+    scales: bool,
+    rate: f32,
+    target: u64,
+    options: Options,
+    trained: Vec<Tensor>,
+}
+
+/// T5's norm: x (B, T, C), weight (C,) -> (B, T, C). What it multiplies is in single precision, and stays so where the weight is.
+fn norm(weight: &Tensor, x: &Tensor) -> Tensor {
+    let mut variance = x.to(DType::F32);
+    variance = variance.pow();
+    variance = variance.mean_last();
+    let shifted = variance.shift();
+    let scale = shifted.rsqrt();
+    drop(shifted);
+    let mut x = x.mul(&scale);
+    drop(scale);
+    if weight.dtype().is_half() {
+        x = x.to(weight.dtype());
+    }
+    weight.mul(&x)
+}
+
+impl Attending {
+    /// (B, T, C) -> (B, T, C), and the bias of positions, made where none is given.
+    fn forward(
+        &self,
+        rt: &Rt,
+        x: &Tensor,
+        source: Option<&Tensor>,
+        mask: Option<&Tensor>,
+        bias: Option<&Tensor>,
+    ) -> (Tensor, Tensor) {
+        let name = if source.is_some() { "EncDecAttention" } else { "SelfAttention" };
+        let normed = rt.module("layer_norm", || norm(&self.norm, x));
+        let (attended, bias) = rt.module(name, || self.attend(rt, &normed, source, mask, bias));
+        (x.add(&attended.dropout(self.rate)), bias)
+    }
+
+    fn attend(
+        &self,
+        rt: &Rt,
+        x: &Tensor,
+        source: Option<&Tensor>,
+        mask: Option<&Tensor>,
+        bias: Option<&Tensor>,
+    ) -> (Tensor, Tensor) {
+        let [batch, length] = [x.size(0), x.size(1)];
+        let project = |index: usize, name, x: &Tensor| {
+            let projected = self.layers[index].forward(rt, name, x);
+            projected.view(&[batch, x.size(1), self.heads, self.channels]).transpose(1, 2)
+        };
+        let source = source.unwrap_or(x);
+        let (q, k, v) = (project(0, "q", x), project(1, "k", source), project(2, "v", source));
+        let bias = match (bias, &self.bias) {
+            (Some(bias), _) => bias.clone(),
+            (None, Some(table)) => compute_bias(table, length, source.size(1), self.causal),
+            (None, None) => {
+                let zeros = Tensor::new(rt, &[1, self.heads, length, source.size(1)], q.dtype(), "zeros");
+                if self.zeros_learn { zeros.into_leaf() } else { zeros }
+            }
+        };
+        let (mut attended, _weights) = match self.kernel {
+            Attention::Eager => {
+                let mut weights = q.matmul(&k.transpose(2, 3));
+                weights = weights.scale();
+                weights = weights.add(&bias);
+                if let Some(mask) = mask {
+                    weights = weights.add(mask);
+                }
+                weights = weights.softmax(None);
+                weights = weights.dropout(self.rate);
+                (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
+            }
+            Attention::Sdpa | Attention::Flash2 => {
+                let mask = if self.causal { causal_bias(&bias) } else { bias.clone() };
+                let mask = mask.contiguous();
+                let options = Sdpa { causal: false, dropout: self.rate };
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, Some(&mask), options);
+                (attended.transpose(1, 2).contiguous(), None)
+            }
+        };
+        attended = attended.reshape(&[batch, length, self.heads * self.channels]).contiguous();
+        (self.layers[3].forward(rt, "o", &attended), bias)
+    }
+}
+
+/// A bias where a token may attend, else the least number.
+fn causal_bias(bias: &Tensor) -> Tensor {
+    let rt = bias.rt();
+    let counted = [bias.size(2), bias.size(3)].map(|count| Tensor::new(rt, &[count], DType::I64, "arange"));
+    let allowed = Tensor::new(rt, &[1, 1, bias.size(2), bias.size(3)], DType::Bool, "ge");
+    drop(counted);
+    bias.select(&allowed)
+}
+
+/// The bias of relative positions (1, H, T, S), of a table (buckets, H).
+fn compute_bias(table: &Tensor, length: u64, keys: u64, causal: bool) -> Tensor {
+    let rt = table.rt();
+    let new = |dtype, op| Tensor::new(rt, &[length, keys], dtype, op);
+    let mut own = Tensor::new(rt, &[length], DType::I64, "arange");
+    own = own.shift();
+    let others = Tensor::new(rt, &[keys], DType::I64, "arange");
+    let relative = new(DType::I64, "sub");
+    let bucket = buckets(&relative, causal);
+    let values = ops::embedding(table, &bucket);
+    drop((bucket, own, others));
+    values.transpose(0, 2).transpose(1, 2).unsqueeze(0)
+}
+
+/// Buckets of distances (T, S): near ones by number, far ones by logarithm.
+fn buckets(relative: &Tensor, causal: bool) -> Tensor {
+    let like = |dtype, op| relative.empty_like(dtype, op);
+    let (side, distance) = match causal {
+        false => {
+            let mut side = like(DType::Bool, "gt");
+            side = side.to(DType::I64);
+            side = side.scale();
+            side = side.shift();
+            (Some(side), like(DType::I64, "abs"))
+        }
+        true => {
+            let zeros = like(DType::I64, "zeros_like");
+            let least = like(DType::I64, "minimum");
+            drop(zeros);
+            (None, least.neg())
+        }
+    };
+    let near = like(DType::Bool, "lt");
+    let mut far = distance.to(DType::F32);
+    for op in ["div", "log", "div", "mul"] {
+        far = like(DType::F32, op);
+    }
+    far = far.to(DType::I64);
+    far = far.shift();
+    let most = like(DType::I64, "full_like");
+    far = like(DType::I64, "minimum");
+    drop(most);
+    let chosen = like(DType::I64, "where");
+    // Sides are added to in place; to the number zero, a new tensor is.
+    let buckets = side.unwrap_or_else(|| chosen.shift());
+    drop((far, near));
+    buckets
+}
+
+impl Feeding {
+    fn forward(&self, rt: &Rt, x: &Tensor) -> Tensor {
+        let mut fed = rt.module("layer_norm", || norm(&self.norm, x));
+        fed = rt.module("DenseReluDense", || self.feed(rt, &fed));
+        x.add(&fed.dropout(self.rate))
+    }
+
+    fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
+        let mut inner = match &self.inner[..] {
+            [gate, up] => {
+                let gate = gate.forward(rt, "wi_0", x);
+                let gated = rt.module("act", || new_gelu(&gate));
+                drop(gate);
+                gated.mul(&up.forward(rt, "wi_1", x))
+            }
+            layers => {
+                let inner = layers[0].forward(rt, "wi", x);
+                rt.module("act", || inner.activation_by_result("relu"))
+            }
+        };
+        inner = inner.dropout(self.rate);
+        inner = inner.to(self.outer.weight.dtype());
+        self.outer.forward(rt, "wo", &inner)
+    }
+}
+
+impl Block {
+    /// `inputs`: hidden states; the biases of both attentions where they were made; the encoder's result.
+    fn forward(&self, rt: &Rt, inputs: &Inputs, mask: Option<&Tensor>) -> Vec<Tensor> {
+        let (mut x, bias) =
+            rt.module("layer.0", || self.own.forward(rt, &inputs.hidden, None, mask, inputs.bias.as_ref()));
+        x = clamped(x);
+        let mut results = vec![bias];
+        if let (Some(cross), Some(source)) = (&self.cross, &inputs.source) {
+            let attend = || cross.forward(rt, &x, Some(source), None, inputs.cross_bias.as_ref());
+            let (attended, bias) = rt.module("layer.1", attend);
+            x = clamped(attended);
+            results.push(bias);
+        }
+        x = rt.module(if self.cross.is_some() { "layer.2" } else { "layer.1" }, || self.feed.forward(rt, &x));
+        results.insert(0, clamped(x));
+        results
+    }
+}
+
+/// What a block is told.
+struct Inputs {
+    hidden: Tensor,
+    bias: Option<Tensor>,
+    source: Option<Tensor>,
+    cross_bias: Option<Tensor>,
+}
+
+impl Inputs {
+    /// The tensors in a row, for checkpointing, which follows those among a block's arguments.
+    fn list(&self) -> Vec<Tensor> {
+        [Some(&self.hidden), self.bias.as_ref(), self.source.as_ref(), self.cross_bias.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    /// The same inputs with other tensors, in the order of `list`.
+    fn with(&self, tensors: &[Tensor]) -> Self {
+        let mut next = tensors.iter().cloned();
+        let mut take = |was: bool| if was { next.next() } else { None };
+        let hidden = take(true).expect("hidden states are the first");
+        let (bias, source, cross_bias) =
+            (take(self.bias.is_some()), take(self.source.is_some()), take(self.cross_bias.is_some()));
+        Self { hidden, bias, source, cross_bias }
+    }
+}
+
+/// Hidden states in fp16 are kept from overflowing.
+fn clamped(x: Tensor) -> Tensor {
+    if x.dtype() != DType::F16 {
+        return x;
+    }
+    x.clamp()
+}
+
+impl Stack {
+    fn forward(&self, rt: &Rt, model: &T5, ids: &Tensor, source: Option<&Tensor>) -> Tensor {
+        let embedded = rt.module("embed_tokens", || ops::embedding(&model.shared, ids));
+        let eager = model.options.attention == Attention::Eager;
+        let mask = (eager && source.is_some()).then(|| super::parts::causal_mask(&embedded));
+        let mut inputs =
+            Inputs { hidden: embedded.dropout(model.rate), bias: None, source: source.cloned(), cross_bias: None };
+        for (index, block) in self.blocks.iter().enumerate() {
+            let name = format!("block.{index}");
+            let (block, rt_, mask) = (block.clone(), rt.clone(), mask.clone());
+            let list = inputs.list();
+            let told = Rc::new(inputs);
+            let told_ = told.clone();
+            let run = Rc::new(move |tensors: &[Tensor]| {
+                rt_.module(&name, || block.forward(&rt_, &told_.with(tensors), mask.as_ref()))
+            });
+            let mut results = checkpoint(rt, model.options.checkpointing, &list, run).into_iter();
+            let hidden = results.next().expect("blocks have hidden states");
+            inputs = Inputs { hidden, bias: results.next(), source: source.cloned(), cross_bias: results.next() };
+        }
+        let normed = rt.module("final_layer_norm", || norm(&self.norm, &inputs.hidden));
+        normed.dropout(model.rate)
+    }
+}
+
+/// The model with its parameters.
+pub(super) fn load(rt: &Rt, config: &T5Config, run: &Run) -> Box<dyn Model> {
+    let options = Options::new(run);
+    let loader = Loader::new(rt, options.weights);
+    let [width, inner, heads, channels, vocabulary] =
+        [config.d_model, config.d_ff, config.num_heads, config.d_kv, config.vocab_size].map(|size| size as u64);
+    let rate = options.rate(config.dropout_rate);
+    let attending = |name: &str, norm: &str, has_bias: bool, causal: bool| {
+        let linear = |part: &str, from, to| Linear::load(&loader, &format!("{name}.{part}"), from, to, false);
+        let all = heads * channels;
+        let layers =
+            [linear("q", width, all), linear("k", width, all), linear("v", width, all), linear("o", all, width)];
+        let buckets = config.relative_attention_num_buckets as u64;
+        let table = format!("{name}.relative_attention_bias.weight");
+        let bias = has_bias.then(|| loader.table(&table, &[buckets, heads]));
+        let norm = loader.parameter(&format!("{norm}.layer_norm.weight"), &[width]);
+        let zeros_learn = options.checkpointing != Checkpointing::Off;
+        Attending { norm, layers, bias, heads, channels, rate, kernel: options.attention, causal, zeros_learn }
+    };
+    let feeding = |name: &str| {
+        let dense = |part: &str, from, to| {
+            Linear::load(&loader, &format!("{name}.DenseReluDense.{part}"), from, to, false)
+        };
+        let layers = match config.feed_forward_proj {
+            FeedForward::Relu => vec![dense("wi", width, inner)],
+            FeedForward::GatedGelu => vec![dense("wi_0", width, inner), dense("wi_1", width, inner)],
+        };
+        let outer = dense("wo", inner, width);
+        Feeding { norm: loader.parameter(&format!("{name}.layer_norm.weight"), &[width]), inner: layers, outer, rate }
+    };
+    let stack = |stack: &'static str, blocks: usize, decodes: bool| {
+        let block = |index: usize| {
+            let layer = |number: usize| format!("{stack}.block.{index}.layer.{number}");
+            let own = attending(&format!("{}.SelfAttention", layer(0)), &layer(0), index == 0, decodes);
+            let cross =
+                decodes.then(|| attending(&format!("{}.EncDecAttention", layer(1)), &layer(1), false, false));
+            let feed = feeding(&layer(if decodes { 2 } else { 1 }));
+            Rc::new(Block { own, cross, feed })
+        };
+        let blocks = (0..blocks).map(block).collect();
+        let norm = loader.parameter(&format!("{stack}.final_layer_norm.weight"), &[width]);
+        Stack { name: stack, blocks, norm }
+    };
+    let shared = loader.table("shared.weight", &[vocabulary, width]);
+    let stacks = [stack("encoder", config.num_layers, false), stack("decoder", config.num_decoder_layers, true)];
+    let head = match config.tie_word_embeddings {
+        true => shared.clone(),
+        false => loader.parameter("lm_head.weight", &[vocabulary, width]),
+    };
+    let target = run.target_len.unwrap_or(run.seq_len);
+    let scales = config.tie_word_embeddings;
+    Box::new(T5 { shared, head, stacks, scales, rate, target, options, trained: loader.trained() })
+}
+
+impl Model for T5 {
+    fn inputs(&self, rt: &Rt) -> Vec<Tensor> {
+        let new = |length, op| tokens(rt, self.options.micro_batch, length, op);
+        vec![new(self.options.length, "input_ids"), new(self.target, "labels")]
+    }
+
+    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
+        let (ids, labels) = (&inputs[0], &inputs[1]);
+        let [encoder, decoder] = &self.stacks;
+        let encoded = rt.module(encoder.name, || encoder.forward(rt, self, ids, None));
+        let shifted = tokens(rt, self.options.micro_batch, self.target, "new_zeros");
+        drop(tokens(rt, self.options.micro_batch, self.target - 1, "clone"));
+        drop(shifted.empty_like(DType::Bool, "eq"));
+        let decoded = rt.module(decoder.name, || decoder.forward(rt, self, &shifted, Some(&encoded)));
+        let decoded = if self.scales { decoded.scale() } else { decoded };
+        let logits = rt.module("lm_head", || decoded.linear(&self.head, None));
+        logits.mark(Kind::Logits);
+        let rows = self.options.micro_batch * self.target;
+        let vocabulary = logits.size(-1);
+        rt.module("loss", || ops::cross_entropy(&logits.view(&[rows, vocabulary]), &labels.view(&[rows])))
+    }
+
+    fn trained(&self) -> &[Tensor] {
+        &self.trained
+    }
+}

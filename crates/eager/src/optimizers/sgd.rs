@@ -1,0 +1,31 @@
+//! PyTorch's gradient descent: `torch/optim/sgd.py`, all parameters an op.
+
+use super::{Stepper, gradient};
+use crate::estimate::Kind;
+use crate::runtime::{Rt, Tensor};
+
+/// Gradient descent, with a buffer a parameter if it has momentum.
+pub(super) struct Sgd {
+    momentum: bool,
+    buffers: Vec<Tensor>,
+}
+
+impl Sgd {
+    pub fn new(momentum: bool) -> Self {
+        Self { momentum, buffers: vec![] }
+    }
+}
+
+impl Stepper for Sgd {
+    fn step(&mut self, _: &Rt, parameters: &[Tensor]) {
+        if !self.momentum || !self.buffers.is_empty() {
+            return;
+        }
+        let buffer = |gradient: Tensor| {
+            let buffer = gradient.empty_like(gradient.dtype(), "momentum_buffer");
+            buffer.mark(Kind::OptimizerState);
+            buffer
+        };
+        self.buffers = parameters.iter().filter_map(gradient).map(buffer).collect();
+    }
+}
