@@ -6,6 +6,7 @@
 mod change;
 mod command;
 pub mod document;
+mod export;
 mod flags;
 mod keys;
 mod kind;
@@ -16,6 +17,7 @@ mod view;
 
 pub use change::Change;
 pub use command::{Command, FileArgument, command};
+pub use export::{ALLOC_VARIABLE, Export, alloc_line, export, export_env};
 pub use kind::{Kind, detect};
 pub use read::{BadValue, Read, ReadError, Told, Unknown, Unmodelled, read, read_command};
 pub use rewrite::{RewriteError, Rewritten, rewrite, rewrite_command, rewrite_flags};

@@ -23,9 +23,10 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
         Change::Precision(precision) => vec![Edit::set(
             "mixed_precision",
             match precision {
-                Precision::Fp32 => "no",
-                Precision::PureBf16 | Precision::AmpBf16 => "bf16",
-                Precision::PureFp16 | Precision::AmpFp16 => "fp16",
+                // What weights are loaded in half precision need no autocast.
+                Precision::Fp32 | Precision::PureBf16 | Precision::PureFp16 => "no",
+                Precision::AmpBf16 => "bf16",
+                Precision::AmpFp16 => "fp16",
             },
         )],
         Change::Sharding(Sharding::Zero { stage }) => vec![

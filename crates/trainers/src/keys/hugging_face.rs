@@ -122,8 +122,12 @@ fn offload(offload: Offload, document: &Document) -> Result<Vec<Edit>, NoKey> {
         edits.extend(is_sharded.then(|| Edit::replace("fsdp", "full_shard auto_wrap")));
         return Ok(edits);
     }
-    if is_sharded {
-        return Ok(vec![Edit::set("fsdp", "full_shard auto_wrap offload")]);
+    match (is_sharded, offload) {
+        (true, Offload { optimizer: true, weights: true }) => {
+            return Ok(vec![Edit::set("fsdp", "full_shard auto_wrap offload")]);
+        }
+        (true, _) => return Err(Some("FSDP takes weights and the optimizer's state to the host together")),
+        (false, _) => {}
     }
     Err(Some(super::IN_DEEPSPEED))
 }
@@ -134,8 +138,8 @@ fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoK
         Precision::Fp32 => (false, false, "float32"),
         Precision::AmpBf16 => (true, false, "float32"),
         Precision::AmpFp16 => (false, true, "float32"),
-        Precision::PureBf16 => (true, false, "bfloat16"),
-        // A loss can't be scaled for gradients in fp16.
+        // Autocast would cast norms and losses up, and change nothing else.
+        Precision::PureBf16 => (false, false, "bfloat16"),
         Precision::PureFp16 => (false, false, "float16"),
     };
     let on = |key: &str, wanted: bool| if wanted { Edit::set(key, true) } else { Edit::replace(key, false) };

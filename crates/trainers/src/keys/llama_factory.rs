@@ -50,12 +50,19 @@ fn trains_all(document: &Document) -> bool {
 /// refuses both.
 fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoKey> {
     let off = |key: &str| Edit::replace(key, false);
+    let on = |key: &str| Edit::set(key, true);
+    let all = trains_all(document);
     Ok(match precision {
-        Precision::Fp32 => vec![off("bf16"), off("fp16"), off("pure_bf16")],
-        Precision::AmpFp16 => vec![Edit::set("fp16", true), off("bf16"), off("pure_bf16")],
-        Precision::PureBf16 if trains_all(document) => vec![off("bf16"), off("fp16"), Edit::set("pure_bf16", true)],
-        Precision::AmpBf16 | Precision::PureBf16 => vec![off("fp16"), off("pure_bf16"), Edit::set("bf16", true)],
-        Precision::PureFp16 => return Err(Some("it trains in bf16 or in mixed precision")),
+        Precision::Fp32 if all => vec![off("bf16"), off("fp16"), off("pure_bf16")],
+        Precision::PureBf16 if all => vec![off("bf16"), off("fp16"), on("pure_bf16")],
+        Precision::AmpBf16 if all => vec![off("fp16"), off("pure_bf16"), on("bf16")],
+        Precision::AmpFp16 if all => vec![off("bf16"), off("pure_bf16"), on("fp16")],
+        Precision::PureFp16 if all => return Err(Some("it trains in bf16 or in mixed precision")),
+        Precision::PureBf16 => vec![off("fp16"), off("pure_bf16"), on("bf16")],
+        Precision::PureFp16 => vec![off("bf16"), off("pure_bf16"), on("fp16")],
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
+            return Err(Some("it keeps weights that are not trained in half precision"));
+        }
     })
 }
 

@@ -1,0 +1,116 @@
+use super::*;
+use crate::read;
+use crate::run::{Attention, Checkpointing, Lora, Loss, Method, Optimizer, Precision, Quantized, Targets};
+use expect_test::expect_file;
+use proptest::prelude::*;
+
+fn runs() -> impl Strategy<Value = Run> {
+    let lora = |targets| Lora { rank: 16, targets, dropout: false };
+    let named = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]);
+    let methods = vec![
+        Method::Full,
+        Method::Lora(lora(named)),
+        Method::Qlora(lora(Targets::AllLinear), Quantized { block: 64, double: true }),
+    ];
+    let optimizers = vec![Optimizer::AdamWForeach, Optimizer::PagedAdamW8bit, Optimizer::Adafactor];
+    let checkpointings = vec![Checkpointing::Off, Checkpointing::Reentrant, Checkpointing::NonReentrant];
+    let shardings = vec![Sharding::None, Sharding::Zero { stage: 3 }, Sharding::Fsdp];
+    let settings = (
+        prop::sample::select(methods),
+        prop::sample::select(vec![Precision::Fp32, Precision::PureBf16, Precision::AmpBf16, Precision::AmpFp16]),
+        prop::sample::select(optimizers),
+        prop::sample::select(checkpointings),
+        prop::sample::select(vec![Attention::Eager, Attention::Sdpa, Attention::Flash2]),
+        prop::sample::select(vec![Loss::Plain, Loss::Liger, Loss::CutCrossEntropy]),
+        prop::sample::select(shardings),
+        (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
+        (1u64..64, 1u64..64, 1u64..5000),
+    );
+    settings.prop_map(|(method, precision, optimizer, checkpointing, attention, loss, sharding, flags, sizes)| Run {
+        method,
+        precision,
+        optimizer,
+        checkpointing,
+        attention,
+        loss,
+        sharding,
+        offload: Offload { optimizer: flags.0, weights: flags.1 },
+        clips: flags.2,
+        compiles: flags.3,
+        micro_batch: sizes.0,
+        accumulation: sizes.1,
+        seq_len: sizes.2,
+        alloc_conf: "expandable_segments:True".to_owned(),
+        ..Run::default()
+    })
+}
+
+proptest! {
+    /// What is exported is accepted by the reader: no key is unknown, no value wrong, and it says the same, but for what the
+    /// notes tell.
+    #[test]
+    fn every_run_is_exported_in_keys_that_are_known(run in runs(), kind in prop::sample::select(Kind::ALL.to_vec())) {
+        let exported = export(kind, &run, "org/a model");
+        let found = read(kind, &exported.text).unwrap_or_else(|error| panic!("{error}: {}", exported.text));
+        prop_assert!(found.unknown.is_empty(), "{:?}: {}", found.unknown, exported.text);
+        if kind != Kind::Accelerate {
+            prop_assert_eq!((found.run.micro_batch, found.run.accumulation), (run.micro_batch, run.accumulation));
+        }
+        let line = "export PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'";
+        prop_assert!(exported.notes.iter().any(|note| note == line), "{:?}", exported.notes);
+        // Each setting is in the file, or in a note, or where nobody needs to say it.
+        if matches!(kind, Kind::Axolotl | Kind::LlamaFactory) && exported.notes.len() == 1 {
+            let differing = Change::between(&run, &found.run);
+            let is_equal = |change: &Change| matches!(
+                change,
+                // axolotl's file names another, which says the stage.
+                Change::Sharding(_) | Change::Checkpointing(Checkpointing::NonReentrant)
+            );
+            prop_assert!(differing.iter().all(is_equal), "{:?}\n{}", differing, exported.text);
+        }
+    }
+}
+
+/// The exports that `scripts/check_exports.py` has Hugging Face's own classes read.
+#[test]
+fn exports_are_as_they_were_checked() {
+    let lora = Lora { rank: 16, targets: Targets::AllLinear, dropout: false };
+    let full = Run {
+        precision: Precision::PureBf16,
+        micro_batch: 2,
+        accumulation: 64,
+        seq_len: 512,
+        target_len: Some(64),
+        optimizer: Optimizer::PagedAdamW8bit,
+        checkpointing: Checkpointing::NonReentrant,
+        alloc_conf: "expandable_segments:True".to_owned(),
+        ..Run::default()
+    };
+    let adapted = Run {
+        method: Method::Qlora(lora, Quantized { block: 64, double: true }),
+        loss: Loss::Liger,
+        attention: Attention::Flash2,
+        ..full.clone()
+    };
+    let divided = Run {
+        precision: Precision::AmpBf16,
+        sharding: Sharding::Zero { stage: 2 },
+        offload: Offload { optimizer: true, weights: false },
+        cards: 2,
+        compiles: true,
+        clips: false,
+        ..full.clone()
+    };
+    let sharded = Run { sharding: Sharding::Fsdp, cards: 4, ..divided.clone() };
+    for (name, run) in [("full", &full), ("adapted", &adapted), ("divided", &divided), ("sharded", &sharded)] {
+        let mut all = String::new();
+        for kind in Kind::ALL {
+            all += &format!("=== {kind}\n{}", export(kind, run, "google/flan-t5-xl").text);
+        }
+        all += &format!("=== env\n{}", export_env(run));
+        expect_file![format!("{}/tests/exports/{name}.txt", env!("CARGO_MANIFEST_DIR"))].assert_eq(&all);
+    }
+    assert_eq!(export_env(&Run::default()), "unset PYTORCH_CUDA_ALLOC_CONF\n");
+    let strange = Run { alloc_conf: "a'b".to_owned(), ..Run::default() };
+    assert_eq!(export_env(&strange), "export PYTORCH_CUDA_ALLOC_CONF='a'\\''b'\n");
+}
