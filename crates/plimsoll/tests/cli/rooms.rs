@@ -18,6 +18,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
+    ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     (
         "plimsoll",

@@ -1,0 +1,53 @@
+//! What a process takes of a card beside its tensors: CUDA's context and the workspaces of cuBLAS.
+//! Not here: tensors (`runtime/`), nor which cards there are.
+
+use plimsoll_units::Bytes;
+
+/// A card, as far as memory depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gpu {
+    /// All of its memory.
+    pub memory: Bytes,
+    /// Its architecture: (9, 0) is Hopper.
+    pub compute_capability: (u8, u8),
+}
+
+/// The least, the likely and the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Likely {
+    pub low: u64,
+    pub likely: u64,
+    pub high: u64,
+}
+
+const MIB: u64 = 1 << 20;
+
+/// cuBLAS's workspace for a handle and a stream before Hopper: two of 4096 KiB and eight of 16 KiB.
+/// Source: `aten/src/ATen/cuda/CublasHandlePool.cpp`, `:4096:2:16:8`.
+const WORKSPACE: u64 = (2 * 4096 + 8 * 16) << 10;
+/// The same on Hopper and later. Source: ibid., `:4096:8`.
+const WORKSPACE_HOPPER: u64 = (8 * 4096) << 10;
+
+impl Gpu {
+    /// The workspace that PyTorch gives cuBLAS, of the caching allocator, for each handle: the thread of the forward pass and
+    /// that of the backward pass have one each.
+    pub(crate) fn cublas_workspace(self) -> u64 {
+        if self.compute_capability >= (9, 0) { WORKSPACE_HOPPER } else { WORKSPACE }
+    }
+
+    /// What CUDA takes for its context, the kernels of PyTorch that were loaded, and its libraries' own memory.
+    ///
+    /// Source: on an H100 a process of PyTorch 2.x had 0.72 GiB (fp32) to 0.74 GiB (bf16) beyond what its allocator had reserved
+    /// (`bench/results/2026-11-22-h100.md`). For others: what people report of `nvidia-smi` after a first product, with lazy
+    /// loading of modules, which is the default since CUDA 11.7.
+    pub(crate) fn context(self) -> Likely {
+        let [low, likely, high] = match self.compute_capability {
+            (10.., _) => [500, 750, 1100],
+            (9, _) => [500, 755, 900],
+            (8, 0) => [400, 480, 700],
+            (8, _) => [250, 450, 700],
+            _ => [250, 400, 700],
+        };
+        Likely { low: low * MIB, likely: likely * MIB, high: high * MIB }
+    }
+}

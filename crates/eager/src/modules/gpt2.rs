@@ -1,0 +1,192 @@
+//! GPT-2 as transformers has it: `models/gpt2/modeling_gpt2.py`.
+
+use super::parts::{Loader, Model, Options, causal_loss, causal_mask, tokens};
+use crate::estimate::Kind;
+use crate::ops;
+use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use plimsoll_graph::models::Gpt2Config;
+use plimsoll_trainers::{Attention, Run};
+use std::rc::Rc;
+
+/// A layer whose weight is (inputs, outputs): transformers' `Conv1D`.
+struct Conv1d {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+struct Norm {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+struct Block {
+    norms: [Norm; 2],
+    attention: [Conv1d; 2],
+    mlp: [Conv1d; 2],
+    heads: u64,
+    attention_rate: f32,
+    residual_rate: f32,
+    kernel: Attention,
+}
+
+struct Gpt2 {
+    tokens: Tensor,
+    positions: Tensor,
+    blocks: Vec<Rc<Block>>,
+    norm: Norm,
+    embedding_rate: f32,
+    options: Options,
+    trained: Vec<Tensor>,
+}
+
+impl Conv1d {
+    fn load(loader: &Loader, name: &str, inputs: u64, outputs: u64) -> Self {
+        let weight = loader.parameter(&format!("{name}.weight"), &[inputs, outputs]);
+        Self { weight, bias: loader.parameter(&format!("{name}.bias"), &[outputs]) }
+    }
+
+    /// (B, T, inputs) -> (B, T, outputs).
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let (rows, inputs) = (x.elements() / x.size(-1), x.size(-1));
+        let out = ops::addmm(&self.bias, &x.view(&[rows, inputs]), &self.weight);
+        out.view(&[x.shape()[0], x.shape()[1], self.bias.size(0)])
+    }
+}
+
+impl Norm {
+    fn load(loader: &Loader, name: &str, channels: u64) -> Self {
+        let weight = loader.parameter(&format!("{name}.weight"), &[channels]);
+        Self { weight, bias: loader.parameter(&format!("{name}.bias"), &[channels]) }
+    }
+
+    fn forward(&self, x: &Tensor) -> Tensor {
+        ops::layer_norm(x, &self.weight, &self.bias)
+    }
+}
+
+/// The tangent's approximation of GELU in pointwise ops: `0.5 x (1 + tanh(c (x + 0.044715 x³)))`.
+fn new_gelu(x: &Tensor) -> Tensor {
+    let half = x.scale();
+    let inner = x.add(&x.pow().scale()).scale().activation_by_result("tanh").shift();
+    half.mul(&inner)
+}
+
+impl Block {
+    /// (B, T, C) -> (B, T, C).
+    fn forward(&self, rt: &Rt, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let normed = rt.module("ln_1", || self.norms[0].forward(x));
+        let attended = rt.module("attn", || self.attend(rt, normed, mask));
+        let x = attended.add(x);
+        drop(attended);
+        let normed = rt.module("ln_2", || self.norms[1].forward(&x));
+        let fed = rt.module("mlp", || self.feed(rt, normed));
+        x.add(&fed)
+    }
+
+    fn attend(&self, rt: &Rt, x: Tensor, mask: Option<&Tensor>) -> Tensor {
+        let [batch, length, channels] = [x.size(0), x.size(1), x.size(2)];
+        let projected = rt.module("c_attn", || self.attention[0].forward(&x));
+        let head = |part: &Tensor| part.view(&[batch, length, self.heads, channels / self.heads]).transpose(1, 2);
+        let parts = projected.split(3, 2);
+        drop(projected);
+        let [q, k, v] = [&parts[0], &parts[1], &parts[2]].map(head);
+        drop(parts);
+        let attended = match self.kernel {
+            Attention::Eager => self.attend_eagerly(&q, &k, &v, mask),
+            Attention::Sdpa | Attention::Flash2 => {
+                ops::scaled_dot_product_attention(&q, &k, &v, mask, false).transpose(1, 2).contiguous()
+            }
+        };
+        let attended = attended.reshape(&[batch, length, channels]).contiguous();
+        let out = rt.module("c_proj", || self.attention[1].forward(&attended));
+        out.dropout(self.residual_rate)
+    }
+
+    fn attend_eagerly(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let mut weights = q.matmul(&k.transpose(-1, -2)).scale();
+        if let Some(mask) = mask {
+            weights = weights.add(mask);
+        }
+        weights = weights.softmax(None);
+        weights = weights.to(v.dtype());
+        weights = weights.dropout(self.attention_rate);
+        weights.matmul(v).transpose(1, 2)
+    }
+
+    fn feed(&self, rt: &Rt, x: Tensor) -> Tensor {
+        let mut x = rt.module("c_fc", || self.mlp[0].forward(&x));
+        x = rt.module("act", || new_gelu(&x));
+        x = rt.module("c_proj", || self.mlp[1].forward(&x));
+        x.dropout(self.residual_rate)
+    }
+}
+
+/// The model with its parameters.
+pub(super) fn load(rt: &Rt, config: &Gpt2Config, run: &Run) -> Box<dyn Model> {
+    let options = Options::new(run);
+    let loader = Loader::new(rt, options.weights);
+    let channels = config.n_embd as u64;
+    let inner = config.n_inner.unwrap_or(4 * config.n_embd) as u64;
+    let tokens = loader.parameter("transformer.wte.weight", &[config.vocab_size as u64, channels]);
+    let positions = loader.parameter("transformer.wpe.weight", &[config.n_positions as u64, channels]);
+    let block = |index: usize| {
+        let name = |part: &str| format!("transformer.h.{index}.{part}");
+        let first = Norm::load(&loader, &name("ln_1"), channels);
+        let attention = [
+            Conv1d::load(&loader, &name("attn.c_attn"), channels, 3 * channels),
+            Conv1d::load(&loader, &name("attn.c_proj"), channels, channels),
+        ];
+        let second = Norm::load(&loader, &name("ln_2"), channels);
+        let mlp = [
+            Conv1d::load(&loader, &name("mlp.c_fc"), channels, inner),
+            Conv1d::load(&loader, &name("mlp.c_proj"), inner, channels),
+        ];
+        Rc::new(Block {
+            norms: [first, second],
+            attention,
+            mlp,
+            heads: config.n_head as u64,
+            attention_rate: options.rate(config.attn_pdrop),
+            residual_rate: options.rate(config.resid_pdrop),
+            kernel: options.attention,
+        })
+    };
+    let blocks = (0..config.n_layer).map(block).collect();
+    let norm = Norm::load(&loader, "transformer.ln_f", channels);
+    let embedding_rate = options.rate(config.embd_pdrop);
+    Box::new(Gpt2 { tokens, positions, blocks, norm, embedding_rate, options, trained: loader.trained() })
+}
+
+impl Gpt2 {
+    fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
+        let embedded = rt.module("wte", || ops::embedding(&self.tokens, ids));
+        let positions = Tensor::new(rt, &[1, self.options.length], DType::I64, "arange");
+        let placed = rt.module("wpe", || ops::embedding(&self.positions, &positions));
+        let mut x = embedded.add(&placed);
+        let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&embedded));
+        x = rt.module("drop", || x.dropout(self.embedding_rate));
+        for (index, block) in self.blocks.iter().enumerate() {
+            let name = format!("h.{index}");
+            let (block, rt_, mask) = (block.clone(), rt.clone(), mask.clone());
+            let run = Rc::new(move |inputs: &[Tensor]| {
+                vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], mask.as_ref()))]
+            });
+            x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
+        }
+        rt.module("ln_f", || self.norm.forward(&x))
+    }
+}
+
+impl Model for Gpt2 {
+    fn loss(&self, rt: &Rt) -> Tensor {
+        let ids = tokens(rt, self.options.micro_batch, self.options.length, "input_ids");
+        let hidden = rt.module("transformer", || self.hidden(rt, &ids));
+        let logits = rt.module("lm_head", || hidden.linear(&self.tokens, None));
+        logits.mark(Kind::Logits);
+        rt.module("loss", || causal_loss(&logits, &ids))
+    }
+
+    fn trained(&self) -> &[Tensor] {
+        &self.trained
+    }
+}

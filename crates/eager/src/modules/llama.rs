@@ -1,0 +1,217 @@
+//! Llama, Mistral and Qwen2 as transformers has them: `models/llama/modeling_llama.py`.
+
+use super::parts::{Linear, Loader, Model, Options, causal_loss, causal_mask, tokens};
+use crate::estimate::Kind;
+use crate::ops;
+use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use plimsoll_graph::models::LlamaConfig;
+use plimsoll_trainers::{Attention, Run};
+use std::rc::Rc;
+
+/// Sizes of attention.
+#[derive(Clone, Copy)]
+struct Heads {
+    queries: u64,
+    keys: u64,
+    channels: u64,
+    rate: f32,
+    kernel: Attention,
+}
+
+struct Block {
+    norms: [Tensor; 2],
+    /// Queries, keys, values, and what they are put together by.
+    attention: [Linear; 4],
+    /// Gate, up and down.
+    mlp: [Linear; 3],
+    heads: Heads,
+}
+
+struct Llama {
+    tokens: Tensor,
+    head: Tensor,
+    blocks: Vec<Rc<Block>>,
+    norm: Tensor,
+    frequencies: Tensor,
+    options: Options,
+    trained: Vec<Tensor>,
+}
+
+/// RMSNorm in single precision: x (B, T, C), weight (C,) -> (B, T, C).
+fn rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
+    let dtype = x.dtype();
+    let mut x = x.to(DType::F32);
+    let variance = x.pow().mean_last();
+    x = x.mul(&variance.shift().rsqrt());
+    weight.mul(&x.to(dtype))
+}
+
+/// The second half of the channels, negated, before the first.
+fn rotate_half(x: &Tensor) -> Tensor {
+    let half = x.size(-1) / 2;
+    let [first, second] = [x.narrow(-1, half), x.narrow(-1, half)];
+    ops::cat(&[&second.neg(), &first], -1)
+}
+
+/// Keys or values (B, K, T, D), each repeated for the heads that share it: (B, H, T, D).
+fn repeat_kv(x: &Tensor, times: u64) -> Tensor {
+    if times == 1 {
+        return x.clone();
+    }
+    let [batch, heads, length, channels] = [x.size(0), x.size(1), x.size(2), x.size(3)];
+    let expanded = x.unsqueeze(2).expand(&[batch, heads, times, length, channels]);
+    expanded.reshape(&[batch, heads * times, length, channels])
+}
+
+impl Block {
+    /// (B, T, C) -> (B, T, C). `angles`: cosines and sines (1, T, D).
+    fn forward(&self, rt: &Rt, x: &Tensor, angles: &[Tensor; 2], mask: Option<&Tensor>) -> Tensor {
+        let normed = rt.module("input_layernorm", || rms_norm(&self.norms[0], x));
+        let attended = rt.module("self_attn", || self.attend(rt, &normed, angles, mask));
+        drop(normed);
+        let x = x.add(&attended);
+        drop(attended);
+        let normed = rt.module("post_attention_layernorm", || rms_norm(&self.norms[1], &x));
+        let fed = rt.module("mlp", || self.feed(rt, &normed));
+        drop(normed);
+        x.add(&fed)
+    }
+
+    fn attend(&self, rt: &Rt, x: &Tensor, angles: &[Tensor; 2], mask: Option<&Tensor>) -> Tensor {
+        let [batch, length] = [x.size(0), x.size(1)];
+        let Heads { queries, keys, channels, rate, kernel } = self.heads;
+        let project = |index: usize, name, heads| {
+            let projected = self.attention[index].forward(rt, name, x);
+            projected.view(&[batch, length, heads, channels]).transpose(1, 2)
+        };
+        let q = project(0, "q_proj", queries);
+        let k = project(1, "k_proj", keys);
+        let v = project(2, "v_proj", keys);
+        let [cos, sin] = angles.each_ref().map(|angle| angle.unsqueeze(1));
+        let rotate = |x: &Tensor| x.mul(&cos).add(&rotate_half(x).mul(&sin));
+        let (q, k) = {
+            let rotated = rotate(&q);
+            (rotated, rotate(&k))
+        };
+        let times = queries / keys;
+        let attended = match kernel {
+            Attention::Eager => {
+                let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
+                let mut weights = q.matmul(&k.transpose(2, 3)).scale();
+                if let Some(mask) = mask {
+                    weights = weights.add(mask);
+                }
+                weights = weights.softmax(Some(DType::F32)).to(q.dtype());
+                weights = weights.dropout(rate);
+                weights.matmul(&v).transpose(1, 2).contiguous()
+            }
+            Attention::Sdpa | Attention::Flash2 => {
+                ops::scaled_dot_product_attention(&q, &k, &v, mask, times > 1).transpose(1, 2).contiguous()
+            }
+        };
+        let attended = attended.reshape(&[batch, length, queries * channels]).contiguous();
+        self.attention[3].forward(rt, "o_proj", &attended)
+    }
+
+    fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
+        let [gate, up, down] = &self.mlp;
+        let gated = {
+            let gate = gate.forward(rt, "gate_proj", x);
+            rt.module("act_fn", || gate.activation("silu"))
+        };
+        let product = gated.mul(&up.forward(rt, "up_proj", x));
+        drop(gated);
+        down.forward(rt, "down_proj", &product)
+    }
+}
+
+/// The model with its parameters.
+pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
+    let options = Options::new(run);
+    let loader = Loader::new(rt, options.weights);
+    let [channels, inner, vocabulary] =
+        [config.hidden_size, config.intermediate_size, config.vocab_size].map(|size| size as u64);
+    let heads = Heads {
+        queries: config.num_attention_heads as u64,
+        keys: config.num_key_value_heads as u64,
+        channels: config.head_dim as u64,
+        rate: options.rate(config.attention_dropout),
+        kernel: options.attention,
+    };
+    let tokens = loader.parameter("model.embed_tokens.weight", &[vocabulary, channels]);
+    let block = |index: usize| {
+        let name = |part: &str| format!("model.layers.{index}.{part}");
+        let linear = |part: &str, inputs, outputs, bias| Linear::load(&loader, &name(part), inputs, outputs, bias);
+        let attention = [
+            linear("self_attn.q_proj", channels, heads.queries * heads.channels, config.qkv_bias),
+            linear("self_attn.k_proj", channels, heads.keys * heads.channels, config.qkv_bias),
+            linear("self_attn.v_proj", channels, heads.keys * heads.channels, config.qkv_bias),
+            linear("self_attn.o_proj", heads.queries * heads.channels, channels, config.output_bias),
+        ];
+        let mlp = [
+            linear("mlp.gate_proj", channels, inner, config.mlp_bias),
+            linear("mlp.up_proj", channels, inner, config.mlp_bias),
+            linear("mlp.down_proj", inner, channels, config.mlp_bias),
+        ];
+        let norm = |part: &str| loader.parameter(&name(part), &[channels]);
+        let norms = [norm("input_layernorm.weight"), norm("post_attention_layernorm.weight")];
+        Rc::new(Block { norms, attention, mlp, heads })
+    };
+    let blocks = (0..config.num_hidden_layers).map(block).collect();
+    let norm = loader.parameter("model.norm.weight", &[channels]);
+    let head = match config.tie_word_embeddings {
+        true => tokens.clone(),
+        false => loader.parameter("lm_head.weight", &[vocabulary, channels]),
+    };
+    let frequencies = Tensor::new(rt, &[2, heads.channels / 2], DType::F32, "inv_freq");
+    frequencies.mark(Kind::Weight);
+    Box::new(Llama { tokens, head, blocks, norm, frequencies, options, trained: loader.trained() })
+}
+
+impl Llama {
+    fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
+        let mut x = rt.module("embed_tokens", || ops::embedding(&self.tokens, ids));
+        let _positions = Tensor::new(rt, &[1, self.options.length], DType::I64, "arange");
+        let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&x));
+        let angles = rt.module("rotary_emb", || self.angles(rt, x.dtype()));
+        for (index, block) in self.blocks.iter().enumerate() {
+            let name = format!("layers.{index}");
+            let (block, rt_, mask, angles) = (block.clone(), rt.clone(), mask.clone(), angles.clone());
+            let run = Rc::new(move |inputs: &[Tensor]| {
+                vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], &angles, mask.as_ref()))]
+            });
+            x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
+        }
+        rt.module("norm", || rms_norm(&self.norm, &x))
+    }
+
+    /// Cosines and sines of the positions: (1, T, D) each, in the hidden states' type.
+    fn angles(&self, rt: &Rt, dtype: DType) -> [Tensor; 2] {
+        let shape = [1, self.options.length, 2 * self.frequencies.size(1)];
+        let new = |op| Tensor::new(rt, &shape, DType::F32, op);
+        let both = new("cat");
+        let angles = ["cos", "sin"].map(|op| {
+            let angle = new(op);
+            let scaled = angle.empty_like(DType::F32, "mul");
+            drop(angle);
+            scaled.to(dtype)
+        });
+        drop(both);
+        angles
+    }
+}
+
+impl Model for Llama {
+    fn loss(&self, rt: &Rt) -> Tensor {
+        let ids = tokens(rt, self.options.micro_batch, self.options.length, "input_ids");
+        let hidden = rt.module("model", || self.hidden(rt, &ids));
+        let logits = rt.module("lm_head", || hidden.linear(&self.head, None));
+        logits.mark(Kind::Logits);
+        drop(hidden);
+        rt.module("loss", || causal_loss(&logits, &ids))
+    }
+
+    fn trained(&self) -> &[Tensor] {
+        &self.trained
+    }
+}

@@ -1,0 +1,26 @@
+//! Casts: those that a tape does not record, and autocast's.
+
+use crate::estimate::Kind;
+use crate::runtime::{DType, Tensor};
+
+/// The values of a tensor in another type, in a new storage.
+pub(crate) fn cast_values(tensor: &Tensor, dtype: DType) -> Tensor {
+    if tensor.dtype() == dtype { tensor.clone() } else { tensor.empty_like(dtype, "_to_copy") }
+}
+
+/// An operand of a product in autocast's type. Casts of weights are kept until autocast ends.
+pub(crate) fn autocast_to(tensor: &Tensor) -> Tensor {
+    let rt = tensor.rt().clone();
+    let Some(dtype) = rt.autocast().dtype().filter(|dtype| tensor.dtype().is_float() && tensor.dtype() != *dtype)
+    else {
+        return tensor.clone();
+    };
+    let Some(leaf) = tensor.leaf().filter(|_| tensor.dtype() == DType::F32) else { return tensor.to(dtype) };
+    if let Some(cast) = rt.autocast().cast_of(leaf) {
+        return cast;
+    }
+    let cast = tensor.to(dtype);
+    cast.mark(Kind::Cast);
+    rt.autocast().keep_cast(leaf, &cast);
+    cast
+}

@@ -1,0 +1,29 @@
+//! Cross-entropy of logits.
+
+use crate::runtime::{DType, Op, Rt, Saved, Tensor};
+
+/// Labels (B, T) moved by one, as transformers' causal loss does it: padded by one, and copied without the first.
+pub(crate) fn pad_labels(labels: &Tensor) -> Tensor {
+    let (rows, length) = (labels.shape()[0], labels.shape()[1]);
+    let padded = Tensor::new(labels.rt(), &[rows, length + 1], DType::I64, "constant_pad_nd");
+    let moved = padded.alias(vec![rows, length], padded.strides().to_vec());
+    moved.contiguous().view(&[rows * length])
+}
+
+/// Mean cross-entropy. logits: (N, V), labels: (N,) -> (). In single precision under autocast. Saves the logarithms of the
+/// probabilities.
+pub(crate) fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let logarithms = logits.in_single_precision().log_softmax();
+    let op = Op::new("nll_loss", &[&logarithms]);
+    let saved = [op.save(&logarithms), op.save(labels)];
+    let scalar = |rt: &Rt| Tensor::new(rt, &[], logarithms.dtype(), "nll_loss");
+    let (out, weight) = (scalar(logarithms.rt()), scalar(logarithms.rt()));
+    let weight = op.save(&weight);
+    drop(logarithms);
+    op.finish_one(out, move |rt, _, _| {
+        let [logarithms, _labels] = saved.map(|saved| saved.map(Saved::unpack));
+        let _weight = weight.map(Saved::unpack);
+        let logarithms = logarithms.expect("the loss saves its operand");
+        vec![Some(Tensor::new(rt, logarithms.shape(), logarithms.dtype(), "nll_loss_backward"))]
+    })
+}

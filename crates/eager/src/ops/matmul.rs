@@ -1,0 +1,116 @@
+//! Matrix products.
+//! Source: `native/LinearAlgebra.cpp` (`matmul`), `native/Linear.cpp`, `mm_mat1_backward` of `FunctionsManual.cpp`.
+
+use super::{autocast_to, sum_to};
+use crate::runtime::{Op, Saved, Tensor};
+
+/// `bias + a @ b` of matrices: (N, K), (K, M) -> (N, M).
+pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
+    let (bias, a, b) = (autocast_to(bias), autocast_to(a), autocast_to(b));
+    let op = Op::new("addmm", &[&bias, &a, &b]);
+    let operands = Operands::save(&op, 1, &a, &b);
+    let out = Tensor::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "addmm");
+    let shape = bias.shape().to_vec();
+    op.finish_one(out, move |_, gradient, needs| {
+        let [of_a, of_b] = operands.gradients(gradient);
+        vec![needs[0].then(|| sum_to(gradient, &shape)), of_a, of_b]
+    })
+}
+
+impl Tensor {
+    /// A product of matrices: (N, K), (K, M) -> (N, M).
+    pub fn mm(&self, other: &Self) -> Self {
+        let (a, b) = (autocast_to(self), autocast_to(other));
+        let op = Op::new("mm", &[&a, &b]);
+        let operands = Operands::save(&op, 0, &a, &b);
+        let out = Self::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "mm");
+        op.finish_one(out, move |_, gradient, _| operands.gradients(gradient).into())
+    }
+
+    /// A product of batches of matrices: (B, N, K), (B, K, M) -> (B, N, M).
+    pub fn bmm(&self, other: &Self) -> Self {
+        let op = Op::new("bmm", &[self, other]);
+        let operands = Operands::save(&op, 0, self, other);
+        let shape = [self.shape()[0], self.shape()[1], other.shape()[2]];
+        let out = Self::new(self.rt(), &shape, self.dtype(), "bmm");
+        op.finish_one(out, move |_, gradient, _| operands.gradients(gradient).into())
+    }
+
+    /// A product of batches of matrices with any leading dimensions, which are brought to one: copies where there is no view.
+    pub fn matmul(&self, other: &Self) -> Self {
+        let (a, b) = (autocast_to(self), autocast_to(other));
+        let batch = super::broadcast(&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]);
+        let flat = |tensor: &Self| {
+            let ends = tensor.shape()[tensor.dim() - 2..].to_vec();
+            let full = batch.iter().copied().chain(ends.iter().copied()).collect::<Vec<_>>();
+            let count = batch.iter().product();
+            tensor.expand(&full).reshape(&[count, ends[0], ends[1]])
+        };
+        let (rows, columns) = (a.size(-2), b.size(-1));
+        let out = flat(&a).bmm(&flat(&b));
+        out.view(&batch.iter().copied().chain([rows, columns]).collect::<Vec<_>>())
+    }
+
+    /// A linear layer: (…, K) with a weight (M, K) and a bias (M,) -> (…, M).
+    pub fn linear(&self, weight: &Self, bias: Option<&Self>) -> Self {
+        let (this, weight) = (autocast_to(self), autocast_to(weight));
+        let bias = bias.map(autocast_to);
+        let rows = this.elements() / this.size(-1);
+        let flat = this.reshape(&[rows, this.size(-1)]);
+        let turned = weight.transpose(0, 1);
+        let out = match &bias {
+            Some(bias) => addmm(bias, &flat, &turned),
+            None => flat.mm(&turned),
+        };
+        let mut shape = this.shape().to_vec();
+        let last = shape.len() - 1;
+        shape[last] = weight.shape()[0];
+        out.view(&shape)
+    }
+}
+
+/// How an operand lies in memory, which its gradient follows.
+#[derive(Clone, Copy)]
+struct Layout {
+    by_column: bool,
+}
+
+impl Layout {
+    fn of(tensor: &Tensor) -> Self {
+        let (shape, strides) = (tensor.shape(), tensor.strides());
+        Self { by_column: tensor.dim() == 2 && strides[0] == 1 && strides[1] == shape[0] && shape[0] != 1 }
+    }
+
+    /// A product that no tape records.
+    fn product(self, a: &Tensor, b: &Tensor) -> Tensor {
+        let mut shape = a.shape().to_vec();
+        let last = shape.len() - 1;
+        shape[last] = b.size(-1);
+        if self.by_column {
+            shape.swap(last - 1, last);
+        }
+        let out = Tensor::new(a.rt(), &shape, a.dtype(), "mm_backward");
+        if self.by_column { out.transpose(-2, -1) } else { out }
+    }
+}
+
+/// The operands of a product that its gradients need.
+struct Operands {
+    saved: [Option<Saved>; 2],
+    layouts: [Layout; 2],
+}
+
+impl Operands {
+    /// `first`: the number of the first among the op's inputs.
+    fn save(op: &Op, first: usize, a: &Tensor, b: &Tensor) -> Self {
+        let saved = [op.save_if(a, op.needs(first + 1)), op.save_if(b, op.needs(first))];
+        Self { saved, layouts: [Layout::of(a), Layout::of(b)] }
+    }
+
+    fn gradients(self, gradient: &Tensor) -> [Option<Tensor>; 2] {
+        let [a, b] = self.saved.map(|saved| saved.map(Saved::unpack));
+        let of_a = b.as_ref().map(|b| self.layouts[0].product(gradient, &b.transpose(-2, -1)));
+        let of_b = a.as_ref().map(|a| self.layouts[1].product(&a.transpose(-2, -1), gradient));
+        [of_a, of_b]
+    }
+}

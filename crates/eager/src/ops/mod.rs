@@ -1,0 +1,27 @@
+//! Aten's ops: what each allocates, saves, and does in the backward pass. One file a group.
+//! Not here: which ops a module is made of (`modules/`).
+//!
+//! Source: PyTorch's `derivatives.yaml`, `FunctionsManual.cpp` and `native/`; held to recorded steps by
+//! `tests/golden.rs`. Where CUDA's kernels allocate something for themselves, it is `Runtime::scratch`.
+
+mod attention;
+mod cast;
+mod dropout;
+mod embedding;
+mod loss;
+mod matmul;
+mod norm;
+mod pointwise;
+mod reduce;
+mod softmax;
+mod view;
+
+pub(crate) use attention::scaled_dot_product_attention;
+pub(crate) use cast::{autocast_to, cast_values};
+pub(crate) use embedding::embedding;
+pub(crate) use loss::{cross_entropy, pad_labels};
+pub(crate) use matmul::addmm;
+pub(crate) use norm::layer_norm;
+pub(crate) use pointwise::broadcast;
+pub(crate) use reduce::sum_to;
+pub(crate) use view::cat;

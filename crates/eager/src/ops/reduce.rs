@@ -1,0 +1,11 @@
+//! Sums that no tape records.
+
+use crate::runtime::Tensor;
+
+/// A tensor summed to a shape that broadcasts to its own. Where only leading dimensions of size 1 are missing it is a view.
+pub(crate) fn sum_to(tensor: &Tensor, shape: &[u64]) -> Tensor {
+    if tensor.elements() == shape.iter().product::<u64>() {
+        return tensor.viewed(shape).expect("dimensions of size 1 can be left out");
+    }
+    Tensor::new(tensor.rt(), shape, tensor.dtype(), "sum")
+}

@@ -1,0 +1,44 @@
+//! Autocast: the type that some ops compute in, and the casts of weights that are kept until it ends.
+//! Not here: which ops are cast (`ops/`). Source: PyTorch's `aten/src/ATen/autocast_mode.cpp`.
+
+use super::tape::Leaf;
+use super::{DType, Tensor};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The state of autocast.
+#[derive(Default)]
+pub(crate) struct Autocast {
+    dtype: Cell<Option<DType>>,
+    /// Casts of leaves whose gradient is asked for, by the leaf.
+    casts: RefCell<FxHashMap<*const Leaf, Tensor>>,
+}
+
+impl Autocast {
+    /// The type that products are computed in, if it is on.
+    pub fn dtype(&self) -> Option<DType> {
+        self.dtype.get()
+    }
+
+    /// Runs something under it. Casts are dropped when the outermost ends.
+    pub fn with<T>(&self, dtype: Option<DType>, run: impl FnOnce() -> T) -> T {
+        let before = self.dtype.replace(dtype);
+        let result = run();
+        self.dtype.set(before);
+        if before.is_none() {
+            let casts = self.casts.take();
+            drop(casts);
+        }
+        result
+    }
+
+    /// A weight's cast that was made before.
+    pub fn cast_of(&self, leaf: &Rc<Leaf>) -> Option<Tensor> {
+        self.casts.borrow().get(&Rc::as_ptr(leaf)).cloned()
+    }
+
+    pub fn keep_cast(&self, leaf: &Rc<Leaf>, cast: &Tensor) {
+        self.casts.borrow_mut().insert(Rc::as_ptr(leaf), cast.clone());
+    }
+}

@@ -1,0 +1,95 @@
+//! An eager runtime without values: storages with owners, tensors as views of them, and a tape.
+//! Not here: what ops allocate (`ops/`), what models do (`modules/`).
+//!
+//! Tensors are Rust values with PyTorch's ownership: a clone is one more reference, the last one dropped frees the storage.
+//! A function's locals therefore live as long as Python's would, and order of drops is order of frees.
+
+mod autocast;
+mod checkpoint;
+mod engine;
+mod tape;
+mod tensor;
+mod trace;
+
+pub(crate) use autocast::Autocast;
+pub(crate) use checkpoint::checkpoint;
+pub(crate) use engine::backward;
+pub(crate) use tape::{Op, Saved};
+pub(crate) use tensor::{DType, Tensor};
+pub(crate) use trace::{Event, Record, Trace};
+
+use crate::card::Gpu;
+use checkpoint::Frame;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// One process of PyTorch.
+pub(crate) type Rt = Rc<Runtime>;
+
+/// A process: what it allocated and freed, and the modes that it is in.
+pub(crate) struct Runtime {
+    pub trace: RefCell<Trace>,
+    /// The card that ops choose their kernels for.
+    pub gpu: Gpu,
+    /// Whether what kernels allocate for themselves is traced, which a dispatcher does not see.
+    pub kernels: bool,
+    /// Whether ops are recorded for the backward pass.
+    grad: Cell<bool>,
+    /// Numbers of nodes of the tape.
+    sequence: Cell<u64>,
+    /// Blocks that are run with checkpointing, the innermost last: they keep what nodes save.
+    frames: RefCell<Vec<Rc<Frame>>>,
+    autocast: Autocast,
+    /// Whether a block's second run has all that it was run for, so that what follows is not executed.
+    stopped: Cell<bool>,
+}
+
+impl Runtime {
+    pub fn new(gpu: Gpu, kernels: bool) -> Rt {
+        Rc::new(Self {
+            trace: RefCell::default(),
+            gpu,
+            kernels,
+            grad: Cell::new(true),
+            sequence: Cell::new(0),
+            frames: RefCell::default(),
+            autocast: Autocast::default(),
+            stopped: Cell::new(false),
+        })
+    }
+
+    /// Runs something with or without a tape.
+    pub fn with_grad<T>(&self, grad: bool, run: impl FnOnce() -> T) -> T {
+        let before = self.grad.replace(grad);
+        let result = run();
+        self.grad.set(before);
+        result
+    }
+
+    pub fn records(&self) -> bool {
+        self.grad.get()
+    }
+
+    pub fn autocast(&self) -> &Autocast {
+        &self.autocast
+    }
+
+    /// Runs something whose tensors belong to a module of this name.
+    pub fn module<T>(&self, name: &str, run: impl FnOnce() -> T) -> T {
+        self.trace.borrow_mut().enter(name);
+        let result = run();
+        self.trace.borrow_mut().leave();
+        result
+    }
+
+    /// A memory request of a kernel for itself, which is returned when the value is dropped. None where they are not traced.
+    pub fn scratch(self: &Rc<Self>, op: &'static str, bytes: u64) -> Option<Tensor> {
+        (self.kernels && bytes > 0).then(|| Tensor::new(self, &[bytes], DType::U8, op))
+    }
+
+    fn next_sequence(&self) -> u64 {
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        sequence
+    }
+}

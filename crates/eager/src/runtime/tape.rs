@@ -1,0 +1,173 @@
+//! The tape: nodes that ops record, and what they save.
+//! Not here: the order in which they run (`engine.rs`). Source: PyTorch's `torch/csrc/autograd/function.h`, `saved_variable.cpp`.
+
+use super::checkpoint::Kept;
+use super::{DType, Rt, Tensor};
+use crate::estimate::Kind;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Where a gradient goes.
+#[derive(Clone)]
+pub(crate) enum Edge {
+    /// Into an output of a node.
+    Node(Rc<Node>, usize),
+    /// To a leaf, which keeps it.
+    Leaf(Rc<Leaf>),
+}
+
+/// Gradients of a node's outputs, none where nothing came.
+pub(crate) type Gradients = Vec<Option<Tensor>>;
+
+/// What a node does in the backward pass, once: gradients of its outputs to those of its inputs that are asked for.
+type Formula = Box<dyn FnOnce(&Rt, &Gradients, &[bool]) -> Gradients>;
+
+/// What an op recorded.
+pub(crate) struct Node {
+    /// When: nodes recorded later run earlier.
+    pub sequence: u64,
+    pub name: &'static str,
+    /// The module that recorded it.
+    pub module: Rc<str>,
+    /// Where gradients of inputs go, by input.
+    pub next: RefCell<Vec<Option<Edge>>>,
+    /// Shapes and types of the inputs, which their gradients are brought to.
+    pub inputs: Vec<(Vec<u64>, DType)>,
+    pub outputs: usize,
+    pub formula: RefCell<Option<Formula>>,
+}
+
+/// A tensor that is no op's result: a parameter, or an input of a block that is run again.
+#[derive(Default)]
+pub(crate) struct Leaf {
+    pub grad: RefCell<Option<Tensor>>,
+    /// Its shape and strides.
+    like: RefCell<Option<(Vec<u64>, Vec<u64>)>>,
+    /// Called when a gradient was added.
+    pub hook: RefCell<Option<Hook>>,
+}
+
+/// What is done when a leaf's gradient was added to.
+pub(crate) type Hook = Rc<dyn Fn(&Leaf)>;
+
+impl Leaf {
+    pub fn describe(&self, shape: &[u64], strides: &[u64]) {
+        *self.like.borrow_mut() = Some((shape.to_vec(), strides.to_vec()));
+    }
+
+    /// Whether a gradient lies in memory as the leaf does, so that it may be taken as it is.
+    pub fn is_laid_out_like(&self, gradient: &Tensor) -> bool {
+        let like = self.like.borrow();
+        let Some((shape, strides)) = &*like else { return true };
+        let pairs = shape.iter().zip(strides).zip(gradient.strides());
+        pairs.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
+    }
+}
+
+/// A tensor that a node saved.
+pub(crate) enum Saved {
+    /// Itself.
+    Tensor(Tensor),
+    /// A place in a block that is run again for it.
+    Kept(Kept),
+}
+
+impl Saved {
+    /// Saves a tensor. In a block with checkpointing only its place is.
+    pub fn of(tensor: &Tensor) -> Self {
+        match tensor.rt().frames.borrow().last() {
+            Some(frame) => Self::Kept(frame.keep(tensor)),
+            None => {
+                tensor.mark_if_temporary(Kind::Activation);
+                Self::Tensor(tensor.detach())
+            }
+        }
+    }
+
+    /// The tensor; a block that keeps it is run again.
+    pub fn unpack(self) -> Tensor {
+        match self {
+            Self::Tensor(tensor) => tensor,
+            Self::Kept(kept) => kept.unpack(),
+        }
+    }
+}
+
+/// An op on its way to the tape: first it saves operands, then it allocates results, and then it is recorded with them.
+pub(crate) struct Op {
+    name: &'static str,
+    rt: Rt,
+    recorded: bool,
+    next: Vec<Option<Edge>>,
+    inputs: Vec<(Vec<u64>, DType)>,
+}
+
+impl Op {
+    /// An op with these inputs.
+    pub fn new(name: &'static str, inputs: &[&Tensor]) -> Self {
+        let rt = inputs[0].rt().clone();
+        let recorded = rt.records() && inputs.iter().any(|input| input.requires_grad());
+        let (next, inputs) = match recorded {
+            true => (
+                inputs.iter().map(|input| input.edge().cloned()).collect(),
+                inputs.iter().map(|input| (input.shape().to_vec(), input.dtype())).collect(),
+            ),
+            false => (vec![], vec![]),
+        };
+        Self { name, rt, recorded, next, inputs }
+    }
+
+    /// Whether the gradient of an input is asked for.
+    pub fn needs(&self, input: usize) -> bool {
+        self.recorded && self.next[input].is_some()
+    }
+
+    /// Saves a tensor for the backward pass.
+    pub fn save(&self, tensor: &Tensor) -> Option<Saved> {
+        self.save_if(tensor, true)
+    }
+
+    /// Saves a tensor, if it is asked for.
+    pub fn save_if(&self, tensor: &Tensor, wanted: bool) -> Option<Saved> {
+        (self.recorded && wanted).then(|| Saved::of(tensor))
+    }
+
+    /// Records the op with its results and its formula: gradients of all results to those of all inputs.
+    pub fn finish(
+        self,
+        outputs: Vec<Tensor>,
+        formula: impl FnOnce(&Rt, &Gradients, &[bool]) -> Gradients + 'static,
+    ) -> Vec<Tensor> {
+        if !self.recorded {
+            return outputs;
+        }
+        let module = self.rt.trace.borrow().module();
+        let node = Rc::new(Node {
+            sequence: self.rt.next_sequence(),
+            name: self.name,
+            module,
+            next: RefCell::new(self.next),
+            inputs: self.inputs,
+            outputs: outputs.len(),
+            formula: RefCell::new(Some(Box::new(formula))),
+        });
+        let with_edge = |(index, output): (usize, Tensor)| match output.dtype().is_float() {
+            true => output.with_edge(Edge::Node(node.clone(), index)),
+            false => output,
+        };
+        outputs.into_iter().enumerate().map(with_edge).collect()
+    }
+
+    /// The same for an op with one result.
+    pub fn finish_one(
+        self,
+        output: Tensor,
+        formula: impl FnOnce(&Rt, &Tensor, &[bool]) -> Gradients + 'static,
+    ) -> Tensor {
+        let formula = move |rt: &Rt, gradients: &Gradients, needs: &[bool]| match &gradients[0] {
+            Some(gradient) => formula(rt, gradient, needs),
+            None => needs.iter().map(|_| None).collect(),
+        };
+        self.finish(vec![output], formula).swap_remove(0)
+    }
+}

@@ -1,0 +1,259 @@
+//! Tensors: views of storages, with shapes and strides but no values.
+//! Not here: ops, which record nodes (`ops/`). Source of the rules: PyTorch's `TensorImpl` and `TensorUtils.cpp`.
+
+use super::Rt;
+use super::tape::{Edge, Leaf};
+use super::trace::{Place, Record};
+use crate::estimate::Kind;
+use std::rc::Rc;
+
+/// Types of elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum DType {
+    U8,
+    Bool,
+    F16,
+    BF16,
+    F32,
+    I64,
+}
+
+impl DType {
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::U8 | Self::Bool => 1,
+            Self::F16 | Self::BF16 => 2,
+            Self::F32 => 4,
+            Self::I64 => 8,
+        }
+    }
+
+    pub fn is_half(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16)
+    }
+
+    pub fn is_float(self) -> bool {
+        self.is_half() || self == Self::F32
+    }
+
+    /// The type of a result of both.
+    pub fn promote(self, other: Self) -> Self {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (a, b) if a.is_half() && b.is_half() => Self::F32,
+            (a, b) => {
+                let rank = |dtype| match dtype {
+                    Self::Bool => 0,
+                    Self::U8 => 1,
+                    Self::I64 => 2,
+                    Self::F16 | Self::BF16 => 3,
+                    Self::F32 => 4,
+                };
+                if rank(a) >= rank(b) { a } else { b }
+            }
+        }
+    }
+}
+
+/// Bytes, owned by the tensors that view them.
+pub(crate) struct Storage {
+    rt: Rt,
+    id: u32,
+    place: Place,
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if self.place == Place::Card {
+            self.rt.trace.borrow_mut().free(self.id);
+        }
+    }
+}
+
+/// A tensor: one reference to it.
+#[derive(Clone)]
+pub(crate) struct Tensor(Rc<Impl>);
+
+struct Impl {
+    storage: Rc<Storage>,
+    shape: Vec<u64>,
+    strides: Vec<u64>,
+    dtype: DType,
+    /// Where its gradient goes; none where none is asked for.
+    edge: Option<Edge>,
+}
+
+/// Strides of a tensor whose elements lie in order.
+fn contiguous(shape: &[u64]) -> Vec<u64> {
+    let mut strides = vec![1; shape.len()];
+    for i in (0..shape.len().saturating_sub(1)).rev() {
+        strides[i] = strides[i + 1] * shape[i + 1].max(1);
+    }
+    strides
+}
+
+impl Tensor {
+    /// A new storage on the card, with a tensor that fills it, without a gradient.
+    pub fn new(rt: &Rt, shape: &[u64], dtype: DType, op: &'static str) -> Self {
+        Self::place(rt, shape, dtype, op, Place::Card)
+    }
+
+    /// The same in any place.
+    pub fn place(rt: &Rt, shape: &[u64], dtype: DType, op: &'static str, place: Place) -> Self {
+        let bytes = shape.iter().product::<u64>() * dtype.bytes();
+        let place = if rt.stopped.get() { Place::Host } else { place };
+        let id = match place {
+            Place::Host => 0,
+            Place::Card => {
+                let mut trace = rt.trace.borrow_mut();
+                let module = trace.module();
+                trace.allocate(Record { bytes, shape: shape.to_vec(), dtype, op, module, kind: Kind::Temporary })
+            }
+        };
+        let storage = Rc::new(Storage { rt: rt.clone(), id, place });
+        Self(Rc::new(Impl { storage, shape: shape.to_vec(), strides: contiguous(shape), dtype, edge: None }))
+    }
+
+    /// The same storage seen with another shape, without a gradient.
+    pub fn alias(&self, shape: Vec<u64>, strides: Vec<u64>) -> Self {
+        let Impl { storage, dtype, .. } = &*self.0;
+        Self(Rc::new(Impl { storage: storage.clone(), shape, strides, dtype: *dtype, edge: None }))
+    }
+
+    /// The same tensor without a gradient.
+    pub fn detach(&self) -> Self {
+        self.alias(self.0.shape.clone(), self.0.strides.clone())
+    }
+
+    /// The same tensor, whose gradient goes along an edge.
+    pub fn with_edge(self, edge: Edge) -> Self {
+        let edge = Some(edge);
+        match Rc::try_unwrap(self.0) {
+            Ok(inner) => Self(Rc::new(Impl { edge, ..inner })),
+            Err(shared) => {
+                let Impl { storage, shape, strides, dtype, .. } = &*shared;
+                let (storage, shape, strides) = (storage.clone(), shape.clone(), strides.clone());
+                Self(Rc::new(Impl { storage, shape, strides, dtype: *dtype, edge }))
+            }
+        }
+    }
+
+    /// The same tensor as a leaf, whose gradient is kept.
+    pub fn into_leaf(self) -> Self {
+        let leaf = Rc::new(Leaf::default());
+        leaf.describe(self.shape(), self.strides());
+        self.with_edge(Edge::Leaf(leaf))
+    }
+
+    pub fn rt(&self) -> &Rt {
+        &self.0.storage.rt
+    }
+
+    pub fn shape(&self) -> &[u64] {
+        &self.0.shape
+    }
+
+    pub fn strides(&self) -> &[u64] {
+        &self.0.strides
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    pub fn elements(&self) -> u64 {
+        self.0.shape.iter().product()
+    }
+
+    pub fn dim(&self) -> usize {
+        self.0.shape.len()
+    }
+
+    /// The size of a dimension; negative ones count from the last.
+    pub fn size(&self, dim: isize) -> u64 {
+        self.0.shape[self.axis(dim)]
+    }
+
+    pub fn axis(&self, dim: isize) -> usize {
+        if dim < 0 { self.dim() - dim.unsigned_abs() } else { dim.unsigned_abs() }
+    }
+
+    pub fn edge(&self) -> Option<&Edge> {
+        self.0.edge.as_ref()
+    }
+
+    pub fn requires_grad(&self) -> bool {
+        self.0.edge.is_some()
+    }
+
+    /// The leaf that it is.
+    pub fn leaf(&self) -> Option<&Rc<Leaf>> {
+        match &self.0.edge {
+            Some(Edge::Leaf(leaf)) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    pub fn is_contiguous(&self) -> bool {
+        let expected = contiguous(&self.0.shape);
+        self.0
+            .shape
+            .iter()
+            .zip(&self.0.strides)
+            .zip(&expected)
+            .all(|((size, stride), expected)| *size == 1 || stride == expected)
+    }
+
+    /// Whether its elements fill their range, in any order.
+    pub fn is_dense(&self) -> bool {
+        let mut dims = self.0.shape.iter().zip(&self.0.strides).filter(|(size, _)| **size != 1).collect::<Vec<_>>();
+        dims.sort_by_key(|(_, stride)| **stride);
+        let mut expected = 1;
+        dims.into_iter().all(|(size, stride)| {
+            let fits = *stride == expected;
+            expected *= size;
+            fits
+        })
+    }
+
+    /// Whether nobody else has the tensor or its storage, so that it may be written to.
+    pub fn is_unshared(&self) -> bool {
+        Rc::strong_count(&self.0) == 1 && Rc::strong_count(&self.0.storage) == 1
+    }
+
+    /// Whether nobody else has the tensor; views of its storage may be about.
+    pub fn is_only_reference(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
+    /// Says what the storage is used for.
+    pub fn mark(&self, kind: Kind) {
+        if self.0.storage.place == Place::Card {
+            self.rt().trace.borrow_mut().records[self.0.storage.id as usize].kind = kind;
+        }
+    }
+
+    /// Says what it is used for, unless more was said already.
+    pub fn mark_if_temporary(&self, kind: Kind) {
+        if self.0.storage.place == Place::Card {
+            let mut trace = self.rt().trace.borrow_mut();
+            let known = &mut trace.records[self.0.storage.id as usize].kind;
+            if *known == Kind::Temporary {
+                *known = kind;
+            }
+        }
+    }
+
+    /// An uninitialized tensor like this one, of another type: dense ones keep the order of their elements.
+    pub fn empty_like(&self, dtype: DType, op: &'static str) -> Self {
+        let new = Self::new(self.rt(), self.shape(), dtype, op);
+        if self.is_dense() && !self.is_contiguous() {
+            let strides = self.0.strides.clone();
+            return match Rc::try_unwrap(new.0) {
+                Ok(inner) => Self(Rc::new(Impl { strides, ..inner })),
+                Err(_) => unreachable!("a new tensor has one reference"),
+            };
+        }
+        new
+    }
+}

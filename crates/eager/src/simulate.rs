@@ -1,0 +1,167 @@
+//! The events of a process, through PyTorch's allocator: its peaks, and who had the memory then.
+//! Not here: where events come from (`step.rs`).
+
+use crate::card::Gpu;
+use crate::estimate::{Estimate, Footprint, Kind, Live, Phase, Share, Shortfall};
+use crate::runtime::{Event, Record};
+use crate::step::Steps;
+use plimsoll_torch_memory::allocator::{Allocator, BlockId, Card, Request};
+use plimsoll_torch_memory::snapshot::Settings;
+use plimsoll_trainers::Run;
+use plimsoll_units::Bytes;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+
+/// A card whose memory is no limit.
+const ENDLESS: u64 = 1 << 52;
+
+/// What the allocator said of a process.
+struct Played {
+    allocated: u64,
+    reserved: u64,
+    phase: Phase,
+    /// Live storages at the peak, with the bytes of their blocks.
+    live: Vec<(u32, u64)>,
+    /// The request that was refused, which ended it.
+    refused: Option<(u32, Phase)>,
+}
+
+/// The estimate of a run on a card.
+pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
+    let mut settings = Settings::default();
+    let mut caveats = steps.caveats.clone();
+    let unknown = settings.set(&run.alloc_conf);
+    caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is not known, and ignored.")));
+    let context = gpu.context();
+    let available = gpu.memory.0.saturating_sub(context.likely);
+    let fraction = run.memory_fraction.or(settings.memory_fraction);
+    let allowed = fraction.map(|fraction| (gpu.memory.as_f64() * fraction) as u64);
+    let endless = play(steps, settings.clone(), ENDLESS, None);
+    // A cache near the card's end is given back, which changes the peak but not what fits.
+    let fits = endless.reserved <= available.min(allowed.unwrap_or(available));
+    let played = if fits { None } else { Some(play(steps, settings, available, allowed)) };
+    let refused = played.as_ref().and_then(|played| played.refused);
+    let reserved = played.as_ref().filter(|_| refused.is_none()).map_or(endless.reserved, |played| played.reserved);
+    let shortfall = refused.map(|(id, phase)| {
+        let Record { bytes, op, module, .. } = &steps.records[id as usize];
+        Shortfall {
+            request: Bytes(*bytes),
+            op,
+            module: module.to_string(),
+            phase,
+            needed: Bytes(endless.allocated + context.likely),
+            available: gpu.memory,
+        }
+    });
+    let footprint = |allocated, reserved, context| Footprint {
+        allocated: Bytes(allocated),
+        reserved: Bytes(reserved),
+        context: Bytes(context),
+    };
+    Estimate {
+        likely: footprint(endless.allocated, reserved, context.likely),
+        range: [
+            footprint(endless.allocated, reserved, context.low),
+            footprint(endless.allocated, reserved, context.high),
+        ],
+        phase: endless.phase,
+        breakdown: breakdown(&steps.records, &endless.live),
+        live: live(&steps.records, &endless.live),
+        shortfall,
+        caveats,
+    }
+}
+
+/// Sends events through an allocator of a card with so much memory.
+fn play(steps: &Steps, settings: Settings, capacity: u64, allowed: Option<u64>) -> Played {
+    let mut allocator = Allocator::new(settings, allowed);
+    let mut card = Card::new(capacity);
+    let mut blocks: FxHashMap<u32, BlockId> = FxHashMap::default();
+    let mut played = Played { allocated: 0, reserved: 0, phase: Phase::Load, live: vec![], refused: None };
+    let mut phase = Phase::Load;
+    let mut peak_at = 0;
+    for (at, event) in steps.events.iter().enumerate() {
+        match event {
+            Event::Enter(next) => phase = *next,
+            Event::Free(id) => {
+                if let Some(block) = blocks.remove(id) {
+                    allocator.free(block);
+                }
+            }
+            Event::Allocate(id) => {
+                let bytes = steps.records[*id as usize].bytes;
+                // PyTorch takes no block for an empty tensor.
+                if bytes == 0 {
+                    continue;
+                }
+                match allocator.allocate(Request { bytes, stream: 0, pool: (0, 0) }, &mut card) {
+                    Ok(block) => blocks.insert(*id, block),
+                    Err(_) => {
+                        played.refused = Some((*id, phase));
+                        return played;
+                    }
+                };
+                if allocator.in_use() > played.allocated {
+                    (played.allocated, played.phase, peak_at) = (allocator.in_use(), phase, at);
+                }
+                played.reserved = played.reserved.max(allocator.reserved());
+            }
+        }
+    }
+    played.live = live_at(steps, peak_at);
+    played
+}
+
+/// Storages that are live after an event, with their sizes as the allocator rounds them.
+fn live_at(steps: &Steps, at: usize) -> Vec<(u32, u64)> {
+    let mut live = rustc_hash::FxHashSet::default();
+    for event in &steps.events[..=at.min(steps.events.len().saturating_sub(1))] {
+        match event {
+            Event::Allocate(id) => drop(live.insert(*id)),
+            Event::Free(id) => drop(live.remove(id)),
+            Event::Enter(_) => {}
+        }
+    }
+    let rounded = |id: u32| (id, Settings::default().rounded(steps.records[id as usize].bytes));
+    let mut live =
+        live.into_iter().map(rounded).filter(|(id, _)| steps.records[*id as usize].bytes > 0).collect::<Vec<_>>();
+    live.sort_unstable();
+    live
+}
+
+fn breakdown(records: &[Record], live: &[(u32, u64)]) -> Vec<Share> {
+    let mut shares: FxHashMap<(Kind, &'static str), (u64, u64)> = FxHashMap::default();
+    for (id, bytes) in live {
+        let record = &records[*id as usize];
+        let share = shares.entry((record.kind, record.op)).or_default();
+        *share = (share.0 + bytes, share.1 + 1);
+    }
+    let share = |((kind, op), (bytes, count))| Share { kind, op, bytes: Bytes(bytes), count };
+    let mut shares = shares.into_iter().map(share).collect::<Vec<_>>();
+    shares.sort_by_key(|share| (Reverse(share.bytes), share.kind, share.op));
+    shares
+}
+
+fn live(records: &[Record], live: &[(u32, u64)]) -> Vec<Live> {
+    let mut entries: FxHashMap<(u64, &'static str, Kind, String), (u64, u32)> = FxHashMap::default();
+    for (id, _) in live {
+        let Record { bytes, shape, dtype, op, kind, .. } = &records[*id as usize];
+        let shape = format!("{shape:?} {dtype:?}").to_lowercase();
+        let entry = entries.entry((*bytes, op, *kind, shape)).or_insert((0, *id));
+        *entry = (entry.0 + 1, entry.1.min(*id));
+    }
+    let entry = |((bytes, op, kind, shape), (count, first)): ((u64, &'static str, Kind, String), (u64, u32))| Live {
+        bytes: Bytes(bytes),
+        count,
+        shape,
+        kind,
+        op,
+        module: records[first as usize].module.to_string(),
+    };
+    let mut entries = entries.into_iter().map(entry).collect::<Vec<_>>();
+    entries.sort_by(|a, b| {
+        let key = |live: &Live| (Reverse(live.bytes.0 * live.count), live.kind, live.op);
+        key(a).cmp(&key(b)).then_with(|| a.shape.cmp(&b.shape))
+    });
+    entries
+}

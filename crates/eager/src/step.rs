@@ -1,0 +1,73 @@
+//! Training steps of a run, as events: the model is loaded, then steps run until nothing changes.
+//! Not here: the model (`modules/`), the allocator (`simulate.rs`).
+
+use crate::card::Gpu;
+use crate::estimate::{Cannot, Kind, Phase};
+use crate::runtime::{DType, Event, Record, Rt, Runtime, Tensor, backward};
+use crate::{modules, optimizers};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_trainers::{Precision, Run};
+
+/// Steps after the first, which has no optimizer state yet; the third is as the second.
+const STEPS: usize = 3;
+
+/// A process from its start to the end of its last step.
+pub(crate) struct Steps {
+    pub records: Vec<Record>,
+    pub events: Vec<Event>,
+    pub caveats: Vec<String>,
+}
+
+/// Runs steps. `kernels`: whether what kernels allocate for themselves is traced.
+/// Errors: what is not modeled.
+pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> Result<Steps, Cannot> {
+    let rt = Runtime::new(gpu, kernels);
+    let caveats = vec![];
+    let model = modules::load(&rt, model, run)?;
+    let mut optimizer = optimizers::build(run);
+    // The forward pass' thread has a handle of cuBLAS, and so has the backward pass'.
+    let mut workspaces = vec![];
+    for _ in 0..STEPS {
+        for _ in 0..run.accumulation.min(2) {
+            phase(&rt, Phase::Forward);
+            workspace(&rt, &mut workspaces, 1);
+            let loss = rt.autocast().with(autocast(run), || model.loss(&rt));
+            phase(&rt, Phase::Backward);
+            workspace(&rt, &mut workspaces, 2);
+            let gradient = Tensor::new(&rt, loss.shape(), loss.dtype(), "ones_like");
+            if let Some(edge) = loss.edge().cloned() {
+                backward(&rt, vec![(edge, gradient)]);
+            }
+        }
+        phase(&rt, Phase::Update);
+        optimizer.step(&rt, model.trained());
+        for parameter in model.trained() {
+            drop(parameter.leaf().and_then(|leaf| leaf.grad.borrow_mut().take()));
+        }
+    }
+    drop((model, optimizer, workspaces));
+    let trace = rt.trace.take();
+    Ok(Steps { records: trace.records, events: trace.events, caveats })
+}
+
+fn phase(rt: &Rt, phase: Phase) {
+    rt.trace.borrow_mut().phase(phase);
+}
+
+/// Takes cuBLAS's workspaces until there are so many.
+fn workspace(rt: &Rt, workspaces: &mut Vec<Option<Tensor>>, count: usize) {
+    while workspaces.len() < count {
+        let workspace = rt.scratch("cuBLAS workspace", rt.gpu.cublas_workspace());
+        workspace.iter().for_each(|workspace| workspace.mark(Kind::Workspace));
+        workspaces.push(workspace);
+    }
+}
+
+/// The type of autocast.
+fn autocast(run: &Run) -> Option<DType> {
+    match run.precision {
+        Precision::AmpBf16 => Some(DType::BF16),
+        Precision::AmpFp16 => Some(DType::F16),
+        Precision::Fp32 | Precision::PureBf16 | Precision::PureFp16 => None,
+    }
+}
