@@ -5,7 +5,7 @@ use crate::card::Gpu;
 use crate::{simulate, step};
 use plimsoll_graph::GraphError;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::Run;
+use plimsoll_trainers::{Loss, Method, Run, Sharding};
 use plimsoll_units::Bytes;
 use std::fmt;
 
@@ -231,5 +231,22 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
     if all.max(model.parameter_bound()) > MOST * (1 << 10) || tokens > MOST || model.parameter_bound() > MOST {
         return Err(Cannot::TooLarge { tokens });
     }
-    Ok(())
+    match not_modeled(run) {
+        Some(what) => Err(Cannot::NotModeled(format!("{what} not modeled yet"))),
+        None => Ok(()),
+    }
+}
+
+/// What a run asks for that the lowering knows nothing of: its bytes would be those of another run.
+fn not_modeled(run: &Run) -> Option<&'static str> {
+    let Run { method, loss, sharding, offload, cards, compiles, .. } = run;
+    [
+        (*method != Method::Full, "LoRA and QLoRA are"),
+        (*loss != Loss::Plain, "Liger's kernels and cut cross-entropy are"),
+        (*sharding != Sharding::None || *cards > 1, "runs on several cards are"),
+        (offload.optimizer || offload.weights, "offload to the host is"),
+        (*compiles, "`torch.compile` is"),
+    ]
+    .into_iter()
+    .find_map(|(is_asked, what)| is_asked.then_some(what))
 }

@@ -124,7 +124,16 @@ pub fn read_command(command: &Command, argv: &[String], file: Option<&str>) -> R
     Ok(read)
 }
 
+/// Keys that say how long samples are.
+const LENGTHS: &[&str] = &["sequence_len", "tokenizer.max_seq_len"];
+
 impl Read {
+    /// Whether samples have a length of which the settings or the trainer's own defaults know.
+    pub fn tells_length(&self) -> bool {
+        let has_own = !matches!(self.kind, Kind::HuggingFace | Kind::Torchtune) && !self.kind.is_layer();
+        has_own || self.told.iter().any(|told| LENGTHS.contains(&told.key.as_str()) || keys::is_length(&told.key))
+    }
+
     /// Lays a file of DeepSpeed's or accelerate's over the trainer's settings; values that are `auto` stay the trainer's.
     /// Errors: those of [`ReadError`], of the file.
     pub fn layer(&mut self, kind: Kind, text: &str) -> Result<(), ReadError> {

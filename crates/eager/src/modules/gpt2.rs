@@ -3,7 +3,7 @@
 use super::parts::{Loader, Model, Options, causal_loss, causal_mask, new_gelu, positions, tokens};
 use crate::estimate::Kind;
 use crate::ops::{self, Sdpa};
-use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use crate::runtime::{Rt, Tensor, checkpoint};
 use plimsoll_graph::models::Gpt2Config;
 use plimsoll_trainers::{Attention, Run};
 use std::rc::Rc;

@@ -183,10 +183,11 @@ fn buckets(relative: &Tensor, causal: bool) -> Tensor {
         far = like(DType::F32, op);
     }
     far = far.to(DType::I64);
-    far = far.shift();
+    let shifted = far.shift();
+    drop(far);
     let most = like(DType::I64, "full_like");
-    far = like(DType::I64, "minimum");
-    drop(most);
+    let far = like(DType::I64, "minimum");
+    drop((shifted, most));
     let chosen = like(DType::I64, "where");
     // Sides are added to in place; to the number zero, a new tensor is.
     let buckets = side.unwrap_or_else(|| chosen.shift());
@@ -321,9 +322,8 @@ pub(super) fn load(rt: &Rt, config: &T5Config, run: &Run) -> Box<dyn Model> {
         Attending { norm, layers, bias, heads, channels, rate, kernel: options.attention, causal, zeros_learn }
     };
     let feeding = |name: &str| {
-        let dense = |part: &str, from, to| {
-            Linear::load(&loader, &format!("{name}.DenseReluDense.{part}"), from, to, false)
-        };
+        let dense =
+            |part: &str, from, to| Linear::load(&loader, &format!("{name}.DenseReluDense.{part}"), from, to, false);
         let layers = match config.feed_forward_proj {
             FeedForward::Relu => vec![dense("wi", width, inner)],
             FeedForward::GatedGelu => vec![dense("wi_0", width, inner), dense("wi_1", width, inner)],
@@ -335,8 +335,7 @@ pub(super) fn load(rt: &Rt, config: &T5Config, run: &Run) -> Box<dyn Model> {
         let block = |index: usize| {
             let layer = |number: usize| format!("{stack}.block.{index}.layer.{number}");
             let own = attending(&format!("{}.SelfAttention", layer(0)), &layer(0), index == 0, decodes);
-            let cross =
-                decodes.then(|| attending(&format!("{}.EncDecAttention", layer(1)), &layer(1), false, false));
+            let cross = decodes.then(|| attending(&format!("{}.EncDecAttention", layer(1)), &layer(1), false, false));
             let feed = feeding(&layer(if decodes { 2 } else { 1 }));
             Rc::new(Block { own, cross, feed })
         };

@@ -20,9 +20,9 @@ pub(crate) use trace::{Event, Record, Trace};
 
 use crate::card::Gpu;
 use checkpoint::Frame;
-use tape::Held;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use tape::Held;
 
 /// One process of PyTorch.
 pub(crate) type Rt = Rc<Runtime>;

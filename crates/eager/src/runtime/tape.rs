@@ -95,12 +95,12 @@ impl Saved {
     }
 }
 
-/// What a node keeps until its results are where they belong.
+/// What a node keeps until its results are where they belong, and that nobody looks at.
 pub(crate) enum Held {
     /// A tensor that it saved.
-    Tensor(Tensor),
+    Tensor(#[expect(dead_code, reason = "it is kept for the memory that it holds")] Tensor),
     /// A block that was run again for it.
-    Frame(Rc<Frame>),
+    Frame(#[expect(dead_code, reason = "it is kept for the memory that it holds")] Rc<Frame>),
 }
 
 /// An op on its way to the tape: first it saves operands, then it allocates results, and then it is recorded with them.

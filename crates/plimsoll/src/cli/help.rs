@@ -217,6 +217,20 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "estimate",
+        &[
+            (
+                "plimsoll estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --gpu 5090",
+                "what a step takes, whether it fits, and what would",
+            ),
+            ("plimsoll estimate --config axolotl.yml --gpu 4090", "the same of the trainer's own file"),
+            (
+                "plimsoll estimate --config arguments.json --vram 12 --export hf",
+                "the settings that fit, in the trainer's own keys",
+            ),
+        ],
+    ),
+    (
         "replay",
         &[
             ("plimsoll replay snapshot.pickle", "who has the memory, and which setting needs the least"),

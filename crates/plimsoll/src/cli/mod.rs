@@ -12,6 +12,7 @@ mod cublas;
 mod data_failure;
 mod device;
 mod doctor;
+mod estimate;
 mod failure;
 mod find;
 mod generate;
@@ -68,6 +69,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// Make the page of a run: its losses, speed, memory and settings
     Report(report::ReportArgs),
+    /// Estimate what a PyTorch run takes of a card, whether it fits, and what would
+    Estimate(Box<estimate::EstimateArgs>),
     /// Explain a memory snapshot of PyTorch: who has what, which allocator setting needs the least
     Replay(replay::ReplayArgs),
     /// Keep a trainer alive, whatever it is: restart it, see that it hangs, keep what it prints
@@ -115,6 +118,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Models(args) => models::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Estimate(args) => estimate::run(&args),
         Command::Replay(args) => replay::run(&args),
         #[cfg(unix)]
         Command::Run(args) => supervise::run(*args),

@@ -5,6 +5,7 @@ mod comparison;
 mod data_progress;
 mod doctor;
 mod download_progress;
+mod estimate;
 mod gpus;
 mod live;
 mod models;
@@ -27,6 +28,9 @@ pub use doctor::{
     BlasFindings, CardFindings, Diagnosis, DriverFindings, FolderFindings, LibraryInUse, diagnosis_text, held_by,
 };
 pub use download_progress::DownloadProgress;
+pub use estimate::{
+    EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
+};
 pub use gpus::{gpus_table, known_cards_table};
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};

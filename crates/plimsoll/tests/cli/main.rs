@@ -15,6 +15,7 @@ mod cuda_visible;
 mod devices;
 mod docs;
 mod download;
+mod estimate;
 mod interrupt;
 mod live;
 mod outputs;

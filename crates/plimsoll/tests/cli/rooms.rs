@@ -33,6 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "telemetry",
             "torch-memory",
             "trainers",
+            "eager",
             "supervise",
             "train",
         ],

@@ -53,14 +53,14 @@ fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoK
     let on = |key: &str| Edit::set(key, true);
     let all = trains_all(document);
     Ok(match precision {
-        Precision::Fp32 => vec![off("bf16"), off("fp16"), off("pure_bf16")],
+        Precision::Fp32 if all => vec![off("bf16"), off("fp16"), off("pure_bf16")],
         Precision::PureBf16 if all => vec![off("bf16"), off("fp16"), on("pure_bf16")],
         Precision::AmpBf16 if all => vec![off("fp16"), off("pure_bf16"), on("bf16")],
         Precision::AmpFp16 if all => vec![off("bf16"), off("pure_bf16"), on("fp16")],
         Precision::PureFp16 if all => return Err(Some("it trains in bf16 or in mixed precision")),
         Precision::PureBf16 => vec![off("fp16"), off("pure_bf16"), on("bf16")],
         Precision::PureFp16 => vec![off("bf16"), off("pure_bf16"), on("fp16")],
-        Precision::AmpBf16 | Precision::AmpFp16 => {
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
             return Err(Some("it keeps weights that are not trained in half precision"));
         }
     })

@@ -121,6 +121,11 @@ pub(crate) type Found = (Run, Option<String>, Vec<(Kind, String)>);
 
 pub(crate) use accelerate::layer as layer_accelerate;
 
+/// Whether a key says how long samples are, in Hugging Face's words.
+pub(crate) fn is_length(key: &str) -> bool {
+    hugging_face::SEQ_LEN.contains(&key)
+}
+
 /// Lays DeepSpeed's own file over a run.
 pub(crate) fn layer_deepspeed(view: &mut View, run: &mut Run) {
     deepspeed::layer("", view, run);

@@ -8,6 +8,7 @@ mod names;
 mod table;
 
 pub(super) use arguments::{Arguments, translate};
+pub(super) use names::model as torchtune_model;
 
 use super::hub::has_weights;
 use super::model::is_hub_name;

@@ -22,7 +22,7 @@ pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
 
 /// The preset that a function of torchtune builds: `torchtune.models.llama3_2.llama3_2_1b`. Errors: it has adapters, or
 /// there is no such preset.
-pub(super) fn model(function: &str) -> Result<String, Refusal> {
+pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
     let name = function.rsplit('.').next().unwrap_or(function);
     if name.starts_with("lora_") || name.starts_with("qlora_") {
         return Err(Refusal { instead: Some(NO_ADAPTERS.to_owned()), ..refused("is not supported") });

@@ -1,0 +1,301 @@
+//! The flags of `plimsoll estimate`, and what they make of a run.
+//! Not here: files and command lines of trainers (`told.rs`), cards (`card.rs`).
+
+use crate::cli::options::{positive_count, positive_size};
+use clap::{Args, ValueEnum};
+use plimsoll_trainers::{
+    Attention, Checkpointing, Kind, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding,
+    Targets,
+};
+use plimsoll_units::Bytes;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct EstimateArgs {
+    /// The model: one of `plimsoll models`, its name on the Hugging Face hub, a config.json, or a folder with one
+    /// [default: the one that the trainer's file names]
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model: Option<String>,
+    /// The trainer's own file: of Hugging Face's `TrainingArguments`, axolotl, LLaMA-Factory, torchtune, or Unsloth's
+    /// keywords as JSON; again for a file beside it, of DeepSpeed or accelerate. Flags here are laid over it
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Vec<PathBuf>,
+    /// Which weights are trained
+    #[arg(long, value_enum, value_name = "full|lora|qlora")]
+    pub(super) method: Option<MethodName>,
+    /// Channels between the two matrices of LoRA [default: 16]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) lora_rank: Option<u64>,
+    /// The layers that get LoRA, by the ends of their names: `q_proj,v_proj`; or `all-linear` [default: PEFT's own for the
+    /// family]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(super) lora_targets: Vec<String>,
+    /// Types of weights, and of what is computed: `pure-bf16` has all in bf16, `amp-bf16` weights in single precision under
+    /// autocast [default: fp32]
+    #[arg(long, value_enum, value_name = "PRECISION")]
+    pub(super) precision: Option<PrecisionName>,
+    /// Samples of a forward pass on one card [default: 8, as Hugging Face's trainer]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) micro_batch: Option<u64>,
+    /// Micro-batches of an optimizer step [default: 1]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) gradient_accumulation_steps: Option<u64>,
+    /// Tokens of a sample, or of its source [default: 1024, 512 for encoder-decoders]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub(super) seq_len: Option<usize>,
+    /// Tokens of a sample's target in an encoder-decoder [default: as many as of the source]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    pub(super) target_len: Option<usize>,
+    /// The optimizer
+    #[arg(long, value_enum, value_name = "OPTIMIZER")]
+    pub(super) optimizer: Option<OptimizerName>,
+    /// How PyTorch computes AdamW: all parameters at once, with temporaries as large (`foreach`), in one kernel (`fused`), or
+    /// one after the other [default: fused, as Hugging Face's trainer]
+    #[arg(long, value_enum, value_name = "foreach|fused|for-loop")]
+    pub(super) optimizer_implementation: Option<Implementation>,
+    /// Recompute each block in the backward pass; `=reentrant` by an autograd function, as older trainers do
+    #[arg(
+        long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "non-reentrant", require_equals = true
+    )]
+    pub(super) gradient_checkpointing: Option<CheckpointingName>,
+    /// How attention is computed [default: sdpa]
+    #[arg(long, value_enum, value_name = "eager|sdpa|flash2")]
+    pub(super) attention: Option<AttentionName>,
+    /// How the loss is computed: `liger` by Liger's kernels, `cce` by cut cross-entropy [default: plain]
+    #[arg(long, value_enum, value_name = "plain|liger|cce")]
+    pub(super) loss: Option<LossName>,
+    /// Whether gradients are clipped by their norm [default: on]
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub(super) clip: Option<Switch>,
+    /// What is divided among cards [default: none for one card, else ddp]
+    #[arg(long, value_enum, value_name = "SHARDING")]
+    pub(super) sharding: Option<ShardingName>,
+    /// What lies in the host's memory: DeepSpeed's or FSDP's offload [default: none]
+    #[arg(long, value_enum, value_name = "none|optimizer|all")]
+    pub(super) offload: Option<OffloadName>,
+    /// Cards of the run; what is told is of each [default: 1]
+    #[arg(long, value_name = "N", value_parser = positive_count)]
+    pub(super) cards: Option<u64>,
+    /// The model goes through `torch.compile`; the answer is a range then
+    #[arg(long)]
+    pub(super) compile: bool,
+    /// The value of PYTORCH_CUDA_ALLOC_CONF
+    #[arg(long, value_name = "CONF")]
+    pub(super) alloc_conf: Option<String>,
+    /// The card: `3060`, `a100 80gb`; `list` lists them [default: the first of this machine]
+    #[arg(long, value_name = "NAME", conflicts_with = "vram")]
+    pub(super) gpu: Option<String>,
+    /// The card's memory in place of its name: `24` (GiB), `16gb`
+    #[arg(long, value_name = "SIZE")]
+    pub(super) vram: Option<Bytes>,
+    /// Memory that is left free: for the display, for other processes, and for what is not known exactly [default: 512 MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(super) vram_margin: Option<Bytes>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "export")]
+    pub(super) json: bool,
+    /// Print what fits in a trainer's own keys, with the same effective batch: the run if it fits, else the nearest that does;
+    /// your own file with new values where `--config` is of that trainer
+    #[arg(long, value_enum, value_name = "TRAINER")]
+    pub(super) export: Option<ExportName>,
+    /// The command that starts the trainer, whose flags are read in place of `--config`
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "config")]
+    pub(super) command: Vec<String>,
+}
+
+/// A choice of a flag that stands for a value of a run.
+macro_rules! choices {
+    ($(#[$about:meta])* $name:ident -> $of:ty { $($(#[$doc:meta])* $choice:ident = $value:expr,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+        pub(super) enum $name { $($(#[$doc])* $choice,)+ }
+
+        impl $name {
+            pub(super) fn value(self) -> $of {
+                match self { $(Self::$choice => $value,)+ }
+            }
+        }
+    };
+}
+
+choices! {
+    /// `--method`.
+    MethodName -> fn(Lora) -> Method {
+        Full = |_| Method::Full,
+        Lora = Method::Lora,
+        Qlora = |lora| Method::Qlora(lora, QUANTIZED),
+    }
+}
+
+choices! {
+    /// `--precision`.
+    PrecisionName -> Precision {
+        Fp32 = Precision::Fp32,
+        #[value(alias = "bf16-pure")]
+        PureBf16 = Precision::PureBf16,
+        #[value(alias = "fp16-pure")]
+        PureFp16 = Precision::PureFp16,
+        #[value(alias = "bf16")]
+        AmpBf16 = Precision::AmpBf16,
+        #[value(alias = "fp16")]
+        AmpFp16 = Precision::AmpFp16,
+    }
+}
+
+choices! {
+    /// `--optimizer`.
+    OptimizerName -> Optimizer {
+        Adamw = Optimizer::AdamWFused,
+        #[value(name = "adamw-8bit")]
+        Adamw8bit = Optimizer::AdamW8bit,
+        #[value(name = "paged-adamw-8bit")]
+        PagedAdamw8bit = Optimizer::PagedAdamW8bit,
+        PagedAdamw = Optimizer::PagedAdamW,
+        Adafactor = Optimizer::Adafactor,
+        Sgd = Optimizer::Sgd { momentum: false },
+        SgdMomentum = Optimizer::Sgd { momentum: true },
+    }
+}
+
+choices! {
+    /// `--optimizer-implementation`.
+    Implementation -> Optimizer {
+        Foreach = Optimizer::AdamWForeach,
+        Fused = Optimizer::AdamWFused,
+        ForLoop = Optimizer::AdamWForLoop,
+    }
+}
+
+choices! {
+    /// `--gradient-checkpointing`.
+    CheckpointingName -> Checkpointing {
+        #[value(alias = "true")]
+        NonReentrant = Checkpointing::NonReentrant,
+        Reentrant = Checkpointing::Reentrant,
+        #[value(alias = "false")]
+        Off = Checkpointing::Off,
+    }
+}
+
+choices! {
+    /// `--attention`.
+    AttentionName -> Attention {
+        Eager = Attention::Eager,
+        Sdpa = Attention::Sdpa,
+        #[value(alias = "flash_attention_2")]
+        Flash2 = Attention::Flash2,
+    }
+}
+
+choices! {
+    /// `--loss`.
+    LossName -> Loss {
+        Plain = Loss::Plain,
+        Liger = Loss::Liger,
+        Cce = Loss::CutCrossEntropy,
+    }
+}
+
+choices! {
+    /// `--sharding`.
+    ShardingName -> Sharding {
+        None = Sharding::None,
+        Ddp = Sharding::Ddp { bucket: Bytes::mib(25), views: false },
+        Zero1 = Sharding::Zero { stage: 1 },
+        Zero2 = Sharding::Zero { stage: 2 },
+        Zero3 = Sharding::Zero { stage: 3 },
+        Fsdp = Sharding::Fsdp,
+    }
+}
+
+choices! {
+    /// `--offload`.
+    OffloadName -> Offload {
+        None = Offload::default(),
+        Optimizer = Offload { optimizer: true, weights: false },
+        All = Offload { optimizer: true, weights: true },
+    }
+}
+
+choices! {
+    /// `--clip`.
+    Switch -> bool {
+        #[value(alias = "true")]
+        On = true,
+        #[value(alias = "false")]
+        Off = false,
+    }
+}
+
+choices! {
+    /// `--export`: None is the environment.
+    ExportName -> Option<Kind> {
+        Hf = Some(Kind::HuggingFace),
+        Axolotl = Some(Kind::Axolotl),
+        Llamafactory = Some(Kind::LlamaFactory),
+        Torchtune = Some(Kind::Torchtune),
+        Unsloth = Some(Kind::Unsloth),
+        Deepspeed = Some(Kind::DeepSpeed),
+        Accelerate = Some(Kind::Accelerate),
+        Env = None,
+    }
+}
+
+/// bitsandbytes' blocks, and scales in 8 bits as most trainers ask for.
+const QUANTIZED: Quantized = Quantized { block: 64, double: true };
+
+/// The rank of LoRA where none is told, as TRL's.
+const LORA_RANK: u64 = 16;
+
+impl EstimateArgs {
+    /// Lays the flags over what a trainer was told.
+    pub(super) fn lay_over(&self, run: &mut Run) {
+        self.lay_method_over(run);
+        set(&mut run.precision, self.precision.map(PrecisionName::value));
+        set(&mut run.micro_batch, self.micro_batch);
+        set(&mut run.accumulation, self.gradient_accumulation_steps);
+        set(&mut run.seq_len, self.seq_len.map(|tokens| tokens as u64));
+        run.target_len = self.target_len.map(|tokens| tokens as u64).or(run.target_len);
+        let is_adamw = self.optimizer.is_none_or(|name| name == OptimizerName::Adamw);
+        set(&mut run.optimizer, self.optimizer.map(OptimizerName::value));
+        set(&mut run.optimizer, self.optimizer_implementation.filter(|_| is_adamw).map(Implementation::value));
+        set(&mut run.checkpointing, self.gradient_checkpointing.map(CheckpointingName::value));
+        set(&mut run.attention, self.attention.map(AttentionName::value));
+        set(&mut run.loss, self.loss.map(LossName::value));
+        set(&mut run.clips, self.clip.map(Switch::value));
+        set(&mut run.sharding, self.sharding.map(ShardingName::value));
+        set(&mut run.offload, self.offload.map(OffloadName::value));
+        set(&mut run.cards, self.cards);
+        run.compiles |= self.compile;
+        set(&mut run.alloc_conf, self.alloc_conf.clone());
+        if self.sharding.is_none() {
+            run.divide();
+        }
+    }
+
+    fn lay_method_over(&self, run: &mut Run) {
+        let told = match &run.method {
+            Method::Full => Lora { rank: LORA_RANK, targets: Targets::Default, dropout: false },
+            Method::Lora(lora) | Method::Qlora(lora, _) => lora.clone(),
+        };
+        let targets = match &self.lora_targets[..] {
+            [] => told.targets,
+            [all] if matches!(all.as_str(), "all-linear" | "all") => Targets::AllLinear,
+            names => Targets::Named(names.to_vec()),
+        };
+        let lora = Lora { rank: self.lora_rank.unwrap_or(told.rank), targets, ..told };
+        let asks = self.lora_rank.is_some() || !self.lora_targets.is_empty();
+        run.method = match (self.method, &run.method) {
+            (Some(name), _) => name.value()(lora),
+            (None, Method::Qlora(_, quantized)) => Method::Qlora(lora, *quantized),
+            (None, Method::Full) if !asks => Method::Full,
+            (None, _) => Method::Lora(lora),
+        };
+    }
+}
+
+fn set<T>(value: &mut T, told: Option<T>) {
+    if let Some(told) = told {
+        *value = told;
+    }
+}

@@ -1,0 +1,198 @@
+//! What a trainer is told: its own files or its command line, the files beside them, and the model that they name.
+//! Not here: what keys mean (`plimsoll_trainers`), and the flags that are laid over them (`args.rs`).
+
+use super::args::EstimateArgs;
+use crate::cli::Failure;
+use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, open};
+use crate::cli::words::torchtune_model;
+use plimsoll_trainers::{Kind, Read, ReadError, Run, Sharding, command, detect, read, read_command};
+use std::path::{Path, PathBuf};
+
+/// Problems of values that are told; a file with more is none of settings.
+const BAD_MAX: usize = 20;
+
+/// What was told.
+pub(super) struct Told {
+    /// What was read of files or of a command line, if there are any.
+    pub(super) read: Option<Read>,
+    /// The trainer's own file, which can be rewritten.
+    pub(super) file: Option<TrainerFile>,
+    /// The model.
+    pub(super) model: Chosen,
+    /// The run with the flags laid over it.
+    pub(super) run: Run,
+    /// Files that could not be read, and what was taken instead; whole sentences.
+    pub(super) missing: Vec<String>,
+}
+
+/// A trainer's file.
+pub(super) struct TrainerFile {
+    pub(super) kind: Kind,
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+/// Everything that was told. Errors: a file can't be read or is nobody's, a value is wrong, no model is named or known.
+pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
+    let mut missing = vec![];
+    let (mut read, file, folder) = if args.command.is_empty() { of_files(args)? } else { of_command(args)? };
+    if let Some(read) = &mut read {
+        lay_named_files(read, &folder, &mut missing)?;
+    }
+    let model = model(args, read.as_ref())?;
+    let mut run = read.as_ref().map_or_else(Run::default, |read| read.run.clone());
+    if !read.as_ref().is_some_and(Read::tells_length) {
+        run.seq_len = model.default_seq_len() as u64;
+    }
+    args.lay_over(&mut run);
+    let positions = model.config.max_positions() as u64;
+    if model.config.has_position_table() && run.seq_len > positions {
+        let message = format!("{} has {positions} positions, and samples have {} tokens", model.name, run.seq_len);
+        return Err(Failure::bad_flag(message).hint(format!("`--seq-len {positions}` is its longest")));
+    }
+    Ok(Told { read, file, model, run, missing })
+}
+
+/// What was read, the trainer's file, and the folder in which the files that it names are looked for.
+type Found = (Option<Read>, Option<TrainerFile>, PathBuf);
+
+fn of_files(args: &EstimateArgs) -> Result<Found, Failure> {
+    let files = args.config.iter().map(|path| opened(path)).collect::<Result<Vec<_>, _>>()?;
+    let (layers, mut own): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.kind.is_layer());
+    if own.len() > 1 {
+        let (first, second) = (own[0].path.display(), own[1].path.display());
+        let message = format!("{first} and {second} are both files of trainers");
+        return Err(Failure::bad_flag(message).hint("give one of them, and beside it those of DeepSpeed or accelerate"));
+    }
+    let own = own.pop();
+    let folder = own.as_ref().and_then(|file| file.path.parent()).unwrap_or(Path::new("")).to_owned();
+    let mut all = own.as_ref().into_iter().chain(&layers);
+    let Some(first) = all.next() else { return Ok((None, None, folder)) };
+    let mut found = read(first.kind, &first.text).map_err(|error| unreadable(&first.path, &error))?;
+    for layer in all {
+        // It is given in the place of the one that is named.
+        found.layers.retain(|(kind, _)| *kind != layer.kind);
+        found.layer(layer.kind, &layer.text).map_err(|error| unreadable(&layer.path, &error))?;
+    }
+    Ok((Some(found), own, folder))
+}
+
+fn of_command(args: &EstimateArgs) -> Result<Found, Failure> {
+    let argv = &args.command;
+    let command = command(argv).ok_or_else(|| {
+        let message = format!("`{}` starts no trainer that is known", argv.join(" "));
+        Failure::bad_flag(message).hint("give the trainer's file with `--config FILE`, or its settings as flags")
+    })?;
+    let path = command.config.as_ref().map(|config| PathBuf::from(&config.path));
+    let text = path.as_ref().map(|path| text_of(path)).transpose()?;
+    let mut found = read_command(&command, argv, text.as_deref()).map_err(|error| {
+        let path = path.clone().unwrap_or_else(|| PathBuf::from("the command"));
+        unreadable(&path, &error)
+    })?;
+    let layers = command.layers.iter().map(|(kind, file)| (*kind, file.path.clone()));
+    let new = layers.filter(|(kind, _)| !found.layers.iter().any(|(other, _)| other == kind)).collect::<Vec<_>>();
+    found.layers.extend(new);
+    Ok((Some(found), None, PathBuf::new()))
+}
+
+fn opened(path: &Path) -> Result<TrainerFile, Failure> {
+    let text = text_of(path)?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let Some(kind) = detect(&text, &name) else {
+        // Where it can't be parsed, the parser says why.
+        if let Err(error) = read(Kind::HuggingFace, &text) {
+            return Err(unreadable(path, &error));
+        }
+        let message = format!("{} has no keys of a trainer that is known", path.display());
+        return Err(Failure::bad_input(message).hint(
+            "files of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory, torchtune, Unsloth, DeepSpeed and \
+             accelerate are read; for `plimsoll train`'s own there is `plimsoll plan`",
+        ));
+    };
+    Ok(TrainerFile { kind, path: path.to_owned(), text })
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
+    plimsoll_files::read_text(path, CONFIG_BYTES_MAX)
+        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
+        .map_err(|failure| failure.hint("`--config` takes the trainer's own file, YAML or JSON"))
+}
+
+fn unreadable(path: &Path, error: &ReadError) -> Failure {
+    let path = path.display();
+    match error {
+        ReadError::Unreadable { what } => {
+            Failure::bad_input(format!("{path}: {what}")).hint("the trainer would not read it either")
+        }
+        ReadError::Values(bad) => {
+            let mut message = format!("{path} has values that its keys don't take");
+            for value in bad.iter().take(BAD_MAX) {
+                let line = value.line.map_or(String::new(), |line| format!("line {line}: "));
+                message += &format!("\n  {line}`{}`: {}", value.key, value.what);
+            }
+            let others = bad.len().saturating_sub(BAD_MAX);
+            if others > 0 {
+                message += &format!("\n  and {others} more");
+            }
+            Failure::bad_input(message).hint("correct them; the trainer would refuse them too")
+        }
+    }
+}
+
+/// Lays the files over a run that its settings name. One that is not here is taken by its name, if that tells a stage.
+fn lay_named_files(read: &mut Read, folder: &Path, missing: &mut Vec<String>) -> Result<(), Failure> {
+    // accelerate's file may name one of DeepSpeed's, which names none.
+    for _ in 0..2 {
+        for (kind, named) in std::mem::take(&mut read.layers) {
+            let here = [folder.join(&named), PathBuf::from(&named)].into_iter().find(|path| path.is_file());
+            match here {
+                Some(path) => {
+                    let text = text_of(&path)?;
+                    read.layer(kind, &text).map_err(|error| unreadable(&path, &error))?;
+                }
+                None => missing.push(by_name(&mut read.run, kind, &named)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is taken of a file that is not here.
+fn by_name(run: &mut Run, kind: Kind, named: &str) -> String {
+    let name = named.to_ascii_lowercase();
+    let stage =
+        (1..=3u8).find(|stage| ["zero", "z", "stage"].iter().any(|word| name.contains(&format!("{word}{stage}"))));
+    let Some(stage) = stage.filter(|_| kind == Kind::DeepSpeed) else {
+        return format!("{named}, {kind}'s, is not here: counted without it");
+    };
+    run.sharding = Sharding::Zero { stage };
+    run.offload.optimizer |= name.contains("offload");
+    run.offload.weights |= name.contains("offload") && (name.contains("all") || name.contains("param"));
+    format!("{named} is not here: counted as stage {stage} of DeepSpeed's ZeRO, by its name")
+}
+
+/// The model that is asked for, or that the trainer is told. Errors: none is, or it is not known.
+fn model(args: &EstimateArgs, read: Option<&Read>) -> Result<Chosen, Failure> {
+    if let Some(name) = &args.model {
+        return open(name);
+    }
+    let Some(named) = read.and_then(|read| read.model.as_deref()) else {
+        let message = "no model is named".to_owned();
+        return Err(Failure::bad_flag(message)
+            .hint("`--model` takes a name that `plimsoll models` lists, a config.json, or a folder with one"));
+    };
+    let of_torchtune = named.starts_with("torchtune.");
+    let name = if of_torchtune { torchtune_model(&without_adapters(named)) } else { Ok(named.to_owned()) };
+    let found = name.map_err(|refusal| Failure::bad_input(format!("`{named}` {}", refusal.what)));
+    found.and_then(|name| open(&name)).map_err(|failure| {
+        failure.hint("`--model config.json` takes the sizes of a model that is not listed, off its page on the hub")
+    })
+}
+
+/// The function of torchtune that builds the same model without adapters.
+fn without_adapters(function: &str) -> String {
+    ["lora_", "qlora_", "dora_", "qdora_"].iter().fold(function.to_owned(), |function, prefix| {
+        let (path, name) = function.rsplit_once('.').unwrap_or(("", &function));
+        name.strip_prefix(prefix).map_or(function.clone(), |name| format!("{path}.{name}"))
+    })
+}

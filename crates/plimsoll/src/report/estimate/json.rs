@@ -1,0 +1,114 @@
+//! What `estimate --json` prints. Keys stay as they are; sizes are bytes.
+
+use super::words::{
+    attention_name, checkpointing_name, loss_name, method_name, offload_name, optimizer_name, precision_name,
+    sharding_name,
+};
+use super::{EstimateReport, by_kind, changed_words};
+use plimsoll_eager::{Estimate, Footprint};
+use plimsoll_trainers::Run;
+use serde_json::{Map, Value, json};
+
+/// The whole report.
+pub fn estimate_json(report: &EstimateReport) -> Value {
+    let estimate = report.estimate;
+    let mut value = footprint(&estimate.likely);
+    value["model"] = json!(report.model);
+    value["run"] = run_json(report.run);
+    value["fits"] = json!(report.card.as_ref().map(|card| card.fits));
+    value["card"] =
+        json!(report.card.as_ref().map(|card| {
+            json!({ "name": card.name, "memory_bytes": card.memory.0, "margin_bytes": card.margin.0 })
+        }));
+    value["least"] = footprint(&estimate.range[0]);
+    value["most"] = footprint(&estimate.range[1]);
+    value["peak_phase"] = json!(estimate.phase.to_string());
+    value["breakdown"] = breakdown(estimate);
+    value["largest"] = largest(estimate);
+    value["shortfall"] = json!(estimate.shortfall.as_ref().map(|short| {
+        json!({
+            "request_bytes": short.request.0, "op": short.op, "module": short.module,
+            "phase": short.phase.to_string(), "needed_bytes": short.needed.0, "available_bytes": short.available.0,
+        })
+    }));
+    value["smallest_card"] =
+        json!(report.smallest.map(|(name, memory)| { json!({ "name": name, "memory_bytes": memory.0 }) }));
+    value["what_fits"] = json!(
+        report
+            .ways
+            .iter()
+            .map(|way| {
+                let mut value = footprint(&way.estimate.likely);
+                value["changes"] = json!(changed_words(report.run, way.run));
+                value["run"] = run_json(way.run);
+                value["trains_additions_alone"] = json!(way.trains_less);
+                value
+            })
+            .collect::<Vec<_>>()
+    );
+    value["caveats"] = json!(estimate.caveats);
+    value["settings"] = settings(report);
+    value
+}
+
+fn footprint(footprint: &Footprint) -> Value {
+    json!({
+        "peak_allocated_bytes": footprint.allocated.0,
+        "peak_reserved_bytes": footprint.reserved.0,
+        "context_bytes": footprint.context.0,
+        "process_bytes": footprint.process().0,
+    })
+}
+
+/// Bytes at the peak by what they are for, in words with underscores.
+fn breakdown(estimate: &Estimate) -> Value {
+    let mut kinds = Map::new();
+    for (kind, bytes, storages) in by_kind(estimate) {
+        kinds.insert(kind.to_string().replace(' ', "_"), json!({ "bytes": bytes.0, "storages": storages }));
+    }
+    Value::Object(kinds)
+}
+
+fn largest(estimate: &Estimate) -> Value {
+    /// Storages that are told.
+    const MAX: usize = 50;
+    let live = estimate.live.iter().take(MAX).map(|live| {
+        json!({
+            "bytes": live.bytes.0, "count": live.count, "shape": live.shape, "kind": live.kind.to_string(),
+            "op": live.op, "module": live.module,
+        })
+    });
+    live.collect()
+}
+
+fn run_json(run: &Run) -> Value {
+    json!({
+        "method": method_name(&run.method), "precision": precision_name(run.precision),
+        "micro_batch": run.micro_batch, "gradient_accumulation_steps": run.accumulation,
+        "seq_len": run.seq_len, "target_len": run.target_len, "optimizer": optimizer_name(run.optimizer),
+        "gradient_checkpointing": checkpointing_name(run.checkpointing), "attention": attention_name(run.attention),
+        "loss": loss_name(run.loss), "clip": run.clips, "sharding": sharding_name(run.sharding),
+        "offload": offload_name(run.offload), "cards": run.cards, "compile": run.compiles,
+        "alloc_conf": run.alloc_conf,
+    })
+}
+
+/// What was read of the trainer's own settings; null where nothing was.
+fn settings(report: &EstimateReport) -> Value {
+    let Some(read) = report.read else { return Value::Null };
+    let told = read
+        .told
+        .iter()
+        .map(|told| json!({ "trainer": told.kind.name(), "key": told.key, "value": told.value, "line": told.line }));
+    let unknown = read.unknown.iter().map(|unknown| {
+        json!({ "trainer": unknown.kind.name(), "key": unknown.key, "line": unknown.line, "near": unknown.near })
+    });
+    let unmodelled = read
+        .unmodelled
+        .iter()
+        .map(|key| json!({ "trainer": key.kind.name(), "key": key.key, "line": key.line, "why": key.why }));
+    json!({
+        "trainer": read.kind.name(), "told": told.collect::<Vec<_>>(), "unknown": unknown.collect::<Vec<_>>(),
+        "not_modelled": unmodelled.collect::<Vec<_>>(), "assumed": read.assumed, "missing_files": report.missing,
+    })
+}

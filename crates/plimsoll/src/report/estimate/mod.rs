@@ -1,0 +1,70 @@
+//! What a PyTorch run takes of a card: as text and as JSON.
+//! Not here: the estimate itself (`plimsoll_eager`), what trainers are told (`plimsoll_trainers`).
+
+mod json;
+mod text;
+mod words;
+
+pub use json::estimate_json;
+pub use text::estimate_text;
+pub use words::{changed_words, estimate_warnings};
+
+use plimsoll_eager::{Estimate, Kind};
+use plimsoll_trainers::{Read, Run};
+use plimsoll_units::Bytes;
+use std::collections::BTreeMap;
+
+/// What there is to say of a run.
+pub struct EstimateReport<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// What was asked for.
+    pub run: &'a Run,
+    /// What a trainer was told, if anything was read.
+    pub read: Option<&'a Read>,
+    /// Files that could not be read; whole sentences.
+    pub missing: &'a [String],
+    /// What the run takes.
+    pub estimate: &'a Estimate,
+    /// The card, if there is one.
+    pub card: Option<EstimateCard<'a>>,
+    /// The smallest card that is sold with enough memory, and how much it has.
+    pub smallest: Option<(&'static str, Bytes)>,
+    /// The nearest runs that fit, if this one does not.
+    pub ways: Vec<EstimateWay<'a>>,
+}
+
+/// A card, and whether the run fits it.
+pub struct EstimateCard<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// All of its memory.
+    pub memory: Bytes,
+    /// Kept free of it.
+    pub margin: Bytes,
+    /// Whether the run fits what is left.
+    pub fits: bool,
+}
+
+/// A run that fits.
+pub struct EstimateWay<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// What it takes.
+    pub estimate: &'a Estimate,
+    /// Whether it trains additions in place of the weights.
+    pub trains_less: bool,
+}
+
+/// Bytes at the peak and storages, by what they are for, the largest first.
+fn by_kind(estimate: &Estimate) -> Vec<(Kind, Bytes, u64)> {
+    let mut kinds: BTreeMap<Kind, (u64, u64)> = BTreeMap::new();
+    for share in &estimate.breakdown {
+        let (bytes, count) = kinds.entry(share.kind).or_default();
+        *bytes += share.bytes.0;
+        *count += share.count;
+    }
+    let mut kinds = kinds.into_iter().map(|(kind, (bytes, count))| (kind, Bytes(bytes), count)).collect::<Vec<_>>();
+    kinds.sort_by_key(|(kind, bytes, _)| (std::cmp::Reverse(*bytes), *kind));
+    kinds
+}

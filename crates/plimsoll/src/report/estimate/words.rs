@@ -1,0 +1,199 @@
+//! Runs in words and as flags of `plimsoll estimate`.
+
+use super::EstimateReport;
+use plimsoll_trainers::{
+    Attention, Change, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Run, Sharding, Targets,
+};
+
+/// What makes one run of another, as flags.
+pub fn changed_words(from: &Run, to: &Run) -> Vec<String> {
+    let mut flags = vec![];
+    if from.alloc_conf != to.alloc_conf {
+        flags.push(format!("--alloc-conf {}", to.alloc_conf));
+    }
+    flags.extend(Change::between(from, to).iter().map(flag));
+    flags
+}
+
+/// A setting as a flag.
+fn flag(change: &Change) -> String {
+    match change {
+        Change::MicroBatch(samples) => format!("--micro-batch {samples}"),
+        Change::Accumulation(times) => format!("--gradient-accumulation-steps {times}"),
+        Change::SeqLen(tokens) => format!("--seq-len {tokens}"),
+        Change::TargetLen(tokens) => format!("--target-len {tokens}"),
+        Change::Method(Method::Full) => "--method full".to_owned(),
+        Change::Method(Method::Lora(lora)) => format!("--method lora {}", lora_flags(lora)),
+        Change::Method(Method::Qlora(lora, _)) => format!("--method qlora {}", lora_flags(lora)),
+        Change::Precision(precision) => format!("--precision {}", precision_name(*precision)),
+        Change::Optimizer(optimizer) => format!("--optimizer {}", optimizer_flags(*optimizer)),
+        Change::Checkpointing(Checkpointing::Off) => "--gradient-checkpointing=off".to_owned(),
+        Change::Checkpointing(Checkpointing::Reentrant) => "--gradient-checkpointing=reentrant".to_owned(),
+        Change::Checkpointing(Checkpointing::NonReentrant) => "--gradient-checkpointing".to_owned(),
+        Change::Attention(attention) => format!("--attention {}", attention_name(*attention)),
+        Change::Loss(loss) => format!("--loss {}", loss_name(*loss)),
+        Change::Sharding(sharding) => format!("--sharding {}", sharding_name(*sharding)),
+        Change::Offload(offload) => format!("--offload {}", offload_name(*offload)),
+        Change::Clips(clips) => format!("--clip {}", if *clips { "on" } else { "off" }),
+        Change::Compiles(_) => "--compile".to_owned(),
+    }
+}
+
+fn lora_flags(lora: &Lora) -> String {
+    let targets = match &lora.targets {
+        Targets::AllLinear => " --lora-targets all-linear".to_owned(),
+        Targets::Named(names) => format!(" --lora-targets {}", names.join(",")),
+        Targets::Default => String::new(),
+    };
+    format!("--lora-rank {}{targets}", lora.rank)
+}
+
+pub(super) fn precision_name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Fp32 => "fp32",
+        Precision::PureBf16 => "pure-bf16",
+        Precision::PureFp16 => "pure-fp16",
+        Precision::AmpBf16 => "amp-bf16",
+        Precision::AmpFp16 => "amp-fp16",
+    }
+}
+
+fn optimizer_flags(optimizer: Optimizer) -> &'static str {
+    match optimizer {
+        Optimizer::AdamWForeach => "adamw --optimizer-implementation foreach",
+        Optimizer::AdamWFused => "adamw --optimizer-implementation fused",
+        Optimizer::AdamWForLoop => "adamw --optimizer-implementation for-loop",
+        other => optimizer_name(other),
+    }
+}
+
+pub(super) fn optimizer_name(optimizer: Optimizer) -> &'static str {
+    match optimizer {
+        Optimizer::AdamWForeach => "adamw (foreach)",
+        Optimizer::AdamWFused => "adamw (fused)",
+        Optimizer::AdamWForLoop => "adamw (for-loop)",
+        Optimizer::AdamW8bit => "adamw-8bit",
+        Optimizer::PagedAdamW8bit => "paged-adamw-8bit",
+        Optimizer::PagedAdamW => "paged-adamw",
+        Optimizer::Adafactor => "adafactor",
+        Optimizer::Sgd { momentum: false } => "sgd",
+        Optimizer::Sgd { momentum: true } => "sgd-momentum",
+    }
+}
+
+pub(super) fn attention_name(attention: Attention) -> &'static str {
+    match attention {
+        Attention::Eager => "eager",
+        Attention::Sdpa => "sdpa",
+        Attention::Flash2 => "flash2",
+    }
+}
+
+pub(super) fn loss_name(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Plain => "plain",
+        Loss::Liger => "liger",
+        Loss::CutCrossEntropy => "cce",
+    }
+}
+
+pub(super) fn sharding_name(sharding: Sharding) -> &'static str {
+    match sharding {
+        Sharding::None => "none",
+        Sharding::Ddp { .. } => "ddp",
+        Sharding::Zero { stage: 0 | 1 } => "zero1",
+        Sharding::Zero { stage: 2 } => "zero2",
+        Sharding::Zero { .. } => "zero3",
+        Sharding::Fsdp => "fsdp",
+    }
+}
+
+pub(super) fn offload_name(offload: Offload) -> &'static str {
+    match offload {
+        Offload { weights: true, .. } => "all",
+        Offload { optimizer: true, .. } => "optimizer",
+        Offload { .. } => "none",
+    }
+}
+
+pub(super) fn checkpointing_name(checkpointing: Checkpointing) -> &'static str {
+    match checkpointing {
+        Checkpointing::Off => "off",
+        Checkpointing::Reentrant => "reentrant",
+        Checkpointing::NonReentrant => "non-reentrant",
+    }
+}
+
+pub(super) fn method_name(method: &Method) -> &'static str {
+    match method {
+        Method::Full => "full",
+        Method::Lora(_) => "lora",
+        Method::Qlora(..) => "qlora",
+    }
+}
+
+/// A run in two lines: what is trained and how, and on what.
+pub(super) fn run_lines(run: &Run) -> Vec<String> {
+    let method = match &run.method {
+        Method::Full => "all weights".to_owned(),
+        Method::Lora(lora) => format!("LoRA of rank {} on {}", lora.rank, targets_words(&lora.targets)),
+        Method::Qlora(lora, _) => format!("QLoRA of rank {} on {}", lora.rank, targets_words(&lora.targets)),
+    };
+    let checkpointing = match run.checkpointing {
+        Checkpointing::Off => "no checkpointing".to_owned(),
+        kind => format!("{} checkpointing", checkpointing_name(kind)),
+    };
+    let mut how = vec![method, precision_name(run.precision).to_owned(), optimizer_name(run.optimizer).to_owned()];
+    how.extend([format!("{} attention", attention_name(run.attention)), checkpointing]);
+    if run.loss != Loss::Plain {
+        how.push(format!("{} loss", loss_name(run.loss)));
+    }
+    if run.compiles {
+        how.push("compiled".to_owned());
+    }
+    let target = run.target_len.map_or(String::new(), |target| format!(" -> {target}"));
+    let mut what = format!("{} x {} samples of {}{target} tokens", run.micro_batch, run.accumulation, run.seq_len);
+    if run.cards > 1 {
+        what += &format!(", on each of {} cards ({})", run.cards, sharding_name(run.sharding));
+    }
+    if run.offload != Offload::default() {
+        what += &format!(
+            ", with {} on the host",
+            if run.offload.weights { "weights and optimizer" } else { "the optimizer" }
+        );
+    }
+    vec![how.join(", "), what]
+}
+
+fn targets_words(targets: &Targets) -> String {
+    match targets {
+        Targets::AllLinear => "all linear layers".to_owned(),
+        Targets::Named(names) => names.join(", "),
+        Targets::Default => "PEFT's default layers".to_owned(),
+    }
+}
+
+/// Keys that nobody knows or that are not modelled, files that are not here, and what is not modelled; each in a line.
+pub fn estimate_warnings(report: &EstimateReport) -> Vec<String> {
+    /// A file with more is none of this trainer's.
+    const MAX: usize = 50;
+    let mut lines = report.missing.to_vec();
+    let line_words = |line: Option<u64>| line.map_or(String::new(), |line| format!(", line {line}"));
+    if let Some(read) = report.read {
+        for unknown in read.unknown.iter().take(MAX) {
+            let near = unknown.near.as_ref().map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let (kind, line) = (unknown.kind, line_words(unknown.line));
+            lines.push(format!("{kind}{line}: `{}` is not known, and not counted{near}", unknown.key));
+        }
+        let others = read.unknown.len().saturating_sub(MAX);
+        if others > 0 {
+            lines.push(format!("and {others} more keys that are not known"));
+        }
+        lines.extend(read.unmodelled.iter().map(|key| {
+            let (kind, line) = (key.kind, line_words(key.line));
+            format!("{kind}{line}: `{}`: {}", key.key, key.why)
+        }));
+        lines.extend(read.assumed.iter().map(|assumed| format!("{}: assumed: {assumed}", read.kind)));
+    }
+    lines
+}
