@@ -176,6 +176,25 @@ const GROUPS: &[Group] = &[
 /// The commands that take those flags.
 const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate"];
 
+/// Flags of `estimate` that its short help has, whose values are PyTorch's; the others are in the long one.
+const OF_ESTIMATE: &[(&str, &str)] = &[
+    ("model", "One of `plimsoll models`, or a config.json"),
+    ("config", "The trainer's own file"),
+    ("method", "`full`, `lora` or `qlora`"),
+    ("precision", "`fp32`, `pure-bf16`, `amp-bf16`, ..."),
+    ("micro-batch", "Samples of a forward pass"),
+    ("gradient-accumulation-steps", "Micro-batches of a step"),
+    ("seq-len", "Tokens of a sample"),
+    ("optimizer", "`adamw`, `adamw-8bit`, `adafactor`, ..."),
+    ("gradient-checkpointing", "Recompute each block"),
+    ("attention", "`eager`, `sdpa` or `flash2`"),
+    ("alloc-conf", "The allocator's settings"),
+    ("gpu", "The card; `list` lists them"),
+    ("vram", "Its memory instead: `24` (GiB)"),
+    ("json", "Print JSON"),
+    ("export", "Print what fits for a trainer: `hf`, ..."),
+];
+
 /// What people run, and what it does.
 type Example = (&'static str, &'static str);
 
@@ -353,6 +372,13 @@ pub(super) fn command() -> Command {
     for name in GROUPED {
         command = command.mut_subcommand(name, |command| grouped(name, &command));
     }
+    let short = |arg: &Arg| OF_ESTIMATE.iter().find(|(flag, _)| arg.get_long() == Some(flag)).map(|(_, short)| *short);
+    command = command.mut_subcommand("estimate", |command| {
+        command.mut_args(|arg| match short(&arg) {
+            Some(line) => with_line(arg, line),
+            None => arg.hide_short_help(true),
+        })
+    });
     for (name, examples) in EXAMPLES {
         command = command.mut_subcommand(name, |command| command.after_long_help(shown(examples)));
     }
