@@ -253,6 +253,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
         journal.jsonl
         lock
         plan.json
+        process.json
         report.html
         report.json"#]]
     .assert_eq(&files.collect::<Vec<_>>().join("\n"));

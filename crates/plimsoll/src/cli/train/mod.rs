@@ -38,6 +38,7 @@ use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Runs that take longer are warned of.
@@ -51,15 +52,38 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     args.blas.choose()?;
     in_pool(threads, || {
         let (session, device) = Session::prepare(args)?;
-        #[cfg(unix)]
-        let entered = OwnRun::enter(session.folder.path(), &session.args.runs_dir);
-        let ended = session.train(device);
-        #[cfg(unix)]
-        if let Some(entered) = entered {
-            entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
-        }
+        let mut entered = Entered::default();
+        let ended = session.train(device, &mut entered);
+        entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
         ended
     })
+}
+
+/// This run's place among those that `plimsoll ps` lists, once its start was accepted.
+#[derive(Default)]
+struct Entered {
+    #[cfg(unix)]
+    run: Option<OwnRun>,
+}
+
+#[cfg(unix)]
+impl Entered {
+    fn enter(&mut self, folder: &Path, runs: &Path) {
+        self.run = OwnRun::enter(folder, runs);
+    }
+
+    fn leave(self, code: u8) {
+        if let Some(run) = self.run {
+            run.leave(code);
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Entered {
+    fn enter(&mut self, _: &Path, _: &Path) {}
+
+    fn leave(self, _: u8) {}
 }
 
 /// Everything that was resolved before the first step.
@@ -188,7 +212,7 @@ impl Session {
         }
     }
 
-    fn train(mut self, opened: Opened) -> Result<u8, Failure> {
+    fn train(mut self, opened: Opened, entered: &mut Entered) -> Result<u8, Failure> {
         talk(self.plan_table());
         let mut engine = self.load(opened)?;
         self.warn_if_long();
@@ -229,6 +253,7 @@ impl Session {
         for (path, contents) in files {
             self.folder.write(&path, &contents)?;
         }
+        entered.enter(self.folder.path(), &self.args.runs_dir);
         let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
         live.finish();
         let mut sample = None;
