@@ -2,7 +2,7 @@
 //! Not here: the model (`modules/`), the allocator (`simulate.rs`).
 
 use crate::card::Gpu;
-use crate::estimate::{Cannot, Kind, Phase};
+use crate::estimate::{Cannot, Phase};
 use crate::runtime::{DType, Event, Record, Rt, Runtime, Tensor, backward};
 use crate::{modules, optimizers};
 use plimsoll_graph::models::ModelConfig;
@@ -25,19 +25,15 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
     let caveats = vec![];
     let model = modules::load(&rt, model, run)?;
     let mut optimizer = optimizers::build(run);
-    // The forward pass' thread has a handle of cuBLAS, and so has the backward pass'.
-    let mut workspaces = vec![];
     for _ in 0..STEPS {
         for _ in 0..run.accumulation.min(2) {
             phase(&rt, Phase::Forward);
-            workspace(&rt, &mut workspaces, 1);
             let inputs = model.inputs(&rt);
             let mut loss = rt.autocast().with(autocast(run), || model.loss(&rt, &inputs));
             if run.accumulation > 1 {
                 loss = loss.scale();
             }
             phase(&rt, Phase::Backward);
-            workspace(&rt, &mut workspaces, 2);
             let gradient = Tensor::new(&rt, loss.shape(), loss.dtype(), "ones_like");
             if let Some(edge) = loss.edge().cloned() {
                 backward(&rt, vec![(edge, gradient)]);
@@ -54,20 +50,12 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
     }
     // What is freed when the process ends is no event.
     let trace = rt.trace.take();
+    rt.end();
     Ok(Steps { records: trace.records, events: trace.events, caveats })
 }
 
 fn phase(rt: &Rt, phase: Phase) {
     rt.trace.borrow_mut().phase(phase);
-}
-
-/// Takes cuBLAS's workspaces until there are so many.
-fn workspace(rt: &Rt, workspaces: &mut Vec<Option<Tensor>>, count: usize) {
-    while workspaces.len() < count {
-        let workspace = rt.scratch("cuBLAS workspace", rt.gpu.cublas_workspace());
-        workspace.iter().for_each(|workspace| workspace.mark(Kind::Workspace));
-        workspaces.push(workspace);
-    }
 }
 
 /// The type of autocast.

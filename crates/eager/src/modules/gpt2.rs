@@ -68,16 +68,17 @@ impl Block {
     /// (B, T, C) -> (B, T, C).
     fn forward(&self, rt: &Rt, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let normed = rt.module("ln_1", || self.norms[0].forward(x));
-        let attended = rt.module("attn", || self.attend(rt, normed, mask));
+        let attended = rt.module("attn", || self.attend(rt, &normed, mask));
         let x = attended.add(x);
+        drop(normed);
         let normed = rt.module("ln_2", || self.norms[1].forward(&x));
-        let fed = rt.module("mlp", || self.feed(rt, normed));
+        let fed = rt.module("mlp", || self.feed(rt, &normed));
         x.add(&fed)
     }
 
-    fn attend(&self, rt: &Rt, x: Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn attend(&self, rt: &Rt, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let [batch, length, channels] = [x.size(0), x.size(1), x.size(2)];
-        let projected = rt.module("c_attn", || self.attention[0].forward(&x));
+        let projected = rt.module("c_attn", || self.attention[0].forward(x));
         let head = |part: &Tensor| part.view(&[batch, length, self.heads, channels / self.heads]).transpose(1, 2);
         let parts = projected.split(3, 2);
         drop(projected);
@@ -109,8 +110,8 @@ impl Block {
         (weights.matmul(v).transpose(1, 2), Some(weights))
     }
 
-    fn feed(&self, rt: &Rt, x: Tensor) -> Tensor {
-        let mut x = rt.module("c_fc", || self.mlp[0].forward(&x));
+    fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
+        let mut x = rt.module("c_fc", || self.mlp[0].forward(x));
         x = rt.module("act", || new_gelu(&x));
         x = rt.module("c_proj", || self.mlp[1].forward(&x));
         x.dropout(self.residual_rate)

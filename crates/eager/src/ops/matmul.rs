@@ -1,7 +1,7 @@
 //! Matrix products.
 //! Source: `native/LinearAlgebra.cpp` (`matmul`), `native/Linear.cpp`, `mm_mat1_backward` of `FunctionsManual.cpp`.
 
-use super::{autocast_to, sum_to};
+use super::autocast_to;
 use crate::runtime::{Op, Saved, Tensor};
 
 /// `bias + a @ b` of matrices: (N, K), (K, M) -> (N, M).
@@ -10,11 +10,11 @@ pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let op = Op::new("addmm", &[&bias, &a, &b]);
     let operands = Operands::save(&op, 1, &a, &b);
     let out = Tensor::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "addmm");
-    let shape = bias.shape().to_vec();
+    a.rt().multiply();
     op.finish_one(out, move |_, gradient, needs| {
         let operands = operands.unpack();
         let (of_a, of_b) = (operands.of_first(gradient), operands.of_second(gradient));
-        vec![needs[0].then(|| sum_to(gradient, &shape)), of_a, of_b]
+        vec![needs[0].then(|| gradient.clone()), of_a, of_b]
     })
 }
 
@@ -25,6 +25,7 @@ impl Tensor {
         let op = Op::new("mm", &[&a, &b]);
         let operands = Operands::save(&op, 0, &a, &b);
         let out = Self::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "mm");
+        a.rt().multiply();
         op.finish_one(out, move |_, gradient, _| {
             let operands = operands.unpack();
             let of_b = operands.of_second(gradient);
@@ -38,6 +39,7 @@ impl Tensor {
         let operands = Operands::save(&op, 0, self, other);
         let shape = [self.shape()[0], self.shape()[1], other.shape()[2]];
         let out = Self::new(self.rt(), &shape, self.dtype(), "bmm");
+        self.rt().multiply();
         op.finish_one(out, move |_, gradient, _| {
             let operands = operands.unpack();
             let of_b = operands.of_second(gradient);
@@ -99,6 +101,7 @@ impl Layout {
             shape.swap(last - 1, last);
         }
         let out = Tensor::new(a.rt(), &shape, a.dtype(), "mm_backward");
+        a.rt().multiply();
         if self.by_column { out.transpose(-2, -1) } else { out }
     }
 }

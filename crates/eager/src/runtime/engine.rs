@@ -51,6 +51,7 @@ pub(crate) fn backward(rt: &Rt, roots: Vec<(Edge, Tensor)>) {
     let mut waiting = dependencies(roots.iter().map(|(edge, _)| edge));
     let mut buffers: FxHashMap<Key, Gradients> = FxHashMap::default();
     let mut ready = BinaryHeap::new();
+    let outer = rt.in_backward.replace(true);
     rt.with_grad(false, || {
         for (edge, gradient) in roots {
             deliver(rt, edge, Some(gradient), &mut buffers, &mut waiting, &mut ready, false);
@@ -66,6 +67,7 @@ pub(crate) fn backward(rt: &Rt, roots: Vec<(Edge, Tensor)>) {
             }
         }
     });
+    rt.in_backward.set(outer);
 }
 
 /// How many edges of the graph lead to each node and leaf.

@@ -19,6 +19,7 @@ pub(crate) use tensor::{DType, Tensor};
 pub(crate) use trace::{Event, Record, Trace};
 
 use crate::card::Gpu;
+use crate::estimate::Kind;
 use checkpoint::Frame;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,6 +44,10 @@ pub(crate) struct Runtime {
     autocast: Autocast,
     /// What the node that runs has saved, which it keeps until its results are where they belong.
     held: RefCell<Vec<Held>>,
+    /// Workspaces of cuBLAS' handles, of which the forward pass' thread has one and the backward pass' another.
+    workspaces: RefCell<[Option<Tensor>; 2]>,
+    /// Whether the backward pass' thread runs.
+    in_backward: Cell<bool>,
     /// Whether a block's second run has all that it was run for, so that what follows is not executed.
     stopped: Cell<bool>,
 }
@@ -58,6 +63,8 @@ impl Runtime {
             frames: RefCell::default(),
             autocast: Autocast::default(),
             held: RefCell::default(),
+            workspaces: RefCell::default(),
+            in_backward: Cell::new(false),
             stopped: Cell::new(false),
         })
     }
@@ -89,6 +96,22 @@ impl Runtime {
     /// A memory request of a kernel for itself, which is returned when the value is dropped. None where they are not traced.
     pub fn scratch(self: &Rc<Self>, op: &'static str, bytes: u64) -> Option<Tensor> {
         (self.kernels && bytes > 0).then(|| Tensor::new(self, &[bytes], DType::U8, op))
+    }
+
+    /// What a product asks for once its result is allocated: cuBLAS' workspace, which the first of a thread takes and keeps.
+    /// Source: `getCurrentCUDABlasHandle` in `aten/src/ATen/cuda/CublasHandlePool.cpp`.
+    pub fn multiply(self: &Rc<Self>) {
+        let thread = usize::from(self.in_backward.get());
+        if self.kernels && !self.stopped.get() && self.workspaces.borrow()[thread].is_none() {
+            let workspace = self.scratch("cuBLAS workspace", self.gpu.cublas_workspace());
+            workspace.iter().for_each(|workspace| workspace.mark(Kind::Workspace));
+            self.workspaces.borrow_mut()[thread] = workspace;
+        }
+    }
+
+    /// Lets go of what the process keeps to its end, which would otherwise keep the runtime.
+    pub fn end(&self) {
+        drop(self.workspaces.take());
     }
 
     fn next_sequence(&self) -> u64 {
