@@ -312,11 +312,24 @@ def cases():
                 add(family, f"dropout-{attention}-{precision}", attention=attention, precision=precision, dropout=0.1)
             for how in ("reentrant", "hooks"):
                 add(family, f"{how}-{precision}", precision=precision, checkpointing=how, dropout=0.1)
-        add(family, "accumulation", accumulation=3, precision="amp-bf16")
+        add(family, "accumulation", accumulation=2, precision="amp-bf16")
         for optimizer in ("adamw-foreach", "adamw-loop", "adafactor", "sgd", "sgd-momentum"):
             add(family, optimizer, optimizer=optimizer, batch=1, length=8, **({"target": 8} if family == "t5" else {}))
         add(family, "clip", clips=True, batch=1, length=8, **({"target": 8} if family == "t5" else {}))
     return all_cases
+
+
+def digest(events):
+    """How many allocations, and FNV-1a of their bytes and of what is live then: equal ones are the same run, event by event."""
+    count, total, value = 0, 0, 0xCBF29CE484222325
+    for event in events:
+        size = int(event.split()[0])
+        total += size
+        if size > 0:
+            count += 1
+            for byte in f"{size} {total};".encode():
+                value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{count} {value:016x}"
 
 
 def written(name, case, recorder):
@@ -324,6 +337,7 @@ def written(name, case, recorder):
     lines = [f"case {name}", "run " + " ".join(f"{k}={v}" for k, v in sorted(told.items()))]
     lines.append("shape " + " ".join(f"{k}={v}" for k, v in sorted(case["shape"].items())))
     lines.append(f"peak {recorder.peak} {recorder.peak_phase}")
+    lines.append(f"events {digest(recorder.events)}")
     lines += [f"most {phase} {size}" for phase, size in sorted(recorder.phases.items())]
     groups = collections.defaultdict(collections.Counter)
     for size, name in recorder.at_peak:

@@ -3,6 +3,7 @@
 
 use crate::card::Gpu;
 use crate::estimate::{Cannot, Phase};
+use crate::modules::Model;
 use crate::runtime::{DType, Event, Record, Rt, Runtime, Tensor, backward};
 use crate::{modules, optimizers};
 use plimsoll_graph::models::ModelConfig;
@@ -27,17 +28,7 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
     let mut optimizer = optimizers::build(run);
     for _ in 0..STEPS {
         for _ in 0..run.accumulation.min(2) {
-            phase(&rt, Phase::Forward);
-            let inputs = model.inputs(&rt);
-            let mut loss = rt.autocast().with(autocast(run), || model.loss(&rt, &inputs));
-            if run.accumulation > 1 {
-                loss = loss.scale();
-            }
-            phase(&rt, Phase::Backward);
-            let gradient = Tensor::new(&rt, loss.shape(), loss.dtype(), "ones_like");
-            if let Some(edge) = loss.edge().cloned() {
-                backward(&rt, vec![(edge, gradient)]);
-            }
+            rt.with_graph(|| micro_step(&rt, &*model, run));
         }
         phase(&rt, Phase::Update);
         if run.clips {
@@ -52,6 +43,21 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
     let trace = rt.trace.take();
     rt.end();
     Ok(Steps { records: trace.records, events: trace.events, caveats })
+}
+
+/// The forward and the backward pass of a micro-batch.
+fn micro_step(rt: &Rt, model: &dyn Model, run: &Run) {
+    phase(rt, Phase::Forward);
+    let inputs = model.inputs(rt);
+    let mut loss = rt.autocast().with(autocast(run), || model.loss(rt, &inputs));
+    if run.accumulation > 1 {
+        loss = loss.scale();
+    }
+    phase(rt, Phase::Backward);
+    let gradient = Tensor::new(rt, loss.shape(), loss.dtype(), "ones_like");
+    if let Some(edge) = loss.edge().cloned() {
+        backward(rt, vec![(edge, gradient)]);
+    }
 }
 
 fn phase(rt: &Rt, phase: Phase) {

@@ -164,8 +164,10 @@ impl Gpt2 {
         x = rt.module("drop", || x.dropout(self.embedding_rate));
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("h.{index}");
-            let (block, rt_, mask) = (block.clone(), rt.clone(), mask.clone());
+            let (block, rt_, mask, positions) = (block.clone(), rt.clone(), mask.clone(), positions.clone());
             let run = Rc::new(move |inputs: &[Tensor]| {
+                // Blocks are told positions, which they have no use for.
+                let _positions = &positions;
                 vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], mask.as_ref()))]
             });
             x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);

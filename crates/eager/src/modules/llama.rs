@@ -73,7 +73,7 @@ impl Block {
     /// (B, T, C) -> (B, T, C). `angles`: cosines and sines (1, T, D).
     fn forward(&self, rt: &Rt, x: &Tensor, angles: &[Tensor; 2], mask: Option<&Tensor>) -> Tensor {
         let normed = rt.module("input_layernorm", || rms_norm(&self.norms[0], x));
-        let attended = rt.module("self_attn", || self.attend(rt, &normed, angles, mask));
+        let (attended, _weights) = rt.module("self_attn", || self.attend(rt, &normed, angles, mask));
         drop(normed);
         let x = x.add(&attended);
         drop(attended);
@@ -83,7 +83,8 @@ impl Block {
         x.add(&fed)
     }
 
-    fn attend(&self, rt: &Rt, x: &Tensor, angles: &[Tensor; 2], mask: Option<&Tensor>) -> Tensor {
+    /// (B, T, C) -> (B, T, C), and the weights where they are computed, which the block has until its end.
+    fn attend(&self, rt: &Rt, x: &Tensor, angles: &[Tensor; 2], mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         let [batch, length] = [x.size(0), x.size(1)];
         let Heads { queries, keys, channels, rate, kernel } = self.heads;
         let project = |index: usize, name, heads| {
@@ -102,7 +103,7 @@ impl Block {
         };
         (q, k) = (rotate(&q), rotate(&k));
         let times = queries / keys;
-        let (mut attended, _weights) = match kernel {
+        let (mut attended, weights) = match kernel {
             Attention::Eager => {
                 let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
                 let mut weights = q.matmul(&k.transpose(2, 3));
@@ -110,8 +111,7 @@ impl Block {
                 if let Some(mask) = mask {
                     weights = weights.add(mask);
                 }
-                weights = weights.softmax(Some(DType::F32));
-                weights = weights.to(q.dtype());
+                weights = weights.softmax(Some(DType::F32)).to(q.dtype());
                 weights = weights.dropout(rate);
                 (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
             }
@@ -122,7 +122,7 @@ impl Block {
             }
         };
         attended = attended.reshape(&[batch, length, queries * channels]).contiguous();
-        self.attention[3].forward(rt, "o_proj", &attended)
+        (self.attention[3].forward(rt, "o_proj", &attended), weights)
     }
 
     fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
@@ -185,7 +185,9 @@ pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
 
 impl Llama {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
-        let mut x = rt.module("embed_tokens", || ops::embedding(&self.tokens, ids));
+        // It is there to the end of the forward pass.
+        let embedded = rt.module("embed_tokens", || ops::embedding(&self.tokens, ids));
+        let mut x = embedded.clone();
         let positions = positions(rt, self.options.length);
         let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&x));
         let angles = rt.module("rotary_emb", || self.angles(rt, x.dtype()));
@@ -216,7 +218,7 @@ impl Llama {
             angle = angle.scale();
             angle
         });
-        angles.map(|angle| angle.to(dtype))
+        angles.each_ref().map(|angle| angle.to(dtype))
     }
 }
 

@@ -73,7 +73,7 @@ fn norm(weight: &Tensor, x: &Tensor) -> Tensor {
 }
 
 impl Attending {
-    /// (B, T, C) -> (B, T, C), and the bias of positions, made where none is given.
+    /// (B, T, C) -> (B, T, C); the bias of positions, made where none is given; and the weights where they are computed.
     fn forward(
         &self,
         rt: &Rt,
@@ -81,11 +81,11 @@ impl Attending {
         source: Option<&Tensor>,
         mask: Option<&Tensor>,
         bias: Option<&Tensor>,
-    ) -> (Tensor, Tensor) {
+    ) -> (Tensor, Tensor, Option<Tensor>) {
         let name = if source.is_some() { "EncDecAttention" } else { "SelfAttention" };
         let normed = rt.module("layer_norm", || norm(&self.norm, x));
-        let (attended, bias) = rt.module(name, || self.attend(rt, &normed, source, mask, bias));
-        (x.add(&attended.dropout(self.rate)), bias)
+        let (attended, bias, weights) = rt.module(name, || self.attend(rt, &normed, source, mask, bias));
+        (x.add(&attended.dropout(self.rate)), bias, weights)
     }
 
     fn attend(
@@ -95,7 +95,7 @@ impl Attending {
         source: Option<&Tensor>,
         mask: Option<&Tensor>,
         bias: Option<&Tensor>,
-    ) -> (Tensor, Tensor) {
+    ) -> (Tensor, Tensor, Option<Tensor>) {
         let [batch, length] = [x.size(0), x.size(1)];
         let project = |index: usize, name, x: &Tensor| {
             let projected = self.layers[index].forward(rt, name, x);
@@ -111,7 +111,7 @@ impl Attending {
                 if self.zeros_learn { zeros.into_leaf() } else { zeros }
             }
         };
-        let (mut attended, _weights) = match self.kernel {
+        let (mut attended, weights) = match self.kernel {
             Attention::Eager => {
                 let mut weights = q.matmul(&k.transpose(2, 3));
                 weights = weights.scale();
@@ -124,15 +124,14 @@ impl Attending {
                 (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
             }
             Attention::Sdpa | Attention::Flash2 => {
-                let mask = if self.causal { causal_bias(&bias) } else { bias.clone() };
-                let mask = mask.contiguous();
+                let mask = if self.causal { causal_bias(&bias) } else { bias.contiguous() };
                 let options = Sdpa { causal: false, dropout: self.rate };
                 let attended = ops::scaled_dot_product_attention(&q, &k, &v, Some(&mask), options);
                 (attended.transpose(1, 2).contiguous(), None)
             }
         };
         attended = attended.reshape(&[batch, length, self.heads * self.channels]).contiguous();
-        (self.layers[3].forward(rt, "o", &attended), bias)
+        (self.layers[3].forward(rt, "o", &attended), bias, weights)
     }
 }
 
@@ -142,7 +141,7 @@ fn causal_bias(bias: &Tensor) -> Tensor {
     let counted = [bias.size(2), bias.size(3)].map(|count| Tensor::new(rt, &[count], DType::I64, "arange"));
     let allowed = Tensor::new(rt, &[1, 1, bias.size(2), bias.size(3)], DType::Bool, "ge");
     drop(counted);
-    bias.select(&allowed)
+    bias.select(&allowed).contiguous()
 }
 
 /// The bias of relative positions (1, H, T, S), of a table (buckets, H).
@@ -203,16 +202,17 @@ impl Feeding {
     }
 
     fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
-        let mut inner = match &self.inner[..] {
+        let (mut inner, _factors) = match &self.inner[..] {
             [gate, up] => {
                 let gate = gate.forward(rt, "wi_0", x);
                 let gated = rt.module("act", || new_gelu(&gate));
                 drop(gate);
-                gated.mul(&up.forward(rt, "wi_1", x))
+                let up = up.forward(rt, "wi_1", x);
+                (gated.mul(&up), Some([gated, up]))
             }
             layers => {
                 let inner = layers[0].forward(rt, "wi", x);
-                rt.module("act", || inner.activation_by_result("relu"))
+                (rt.module("act", || inner.activation_by_result("relu")), None)
             }
         };
         inner = inner.dropout(self.rate);
@@ -224,13 +224,15 @@ impl Feeding {
 impl Block {
     /// `inputs`: hidden states; the biases of both attentions where they were made; the encoder's result.
     fn forward(&self, rt: &Rt, inputs: &Inputs, mask: Option<&Tensor>) -> Vec<Tensor> {
-        let (mut x, bias) =
+        // Blocks have the weights of their last attention until they end.
+        let (mut x, bias, mut _weights) =
             rt.module("layer.0", || self.own.forward(rt, &inputs.hidden, None, mask, inputs.bias.as_ref()));
         x = clamped(x);
         let mut results = vec![bias];
         if let (Some(cross), Some(source)) = (&self.cross, &inputs.source) {
             let attend = || cross.forward(rt, &x, Some(source), None, inputs.cross_bias.as_ref());
-            let (attended, bias) = rt.module("layer.1", attend);
+            let (attended, bias, others) = rt.module("layer.1", attend);
+            _weights = others;
             x = clamped(attended);
             results.push(bias);
         }
@@ -258,13 +260,17 @@ impl Inputs {
             .collect()
     }
 
-    /// The same inputs with other tensors, in the order of `list`.
-    fn with(&self, tensors: &[Tensor]) -> Self {
+    /// Which of the others there are beside the hidden states, in the order of `list`.
+    fn others(&self) -> [bool; 3] {
+        [self.bias.is_some(), self.source.is_some(), self.cross_bias.is_some()]
+    }
+
+    /// Inputs of tensors in the order of `list`.
+    fn of(tensors: &[Tensor], others: [bool; 3]) -> Self {
         let mut next = tensors.iter().cloned();
-        let mut take = |was: bool| if was { next.next() } else { None };
+        let mut take = |is_there: bool| if is_there { next.next() } else { None };
         let hidden = take(true).expect("hidden states are the first");
-        let (bias, source, cross_bias) =
-            (take(self.bias.is_some()), take(self.source.is_some()), take(self.cross_bias.is_some()));
+        let [bias, source, cross_bias] = others.map(take);
         Self { hidden, bias, source, cross_bias }
     }
 }
@@ -274,6 +280,7 @@ fn clamped(x: Tensor) -> Tensor {
     if x.dtype() != DType::F16 {
         return x;
     }
+    drop(x.empty_like(DType::Bool, "isinf"));
     x.clamp()
 }
 
@@ -287,11 +294,9 @@ impl Stack {
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("block.{index}");
             let (block, rt_, mask) = (block.clone(), rt.clone(), mask.clone());
-            let list = inputs.list();
-            let told = Rc::new(inputs);
-            let told_ = told.clone();
+            let (list, others) = (inputs.list(), inputs.others());
             let run = Rc::new(move |tensors: &[Tensor]| {
-                rt_.module(&name, || block.forward(&rt_, &told_.with(tensors), mask.as_ref()))
+                rt_.module(&name, || block.forward(&rt_, &Inputs::of(tensors, others), mask.as_ref()))
             });
             let mut results = checkpoint(rt, model.options.checkpointing, &list, run).into_iter();
             let hidden = results.next().expect("blocks have hidden states");

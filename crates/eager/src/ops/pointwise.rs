@@ -138,17 +138,21 @@ impl Tensor {
         })
     }
 
-    /// The tensor within bounds that are tensors themselves. Saves the operand, and a mask in its gradient.
+    /// The tensor within bounds that are tensors themselves. Saves the operand, whose elements at a bound have half a gradient.
     pub fn clamp(&self) -> Self {
         let op = Op::new("clamp", &[self]);
         let saved = op.save(self);
         let out = self.empty_like(self.dtype(), "clamp");
         op.finish_one(out, |_, gradient, _| {
             let this = saved.map(Saved::unpack).expect("clamp saves its operand");
-            let masks = ["ge", "le", "logical_and_"].map(|op| this.empty_like(DType::Bool, op));
-            let out = gradient.empty_like(gradient.dtype(), "where");
-            drop(masks);
-            vec![Some(out)]
+            let masks =
+                |ops: &[&'static str]| ops.iter().map(|op| this.empty_like(DType::Bool, op)).collect::<Vec<_>>();
+            let mut at_bounds = masks(&["eq", "eq", "logical_or", "logical_and"]);
+            drop(at_bounds.drain(..3));
+            let mut beyond = masks(&["lt", "gt", "logical_or"]);
+            drop(beyond.drain(..2));
+            let _parts = ["div", "where"].map(|op| gradient.empty_like(gradient.dtype(), op));
+            vec![Some(gradient.empty_like(gradient.dtype(), "masked_fill"))]
         })
     }
 

@@ -74,10 +74,7 @@ impl Kept {
         if frame.state.get() == State::First {
             frame.state.set(State::Again);
             rt.frames.borrow_mut().push(frame.clone());
-            let results = rt.with_grad(true, || {
-                let inputs = frame.inputs.iter().map(detached).collect::<Vec<_>>();
-                rt.autocast().with(frame.autocast, || (frame.block)(&inputs))
-            });
+            let results = rt.with_grad(true, || rt.autocast().with(frame.autocast, || (frame.block)(&frame.inputs)));
             rt.frames.borrow_mut().pop();
             drop(results);
             rt.stopped.set(false);
@@ -87,12 +84,6 @@ impl Kept {
         rt.held.borrow_mut().push(Held::Frame(frame));
         tensor.expect("a place is asked for once")
     }
-}
-
-/// An input of a block that is run again: a leaf, where a gradient is asked for.
-fn detached(input: &Tensor) -> Tensor {
-    let detached = input.detach();
-    if input.requires_grad() { detached.into_leaf() } else { detached }
 }
 
 /// Runs a block, which is run again in the backward pass.
@@ -123,16 +114,25 @@ fn reentrant(rt: &Rt, inputs: &[Tensor], block: Block) -> Vec<Tensor> {
     let autocast = rt.autocast().dtype();
     let asked = inputs.iter().map(Tensor::requires_grad).collect::<Vec<_>>();
     let saved = inputs.iter().filter_map(|input| op.save(input)).collect::<Vec<_>>();
+    let likes = results.iter().map(|result| (result.shape().to_vec(), result.dtype())).collect::<Vec<_>>();
     op.finish(results, move |rt, gradients, _| {
+        // Functions that are written in Python are given zeros for results without a gradient.
+        let given = likes.iter().zip(gradients).map(|((shape, dtype), gradient)| {
+            gradient.clone().unwrap_or_else(|| Tensor::new(rt, shape, *dtype, "zeros"))
+        });
+        let gradients = given.collect::<Vec<_>>();
         let inputs = saved.into_iter().map(Saved::unpack);
         let inputs = inputs.zip(&asked).map(|(input, asked)| if *asked { input.into_leaf() } else { input });
         let inputs = inputs.collect::<Vec<_>>();
-        let results = rt.with_grad(true, || rt.autocast().with(autocast, || block(&inputs)));
-        let roots = results.iter().zip(gradients).filter_map(|(result, gradient)| {
-            let edge: Edge = result.edge().cloned()?;
-            Some((edge, gradient.clone()?))
+        rt.with_graph(|| {
+            let results = rt.with_grad(true, || rt.autocast().with(autocast, || block(&inputs)));
+            let roots = results.iter().zip(&gradients).filter_map(|(result, gradient)| {
+                let edge: Edge = result.edge().cloned()?;
+                Some((edge, gradient.clone()))
+            });
+            backward(rt, roots.collect());
         });
-        backward(rt, roots.collect());
+        rt.keep_with_graph(block);
         inputs.iter().map(|input| input.leaf().and_then(|leaf| leaf.grad.borrow_mut().take())).collect()
     })
 }

@@ -158,7 +158,12 @@ fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tens
         let result = result.map(|result| brought_to(result, shape, *dtype));
         edge.map(|edge| (edge, result))
     });
-    let results = with_way.collect();
+    let results = with_way.collect::<Vec<_>>();
+    for (edge, _) in &results {
+        if let Edge::Leaf(leaf) = edge {
+            rt.keep_with_graph(leaf.clone());
+        }
+    }
     drop(gradients);
     drop(rt.held.replace(held));
     results

@@ -21,6 +21,7 @@ pub(crate) use trace::{Event, Record, Trace};
 use crate::card::Gpu;
 use crate::estimate::Kind;
 use checkpoint::Frame;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use tape::Held;
@@ -44,6 +45,9 @@ pub(crate) struct Runtime {
     autocast: Autocast,
     /// What the node that runs has saved, which it keeps until its results are where they belong.
     held: RefCell<Vec<Held>>,
+    /// What graphs that have run hold until their roots are let go of: leaves, with gradients that nobody asks for, and what
+    /// checkpointing ran again.
+    graphs: RefCell<Vec<Box<dyn Any>>>,
     /// Workspaces of cuBLAS' handles, of which the forward pass' thread has one and the backward pass' another.
     workspaces: RefCell<[Option<Tensor>; 2]>,
     /// Whether the backward pass' thread runs.
@@ -63,6 +67,7 @@ impl Runtime {
             frames: RefCell::default(),
             autocast: Autocast::default(),
             held: RefCell::default(),
+            graphs: RefCell::default(),
             workspaces: RefCell::default(),
             in_backward: Cell::new(false),
             stopped: Cell::new(false),
@@ -107,6 +112,19 @@ impl Runtime {
             workspace.iter().for_each(|workspace| workspace.mark(Kind::Workspace));
             self.workspaces.borrow_mut()[thread] = workspace;
         }
+    }
+
+    /// Keeps something as long as the graph that has run.
+    fn keep_with_graph(&self, kept: impl Any) {
+        self.graphs.borrow_mut().push(Box::new(kept));
+    }
+
+    /// Runs something with a graph of its own, which it lets go of.
+    pub fn with_graph<T>(&self, run: impl FnOnce() -> T) -> T {
+        let outer = self.graphs.take();
+        let result = run();
+        drop(self.graphs.replace(outer));
+        result
     }
 
     /// Lets go of what the process keeps to its end, which would otherwise keep the runtime.
