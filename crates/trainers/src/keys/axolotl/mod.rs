@@ -1,0 +1,20 @@
+//! axolotl's YAML. Source: axolotl 0.19, `utils/schemas/`, `utils/config/`, `loaders/`, `core/builders/`.
+
+mod others;
+mod read;
+mod write;
+
+pub(super) use read::read;
+pub(super) use write::edits;
+
+use crate::run::Attention;
+
+/// The keys of ways to compute attention; newer files have `attn_implementation`.
+const ATTENTIONS: &[(&str, Option<Attention>)] = &[
+    ("flash_attention", Some(Attention::Flash2)),
+    ("sdp_attention", Some(Attention::Sdpa)),
+    ("eager_attention", Some(Attention::Eager)),
+    ("xformers_attention", None),
+    ("flex_attention", None),
+    ("sage_attention", None),
+];

@@ -1,0 +1,111 @@
+//! What axolotl's keys come to. Not here: keys that change nothing, or are not modelled (`others.rs`).
+
+use super::ATTENTIONS;
+use super::others::{NOTHING, UNMODELLED};
+use crate::keys::hugging_face::{self, layers, method_of, quantized, shared_run};
+use crate::keys::{Found, read_optimizer, targets};
+use crate::run::{Attention, Checkpointing, Lora, Loss, Optimizer, Precision, Run, Targets};
+use crate::view::View;
+
+/// Its defaults. Source: `AxolotlInputConfig` and the parts of it: a micro-batch of 1, `sequence_len` 512, `bf16: auto`,
+/// `adamw_torch_fused`, a rank that is PEFT's 8.
+pub(in crate::keys) fn read(view: &mut View) -> Found {
+    let mut run = shared_run(view);
+    run.micro_batch = view.count(&["micro_batch_size"]).unwrap_or(1);
+    if let Some(batch) = view.count(&["batch_size"]).filter(|_| !view.has("gradient_accumulation_steps")) {
+        run.accumulation = (batch / run.micro_batch).max(1);
+    }
+    match view.count(&["sequence_len"]) {
+        Some(tokens) => run.seq_len = tokens,
+        None => run.seq_len = 512,
+    }
+    run.optimizer = read_optimizer(view, &["optimizer"], Optimizer::AdamWFused);
+    run.checkpointing = checkpoints(view);
+    run.attention = read_attention(view);
+    read_loss(view, &mut run);
+    run.precision = read_precision(view);
+    read_method(view, &mut run);
+    for (keys, why) in UNMODELLED {
+        view.cannot(keys, why);
+    }
+    let model = view.word(&["base_model"]);
+    view.nothing(NOTHING);
+    (run, model, layers(view))
+}
+
+fn checkpoints(view: &mut View) -> Checkpointing {
+    // Source: `utils/config`: re-entrant unless told otherwise.
+    let reentrant = view.flag(&["gradient_checkpointing_kwargs.use_reentrant"]) != Some(false);
+    let how = view.word(&["gradient_checkpointing"]).unwrap_or_default();
+    match how.to_ascii_lowercase().as_str() {
+        "" | "false" | "no" | "off" => Checkpointing::Off,
+        "offload" | "offload_disk" | "unsloth" => {
+            view.note_last("checkpoints are counted as if they stayed on the card");
+            Checkpointing::Reentrant
+        }
+        _ if reentrant => Checkpointing::Reentrant,
+        _ => Checkpointing::NonReentrant,
+    }
+}
+
+fn read_attention(view: &mut View) -> Attention {
+    let newer = hugging_face::attention(view, &["attn_implementation"]);
+    let chosen = ATTENTIONS.iter().find_map(|(key, of)| {
+        (view.flag(&[key]) == Some(true)).then(|| {
+            if of.is_none() {
+                view.note_last("not modelled: counted as SDPA");
+            }
+            of.unwrap_or(Attention::Sdpa)
+        })
+    });
+    view.cannot(&["s2_attention", "flash_optimum"], "not modelled: counted as SDPA");
+    chosen.unwrap_or(newer)
+}
+
+fn read_loss(view: &mut View, run: &mut Run) {
+    let liger = view.flag(&["liger_fused_linear_cross_entropy"]) == Some(true);
+    let cut = view.flag(&["cut_cross_entropy"]) == Some(true);
+    let plugins = view.list(&["plugins"]).unwrap_or_default();
+    let has = |part: &str| plugins.iter().any(|plugin| plugin.contains(part));
+    // Its plugin cuts the loss by itself.
+    if cut || has("cut_cross_entropy") && !view.has("cut_cross_entropy") {
+        run.loss = Loss::CutCrossEntropy;
+    } else if liger {
+        run.loss = Loss::Liger;
+    }
+    view.cannot(
+        &["chunked_cross_entropy", "liger_cross_entropy", "unsloth_cross_entropy_loss"],
+        "counted as the plain loss",
+    );
+}
+
+/// Weights are loaded in the type that is computed in; `auto` is bf16 where a card has it, as all since 2020.
+fn read_precision(view: &mut View) -> Precision {
+    let pure = |view: &mut View, key| view.flag(&[key]) == Some(true);
+    let bf16 = view.word(&["bf16"]).unwrap_or_else(|| "auto".to_owned()).to_ascii_lowercase();
+    let (bfloat16, fp16, float16) = (pure(view, "bfloat16"), pure(view, "fp16"), pure(view, "float16"));
+    match bf16.as_str() {
+        "true" | "full" | "yes" | "on" => Precision::PureBf16,
+        _ if bfloat16 => Precision::PureBf16,
+        _ if fp16 || float16 => Precision::PureFp16,
+        "auto" => Precision::PureBf16,
+        _ => Precision::Fp32,
+    }
+}
+
+fn read_method(view: &mut View, run: &mut Run) {
+    let adapter = view.word(&["adapter"]).unwrap_or_default();
+    // Source: `loaders/model.py`: NF4 with scales in 8 bits.
+    let quantized = quantized(view, true);
+    let rank = view.count(&["lora_r"]).unwrap_or(8);
+    let all = view.flag(&["lora_target_linear"]) == Some(true);
+    let names = view.list(&["lora_target_modules"]);
+    let targets = if all { Targets::AllLinear } else { targets(names) };
+    let dropout = view.real(&["lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
+    let lora = Lora { rank, targets, dropout };
+    match adapter.as_str() {
+        "" | "false" | "none" => {}
+        "lora" | "qlora" => run.method = method_of(lora, quantized),
+        _ => view.note_of("adapter", "no such adapter is modelled: all weights are counted as trained"),
+    }
+}

@@ -1,0 +1,31 @@
+//! Hugging Face's `TrainingArguments`, and the other arguments of scripts that parse them (TRL's `SFTConfig` and
+//! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 0.24.
+
+mod adapters;
+mod others;
+mod read;
+mod sharding;
+mod write;
+
+pub(super) use adapters::{method_of, quantized};
+pub(super) use read::{attention, mixed, read, shared_run};
+pub(super) use sharding::layers;
+pub(super) use write::{attention_name, checkpointing, edits, shared};
+
+/// Names of the micro-batch, the usual one first.
+pub(super) const MICRO_BATCH: &[&str] =
+    &["per_device_train_batch_size", "per_gpu_train_batch_size", "train_batch_size", "micro_batch_size"];
+
+/// Names of the length of a sample, or of its source.
+pub(super) const SEQ_LEN: &[&str] = &[
+    "max_length",
+    "max_seq_length",
+    "max_seq_len",
+    "block_size",
+    "max_source_length",
+    "model_max_length",
+    "cutoff_len",
+];
+
+/// Names of the type that weights are loaded in.
+pub(super) const DTYPE: &[&str] = &["dtype", "torch_dtype", "model_dtype"];

@@ -1,0 +1,123 @@
+//! What Hugging Face's keys come to. Not here: adapters (`adapters.rs`), how a run is divided (`sharding.rs`).
+
+use super::others::{NOTHING, OF_SCRIPTS};
+use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, layers, sharding};
+use crate::keys::{Found, Half, half_called, read_optimizer};
+use crate::run::{Attention, Checkpointing, Loss, Optimizer, Precision, Run};
+use crate::view::View;
+
+pub(in crate::keys) fn read(view: &mut View) -> Found {
+    let mut run = shared_run(view);
+    run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
+    view.cannot(&["auto_find_batch_size"], "it halves the micro-batch by itself: counted with the one that is told");
+    // TRL's `SFTConfig` has a length of its own.
+    match (view.count(SEQ_LEN), view.count(&["max_target_length"])) {
+        (Some(tokens), target) => (run.seq_len, run.target_len) = (tokens, target),
+        (None, target) => {
+            run.target_len = target;
+            view.assumed
+                .push(format!("samples of {} tokens: `TrainingArguments` don't say how long they are", run.seq_len));
+        }
+    }
+    run.precision = mixed_or_pure(view);
+    run.method = adapters::read_method(view);
+    run.attention = attention(view, &["attn_implementation"]);
+    let model = view.word(&["model_name_or_path", "model_name", "model_id", "model"]);
+    view.nothing(OF_SCRIPTS);
+    (run, model, layers(view))
+}
+
+/// What is the same for all trainers that build on `TrainingArguments`, with its defaults: the run's `Default`.
+pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
+    let mut run = Run::default();
+    run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
+    run.optimizer = read_optimizer(view, &["optim"], run.optimizer);
+    if view.flag(&["adafactor"]) == Some(true) {
+        run.optimizer = Optimizer::Adafactor;
+    }
+    run.checkpointing = checkpoints(view);
+    if view.flag(&["use_liger_kernel", "use_liger"]) == Some(true) {
+        run.loss = Loss::Liger;
+    }
+    run.clips = view.real(&["max_grad_norm"]).is_none_or(|norm| norm > 0.0);
+    let compiles = view.flag(&["torch_compile"]);
+    run.compiles = compiles.unwrap_or(view.has("torch_compile_backend") || view.has("torch_compile_mode"));
+    sharding::sharding(view, &mut run);
+    view.cannot(&["optim_target_modules"], "its optimizer keeps less for these modules: counted as if for none");
+    view.cannot(
+        &["label_smoothing_factor"],
+        "its loss has more temporaries as large as the logits, which are not counted",
+    );
+    view.cannot(&["neftune_noise_alpha"], "its noise, as large as the embeddings, is not counted");
+    view.cannot(
+        &["parallelism_config*"],
+        "ways to divide a model among cards other than FSDP and ZeRO are not modelled",
+    );
+    let evaluates = ["eval_strategy", "evaluation_strategy"]
+        .iter()
+        .any(|key| view.document().plain(key).is_some_and(|when| !matches!(when, "no" | "false")));
+    let eval = view.count(&["per_device_eval_batch_size"]);
+    let train = MICRO_BATCH.iter().find_map(|key| view.document().plain(key)?.parse::<u64>().ok()).unwrap_or(8);
+    if evaluates && eval.is_some_and(|samples| samples > train) {
+        view.note_last("evaluation is not modelled, and has more samples at a time than training");
+    }
+    view.nothing(NOTHING);
+    run
+}
+
+/// The newest transformers recomputes by hooks unless told otherwise; before version 5 it was re-entrant.
+fn checkpoints(view: &mut View) -> Checkpointing {
+    let is_on = view.flag(&["activation_checkpointing", "gradient_checkpointing"]) == Some(true);
+    let keys = ["activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"];
+    let reentrant = view.flag(&keys.map(|key| format!("{key}.use_reentrant")).each_ref().map(String::as_str));
+    let some = keys.map(|key| format!("{key}.every_n_layers"));
+    view.cannot(&some.each_ref().map(String::as_str), "every block is counted as recomputed, not only some");
+    let of_fsdp = view.flag(&["fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing"]);
+    match (is_on || of_fsdp == Some(true), reentrant) {
+        (false, _) => Checkpointing::Off,
+        (true, Some(true)) => Checkpointing::Reentrant,
+        (true, _) => Checkpointing::NonReentrant,
+    }
+}
+
+/// The type that weights are loaded in decides over the type that is computed in.
+fn mixed_or_pure(view: &mut View) -> Precision {
+    let loaded = view.word(DTYPE);
+    let half = loaded.as_deref().and_then(half_called);
+    let mixed = mixed(view);
+    match (half, mixed) {
+        (Some(half), _) => half.pure(),
+        (None, Some(mixed)) => {
+            if loaded.as_deref().is_none_or(|name| name == "auto") {
+                view.assumed.push(
+                    "weights in single precision: the settings don't say in which type they are loaded".to_owned(),
+                );
+            }
+            mixed.mixed()
+        }
+        (None, None) => Precision::Fp32,
+    }
+}
+
+/// The type that is computed in by `bf16` and `fp16`.
+pub(in crate::keys) fn mixed(view: &mut View) -> Option<Half> {
+    let (bf16, fp16) = (view.flag(&["bf16"]), view.flag(&["fp16"]));
+    match (bf16, fp16) {
+        (Some(true), _) => Some(Half::Bf16),
+        (_, Some(true)) => Some(Half::Fp16),
+        _ => None,
+    }
+}
+
+/// How attention is computed by the name of `from_pretrained`, whose default is SDPA where the model has it.
+pub(in crate::keys) fn attention(view: &mut View, keys: &[&str]) -> Attention {
+    match view.word(keys).as_deref() {
+        Some("eager") => Attention::Eager,
+        None | Some("sdpa" | "auto") => Attention::Sdpa,
+        Some(name) if name.starts_with("flash_attention") || name.contains("flash-attn") => Attention::Flash2,
+        Some(_) => {
+            view.note_last("not modelled: counted as SDPA");
+            Attention::Sdpa
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! How a run is divided by Hugging Face's keys: FSDP, DeepSpeed's keys within, and the files that they name.
+
+use crate::keys::deepspeed;
+use crate::kind::Kind;
+use crate::run::{Offload, Run, Sharding};
+use crate::view::View;
+use plimsoll_units::Bytes;
+
+/// Source: transformers 5.23, `_process_fsdp_args`; of older versions `fsdp` is words.
+pub(super) fn sharding(view: &mut View, run: &mut Run) {
+    let words = view.list(&["fsdp"]).unwrap_or_default();
+    let is_on = |word: &String| !matches!(word.to_ascii_lowercase().as_str(), "false" | "no" | "none");
+    if words.iter().any(is_on) {
+        run.sharding = Sharding::Fsdp;
+        if words
+            .iter()
+            .any(|word| matches!(word.as_str(), "shard_grad_op" | "no_shard" | "hybrid_shard" | "hybrid_shard_zero2"))
+        {
+            view.note_last("counted as `full_shard`, which divides weights too");
+        }
+    }
+    let offload =
+        view.flag(&["fsdp_config.cpu_offload", "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"]);
+    if offload == Some(true) || words.iter().any(|word| word == "offload") {
+        run.offload = Offload { optimizer: true, weights: true };
+    }
+    let bucket = view.count(&["ddp_bucket_cap_mb"]).map(Bytes::mib);
+    match bucket {
+        Some(bucket) if run.sharding == Sharding::None => run.sharding = Sharding::Ddp { bucket, views: false },
+        _ => {}
+    }
+    if view.has("deepspeed.zero_optimization") {
+        deepspeed::layer("deepspeed.", view, run);
+    }
+}
+
+/// Files that the settings name.
+pub(in crate::keys) fn layers(view: &mut View) -> Vec<(Kind, String)> {
+    match view.has("deepspeed") && !view.has("deepspeed.zero_optimization") {
+        true => view.word(&["deepspeed"]).map(|path| (Kind::DeepSpeed, path)).into_iter().collect(),
+        false => vec![],
+    }
+}

@@ -1,0 +1,130 @@
+//! How a change is written in Hugging Face's keys. Not here: how they are read (`read.rs`), and adapters (`adapters.rs`).
+
+use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters};
+use crate::change::Change;
+use crate::document::{Document, Value};
+use crate::keys::{AT_LOADING, IN_DEEPSPEED, NoKey, deepspeed, is_on, optim, present};
+use crate::rewrite::edit::Edit;
+use crate::run::{Attention, Checkpointing, Loss, Offload, Optimizer, Precision, Sharding};
+
+pub(in crate::keys) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    Ok(match change {
+        Change::MicroBatch(samples) => {
+            let key = present(document, MICRO_BATCH).unwrap_or(MICRO_BATCH[0]);
+            // It would halve the micro-batch by itself, and the effective batch with it.
+            vec![Edit::set(key, *samples), Edit::replace("auto_find_batch_size", false)]
+        }
+        Change::SeqLen(tokens) => {
+            let key = present(document, SEQ_LEN).ok_or(Some("the script cuts samples"))?;
+            vec![Edit::set(key, *tokens)]
+        }
+        Change::TargetLen(tokens) => {
+            let key = present(document, &["max_target_length"]).ok_or(Some("the script cuts targets"))?;
+            vec![Edit::set(key, *tokens)]
+        }
+        Change::Precision(precision) => self::precision(*precision, document)?,
+        Change::Attention(attention) => {
+            let key = present(document, &["attn_implementation"]).ok_or(Some(AT_LOADING))?;
+            vec![Edit::set(key, attention_name(*attention))]
+        }
+        Change::Method(method) => adapters::method(method, document)?,
+        other => shared(other, document)?,
+    })
+}
+
+/// Changes whose keys are those of `TrainingArguments`, for all trainers that build on it.
+pub(in crate::keys) fn shared(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    Ok(match change {
+        Change::Accumulation(times) => vec![Edit::set("gradient_accumulation_steps", *times)],
+        Change::Optimizer(optimizer) => {
+            let mut edits = vec![Edit::set("optim", optim(*optimizer)?)];
+            edits.extend((*optimizer != Optimizer::Adafactor).then(|| Edit::replace("adafactor", false)));
+            edits
+        }
+        Change::Checkpointing(checkpointing) => self::checkpointing(*checkpointing, document),
+        Change::Loss(Loss::Liger) => vec![Edit::set("use_liger_kernel", true)],
+        Change::Loss(Loss::Plain) => vec![Edit::replace("use_liger_kernel", false)],
+        Change::Sharding(Sharding::None) => {
+            vec![Edit::remove("deepspeed"), Edit::remove("fsdp"), Edit::remove("fsdp_config")]
+        }
+        Change::Sharding(Sharding::Ddp { bucket, .. }) => vec![Edit::set("ddp_bucket_cap_mb", bucket.0 >> 20)],
+        Change::Sharding(Sharding::Fsdp) => vec![Edit::set("fsdp", "full_shard auto_wrap")],
+        Change::Sharding(Sharding::Zero { stage }) if inline_deepspeed(document) => {
+            vec![Edit::set("deepspeed.zero_optimization.stage", u64::from(*stage))]
+        }
+        Change::Offload(offload) => self::offload(*offload, document)?,
+        Change::Clips(true) => vec![],
+        Change::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
+        Change::Compiles(true) => vec![Edit::set("torch_compile", true)],
+        Change::Compiles(false) => vec![Edit::replace("torch_compile", false)],
+        Change::Sharding(Sharding::Zero { .. }) => return Err(Some(IN_DEEPSPEED)),
+        _ => return Err(None),
+    })
+}
+
+/// Checkpointing with the detail that decides how it is done. transformers 5 calls it `activation_checkpointing` too.
+pub(in crate::keys) fn checkpointing(checkpointing: Checkpointing, document: &Document) -> Vec<Edit> {
+    let newer = ["activation_checkpointing", "activation_checkpointing_kwargs"];
+    let stem = if present(document, &newer).is_some() { newer[0] } else { "gradient_checkpointing" };
+    match checkpointing {
+        Checkpointing::Off => vec![Edit::set(stem, false)],
+        kind => vec![
+            Edit::set(stem, true),
+            Edit::set(&format!("{stem}_kwargs.use_reentrant"), kind == Checkpointing::Reentrant),
+        ],
+    }
+}
+
+/// What `from_pretrained` calls a way to compute attention.
+pub(in crate::keys) fn attention_name(attention: Attention) -> &'static str {
+    match attention {
+        Attention::Eager => "eager",
+        Attention::Sdpa => "sdpa",
+        Attention::Flash2 => "flash_attention_2",
+    }
+}
+
+fn inline_deepspeed(document: &Document) -> bool {
+    document.0.iter().any(|entry| entry.key == "deepspeed" && matches!(entry.value, Value::Map(_)))
+}
+
+/// Offload by DeepSpeed or FSDP, where the file itself says how the run is divided.
+fn offload(offload: Offload, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    if inline_deepspeed(document) {
+        return Ok(deepspeed::offload("deepspeed.", offload));
+    }
+    let is_sharded = is_on(document, "fsdp");
+    if offload == Offload::default() {
+        let mut edits = vec![Edit::replace("fsdp_config.cpu_offload", false)];
+        edits.extend(is_sharded.then(|| Edit::replace("fsdp", "full_shard auto_wrap")));
+        return Ok(edits);
+    }
+    match (is_sharded, offload) {
+        (true, Offload { optimizer: true, weights: true }) => {
+            return Ok(vec![Edit::set("fsdp", "full_shard auto_wrap offload")]);
+        }
+        (true, _) => return Err(Some("FSDP takes weights and the optimizer's state to the host together")),
+        (false, _) => {}
+    }
+    Err(Some(IN_DEEPSPEED))
+}
+
+fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    let dtype = present(document, DTYPE);
+    let (bf16, fp16, loaded) = match precision {
+        Precision::Fp32 => (false, false, "float32"),
+        Precision::AmpBf16 => (true, false, "float32"),
+        Precision::AmpFp16 => (false, true, "float32"),
+        // Autocast would cast norms and losses up, and change nothing else.
+        Precision::PureBf16 => (false, false, "bfloat16"),
+        Precision::PureFp16 => (false, false, "float16"),
+    };
+    let on = |key: &str, wanted: bool| if wanted { Edit::set(key, true) } else { Edit::replace(key, false) };
+    let mut edits = vec![on("bf16", bf16), on("fp16", fp16)];
+    match dtype {
+        Some(key) => edits.push(Edit::set(key, loaded)),
+        None if loaded != "float32" => return Err(Some(AT_LOADING)),
+        None => {}
+    }
+    Ok(edits)
+}
