@@ -18,6 +18,8 @@ pub struct Command {
     /// Processes that a launcher starts on a machine, one a card, where it says how many.
     pub cards: Option<u64>,
     pub(crate) style: Style,
+    /// Whether it is TRL's own program, whose defaults are not those of `TrainingArguments`.
+    pub(crate) of_trl: bool,
 }
 
 /// An argument that names a file.
@@ -57,7 +59,7 @@ pub fn command(argv: &[String]) -> Option<Command> {
         return Some(of_torchtune(argv, at + 2));
     }
     if let Some(at) = program("trl") {
-        return Some(of_script(Kind::HuggingFace, argv, at + 2));
+        return Some(Command { of_trl: true, ..of_script(Kind::HuggingFace, argv, at + 2) });
     }
     let own = 1 + argv.iter().position(|word| word.ends_with(".py")).or_else(|| module(argv))?;
     let given = flags::read(argv, own, Style::Argparse);
@@ -83,7 +85,7 @@ fn is_file_of_settings(word: &str) -> bool {
 fn with_first_file(kind: Kind, style: Style, argv: &[String], own: usize) -> Command {
     let plain = (own..argv.len()).find(|at| !argv[*at].starts_with('-'));
     let config = plain.map(|at| FileArgument { at, before: String::new(), path: argv[at].clone() });
-    finish(Command { kind, config, layers: vec![], own, cards: None, style }, argv)
+    finish(Command { kind, config, layers: vec![], own, cards: None, style, of_trl: false }, argv)
 }
 
 /// LLaMA-Factory takes a file with `key=value` behind it, or flags.
@@ -98,7 +100,15 @@ fn of_torchtune(argv: &[String], own: usize) -> Command {
     let config = file_flag(argv, own, "config");
     let from = config.as_ref().map_or(own, |config| config.at + 1);
     finish(
-        Command { kind: Kind::Torchtune, config, layers: vec![], own: from, cards: None, style: Style::Assign },
+        Command {
+            kind: Kind::Torchtune,
+            config,
+            layers: vec![],
+            own: from,
+            cards: None,
+            style: Style::Assign,
+            of_trl: false,
+        },
         argv,
     )
 }
@@ -108,7 +118,7 @@ fn of_script(kind: Kind, argv: &[String], own: usize) -> Command {
     let alone = argv.get(own).filter(|word| is_file_of_settings(word));
     let alone = alone.map(|path| FileArgument { at: own, before: String::new(), path: path.clone() });
     let config = alone.or_else(|| file_flag(argv, own, "config"));
-    finish(Command { kind, config, layers: vec![], own, cards: None, style: Style::Argparse }, argv)
+    finish(Command { kind, config, layers: vec![], own, cards: None, style: Style::Argparse, of_trl: false }, argv)
 }
 
 /// The command with what launchers and the trainer itself name beside it.

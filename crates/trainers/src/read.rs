@@ -33,6 +33,8 @@ pub struct Read {
     pub unmodelled: Vec<Unmodelled>,
     /// Files that the settings name and that are to be layered onto them, as they are written.
     pub layers: Vec<(Kind, String)>,
+    /// Whether the trainer's own defaults say how long samples are.
+    has_length: bool,
 }
 
 /// A key that counts.
@@ -109,14 +111,16 @@ fn bad_words(bad: &[BadValue]) -> String {
 
 /// Reads a file's text. Errors: those of [`ReadError`].
 pub fn read(kind: Kind, text: &str) -> Result<Read, ReadError> {
-    read_document(kind, &parse(text)?)
+    read_view(View::new(kind, &parse(text)?))
 }
 
 /// Reads a command line, and the text of the file that it names, if that could be read. Errors: those of [`ReadError`].
 pub fn read_command(command: &Command, argv: &[String], file: Option<&str>) -> Result<Read, ReadError> {
     let below = file.map_or_else(|| Ok(Document::default()), parse)?;
     let document = flags::overlay(&below, &flags::read(argv, command.own, command.style));
-    let mut read = read_document(command.kind, &document)?;
+    let mut view = View::new(command.kind, &document);
+    view.of_trl = command.of_trl;
+    let mut read = read_view(view)?;
     if let Some(cards) = command.cards {
         read.run.cards = cards.max(1);
         read.run.divide();
@@ -130,8 +134,8 @@ const LENGTHS: &[&str] = &["sequence_len", "tokenizer.max_seq_len"];
 impl Read {
     /// Whether samples have a length of which the settings or the trainer's own defaults know.
     pub fn tells_length(&self) -> bool {
-        let has_own = !matches!(self.kind, Kind::HuggingFace | Kind::Torchtune) && !self.kind.is_layer();
-        has_own || self.told.iter().any(|told| LENGTHS.contains(&told.key.as_str()) || keys::is_length(&told.key))
+        self.has_length
+            || self.told.iter().any(|told| LENGTHS.contains(&told.key.as_str()) || keys::is_length(&told.key))
     }
 
     /// Lays a file of DeepSpeed's or accelerate's over the trainer's settings; values that are `auto` stay the trainer's.
@@ -165,15 +169,20 @@ fn parse(text: &str) -> Result<Document, ReadError> {
     Document::parse(text).map_err(|what| ReadError::Unreadable { what })
 }
 
-fn read_document(kind: Kind, document: &Document) -> Result<Read, ReadError> {
-    let mut view = View::new(kind, document);
+fn read_view(mut view: View) -> Result<Read, ReadError> {
+    let kind = view.kind();
     let (run, model, layers) = keys::read(kind, &mut view);
     if !view.bad.is_empty() {
         return Err(ReadError::Values(view.bad));
     }
     let unknown = view.unknown();
-    let View { told, unmodelled, assumed, .. } = view;
-    Ok(Read { kind, run, model, told, assumed, unknown, unmodelled, layers })
+    let View { told, unmodelled, assumed, of_trl, .. } = view;
+    let has_length = match kind {
+        Kind::HuggingFace => of_trl,
+        Kind::Axolotl | Kind::LlamaFactory | Kind::Unsloth => true,
+        Kind::Torchtune | Kind::DeepSpeed | Kind::Accelerate => false,
+    };
+    Ok(Read { kind, run, model, told, assumed, unknown, unmodelled, layers, has_length })
 }
 
 #[cfg(test)]

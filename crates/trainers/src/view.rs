@@ -27,6 +27,8 @@ pub(crate) struct View<'d> {
     pub(crate) unmodelled: Vec<Unmodelled>,
     pub(crate) bad: Vec<BadValue>,
     pub(crate) assumed: Vec<String>,
+    /// Whether TRL is known to read them, by the command.
+    pub(crate) of_trl: bool,
 }
 
 /// A key with its value, which is no map.
@@ -45,7 +47,12 @@ impl<'d> View<'d> {
         let mut leaves = vec![];
         flatten("", &document.0, &mut leaves);
         let (told, unmodelled, bad, assumed) = (vec![], vec![], vec![], vec![]);
-        Self { kind, document, leaves, asked: BTreeSet::new(), told, unmodelled, bad, assumed }
+        Self { kind, document, leaves, asked: BTreeSet::new(), told, unmodelled, bad, assumed, of_trl: false }
+    }
+
+    /// Whose they are.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The settings as they are written.
@@ -124,10 +131,10 @@ impl<'d> View<'d> {
         Some(number).filter(|number| *number > 0)
     }
 
-    /// A number.
+    /// A number, or infinity, as a limit that nothing reaches. `auto` is none.
     pub(crate) fn real(&mut self, keys: &[&str]) -> Option<f64> {
         let text = self.word(keys)?;
-        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let number = text.parse::<f64>().ok().filter(|number| !number.is_nan());
         if number.is_none() && text != "auto" {
             self.refuse_last(&format!("`{}` is no number", cut(&text)));
         }

@@ -1,7 +1,7 @@
-//! LLaMA-Factory's YAML, whose keys are those of `TrainingArguments` and its own. Source: LLaMA-Factory 0.9.4, `hparams/`,
+//! LLaMA-Factory's YAML, whose keys are those of `TrainingArguments` and its own. Source: LLaMA-Factory 0.9.5, `hparams/`,
 //! `model/adapter.py`, `model/model_utils/`.
 
-use super::hugging_face::{MICRO_BATCH, layers, method_of, mixed, shared, shared_run};
+use super::hugging_face::{MICRO_BATCH, checkpoints, layers, method_of, mixed, note_evaluation, shared, shared_run};
 use super::{Found, NoKey, lora, named, present};
 use crate::change::Change;
 use crate::document::Document;
@@ -112,7 +112,6 @@ const NOTHING: &[&str] = &[
     "export_*",
     "use_kv_cache",
     "offload_folder",
-    "quantization_method",
     "quantization_device_map",
     "image_*",
     "video_*",
@@ -134,7 +133,6 @@ const NOTHING: &[&str] = &[
     "ignore_pad_token_for_loss",
     "val_size",
     "packing",
-    "neat_packing",
     "tool_format",
     "default_system",
     "enable_thinking",
@@ -163,6 +161,26 @@ const NOTHING: &[&str] = &[
     "length_penalty",
     "skip_special_tokens",
     "moe_aux_loss_coef",
+    "use_audio_in_video",
+    "compute_dtype",
+    "device_map",
+    "model_max_length",
+    "new_special_tokens_config",
+    "init_special_tokens",
+    "preserve_thinking",
+    "ld_alpha",
+    "ray_*",
+    "master_addr",
+    "master_port",
+    "enable_torch_profiler",
+    "profiler_*",
+    "profile_modules",
+    "task",
+    "task_dir",
+    "batch_size",
+    "lang",
+    "n_shot",
+    "download_mode",
 ];
 
 /// Keys that matter, and how they are taken.
@@ -173,7 +191,10 @@ const UNMODELLED: &[(&[&str], &str)] = &[
         "its optimizer keeps less: counted as the one of `optim`",
     ),
     (&["galore_*", "apollo_*", "badam_*"], "not modelled"),
-    (&["use_dora", "pissa_init", "additional_target"], "it is not modelled"),
+    (&["neat_packing", "block_diag_attn"], "its masks, with a row for each token, are not counted"),
+    (&["use_dora", "pissa_*", "additional_target", "module_dropout", "oft_*", "use_kt", "kt_*"], "it is not modelled"),
+    (&["use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "eaft_alpha"], "counted as the plain loss"),
+    (&["use_hyper_parallel", "hyper_parallel_args*"], "it is not modelled"),
     (
         &["shift_attn", "mixture_of_depths", "use_llama_pro", "rope_scaling"],
         "it changes the model, and is not modelled",
@@ -200,8 +221,9 @@ pub(super) fn read(view: &mut View) -> Found {
     run.seq_len = view.count(&["cutoff_len"]).unwrap_or(2048);
     let disabled = view.flag(&["disable_gradient_checkpointing"]) == Some(true);
     let reentrant = view.flag(&["use_reentrant_gc"]) != Some(false);
+    let of_trainer = checkpoints(view);
     run.checkpointing = match (disabled, reentrant) {
-        (true, _) => Checkpointing::Off,
+        (true, _) => of_trainer,
         (false, true) => Checkpointing::Reentrant,
         (false, false) => Checkpointing::NonReentrant,
     };
@@ -213,6 +235,7 @@ pub(super) fn read(view: &mut View) -> Found {
     if view.flag(&["enable_liger_kernel"]) == Some(true) {
         run.loss = Loss::Liger;
     }
+    note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);
     let stage = view.word(&["stage"]);
     if stage.is_some_and(|stage| !matches!(stage.as_str(), "pt" | "sft")) {
         view.note_last("only training on the next token is modelled");
@@ -235,12 +258,14 @@ fn read_method(view: &mut View, run: &mut Run) {
     if bits.is_some_and(|bits| bits != 4) {
         view.note_last("only weights in 4 bits are modelled: counted as they are loaded otherwise");
     }
-    let fp4 = view.word(&["quantization_type"]);
-    let double = view.flag(&["double_quantization"]) != Some(false);
-    let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double });
-    if fp4.is_some_and(|name| name == "fp4") {
+    if view.word(&["quantization_type"]).is_some_and(|name| name == "fp4") {
         view.note_last("counted as NF4, whose tables are as large");
     }
+    if view.word(&["quantization_method"]).is_some_and(|name| !matches!(name.as_str(), "bnb" | "bitsandbytes")) {
+        view.note_last("counted as bitsandbytes' 4 bits");
+    }
+    let double = view.flag(&["double_quantization"]) != Some(false);
+    let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double });
     match view.word(&["finetuning_type"]).as_deref() {
         None | Some("lora") => run.method = method_of(Lora { rank, targets, dropout }, quantized),
         Some("full") => {}

@@ -114,6 +114,15 @@ const NOTHING: &[&str] = &[
     "nproc_per_node",
     "loss.num_output_chunks",
     "loss.ignore_index",
+    "dataloader.*",
+    "collate_fn",
+    "enable_kv_cache",
+    "tasks",
+    "max_seq_length",
+    "prompt*",
+    "temperature",
+    "top_k",
+    "max_new_tokens",
 ];
 
 /// Keys that matter, and how they are taken.
@@ -147,10 +156,7 @@ pub(super) fn read(view: &mut View) -> Found {
     let mut run = Run { clips: false, optimizer: Optimizer::AdamWForeach, ..Run::default() };
     run.micro_batch = view.count(&["batch_size"]).unwrap_or(1);
     run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
-    match view.count(&["tokenizer.max_seq_len"]) {
-        Some(tokens) => run.seq_len = tokens,
-        None => view.assumed.push(format!("samples of {} tokens: `tokenizer.max_seq_len` is not set", run.seq_len)),
-    }
+    run.seq_len = view.count(&["tokenizer.max_seq_len"]).unwrap_or(run.seq_len);
     view.assumed.push("torchtune's own modules take what transformers' do, which are what is modelled".to_owned());
     run.optimizer = read_optimizer(view);
     if view.flag(&["enable_activation_checkpointing"]) == Some(true) {

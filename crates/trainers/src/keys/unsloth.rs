@@ -1,7 +1,7 @@
 //! The keywords of Unsloth's notebooks (`FastLanguageModel.from_pretrained`, `get_peft_model`, `SFTConfig`), in one object.
-//! Source: unsloth 2025.10, `models/loader.py`, `models/llama.py`.
+//! Source: unsloth 2026.10, `models/loader.py`, `models/llama.py`.
 
-use super::hugging_face::{MICRO_BATCH, layers, method_of, mixed, shared, shared_run};
+use super::hugging_face::{self, MICRO_BATCH, layers, method_of, mixed, note_evaluation, shared, shared_run};
 use super::{Found, Half, NoKey, half_called, lora, named, optim, present};
 use crate::change::Change;
 use crate::document::Document;
@@ -21,7 +21,7 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
         Change::Optimizer(optimizer) => vec![Edit::set("optim", optim(*optimizer)?)],
         Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("use_gradient_checkpointing", false)],
         Change::Checkpointing(_) => vec![Edit::set("use_gradient_checkpointing", true)],
-        Change::Precision(precision) => self::precision(*precision)?,
+        Change::Precision(precision) => self::precision(*precision, document)?,
         Change::Method(method) => self::method(method, document),
         Change::Attention(_) => return Err(Some("it has kernels of its own")),
         Change::Loss(Loss::Plain) => vec![],
@@ -31,15 +31,18 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
     })
 }
 
-fn precision(precision: Precision) -> Result<Vec<Edit>, NoKey> {
-    Ok(match precision {
-        Precision::PureBf16 | Precision::AmpBf16 => {
-            vec![Edit::set("bf16", true), Edit::replace("fp16", false), Edit::replace("dtype", "bfloat16")]
-        }
-        Precision::PureFp16 | Precision::AmpFp16 => {
-            vec![Edit::set("fp16", true), Edit::replace("bf16", false), Edit::replace("dtype", "float16")]
-        }
-        Precision::Fp32 => return Err(Some("it loads weights in half precision")),
+/// What is frozen is in half precision always; what is all trained may be in single precision under autocast.
+fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoKey> {
+    let bf16 = || vec![Edit::set("bf16", true), Edit::replace("fp16", false), Edit::replace("dtype", "bfloat16")];
+    let fp16 = || vec![Edit::set("fp16", true), Edit::replace("bf16", false), Edit::replace("dtype", "float16")];
+    let single = "float32_mixed_precision";
+    Ok(match (super::is_on(document, "full_finetuning"), precision) {
+        (true, Precision::AmpBf16) => [bf16(), vec![Edit::set(single, true)]].concat(),
+        (true, Precision::AmpFp16) | (false, Precision::PureFp16) => fp16(),
+        (_, Precision::PureBf16) => [bf16(), vec![Edit::replace(single, false)]].concat(),
+        (true, Precision::PureFp16) => return Err(Some("it trains weights in fp16 as single precision")),
+        (true, Precision::Fp32) => return Err(Some("it computes in half precision")),
+        (false, _) => return Err(Some("it loads weights in half precision")),
     })
 }
 
@@ -87,6 +90,14 @@ const NOTHING: &[&str] = &[
     "chat_template",
     "rope_scaling",
     "attn_implementation",
+    "load_in_16bit",
+    "use_exact_model_name",
+    "float8_kv_cache",
+    "text_only",
+    "temporary_location",
+    "assistant_only_loss",
+    "completion_only_loss",
+    "padding_free",
 ];
 
 /// Keys that matter, and how they are taken.
@@ -102,27 +113,36 @@ const UNMODELLED: &[(&[&str], &str)] = &[
         ],
         "it is not modelled",
     ),
-    (&["finetune_*"], "adapters are counted in all layers of their names"),
-    (&["load_in_16bit", "load_in_fp8", "embedding_learning_rate"], "it is not modelled"),
+    (
+        &["finetune_*", "layers_pattern", "target_parameters", "offload_layers", "checkpoint_skip_layers"],
+        "all layers are counted alike, with adapters in those of their names",
+    ),
+    (&["bias"], "biases are counted as not trained"),
+    (&["load_in_fp8", "float8_training", "qat_scheme", "embedding_learning_rate"], "it is not modelled"),
+    (&["offload_embedding"], "embeddings are counted as if they stayed on the card"),
+    (&["unsloth_tiled_mlp"], "its tiles hold less: counted as the whole rows"),
+    (&["resize_model_vocab"], "the vocabulary is counted as the model's own"),
+    (&["packing_strategy", "activation_offloading"], "it is not modelled"),
 ];
 
 /// Its defaults. Source: `FastLanguageModel.from_pretrained` and `get_peft_model`: weights in 4 bits, samples of 2,048 tokens,
-/// rank 16 on the seven projections of a block, checkpoints that go to the host.
+/// rank 16 on the seven projections of a block.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = shared_run(view);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
     run.seq_len = view.count(SEQ_LEN).unwrap_or(2048);
-    run.checkpointing = match view.word(&["use_gradient_checkpointing"]).as_deref() {
-        Some("true" | "True") => Checkpointing::Reentrant,
-        Some("false" | "False") => Checkpointing::Off,
-        _ => {
-            view.note_last("its checkpoints go to the host: counted as if they stayed on the card");
-            Checkpointing::Reentrant
-        }
-    };
-    // Its fused head holds some rows of logits, as Liger's does.
-    run.loss = Loss::Liger;
-    view.assumed.push("Unsloth's own kernels take what Liger's do, which are what is modelled".to_owned());
+    run.checkpointing = checkpoints(view);
+    note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);
+    // Its own loss, whatever `use_liger_kernel` says; how it cuts depends on what is free when the first step begins.
+    // Source: unsloth_zoo 2026.10, `fused_losses/cross_entropy_loss.py`: as many tokens at a time as half of what is free, 4 GiB
+    // at the most, has room for, 16 bytes a logit; older versions hold all of them.
+    run.loss = Loss::Plain;
+    view.assumed.push(
+        "all logits at once; Unsloth's own loss cuts them to fit in half of what is free, 4 GiB at the most, and needs less"
+            .to_owned(),
+    );
+    view.assumed
+        .push("modules as transformers has them, which hold more for the backward pass than Unsloth's own".to_owned());
     let full = view.flag(&["full_finetuning"]) == Some(true);
     let four = view.flag(&["load_in_4bit"]) != Some(false);
     view.cannot(&["load_in_8bit"], "weights in 8 bits are not modelled: counted as they are loaded otherwise");
@@ -133,18 +153,44 @@ pub(super) fn read(view: &mut View) -> Found {
         let lora = Lora { rank, targets: super::targets(Some(names)), dropout };
         run.method = method_of(lora, four.then_some(Quantized { block: 64, double: true }));
     }
-    let dtype = view.word(&["dtype", "torch_dtype"]).as_deref().and_then(half_called);
-    let mixed = mixed(view);
-    run.precision = match (full, dtype.or(mixed)) {
-        (true, None) => Precision::AmpBf16,
-        (_, half) => half.unwrap_or(Half::Bf16).pure(),
-    };
+    run.precision = read_precision(view, full);
     for (keys, why) in UNMODELLED {
         view.cannot(keys, why);
     }
     let model = view.word(&["model_name", "model_name_or_path"]).map(|name| plain_name(&name));
     view.nothing(NOTHING);
     (run, model, layers(view))
+}
+
+/// `unsloth`, its default, recomputes and sends what is kept of each block to the host.
+fn checkpoints(view: &mut View) -> Checkpointing {
+    const TO_HOST: &str = "its checkpoints go to the host: counted as if they stayed on the card";
+    let of_trainer = hugging_face::checkpoints(view);
+    match view.word(&["use_gradient_checkpointing"]).map(|how| how.to_ascii_lowercase()).as_deref() {
+        None => {
+            view.assumed.push(format!("`use_gradient_checkpointing: unsloth`, its default: {TO_HOST}"));
+            Checkpointing::Reentrant
+        }
+        Some("false" | "no" | "off" | "none" | "0" | "") => of_trainer,
+        Some("true" | "yes" | "on" | "1") => Checkpointing::Reentrant,
+        Some(_) => {
+            view.note_last(TO_HOST);
+            Checkpointing::Reentrant
+        }
+    }
+}
+
+/// Weights that are not quantized are in half precision, unless all are trained and it is told otherwise; those in fp16 are
+/// trained in single precision. Source: unsloth 2026.10, `models/vision.py`.
+fn read_precision(view: &mut View, trains_all: bool) -> Precision {
+    let dtype = view.word(&["dtype", "torch_dtype"]).as_deref().and_then(half_called);
+    let half = dtype.or(mixed(view)).unwrap_or(Half::Bf16);
+    let single = view.flag(&["float32_mixed_precision"]) == Some(true);
+    match (trains_all, half) {
+        (true, Half::Fp16) => half.mixed(),
+        (true, Half::Bf16) if single => half.mixed(),
+        _ => half.pure(),
+    }
 }
 
 /// What it adapts where nothing else is told.

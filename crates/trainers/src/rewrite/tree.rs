@@ -34,7 +34,8 @@ impl Tree {
             Literal::Null => Self::Null,
             Literal::Bool(value) => Self::Plain(value.to_string()),
             Literal::Number(value) => Self::Plain(value.to_string()),
-            Literal::Text(text) | Literal::Decimal(text) => Self::Plain(text.clone()),
+            Literal::Text(text) => Self::Plain(text.clone()),
+            Literal::Decimal(text) => Self::Plain(as_read(text)),
             Literal::List(items) => Self::List(items.iter().cloned().map(Self::Plain).collect()),
         }
     }
@@ -96,4 +97,10 @@ impl Tree {
         }
         map.remove(*key);
     }
+}
+
+/// A number as a document has it, whatever notation it was written in.
+fn as_read(text: &str) -> String {
+    let whole = text.parse::<i64>().map(|number| number.to_string());
+    whole.or_else(|_| text.parse::<f64>().map(|number| number.to_string())).unwrap_or_else(|_| text.to_owned())
 }

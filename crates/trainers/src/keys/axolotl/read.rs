@@ -2,7 +2,7 @@
 
 use super::ATTENTIONS;
 use super::others::{NOTHING, UNMODELLED};
-use crate::keys::hugging_face::{self, layers, method_of, quantized, shared_run};
+use crate::keys::hugging_face::{self, layers, method_of, note_evaluation, quantized, shared_run};
 use crate::keys::{Found, read_optimizer, targets};
 use crate::run::{Attention, Checkpointing, Lora, Loss, Optimizer, Precision, Run, Targets};
 use crate::view::View;
@@ -11,16 +11,14 @@ use crate::view::View;
 /// `adamw_torch_fused`, a rank that is PEFT's 8.
 pub(in crate::keys) fn read(view: &mut View) -> Found {
     let mut run = shared_run(view);
+    run.checkpointing = checkpoints(view);
     run.micro_batch = view.count(&["micro_batch_size"]).unwrap_or(1);
     if let Some(batch) = view.count(&["batch_size"]).filter(|_| !view.has("gradient_accumulation_steps")) {
         run.accumulation = (batch / run.micro_batch).max(1);
     }
-    match view.count(&["sequence_len"]) {
-        Some(tokens) => run.seq_len = tokens,
-        None => run.seq_len = 512,
-    }
+    run.seq_len = view.count(&["sequence_len"]).unwrap_or(512);
+    note_evaluation(view, &["eval_batch_size"], run.micro_batch, run.micro_batch);
     run.optimizer = read_optimizer(view, &["optimizer"], Optimizer::AdamWFused);
-    run.checkpointing = checkpoints(view);
     run.attention = read_attention(view);
     read_loss(view, &mut run);
     run.precision = read_precision(view);
@@ -74,9 +72,12 @@ fn read_loss(view: &mut View, run: &mut Run) {
         run.loss = Loss::Liger;
     }
     view.cannot(
-        &["chunked_cross_entropy", "liger_cross_entropy", "unsloth_cross_entropy_loss"],
+        &["chunked_cross_entropy", "liger_cross_entropy", "unsloth_cross_entropy_loss", "flash_attn_cross_entropy"],
         "counted as the plain loss",
     );
+    if run.loss == Loss::Plain {
+        view.cannot(&["liger_*"], "Liger's other kernels are not modelled by themselves: counted as without them");
+    }
 }
 
 /// Weights are loaded in the type that is computed in; `auto` is bf16 where a card has it, as all since 2020.
@@ -96,7 +97,8 @@ fn read_precision(view: &mut View) -> Precision {
 fn read_method(view: &mut View, run: &mut Run) {
     let adapter = view.word(&["adapter"]).unwrap_or_default();
     // Source: `loaders/model.py`: NF4 with scales in 8 bits.
-    let quantized = quantized(view, true);
+    let double = view.flag(&["bnb_config_kwargs.bnb_4bit_use_double_quant"]) != Some(false);
+    let quantized = quantized(view, double);
     let rank = view.count(&["lora_r"]).unwrap_or(8);
     let all = view.flag(&["lora_target_linear"]) == Some(true);
     let names = view.list(&["lora_target_modules"]);

@@ -1,5 +1,5 @@
 //! Hugging Face's `TrainingArguments`, and the other arguments of scripts that parse them (TRL's `SFTConfig` and
-//! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 0.24.
+//! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
 
 mod adapters;
 mod others;
@@ -8,9 +8,12 @@ mod sharding;
 mod write;
 
 pub(super) use adapters::{method_of, quantized};
-pub(super) use read::{attention, mixed, read, shared_run};
+pub(super) use read::{attention, checkpoints, mixed, note_evaluation, read, shared_run};
 pub(super) use sharding::layers;
 pub(super) use write::{attention_name, checkpointing, edits, shared};
+
+use super::present;
+use crate::document::Document;
 
 /// Names of the micro-batch, the usual one first.
 pub(super) const MICRO_BATCH: &[&str] =
@@ -29,3 +32,12 @@ pub(super) const SEQ_LEN: &[&str] = &[
 
 /// Names of the type that weights are loaded in.
 pub(super) const DTYPE: &[&str] = &["dtype", "torch_dtype", "model_dtype"];
+
+/// Keys that TRL's `SFTConfig` has and no other arguments do.
+const OF_TRL: &[&str] =
+    &["assistant_only_loss", "completion_only_loss", "dataset_text_field", "padding_free", "packing_strategy"];
+
+/// Whether settings are those of TRL's trainer.
+fn is_of_trl(document: &Document) -> bool {
+    present(document, OF_TRL).is_some()
+}

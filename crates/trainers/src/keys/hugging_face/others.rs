@@ -47,6 +47,8 @@ pub(super) const NOTHING: &[&str] = &[
     "ddp_timeout",
     "ddp_find_unused_parameters",
     "ddp_broadcast_buffers",
+    "ddp_static_graph",
+    "use_cpu",
     "tpu_*",
     "debug",
     "dataloader_*",
@@ -80,7 +82,6 @@ pub(super) const NOTHING: &[&str] = &[
     "use_legacy_prediction_loop",
     "use_mps_device",
     "no_cuda",
-    "torch_empty_cache_steps",
     "use_cache",
     "liger_kernel_config*",
     "optim_args",
@@ -150,7 +151,16 @@ pub(super) const OF_SCRIPTS: &[&str] = &[
     "lora_task_type",
     "use_rslora",
     "bnb_4bit_*",
+    "router_aux_loss_coef",
+    "truncation_mode",
+    "ignore_bias_buffers",
     "config",
     "quiet",
     "name",
+];
+
+/// Keys of scripts that matter, and how they are taken.
+pub(super) const UNMODELLED: &[(&[&str], &str)] = &[
+    (&["activation_offloading"], "activations are counted as if they stayed on the card"),
+    (&["model_init_kwargs*"], "what the model is loaded with is counted by the other keys"),
 ];

@@ -1,33 +1,54 @@
 //! What Hugging Face's keys come to. Not here: adapters (`adapters.rs`), how a run is divided (`sharding.rs`).
 
-use super::others::{NOTHING, OF_SCRIPTS};
-use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, layers, sharding};
+use super::others::{NOTHING, OF_SCRIPTS, UNMODELLED};
+use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, is_of_trl, layers, sharding};
 use crate::keys::{Found, Half, half_called, read_optimizer};
 use crate::run::{Attention, Checkpointing, Loss, Optimizer, Precision, Run};
 use crate::view::View;
 
 pub(in crate::keys) fn read(view: &mut View) -> Found {
+    view.of_trl |= is_of_trl(view.document());
+    let of_trl = view.of_trl;
     let mut run = shared_run(view);
+    run.checkpointing = checkpoints(view);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
+    note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);
     view.cannot(&["auto_find_batch_size"], "it halves the micro-batch by itself: counted with the one that is told");
-    // TRL's `SFTConfig` has a length of its own.
-    match (view.count(SEQ_LEN), view.count(&["max_target_length"])) {
-        (Some(tokens), target) => (run.seq_len, run.target_len) = (tokens, target),
-        (None, target) => {
-            run.target_len = target;
-            view.assumed
-                .push(format!("samples of {} tokens: `TrainingArguments` don't say how long they are", run.seq_len));
-        }
+    // `TrainingArguments` don't say how long samples are, TRL's do.
+    run.seq_len = view.count(SEQ_LEN).unwrap_or(run.seq_len);
+    run.target_len = view.count(&["max_target_length"]);
+    run.precision = mixed_or_pure(view, of_trl);
+    if of_trl {
+        read_trl(view, &mut run);
     }
-    run.precision = mixed_or_pure(view);
     run.method = adapters::read_method(view);
     run.attention = attention(view, &["attn_implementation"]);
     let model = view.word(&["model_name_or_path", "model_name", "model_id", "model"]);
+    for (keys, why) in UNMODELLED {
+        view.cannot(keys, why);
+    }
     view.nothing(OF_SCRIPTS);
     (run, model, layers(view))
 }
 
-/// What is the same for all trainers that build on `TrainingArguments`, with its defaults: the run's `Default`.
+/// What TRL does unless it is told otherwise. Source: TRL 1.16, `trainer/base_config.py`, `trainer/sft_config.py`.
+fn read_trl(view: &mut View, run: &mut Run) {
+    let keys = ["gradient_checkpointing", "activation_checkpointing"];
+    if !keys.iter().any(|key| view.has(key)) && run.checkpointing == Checkpointing::Off {
+        let reentrant = view.flag(&["gradient_checkpointing_kwargs.use_reentrant"]) == Some(true);
+        run.checkpointing = if reentrant { Checkpointing::Reentrant } else { Checkpointing::NonReentrant };
+        view.assumed.push("gradient checkpointing, which TRL has on unless it is told otherwise".to_owned());
+    }
+    if !view.has("bf16") && !view.has("fp16") {
+        view.assumed.push("mixed precision in bf16, which TRL takes unless it is told otherwise".to_owned());
+    }
+    if run.loss == Loss::Plain {
+        view.assumed.push("all logits at once; newer versions of TRL cut them, and need less".to_owned());
+    }
+}
+
+/// What is the same for all trainers that build on `TrainingArguments`, with its defaults: the run's `Default`. Not here:
+/// checkpointing, which each turns on in its own way.
 pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
     let mut run = Run::default();
     run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
@@ -35,10 +56,14 @@ pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
     if view.flag(&["adafactor"]) == Some(true) {
         run.optimizer = Optimizer::Adafactor;
     }
-    run.checkpointing = checkpoints(view);
     if view.flag(&["use_liger_kernel", "use_liger"]) == Some(true) {
         run.loss = Loss::Liger;
     }
+    if view.flag(&["liger_kernel_config.fused_linear_cross_entropy"]) == Some(false) && run.loss == Loss::Liger {
+        view.note_last("Liger's other kernels are not modelled by themselves: counted as without all of them");
+        run.loss = Loss::Plain;
+    }
+    view.cannot(&["torch_empty_cache_steps"], "what the allocator has cached is counted as if it kept it");
     run.clips = view.real(&["max_grad_norm"]).is_none_or(|norm| norm > 0.0);
     let compiles = view.flag(&["torch_compile"]);
     run.compiles = compiles.unwrap_or(view.has("torch_compile_backend") || view.has("torch_compile_mode"));
@@ -53,20 +78,25 @@ pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
         &["parallelism_config*"],
         "ways to divide a model among cards other than FSDP and ZeRO are not modelled",
     );
-    let evaluates = ["eval_strategy", "evaluation_strategy"]
-        .iter()
-        .any(|key| view.document().plain(key).is_some_and(|when| !matches!(when, "no" | "false")));
-    let eval = view.count(&["per_device_eval_batch_size"]);
-    let train = MICRO_BATCH.iter().find_map(|key| view.document().plain(key)?.parse::<u64>().ok()).unwrap_or(8);
-    if evaluates && eval.is_some_and(|samples| samples > train) {
-        view.note_last("evaluation is not modelled, and has more samples at a time than training");
-    }
     view.nothing(NOTHING);
     run
 }
 
+/// Says that samples are evaluated, where they are more at a time than those of training. `default`: how many they are
+/// where nothing is told.
+pub(in crate::keys) fn note_evaluation(view: &mut View, keys: &[&str], default: u64, train: u64) {
+    const WHY: &str = "evaluation is not modelled, and has more samples at a time than training";
+    let when = ["eval_strategy", "evaluation_strategy"].iter().find_map(|key| view.document().plain(key));
+    let evaluates = when.is_some_and(|when| !matches!(when.to_ascii_lowercase().as_str(), "no" | "false"));
+    match view.count(keys) {
+        Some(samples) if evaluates && samples > train => view.note_last(WHY),
+        None if evaluates && default > train => view.assumed.push(format!("{default} samples: {WHY}")),
+        _ => {}
+    }
+}
+
 /// The newest transformers recomputes by hooks unless told otherwise; before version 5 it was re-entrant.
-fn checkpoints(view: &mut View) -> Checkpointing {
+pub(in crate::keys) fn checkpoints(view: &mut View) -> Checkpointing {
     let is_on = view.flag(&["activation_checkpointing", "gradient_checkpointing"]) == Some(true);
     let keys = ["activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"];
     let reentrant = view.flag(&keys.map(|key| format!("{key}.use_reentrant")).each_ref().map(String::as_str));
@@ -81,10 +111,11 @@ fn checkpoints(view: &mut View) -> Checkpointing {
 }
 
 /// The type that weights are loaded in decides over the type that is computed in.
-fn mixed_or_pure(view: &mut View) -> Precision {
+fn mixed_or_pure(view: &mut View, of_trl: bool) -> Precision {
     let loaded = view.word(DTYPE);
     let half = loaded.as_deref().and_then(half_called);
-    let mixed = mixed(view);
+    let is_told = view.has("bf16") || view.has("fp16");
+    let mixed = mixed(view).or((of_trl && !is_told).then_some(Half::Bf16));
     match (half, mixed) {
         (Some(half), _) => half.pure(),
         (None, Some(mixed)) => {

@@ -19,6 +19,9 @@ pub(super) fn sharding(view: &mut View, run: &mut Run) {
             view.note_last("counted as `full_shard`, which divides weights too");
         }
     }
+    if view.flag(&["fsdp_config.reshard_after_forward", "fsdp_config.fsdp_reshard_after_forward"]) == Some(false) {
+        view.note_last("counted as if weights were divided again behind each block");
+    }
     let offload =
         view.flag(&["fsdp_config.cpu_offload", "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"]);
     if offload == Some(true) || words.iter().any(|word| word == "offload") {

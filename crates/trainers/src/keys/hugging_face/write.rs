@@ -1,6 +1,6 @@
 //! How a change is written in Hugging Face's keys. Not here: how they are read (`read.rs`), and adapters (`adapters.rs`).
 
-use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters};
+use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, is_of_trl};
 use crate::change::Change;
 use crate::document::{Document, Value};
 use crate::keys::{AT_LOADING, IN_DEEPSPEED, NoKey, deepspeed, is_on, optim, present};
@@ -120,7 +120,9 @@ fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoK
         Precision::PureFp16 => (false, false, "float16"),
     };
     let on = |key: &str, wanted: bool| if wanted { Edit::set(key, true) } else { Edit::replace(key, false) };
-    let mut edits = vec![on("bf16", bf16), on("fp16", fp16)];
+    // TRL takes bf16 unless it is told otherwise.
+    let bf16 = if is_of_trl(document) && !fp16 { Edit::set("bf16", bf16) } else { on("bf16", bf16) };
+    let mut edits = vec![bf16, on("fp16", fp16)];
     match dtype {
         Some(key) => edits.push(Edit::set(key, loaded)),
         None if loaded != "float32" => return Err(Some(AT_LOADING)),
