@@ -6,6 +6,7 @@ mod data_progress;
 mod doctor;
 mod download_progress;
 mod estimate;
+mod figures;
 mod gpus;
 mod live;
 mod models;

@@ -5,6 +5,7 @@ mod python;
 
 use crate::change::Change;
 use crate::kind::Kind;
+use crate::rewrite::edit::Notation;
 use crate::rewrite::{RewriteError, rewrite};
 use crate::run::{Offload, Run, Sharding};
 
@@ -20,8 +21,9 @@ pub struct Export {
     pub notes: Vec<String>,
 }
 
-/// A run in a trainer's keys. `model`: the model's name on the hub, or its folder.
-pub fn export(kind: Kind, run: &Run, model: &str) -> Export {
+/// A run in a trainer's keys. `model`: the model's name on the hub, or its folder; none where it has neither, which a note
+/// says.
+pub fn export(kind: Kind, run: &Run, model: Option<&str>) -> Export {
     let usual = Change::all_of(&Run::default());
     let mut text = beginning(kind, run, model);
     let mut notes = vec![];
@@ -63,14 +65,17 @@ pub fn alloc_line(run: &Run) -> Option<String> {
 }
 
 /// What a file has before settings are written into it: keys that its parser asks for.
-fn beginning(kind: Kind, run: &Run, model: &str) -> String {
-    let quoted = crate::rewrite::edit::Notation::Json.text(model);
+fn beginning(kind: Kind, run: &Run, model: Option<&str>) -> String {
+    let quoted = model.map(|model| Notation::Json.text(model));
+    let line = quoted.as_ref().map_or(String::new(), |name| format!("{}: {name}\n", model_key(kind)));
     match kind {
         Kind::HuggingFace => "output_dir: out\n".to_owned(),
-        Kind::Axolotl => format!("base_model: {quoted}\n"),
-        Kind::LlamaFactory => format!("model_name_or_path: {quoted}\nstage: sft\ndo_train: true\n"),
+        Kind::Axolotl => line,
+        Kind::LlamaFactory => format!("{line}stage: sft\ndo_train: true\n"),
         Kind::Torchtune => String::new(),
-        Kind::Unsloth => format!("{{\n  \"model_name\": {quoted}\n}}\n"),
+        Kind::Unsloth => {
+            quoted.map_or("{}\n".to_owned(), |name| format!("{{\n  \"{}\": {name}\n}}\n", model_key(kind)))
+        }
         Kind::DeepSpeed => {
             let (micro, times) = (run.micro_batch, run.accumulation);
             let clipping = if run.clips { "1.0" } else { "0.0" };
@@ -112,12 +117,32 @@ fn elsewhere(kind: Kind, change: &Change, why: Option<&'static str>) -> Vec<Stri
     }
 }
 
-/// Who is told the model, where the file is not.
-fn model_note(kind: Kind, model: &str) -> Option<String> {
+/// The key of the model, of trainers whose files name it.
+fn model_key(kind: Kind) -> &'static str {
     match kind {
-        Kind::HuggingFace => Some(format!("model: {model}, by the script or its `--model_name_or_path`")),
-        Kind::Torchtune => Some(format!("model, tokenizer, checkpointer, dataset: those of a recipe for {model}")),
-        _ => None,
+        Kind::Axolotl => "base_model",
+        Kind::Unsloth => "model_name",
+        _ => "model_name_or_path",
+    }
+}
+
+/// Who is told the model, where the file is not, or does not know its name.
+fn model_note(kind: Kind, model: Option<&str>) -> Option<String> {
+    match (kind, model) {
+        (Kind::HuggingFace, Some(model)) => {
+            Some(format!("model: {model}, by the script or its `--model_name_or_path`"))
+        }
+        (Kind::Torchtune, Some(model)) => {
+            Some(format!("model, tokenizer, checkpointer, dataset: those of a recipe for {model}"))
+        }
+        (Kind::DeepSpeed | Kind::Accelerate, _) | (_, Some(_)) => None,
+        (Kind::Torchtune, None) => {
+            Some("model, tokenizer, checkpointer, dataset: none of torchtune's recipes has these sizes".to_owned())
+        }
+        (kind, None) => Some(format!(
+            "model: the hub has none of these sizes; `{}` takes the folder of its weights",
+            model_key(kind)
+        )),
     }
 }
 

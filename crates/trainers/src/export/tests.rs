@@ -50,7 +50,7 @@ proptest! {
     /// notes tell.
     #[test]
     fn every_run_is_exported_in_keys_that_are_known(run in runs(), kind in prop::sample::select(Kind::ALL.to_vec())) {
-        let exported = export(kind, &run, "org/a model");
+        let exported = export(kind, &run, Some("org/a model"));
         let found = read(kind, &exported.text).unwrap_or_else(|error| panic!("{error}: {}", exported.text));
         prop_assert!(found.unknown.is_empty(), "{:?}: {}", found.unknown, exported.text);
         if kind != Kind::Accelerate {
@@ -105,7 +105,7 @@ fn exports_are_as_they_were_checked() {
     for (name, run) in [("full", &full), ("adapted", &adapted), ("divided", &divided), ("sharded", &sharded)] {
         let mut all = String::new();
         for kind in Kind::ALL {
-            all += &format!("=== {kind}\n{}", export(kind, run, "google/flan-t5-xl").text);
+            all += &format!("=== {kind}\n{}", export(kind, run, Some("google/flan-t5-xl")).text);
         }
         all += &format!("=== env\n{}", export_env(run));
         expect_file![format!("{}/tests/exports/{name}.txt", env!("CARGO_MANIFEST_DIR"))].assert_eq(&all);
@@ -113,4 +113,17 @@ fn exports_are_as_they_were_checked() {
     assert_eq!(export_env(&Run::default()), "unset PYTORCH_CUDA_ALLOC_CONF\n");
     let strange = Run { alloc_conf: "a'b".to_owned(), ..Run::default() };
     assert_eq!(export_env(&strange), "export PYTORCH_CUDA_ALLOC_CONF='a'\\''b'\n");
+}
+
+/// A model that is not on the hub has no name there: the file leaves it out, and says who is to fill it in.
+#[test]
+fn a_model_without_a_name_is_left_out_and_said() {
+    let run = Run::default();
+    for kind in Kind::ALL {
+        let exported = export(kind, &run, None);
+        let found = read(kind, &exported.text).unwrap_or_else(|error| panic!("{error}: {}", exported.text));
+        assert_eq!(found.model, None, "{}", exported.text);
+        let is_said = exported.notes.iter().any(|note| note.starts_with("model"));
+        assert_eq!(is_said, !kind.is_layer(), "{kind}: {:?}", exported.notes);
+    }
 }

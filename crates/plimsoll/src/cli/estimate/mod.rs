@@ -16,6 +16,7 @@ use crate::report::{
 use crate::streams::{talk, write_data, write_text};
 use ::plimsoll_plan::cards;
 use card::{Asked, asked};
+use console::Term;
 use nearest::{fits, nearest};
 use plimsoll_eager::{Cannot, Gpu, estimate};
 use plimsoll_trainers::{Change, Kind, Run, alloc_line, export, export_env, rewrite};
@@ -67,7 +68,10 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     }
     match args.json {
         true => write_data(serde_json::to_string_pretty(&estimate_json(&report)).expect("plain data"))?,
-        false => write_data(estimate_text(&report))?,
+        false => {
+            let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+            write_data(estimate_text(&report, columns))?;
+        }
     }
     Ok(if fits == Some(false) { exit_code::DOES_NOT_FIT } else { exit_code::DONE })
 }
@@ -108,7 +112,7 @@ fn export_what_fits(kind: Option<Kind>, told: &Told, run: Option<&Run>) -> Resul
         Some(kind) => match rewritten(kind, told, run) {
             Some(text) => (text, alloc_line(run).into_iter().collect()),
             None => {
-                let exported = export(kind, run, &told.model.name);
+                let exported = export(kind, run, told.name_elsewhere.as_deref());
                 // Those of YAML are comments in it.
                 let has_comments = exported.text.starts_with('#');
                 (exported.text, if has_comments { vec![] } else { exported.notes })

@@ -5,6 +5,7 @@ use super::args::EstimateArgs;
 use crate::cli::Failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, open};
 use crate::cli::words::torchtune_model;
+use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Kind, Read, ReadError, Run, Sharding, command, detect, read, read_command};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ pub(super) struct Told {
     pub(super) file: Option<TrainerFile>,
     /// The model.
     pub(super) model: Chosen,
+    /// The model as PyTorch's trainers are told it: by its name on the hub or by its folder; none for sizes of our own.
+    pub(super) name_elsewhere: Option<String>,
     /// The run with the flags laid over it.
     pub(super) run: Run,
     /// Files that could not be read, and what was taken instead; whole sentences.
@@ -40,9 +43,17 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         lay_named_files(read, &folder, &mut missing)?;
     }
     let model = model(args, read.as_ref())?;
+    let named = args.model.as_deref().or(read.as_ref().and_then(|read| read.model.as_deref()));
+    let name_elsewhere = name_elsewhere(&model, named.unwrap_or_default());
     let mut run = read.as_ref().map_or_else(Run::default, |read| read.run.clone());
     if !read.as_ref().is_some_and(Read::tells_length) {
         run.seq_len = model.default_seq_len() as u64;
+        if let Some(read) = read.as_ref().filter(|_| args.seq_len.is_none()) {
+            missing.push(format!(
+                "{}: samples are counted with {} tokens, since its settings don't say how long they are: `--seq-len` does",
+                read.kind, run.seq_len
+            ));
+        }
     }
     args.lay_over(&mut run);
     let positions = model.config.max_positions() as u64;
@@ -50,7 +61,7 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         let message = format!("{} has {positions} positions, and samples have {} tokens", model.name, run.seq_len);
         return Err(Failure::bad_flag(message).hint(format!("`--seq-len {positions}` is its longest")));
     }
-    Ok(Told { read, file, model, run, missing })
+    Ok(Told { read, file, model, name_elsewhere, run, missing })
 }
 
 /// What was read, the trainer's file, and the folder in which the files that it names are looked for.
@@ -195,4 +206,37 @@ fn without_adapters(function: &str) -> String {
         let (path, name) = function.rsplit_once('.').unwrap_or(("", &function));
         name.strip_prefix(prefix).map_or(function.clone(), |name| format!("{path}.{name}"))
     })
+}
+
+/// The name of a model on the hub, as it was asked for if that is one, else that of its preset; of a config.json its folder.
+fn name_elsewhere(model: &Chosen, named: &str) -> Option<String> {
+    if !model.is_preset {
+        let path = Path::new(named);
+        let folder = if path.is_dir() { path } else { path.parent()? };
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        return Some(folder.to_string_lossy().into_owned());
+    }
+    let names = ModelConfig::hub_names(&model.name);
+    names.iter().find(|name| name.eq_ignore_ascii_case(named)).or(names.first()).map(|name| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_have_the_names_that_trainers_know() {
+        for (asked, expected) in [
+            ("flan-t5-xl", Some("google/flan-t5-xl")),
+            ("google/flan-t5-xl", Some("google/flan-t5-xl")),
+            ("gpt2", Some("openai-community/gpt2")),
+            ("meta-llama/Llama-3.2-1B-Instruct", Some("meta-llama/Llama-3.2-1B-Instruct")),
+            ("META-LLAMA/llama-3.2-1b-instruct", Some("meta-llama/Llama-3.2-1B-Instruct")),
+            ("llama-3.2-1b", Some("meta-llama/Llama-3.2-1B")),
+            ("nano", None),
+        ] {
+            let found = name_elsewhere(&open(asked).expect("a preset"), asked);
+            assert_eq!(found.as_deref(), expected, "{asked}");
+        }
+    }
 }

@@ -26,6 +26,8 @@ pub(super) enum Meaning {
     Name(&'static str),
     /// The same, but for these values, `null` for none, which mean other settings.
     Or(&'static str, &'static [(&'static str, &'static [Setting])]),
+    /// The setting of this name, for a part of a whole; a count of samples, which the word may have too, means nothing: why.
+    Part(&'static str, &'static str),
     /// Other settings by the word's value, none where that is what is done anyway. No other value is known; a flag without a
     /// value is `true`.
     Choice(&'static [(&'static str, &'static [Setting])]),
@@ -56,7 +58,8 @@ pub(super) enum Meaning {
 }
 
 use Meaning::{
-    Adapter, Betas, Choice, Data, Folder, Missing, Model, Name, Nothing, Only, Optimizer, Or, Size, Strategy, Weights,
+    Adapter, Betas, Choice, Data, Folder, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part, Size, Strategy,
+    Weights,
 };
 
 /// What a word with its value comes to.
@@ -126,7 +129,7 @@ impl Meaning {
     /// The setting that has the word's own value, if one has.
     pub(in crate::cli) fn setting(self) -> Option<&'static str> {
         match self {
-            Name(name) | Or(name, _) => Some(name),
+            Name(name) | Or(name, _) | Part(name, _) => Some(name),
             Data => Some("data"),
             _ => None,
         }
@@ -143,6 +146,10 @@ impl Meaning {
         let one = |name: &'static str, value: &str| Ok(Meant::Settings(vec![(name, value.to_owned())]));
         match self {
             Name(name) => one(name, value),
+            Part(_, counted) if value.parse::<f64>().is_ok_and(|n| n >= 1.0 && n.fract() == 0.0) => {
+                Ok(Meant::Nothing(counted))
+            }
+            Part(name, _) => one(name, value),
             Data => one("data", value),
             Or(name, choices) => chosen(choices).map_or_else(|| one(name, value), Ok),
             Choice(choices) => chosen(choices).ok_or_else(|| unknown(choices.iter().map(|(choice, _)| *choice))),
@@ -204,7 +211,7 @@ mod tests {
         let exists = |name: &str| train.get_arguments().any(|arg| arg.get_long() == Some(&name.replace('_', "-")));
         for (word, meaning) in WORDS {
             match meaning {
-                Name(name) => assert!(exists(name), "{word} -> {name}"),
+                Name(name) | Part(name, _) => assert!(exists(name), "{word} -> {name}"),
                 Choice(choices) => {
                     let names = choices.iter().flat_map(|(_, settings)| settings.iter()).map(|(name, _)| name);
                     names.for_each(|name| assert!(exists(name), "{word} -> {name}"));

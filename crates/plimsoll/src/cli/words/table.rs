@@ -3,8 +3,8 @@
 //! begin like it and have no line of their own.
 
 use super::Meaning::{
-    self, Adapter, Betas, Choice, Data, Folder, Missing, Model, Name, Nothing, Only, Optimizer, Or, Size, Strategy,
-    Weights,
+    self, Adapter, Betas, Choice, Data, Folder, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part, Size,
+    Strategy, Weights,
 };
 use super::Setting;
 
@@ -15,6 +15,8 @@ const OWN_REPORTS: &str = "progress, events and a report are always written to t
 const NO_UPLOAD: &str = "nothing is uploaded, and no other service is told";
 const ONE_DEVICE: &str = "a run has one device";
 const HELD_OUT: &str = "a part of the data is held out, `held_out`, and evaluated as `eval_steps` says";
+const COUNTED: &str =
+    "it is a number of samples, and a part of the data is held out: the usual one, or as `held_out` says";
 pub(super) const BY_STEPS: &str = "evaluations and checkpoints come by steps: `eval_steps`, `save_steps`";
 const ALL_DATA: &str = "all files of `data` are read, and tokenized once";
 const FORMS: &str = "the form of records is seen in the files";
@@ -436,8 +438,8 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("use_rslora", Adapter),
     ("use_tensorboard", Nothing(NO_UPLOAD)),
     ("use_unsloth*", Nothing(NOTHING_COMPILED)),
-    ("val_set_size", Name("held_out")),
-    ("val_size", Name("held_out")),
+    ("val_set_size", Part("held_out", COUNTED)),
+    ("val_size", Part("held_out", COUNTED)),
     ("video_*", Nothing(NO_PICTURES)),
     ("vram_safety_margin", Name("vram_margin")),
     ("wandb_*", Nothing(NO_UPLOAD)),

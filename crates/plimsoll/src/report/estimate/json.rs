@@ -4,10 +4,10 @@ use super::words::{
     attention_name, checkpointing_name, loss_name, method_name, offload_name, optimizer_name, precision_name,
     sharding_name,
 };
-use super::{EstimateReport, by_kind, changed_words};
+use super::{EstimateReport, Part, changed_words, parts};
 use plimsoll_eager::{Estimate, Footprint};
 use plimsoll_trainers::Run;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The whole report.
 pub fn estimate_json(report: &EstimateReport) -> Value {
@@ -60,13 +60,12 @@ fn footprint(footprint: &Footprint) -> Value {
     })
 }
 
-/// Bytes at the peak by what they are for, in words with underscores.
+/// Bytes at the peak by what they are for, in words with underscores; they add up to what is allocated.
 fn breakdown(estimate: &Estimate) -> Value {
-    let mut kinds = Map::new();
-    for (kind, bytes, storages) in by_kind(estimate) {
-        kinds.insert(kind.to_string().replace(' ', "_"), json!({ "bytes": bytes.0, "storages": storages }));
-    }
-    Value::Object(kinds)
+    let part = |Part { name, bytes, storages }: Part| {
+        (name.replace(' ', "_"), json!({ "bytes": bytes.0, "storages": storages }))
+    };
+    Value::Object(parts(estimate).into_iter().map(part).collect())
 }
 
 fn largest(estimate: &Estimate) -> Value {

@@ -56,15 +56,34 @@ pub struct EstimateWay<'a> {
     pub trains_less: bool,
 }
 
-/// Bytes at the peak and storages, by what they are for, the largest first.
-fn by_kind(estimate: &Estimate) -> Vec<(Kind, Bytes, u64)> {
+/// A part of what is allocated at the peak.
+struct Part {
+    /// What it is for.
+    name: String,
+    bytes: Bytes,
+    /// How many storages it has; none where it is no storage's.
+    storages: Option<u64>,
+}
+
+/// The parts that add up to what is allocated: storages by what they are for, the largest first, and what of their blocks is
+/// beyond what was asked for, since the allocator does not split off a small rest.
+fn parts(estimate: &Estimate) -> Vec<Part> {
     let mut kinds: BTreeMap<Kind, (u64, u64)> = BTreeMap::new();
     for share in &estimate.breakdown {
         let (bytes, count) = kinds.entry(share.kind).or_default();
         *bytes += share.bytes.0;
         *count += share.count;
     }
-    let mut kinds = kinds.into_iter().map(|(kind, (bytes, count))| (kind, Bytes(bytes), count)).collect::<Vec<_>>();
-    kinds.sort_by_key(|(kind, bytes, _)| (std::cmp::Reverse(*bytes), *kind));
-    kinds
+    let mut kinds = kinds.into_iter().collect::<Vec<_>>();
+    kinds.sort_by_key(|(kind, (bytes, _))| (std::cmp::Reverse(*bytes), *kind));
+    let asked = Bytes(kinds.iter().map(|(_, (bytes, _))| bytes).sum());
+    let part = |(kind, (bytes, count)): (Kind, (u64, u64))| Part {
+        name: kind.to_string(),
+        bytes: Bytes(bytes),
+        storages: Some(count),
+    };
+    let rests = estimate.likely.allocated.saturating_sub(asked);
+    let rests =
+        (rests > Bytes::ZERO).then(|| Part { name: "rests of blocks".to_owned(), bytes: rests, storages: None });
+    kinds.into_iter().map(part).chain(rests).collect()
 }

@@ -1,29 +1,29 @@
 //! What `estimate` prints.
 
 use super::words::run_lines;
-use super::{EstimateCard, EstimateReport, by_kind, changed_words};
+use super::{EstimateCard, EstimateReport, Part, changed_words, parts};
+use crate::report::figures::figures_table;
 use crate::report::plan_table::grouped;
-use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_units::Bytes;
 
 /// The largest storages that are shown.
 const LIVE_MAX: usize = 5;
 
-/// Rows of the table below which a part is not worth a line.
+/// A smaller part of what is allocated has no row of its own.
 const SHOWN_PART: f64 = 0.001;
 
-/// The run, its peaks, who has the memory then, whether it fits, and what would.
-pub fn estimate_text(report: &EstimateReport) -> String {
+/// The run, its peaks, who has the memory then, whether it fits, and what would. `columns`: of the terminal, if there is one.
+pub fn estimate_text(report: &EstimateReport, columns: Option<usize>) -> String {
     let mut lines = vec![report.model.to_owned()];
     lines.extend(run_lines(report.run).into_iter().map(|line| format!("  {line}")));
     if !report.run.alloc_conf.is_empty() {
         lines.push(format!("  PYTORCH_CUDA_ALLOC_CONF={}", report.run.alloc_conf));
     }
     lines.push(peaks(report));
-    lines.push(table(&["at the peak", "bytes", "part", "storages"], kind_rows(report)));
+    lines.push(figures_table(&["at the peak", "bytes", "part", "storages"], part_rows(report), columns));
     lines.push(largest(report));
     lines.extend(verdict(report));
-    lines.extend(ways(report));
+    lines.extend(ways(report, columns));
     lines.extend(report.estimate.caveats.iter().map(|caveat| format!("note: {caveat}")));
     lines.join("\n")
 }
@@ -44,15 +44,26 @@ fn peaks(report: &EstimateReport) -> String {
     )
 }
 
-fn kind_rows(report: &EstimateReport) -> Vec<Vec<String>> {
-    let kinds = by_kind(report.estimate);
-    let all = kinds.iter().map(|(_, bytes, _)| bytes.0).sum::<u64>().max(1);
-    let part = |bytes: Bytes| bytes.as_f64() / all as f64;
-    let shown = kinds.into_iter().filter(|(_, bytes, _)| part(*bytes) >= SHOWN_PART);
-    let row = |(kind, bytes, count): (plimsoll_eager::Kind, Bytes, u64)| {
-        vec![kind.to_string(), bytes.to_string(), format!("{:.1} %", 100.0 * part(bytes)), grouped(count)]
+/// The parts of what is allocated, the small ones in one row, and their sum.
+fn part_rows(report: &EstimateReport) -> Vec<Vec<String>> {
+    let all = report.estimate.likely.allocated;
+    let part = |bytes: Bytes| bytes.as_f64() / all.as_f64().max(1.0);
+    let row = |Part { name, bytes, storages }: Part| {
+        let count = storages.map_or("-".to_owned(), grouped);
+        vec![name, bytes.to_string(), format!("{:.1} %", 100.0 * part(bytes)), count]
     };
-    shown.map(row).collect()
+    let is_shown = |found: &Part| part(found.bytes) >= SHOWN_PART || found.storages.is_none();
+    let (shown, small): (Vec<_>, Vec<_>) = parts(report.estimate).into_iter().partition(is_shown);
+    let storages = |parts: &[Part]| parts.iter().filter_map(|part| part.storages).sum::<u64>();
+    let sum = Part { name: "allocated".to_owned(), bytes: all, storages: Some(storages(&shown) + storages(&small)) };
+    let others = Part {
+        name: "others".to_owned(),
+        bytes: Bytes(small.iter().map(|part| part.bytes.0).sum()),
+        storages: Some(storages(&small)),
+    };
+    let others = (!small.is_empty()).then_some(others);
+    let (rests, kinds): (Vec<_>, Vec<_>) = shown.into_iter().partition(|part| part.storages.is_none());
+    kinds.into_iter().chain(others).chain(rests).chain([sum]).map(row).collect()
 }
 
 /// The largest of them, by what made them.
@@ -97,7 +108,7 @@ fn verdict(report: &EstimateReport) -> Vec<String> {
     lines
 }
 
-fn ways(report: &EstimateReport) -> Vec<String> {
+fn ways(report: &EstimateReport, columns: Option<usize>) -> Vec<String> {
     if report.card.as_ref().is_none_or(|card| card.fits) {
         return vec![];
     }
@@ -116,25 +127,12 @@ fn ways(report: &EstimateReport) -> Vec<String> {
             });
             lines.push(format!("no settings are known with which all of it fits{smallest}"));
         }
-        false => lines.push(table(&["what fits, with the same effective batch", "nvidia-smi"], rows(whole))),
-    }
-    if !less.is_empty() {
-        lines.push(table(&["what fits and trains additions alone", "nvidia-smi"], rows(less)));
-    }
-    lines
-}
-
-fn table(heads: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(heads.to_vec());
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in 1..heads.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
+        false => {
+            lines.push(figures_table(&["what fits, with the same effective batch", "nvidia-smi"], rows(whole), columns))
         }
     }
-    table.to_string()
+    if !less.is_empty() {
+        lines.push(figures_table(&["what fits and trains additions alone", "nvidia-smi"], rows(less), columns));
+    }
+    lines
 }

@@ -1,8 +1,8 @@
 //! What `replay` prints.
 
 use super::{ReplayReport, line_of, reasons, wasted};
+use crate::report::figures::figures_table;
 use crate::report::plan_table::grouped;
-use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_torch_memory::examine::Examined;
 use plimsoll_torch_memory::replay::{Count, SegmentCount};
 use plimsoll_units::Bytes;
@@ -33,9 +33,13 @@ fn card_text(report: &ReplayReport, card: &Examined) -> Vec<String> {
         Bytes(peak.reserved),
         Bytes(card.peak_reserved())
     ));
-    lines.push(table(&["at the peak, allocated by", "bytes", "part", "blocks"], owner_rows(report, card)));
+    lines.push(figures_table(
+        &["at the peak, allocated by", "bytes", "part", "blocks"],
+        owner_rows(report, card),
+        None,
+    ));
     lines.push("the same program under other settings, each from an empty allocator:".to_owned());
-    lines.push(table(&SETTING_HEADS, setting_rows(card)));
+    lines.push(figures_table(&SETTING_HEADS, setting_rows(card), None));
     lines.push(recommendation(card));
     lines.extend(least_line(card));
     lines.extend(growth_lines(report, card));
@@ -191,18 +195,4 @@ pub(super) fn copies_lines(report: &ReplayReport, card: &Examined) -> Vec<String
         lines.push(format!("no model is there twice{left_out}"));
     }
     lines
-}
-
-/// A table whose first column is text and whose others are figures.
-fn table(heads: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(heads.to_vec());
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
 }
