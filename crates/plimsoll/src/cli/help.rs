@@ -176,21 +176,33 @@ const GROUPS: &[Group] = &[
 /// The commands that take those flags.
 const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate"];
 
-/// Flags of `estimate` that its short help has, whose values are PyTorch's; the others are in the long one.
+/// The flags of `estimate`, whose values are PyTorch's, and the command that it takes, each with its line in the short help.
 const OF_ESTIMATE: &[(&str, &str)] = &[
+    ("command", "The command that starts the trainer, in place of --config"),
     ("model", "One of `plimsoll models`, or a config.json"),
     ("config", "The trainer's own file"),
     ("method", "`full`, `lora` or `qlora`"),
+    ("lora-rank", "Channels of LoRA"),
+    ("lora-targets", "Layers that get LoRA"),
     ("precision", "`fp32`, `pure-bf16`, `amp-bf16`, ..."),
     ("micro-batch", "Samples of a forward pass"),
     ("gradient-accumulation-steps", "Micro-batches of a step"),
     ("seq-len", "Tokens of a sample"),
+    ("target-len", "Tokens of an answer"),
     ("optimizer", "`adamw`, `adamw-8bit`, `adafactor`, ..."),
+    ("optimizer-implementation", "How AdamW is computed"),
     ("gradient-checkpointing", "Recompute each block"),
     ("attention", "`eager`, `sdpa` or `flash2`"),
+    ("loss", "`plain`, `liger` or `cce`"),
+    ("clip", "Whether gradients are clipped"),
+    ("sharding", "What cards share: `zero3`, `fsdp`, ..."),
+    ("offload", "What lies in the host's memory"),
+    ("cards", "Cards of the run"),
+    ("compile", "Through `torch.compile`"),
     ("alloc-conf", "The allocator's settings"),
     ("gpu", "The card; `list` lists them"),
     ("vram", "Its memory instead: `24` (GiB)"),
+    ("vram-margin", "Memory that is left free"),
     ("json", "Print JSON"),
     ("export", "Print what fits for a trainer: `hf`, ..."),
 ];
@@ -372,11 +384,11 @@ pub(super) fn command() -> Command {
     for name in GROUPED {
         command = command.mut_subcommand(name, |command| grouped(name, &command));
     }
-    let short = |arg: &Arg| OF_ESTIMATE.iter().find(|(flag, _)| arg.get_long() == Some(flag)).map(|(_, short)| *short);
+    let short = |arg: &Arg| OF_ESTIMATE.iter().find(|(name, _)| name_of(arg) == *name).map(|(_, short)| *short);
     command = command.mut_subcommand("estimate", |command| {
         command.mut_args(|arg| match short(&arg) {
             Some(line) => with_line(arg, line),
-            None => arg.hide_short_help(true),
+            None => arg,
         })
     });
     for (name, examples) in EXAMPLES {
@@ -387,6 +399,11 @@ pub(super) fn command() -> Command {
         command = command.mut_subcommand(sub.get_name(), |command| command.display_order(place));
     }
     command
+}
+
+/// The name of a flag, or of what has no hyphens before it.
+fn name_of(arg: &Arg) -> &str {
+    arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }
 
 /// A command whose flags stand in their groups. Headings come in the order of the flags under them, so the command is
@@ -459,6 +476,20 @@ mod tests {
         }
         for flag in listed {
             assert!(known.contains(&flag), "no command has --{flag}");
+        }
+    }
+
+    /// Each has its line in the short help, and each line a flag.
+    #[test]
+    fn all_of_estimate_is_in_its_short_help() {
+        let command = command();
+        let estimate = command.find_subcommand("estimate").expect("the command");
+        let has = estimate.get_arguments().map(name_of).filter(|name| !matches!(*name, "help" | "version"));
+        let listed = OF_ESTIMATE.iter().map(|(name, _)| *name).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(has.collect::<std::collections::BTreeSet<_>>(), listed);
+        let text = estimate.clone().term_width(80).render_help().to_string();
+        for (name, line) in OF_ESTIMATE {
+            assert!(text.contains(line), "{name}: {line}\n{text}");
         }
     }
 

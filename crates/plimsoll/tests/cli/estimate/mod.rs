@@ -1,5 +1,8 @@
 //! `plimsoll estimate`: whether a PyTorch run fits a card, by flags and by a trainer's file.
 
+mod exports;
+mod settings;
+
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
@@ -25,10 +28,75 @@ fn a_run_that_does_not_fit_is_told_with_what_does() {
     // Weights and two moments in single precision, which nothing does without: 2,849,757,184 parameters of 12 bytes.
     assert!(allocated > 12 * 2_849_757_184 && allocated <= reserved && reserved + context == process, "{value}");
     assert_eq!(value["fits"], false);
+    assert_adds_up(&value);
+    let said = sandbox.run(&format!("{GUIDE} --precision amp-bf16"));
+    let row = |name: &str| {
+        let line = said.stdout_text().lines().find(|line| line.starts_with(&format!("│ {name} "))).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no row of {name}:\n{}", said.stdout_text()))
+    };
+    assert!(row("allocated").contains("100.0 %") && row("rests of blocks").contains(" - "), "{}", said.stdout_text());
+}
+
+/// The parts of a report are what is allocated, to the byte.
+fn assert_adds_up(value: &Value) {
     let parts = value["breakdown"].as_object().expect("an object").values().map(|part| bytes(part, "bytes"));
-    // What is allocated counts blocks, which are a little larger than what was asked for.
-    let asked = parts.sum::<u64>();
-    assert!(asked <= allocated && allocated - asked < allocated / 1000, "{asked} of {allocated}");
+    assert_eq!(parts.sum::<u64>(), bytes(value, "peak_allocated_bytes"), "{value}");
+}
+
+#[test]
+fn the_parts_are_all_that_is_allocated() {
+    let sandbox = Sandbox::new();
+    for flags in [
+        "--model tiny --micro-batch 3 --seq-len 17",
+        "--model gpt2 --precision amp-bf16 --gradient-checkpointing --optimizer adamw-8bit",
+        "--model flan-t5-small --attention eager --seq-len 100 --alloc-conf expandable_segments:True",
+        "--model smollm2-135m --precision pure-bf16 --optimizer sgd --micro-batch 1",
+    ] {
+        let said = sandbox.run(&format!("estimate {flags} --vram 80 --json"));
+        assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
+        assert_adds_up(&json(&said));
+    }
+}
+
+#[test]
+fn the_keys_of_the_json_stay() {
+    let sandbox = Sandbox::new();
+    let value = json(&sandbox.run("estimate --model tiny --seq-len 16 --vram 24 --json"));
+    let keys = value.as_object().expect("an object").keys().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(
+        keys,
+        [
+            "breakdown",
+            "card",
+            "caveats",
+            "context_bytes",
+            "fits",
+            "largest",
+            "least",
+            "model",
+            "most",
+            "peak_allocated_bytes",
+            "peak_phase",
+            "peak_reserved_bytes",
+            "process_bytes",
+            "run",
+            "settings",
+            "shortfall",
+            "smallest_card",
+            "what_fits",
+        ]
+    );
+    for footprint in [&value, &value["least"], &value["most"]] {
+        assert_eq!(
+            bytes(footprint, "process_bytes"),
+            bytes(footprint, "peak_reserved_bytes") + bytes(footprint, "context_bytes")
+        );
+        assert!(bytes(footprint, "peak_allocated_bytes") <= bytes(footprint, "peak_reserved_bytes"));
+    }
+    assert_eq!((&value["fits"], bytes(&value["card"], "memory_bytes")), (&Value::Bool(true), 24 << 30));
+    // Without a card nothing is said to fit.
+    let value = json(&sandbox.run("estimate --model tiny --seq-len 16 --json"));
+    assert_eq!((&value["fits"], &value["card"], &value["settings"]), (&Value::Null, &Value::Null, &Value::Null));
 }
 
 #[test]

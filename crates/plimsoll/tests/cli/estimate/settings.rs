@@ -1,0 +1,157 @@
+//! What `plimsoll estimate` is told by a trainer's own files and by the command that starts it.
+
+use super::{Sandbox, bytes, json};
+use serde_json::{Value, json};
+
+const BEGUN: &str = "estimate --model tiny --seq-len 16 --vram 24";
+
+/// The run as it was understood. Panics if it was not.
+fn run_of(sandbox: &Sandbox, arguments: &str) -> Value {
+    let said = sandbox.run(&format!("{arguments} --json"));
+    assert!(matches!(said.code, Some(0 | 3)), "{arguments}: {}", said.stderr);
+    json(&said)["run"].clone()
+}
+
+#[test]
+fn keys_that_nobody_knows_are_listed_with_the_nearest() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .write("args.yaml", "per_device_train_batch_size: 4\nper_device_train_batchsize: 8\noutput_dir: x\nzzz: 1\n");
+    let said = sandbox.run(&format!("{BEGUN} --config args.yaml --json"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let nearest = "line 2: `per_device_train_batchsize` is not known, and not counted; did you mean \
+                   `per_device_train_batch_size`?";
+    assert!(said.stderr.contains(nearest), "{}", said.stderr);
+    assert!(said.stderr.contains("line 4: `zzz` is not known, and not counted\n"), "{}", said.stderr);
+    let value = json(&said);
+    let unknown = json!([
+        { "trainer": "Hugging Face's Trainer", "key": "per_device_train_batchsize", "line": 2,
+          "near": "per_device_train_batch_size" },
+        { "trainer": "Hugging Face's Trainer", "key": "zzz", "line": 4, "near": null },
+    ]);
+    assert_eq!((&value["settings"]["unknown"], &value["run"]["micro_batch"]), (&unknown, &json!(4)));
+}
+
+#[test]
+fn a_file_that_is_none_is_an_error_that_names_it() {
+    let sandbox = Sandbox::new();
+    let whole = "{\"output_dir\": \"x\", \"per_device_train_batch_size\": 4}";
+    sandbox.write("whole.json", whole);
+    sandbox.write("truncated.json", &whole[..30]);
+    sandbox.write("huge.yaml", format!("output_dir: x\n# {}\n", "x".repeat(1 << 20)));
+    sandbox.write("foreign.yaml", "services:\n  web:\n    image: nginx\n");
+    sandbox.write("picture.yaml", [0x89, b'P', b'N', b'G', 0xff, 0xfe, 0x00]);
+    sandbox.write("empty.yaml", "");
+    sandbox.write("list.yaml", "- output_dir\n- bf16\n");
+    sandbox.write("folder.yaml/x", "");
+    sandbox.write("twice.yaml", "output_dir: x\noutput_dir: y\n");
+    sandbox.write("bad.yaml", "output_dir: x\nper_device_train_batch_size: few\nbf16: perhaps\n");
+    assert_eq!(sandbox.run(&format!("{BEGUN} --config whole.json")).code, Some(0));
+    for (file, expected) in [
+        ("truncated.json", "not valid YAML"),
+        ("huge.yaml", "1.00 MiB"),
+        ("foreign.yaml", "no keys of a trainer"),
+        ("picture.yaml", ""),
+        ("empty.yaml", "no keys of a trainer"),
+        ("list.yaml", "keys with values are expected"),
+        ("folder.yaml", ""),
+        ("missing.yaml", ""),
+        ("twice.yaml", "duplicate"),
+        ("bad.yaml", "line 2: `per_device_train_batch_size`: `few` is no whole number\n  line 3: `bf16`"),
+    ] {
+        let said = sandbox.run(&format!("{BEGUN} --config {file}"));
+        assert_eq!((said.code, said.stdout_text()), (Some(4), ""), "{file}: {}", said.stderr);
+        assert!(said.stderr.contains(file) && said.stderr.contains("hint: "), "{file}: {}", said.stderr);
+        assert!(said.stderr.contains(expected) && said.stderr.len() < 3000, "{file}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn a_trainer_has_one_file_and_others_beside_it() {
+    let sandbox = Sandbox::new();
+    sandbox.write("args.yaml", "output_dir: x\nper_device_train_batch_size: 2\nmax_grad_norm: 1.0\nbf16: true\n");
+    let own =
+        json!({ "gradient_accumulation_steps": 5, "gradient_clipping": 0.0, "zero_optimization": { "stage": 0 } });
+    sandbox.write("ds.json", own.to_string());
+    sandbox.write("acc.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\n");
+    for order in ["--config args.yaml --config ds.json", "--config ds.json --config args.yaml"] {
+        let run = run_of(&sandbox, &format!("{BEGUN} {order} --config acc.yaml"));
+        assert_eq!((bytes(&run, "micro_batch"), bytes(&run, "gradient_accumulation_steps")), (2, 5), "{order}");
+        assert_eq!((&run["clip"], &run["precision"]), (&json!(false), &json!("amp-bf16")), "{order}");
+    }
+    // Flags are laid over all of them.
+    let run = run_of(&sandbox, &format!("{BEGUN} --config args.yaml --config ds.json --micro-batch 3 --clip on"));
+    assert_eq!((bytes(&run, "micro_batch"), &run["clip"]), (3, &json!(true)));
+    sandbox.write("axolotl.yml", "base_model: tiny\nmicro_batch_size: 1\n");
+    let said = sandbox.run(&format!("{BEGUN} --config args.yaml --config axolotl.yml"));
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("args.yaml and axolotl.yml are both files of trainers"), "{}", said.stderr);
+}
+
+#[test]
+fn a_command_says_what_its_files_and_flags_say() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.yml", "base_model: tiny\nmicro_batch_size: 3\nsequence_len: 16\nbf16: false\n");
+    let factory = "model_name_or_path: tiny\nstage: sft\nfinetuning_type: full\ncutoff_len: 16\n\
+                   per_device_train_batch_size: 1\ndisable_gradient_checkpointing: true\n";
+    sandbox.write("l.yaml", factory);
+    sandbox.write("t.yaml", "batch_size: 1\ndtype: fp32\ntokenizer:\n  _component_: x.y\n  max_seq_len: 16\n");
+    let factory_flags = "--model_name_or_path tiny --stage sft --template x --finetuning_type full --cutoff_len 16 \
+                         --disable_gradient_checkpointing true --per_device_train_batch_size 3";
+    let hugging_face = "--model_name_or_path tiny --output_dir x --per_device_train_batch_size 3 --max_length 16";
+    for command in [
+        format!("python train.py {hugging_face}"),
+        format!("python3 -m my.train {}", hugging_face.replace('_', "-").replace("model-name", "model_name")),
+        format!("accelerate launch train.py {hugging_face}"),
+        format!("trl sft {hugging_face} --bf16 false --gradient_checkpointing false"),
+        "axolotl train a.yml".to_owned(),
+        "accelerate launch -m axolotl.cli.train a.yml --micro_batch_size 3".to_owned(),
+        "llamafactory-cli train l.yaml per_device_train_batch_size=3".to_owned(),
+        format!("llamafactory-cli train {factory_flags}"),
+    ] {
+        let said = sandbox.run(&format!("estimate --vram 24 --json -- {command}"));
+        assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
+        let run = &json(&said)["run"];
+        let found =
+            (bytes(run, "micro_batch"), bytes(run, "seq_len"), &run["precision"], &run["gradient_checkpointing"]);
+        assert_eq!(found, (3, 16, &json!("fp32"), &json!("off")), "{command}");
+    }
+    let said = sandbox.run("estimate --model tiny --vram 24 --json -- tune run full --config t.yaml batch_size=3");
+    assert_eq!((said.code, bytes(&json(&said)["run"], "micro_batch")), (Some(0), 3), "{}", said.stderr);
+    for (command, code) in [
+        ("ls -l", 2),
+        ("python train.py", 2),
+        ("axolotl train missing.yml", 4),
+        ("python train.py --output_dir x --per_device_train_batch_size many", 4),
+    ] {
+        let said = sandbox.run(&format!("{BEGUN} -- {command}"));
+        assert_eq!((said.code, said.stdout_text()), (Some(code), ""), "{command}: {}", said.stderr);
+        assert!(said.stderr.contains("error: ") && said.stderr.contains("hint: "), "{command}: {}", said.stderr);
+    }
+    let both = sandbox.run(&format!("{BEGUN} --config a.yml -- axolotl train a.yml"));
+    assert_eq!(both.code, Some(2), "{}", both.stderr);
+}
+
+#[test]
+fn a_length_that_nobody_tells_is_said_to_be_assumed() {
+    let sandbox = Sandbox::new();
+    sandbox.write("args.yaml", "output_dir: x\n");
+    let begun = "estimate --model flan-t5-small --vram 24 --config args.yaml --json";
+    let said = sandbox.run(begun);
+    assert!(said.stderr.contains("samples are counted with 512 tokens"), "{}", said.stderr);
+    assert_eq!(bytes(&json(&said)["run"], "seq_len"), 512);
+    let said = sandbox.run(&format!("{begun} --seq-len 32"));
+    assert!(!said.stderr.contains("samples are counted"), "{}", said.stderr);
+}
+
+#[test]
+fn unsloth_is_not_refused_for_its_own_loss() {
+    let sandbox = Sandbox::new();
+    let keywords = json!({ "model_name": "tiny", "full_finetuning": true, "max_seq_length": 16,
+                           "per_device_train_batch_size": 1, "use_gradient_checkpointing": true });
+    sandbox.write("unsloth.json", keywords.to_string());
+    let said = sandbox.run("estimate --vram 24 --config unsloth.json --json");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!((&json(&said)["run"]["loss"], &json(&said)["run"]["precision"]), (&json!("plain"), &json!("pure-bf16")));
+    assert!(said.stderr.contains("Unsloth's own loss cuts them"), "{}", said.stderr);
+}
