@@ -127,3 +127,37 @@ fn a_model_without_a_name_is_left_out_and_said() {
         assert_eq!(is_said, !kind.is_layer(), "{kind}: {:?}", exported.notes);
     }
 }
+
+proptest! {
+    /// A change that is written into a file is what is read of it, and nothing else changes.
+    #[test]
+    fn a_change_is_read_again_and_nothing_else(from in runs(), to in runs(), at in any::<prop::sample::Index>(), kind in kinds()) {
+        let text = export(kind, &from, Some("org/model")).text;
+        let before = read(kind, &text).expect("it was exported");
+        let changes = Change::all_of(&to);
+        let change = at.get(&changes);
+        let Ok(written) = rewrite(kind, &text, std::slice::from_ref(change)) else { return Ok(()) };
+        let after = read(kind, &written).unwrap_or_else(|error| panic!("{error}: {written}")).run;
+        let mut expected = before.run.clone();
+        change.apply(&mut expected);
+        // What several settings share one key for is not held to the others.
+        let is_shared = matches!(change, Change::Method(_) | Change::Precision(_) | Change::Sharding(_) | Change::Offload(_));
+        let is_elsewhere = match (kind, change) {
+            // A file that it names says the stage.
+            (Kind::Axolotl, Change::Sharding(_)) => true,
+            // It has one way to recompute.
+            (Kind::Unsloth, Change::Checkpointing(Checkpointing::NonReentrant)) => true,
+            _ => false,
+        };
+        if !is_elsewhere && !is_shared {
+            prop_assert_eq!(&after, &expected, "{:?}:\n{}\nbecame\n{}", change, text, written);
+        }
+        let comments = |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+        prop_assert_eq!(comments(&written), comments(&text));
+    }
+}
+
+/// Trainers whose files say all of a run, or nearly.
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::HuggingFace, Kind::Axolotl, Kind::LlamaFactory, Kind::Torchtune, Kind::Unsloth])
+}

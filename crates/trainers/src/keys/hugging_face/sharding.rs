@@ -27,7 +27,7 @@ pub(super) fn sharding(view: &mut View, run: &mut Run) {
     if offload == Some(true) || words.iter().any(|word| word == "offload") {
         run.offload = Offload { optimizer: true, weights: true };
     }
-    let bucket = view.count(&["ddp_bucket_cap_mb"]).map(Bytes::mib);
+    let bucket = view.count(&["ddp_bucket_cap_mb"]).map(|mib| Bytes(mib.saturating_mul(1 << 20)));
     match bucket {
         Some(bucket) if run.sharding == Sharding::None => run.sharding = Sharding::Ddp { bucket, views: false },
         _ => {}

@@ -53,7 +53,11 @@ pub(in crate::keys) fn shared(change: &Change, document: &Document) -> Result<Ve
             vec![Edit::set("deepspeed.zero_optimization.stage", u64::from(*stage))]
         }
         Change::Offload(offload) => self::offload(*offload, document)?,
-        Change::Clips(true) => vec![],
+        Change::Clips(true) => match document.plain("max_grad_norm").map(str::parse::<f64>) {
+            // The trainer's own limit.
+            Some(Ok(norm)) if norm <= 0.0 => vec![Edit::set("max_grad_norm", 1u64)],
+            _ => vec![],
+        },
         Change::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
         Change::Compiles(true) => vec![Edit::set("torch_compile", true)],
         Change::Compiles(false) => vec![Edit::replace("torch_compile", false)],
