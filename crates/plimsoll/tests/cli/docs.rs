@@ -43,6 +43,13 @@ fn commands(text: &str) -> Vec<&str> {
     commands.map(|line| line.split(" # ").next().expect("a part").trim_end_matches([' ', '…'])).collect()
 }
 
+/// The indented lines that follow a line of a page, behind an empty one.
+fn block(text: &str, behind: &str) -> String {
+    let begins = text.lines().position(|line| line.trim().ends_with(behind)).unwrap_or_else(|| panic!("no `{behind}`"));
+    let lines = text.lines().skip(begins + 2).map_while(|line| line.strip_prefix("    "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// The words of a command, as a shell would hand them over.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -80,6 +87,7 @@ fn sandbox() -> Sandbox {
     sandbox.write("problem.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
     sandbox.write("snapshot.pickle", snapshot());
     sandbox.write("run.yaml", "max_steps: 2\n");
+    sandbox.write("axolotl.yml", block(&text_of(&repository().join("docs/src/torch.md")), "This is `axolotl.yml`:"));
     must(&sandbox, "tokenizer train --data text --kind bpe --vocab-size 400 --output bpe.json");
     must(&sandbox, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json");
     let gpt2 = json!({ "vocab_size": 50_257, "n_positions": 1024, "n_embd": 8, "n_head": 1 });
@@ -182,6 +190,21 @@ fn commands_of_the_manual_do_what_they_say() {
         }
     }
     assert!(seen.len() > 25, "the manual lost its commands: {seen:?}");
+}
+
+/// What the manual says that is exported is what is.
+#[test]
+fn exports_of_the_manual_are_real() {
+    let page = text_of(&repository().join("docs/src/torch.md"));
+    let sandbox = Sandbox::new();
+    sandbox.write("axolotl.yml", block(&page, "This is `axolotl.yml`:"));
+    let begun = "estimate --config axolotl.yml --gpu 3070 --export";
+    let own = sandbox.run(&format!("{begun} axolotl"));
+    assert_eq!(own.stdout_text(), block(&page, "changed so that it fits: --gradient-checkpointing"));
+    for line in own.stderr.lines() {
+        assert!(page.contains(&format!("    {line}\n")), "{line}");
+    }
+    assert_eq!(sandbox.run(&format!("{begun} hf")).stdout_text(), block(&page, &format!("plimsoll {begun} hf")));
 }
 
 #[test]
