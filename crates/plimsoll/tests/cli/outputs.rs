@@ -304,6 +304,9 @@ fn the_held_out_part_can_be_said() {
     sandbox.write("theirs.yaml", "val_set_size: 0.5\n");
     assert_eq!(held_out("--config theirs.yaml --name half"), half);
     assert_eq!(held_out("--resume runs/half"), half, "as it began");
+    // A number of samples, as axolotl and LLaMA-Factory take it too, is no part: the usual one is held out.
+    sandbox.write("theirs.yaml", "val_set_size: 200\n");
+    assert_eq!(held_out("--config theirs.yaml --name counted"), usual);
     for wrong in ["0.6", "-0.1", "some", "200"] {
         assert_eq!(sandbox.train(&format!("--held-out={wrong}")).code, Some(2), "{wrong}");
     }
