@@ -6,7 +6,7 @@ that an op returns is followed until its last owner drops it. What a card does d
 here and said beside each mapping. What kernels allocate for themselves is not seen by a dispatcher, so it is not recorded.
 
 usage: record_eager.py [--out crates/eager/tests/golden] [--case NAME] [--events]
-needs: torch, transformers; peft for cases with adapters
+needs: torch, transformers; peft for cases with adapters, bitsandbytes for 4-bit weights
 """
 import argparse
 import collections
@@ -68,6 +68,13 @@ class Recorder(TorchDispatchMode):
         name = func.name().split("::")[1].split(".")[0]
         if name == "_to_copy" and (kwargs or {}).get("device") is not None and str(kwargs["device"]) == "cpu":
             return func(*args, **kwargs)
+        if name == "gemm_4bit":
+            # It adds, and is no formula where a block is run again.
+            within, IN_BACKWARD[:] = IN_BACKWARD[:], []
+            with self:
+                result = gemm_4bit(*args, **(kwargs or {}))
+            IN_BACKWARD[:] = within
+            return result
         result = func(*args, **(kwargs or {}))
         for leaf in torch.utils._pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "meta":
@@ -196,12 +203,88 @@ def map_to_card():
     checkpoint.CheckpointFunction.forward = reentrant(checkpoint.CheckpointFunction.forward)
 
     F.dropout, F.softmax, F.scaled_dot_product_attention = dropout, softmax, attention
+    asked = torch.is_autocast_enabled
+    torch.is_autocast_enabled = lambda *device: asked(*device) if device else bool(Autocast.active)
     # Whether rows hold several documents is asked of values; they do not.
     masks.find_packed_sequence_indices = lambda positions: None
     import torch.optim.optimizer as optimizer
 
     for name in ("_get_fused_kernels_supported_devices", "_get_foreach_kernels_supported_devices"):
         setattr(optimizer, name, lambda: ["meta"])
+
+
+def gemm_4bit(x, weight, shape, absmax, block, kind, bias=None, absmax_8bit=None, absmax_code=None, absmax_offset=None):
+    """bitsandbytes' product with 4-bit weights as it is on a card (`backends/cuda/ops.py`, `_dequant_linear_fallback`): the
+    weight is dequantized, then a linear layer. Versions since 0.49 have a kernel without it for some shapes of few rows."""
+    ops = torch.ops.bitsandbytes
+    if absmax_8bit is not None:
+        scales = ops.dequantize_blockwise(absmax_8bit, absmax, absmax_code, 256, torch.float32)
+        absmax = scales + absmax_offset
+    dequantized = ops.dequantize_4bit(weight, absmax, block, kind, shape, x.dtype)
+    return F.linear(x, dequantized, bias)
+
+
+def quantized(case, model):
+    """The model as `from_pretrained` loads it in 4 bits, and as `prepare_model_for_kbit_training` leaves it."""
+    import bitsandbytes as bnb
+    import transformers.integrations.bitsandbytes as integration
+    from peft import prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig
+    from transformers.quantizers.base import HfQuantizer
+
+    dtype = HALF.get(case["precision"], torch.float32)
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype,
+                                bnb_4bit_use_double_quant=case["quantized"] == "double")
+    kept = HfQuantizer.get_modules_to_not_convert(model, None, model._keep_in_fp32_modules)
+    weights = {name: module.weight for name, module in model.named_modules() if hasattr(module, "weight")}
+    biases = {name: module.bias for name, module in model.named_modules() if getattr(module, "bias", None) is not None}
+    model = integration.replace_with_bnb_linear(model, kept, config)
+    for name, module in model.named_modules():
+        if isinstance(module, bnb.nn.Linear4bit):
+            weight = weights[name].data.to(dtype)
+            module.weight.data = weight.T if issubclass(module.source_cls, transformers.pytorch_utils.Conv1D) else weight
+            # `to` quantizes, but not on the meta device.
+            module.weight._quantize("meta")
+            if module.bias is not None:
+                module.bias = biases[name]
+    model.is_loaded_in_4bit = model.is_quantized = True
+    how = case.get("checkpointing")
+    model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=bool(how),
+                                            gradient_checkpointing_kwargs=checkpointing_of(case))
+    return model
+
+
+def adapted(case, model):
+    """The model with PEFT's additions."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = case.get("targets")
+    targets = targets.split(",") if targets and targets != "all-linear" else targets
+    config = LoraConfig(r=case["lora"], target_modules=targets, lora_dropout=case.get("lora_dropout", 0.0),
+                        fan_in_fan_out=case["family"] == "gpt2" and "quantized" not in case)
+    return get_peft_model(model, config)
+
+
+def checkpointing_of(case):
+    how = case.get("checkpointing")
+    if not how:
+        return None
+    kwargs = {"use_reentrant": how == "reentrant", "preserve_rng_state": False}
+    half = HALF.get(case["precision"]) if case["precision"].startswith("amp") else None
+    if how != "reentrant" and half:
+        kwargs["context_fn"] = lambda: (contextlib.nullcontext(), Autocast(half))
+    return kwargs
+
+
+def parameters_of(model):
+    """Parameters, buffers, and what 4-bit weights have beside them, in the order in which they are quantized."""
+    for tensor in [*model.parameters(), *model.buffers()]:
+        yield tensor
+        state = getattr(tensor, "quant_state", None)
+        if state is not None and state.nested:
+            yield from [state.code, state.offset, state.absmax, state.state2.absmax, state.state2.code]
+        elif state is not None:
+            yield from [state.absmax, state.code]
 
 
 def build(case):
@@ -231,6 +314,8 @@ def build(case):
 def optimizer_of(case, model):
     parameters = [p for p in model.parameters() if p.requires_grad]
     name = case.get("optimizer", "adamw-fused")
+    if "8bit" in name or "paged" in name:
+        return eight_bit(name, model, parameters)
     if name.startswith("adamw"):
         return torch.optim.AdamW(parameters, fused=name == "adamw-fused", foreach=name == "adamw-foreach")
     if name.startswith("sgd"):
@@ -240,19 +325,37 @@ def optimizer_of(case, model):
     return Adafactor(parameters, scale_parameter=False, relative_step=False, lr=1e-3)
 
 
+def eight_bit(name, model, parameters):
+    """bitsandbytes' AdamW as transformers' `Trainer.create_optimizer` makes it."""
+    import bitsandbytes as bnb
+
+    # Pages are memory that the driver moves, and that no allocator of PyTorch's has.
+    bnb.functional.get_paged = lambda *shape, dtype, device: torch.zeros(shape, dtype=dtype)
+    # These work in place, and are not there for the meta device.
+    for update in ("fill", "prefetch_tensor", "optimizer_update_32bit", "optimizer_update_8bit_blockwise"):
+        setattr(bnb.functional, update, lambda *args, **kwargs: None)
+    manager = bnb.optim.GlobalOptimManager.get_instance()
+    # It knows parameters by their place in memory, which another case's may have had.
+    manager.initialize()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            manager.register_module_override(module, "weight", {"optim_bits": 32})
+    return bnb.optim.AdamW(parameters, optim_bits=8 if "8bit" in name else 32, is_paged="paged" in name)
+
+
 def record(case):
     model = build(case)
-    how = case.get("checkpointing")
     half = HALF.get(case["precision"]) if case["precision"].startswith("amp") else None
     autocast = (lambda: Autocast(half)) if half else contextlib.nullcontext
-    if how:
-        kwargs = {"use_reentrant": how == "reentrant", "preserve_rng_state": False}
-        if how != "reentrant" and half:
-            kwargs["context_fn"] = lambda: (contextlib.nullcontext(), autocast())
-        model.gradient_checkpointing_enable(kwargs)
+    if "quantized" in case:
+        model = quantized(case, model)
+    elif "checkpointing" in case:
+        model.gradient_checkpointing_enable(checkpointing_of(case))
+    if "lora" in case:
+        model = adapted(case, model).train()
     optimizer = optimizer_of(case, model)
     recorder = Recorder()
-    for tensor in [*model.parameters(), *model.buffers()]:
+    for tensor in parameters_of(model):
         recorder.follow(tensor, "parameter")
     rows, length, micro_batches = case["batch"], case["length"], case.get("accumulation", 1)
     with recorder:
@@ -286,6 +389,12 @@ LLAMA = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "nu
 T5 = {"num_layers": 2, "num_decoder_layers": 2, "d_model": 48, "d_ff": 80, "num_heads": 3, "d_kv": 16, "vocab_size": 101,
       "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
+# Weights on both sides of what bitsandbytes has on pages, and of what it has in 8 bits.
+WIDE = {"gpt2": {"n_embd": 192, "vocab_size": 701}, "llama": {"hidden_size": 256, "intermediate_size": 500},
+        "t5": {"d_model": 256, "d_ff": 500}}
+# Ends of names of some layers.
+SOME = {"gpt2": "mlp.c_proj,c_fc", "llama": "o_proj,down_proj", "t5": "k,wi_0,wo"}
+
 
 def cases():
     """Name: what the trainer is told."""
@@ -315,7 +424,26 @@ def cases():
         add(family, "accumulation", accumulation=2, precision="amp-bf16")
         for optimizer in ("adamw-foreach", "adamw-loop", "adafactor", "sgd", "sgd-momentum"):
             add(family, optimizer, optimizer=optimizer, batch=1, length=8, **({"target": 8} if family == "t5" else {}))
+        for optimizer in ("adamw-8bit", "paged-adamw-8bit", "paged-adamw"):
+            wide = WIDE[family]
+            add(family, optimizer, optimizer=optimizer, batch=1, length=8, shape=families[family]["shape"] | wide,
+                **({"target": 8} if family == "t5" else {}))
         add(family, "clip", clips=True, batch=1, length=8, **({"target": 8} if family == "t5" else {}))
+        for precision in ("fp32", "bf16", "amp-bf16"):
+            for how in (None, "reentrant", "hooks"):
+                options = {"precision": precision, "lora": 4} | ({"checkpointing": how} if how else {})
+                name = f"{precision}-{how or 'plain'}"
+                add(family, f"lora-{name}", **options)
+                add(family, f"lora-all-{name}", targets="all-linear", lora_dropout=0.05, dropout=0.1, **options)
+                add(family, f"qlora-{name}", targets="all-linear", quantized="double", **options)
+        add(family, "lora-eager-fp16", attention="eager", precision="fp16", lora=8, targets="all-linear")
+        add(family, "lora-some-amp-fp16", precision="amp-fp16", lora=8, targets=SOME[family])
+        add(family, "lora-head-bf16", precision="bf16", lora=4, targets="lm_head")
+        add(family, "qlora-single-amp-fp16", precision="amp-fp16", lora=8, lora_dropout=0.05, quantized="single")
+        add(family, "qlora-eager-fp16", attention="eager", precision="fp16", lora=8, quantized="double", dropout=0.1)
+    # Biases of 4-bit layers that are no `Conv1D`.
+    for name, options in {"full": {}, "lora": {"lora": 4}, "qlora": {"lora": 4, "quantized": "double"}}.items():
+        all_cases[f"qwen2-{name}-bf16"] = families["llama"] | {"family": "qwen2", "precision": "bf16"} | options
     return all_cases
 
 

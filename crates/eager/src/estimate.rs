@@ -194,6 +194,14 @@ pub enum Cannot {
         /// Tokens of a micro-batch.
         tokens: u128,
     },
+    /// PEFT finds no layer to add to.
+    #[error("no layer's name ends in {names}; the model has {has}")]
+    NoSuchLayer {
+        /// What was asked for.
+        names: String,
+        /// Last parts of the names that linear layers have.
+        has: String,
+    },
     /// There is no such thing in PyTorch, or it is not modeled.
     #[error("{0}")]
     NotModeled(String),
@@ -213,12 +221,19 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
     const MOST: u128 = 1 << 50;
     model.validate()?;
     let target = run.target_len.unwrap_or(run.seq_len);
+    let (rank, block) = match &run.method {
+        Method::Full => (1, 1),
+        Method::Lora(lora) => (lora.rank, 1),
+        Method::Qlora(lora, quantized) => (lora.rank, quantized.block),
+    };
     for (size, name) in [
         (run.micro_batch, "the micro-batch"),
         (run.accumulation, "the number of micro-batches"),
         (run.seq_len, "the sequence length"),
         (target, "the target's length"),
         (run.cards, "the number of cards"),
+        (rank, "the rank"),
+        (block, "the block of 4-bit weights"),
     ] {
         if size == 0 {
             return Err(Cannot::Zero(name));
@@ -239,9 +254,8 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
 
 /// What a run asks for that the lowering knows nothing of: its bytes would be those of another run.
 fn not_modeled(run: &Run) -> Option<&'static str> {
-    let Run { method, loss, sharding, offload, cards, compiles, .. } = run;
+    let Run { loss, sharding, offload, cards, compiles, .. } = run;
     [
-        (*method != Method::Full, "LoRA and QLoRA are"),
         (*loss != Loss::Plain, "Liger's kernels and cut cross-entropy are"),
         (*sharding != Sharding::None || *cards > 1, "runs on several cards are"),
         (offload.optimizer || offload.weights, "offload to the host is"),

@@ -6,7 +6,7 @@ use crate::estimate::Phase;
 use crate::runtime::Event;
 use crate::step::{Steps, steps};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Checkpointing, Lora, Method, Optimizer, Precision, Run, Targets};
+use plimsoll_trainers::{Attention, Checkpointing, Lora, Method, Optimizer, Precision, Quantized, Run, Targets};
 use plimsoll_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -104,7 +104,11 @@ impl Record {
             dropout: self.get("lora_dropout").is_some(),
         };
         Run {
-            method: self.get("lora").map_or(Method::Full, |rank| Method::Lora(lora(rank))),
+            method: match (self.get("lora"), self.get("quantized")) {
+                (None, _) => Method::Full,
+                (Some(rank), None) => Method::Lora(lora(rank)),
+                (Some(rank), Some(how)) => Method::Qlora(lora(rank), Quantized { block: 64, double: how == "double" }),
+            },
             precision: match self.get("precision") {
                 Some("bf16") => Precision::PureBf16,
                 Some("fp16") => Precision::PureFp16,
@@ -120,6 +124,9 @@ impl Record {
                 None | Some("adamw-fused") => Optimizer::AdamWFused,
                 Some("adamw-foreach") => Optimizer::AdamWForeach,
                 Some("adamw-loop") => Optimizer::AdamWForLoop,
+                Some("adamw-8bit") => Optimizer::AdamW8bit,
+                Some("paged-adamw-8bit") => Optimizer::PagedAdamW8bit,
+                Some("paged-adamw") => Optimizer::PagedAdamW,
                 Some("adafactor") => Optimizer::Adafactor,
                 Some("sgd") => Optimizer::Sgd { momentum: false },
                 Some("sgd-momentum") => Optimizer::Sgd { momentum: true },

@@ -23,8 +23,7 @@ pub(crate) struct Steps {
 /// Errors: what is not modeled.
 pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> Result<Steps, Cannot> {
     let rt = Runtime::new(gpu, kernels);
-    let caveats = vec![];
-    let model = modules::load(&rt, model, run)?;
+    let (model, caveats) = modules::load(&rt, model, run)?;
     let mut optimizer = optimizers::build(run);
     for _ in 0..STEPS {
         for _ in 0..run.accumulation.min(2) {

@@ -1,18 +1,14 @@
 //! GPT-2 as transformers has it: `models/gpt2/modeling_gpt2.py`.
 
-use super::parts::{Loader, Model, Options, causal_loss, causal_mask, new_gelu, positions, tokens};
+use super::linear::Linear;
+use super::loader::Loader;
+use super::parts::{Model, Options, causal_loss, causal_mask, new_gelu, positions, tokens};
 use crate::estimate::Kind;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{Rt, Tensor, checkpoint};
 use plimsoll_graph::models::Gpt2Config;
 use plimsoll_trainers::{Attention, Run};
 use std::rc::Rc;
-
-/// A layer whose weight is (inputs, outputs): transformers' `Conv1D`.
-struct Conv1d {
-    weight: Tensor,
-    bias: Tensor,
-}
 
 struct Norm {
     weight: Tensor,
@@ -21,8 +17,8 @@ struct Norm {
 
 struct Block {
     norms: [Norm; 2],
-    attention: [Conv1d; 2],
-    mlp: [Conv1d; 2],
+    attention: [Linear; 2],
+    mlp: [Linear; 2],
     heads: u64,
     attention_rate: f32,
     residual_rate: f32,
@@ -31,26 +27,13 @@ struct Block {
 
 struct Gpt2 {
     tokens: Tensor,
+    head: Linear,
     positions: Tensor,
     blocks: Vec<Rc<Block>>,
     norm: Norm,
     embedding_rate: f32,
     options: Options,
     trained: Vec<Tensor>,
-}
-
-impl Conv1d {
-    fn load(loader: &Loader, name: &str, inputs: u64, outputs: u64) -> Self {
-        let weight = loader.parameter(&format!("{name}.weight"), &[inputs, outputs]);
-        Self { weight, bias: loader.parameter(&format!("{name}.bias"), &[outputs]) }
-    }
-
-    /// (B, T, inputs) -> (B, T, outputs).
-    fn forward(&self, x: &Tensor) -> Tensor {
-        let (rows, inputs) = (x.elements() / x.size(-1), x.size(-1));
-        let out = ops::addmm(&self.bias, &x.view(&[rows, inputs]), &self.weight);
-        out.view(&[x.shape()[0], x.shape()[1], self.bias.size(0)])
-    }
 }
 
 impl Norm {
@@ -78,7 +61,7 @@ impl Block {
 
     fn attend(&self, rt: &Rt, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let [batch, length, channels] = [x.size(0), x.size(1), x.size(2)];
-        let projected = rt.module("c_attn", || self.attention[0].forward(x));
+        let projected = self.attention[0].forward(rt, "c_attn", x);
         let head = |part: &Tensor| part.view(&[batch, length, self.heads, channels / self.heads]).transpose(1, 2);
         let parts = projected.split(3, 2);
         drop(projected);
@@ -94,7 +77,7 @@ impl Block {
             }
         };
         attended = attended.reshape(&[batch, length, channels]).contiguous();
-        let projected = rt.module("c_proj", || self.attention[1].forward(&attended));
+        let projected = self.attention[1].forward(rt, "c_proj", &attended);
         drop(attended);
         projected.dropout(self.residual_rate)
     }
@@ -111,32 +94,31 @@ impl Block {
     }
 
     fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
-        let mut x = rt.module("c_fc", || self.mlp[0].forward(x));
+        let mut x = self.mlp[0].forward(rt, "c_fc", x);
         x = rt.module("act", || new_gelu(&x));
-        x = rt.module("c_proj", || self.mlp[1].forward(&x));
+        x = self.mlp[1].forward(rt, "c_proj", &x);
         x.dropout(self.residual_rate)
     }
 }
 
 /// The model with its parameters.
-pub(super) fn load(rt: &Rt, config: &Gpt2Config, run: &Run) -> Box<dyn Model> {
+pub(super) fn load(loader: &Loader, config: &Gpt2Config, run: &Run) -> Box<dyn Model> {
     let options = Options::new(run);
-    let loader = Loader::new(rt, options.weights);
     let channels = config.n_embd as u64;
     let inner = config.n_inner.unwrap_or(4 * config.n_embd) as u64;
     let tokens = loader.table("transformer.wte.weight", &[config.vocab_size as u64, channels]);
     let positions = loader.table("transformer.wpe.weight", &[config.n_positions as u64, channels]);
     let block = |index: usize| {
         let name = |part: &str| format!("transformer.h.{index}.{part}");
-        let first = Norm::load(&loader, &name("ln_1"), channels);
+        let first = Norm::load(loader, &name("ln_1"), channels);
         let attention = [
-            Conv1d::load(&loader, &name("attn.c_attn"), channels, 3 * channels),
-            Conv1d::load(&loader, &name("attn.c_proj"), channels, channels),
+            Linear::load_conv1d(loader, &name("attn.c_attn"), channels, 3 * channels),
+            Linear::load_conv1d(loader, &name("attn.c_proj"), channels, channels),
         ];
-        let second = Norm::load(&loader, &name("ln_2"), channels);
+        let second = Norm::load(loader, &name("ln_2"), channels);
         let mlp = [
-            Conv1d::load(&loader, &name("mlp.c_fc"), channels, inner),
-            Conv1d::load(&loader, &name("mlp.c_proj"), inner, channels),
+            Linear::load_conv1d(loader, &name("mlp.c_fc"), channels, inner),
+            Linear::load_conv1d(loader, &name("mlp.c_proj"), inner, channels),
         ];
         Rc::new(Block {
             norms: [first, second],
@@ -149,14 +131,15 @@ pub(super) fn load(rt: &Rt, config: &Gpt2Config, run: &Run) -> Box<dyn Model> {
         })
     };
     let blocks = (0..config.n_layer).map(block).collect();
-    let norm = Norm::load(&loader, "transformer.ln_f", channels);
+    let norm = Norm::load(loader, "transformer.ln_f", channels);
     let embedding_rate = options.rate(config.embd_pdrop);
-    Box::new(Gpt2 { tokens, positions, blocks, norm, embedding_rate, options, trained: loader.trained() })
+    let head = Linear::head(loader, tokens.clone());
+    Box::new(Gpt2 { tokens, head, positions, blocks, norm, embedding_rate, options, trained: loader.trained() })
 }
 
 impl Gpt2 {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
-        let embedded = rt.module("wte", || ops::embedding(&self.tokens, ids));
+        let embedded = rt.module("wte", || self.options.embedded(ops::embedding(&self.tokens, ids)));
         let positions = positions(rt, self.options.length);
         let placed = rt.module("wpe", || ops::embedding(&self.positions, &positions));
         let mut x = embedded.add(&placed);
@@ -184,7 +167,7 @@ impl Model for Gpt2 {
     fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
         let ids = &inputs[0];
         let hidden = rt.module("transformer", || self.hidden(rt, ids));
-        let logits = rt.module("lm_head", || hidden.linear(&self.tokens, None));
+        let logits = self.head.forward(rt, "lm_head", &hidden);
         logits.mark(Kind::Logits);
         rt.module("loss", || causal_loss(&logits, ids))
     }

@@ -1,6 +1,8 @@
 //! Llama, Mistral and Qwen2 as transformers has them: `models/llama/modeling_llama.py`.
 
-use super::parts::{Linear, Loader, Model, Options, causal_loss, causal_mask, positions, tokens};
+use super::linear::Linear;
+use super::loader::Loader;
+use super::parts::{Model, Options, causal_loss, causal_mask, positions, tokens};
 use crate::estimate::Kind;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
@@ -29,7 +31,7 @@ struct Block {
 
 struct Llama {
     tokens: Tensor,
-    head: Tensor,
+    head: Linear,
     blocks: Vec<Rc<Block>>,
     norm: Tensor,
     /// As they are used, and as they were before any stretch.
@@ -138,9 +140,8 @@ impl Block {
 }
 
 /// The model with its parameters.
-pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
+pub(super) fn load(loader: &Loader, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
     let options = Options::new(run);
-    let loader = Loader::new(rt, options.weights);
     let [channels, inner, vocabulary] =
         [config.hidden_size, config.intermediate_size, config.vocab_size].map(|size| size as u64);
     let heads = Heads {
@@ -153,7 +154,7 @@ pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
     let tokens = loader.table("model.embed_tokens.weight", &[vocabulary, channels]);
     let block = |index: usize| {
         let name = |part: &str| format!("model.layers.{index}.{part}");
-        let linear = |part: &str, inputs, outputs, bias| Linear::load(&loader, &name(part), inputs, outputs, bias);
+        let linear = |part: &str, inputs, outputs, bias| Linear::load(loader, &name(part), inputs, outputs, bias);
         let attention = [
             linear("self_attn.q_proj", channels, heads.queries * heads.channels, config.qkv_bias),
             linear("self_attn.k_proj", channels, heads.keys * heads.channels, config.qkv_bias),
@@ -175,18 +176,15 @@ pub(super) fn load(rt: &Rt, config: &LlamaConfig, run: &Run) -> Box<dyn Model> {
         true => tokens.clone(),
         false => loader.parameter("lm_head.weight", &[vocabulary, channels]),
     };
-    let frequencies = [(); 2].map(|()| {
-        let frequencies = Tensor::new(rt, &[heads.channels / 2], DType::F32, "parameter");
-        frequencies.mark(Kind::Weight);
-        frequencies
-    });
+    let head = Linear::head(loader, head);
+    let frequencies = [(); 2].map(|()| loader.weight("model.rotary_emb", &[heads.channels / 2], DType::F32));
     Box::new(Llama { tokens, head, blocks, norm, frequencies, options, trained: loader.trained() })
 }
 
 impl Llama {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
         // It is there to the end of the forward pass.
-        let embedded = rt.module("embed_tokens", || ops::embedding(&self.tokens, ids));
+        let embedded = rt.module("embed_tokens", || self.options.embedded(ops::embedding(&self.tokens, ids)));
         let mut x = embedded.clone();
         let positions = positions(rt, self.options.length);
         let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&x));
@@ -230,7 +228,7 @@ impl Model for Llama {
     fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
         let ids = &inputs[0];
         let hidden = rt.module("model", || self.hidden(rt, ids));
-        let logits = rt.module("lm_head", || hidden.linear(&self.head, None));
+        let logits = self.head.forward(rt, "lm_head", &hidden);
         logits.mark(Kind::Logits);
         rt.module("loss", || causal_loss(&logits, ids))
     }

@@ -1,10 +1,10 @@
-//! What the families share: parameters, and modules that several have.
+//! What the families share: what they ask of a run, and functions that several have.
+//! Not here: parameters (`loader.rs`), linear layers (`linear.rs`).
 
 use crate::estimate::Kind;
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
-use plimsoll_trainers::{Attention, Checkpointing, Precision, Run};
-use std::cell::RefCell;
+use plimsoll_trainers::{Attention, Checkpointing, Method, Run};
 
 /// A model that can be trained.
 pub(crate) trait Model {
@@ -24,25 +24,24 @@ pub(crate) struct Options {
     pub attention: Attention,
     pub checkpointing: Checkpointing,
     pub dropout: bool,
-    pub weights: DType,
     pub micro_batch: u64,
     pub length: u64,
+    /// Whether a gradient of embeddings is asked for though their table has none.
+    inputs_learn: bool,
 }
 
 impl Options {
     pub fn new(run: &Run) -> Self {
-        let weights = match run.precision {
-            Precision::PureBf16 => DType::BF16,
-            Precision::PureFp16 => DType::F16,
-            Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => DType::F32,
-        };
+        // transformers' hook on embeddings, without which a re-entrant block has no gradient: `_activation_checkpointing_enable`
+        // of `modeling_utils.py`. Where the table is trained it changes nothing.
+        let inputs_learn = run.method != Method::Full && run.checkpointing != Checkpointing::Off;
         Self {
             attention: run.attention,
             checkpointing: run.checkpointing,
             dropout: run.dropout,
-            weights,
             micro_batch: run.micro_batch,
             length: run.seq_len,
+            inputs_learn,
         }
     }
 
@@ -50,56 +49,10 @@ impl Options {
     pub fn rate(&self, rate: f32) -> f32 {
         if self.dropout { rate } else { 0.0 }
     }
-}
 
-/// Makes parameters, in the order of the model's modules.
-pub(crate) struct Loader {
-    rt: Rt,
-    dtype: DType,
-    trained: RefCell<Vec<Tensor>>,
-}
-
-impl Loader {
-    pub fn new(rt: &Rt, dtype: DType) -> Self {
-        Self { rt: rt.clone(), dtype, trained: RefCell::default() }
-    }
-
-    /// A parameter that is trained.
-    pub fn parameter(&self, name: &str, shape: &[u64]) -> Tensor {
-        let parameter = self.rt.module(name, || Tensor::new(&self.rt, shape, self.dtype, "parameter")).into_leaf();
-        parameter.mark(Kind::Weight);
-        self.trained.borrow_mut().push(parameter.clone());
-        parameter
-    }
-
-    /// The weight of an embedding: (V, C).
-    pub fn table(&self, name: &str, shape: &[u64; 2]) -> Tensor {
-        let table = self.parameter(name, shape);
-        table.leaf().into_iter().for_each(|leaf| leaf.is_table.set(true));
-        table
-    }
-
-    /// All that were made.
-    pub fn trained(self) -> Vec<Tensor> {
-        self.trained.into_inner()
-    }
-}
-
-/// A linear layer, whose weight is (outputs, inputs).
-pub(crate) struct Linear {
-    pub weight: Tensor,
-    pub bias: Option<Tensor>,
-}
-
-impl Linear {
-    pub fn load(loader: &Loader, name: &str, inputs: u64, outputs: u64, bias: bool) -> Self {
-        let weight = loader.parameter(&format!("{name}.weight"), &[outputs, inputs]);
-        Self { weight, bias: bias.then(|| loader.parameter(&format!("{name}.bias"), &[outputs])) }
-    }
-
-    /// (…, inputs) -> (…, outputs).
-    pub fn forward(&self, rt: &Rt, name: &str, x: &Tensor) -> Tensor {
-        rt.module(name, || x.linear(&self.weight, self.bias.as_ref()))
+    /// Embeddings, as blocks get them.
+    pub fn embedded(&self, embeddings: Tensor) -> Tensor {
+        if self.inputs_learn { embeddings.into_leaf() } else { embeddings }
     }
 }
 

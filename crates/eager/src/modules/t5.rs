@@ -1,6 +1,8 @@
 //! T5 as transformers has it: `models/t5/modeling_t5.py`.
 
-use super::parts::{Linear, Loader, Model, Options, new_gelu, tokens};
+use super::linear::Linear;
+use super::loader::Loader;
+use super::parts::{Model, Options, new_gelu, tokens};
 use crate::estimate::Kind;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
@@ -47,7 +49,7 @@ struct Stack {
 
 struct T5 {
     shared: Tensor,
-    head: Tensor,
+    head: Linear,
     stacks: [Stack; 2],
     scales: bool,
     rate: f32,
@@ -216,7 +218,7 @@ impl Feeding {
             }
         };
         inner = inner.dropout(self.rate);
-        inner = inner.to(self.outer.weight.dtype());
+        inner = inner.to(self.outer.dtype().unwrap_or(inner.dtype()));
         self.outer.forward(rt, "wo", &inner)
     }
 }
@@ -286,7 +288,7 @@ fn clamped(x: Tensor) -> Tensor {
 
 impl Stack {
     fn forward(&self, rt: &Rt, model: &T5, ids: &Tensor, source: Option<&Tensor>) -> Tensor {
-        let embedded = rt.module("embed_tokens", || ops::embedding(&model.shared, ids));
+        let embedded = rt.module("embed_tokens", || model.options.embedded(ops::embedding(&model.shared, ids)));
         let eager = model.options.attention == Attention::Eager;
         let mask = (eager && source.is_some()).then(|| super::parts::causal_mask(&embedded));
         let mut inputs =
@@ -308,14 +310,13 @@ impl Stack {
 }
 
 /// The model with its parameters.
-pub(super) fn load(rt: &Rt, config: &T5Config, run: &Run) -> Box<dyn Model> {
+pub(super) fn load(loader: &Loader, config: &T5Config, run: &Run) -> Box<dyn Model> {
     let options = Options::new(run);
-    let loader = Loader::new(rt, options.weights);
     let [width, inner, heads, channels, vocabulary] =
         [config.d_model, config.d_ff, config.num_heads, config.d_kv, config.vocab_size].map(|size| size as u64);
     let rate = options.rate(config.dropout_rate);
     let attending = |name: &str, norm: &str, has_bias: bool, causal: bool| {
-        let linear = |part: &str, from, to| Linear::load(&loader, &format!("{name}.{part}"), from, to, false);
+        let linear = |part: &str, from, to| Linear::load(loader, &format!("{name}.{part}"), from, to, false);
         let all = heads * channels;
         let layers =
             [linear("q", width, all), linear("k", width, all), linear("v", width, all), linear("o", all, width)];
@@ -328,12 +329,13 @@ pub(super) fn load(rt: &Rt, config: &T5Config, run: &Run) -> Box<dyn Model> {
     };
     let feeding = |name: &str| {
         let dense =
-            |part: &str, from, to| Linear::load(&loader, &format!("{name}.DenseReluDense.{part}"), from, to, false);
+            |part: &str, from, to| Linear::load(loader, &format!("{name}.DenseReluDense.{part}"), from, to, false);
         let layers = match config.feed_forward_proj {
             FeedForward::Relu => vec![dense("wi", width, inner)],
             FeedForward::GatedGelu => vec![dense("wi_0", width, inner), dense("wi_1", width, inner)],
         };
-        let outer = dense("wo", inner, width);
+        // transformers keeps it out of 4 bits: `_keep_in_fp32_modules`.
+        let outer = Linear::load_whole(loader, &format!("{name}.DenseReluDense.wo"), inner, width, false);
         Feeding { norm: loader.parameter(&format!("{name}.layer_norm.weight"), &[width]), inner: layers, outer, rate }
     };
     let stack = |stack: &'static str, blocks: usize, decodes: bool| {
@@ -354,6 +356,7 @@ pub(super) fn load(rt: &Rt, config: &T5Config, run: &Run) -> Box<dyn Model> {
         true => shared.clone(),
         false => loader.parameter("lm_head.weight", &[vocabulary, width]),
     };
+    let head = Linear::head(loader, head);
     let target = run.target_len.unwrap_or(run.seq_len);
     let scales = config.tie_word_embeddings;
     Box::new(T5 { shared, head, stacks, scales, rate, target, options, trained: loader.trained() })
@@ -374,7 +377,7 @@ impl Model for T5 {
         drop(shifted.empty_like(DType::Bool, "eq"));
         let decoded = rt.module(decoder.name, || decoder.forward(rt, self, &shifted, Some(&encoded)));
         let decoded = if self.scales { decoded.scale() } else { decoded };
-        let logits = rt.module("lm_head", || decoded.linear(&self.head, None));
+        let logits = self.head.forward(rt, "lm_head", &decoded);
         logits.mark(Kind::Logits);
         let rows = self.options.micro_batch * self.target;
         let vocabulary = logits.size(-1);

@@ -17,17 +17,22 @@ pub(super) struct AdamW {
     paged: bool,
     state: Vec<Tensor>,
     is_made: bool,
+    /// Whether the tables of 8-bit numbers are there, which the first moment that needs them makes.
+    has_tables: bool,
 }
 
 impl AdamW {
     pub fn new(bits: u8, paged: bool) -> Self {
-        Self { bits, paged, state: vec![], is_made: false }
+        Self { bits, paged, state: vec![], is_made: false, has_tables: false }
     }
 
     fn make(&mut self, rt: &Rt, parameter: &Tensor) {
         let (elements, shape) = (parameter.elements(), parameter.shape());
         let is_small = elements < SMALLEST || parameter.is_table();
         let dtype = if self.bits == 32 || is_small { DType::F32 } else { DType::U8 };
+        if dtype == DType::U8 && !std::mem::replace(&mut self.has_tables, true) {
+            self.state.extend(["qmap1", "qmap2"].map(|name| state(rt, &[256], DType::F32, name)));
+        }
         if !(self.paged && elements >= SMALLEST_PAGED) {
             self.state.extend(["exp_avg", "exp_avg_sq"].map(|name| state(rt, shape, dtype, name)));
         }
@@ -42,9 +47,6 @@ impl Stepper for AdamW {
     fn step(&mut self, rt: &Rt, parameters: &[Tensor]) {
         if std::mem::replace(&mut self.is_made, true) {
             return;
-        }
-        if self.bits == 8 {
-            self.state.extend(["qmap1", "qmap2"].map(|name| state(rt, &[256], DType::F32, name)));
         }
         parameters.iter().for_each(|parameter| self.make(rt, parameter));
     }

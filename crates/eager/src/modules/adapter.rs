@@ -1,0 +1,61 @@
+//! PEFT's low-rank additions to linear layers: `peft/tuners/lora/layer.py`, and `bnb.py` for those in 4 bits.
+
+use super::loader::Loader;
+use crate::runtime::{DType, Rt, Tensor};
+use plimsoll_trainers::Lora;
+
+/// Two matrices of single precision, whatever the base has: PEFT's `autocast_adapter_dtype`.
+pub(crate) struct Adapter {
+    /// (rank, inputs).
+    a: Tensor,
+    /// (outputs, rank).
+    b: Tensor,
+    rate: f32,
+}
+
+/// The rate of a dropout that is on; how much it is, is no matter of memory.
+const ON: f32 = 0.05;
+
+impl Adapter {
+    /// `sizes`: inputs and outputs of the layer.
+    pub fn load(loader: &Loader, lora: &Lora, name: &str, sizes: [u64; 2]) -> Self {
+        let [inputs, outputs] = sizes;
+        let matrix = |part: &str, shape: [u64; 2]| {
+            loader.learned(loader.weight(&format!("{name}.{part}.weight"), &shape, DType::F32))
+        };
+        let a = matrix("lora_A", [lora.rank, inputs]);
+        Self { a, b: matrix("lora_B", [outputs, lora.rank]), rate: if lora.dropout { ON } else { 0.0 } }
+    }
+
+    /// What the layer computed plus the addition, in its type.
+    pub fn add(&self, rt: &Rt, result: Tensor, x: &Tensor) -> Tensor {
+        let dtype = result.dtype();
+        let x = x.to(DType::F32);
+        let sum = result.add(&self.product(rt, &x));
+        drop(result);
+        sum.to(dtype)
+    }
+
+    /// The same for a layer in 4 bits, whose result is copied first, and whose input is cast here only without autocast.
+    pub fn add_to_four_bit(&self, rt: &Rt, mut result: Tensor, x: &Tensor) -> Tensor {
+        let dtype = result.dtype();
+        result = result.copied("clone");
+        match rt.autocast().dtype() {
+            Some(_) => result.add(&self.product(rt, x)),
+            None => {
+                let x = x.to(DType::F32);
+                let product = self.product(rt, &x).to(dtype);
+                result.add(&product)
+            }
+        }
+    }
+
+    fn product(&self, rt: &Rt, x: &Tensor) -> Tensor {
+        let dropped = rt.module("lora_dropout", || x.dropout(self.rate));
+        let inner = rt.module("lora_A", || dropped.linear(&self.a, None));
+        drop(dropped);
+        let outer = rt.module("lora_B", || inner.linear(&self.b, None));
+        drop(inner);
+        outer.scale()
+    }
+}
