@@ -82,7 +82,9 @@ fn refused(cannot: Cannot) -> Failure {
         Cannot::Zero(_) => "every size is at least 1",
         Cannot::TooLarge { .. } => "give the samples of one forward pass on one card with `--micro-batch`",
         Cannot::Model(_) => "`plimsoll models` lists models whose sizes are known",
-        Cannot::NoSuchLayer { .. } => "name them by the ends of their names with `--lora-targets`, or all with `all-linear`",
+        Cannot::NoSuchLayer { .. } => {
+            "name them by the ends of their names with `--lora-targets`, or all with `all-linear`"
+        }
         Cannot::NotModeled(_) => "estimate the nearest run that is: without that setting, it is a bound or a guide",
     };
     Failure::bad_input(cannot.to_string()).hint(hint)

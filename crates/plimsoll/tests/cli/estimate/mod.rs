@@ -118,11 +118,56 @@ fn a_smaller_micro_batch_takes_less_and_what_fits_is_exported() {
     assert_eq!(said.code, Some(0), "{}\n{}", said.stdout_text(), said.stderr);
 }
 
+/// An 8-billion-parameter Llama on a card of 24 GB, as people train it.
+#[test]
+fn additions_alone_are_trained_where_all_weights_do_not_fit() {
+    let sandbox = Sandbox::new();
+    let llama =
+        "estimate --model meta-llama/Llama-3.1-8B --precision amp-bf16 --micro-batch 1 --seq-len 512 --gpu 4090";
+    let json_of = |flags: &str| json(&sandbox.run(&format!("{llama} {flags} --json")));
+    let trained = |value: &Value| bytes(&value["breakdown"]["optimizer state"], "bytes");
+    let [lora, qlora] = ["lora", "qlora"].map(|method| {
+        json_of(&format!("--method {method} --lora-rank 16 --lora-targets all-linear --gradient-checkpointing"))
+    });
+    // Of each block: rank times inputs and outputs of q, k, v, o, gate, up and down; two moments in single precision.
+    let (c, keys, inner) = (4096, 1024, 14336);
+    let block = 16 * (2 * (c + c) + 2 * (c + keys) + 3 * (c + inner));
+    for value in [&lora, &qlora] {
+        let exact = 32 * block * 2 * 4;
+        assert!((exact..exact + exact / 100).contains(&trained(value)), "{value}");
+    }
+    let allocated = |value: &Value| bytes(value, "peak_allocated_bytes");
+    assert!(allocated(&lora) > 29 << 30 && allocated(&qlora) < 14 << 30, "{lora} {qlora}");
+    assert_eq!((&lora["fits"], &qlora["fits"]), (&Value::Bool(false), &Value::Bool(true)));
+    // All weights do not fit; additions over weights in 4 bits are told among what does.
+    let said = sandbox.run(llama);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert!(said.stdout_text().contains("--method qlora --lora-rank 16"), "{}", said.stdout_text());
+}
+
+#[test]
+fn layers_that_get_additions_are_named_by_their_ends() {
+    let sandbox = Sandbox::new();
+    let of = |flags: &str| sandbox.run(&format!("estimate --model gpt2 --vram 12 --seq-len 64 {flags}"));
+    let said = of("--lora-targets c_attn,c_fc");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let said = of("--method lora --lora-targets q_proj");
+    assert_eq!((said.code, said.stdout_text()), (Some(4), ""));
+    assert!(
+        said.stderr.contains("no layer's name ends in `q_proj`; the model has c_attn, c_fc, c_proj, lm_head"),
+        "{}",
+        said.stderr
+    );
+    assert!(said.stderr.contains("--lora-targets"), "{}", said.stderr);
+    let said = of("--method lora --lora-rank 0");
+    assert!(matches!(said.code, Some(2 | 4)) && said.stderr.contains("error: "), "{:?} {}", said.code, said.stderr);
+}
+
 #[test]
 fn what_is_not_modeled_or_known_is_said() {
     let sandbox = Sandbox::new();
     let begun = "estimate --model gpt2 --vram 12";
-    for flags in ["--method lora", "--cards 2", "--loss liger", "--compile"] {
+    for flags in ["--method lora --lora-targets wte", "--cards 2", "--loss liger", "--compile"] {
         let said = sandbox.run(&format!("{begun} {flags}"));
         assert_eq!((said.code, said.stdout_text()), (Some(4), ""), "{flags}");
         assert!(said.stderr.contains("not modeled yet") && said.stderr.contains("hint: "), "{}", said.stderr);
