@@ -61,7 +61,7 @@ pub enum Kind {
     Recomputed,
     /// Logits, their casts, and their gradients.
     Logits,
-    /// Casts of weights that autocast keeps.
+    /// Casts of weights by autocast.
     Cast,
     /// Tokens, labels and masks.
     Input,

@@ -15,7 +15,14 @@ pub(crate) fn autocast_to(tensor: &Tensor) -> Tensor {
     else {
         return tensor.clone();
     };
-    let Some(leaf) = tensor.leaf().filter(|_| tensor.dtype() == DType::F32) else { return tensor.to(dtype) };
+    let Some(leaf) = tensor.leaf().filter(|_| tensor.dtype() == DType::F32) else {
+        // One of a weight that is not trained is not kept, but each node that needs it has one.
+        let cast = tensor.to(dtype);
+        if tensor.kind() == Kind::Weight {
+            cast.mark(Kind::Cast);
+        }
+        return cast;
+    };
     if let Some(cast) = rt.autocast().cast_of(leaf) {
         return cast;
     }

@@ -47,7 +47,8 @@ pub(crate) fn matmul_4bit(x: &Tensor, weight: &Rc<Packed>, bias: Option<&Tensor>
         drop(scales);
         let _whole = cast_values(&whole, gradient.dtype());
         drop(whole);
-        let _flat = gradient.reshape_values(&[gradient.elements() / weight.shape[0], weight.shape[0]]);
+        // `matmul` folds a gradient whose rows have a view as a matrix, and else multiplies its batches: no copy either way
+        // (`should_fold` of `native/LinearAlgebra.cpp`).
         vec![Some(Tensor::new(rt, &shape, gradient.dtype(), "mm"))]
     })
 }

@@ -235,6 +235,14 @@ impl Tensor {
         Rc::strong_count(&self.0) == 1
     }
 
+    /// What the storage is used for, as far as it was said.
+    pub fn kind(&self) -> Kind {
+        match self.0.storage.place {
+            Place::Card => self.rt().trace.borrow().records[self.0.storage.id as usize].kind,
+            Place::Host => Kind::Temporary,
+        }
+    }
+
     /// Says what the storage is used for.
     pub fn mark(&self, kind: Kind) {
         if self.0.storage.place == Place::Card {

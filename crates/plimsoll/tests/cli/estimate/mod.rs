@@ -125,7 +125,7 @@ fn additions_alone_are_trained_where_all_weights_do_not_fit() {
     let llama =
         "estimate --model meta-llama/Llama-3.1-8B --precision amp-bf16 --micro-batch 1 --seq-len 512 --gpu 4090";
     let json_of = |flags: &str| json(&sandbox.run(&format!("{llama} {flags} --json")));
-    let trained = |value: &Value| bytes(&value["breakdown"]["optimizer state"], "bytes");
+    let trained = |value: &Value| bytes(&value["breakdown"]["optimizer_state"], "bytes");
     let [lora, qlora] = ["lora", "qlora"].map(|method| {
         json_of(&format!("--method {method} --lora-rank 16 --lora-targets all-linear --gradient-checkpointing"))
     });
