@@ -215,7 +215,7 @@ def map_to_card():
 
 def gemm_4bit(x, weight, shape, absmax, block, kind, bias=None, absmax_8bit=None, absmax_code=None, absmax_offset=None):
     """bitsandbytes' product with 4-bit weights as it is on a card (`backends/cuda/ops.py`, `_dequant_linear_fallback`): the
-    weight is dequantized, then a linear layer. Versions since 0.49 have a kernel without it for some shapes of few rows."""
+    weight is dequantized, then a linear layer. Version 0.50.2 has a kernel without it for some cards and shapes of few rows."""
     ops = torch.ops.bitsandbytes
     if absmax_8bit is not None:
         scales = ops.dequantize_blockwise(absmax_8bit, absmax, absmax_code, 256, torch.float32)

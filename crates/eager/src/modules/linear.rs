@@ -3,6 +3,7 @@
 
 use super::adapter::Adapter;
 use super::loader::Loader;
+use crate::estimate::Kind;
 use crate::ops::{self, Packed};
 use crate::runtime::{DType, Rt, Tensor};
 use std::cell::RefCell;
@@ -11,7 +12,6 @@ use std::rc::Rc;
 /// A linear layer.
 pub(crate) struct Linear {
     base: Base,
-    outputs: u64,
     adapter: Option<Adapter>,
 }
 
@@ -65,7 +65,7 @@ impl Linear {
 
     fn with_adapter(loader: &Loader, name: &str, base: Base, sizes: [u64; 2], is_head: bool) -> Self {
         let adapter = loader.added_to(name, is_head).map(|lora| Adapter::load(loader, lora, name, sizes));
-        Self { base, outputs: sizes[1], adapter }
+        Self { base, adapter }
     }
 
     /// The type of the weight's elements, if it is not in 4 bits.
@@ -96,7 +96,7 @@ impl Linear {
                 let out = ops::addmm(bias, &x.view(&[rows, inputs]), weight);
                 let mut shape = x.shape().to_vec();
                 let last = shape.len() - 1;
-                shape[last] = self.outputs;
+                shape[last] = bias.size(0);
                 out.view(&shape)
             }
             Base::Linear4bit { weight, bias, compute } => {
@@ -104,7 +104,7 @@ impl Linear {
                 let x = x.to(*compute);
                 let bias = bias.as_ref().map(|bias| {
                     let cast = ops::cast_values(&bias.borrow(), *compute);
-                    cast.mark(crate::estimate::Kind::Weight);
+                    cast.mark(Kind::Weight);
                     bias.replace(cast.clone());
                     cast
                 });

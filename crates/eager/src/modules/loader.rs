@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Makes parameters, in the order of the model's modules.
 pub(crate) struct Loader {
-    pub rt: Rt,
+    rt: Rt,
     /// Of weights that are not in 4 bits.
     dtype: DType,
     /// What 4-bit weights were loaded in and are computed in.
@@ -20,9 +20,10 @@ pub(crate) struct Loader {
     trained: RefCell<Vec<Tensor>>,
     /// The last parts of the names of linear layers.
     layers: RefCell<BTreeSet<String>>,
-    /// Ends of names that some layer had, and embeddings that were named.
+    /// Ends of names that were asked for and that some layer has.
     found: RefCell<BTreeSet<String>>,
-    embeddings: RefCell<Option<String>>,
+    /// One that an embedding has.
+    embedding: RefCell<Option<String>>,
 }
 
 /// Whether a layer of this name is meant: its whole name, or its last parts. Source: `_check_target_module_exists` of PEFT.
@@ -51,7 +52,7 @@ impl Loader {
             trained: RefCell::default(),
             layers: RefCell::default(),
             found: RefCell::default(),
-            embeddings: RefCell::default(),
+            embedding: RefCell::default(),
         }
     }
 
@@ -81,7 +82,7 @@ impl Loader {
         if let Some((_, Targets::Named(ends))) = self.lora().map(|lora| (lora, &lora.targets))
             && let Some(end) = ends.iter().find(|end| ends_so(module, end))
         {
-            self.embeddings.replace(Some(end.clone()));
+            self.embedding.replace(Some(end.clone()));
         }
         let table = self.parameter(name, shape);
         table.leaf().into_iter().for_each(|leaf| leaf.is_table.set(true));
@@ -129,9 +130,8 @@ impl Loader {
     /// What is to be said of the names of layers that get additions.
     /// Errors: no layer has such a name, or an embedding has.
     pub fn check(&self) -> Result<Vec<String>, Cannot> {
-        let Some(Lora { targets: Targets::Named(ends), rank, .. }) = self.lora() else { return Ok(vec![]) };
-        debug_assert!(*rank > 0, "ranks are checked before");
-        if let Some(name) = self.embeddings.take() {
+        let Some(Lora { targets: Targets::Named(ends), .. }) = self.lora() else { return Ok(vec![]) };
+        if let Some(name) = self.embedding.take() {
             return Err(Cannot::NotModeled(format!("LoRA on embeddings, as `{name}`, is not modeled yet")));
         }
         let found = self.found.borrow();

@@ -29,8 +29,8 @@ impl Packed {
 }
 
 /// A linear layer: (…, K) with a weight (M, K) and a bias (M,) -> (…, M), in the type of x. Saves nothing but the weight, which
-/// is dequantized whole in each pass. Newer versions have a kernel that does without in the forward pass for some cards, shapes
-/// and few rows; the backward pass always needs it.
+/// is dequantized whole in each pass. Newer versions (0.50.2) have a kernel that does without in the forward pass for some
+/// cards, shapes and few rows; the backward pass always needs it.
 pub(crate) fn matmul_4bit(x: &Tensor, weight: &Rc<Packed>, bias: Option<&Tensor>) -> Tensor {
     let rt = x.rt().clone();
     let op = Op::new("MatMul4Bit", &[x]);
