@@ -1,11 +1,10 @@
 //! GPT-2 as transformers has it: `models/gpt2/modeling_gpt2.py`.
 
-use super::parts::{Loader, Model, Options, causal_loss, causal_mask, new_gelu, positions, tokens};
-use crate::estimate::Kind;
+use super::parts::{Loader, Model, Options, causal_mask, headed_loss, new_gelu, positions, tokens};
 use crate::ops::{self, Sdpa};
 use crate::runtime::{Rt, Tensor, checkpoint};
 use plimsoll_graph::models::Gpt2Config;
-use plimsoll_trainers::{Attention, Run};
+use plimsoll_trainers::{Attention, Loss, Run};
 use std::rc::Rc;
 
 /// A layer whose weight is (inputs, outputs): transformers' `Conv1D`.
@@ -184,9 +183,7 @@ impl Model for Gpt2 {
     fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
         let ids = &inputs[0];
         let hidden = rt.module("transformer", || self.hidden(rt, ids));
-        let logits = rt.module("lm_head", || hidden.linear(&self.tokens, None));
-        logits.mark(Kind::Logits);
-        rt.module("loss", || causal_loss(&logits, ids))
+        headed_loss(rt, Loss::Plain, &hidden, &self.tokens, ids)
     }
 
     fn trained(&self) -> &[Tensor] {

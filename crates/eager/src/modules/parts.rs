@@ -2,9 +2,10 @@
 
 use crate::estimate::Kind;
 use crate::ops;
-use crate::runtime::{DType, Rt, Tensor};
-use plimsoll_trainers::{Attention, Checkpointing, Precision, Run};
+use crate::runtime::{DType, Place, Rt, Tensor};
+use plimsoll_trainers::{Attention, Checkpointing, Loss, Precision, Run};
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A model that can be trained.
 pub(crate) trait Model {
@@ -23,6 +24,7 @@ pub(crate) trait Model {
 pub(crate) struct Options {
     pub attention: Attention,
     pub checkpointing: Checkpointing,
+    pub loss: Loss,
     pub dropout: bool,
     pub weights: DType,
     pub micro_batch: u64,
@@ -39,6 +41,7 @@ impl Options {
         Self {
             attention: run.attention,
             checkpointing: run.checkpointing,
+            loss: run.loss,
             dropout: run.dropout,
             weights,
             micro_batch: run.micro_batch,
@@ -66,8 +69,11 @@ impl Loader {
 
     /// A parameter that is trained.
     pub fn parameter(&self, name: &str, shape: &[u64]) -> Tensor {
-        let parameter = self.rt.module(name, || Tensor::new(&self.rt, shape, self.dtype, "parameter")).into_leaf();
+        let place = if self.rt.has_flat_weights.get() { Place::Host } else { Place::Card };
+        let new = || Tensor::place(&self.rt, shape, self.dtype, "parameter", place);
+        let parameter = self.rt.module(name, new).into_leaf();
         parameter.mark(Kind::Weight);
+        parameter.leaf().into_iter().for_each(|leaf| *leaf.name.borrow_mut() = Rc::from(name));
         self.trained.borrow_mut().push(parameter.clone());
         parameter
     }
@@ -136,6 +142,19 @@ pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let flat = upcast.view(&[upcast.elements() / vocabulary, vocabulary]);
     drop(upcast);
     ops::cross_entropy(&flat, &shifted)
+}
+
+/// Hidden states (B, T, C), the head's weight (V, C) and labels (B, T) to a mean loss, as the run asks for.
+pub(crate) fn headed_loss(rt: &Rt, how: Loss, hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
+    match how {
+        Loss::Plain => {
+            let logits = rt.module("lm_head", || hidden.linear(weight, None));
+            logits.mark(Kind::Logits);
+            rt.module("loss", || causal_loss(&logits, labels))
+        }
+        Loss::Liger => rt.module("loss", || ops::liger::fused_linear_cross_entropy(hidden, weight, labels)),
+        Loss::CutCrossEntropy => rt.module("loss", || ops::cut_cross_entropy(hidden, weight, labels)),
+    }
 }
 
 /// The mask of eager attention: (B, 1, T, T) in the hidden states' type.

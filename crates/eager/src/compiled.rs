@@ -1,0 +1,43 @@
+//! What `torch.compile` may save for the backward pass, held to what its partitioner saved of small models:
+//! `scripts/record_compiled.py`.
+
+use crate::estimate::Phase;
+use crate::golden::Record;
+use crate::runtime::Event;
+use crate::sharding::Bound;
+use crate::step::Steps;
+use plimsoll_trainers::Run;
+
+/// What the last forward pass left behind.
+fn saved(steps: &Steps) -> u64 {
+    let (mut live, mut before, mut left) = (0, 0, 0);
+    for event in &steps.events {
+        match event {
+            Event::Enter(Phase::Forward) => before = live,
+            Event::Enter(Phase::Backward) => left = live - before,
+            Event::Enter(_) => {}
+            Event::Allocate(id) => live += steps.records[*id as usize].bytes,
+            Event::Free(id) => live -= steps.records[*id as usize].bytes,
+        }
+    }
+    left
+}
+
+#[test]
+fn what_a_compiler_saves_is_within_the_range() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compiled.txt")).expect("the records");
+    let mut records = 0;
+    for line in text.lines() {
+        let (name, bytes) = line.split_once(' ').expect("a name and bytes");
+        let bytes = bytes.parse::<u64>().expect("bytes");
+        let record = Record::named(name);
+        let told = Run { compiles: true, ..record.told() };
+        let [least, most] = [Bound::Least, Bound::Most].map(|bound| saved(&record.steps_of(&told, bound)));
+        println!("{name}: {least} <= {bytes} <= {most}");
+        assert!(least <= bytes && bytes <= most, "{name}: {bytes} recorded, {least} to {most} here");
+        // A range that says nothing would hold anything.
+        assert!(least > bytes / 3 && most < 3 * bytes, "{name}: {bytes} recorded, {least} to {most} here");
+        records += 1;
+    }
+    assert_eq!(records, 9);
+}
