@@ -22,10 +22,15 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
     }
     said.extend(divided(run).map(str::to_owned));
     if run.offload != Offload::default() && matches!(run.sharding, Sharding::None | Sharding::Ddp { .. }) {
-        said.push("The optimizer and its state are counted as in the host's memory; gradients stay on the card.".to_owned());
+        said.push(
+            "The optimizer and its state are counted as in the host's memory; gradients stay on the card.".to_owned(),
+        );
     }
     if is_parallel(run) {
-        said.push("NCCL's buffers are counted for two to 32 channels; which it takes depends on how cards are linked.".to_owned());
+        said.push(
+            "NCCL's buffers are counted for two to 32 channels; which it takes depends on how cards are linked."
+                .to_owned(),
+        );
     }
     if run.compiles {
         said.push(

@@ -25,7 +25,8 @@ fn saved(steps: &Steps) -> u64 {
 
 #[test]
 fn what_a_compiler_saves_is_within_the_range() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compiled.txt")).expect("the records");
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compiled.txt")).expect("the records");
     let mut records = 0;
     for line in text.lines() {
         let (name, bytes) = line.split_once(' ').expect("a name and bytes");

@@ -259,9 +259,5 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
 /// What a run asks for that the lowering knows nothing of: its bytes would be those of another run.
 fn not_modeled(run: &Run) -> Option<&'static str> {
     let Run { method, .. } = run;
-    [
-        (*method != Method::Full, "LoRA and QLoRA are"),
-    ]
-    .into_iter()
-    .find_map(|(is_asked, what)| is_asked.then_some(what))
+    [(*method != Method::Full, "LoRA and QLoRA are")].into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
 }

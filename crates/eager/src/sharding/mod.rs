@@ -10,10 +10,10 @@
 mod ddp;
 mod fsdp;
 mod host;
-mod units;
-mod zero;
 #[cfg(test)]
 mod tests;
+mod units;
+mod zero;
 mod zero3;
 
 pub(crate) use units::{Units, watched};

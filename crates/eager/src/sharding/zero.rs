@@ -161,7 +161,8 @@ impl Zero {
         let keeps = self.master.is_some() && waiting.iter().any(|index| self.is_own(*index));
         if keeps && self.own.borrow().is_none() {
             let own = (0..self.trained.len()).filter(|index| self.is_own(*index));
-            let gradients = flat(rt, own.map(|index| self.trained[index].elements()).sum(), dtype, "grads_in_partition");
+            let gradients =
+                flat(rt, own.map(|index| self.trained[index].elements()).sum(), dtype, "grads_in_partition");
             gradients.mark(Kind::Gradient);
             *self.own.borrow_mut() = Some(gradients);
         }
@@ -204,7 +205,8 @@ impl Division for Zero {
             drop(flat(rt, 2 * self.trained[index].elements(), DType::F32, "_to_copy"));
         }
         let gradient = flat(rt, self.part, self.trained[0].dtype(), "_flatten_dense_tensors");
-        let gradient = if gradient.dtype() == DType::F32 { gradient } else { flat(rt, self.part, DType::F32, "_to_copy") };
+        let gradient =
+            if gradient.dtype() == DType::F32 { gradient } else { flat(rt, self.part, DType::F32, "_to_copy") };
         gradient.mark(Kind::Gradient);
         drop(sum);
         if let Some(leaf) = master.leaf() {

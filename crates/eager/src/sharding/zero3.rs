@@ -134,7 +134,9 @@ impl Zero3 {
 
     /// Gathers some of what is next, if it is not there.
     fn prefetch(&self, rt: &Rt, unit: Option<&Unit>) {
-        let Some(unit) = unit.filter(|unit| self.bound != Bound::Least && unit.whole.borrow().is_none()) else { return };
+        let Some(unit) = unit.filter(|unit| self.bound != Bound::Least && unit.whole.borrow().is_none()) else {
+            return;
+        };
         *self.ahead.borrow_mut() = Some(self.bucket(rt, unit.elements.min(PREFETCH), "all_gather"));
     }
 

@@ -162,7 +162,8 @@ fn losses_by_liger_and_cut_cross_entropy_need_less_than_all_logits() {
 #[test]
 fn cards_divide_what_their_sharding_says_and_a_range_is_told() {
     let sandbox = Sandbox::new();
-    let flags = "estimate --model gpt2-xl --precision amp-bf16 --micro-batch 1 --seq-len 256 --vram 80 --cards 8 --sharding";
+    let flags =
+        "estimate --model gpt2-xl --precision amp-bf16 --micro-batch 1 --seq-len 256 --vram 80 --cards 8 --sharding";
     let takes = |sharding: &str| processes(&json(&sandbox.run(&format!("{flags} {sharding} --json"))));
     let [ddp, zero2, zero3, fsdp] = ["ddp", "zero2", "zero3", "fsdp"].map(takes);
     for [least, likely, most] in [ddp, zero2, zero3, fsdp] {
@@ -170,12 +171,15 @@ fn cards_divide_what_their_sharding_says_and_a_range_is_told() {
     }
     // Eight bytes of state for each of 1,557,611,200 parameters, of which a card then has an eighth.
     let state = 8 * 1_557_611_200;
-    assert!(ddp[1] - zero2[1] > state / 8 * 7 && zero3[1] < zero2[1] && fsdp[1] < zero2[1], "{ddp:?} {zero2:?} {zero3:?}");
+    assert!(
+        ddp[1] - zero2[1] > state / 8 * 7 && zero3[1] < zero2[1] && fsdp[1] < zero2[1],
+        "{ddp:?} {zero2:?} {zero3:?}"
+    );
     let said = sandbox.run(&format!("{flags} zero2"));
     let text = said.stdout_text();
     assert!(text.contains("CUDA's context and NCCL's buffers; ") && text.contains("DeepSpeed's buckets"), "{text}");
-    let [kept, offloaded] =
-        ["none", "optimizer"].map(|place| processes(&json(&sandbox.run(&format!("{flags} zero2 --offload {place} --json")))));
+    let [kept, offloaded] = ["none", "optimizer"]
+        .map(|place| processes(&json(&sandbox.run(&format!("{flags} zero2 --offload {place} --json")))));
     assert!(kept[1] - offloaded[1] > state / 8, "{kept:?} {offloaded:?}");
 }
 
@@ -189,5 +193,7 @@ fn a_run_fits_only_if_the_upper_end_of_its_range_does() {
     assert!(!fits(most - (1 << 20)), "{most}");
     assert!(fits(most + (64 << 20)), "{most}");
     let text = sandbox.run(&format!("{flags} --vram 80"));
-    assert!(text.stdout_text().contains("CUDA's context; ") && text.stdout_text().contains("What `torch.compile` fuses"));
+    assert!(
+        text.stdout_text().contains("CUDA's context; ") && text.stdout_text().contains("What `torch.compile` fuses")
+    );
 }
