@@ -2,7 +2,7 @@
 
 use crate::sharding::is_parallel;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Loss, Offload, Precision, Run, Sharding};
+use plimsoll_trainers::{Elements, Loss, Offload, Precision, Run, Sharding};
 
 /// What to know about the figures of a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
@@ -44,7 +44,14 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
 
 /// What is assumed of a division.
 fn divided(run: &Run) -> Option<&'static str> {
+    let is_told = run.buffers.reduce != Elements::Unknown;
     match run.sharding {
+        Sharding::Zero { stage: ..=2 } if is_told => {
+            Some("DeepSpeed's stages 1 and 2 are counted as on the first card.")
+        }
+        Sharding::Zero { .. } if is_told => {
+            Some("DeepSpeed's stage 3 is counted a block at a time; it gathers module by module.")
+        }
         Sharding::Zero { stage: ..=2 } => Some(
             "DeepSpeed's buckets are counted with 500,000,000 elements, its default; the range is from the square of the \
              model's channels (`auto`) to two of them (`overlap_comm`). Counted is the first card.",

@@ -6,7 +6,7 @@ use crate::estimate::{Kind, Phase, estimate};
 use crate::runtime::Event;
 use crate::step::{Steps, steps};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Lora, Method, Offload, Precision, Run, Sharding, Targets};
+use plimsoll_trainers::{Buffers, Elements, Lora, Method, Offload, Precision, Run, Sharding, Targets};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 
@@ -135,6 +135,18 @@ fn zero_sums_in_one_bucket_or_two_and_in_a_copy() {
     assert_eq!(most(&told, Bound::Least, "ipg_bucket"), 2 * 768 * 768);
     // The bucket has room for all gradients, which are copied for the sum.
     assert_eq!(most(&told, Bound::Likely, "_flatten_dense_tensors"), 2 * PARAMETERS);
+}
+
+#[test]
+fn buckets_have_the_sizes_that_deepspeed_is_told() {
+    let run = told(Sharding::Zero { stage: 2 }, Offload::default());
+    let with = |buffers| Run { buffers, ..run.clone() };
+    let told = with(Buffers { reduce: Elements::Of(12_345_678), overlaps: Some(true), ..Buffers::default() });
+    let auto = with(Buffers { reduce: Elements::Auto, overlaps: Some(false), ..Buffers::default() });
+    for bound in [Bound::Least, Bound::Likely, Bound::Most] {
+        assert_eq!(most(&told, bound, "ipg_bucket"), 2 * 2 * 12_345_678, "{bound:?}: two, since sums overlap");
+        assert_eq!(most(&auto, bound, "ipg_bucket"), 2 * 768 * 768, "{bound:?}");
+    }
 }
 
 #[test]

@@ -11,22 +11,42 @@ use crate::estimate::Kind;
 use crate::optimizers::Stepper;
 use crate::runtime::{DType, Rt, Tensor};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::Run;
+use plimsoll_trainers::{Buffers, Elements, Run};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Elements that are summed at once, where nobody says otherwise. Source: `zero/config.py`, `reduce_bucket_size`.
-pub(super) const REDUCE_BUCKET: u64 = 500_000_000;
+/// Sizes of DeepSpeed's buffers in elements.
+pub(super) struct Sizes {
+    pub reduce: u64,
+    pub prefetch: u64,
+    pub persistent: u64,
+    pub reuse: u64,
+    pub overlaps: bool,
+}
 
-/// Elements of the bucket: DeepSpeed's default, or as many as a square of the model's channels, which Hugging Face's trainer
-/// takes for `auto`. Source: transformers' `integrations/deepspeed.py`.
-pub(super) fn bucket_elements(model: &ModelConfig, bound: Bound) -> u64 {
+/// What is told; where nothing is, DeepSpeed's defaults, and at the least what Hugging Face's trainer takes for `auto`, at the
+/// most two buckets.
+/// Source: DeepSpeed's `zero/config.py`; `trainer_config_finalize` of transformers' `integrations/deepspeed.py`.
+pub(super) fn sizes(model: &ModelConfig, told: Buffers, bound: Bound) -> Sizes {
     let channels = match model {
         ModelConfig::Gpt2(config) => config.n_embd,
         ModelConfig::Llama(config) => config.hidden_size,
         ModelConfig::T5(config) => config.d_model,
     } as u64;
-    if bound == Bound::Least { REDUCE_BUCKET.min(channels * channels) } else { REDUCE_BUCKET }
+    let square = channels * channels;
+    let size = |told: Elements, auto: u64, default: u64| match told {
+        Elements::Of(elements) => elements,
+        Elements::Auto => auto,
+        Elements::Unknown if bound == Bound::Least => auto.min(default),
+        Elements::Unknown => default,
+    };
+    Sizes {
+        reduce: size(told.reduce, square, 500_000_000),
+        prefetch: size(told.prefetch, square / 10 * 9, 50_000_000),
+        persistent: size(told.persistent, 10 * channels, 100_000),
+        reuse: size(told.reuse, 1_000_000_000, 1_000_000_000),
+        overlaps: told.overlaps.unwrap_or(bound == Bound::Most),
+    }
 }
 
 struct Zero {
@@ -88,14 +108,15 @@ pub(super) fn build(
         staging.mark(Kind::Bucket);
         staging
     });
+    let sizes = sizes(model, run.buffers, bound);
     let zero = Rc::new(Zero {
         rt: Rc::downgrade(rt),
         trained: trained.to_vec(),
         weights,
         master,
         stage,
-        bucket_elements: bucket_elements(model, bound),
-        overlaps: bound == Bound::Most,
+        bucket_elements: sizes.reduce,
+        overlaps: sizes.overlaps,
         part,
         buckets: RefCell::default(),
         filled: Cell::new(0),

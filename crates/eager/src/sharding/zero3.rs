@@ -5,7 +5,7 @@
 
 use super::fsdp::by_block;
 use super::units::Units;
-use super::zero::bucket_elements;
+use super::zero::{Sizes, sizes};
 use super::{Bound, Division, flat, taken_gradient};
 use crate::estimate::Kind;
 use crate::optimizers::Stepper;
@@ -15,11 +15,7 @@ use plimsoll_trainers::Run;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Defaults of `zero/config.py`, in elements: of what is gathered ahead, of parameters that stay whole, of how far away the
-/// next use of one that is kept may be, and of what the optimizer updates at once.
-const PREFETCH: u64 = 50_000_000;
-const PERSISTENT: u64 = 100_000;
-const REUSE: u64 = 1_000_000_000;
+/// Elements that the optimizer updates at once: the default of `sub_group_size`.
 const SUB_GROUP: u64 = 1_000_000_000;
 
 /// Parameters that are gathered together.
@@ -42,7 +38,7 @@ struct Zero3 {
     bound: Bound,
     cards: u64,
     next: Cell<usize>,
-    bucket_elements: u64,
+    sizes: Sizes,
     filled: Cell<u64>,
     /// What is gathered ahead of its use.
     ahead: RefCell<Option<Tensor>>,
@@ -50,8 +46,8 @@ struct Zero3 {
     is_traced: Cell<bool>,
 }
 
-fn unit(parameters: &[Tensor]) -> Unit {
-    let elements = parameters.iter().map(Tensor::elements).filter(|elements| *elements >= PERSISTENT).sum();
+fn unit(parameters: &[Tensor], persistent: u64) -> Unit {
+    let elements = parameters.iter().map(Tensor::elements).filter(|elements| *elements >= persistent).sum();
     Unit { elements, whole: RefCell::default() }
 }
 
@@ -64,13 +60,13 @@ fn kept(rt: &Rt, elements: u64, dtype: DType, op: &'static str, kind: Kind) -> T
 pub(super) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor], bound: Bound) -> Rc<dyn Division> {
     let dtype = trained[0].dtype();
     let part = trained.iter().map(|parameter| parameter.elements().div_ceil(run.cards)).sum::<u64>();
-    let small = trained.iter().map(Tensor::elements).filter(|elements| *elements < PERSISTENT).sum::<u64>();
-    let bucket_elements = bucket_elements(model, bound);
+    let sizes = sizes(model, run.buffers, bound);
+    let small = trained.iter().map(Tensor::elements).filter(|elements| *elements < sizes.persistent).sum::<u64>();
     let mut all = vec![kept(rt, small, dtype, "persistent parameters", Kind::Weight)];
     if !run.offload.weights {
         all.push(kept(rt, part, dtype, "partitioned parameters", Kind::Weight));
     }
-    all.push(kept(rt, bucket_elements, dtype, "ipg_bucket", Kind::Bucket));
+    all.push(kept(rt, sizes.reduce, dtype, "ipg_bucket", Kind::Bucket));
     let mut master = vec![];
     if !(run.offload.optimizer || run.offload.weights) {
         all.push(kept(rt, part, dtype, "grad_partitions_flat_buffer", Kind::Gradient));
@@ -92,16 +88,16 @@ pub(super) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor],
     let zero = Rc::new(Zero3 {
         rt: Rc::downgrade(rt),
         trained: trained.to_vec(),
-        units: blocks.iter().map(|block| unit(block)).collect(),
-        front: unit(&front),
-        back: unit(&back),
+        units: blocks.iter().map(|block| unit(block, sizes.persistent)).collect(),
+        front: unit(&front, sizes.persistent),
+        back: unit(&back, sizes.persistent),
         _kept: all,
         master,
         dtype,
         bound,
         cards: run.cards,
         next: Cell::new(0),
-        bucket_elements,
+        sizes,
         filled: Cell::new(0),
         ahead: RefCell::default(),
         is_traced: Cell::new(false),
@@ -126,7 +122,7 @@ impl Zero3 {
             return;
         }
         let ahead = self.ahead.take();
-        let buffer = self.bucket(rt, unit.elements.min(PREFETCH), "all_gather");
+        let buffer = self.bucket(rt, unit.elements.min(self.sizes.prefetch), "all_gather");
         let whole = self.bucket(rt, unit.elements, "cat");
         drop((buffer, ahead));
         *unit.whole.borrow_mut() = Some(whole);
@@ -137,25 +133,25 @@ impl Zero3 {
         let Some(unit) = unit.filter(|unit| self.bound != Bound::Least && unit.whole.borrow().is_none()) else {
             return;
         };
-        *self.ahead.borrow_mut() = Some(self.bucket(rt, unit.elements.min(PREFETCH), "all_gather"));
+        *self.ahead.borrow_mut() = Some(self.bucket(rt, unit.elements.min(self.sizes.prefetch), "all_gather"));
     }
 
     /// Whether a block's next use, in the backward pass, is so near that it is kept.
     fn is_kept(&self, index: usize) -> bool {
         let later = self.units[index + 1..].iter().map(|unit| unit.elements).sum::<u64>();
         // The way there and back, by the head.
-        self.is_traced.get() && 2 * (later + self.back.elements) < REUSE
+        self.is_traced.get() && 2 * (later + self.back.elements) < self.sizes.reuse
     }
 
     /// A gradient goes into the bucket, whose sum over cards is added to this card's part.
     fn arrive(&self, index: usize) {
         let Some(rt) = self.rt.upgrade() else { return };
         let elements = self.trained[index].elements();
-        if self.filled.get() + elements > self.bucket_elements {
+        if self.filled.get() + elements > self.sizes.reduce {
             self.reduce(&rt);
         }
         self.filled.set(self.filled.get() + elements);
-        if elements > self.bucket_elements {
+        if elements > self.sizes.reduce {
             // It is too large for the bucket and sent by itself.
             self.reduce(&rt);
         }
@@ -174,7 +170,7 @@ impl Units for Zero3 {
     fn enter(&self, rt: &Rt) -> usize {
         let index = self.next.get().min(self.units.len() - 1);
         self.next.set(index + 1);
-        if 2 * (elements_of(&self.units) + self.back.elements) >= REUSE || !self.is_traced.get() {
+        if 2 * (elements_of(&self.units) + self.back.elements) >= self.sizes.reuse || !self.is_traced.get() {
             drop(self.front.whole.take());
         }
         self.gather(rt, &self.units[index]);
