@@ -214,3 +214,33 @@ fn what_is_not_offloaded_or_divided_together_is_refused() {
         assert!(estimate(&model, &told, GPU).is_err(), "{told:?}");
     }
 }
+
+/// Held to `scripts/record_fsdp.py`.
+#[test]
+fn fsdp_gathers_flattens_and_frees_as_recorded() {
+    let json = r#"{"model_type": "gpt2", "n_layer": 3, "n_embd": 48, "n_head": 3, "n_positions": 64, "vocab_size": 101,
+        "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}"#;
+    let model = ModelConfig::from_json(json).expect("a model");
+    let told = Run { micro_batch: 2, seq_len: 16, ..told(Sharding::Fsdp, Offload::default()) };
+    let steps = steps(&model, &told, GPU, false, Bound::Least).expect("it is modeled");
+    let mut said = vec![];
+    for event in &steps.events {
+        match event {
+            Event::Enter(Phase::Forward) => said.clear(),
+            Event::Enter(_) => {}
+            Event::Allocate(id) | Event::Free(id) => {
+                let record = &steps.records[*id as usize];
+                let is_new = matches!(event, Event::Allocate(_));
+                match (record.op, is_new) {
+                    ("all_gather", true) => said.push(format!("+{}", record.bytes)),
+                    ("all_gather", false) => said.push(format!("-{}", record.bytes)),
+                    ("cat", true) => said.push(format!("={}", record.bytes)),
+                    _ => {}
+                }
+            }
+        }
+    }
+    let recorded = include_str!("../../tests/fsdp.txt").lines().collect::<Vec<_>>();
+    assert!(recorded.len() > 15, "{recorded:?}");
+    assert_eq!(said, recorded);
+}
