@@ -42,3 +42,18 @@ fn what_a_compiler_saves_is_within_the_range() {
     }
     assert_eq!(records, 9);
 }
+
+/// A product reads what is fused out of memory, for as long as it runs: GPT-2's second layer of a feed-forward reads 3 x 40 rows
+/// of 4 x 48 channels in single precision.
+#[test]
+fn what_a_product_reads_is_in_memory_while_it_runs() {
+    let record = Record::named("gpt2-sdpa-fp32");
+    let told = Run { compiles: true, ..record.told() };
+    let fused = |bound| {
+        let steps = record.steps_of(&told, bound);
+        let read = steps.records.iter().filter(|record| record.op == "fused" && record.bytes == 3 * 40 * 4 * 48 * 4);
+        read.count()
+    };
+    assert!(fused(Bound::Least) > 0);
+    assert_eq!(fused(Bound::Most), 0, "eager steps fuse nothing");
+}
