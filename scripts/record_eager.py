@@ -6,7 +6,8 @@ that an op returns is followed until its last owner drops it. What a card does d
 here and said beside each mapping. What kernels allocate for themselves is not seen by a dispatcher, so it is not recorded.
 
 usage: record_eager.py [--out crates/eager/tests/golden] [--case NAME] [--events]
-needs: torch, transformers; peft for cases with adapters, bitsandbytes for 4-bit weights
+needs: torch, transformers; peft for cases with adapters, bitsandbytes for 4-bit weights; liger-kernel, which needs triton, for
+cases with it
 """
 import argparse
 import collections
@@ -287,6 +288,52 @@ def parameters_of(model):
             yield from [state.absmax, state.code]
 
 
+class NoKernel:
+    """A kernel of triton that computes nothing."""
+
+    def __getitem__(self, grid):
+        return lambda *args, **kwargs: None
+
+
+def map_liger_to_card():
+    """Liger's functions as they are, but for kernels, which compute nothing, and questions about the device."""
+    import importlib
+    import types
+
+    import triton
+    from liger_kernel.transformers import apply_liger_kernel_to_llama
+
+    card = types.SimpleNamespace(multi_processor_count=132)
+    torch.cuda.get_device_properties = lambda device: card
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)
+    torch.is_autocast_enabled = lambda *args: bool(Autocast.active)
+    torch.get_autocast_dtype = lambda device: Autocast.active[-1].dtype if Autocast.active else torch.float16
+    torch.equal = lambda a, b: True
+    torch.Tensor.item = lambda self: 1
+    # A product with a type of its own is added where the sum is; the meta device knows no such types.
+    addmm = torch.addmm
+    torch.addmm = lambda *args, out_dtype=None, **kwargs: kwargs["out"] if out_dtype else addmm(*args, **kwargs)
+    for name in ("rms_norm", "swiglu", "rope", "fused_linear_cross_entropy"):
+        module = importlib.import_module(f"liger_kernel.ops.{name}")
+        text = pathlib.Path(module.__file__).read_text().replace('"cuda"', '"meta"')
+        exec(compile(text, module.__file__, "exec"), module.__dict__)
+        for key, value in list(vars(module).items()):
+            if isinstance(value, triton.runtime.KernelInterface):
+                setattr(module, key, NoKernel())
+        if hasattr(module, "device_context"):
+            module.device_context = lambda device: contextlib.nullcontext()
+    from liger_kernel.ops import rope
+    from liger_kernel.transformers import functional, monkey_patch, rms_norm, swiglu
+
+    modules = {name: importlib.import_module(f"liger_kernel.ops.{name}") for name in ("rms_norm", "swiglu")}
+    rms_norm.LigerRMSNormFunction = modules["rms_norm"].LigerRMSNormFunction
+    swiglu.LigerSiLUMulFunction = modules["swiglu"].LigerSiLUMulFunction
+    fused = importlib.import_module("liger_kernel.ops.fused_linear_cross_entropy")
+    functional.LigerFusedLinearCrossEntropyFunction = fused.LigerFusedLinearCrossEntropyFunction
+    monkey_patch.liger_rotary_pos_emb = lambda q, k, cos, sin, **_: rope.LigerRopeFunction.apply(q, k, cos, sin)
+    apply_liger_kernel_to_llama()
+
+
 def build(case):
     from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, T5Config, T5ForConditionalGeneration
 
@@ -444,6 +491,9 @@ def cases():
     # Biases of 4-bit layers that are no `Conv1D`.
     for name, options in {"full": {}, "lora": {"lora": 4}, "qlora": {"lora": 4, "quantized": "double"}}.items():
         all_cases[f"qwen2-{name}-bf16"] = families["llama"] | {"family": "qwen2", "precision": "bf16"} | options
+    for precision in ("fp32", "bf16", "amp-bf16"):
+        add("llama", f"liger-{precision}", precision=precision, loss="liger")
+    add("llama", "liger-hooks-amp-bf16", precision="amp-bf16", loss="liger", checkpointing="hooks")
     return all_cases
 
 
@@ -483,9 +533,12 @@ def main():
     a = parser.parse_args()
     map_to_card()
     transformers.logging.set_verbosity_error()
-    for name, case in cases().items():
+    # Liger stays in place once it is.
+    for name, case in sorted(cases().items(), key=lambda entry: "loss" in entry[1]):
         if a.case not in (None, name):
             continue
+        if case.get("loss") == "liger":
+            map_liger_to_card()
         recorder = record(case)
         if a.events:
             print("\n".join(recorder.events))

@@ -22,6 +22,14 @@ pub(crate) struct Likely {
 
 const MIB: u64 = 1 << 20;
 
+impl std::ops::Add for Likely {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { low: self.low + other.low, likely: self.likely + other.likely, high: self.high + other.high }
+    }
+}
+
 /// cuBLAS's workspace for a handle and a stream before Hopper: two of 4096 KiB and eight of 16 KiB.
 /// Source: `aten/src/ATen/cuda/CublasHandlePool.cpp`, `:4096:2:16:8`.
 const WORKSPACE: u64 = (2 * 4096 + 8 * 16) << 10;
@@ -33,6 +41,34 @@ impl Gpu {
     /// that of the backward pass have one each.
     pub(crate) fn cublas_workspace(self) -> u64 {
         if self.compute_capability >= (9, 0) { WORKSPACE_HOPPER } else { WORKSPACE }
+    }
+
+    /// What NCCL has on the card for a group of cards, which no allocator counts: for each connection of a channel a buffer a
+    /// protocol. How many channels there are depends on the links: two at the least, 32 at the most; each has a ring, and a
+    /// tree with up to two more connections. Likely are 16 with NVLink, 4 without, a ring and a chain each.
+    ///
+    /// Source: NCCL's `init.cc`, `computeBuffSizes`, and `device.h`; `NCCL_BUFFSIZE` in its manual.
+    pub(crate) fn nccl(self) -> Likely {
+        const SIMPLE: u64 = 4 << 20;
+        const LL: u64 = 8 * 512 * 8 * 16;
+        const LL128: u64 = 120 * 640 * 8 * 8;
+        const CONNECTION: u64 = SIMPLE + LL + LL128;
+        let has_links = matches!(self.compute_capability, (8, 0) | (9, _) | (10, _));
+        let channels = if has_links { 16 } else { 4 };
+        Likely { low: 2 * CONNECTION, likely: 2 * channels * CONNECTION, high: 3 * 32 * CONNECTION }
+    }
+
+    /// Multiprocessors of the largest card of the architecture: some kernels sum a row for each. Source: NVIDIA's data sheets of
+    /// the B200, RTX 5090, H100, A100, RTX 4090 and RTX 3090.
+    pub(crate) fn multiprocessors(self) -> u64 {
+        match self.compute_capability {
+            (12.., _) => 170,
+            (10.., _) => 148,
+            (9, _) => 132,
+            (8, 0) => 108,
+            (8, 9) => 128,
+            _ => 82,
+        }
     }
 
     /// What CUDA takes for its context, the kernels of PyTorch that were loaded, and its libraries' own memory.

@@ -2,10 +2,11 @@
 //! Not here: how the step runs (`step.rs`), how its events are counted (`simulate.rs`).
 
 use crate::card::Gpu;
+use crate::sharding::{self, Bound};
 use crate::{simulate, step};
 use plimsoll_graph::GraphError;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Loss, Method, Run, Sharding};
+use plimsoll_trainers::{Method, Run};
 use plimsoll_units::Bytes;
 use std::fmt;
 
@@ -35,7 +36,7 @@ pub struct Footprint {
     pub allocated: Bytes,
     /// What the allocator has of the driver: `torch.cuda.max_memory_reserved()`.
     pub reserved: Bytes,
-    /// CUDA's context and modules, which no allocator counts.
+    /// CUDA's context and modules, and NCCL's buffers among cards, which no allocator counts.
     pub context: Bytes,
 }
 
@@ -211,8 +212,25 @@ pub enum Cannot {
 /// Errors: [`Cannot`] for sizes that are zero or beyond counting, and for what is not modeled.
 pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Cannot> {
     check(model, run)?;
-    let steps = step::steps(model, run, gpu, true)?;
-    Ok(simulate::judged(&steps, run, gpu))
+    let judged = |bound| step::steps(model, run, gpu, true, bound).map(|steps| simulate::judged(&steps, run, gpu));
+    let mut likely = judged(Bound::Likely)?;
+    if sharding::is_uncertain(run) {
+        let [least, most] = [judged(Bound::Least)?, judged(Bound::Most)?];
+        likely.widen(&least, &most);
+    }
+    Ok(likely)
+}
+
+impl Estimate {
+    /// Lets the range reach down to that of another estimate, and up to that of a third.
+    fn widen(&mut self, least: &Self, most: &Self) {
+        let [low, high] = &mut self.range;
+        let of = |a: Bytes, b: Bytes, pick: fn(u64, u64) -> u64| Bytes(pick(a.0, b.0));
+        low.allocated = of(low.allocated, least.range[0].allocated, u64::min);
+        low.reserved = of(low.reserved, least.range[0].reserved, u64::min);
+        high.allocated = of(high.allocated, most.range[1].allocated, u64::max);
+        high.reserved = of(high.reserved, most.range[1].reserved, u64::max);
+    }
 }
 
 /// Refuses what can't be counted.
@@ -246,21 +264,5 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
     if all.max(model.parameter_bound()) > MOST * (1 << 10) || tokens > MOST || model.parameter_bound() > MOST {
         return Err(Cannot::TooLarge { tokens });
     }
-    match not_modeled(run) {
-        Some(what) => Err(Cannot::NotModeled(format!("{what} not modeled yet"))),
-        None => Ok(()),
-    }
-}
-
-/// What a run asks for that the lowering knows nothing of: its bytes would be those of another run.
-fn not_modeled(run: &Run) -> Option<&'static str> {
-    let Run { loss, sharding, offload, cards, compiles, .. } = run;
-    [
-        (*loss != Loss::Plain, "Liger's kernels and cut cross-entropy are"),
-        (*sharding != Sharding::None || *cards > 1, "runs on several cards are"),
-        (offload.optimizer || offload.weights, "offload to the host is"),
-        (*compiles, "`torch.compile` is"),
-    ]
-    .into_iter()
-    .find_map(|(is_asked, what)| is_asked.then_some(what))
+    sharding::check(run)
 }

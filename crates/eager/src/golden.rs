@@ -4,16 +4,17 @@
 use crate::card::Gpu;
 use crate::estimate::Phase;
 use crate::runtime::Event;
+use crate::sharding::Bound;
 use crate::step::{Steps, steps};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Checkpointing, Lora, Method, Optimizer, Precision, Quantized, Run, Targets};
+use plimsoll_trainers::{Attention, Checkpointing, Lora, Loss, Method, Optimizer, Precision, Quantized, Run, Targets};
 use plimsoll_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// A record: words by the first of their line.
-struct Record {
+pub(crate) struct Record {
     name: String,
     run: BTreeMap<String, String>,
     shape: BTreeMap<String, String>,
@@ -93,7 +94,7 @@ impl Record {
         ModelConfig::from_json(&(json + "}")).expect("a model")
     }
 
-    fn told(&self) -> Run {
+    pub(crate) fn told(&self) -> Run {
         let lora = |rank: &str| Lora {
             rank: rank.parse().expect("a rank"),
             targets: match self.get("targets") {
@@ -138,14 +139,29 @@ impl Record {
                 _ => Checkpointing::Off,
             },
             attention: if self.get("attention") == Some("eager") { Attention::Eager } else { Attention::Sdpa },
+            loss: match self.get("loss") {
+                None => Loss::Plain,
+                Some("liger") => Loss::Liger,
+                Some(other) => panic!("no loss {other}"),
+            },
             clips: self.get("clips").is_some(),
             ..Run::default()
         }
     }
 
     fn steps(&self) -> Steps {
+        self.steps_of(&self.told(), Bound::Likely)
+    }
+
+    /// The record of this name.
+    pub(crate) fn named(name: &str) -> Self {
+        read(&std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a record"))
+    }
+
+    /// The same model with other settings.
+    pub(crate) fn steps_of(&self, told: &Run, bound: Bound) -> Steps {
         let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
-        steps(&self.model(), &self.told(), gpu, false).expect("recorded runs are modeled")
+        steps(&self.model(), told, gpu, false, bound).expect("recorded runs are modeled")
     }
 }
 

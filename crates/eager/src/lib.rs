@@ -10,6 +10,9 @@
 //! ```
 
 mod card;
+mod caveats;
+#[cfg(test)]
+mod compiled;
 mod estimate;
 #[cfg(test)]
 mod golden;
@@ -17,6 +20,7 @@ mod modules;
 mod ops;
 mod optimizers;
 mod runtime;
+mod sharding;
 mod simulate;
 mod step;
 

@@ -4,6 +4,7 @@
 use crate::card::Gpu;
 use crate::estimate::{Estimate, Footprint, Kind, Live, Phase, Share, Shortfall};
 use crate::runtime::{Event, Record};
+use crate::sharding::is_parallel;
 use crate::step::Steps;
 use plimsoll_torch_memory::allocator::{Allocator, BlockId, Card, Request};
 use plimsoll_torch_memory::snapshot::Settings;
@@ -32,7 +33,7 @@ pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
     let mut caveats = steps.caveats.clone();
     let unknown = settings.set(&run.alloc_conf);
     caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is not known, and ignored.")));
-    let context = gpu.context();
+    let context = if is_parallel(run) { gpu.context() + gpu.nccl() } else { gpu.context() };
     let available = gpu.memory.0.saturating_sub(context.likely);
     let fraction = run.memory_fraction.or(settings.memory_fraction);
     let allowed = fraction.map(|fraction| (gpu.memory.as_f64() * fraction) as u64);

@@ -2,12 +2,14 @@
 //! Not here: the model (`modules/`), the allocator (`simulate.rs`).
 
 use crate::card::Gpu;
+use crate::caveats;
 use crate::estimate::{Cannot, Phase};
 use crate::modules::Model;
 use crate::runtime::{DType, Event, Record, Rt, Runtime, Tensor, backward};
+use crate::sharding::{self, Bound, Division};
 use crate::{modules, optimizers};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Precision, Run};
+use plimsoll_trainers::{Precision, Run, Sharding};
 
 /// Steps after the first, which has no optimizer state yet; the third is as the second.
 const STEPS: usize = 3;
@@ -21,23 +23,26 @@ pub(crate) struct Steps {
 
 /// Runs steps. `kernels`: whether what kernels allocate for themselves is traced.
 /// Errors: what is not modeled.
-pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> Result<Steps, Cannot> {
+pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool, bound: Bound) -> Result<Steps, Cannot> {
     let rt = Runtime::new(gpu, kernels);
-    let (model, caveats) = modules::load(&rt, model, run)?;
+    let mut caveats = caveats::of(model, run);
+    rt.has_flat_weights.set(sharding::has_weights(run));
+    let config = model;
+    let (model, said) = modules::load(&rt, config, &sharding::as_computed(run))?;
+    caveats.extend(said);
+    let division = sharding::build(&rt, config, run, model.trained(), bound);
     let mut optimizer = optimizers::build(run);
     for _ in 0..STEPS {
-        for _ in 0..run.accumulation.min(2) {
-            rt.with_graph(|| micro_step(&rt, &*model, run));
+        let micro_batches = run.accumulation.min(2);
+        for number in 1..=micro_batches {
+            rt.fusion.set(run.compiles && bound == Bound::Least);
+            rt.with_graph(|| micro_step(&rt, &*model, run, &*division, number == micro_batches));
         }
+        rt.fusion.set(false);
         phase(&rt, Phase::Update);
-        if run.clips {
-            optimizers::clip(&rt, model.trained());
-        }
-        optimizer.step(&rt, model.trained());
-        for parameter in model.trained() {
-            drop(parameter.leaf().and_then(|leaf| leaf.grad.borrow_mut().take()));
-        }
+        division.update(&rt, &mut *optimizer, run.clips);
     }
+    sharding::release(&rt, model.trained());
     // What is freed when the process ends is no event.
     let trace = rt.trace.take();
     rt.end();
@@ -45,8 +50,9 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool) -> 
 }
 
 /// The forward and the backward pass of a micro-batch.
-fn micro_step(rt: &Rt, model: &dyn Model, run: &Run) {
+fn micro_step(rt: &Rt, model: &dyn Model, run: &Run, division: &dyn Division, is_last: bool) {
     phase(rt, Phase::Forward);
+    division.begin(rt, is_last);
     let inputs = model.inputs(rt);
     let mut loss = rt.autocast().with(autocast(run), || model.loss(rt, &inputs));
     if run.accumulation > 1 {
@@ -57,6 +63,7 @@ fn micro_step(rt: &Rt, model: &dyn Model, run: &Run) {
     if let Some(edge) = loss.edge().cloned() {
         backward(rt, vec![(edge, gradient)]);
     }
+    division.end(rt, is_last);
 }
 
 fn phase(rt: &Rt, phase: Phase) {
@@ -66,6 +73,8 @@ fn phase(rt: &Rt, phase: Phase) {
 /// The type of autocast.
 fn autocast(run: &Run) -> Option<DType> {
     match run.precision {
+        // DeepSpeed casts weights and inputs itself.
+        _ if matches!(run.sharding, Sharding::Zero { .. }) => None,
         Precision::AmpBf16 => Some(DType::BF16),
         Precision::AmpFp16 => Some(DType::F16),
         Precision::Fp32 | Precision::PureBf16 | Precision::PureFp16 => None,

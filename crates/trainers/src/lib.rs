@@ -24,5 +24,6 @@ pub use rewrite::{
     RewriteError, Rewritten, rewrite, rewrite_command, rewrite_command_keys, rewrite_flags, rewrite_keys,
 };
 pub use run::{
-    Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets,
+    Attention, Buffers, Checkpointing, Elements, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run,
+    Sharding, Targets,
 };

@@ -31,6 +31,8 @@ pub struct Run {
     pub dropout: bool,
     /// What is divided among the cards.
     pub sharding: Sharding,
+    /// Sizes of DeepSpeed's buffers.
+    pub buffers: Buffers,
     /// What lies in the host's memory.
     pub offload: Offload,
     /// Cards of the run.
@@ -60,6 +62,7 @@ impl Default for Run {
             clips: true,
             dropout: true,
             sharding: Sharding::None,
+            buffers: Buffers::default(),
             offload: Offload::default(),
             cards: 1,
             compiles: false,
@@ -202,6 +205,33 @@ pub enum Sharding {
     },
     /// Fully sharded data parallel, a transformer block a unit.
     Fsdp,
+}
+
+/// Sizes of DeepSpeed's buffers, in elements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// Gradients that are summed at once: `reduce_bucket_size`.
+    pub reduce: Elements,
+    /// Weights that are gathered ahead: `stage3_prefetch_bucket_size`.
+    pub prefetch: Elements,
+    /// Parameters that are smaller stay whole: `stage3_param_persistence_threshold`.
+    pub persistent: Elements,
+    /// Weights that are used again within so many elements stay gathered: `stage3_max_reuse_distance`.
+    pub reuse: Elements,
+    /// Whether sums overlap with the backward pass, with a second bucket; none where it is not told.
+    pub overlaps: Option<bool>,
+}
+
+/// How many elements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Elements {
+    /// It is not told.
+    #[default]
+    Unknown,
+    /// As many as Hugging Face's trainer takes for `auto`, which depends on the model's channels.
+    Auto,
+    /// So many.
+    Of(u64),
 }
 
 /// What lies in the host's memory.

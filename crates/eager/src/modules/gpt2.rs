@@ -2,12 +2,11 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, causal_loss, causal_mask, new_gelu, positions, tokens};
-use crate::estimate::Kind;
+use super::parts::{Model, Options, causal_mask, headed_loss, new_gelu, positions, tokens};
 use crate::ops::{self, Sdpa};
 use crate::runtime::{Rt, Tensor, checkpoint};
 use plimsoll_graph::models::Gpt2Config;
-use plimsoll_trainers::{Attention, Run};
+use plimsoll_trainers::{Attention, Loss, Run};
 use std::rc::Rc;
 
 struct Norm {
@@ -167,9 +166,7 @@ impl Model for Gpt2 {
     fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
         let ids = &inputs[0];
         let hidden = rt.module("transformer", || self.hidden(rt, ids));
-        let logits = self.head.forward(rt, "lm_head", &hidden);
-        logits.mark(Kind::Logits);
-        rt.module("loss", || causal_loss(&logits, ids))
+        headed_loss(rt, Loss::Plain, &hidden, &self.head, ids)
     }
 
     fn trained(&self) -> &[Tensor] {

@@ -76,6 +76,14 @@ impl Linear {
         }
     }
 
+    /// The weight as it lies: of one in 4 bits, nothing is asked that takes it whole.
+    pub fn weight(&self) -> &Tensor {
+        match &self.base {
+            Base::Linear { weight, .. } | Base::Conv1d { weight, .. } => weight,
+            Base::Linear4bit { .. } => unreachable!("heads are not in 4 bits"),
+        }
+    }
+
     /// (…, inputs) -> (…, outputs).
     pub fn forward(&self, rt: &Rt, name: &str, x: &Tensor) -> Tensor {
         rt.module(name, || {

@@ -2,12 +2,11 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, causal_loss, causal_mask, positions, tokens};
-use crate::estimate::Kind;
+use super::parts::{Model, Options, causal_mask, headed_loss, positions, tokens};
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
 use plimsoll_graph::models::LlamaConfig;
-use plimsoll_trainers::{Attention, Run};
+use plimsoll_trainers::{Attention, Loss, Run};
 use std::rc::Rc;
 
 /// Sizes of attention.
@@ -27,6 +26,8 @@ struct Block {
     /// Gate, up and down.
     mlp: [Linear; 3],
     heads: Heads,
+    /// Whether Liger's kernels are in place of norms, activations and rotations.
+    liger: bool,
 }
 
 struct Llama {
@@ -41,7 +42,10 @@ struct Llama {
 }
 
 /// RMSNorm in single precision: x (B, T, C), weight (C,) -> (B, T, C).
-fn rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
+fn rms_norm(weight: &Tensor, x: &Tensor, liger: bool) -> Tensor {
+    if liger {
+        return ops::liger::rms_norm(x, weight);
+    }
     let dtype = x.dtype();
     let mut x = x.to(DType::F32);
     let mut variance = x.pow();
@@ -74,12 +78,12 @@ fn repeat_kv(x: &Tensor, times: u64) -> Tensor {
 impl Block {
     /// (B, T, C) -> (B, T, C). `angles`: cosines and sines (1, T, D).
     fn forward(&self, rt: &Rt, x: &Tensor, angles: &[Tensor; 2], mask: Option<&Tensor>) -> Tensor {
-        let normed = rt.module("input_layernorm", || rms_norm(&self.norms[0], x));
+        let normed = rt.module("input_layernorm", || rms_norm(&self.norms[0], x, self.liger));
         let (attended, _weights) = rt.module("self_attn", || self.attend(rt, &normed, angles, mask));
         drop(normed);
         let x = x.add(&attended);
         drop(attended);
-        let normed = rt.module("post_attention_layernorm", || rms_norm(&self.norms[1], &x));
+        let normed = rt.module("post_attention_layernorm", || rms_norm(&self.norms[1], &x, self.liger));
         let fed = rt.module("mlp", || self.feed(rt, &normed));
         drop(normed);
         x.add(&fed)
@@ -103,7 +107,10 @@ impl Block {
             turned = turned.mul(&sin);
             kept.add(&turned)
         };
-        (q, k) = (rotate(&q), rotate(&k));
+        (q, k) = match self.liger {
+            true => ops::liger::rotate(&q, &k, angles).into(),
+            false => (rotate(&q), rotate(&k)),
+        };
         let times = queries / keys;
         let (mut attended, weights) = match kernel {
             Attention::Eager => {
@@ -129,6 +136,10 @@ impl Block {
 
     fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
         let [gate, up, down] = &self.mlp;
+        if self.liger {
+            let product = ops::liger::silu_mul(&gate.forward(rt, "gate_proj", x), &up.forward(rt, "up_proj", x));
+            return down.forward(rt, "down_proj", &product);
+        }
         let gated = {
             let gate = gate.forward(rt, "gate_proj", x);
             rt.module("act_fn", || gate.activation("silu"))
@@ -168,7 +179,7 @@ pub(super) fn load(loader: &Loader, config: &LlamaConfig, run: &Run) -> Box<dyn 
         ];
         let norm = |part: &str| loader.parameter(&name(part), &[channels]);
         let norms = [norm("input_layernorm.weight"), norm("post_attention_layernorm.weight")];
-        Rc::new(Block { norms, attention, mlp, heads })
+        Rc::new(Block { norms, attention, mlp, heads, liger: options.loss == Loss::Liger })
     };
     let blocks = (0..config.num_hidden_layers).map(block).collect();
     let norm = loader.parameter("model.norm.weight", &[channels]);
@@ -200,7 +211,7 @@ impl Llama {
             });
             x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
         }
-        rt.module("norm", || rms_norm(&self.norm, &x))
+        rt.module("norm", || rms_norm(&self.norm, &x, self.options.loss == Loss::Liger))
     }
 
     /// Cosines and sines of the positions: (1, T, D) each, in the hidden states' type.
@@ -228,9 +239,7 @@ impl Model for Llama {
     fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
         let ids = &inputs[0];
         let hidden = rt.module("model", || self.hidden(rt, ids));
-        let logits = self.head.forward(rt, "lm_head", &hidden);
-        logits.mark(Kind::Logits);
-        rt.module("loss", || causal_loss(&logits, ids))
+        headed_loss(rt, self.options.loss, &hidden, &self.head, ids)
     }
 
     fn trained(&self) -> &[Tensor] {

@@ -2,10 +2,11 @@
 //! Not here: what layers compute (`linear.rs`, `adapter.rs`).
 
 use crate::estimate::{Cannot, Kind};
-use crate::runtime::{DType, Rt, Tensor};
+use crate::runtime::{DType, Place, Rt, Tensor};
 use plimsoll_trainers::{Lora, Method, Precision, Quantized, Run, Targets};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// Makes parameters, in the order of the model's modules.
 pub(crate) struct Loader {
@@ -65,8 +66,16 @@ impl Loader {
 
     /// A parameter of the model, which is trained if all are.
     pub fn parameter(&self, name: &str, shape: &[u64]) -> Tensor {
-        let weight = self.weight(name, shape, self.dtype);
-        if self.method == Method::Full { self.learned(weight) } else { weight }
+        if self.method != Method::Full {
+            return self.weight(name, shape, self.dtype);
+        }
+        // Divided weights lie in flat tensors of the division's own.
+        let place = if self.rt.has_flat_weights.get() { Place::Host } else { Place::Card };
+        let weight = self.rt.module(name, || Tensor::place(&self.rt, shape, self.dtype, "parameter", place));
+        weight.mark(Kind::Weight);
+        let parameter = self.learned(weight);
+        parameter.leaf().into_iter().for_each(|leaf| *leaf.name.borrow_mut() = Rc::from(name));
+        parameter
     }
 
     /// A parameter that is trained.

@@ -1,10 +1,11 @@
 //! What the families share: what they ask of a run, and functions that several have.
 //! Not here: parameters (`loader.rs`), linear layers (`linear.rs`).
 
+use super::linear::Linear;
 use crate::estimate::Kind;
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
-use plimsoll_trainers::{Attention, Checkpointing, Method, Run};
+use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Run};
 
 /// A model that can be trained.
 pub(crate) trait Model {
@@ -23,6 +24,7 @@ pub(crate) trait Model {
 pub(crate) struct Options {
     pub attention: Attention,
     pub checkpointing: Checkpointing,
+    pub loss: Loss,
     pub dropout: bool,
     pub micro_batch: u64,
     pub length: u64,
@@ -38,6 +40,7 @@ impl Options {
         Self {
             attention: run.attention,
             checkpointing: run.checkpointing,
+            loss: run.loss,
             dropout: run.dropout,
             micro_batch: run.micro_batch,
             length: run.seq_len,
@@ -89,6 +92,20 @@ pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let flat = upcast.view(&[upcast.elements() / vocabulary, vocabulary]);
     drop(upcast);
     ops::cross_entropy(&flat, &shifted)
+}
+
+/// Hidden states (B, T, C), the head and labels (B, T) to a mean loss, as the run asks for. Losses without logits have the head's
+/// weight (V, C) alone.
+pub(crate) fn headed_loss(rt: &Rt, how: Loss, hidden: &Tensor, head: &Linear, labels: &Tensor) -> Tensor {
+    match how {
+        Loss::Plain => {
+            let logits = head.forward(rt, "lm_head", hidden);
+            logits.mark(Kind::Logits);
+            rt.module("loss", || causal_loss(&logits, labels))
+        }
+        Loss::Liger => rt.module("loss", || ops::liger::fused_linear_cross_entropy(hidden, head.weight(), labels)),
+        Loss::CutCrossEntropy => rt.module("loss", || ops::cut_cross_entropy(hidden, head.weight(), labels)),
+    }
 }
 
 /// The mask of eager attention: (B, 1, T, T) in the hidden states' type.

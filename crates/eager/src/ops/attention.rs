@@ -44,6 +44,7 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     const NAME: &str = "_scaled_dot_product_flash_attention";
     let op = Op::new(NAME, &[q, k, v]);
     let saved = [op.save(q), op.save(k), op.save(v)];
+    let read = [q, k, v].map(Tensor::settled);
     let out = by_token(q, q.shape(), NAME);
     let logsumexp = Tensor::new(q.rt(), &q.shape()[..3], DType::F32, NAME);
     let seeds = [
@@ -52,10 +53,11 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
         Tensor::new(q.rt(), &[0], q.dtype(), NAME),
     ];
     let results = [op.save(&out), op.save(&logsumexp), op.save(&seeds[0]), op.save(&seeds[1])];
-    drop((logsumexp, seeds));
-    op.finish_one(out, move |rt, _, _| {
+    drop((logsumexp, seeds, read));
+    op.finish_one(out, move |rt, gradient, _| {
         const NAME: &str = "_scaled_dot_product_flash_attention_backward";
         let [q, k, v] = saved.map(|saved| saved.map(Saved::unpack).expect("attention saves its operands"));
+        let _read = [gradient, &q, &k, &v].map(Tensor::settled);
         let _results = results.map(|saved| saved.map(Saved::unpack));
         let [of_q, of_k, of_v] = [&q, &k, &v].map(|operand| by_token(operand, operand.shape(), NAME));
         let rows = q.size(0) * q.size(1) * q.size(2).next_multiple_of(128);
@@ -78,17 +80,19 @@ fn by_efficient(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<Tensor>) -> Ten
     let op = Op::new(NAME, &inputs);
     let saved = inputs.iter().map(|input| op.save(input)).collect::<Vec<_>>();
     let needs_mask = inputs.len() == 4 && op.needs(3);
+    let read = inputs.iter().map(|input| input.settled()).collect::<Vec<_>>();
     let keeps = q.requires_grad() || k.requires_grad() || v.requires_grad();
     let out = by_token(q, q.shape(), NAME);
     let rows = if keeps && q.rt().records() { q.size(2).next_multiple_of(32) } else { 0 };
     let logsumexp = Tensor::new(q.rt(), &[q.size(0), q.size(1), rows], DType::F32, NAME);
     let seeds = [Tensor::new(q.rt(), &[], DType::I64, NAME), Tensor::new(q.rt(), &[], DType::I64, NAME)];
     let results = [op.save(&out), op.save(&logsumexp), op.save(&seeds[0]), op.save(&seeds[1])];
-    drop((logsumexp, seeds));
-    op.finish_one(out, move |rt, _, _| {
+    drop((logsumexp, seeds, read));
+    op.finish_one(out, move |rt, gradient, _| {
         const NAME: &str = "_scaled_dot_product_efficient_attention_backward";
         let operands = saved.into_iter().map(|saved| saved.map(Saved::unpack)).collect::<Option<Vec<_>>>();
         let operands = operands.expect("attention saves its operands");
+        let _read = operands.iter().chain([gradient]).map(Tensor::settled).collect::<Vec<_>>();
         let _results = results.map(|saved| saved.map(Saved::unpack));
         let like = |operand: &Tensor| Some(by_token(operand, operand.shape(), NAME));
         let mut gradients = operands[..3].iter().map(like).collect::<Vec<_>>();

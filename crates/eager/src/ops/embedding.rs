@@ -17,6 +17,7 @@ pub(crate) fn embedding(weight: &Tensor, indices: &Tensor) -> Tensor {
     let table = weight.shape().to_vec();
     op.finish_one(out, move |rt, gradient, _| {
         let indices = saved.map(Saved::unpack).expect("embedding saves its indices");
+        let _read = gradient.settled();
         let flat = gradient.reshape_values(&[indices.elements(), table[1]]);
         let sorted = (indices.elements() > UNSORTED).then(|| {
             let copy = || rt.scratch("embedding_dense_backward", indices.elements() * DType::I64.bytes());

@@ -9,7 +9,9 @@ pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let (bias, a, b) = (autocast_to(bias), autocast_to(a), autocast_to(b));
     let op = Op::new("addmm", &[&bias, &a, &b]);
     let operands = Operands::save(&op, 1, &a, &b);
+    let read = [bias.settled(), a.settled(), b.settled()];
     let out = Tensor::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "addmm");
+    drop(read);
     a.rt().multiply();
     op.finish_one(out, move |_, gradient, needs| {
         let operands = operands.unpack();
@@ -24,7 +26,9 @@ impl Tensor {
         let (a, b) = (autocast_to(self), autocast_to(other));
         let op = Op::new("mm", &[&a, &b]);
         let operands = Operands::save(&op, 0, &a, &b);
+        let read = [a.settled(), b.settled()];
         let out = Self::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "mm");
+        drop(read);
         a.rt().multiply();
         op.finish_one(out, move |_, gradient, _| {
             let operands = operands.unpack();
@@ -38,7 +42,9 @@ impl Tensor {
         let op = Op::new("bmm", &[self, other]);
         let operands = Operands::save(&op, 0, self, other);
         let shape = [self.shape()[0], self.shape()[1], other.shape()[2]];
+        let read = [self.settled(), other.settled()];
         let out = Self::new(self.rt(), &shape, self.dtype(), "bmm");
+        drop(read);
         self.rt().multiply();
         op.finish_one(out, move |_, gradient, _| {
             let operands = operands.unpack();
@@ -100,6 +106,7 @@ impl Layout {
         if self.by_column {
             shape.swap(last - 1, last);
         }
+        let _read = [a.settled(), b.settled()];
         let out = Tensor::new(a.rt(), &shape, a.dtype(), "mm_backward");
         a.rt().multiply();
         if self.by_column { out.transpose(-2, -1) } else { out }

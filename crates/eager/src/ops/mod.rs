@@ -6,9 +6,11 @@
 
 mod attention;
 mod cast;
+mod cut_cross_entropy;
 mod dropout;
 mod embedding;
 mod four_bit;
+pub(crate) mod liger;
 mod loss;
 mod matmul;
 mod norm;
@@ -19,6 +21,7 @@ mod view;
 
 pub(crate) use attention::{Sdpa, scaled_dot_product_attention};
 pub(crate) use cast::{autocast_to, cast_values};
+pub(crate) use cut_cross_entropy::cut_cross_entropy;
 pub(crate) use embedding::embedding;
 pub(crate) use four_bit::{Packed, matmul_4bit};
 pub(crate) use loss::{cross_entropy, pad_labels};

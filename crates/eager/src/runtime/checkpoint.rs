@@ -10,6 +10,7 @@
 use super::tape::{Edge, Held, Op, Saved};
 use super::{DType, Rt, Tensor, backward};
 use crate::estimate::Kind;
+use crate::sharding::watched;
 use plimsoll_trainers::Checkpointing;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -88,7 +89,7 @@ impl Kept {
 
 /// Runs a block, which is run again in the backward pass.
 pub(crate) fn checkpoint(rt: &Rt, how: Checkpointing, inputs: &[Tensor], block: Block) -> Vec<Tensor> {
-    match how {
+    watched(rt, || match how {
         Checkpointing::Off => block(inputs),
         Checkpointing::NonReentrant => {
             let frame = Rc::new(Frame {
@@ -105,7 +106,7 @@ pub(crate) fn checkpoint(rt: &Rt, how: Checkpointing, inputs: &[Tensor], block: 
             results
         }
         Checkpointing::Reentrant => reentrant(rt, inputs, block),
-    }
+    })
 }
 
 fn reentrant(rt: &Rt, inputs: &[Tensor], block: Block) -> Vec<Tensor> {

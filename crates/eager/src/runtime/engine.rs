@@ -127,10 +127,10 @@ fn deliver(
 
 /// The sum of two gradients, in the memory of one that nobody else has.
 fn sum(rt: &Rt, old: Tensor, new: Tensor) -> Tensor {
-    if old.is_unshared() && old.is_dense() {
+    if old.is_unshared() && old.is_dense() && !old.is_fused() {
         return old;
     }
-    if new.is_unshared() && new.is_dense() {
+    if new.is_unshared() && new.is_dense() && !new.is_fused() {
         return new;
     }
     Tensor::new(rt, old.shape(), old.dtype().promote(new.dtype()), "sum of gradients")
@@ -147,7 +147,9 @@ fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tens
         Some(formula) => {
             let needs = next.iter().map(Option::is_some).collect::<Vec<_>>();
             rt.trace.borrow_mut().enter_full(node.module.clone());
+            let around = rt.fusion.begin(&gradients.iter().flatten().collect::<Vec<_>>());
             let results = formula(rt, &gradients, &needs);
+            rt.fusion.end(around);
             rt.trace.borrow_mut().leave();
             results
         }
@@ -181,7 +183,9 @@ fn accumulate(rt: &Rt, leaf: &Rc<Leaf>, mut gradients: Gradients) {
     let before = leaf.grad.borrow_mut().take();
     let kept = match before {
         Some(before) => before,
-        None if gradient.is_only_reference() && leaf.is_laid_out_like(&gradient) => gradient.detach(),
+        None if !gradient.is_fused() && gradient.is_only_reference() && leaf.is_laid_out_like(&gradient) => {
+            gradient.detach()
+        }
         None => Tensor::new(rt, gradient.shape(), gradient.dtype(), "copy of a gradient"),
     };
     kept.mark(Kind::Gradient);

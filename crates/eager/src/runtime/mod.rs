@@ -7,6 +7,7 @@
 mod autocast;
 mod checkpoint;
 mod engine;
+mod fusion;
 mod tape;
 mod tensor;
 mod trace;
@@ -16,11 +17,13 @@ pub(crate) use checkpoint::checkpoint;
 pub(crate) use engine::backward;
 pub(crate) use tape::{Op, Saved};
 pub(crate) use tensor::{DType, Tensor};
-pub(crate) use trace::{Event, Record, Trace};
+pub(crate) use trace::{Event, Place, Record, Trace};
 
 use crate::card::Gpu;
 use crate::estimate::Kind;
+use crate::sharding::Units;
 use checkpoint::Frame;
+use fusion::Fusion;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,6 +46,12 @@ pub(crate) struct Runtime {
     /// Blocks that are run with checkpointing, the innermost last: they keep what nodes save.
     frames: RefCell<Vec<Rc<Frame>>>,
     autocast: Autocast,
+    /// Whether what can be fused needs no memory.
+    pub fusion: Fusion,
+    /// Who is told of blocks that run.
+    pub units: RefCell<Option<Rc<dyn Units>>>,
+    /// Whether parameters have no memory of their own, but lie in flat buffers of a division.
+    pub has_flat_weights: Cell<bool>,
     /// What the node that runs has saved, which it keeps until its results are where they belong.
     held: RefCell<Vec<Held>>,
     /// What graphs that have run hold until their roots are let go of: leaves, with gradients that nobody asks for, and what
@@ -66,6 +75,9 @@ impl Runtime {
             sequence: Cell::new(0),
             frames: RefCell::default(),
             autocast: Autocast::default(),
+            fusion: Fusion::default(),
+            units: RefCell::default(),
+            has_flat_weights: Cell::new(false),
             held: RefCell::default(),
             graphs: RefCell::default(),
             workspaces: RefCell::default(),

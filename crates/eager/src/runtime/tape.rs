@@ -2,6 +2,7 @@
 //! Not here: the order in which they run (`engine.rs`). Source: PyTorch's `torch/csrc/autograd/function.h`, `saved_variable.cpp`.
 
 use super::checkpoint::{Frame, Kept};
+use super::tensor::Storage;
 use super::{DType, Rt, Tensor};
 use crate::estimate::Kind;
 use std::cell::{Cell, RefCell};
@@ -42,6 +43,8 @@ pub(crate) struct Leaf {
     /// Itself, which lives as long as the tape.
     value: Tensor,
     pub grad: RefCell<Option<Tensor>>,
+    /// The parameter's full name; empty for inputs.
+    pub name: RefCell<Rc<str>>,
     /// Whether it is the weight of an embedding.
     pub is_table: Cell<bool>,
     /// Called when a gradient was added.
@@ -53,7 +56,13 @@ pub(crate) type Hook = Rc<dyn Fn(&Leaf)>;
 
 impl Leaf {
     pub fn new(value: Tensor) -> Self {
-        Self { value, grad: RefCell::default(), is_table: Cell::new(false), hook: RefCell::default() }
+        Self {
+            value,
+            grad: RefCell::default(),
+            name: RefCell::new(Rc::from("")),
+            is_table: Cell::new(false),
+            hook: RefCell::default(),
+        }
     }
 
     /// Whether a gradient lies in memory as the leaf does, so that it may be taken as it is.
@@ -88,6 +97,7 @@ impl Saved {
         match self {
             Self::Tensor(tensor) => {
                 tensor.rt().held.borrow_mut().push(Held::Tensor(tensor.clone()));
+                tensor.rt().fusion.add(&tensor);
                 tensor
             }
             Self::Kept(kept) => kept.unpack(),
@@ -110,6 +120,8 @@ pub(crate) struct Op {
     recorded: bool,
     next: Vec<Option<Edge>>,
     inputs: Vec<(Vec<u64>, DType)>,
+    /// What the op around it is made of.
+    around: Vec<Rc<Storage>>,
 }
 
 impl Op {
@@ -117,14 +129,15 @@ impl Op {
     pub fn new(name: &'static str, inputs: &[&Tensor]) -> Self {
         let rt = inputs[0].rt().clone();
         let recorded = rt.records() && inputs.iter().any(|input| input.requires_grad());
-        let (next, inputs) = match recorded {
+        let (next, shapes) = match recorded {
             true => (
                 inputs.iter().map(|input| input.edge().cloned()).collect(),
                 inputs.iter().map(|input| (input.shape().to_vec(), input.dtype())).collect(),
             ),
             false => (vec![], vec![]),
         };
-        Self { name, rt, recorded, next, inputs }
+        let around = rt.fusion.begin(inputs);
+        Self { name, rt, recorded, next, inputs: shapes, around }
     }
 
     /// Whether the gradient of an input is asked for.
@@ -144,10 +157,11 @@ impl Op {
 
     /// Records the op with its results and its formula: gradients of all results to those of all inputs.
     pub fn finish(
-        self,
+        mut self,
         outputs: Vec<Tensor>,
         formula: impl FnOnce(&Rt, &Gradients, &[bool]) -> Gradients + 'static,
     ) -> Vec<Tensor> {
+        self.rt.fusion.end(std::mem::take(&mut self.around));
         if !self.recorded {
             return outputs;
         }

@@ -15,6 +15,7 @@ pub(crate) enum DType {
     F16,
     BF16,
     F32,
+    I32,
     I64,
 }
 
@@ -23,7 +24,7 @@ impl DType {
         match self {
             Self::U8 | Self::Bool => 1,
             Self::F16 | Self::BF16 => 2,
-            Self::F32 => 4,
+            Self::F32 | Self::I32 => 4,
             Self::I64 => 8,
         }
     }
@@ -45,9 +46,10 @@ impl DType {
                 let rank = |dtype| match dtype {
                     Self::Bool => 0,
                     Self::U8 => 1,
-                    Self::I64 => 2,
-                    Self::F16 | Self::BF16 => 3,
-                    Self::F32 => 4,
+                    Self::I32 => 2,
+                    Self::I64 => 3,
+                    Self::F16 | Self::BF16 => 4,
+                    Self::F32 => 5,
                 };
                 if rank(a) >= rank(b) { a } else { b }
             }
@@ -60,12 +62,29 @@ pub(crate) struct Storage {
     rt: Rt,
     id: u32,
     place: Place,
+    elements: u64,
+    /// What a fused one is made of.
+    operands: Vec<Rc<Self>>,
+}
+
+impl Storage {
+    /// How many elements a fused one has.
+    pub(super) fn elements(&self) -> Option<u64> {
+        (self.place == Place::Fused).then_some(self.elements)
+    }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
         if self.place == Place::Card {
             self.rt.trace.borrow_mut().free(self.id);
+        }
+        // One behind the other, since chains are as long as models are deep.
+        let mut open = std::mem::take(&mut self.operands);
+        while let Some(operand) = open.pop() {
+            if let Ok(mut operand) = Rc::try_unwrap(operand) {
+                open.append(&mut operand.operands);
+            }
         }
     }
 }
@@ -104,15 +123,16 @@ impl Tensor {
     pub fn place(rt: &Rt, shape: &[u64], dtype: DType, op: &'static str, place: Place) -> Self {
         let bytes = shape.iter().product::<u64>() * dtype.bytes();
         let place = if rt.stopped.get() { Place::Host } else { place };
+        let (place, operands) = rt.fusion.place(place, op, dtype);
         let id = match place {
-            Place::Host => 0,
+            Place::Host | Place::Fused => 0,
             Place::Card => {
                 let mut trace = rt.trace.borrow_mut();
                 let module = trace.module();
                 trace.allocate(Record { bytes, shape: shape.to_vec(), dtype, op, module, kind: Kind::Temporary })
             }
         };
-        let storage = Rc::new(Storage { rt: rt.clone(), id, place });
+        let storage = Rc::new(Storage { rt: rt.clone(), id, place, elements: shape.iter().product(), operands });
         let strides = contiguous(shape);
         Self(Rc::new(Impl { storage, shape: shape.to_vec(), strides, dtype, edge: None, base: None }))
     }
@@ -147,6 +167,10 @@ impl Tensor {
         inner.shape.swap(a, b);
         inner.strides.swap(a, b);
         Self(Rc::new(inner))
+    }
+
+    pub(super) fn storage(&self) -> &Rc<Storage> {
+        &self.0.storage
     }
 
     pub fn rt(&self) -> &Rt {
@@ -239,7 +263,7 @@ impl Tensor {
     pub fn kind(&self) -> Kind {
         match self.0.storage.place {
             Place::Card => self.rt().trace.borrow().records[self.0.storage.id as usize].kind,
-            Place::Host => Kind::Temporary,
+            Place::Host | Place::Fused => Kind::Temporary,
         }
     }
 

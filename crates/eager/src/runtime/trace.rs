@@ -19,6 +19,8 @@ pub(crate) enum Event {
 pub(crate) enum Place {
     Card,
     Host,
+    /// Nowhere: it is made where it is used.
+    Fused,
 }
 
 /// A storage's bytes, and where they came from.

@@ -5,7 +5,7 @@ use super::NoKey;
 use crate::change::Change;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
-use crate::run::{Offload, Optimizer, Precision, Run, Sharding};
+use crate::run::{Buffers, Elements, Offload, Optimizer, Precision, Run, Sharding};
 use crate::view::View;
 
 /// What stays the trainer's.
@@ -79,7 +79,6 @@ const NOTHING: &[&str] = &[
     "amp.*",
     "zero_optimization.offload_optimizer.*",
     "zero_optimization.offload_param.*",
-    "zero_optimization.overlap_comm",
     "zero_optimization.round_robin_gradients",
     "zero_optimization.gather_16bit_weights_on_model_save",
     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
@@ -115,17 +114,40 @@ const UNMODELLED: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Sizes of DeepSpeed's buffers, which the estimate takes as DeepSpeed has them by default.
-const BUFFERS: &[&str] = &[
-    "zero_optimization.reduce_bucket_size",
+/// Sizes that nothing depends on, or that are counted as DeepSpeed has them by default.
+const OTHER_SIZES: &[&str] = &[
     "zero_optimization.allgather_bucket_size",
     "zero_optimization.sub_group_size",
-    "zero_optimization.stage3_prefetch_bucket_size",
-    "zero_optimization.stage3_param_persistence_threshold",
     "zero_optimization.stage3_max_live_parameters",
-    "zero_optimization.stage3_max_reuse_distance",
     "zero_optimization.model_persistence_threshold",
 ];
+
+/// A size in elements, or what DeepSpeed does where its file does not tell one.
+fn elements(view: &mut View, key: &str, default: u64) -> Elements {
+    match view.word(&[key]) {
+        None => Elements::Of(default),
+        Some(text) if text == AUTO => Elements::Auto,
+        // They are often written as `5e8`.
+        Some(text) => match text.parse::<f64>().ok().filter(|size| (0.0..1e15).contains(size)) {
+            Some(size) => Elements::Of(size as u64),
+            None => {
+                view.refuse_last("it is no number of elements");
+                Elements::Unknown
+            }
+        },
+    }
+}
+
+/// Sizes of buffers. Source: DeepSpeed 0.19, `runtime/zero/config.py`.
+fn buffers(view: &mut View, key: impl Fn(&str) -> String) -> Buffers {
+    Buffers {
+        reduce: elements(view, &key("zero_optimization.reduce_bucket_size"), 500_000_000),
+        prefetch: elements(view, &key("zero_optimization.stage3_prefetch_bucket_size"), 50_000_000),
+        persistent: elements(view, &key("zero_optimization.stage3_param_persistence_threshold"), 100_000),
+        reuse: elements(view, &key("zero_optimization.stage3_max_reuse_distance"), 1_000_000_000),
+        overlaps: Some(view.flag(&[&key("zero_optimization.overlap_comm")]) == Some(true)),
+    }
+}
 
 /// Lays its settings over a trainer's. `within`: the keys around them, each with a dot behind it.
 pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
@@ -172,8 +194,12 @@ pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
             _ => view.note_last("counted as the trainer's optimizer"),
         }
     }
+    let told = buffers(view, key);
+    if stage.is_some() {
+        run.buffers = told;
+    }
     let keys = |list: &[&str]| list.iter().map(|name| key(name)).collect::<Vec<_>>();
-    for name in keys(BUFFERS) {
+    for name in keys(OTHER_SIZES) {
         if view.word(&[&name]).is_some_and(|value| value != AUTO) {
             view.note_last("buffers are counted with their usual sizes");
         }

@@ -4,6 +4,7 @@ use super::words::run_lines;
 use super::{EstimateCard, EstimateReport, Part, changed_words, parts};
 use crate::report::figures::figures_table;
 use crate::report::plan_table::grouped;
+use plimsoll_trainers::Sharding;
 use plimsoll_units::Bytes;
 
 /// The largest storages that are shown.
@@ -33,9 +34,11 @@ fn peaks(report: &EstimateReport) -> String {
     let [low, high] = estimate.range.map(|footprint| footprint.process());
     let context = estimate.likely.context;
     let between = if low == high { String::new() } else { format!("; {low} to {high}") };
+    let is_alone = report.run.cards == 1 || report.run.sharding == Sharding::None;
+    let whose = if is_alone { "CUDA's context" } else { "CUDA's context and NCCL's buffers" };
     format!(
         "peak allocated  {:>9}  in the {}\npeak reserved   {:>9}  {} more than is allocated then\nnvidia-smi      {:>9}  with {context} \
-         of CUDA's context{between}",
+         of {whose}{between}",
         estimate.likely.allocated.to_string(),
         estimate.phase,
         estimate.likely.reserved.to_string(),

@@ -167,10 +167,14 @@ fn layers_that_get_additions_are_named_by_their_ends() {
 fn what_is_not_modeled_or_known_is_said() {
     let sandbox = Sandbox::new();
     let begun = "estimate --model gpt2 --vram 12";
-    for flags in ["--method lora --lora-targets wte", "--cards 2", "--loss liger", "--compile"] {
+    for (flags, why) in [
+        ("--method lora --lora-targets wte", "not modeled yet"),
+        ("--method lora --sharding fsdp --cards 2", "not modeled yet"),
+        ("--offload all", "offloaded by ZeRO-3 and FSDP only"),
+    ] {
         let said = sandbox.run(&format!("{begun} {flags}"));
         assert_eq!((said.code, said.stdout_text()), (Some(4), ""), "{flags}");
-        assert!(said.stderr.contains("not modeled yet") && said.stderr.contains("hint: "), "{}", said.stderr);
+        assert!(said.stderr.contains(why) && said.stderr.contains("hint: "), "{}", said.stderr);
     }
     sandbox.write("args.yaml", "per_device_train_batch_size: 4\nper_device_train_batchsize: 8\nbf16: true\n");
     let said = sandbox.run(&format!("{begun} --config args.yaml"));
@@ -181,4 +185,61 @@ fn what_is_not_modeled_or_known_is_said() {
     assert!(matches!(said.code, Some(2 | 4)) && said.stderr.contains("broken.yaml"), "{:?} {}", said.code, said.stderr);
     let said = sandbox.run(&format!("{begun} --micro-batch 0"));
     assert!(matches!(said.code, Some(2 | 4)) && said.stderr.contains("error: "), "{:?} {}", said.code, said.stderr);
+}
+
+/// Least, likely and most bytes of the process.
+fn processes(value: &Value) -> [u64; 3] {
+    [&value["least"], value, &value["most"]].map(|footprint| bytes(footprint, "process_bytes"))
+}
+
+#[test]
+fn losses_by_liger_and_cut_cross_entropy_need_less_than_all_logits() {
+    let sandbox = Sandbox::new();
+    let flags = "estimate --model meta-llama/Llama-3.2-1B --precision pure-bf16 --micro-batch 4 --seq-len 2048 --vram 80 --loss";
+    let takes = |loss: &str| bytes(&json(&sandbox.run(&format!("{flags} {loss} --json"))), "peak_allocated_bytes");
+    let [plain, liger, cut] = ["plain", "liger", "cce"].map(takes);
+    // Logits in bf16, once more in single precision, and the logarithms of the probabilities: 4 x 2,048 x 128,256 of each.
+    let logits = 4 * 2048 * 128_256;
+    assert!(plain - cut > logits * (2 + 4 + 4) && cut < plain && liger < plain, "{plain} {liger} {cut}");
+    let said = sandbox.run("estimate --model gpt2 --vram 80 --loss liger");
+    assert!(said.stdout_text().contains("Liger has no kernels for this family"), "{}", said.stdout_text());
+}
+
+#[test]
+fn cards_divide_what_their_sharding_says_and_a_range_is_told() {
+    let sandbox = Sandbox::new();
+    let flags =
+        "estimate --model gpt2-xl --precision amp-bf16 --micro-batch 1 --seq-len 256 --vram 80 --cards 8 --sharding";
+    let takes = |sharding: &str| processes(&json(&sandbox.run(&format!("{flags} {sharding} --json"))));
+    let [ddp, zero2, zero3, fsdp] = ["ddp", "zero2", "zero3", "fsdp"].map(takes);
+    for [least, likely, most] in [ddp, zero2, zero3, fsdp] {
+        assert!(least < likely && likely < most, "{least} {likely} {most}");
+    }
+    // Eight bytes of state for each of 1,557,611,200 parameters, of which a card then has an eighth.
+    let state = 8 * 1_557_611_200;
+    assert!(
+        ddp[1] - zero2[1] > state / 8 * 7 && zero3[1] < zero2[1] && fsdp[1] < zero2[1],
+        "{ddp:?} {zero2:?} {zero3:?}"
+    );
+    let said = sandbox.run(&format!("{flags} zero2"));
+    let text = said.stdout_text();
+    assert!(text.contains("CUDA's context and NCCL's buffers; ") && text.contains("DeepSpeed's buckets"), "{text}");
+    let [kept, offloaded] = ["none", "optimizer"]
+        .map(|place| processes(&json(&sandbox.run(&format!("{flags} zero2 --offload {place} --json")))));
+    assert!(kept[1] - offloaded[1] > state / 8, "{kept:?} {offloaded:?}");
+}
+
+#[test]
+fn a_run_fits_only_if_the_upper_end_of_its_range_does() {
+    let sandbox = Sandbox::new();
+    let flags = "estimate --model gpt2 --precision amp-bf16 --micro-batch 8 --seq-len 1024 --compile --vram-margin 0";
+    let [least, likely, most] = processes(&json(&sandbox.run(&format!("{flags} --vram 80 --json"))));
+    assert!(least < likely && likely <= most, "{least} {likely} {most}");
+    let fits = |memory: u64| json(&sandbox.run(&format!("{flags} --vram {memory}b --json")))["fits"] == true;
+    assert!(!fits(most - (1 << 20)), "{most}");
+    assert!(fits(most + (64 << 20)), "{most}");
+    let text = sandbox.run(&format!("{flags} --vram 80"));
+    assert!(
+        text.stdout_text().contains("CUDA's context; ") && text.stdout_text().contains("What `torch.compile` fuses")
+    );
 }

@@ -2,7 +2,9 @@ mod defaults;
 mod hostile;
 
 use super::*;
-use crate::run::{Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Targets};
+use crate::run::{
+    Attention, Checkpointing, Elements, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Targets,
+};
 use crate::{command, detect, rewrite};
 use expect_test::expect_file;
 use std::fmt::Write as _;
@@ -128,7 +130,8 @@ fn layers_say_how_a_run_is_divided_and_leave_auto_to_the_trainer() {
     assert_eq!(read.layers, [(Kind::DeepSpeed, "ds.json".to_owned())]);
     let layer = "{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": 8, \
                  \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}, \
-                 \"reduce_bucket_size\": 5e8}, \"bf16\": {\"enabled\": \"auto\"}, \"zero_optimisation\": {\"stage\": 1}}";
+                 \"reduce_bucket_size\": 2e8, \"stage3_prefetch_bucket_size\": \"auto\", \"overlap_comm\": true, \
+                 \"sub_group_size\": 1e9}, \"bf16\": {\"enabled\": \"auto\"}, \"zero_optimisation\": {\"stage\": 1}}";
     read.layer(Kind::DeepSpeed, layer).expect("valid");
     assert_eq!((read.run.micro_batch, read.run.accumulation), (2, 8));
     assert_eq!(read.run.sharding, Sharding::Zero { stage: 3 });
@@ -137,7 +140,11 @@ fn layers_say_how_a_run_is_divided_and_leave_auto_to_the_trainer() {
     let unknown = read.unknown.iter().map(|unknown| (unknown.key.as_str(), unknown.near.as_deref()));
     assert_eq!(unknown.collect::<Vec<_>>(), [("zero_optimisation.stage", Some("zero_optimization.stage"))]);
     let noted = read.unmodelled.iter().map(|noted| noted.key.as_str()).collect::<Vec<_>>();
-    assert_eq!(noted, ["zero_optimization.reduce_bucket_size"]);
+    assert_eq!(noted, ["zero_optimization.sub_group_size"]);
+    let buffers = read.run.buffers;
+    assert_eq!((buffers.reduce, buffers.prefetch), (Elements::Of(200_000_000), Elements::Auto));
+    // What a file of DeepSpeed's leaves out is as DeepSpeed has it.
+    assert_eq!((buffers.persistent, buffers.overlaps), (Elements::Of(100_000), Some(true)));
 
     let mut read = of(Kind::Axolotl, "base_model: x\n");
     read.layer(Kind::Accelerate, "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: fp16\n")

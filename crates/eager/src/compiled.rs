@@ -1,0 +1,59 @@
+//! What `torch.compile` may save for the backward pass, held to what its partitioner saved of small models:
+//! `scripts/record_compiled.py`.
+
+use crate::estimate::Phase;
+use crate::golden::Record;
+use crate::runtime::Event;
+use crate::sharding::Bound;
+use crate::step::Steps;
+use plimsoll_trainers::Run;
+
+/// What the last forward pass left behind.
+fn saved(steps: &Steps) -> u64 {
+    let (mut live, mut before, mut left) = (0, 0, 0);
+    for event in &steps.events {
+        match event {
+            Event::Enter(Phase::Forward) => before = live,
+            Event::Enter(Phase::Backward) => left = live - before,
+            Event::Enter(_) => {}
+            Event::Allocate(id) => live += steps.records[*id as usize].bytes,
+            Event::Free(id) => live -= steps.records[*id as usize].bytes,
+        }
+    }
+    left
+}
+
+#[test]
+fn what_a_compiler_saves_is_within_the_range() {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compiled.txt")).expect("the records");
+    let mut records = 0;
+    for line in text.lines() {
+        let (name, bytes) = line.split_once(' ').expect("a name and bytes");
+        let bytes = bytes.parse::<u64>().expect("bytes");
+        let record = Record::named(name);
+        let told = Run { compiles: true, ..record.told() };
+        let [least, most] = [Bound::Least, Bound::Most].map(|bound| saved(&record.steps_of(&told, bound)));
+        println!("{name}: {least} <= {bytes} <= {most}");
+        assert!(least <= bytes && bytes <= most, "{name}: {bytes} recorded, {least} to {most} here");
+        // A range that says nothing would hold anything.
+        assert!(least > bytes / 3 && most < 3 * bytes, "{name}: {bytes} recorded, {least} to {most} here");
+        records += 1;
+    }
+    assert_eq!(records, 9);
+}
+
+/// A product reads what is fused out of memory, for as long as it runs: GPT-2's second layer of a feed-forward reads 3 x 40 rows
+/// of 4 x 48 channels in single precision.
+#[test]
+fn what_a_product_reads_is_in_memory_while_it_runs() {
+    let record = Record::named("gpt2-sdpa-fp32");
+    let told = Run { compiles: true, ..record.told() };
+    let fused = |bound| {
+        let steps = record.steps_of(&told, bound);
+        let read = steps.records.iter().filter(|record| record.op == "fused" && record.bytes == 3 * 40 * 4 * 48 * 4);
+        read.count()
+    };
+    assert!(fused(Bound::Least) > 0);
+    assert_eq!(fused(Bound::Most), 0, "eager steps fuse nothing");
+}

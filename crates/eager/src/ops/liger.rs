@@ -1,0 +1,148 @@
+//! Liger's kernels for Llama's family: norms, the gated activation and rotary embeddings that write where they read, and the
+//! output head with its loss, which holds some rows of logits at a time and has its gradients in the forward pass.
+//! Not here: which modules use them (`modules/llama.rs`).
+//!
+//! Source: Liger-Kernel 0.8.5, `ops/rms_norm.py`, `ops/swiglu.py`, `ops/rope.py`, `ops/fused_linear_cross_entropy.py`.
+
+use super::{autocast_to, cast_values, pad_labels};
+use crate::estimate::Kind;
+use crate::runtime::{DType, Op, Rt, Saved, Tensor};
+
+/// RMSNorm. x: (B, T, C), weight: (C,) -> (B, T, C). Saves x, and reciprocal deviations in single precision; the gradient of x
+/// lies where that of the result did.
+pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor) -> Tensor {
+    const NAME: &str = "LigerRMSNormFunction";
+    let x = x.contiguous();
+    let op = Op::new(NAME, &[&x, weight]);
+    let saved = [op.save(&x), op.save(weight)];
+    let out = Tensor::new(x.rt(), x.shape(), x.dtype(), NAME);
+    let rows = x.elements() / x.size(-1);
+    let deviations = op.save(&Tensor::new(x.rt(), &[rows], DType::F32, NAME));
+    op.finish_one(out, move |rt, gradient, needs| {
+        const NAME: &str = "LigerRMSNormFunction_backward";
+        let [_x, weight] = saved.map(|saved| saved.map(Saved::unpack));
+        let _deviations = deviations.map(Saved::unpack);
+        let gradient = gradient.contiguous();
+        let of_weight = weight.filter(|_| needs[1]).map(|weight| {
+            // A row for each multiprocessor, summed at the end.
+            let _parts = Tensor::new(rt, &[rt.gpu.multiprocessors(), weight.size(0)], DType::F32, NAME);
+            let sum = Tensor::new(rt, weight.shape(), DType::F32, NAME);
+            cast_values(&sum, weight.dtype())
+        });
+        let of_x = gradient.alias(gradient.shape().to_vec(), gradient.strides().to_vec());
+        vec![Some(of_x), of_weight]
+    })
+}
+
+/// `silu(gate) * up`. Both (…, C) -> (…, C). Saves both; their gradients lie where they did.
+pub(crate) fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
+    const NAME: &str = "LigerSiLUMulFunction";
+    let (gate, up) = (gate.contiguous(), up.contiguous());
+    let op = Op::new(NAME, &[&gate, &up]);
+    let saved = [op.save(&gate), op.save(&up)];
+    let out = gate.empty_like(gate.dtype(), NAME);
+    op.finish_one(out, move |_, gradient, _| {
+        let _gradient = gradient.contiguous();
+        let in_place = |saved: Option<Saved>| {
+            saved.map(Saved::unpack).map(|saved| saved.alias(saved.shape().to_vec(), saved.strides().to_vec()))
+        };
+        saved.map(in_place).into()
+    })
+}
+
+/// Rotary embeddings of queries and keys, (B, H, T, D) and (B, K, T, D), in their place where they lie as (B, T, H, D).
+/// angles: cosines and sines, which are saved.
+pub(crate) fn rotate(q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> [Tensor; 2] {
+    let op = Op::new("LigerRopeFunction", &[q, k]);
+    let saved = angles.each_ref().map(|angle| op.save(angle));
+    let rt = q.rt().clone();
+    let outputs = rt.with_grad(false, || vec![by_token(q), by_token(k)]);
+    let outputs = op.finish(outputs, move |_, gradients, _| {
+        let _angles = saved.map(|saved| saved.map(Saved::unpack));
+        gradients.iter().map(|gradient| gradient.as_ref().map(by_token)).collect()
+    });
+    <[Tensor; 2]>::try_from(outputs).unwrap_or_else(|_| unreachable!("queries and keys are two"))
+}
+
+/// A tensor (B, H, T, D) that lies as (B, T, H, D): a view of it, or of a copy.
+fn by_token(x: &Tensor) -> Tensor {
+    x.transpose(1, 2).contiguous().transpose(1, 2)
+}
+
+/// The rows of a chunk: as many as make its logits as large as the hidden states, rounded up to a power of two.
+/// Source: `fused_linear_cross_entropy_forward`.
+fn rows_of_chunk(rows: u64, channels: u64, vocabulary: u64) -> u64 {
+    rows.div_ceil(vocabulary.div_ceil(channels)).next_power_of_two().min(rows)
+}
+
+/// The causal loss of hidden states (B, T, C), the head's weight (V, C) and labels (B, T): a number. Saves the gradients of
+/// both.
+pub(crate) fn fused_linear_cross_entropy(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
+    const NAME: &str = "LigerFusedLinearCrossEntropyFunction";
+    let rt = hidden.rt().clone();
+    let [_padded, labels] = pad_labels(labels);
+    let (rows, channels) = (hidden.elements() / hidden.size(-1), hidden.size(-1));
+    let hidden = hidden.view(&[rows, channels]);
+    let op = Op::new(NAME, &[&hidden, weight]);
+    let of_hidden = hidden.empty_like(hidden.dtype(), NAME);
+    let of_weight = op.needs(1).then(|| weight.empty_like(weight.dtype(), NAME));
+    of_weight.iter().for_each(|gradient| gradient.mark(Kind::Gradient));
+    let losses = Tensor::new(&rt, &[rows], DType::F32, NAME);
+    let mask = Tensor::new(&rt, &[rows], DType::Bool, "ne");
+    rt.with_grad(false, || chunks(&rt, &hidden, weight, of_weight.is_some()));
+    let loss = Tensor::new(&rt, &[], DType::F32, "sum");
+    let saved = [op.save(&of_hidden), of_weight.as_ref().and_then(|gradient| op.save(gradient))];
+    drop((losses, mask, labels, of_hidden, of_weight));
+    op.finish_one(loss, move |_, _, _| saved.map(|saved| saved.map(Saved::unpack)).into())
+}
+
+/// Chunks of rows: logits, which become their own gradients, and what these give to both gradients.
+fn chunks(rt: &Rt, hidden: &Tensor, weight: &Tensor, weight_learns: bool) {
+    let [rows, channels, vocabulary] = [hidden.size(0), hidden.size(1), weight.size(0)];
+    let chunk = rows_of_chunk(rows, channels, vocabulary);
+    let dtype = rt.autocast().dtype().unwrap_or(hidden.dtype());
+    // Without casts, one buffer serves all chunks, and products are written where they belong.
+    let is_direct = dtype == hidden.dtype() && dtype == weight.dtype();
+    let logits = |rows: u64| {
+        let logits = Tensor::new(rt, &[rows, vocabulary], dtype, "mm");
+        logits.mark(Kind::Logits);
+        rt.multiply();
+        logits
+    };
+    let buffer = is_direct.then(|| logits(chunk));
+    let part = |count: u64| hidden.alias(vec![count, channels], hidden.strides().to_vec());
+    // Weights are cast where they are in another type: transposed, which no cache keeps, and as they are, which one does.
+    for start in (0..rows).step_by(usize::try_from(chunk).unwrap_or(usize::MAX)) {
+        let count = chunk.min(rows - start);
+        let own = (!is_direct).then(|| {
+            let _part = cast_values(&part(count), dtype);
+            let _turned = cast_values(weight, dtype);
+            logits(count)
+        });
+        if !is_direct {
+            let _weight = autocast_to(weight);
+            drop(Tensor::new(rt, &[count, channels], dtype, "mm"));
+        }
+        if weight_learns && weight.dtype() == DType::F32 && !dtype.is_half() {
+            // In single precision the product is added by another kernel.
+            drop(Tensor::new(rt, weight.shape(), DType::F32, "mm"));
+        } else if weight_learns {
+            drop(cast_values(&part(count), dtype));
+        }
+        drop(own);
+    }
+    drop(buffer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Liger's own example: 4 x 4,096 tokens, 4,096 channels and a vocabulary of 32,000 make chunks of 2,048.
+    #[test]
+    fn chunks_are_as_ligers_source_says() {
+        assert_eq!(rows_of_chunk(4 * 4096, 4096, 32_000), 2048);
+        assert_eq!(rows_of_chunk(3 * 40, 64, 131), 64);
+        assert_eq!(rows_of_chunk(7, 64, 32), 7, "never more rows than there are");
+    }
+}

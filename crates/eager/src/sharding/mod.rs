@@ -1,0 +1,146 @@
+//! Runs on several cards, or with a part of them in the host's memory: what lies where, and the buffers in which it is sent.
+//! One file a way. Not here: how the model computes (`modules/`), what an optimizer keeps (`optimizers/`).
+//!
+//! ```text
+//!   DDP            weights, gradients, state: whole    + gradients again, in buckets
+//!   ZeRO 1 and 2   weights: whole; gradients (2), fp32 weights, state: a part    + a bucket
+//!   ZeRO 3, FSDP   all: a part    + weights and gradients of the block that runs
+//! ```
+
+mod ddp;
+mod fsdp;
+mod host;
+#[cfg(test)]
+mod tests;
+mod units;
+mod zero;
+mod zero3;
+
+pub(crate) use units::{Units, watched};
+
+use crate::estimate::Cannot;
+use crate::optimizers::{Stepper, clip};
+use crate::runtime::{DType, Rt, Tensor};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_trainers::{Method, Precision, Run, Sharding};
+use std::rc::Rc;
+
+/// Which of several truths a step is run for, where what is sent overlaps with what computes, or a setting is not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Least,
+    Likely,
+    Most,
+}
+
+/// What is done around passes and updates.
+pub(crate) trait Division {
+    /// Before the forward pass of a micro-batch. `is_last`: its backward pass sends gradients.
+    fn begin(&self, _: &Rt, _is_last: bool) {}
+
+    /// After its backward pass.
+    fn end(&self, _: &Rt, _is_last: bool) {}
+
+    /// The optimizer's step, and what is around it.
+    fn update(&self, rt: &Rt, optimizer: &mut dyn Stepper, clips: bool);
+}
+
+/// All on one card.
+struct Whole {
+    trained: Vec<Tensor>,
+}
+
+impl Division for Whole {
+    fn update(&self, rt: &Rt, optimizer: &mut dyn Stepper, clips: bool) {
+        update(rt, &self.trained, optimizer, clips);
+    }
+}
+
+/// Clips, steps, and frees gradients.
+fn update(rt: &Rt, trained: &[Tensor], optimizer: &mut dyn Stepper, clips: bool) {
+    if clips {
+        clip(rt, trained);
+    }
+    optimizer.step(rt, trained);
+    clear(trained);
+}
+
+fn clear(trained: &[Tensor]) {
+    for parameter in trained {
+        drop(taken_gradient(parameter));
+    }
+}
+
+fn taken_gradient(parameter: &Tensor) -> Option<Tensor> {
+    parameter.leaf().and_then(|leaf| leaf.grad.borrow_mut().take())
+}
+
+/// Whether the run is divided among cards, in a process for each.
+pub(crate) fn is_parallel(run: &Run) -> bool {
+    run.cards > 1 && run.sharding != Sharding::None
+}
+
+/// Whether figures depend on what overlaps, or on settings that are not told.
+pub(crate) fn is_uncertain(run: &Run) -> bool {
+    run.compiles || matches!(run.sharding, Sharding::Zero { .. } | Sharding::Fsdp)
+}
+
+/// The run as the modules see it: DeepSpeed's and FSDP's mixed precision casts weights, the former without autocast.
+/// Source: `DeepSpeedEngine._configure_distributed_model`; accelerate's `FullyShardedDataParallelPlugin.set_mixed_precision`.
+pub(crate) fn as_computed(run: &Run) -> Run {
+    let precision = match (run.sharding, run.precision) {
+        (Sharding::Zero { .. } | Sharding::Fsdp, Precision::AmpBf16) => Precision::PureBf16,
+        (Sharding::Zero { .. } | Sharding::Fsdp, Precision::AmpFp16) => Precision::PureFp16,
+        (_, precision) => precision,
+    };
+    Run { precision, ..run.clone() }
+}
+
+/// Whether weights lie in buffers of the division's own, and parameters have no memory of theirs.
+pub(crate) fn has_weights(run: &Run) -> bool {
+    matches!(run.sharding, Sharding::Zero { .. } | Sharding::Fsdp) && run.method == Method::Full
+}
+
+/// What can't be done, or is not modeled, of several cards and the host.
+pub(crate) fn check(run: &Run) -> Result<(), Cannot> {
+    let what = match (run.sharding, &run.method) {
+        (Sharding::Zero { stage: 3.. } | Sharding::Fsdp, Method::Lora(_) | Method::Qlora(..)) => {
+            "LoRA with divided weights (ZeRO-3, FSDP) is not modeled yet"
+        }
+        (Sharding::None | Sharding::Ddp { .. } | Sharding::Zero { stage: 0..=2 }, _) if run.offload.weights => {
+            "weights are offloaded by ZeRO-3 and FSDP only"
+        }
+        _ => return Ok(()),
+    };
+    Err(Cannot::NotModeled(what.to_owned()))
+}
+
+/// How a run is divided. `trained`: all parameters that are.
+pub(crate) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor], bound: Bound) -> Rc<dyn Division> {
+    match run.sharding {
+        Sharding::Zero { stage: stage @ ..=2 } => zero::build(rt, model, run, trained, stage, bound),
+        Sharding::Zero { .. } => zero3::build(rt, model, run, trained, bound),
+        Sharding::Fsdp => fsdp::build(rt, run, trained, bound),
+        Sharding::Ddp { bucket, views } if run.cards > 1 => ddp::build(rt, run, trained, bucket, views),
+        Sharding::None | Sharding::Ddp { .. } if run.offload.optimizer => Rc::new(host::Updated::new(trained)),
+        Sharding::None | Sharding::Ddp { .. } => Rc::new(Whole { trained: trained.to_vec() }),
+    }
+}
+
+/// Lets go of what a division holds of the tape, so that nothing holds itself.
+pub(crate) fn release(rt: &Rt, trained: &[Tensor]) {
+    drop(rt.units.take());
+    for parameter in trained {
+        parameter.leaf().into_iter().for_each(|leaf| drop(leaf.hook.take()));
+    }
+}
+
+/// Sizes of tensors in elements.
+fn elements(tensors: &[Tensor]) -> u64 {
+    tensors.iter().map(Tensor::elements).sum()
+}
+
+/// A flat tensor of so many elements.
+fn flat(rt: &Rt, elements: u64, dtype: DType, op: &'static str) -> Tensor {
+    rt.fusion.without(|| Tensor::new(rt, &[elements], dtype, op))
+}
