@@ -4,12 +4,14 @@
 
 mod available;
 mod control_groups;
+mod driver;
 mod event;
 mod gpu_use;
 mod gpus;
 mod holders;
 mod journal;
 mod machine;
+mod sample;
 mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
@@ -20,3 +22,6 @@ pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use holders::{Holder, gpu_holders};
 pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};
+pub use sample::{
+    CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,
+};
