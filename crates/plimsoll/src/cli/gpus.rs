@@ -25,7 +25,7 @@ pub(super) struct GpusArgs {
     /// The same once
     #[arg(long, conflicts_with = "watch")]
     once: bool,
-    /// Time between two samples of `--watch`: `1s`, `500ms`
+    /// Time between two samples of `--watch`: `1s`, `0.5`, `5m`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Duration,
     /// Lines as `nvidia-smi --query-gpu=COLUMNS --format=csv` has them
@@ -42,12 +42,12 @@ pub(super) struct GpusArgs {
     json: bool,
 }
 
-/// From 10 ms to a day.
+/// From a hundredth of a second to a day.
 fn sample_time(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<Seconds>().map_err(|error| error.to_string())?;
     match Duration::try_from_secs_f64(seconds.0) {
         Ok(time) if (Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&time) => Ok(time),
-        _ => Err("from 10ms to 24h".to_owned()),
+        _ => Err("from 0.01 seconds to 24h".to_owned()),
     }
 }
 
