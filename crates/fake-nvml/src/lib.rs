@@ -13,8 +13,12 @@ mod nvml;
 /// `error=CODE` makes every call about the card fail with that NVML code, `memory_v2=CODE` the newer reading of memory,
 /// `sensors=CODE` temperature and power limit; `holder=PID/MIB` is a process that holds memory of it, `mig=1` puts it in MIG mode,
 /// `busy=PERCENT` is how much it computes.
-/// The entry `init=CODE` makes NVML fail to start; `count=N` makes it claim N cards. A card's temperature is 50 °C and its power limit 170 W.
+/// The entry `init=CODE` makes NVML fail to start; `count=N` makes it claim N cards. A card's temperature is 50 °C and its power limit 170 W, unless a script ([`SCRIPT`]) says otherwise.
 pub const MACHINE: &str = "PLIMSOLL_FAKE_GPUS";
+
+/// The environment variable that names a file with a script: what cards say over time, and which calls fail with what. Its
+/// form stands in `script.rs`. What it does not tell is as [`MACHINE`] has it, or not supported.
+pub const SCRIPT: &str = "PLIMSOLL_FAKE_NVML_SCRIPT";
 
 /// A library with every function of NVML that Plimsoll calls.
 pub fn library() -> &'static Path {

@@ -2,13 +2,21 @@
 //! format: `lib.rs`). Names, arguments and structs are those of NVIDIA's `nvml.h`. Bad descriptions end the process.
 //! Compiled by `build.rs` as a library of its own.
 
+#[path = "readings.rs"]
+mod readings;
+#[path = "script.rs"]
+mod script;
+
+use script::Script;
 use std::env;
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
 use std::sync::LazyLock;
 
 type Code = c_uint;
 const SUCCESS: Code = 0;
 const INVALID_ARGUMENT: Code = 2;
+const NOT_SUPPORTED: Code = 3;
+const NOT_FOUND: Code = 6;
 const INSUFFICIENT_SIZE: Code = 7;
 const ARGUMENT_VERSION_MISMATCH: Code = 25;
 const MIB: c_ulonglong = 1 << 20;
@@ -124,10 +132,49 @@ fn number(text: &[u8]) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{text:?} in a fake machine is not a number"))
 }
 
-/// The card of a handle, which is its index plus one.
-fn card(handle: *mut c_void) -> Result<&'static Card, Code> {
-    let card = MACHINE.cards.get((handle as usize).wrapping_sub(1)).ok_or(INVALID_ARGUMENT)?;
-    if card.error == SUCCESS { Ok(card) } else { Err(card.error) }
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    let read = |file: std::path::PathBuf| {
+        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    };
+    env::var_os("PLIMSOLL_FAKE_NVML_SCRIPT").map_or_else(Script::default, |file| Script::parse(&read(file.into())))
+});
+
+/// The index of a handle, which is that plus one.
+fn index(handle: *mut c_void) -> usize {
+    (handle as usize).wrapping_sub(1)
+}
+
+/// The card of a handle, for a function.
+fn card(handle: *mut c_void, function: &str) -> Result<&'static Card, Code> {
+    let card = MACHINE.cards.get(index(handle)).ok_or(INVALID_ARGUMENT)?;
+    let scripted = SCRIPT.error(index(handle), function, SCRIPT.now());
+    if card.error != SUCCESS {
+        return Err(card.error);
+    }
+    if scripted != SUCCESS { Err(scripted) } else { Ok(card) }
+}
+
+/// What a card says, by its script or else by its description.
+fn reading(handle: *mut c_void, function: &str, name: &str) -> Result<f64, Code> {
+    let card = card(handle, function)?;
+    let scripted = SCRIPT.value(index(handle), name, SCRIPT.now());
+    scripted.map_or_else(|| card.reading(name), Ok)
+}
+
+impl Card {
+    /// What its description says, in the units of scripts.
+    fn reading(&self, name: &str) -> Result<f64, Code> {
+        let sensor = |value| if self.sensors == SUCCESS { Ok(value) } else { Err(self.sensors) };
+        match name {
+            "temperature" => sensor(50.0),
+            "power_limit" => sensor(170.0),
+            "busy" | "memory_busy" => Ok(f64::from(self.busy)),
+            "mig" => Ok(f64::from(self.mig)),
+            "used" => Ok(self.used as f64),
+            "reserved" => Ok(self.reserved as f64),
+            _ => Err(NOT_SUPPORTED),
+        }
+    }
 }
 
 /// Writes an answer to where the caller wants it, or returns why there is none.
@@ -182,34 +229,55 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, room: c_ui
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Code {
+    SCRIPT.pass();
+    let counted = SCRIPT.count(SCRIPT.now()).or(MACHINE.count).unwrap_or(MACHINE.cards.len() as c_uint);
     // SAFETY: NVML's callers give places that can be written.
-    unsafe { answer(count, Ok(MACHINE.count.unwrap_or(MACHINE.cards.len() as c_uint))) }
+    unsafe { answer(count, Ok(counted)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, handle: *mut *mut c_void) -> Code {
     let place = std::ptr::without_provenance_mut(index as usize + 1);
     // SAFETY: NVML's callers give places that can be written.
-    unsafe { answer(handle, card(place).map(|_| place)) }
+    unsafe { answer(handle, card(place, "nvmlDeviceGetHandleByIndex_v2").map(|_| place)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetName(handle: *mut c_void, name: *mut c_char, room: c_uint) -> Code {
     // SAFETY: NVML's callers grant `room` bytes.
-    unsafe { answer_text(name, room, card(handle).map(|card| &card.name[..])) }
+    unsafe { answer_text(name, room, card(handle, "nvmlDeviceGetName").map(|card| &card.name[..])) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetUUID(handle: *mut c_void, uuid: *mut c_char, room: c_uint) -> Code {
     // SAFETY: NVML's callers grant `room` bytes.
-    unsafe { answer_text(uuid, room, card(handle).map(|card| &card.uuid[..])) }
+    unsafe { answer_text(uuid, room, card(handle, "nvmlDeviceGetUUID").map(|card| &card.uuid[..])) }
+}
+
+/// The card of this UUID.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, handle: *mut *mut c_void) -> Code {
+    // SAFETY: NVML's callers give texts that end.
+    let wanted = unsafe { CStr::from_ptr(uuid) }.to_bytes();
+    let found = MACHINE.cards.iter().position(|card| card.uuid == wanted).ok_or(NOT_FOUND);
+    let place = found.map(|index| std::ptr::without_provenance_mut(index + 1));
+    let place = place.and_then(|place| card(place, "nvmlDeviceGetHandleByUUID").map(|_| place));
+    // SAFETY: NVML's callers give places that can be written.
+    unsafe { answer(handle, place) }
+}
+
+/// Bytes of all, reserved and used.
+fn memory_of(handle: *mut c_void, function: &str) -> Result<[u64; 3], Code> {
+    let total = card(handle, function)?.total;
+    let mib = |name| reading(handle, function, name).map(|mib| mib as u64);
+    Ok([total, mib("reserved")?, mib("used")?].map(|mib| mib * MIB))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, memory: *mut Memory) -> Code {
-    let reading = card(handle).map(|card| {
-        let used = card.used + card.reserved;
-        Memory { total: card.total * MIB, free: card.total.saturating_sub(used) * MIB, used: used * MIB }
+    let reading = memory_of(handle, "nvmlDeviceGetMemoryInfo").map(|[total, reserved, used]| {
+        let used = used + reserved;
+        Memory { total, free: total.saturating_sub(used), used }
     });
     // SAFETY: NVML's callers give places that can be written.
     unsafe { answer(memory, reading) }
@@ -217,18 +285,17 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, memory: *mut M
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, memory: *mut MemoryV2) -> Code {
+    const NAME: &str = "nvmlDeviceGetMemoryInfo_v2";
     // SAFETY: NVML's callers give the struct with its version set.
     let version = unsafe { (*memory).version };
-    let reading = card(handle).and_then(|card| match card.memory_v2 {
+    let reading = card(handle, NAME).and_then(|card| match card.memory_v2 {
         SUCCESS if version != MEMORY_V2 => Err(ARGUMENT_VERSION_MISMATCH),
-        SUCCESS => Ok(MemoryV2 {
-            version,
-            total: card.total * MIB,
-            reserved: card.reserved * MIB,
-            free: card.total.saturating_sub(card.reserved + card.used) * MIB,
-            used: card.used * MIB,
-        }),
+        SUCCESS => memory_of(handle, NAME),
         code => Err(code),
+    });
+    let reading = reading.map(|[total, reserved, used]| {
+        let free = total.saturating_sub(reserved + used);
+        MemoryV2 { version, total, reserved, free, used }
     });
     // SAFETY: NVML's callers give places that can be written.
     unsafe { answer(memory, reading) }
@@ -240,62 +307,22 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     count: *mut c_uint,
     processes: *mut ProcessInfo,
 ) -> Code {
-    let holders = match card(handle) {
-        Ok(card) => &card.holders,
+    let mut holders = match card(handle, "nvmlDeviceGetComputeRunningProcesses_v3") {
+        Ok(card) => card.holders.clone(),
         Err(code) => return code,
     };
+    holders.extend(SCRIPT.processes(index(handle), SCRIPT.now()));
     // SAFETY: NVML's callers give places that can be written.
     let room = unsafe { count.replace(holders.len() as c_uint) } as usize;
     if room < holders.len() {
         return INSUFFICIENT_SIZE;
     }
-    for (index, &(pid, mib)) in holders.iter().enumerate() {
+    for (index, (pid, mib)) in holders.into_iter().enumerate() {
         let process = ProcessInfo { pid, used: mib * MIB, gpu_instance: c_uint::MAX, compute_instance: c_uint::MAX };
         // SAFETY: the caller says that there is room for so many.
         unsafe { processes.add(index).write(process) };
     }
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetMigMode(handle: *mut c_void, current: *mut c_uint, pending: *mut c_uint) -> Code {
-    let mode = card(handle).map(|card| card.mig);
-    // SAFETY: NVML's callers give places that can be written.
-    unsafe {
-        answer(pending, mode);
-        answer(current, mode)
-    }
-}
-
-/// `nvmlUtilization_t`, in percent.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Utilization {
-    gpu: c_uint,
-    memory: c_uint,
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetUtilizationRates(handle: *mut c_void, utilization: *mut Utilization) -> Code {
-    // SAFETY: NVML's callers give places that can be written.
-    unsafe { answer(utilization, card(handle).map(|card| Utilization { gpu: card.busy, memory: card.busy })) }
-}
-
-/// What a card's sensors say, unless they fail.
-fn sensor(handle: *mut c_void, reading: c_uint) -> Result<c_uint, Code> {
-    card(handle).and_then(|card| if card.sensors == SUCCESS { Ok(reading) } else { Err(card.sensors) })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetTemperature(handle: *mut c_void, _sensor: c_int, celsius: *mut c_uint) -> Code {
-    // SAFETY: NVML's callers give places that can be written.
-    unsafe { answer(celsius, sensor(handle, 50)) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetEnforcedPowerLimit(handle: *mut c_void, milliwatts: *mut c_uint) -> Code {
-    // SAFETY: NVML's callers give places that can be written.
-    unsafe { answer(milliwatts, sensor(handle, 170_000)) }
 }
 
 #[cfg(test)]

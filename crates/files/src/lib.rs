@@ -22,5 +22,5 @@ pub use library::library_problem;
 pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text};
 pub use own::{is_file, is_folder, is_there, open_own};
 pub use read_at::read_exact_at;
-pub use space::free_space;
+pub use space::{DiskSpace, disk_space, free_space};
 pub use write::{create_unique, sync_folder, write_whole};

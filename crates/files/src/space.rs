@@ -7,19 +7,34 @@ use std::path::Path;
 /// Bytes that this user may still write to the file system on which a path lies, or would lie once it is made.
 /// Errors: the system does not say.
 pub fn free_space(path: &Path) -> io::Result<Bytes> {
+    disk_space(path).map(|space| space.free)
+}
+
+/// A file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// All of it.
+    pub total: Bytes,
+    /// What this user may still write.
+    pub free: Bytes,
+}
+
+/// The file system on which a path lies, or would lie once it is made. Errors: the system does not say.
+pub fn disk_space(path: &Path) -> io::Result<DiskSpace> {
     let is_there = |folder: &&Path| !folder.as_os_str().is_empty() && folder.exists();
     let nearest = path.ancestors().find(is_there).unwrap_or(Path::new("."));
     of_file_system(nearest)
 }
 
 #[cfg(unix)]
-fn of_file_system(folder: &Path) -> io::Result<Bytes> {
+fn of_file_system(folder: &Path) -> io::Result<DiskSpace> {
     let found = rustix::fs::statvfs(folder)?;
-    Ok(Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
+    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(found.f_frsize));
+    Ok(DiskSpace { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
 #[cfg(not(unix))]
-fn of_file_system(_: &Path) -> io::Result<Bytes> {
+fn of_file_system(_: &Path) -> io::Result<DiskSpace> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -58,6 +58,12 @@ pub(crate) fn rooms(root: &Path) -> Vec<(PathBuf, Bytes)> {
     groups(root).iter().filter_map(room).collect()
 }
 
+/// Limit and use of the group that leaves the least to this process. None where no group limits it.
+pub(crate) fn tightest(root: &Path) -> Option<[Bytes; 2]> {
+    let limits = groups(root).into_iter().filter_map(|(version, folder, group)| version.limit(&folder.join(group)));
+    limits.min_by_key(|[limit, used]| limit.saturating_sub(*used))
+}
+
 /// Processes of this process's control group that the kernel has ended so far for lack of memory, whether the limit was
 /// the group's, one above it, or the machine's. `None` where the system does not tell.
 pub fn oom_kills() -> Option<u64> {
@@ -120,6 +126,11 @@ impl Version {
 
     /// What a group leaves, if it has a limit.
     fn room(&self, group: &Path) -> Option<Bytes> {
+        self.limit(group).map(|[limit, used]| limit.saturating_sub(used))
+    }
+
+    /// A group's limit, if it has one, and what it has, without what is freed before anything is refused.
+    fn limit(&self, group: &Path) -> Option<[Bytes; 2]> {
         let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let line = |name: &str| {
@@ -130,7 +141,7 @@ impl Version {
         let limit = self.limits.iter().filter_map(|file| number(file)).chain(inherited).min()?;
         let reclaimable = self.reclaimable.iter().filter_map(|name| line(name)).sum::<u64>();
         let used = number(self.used)?.saturating_sub(reclaimable);
-        Some(Bytes(limit.saturating_sub(used)))
+        Some([Bytes(limit), Bytes(used)])
     }
 }
 

@@ -1,10 +1,9 @@
 //! Whether the machine's NVIDIA cards compute right now, and for whom.
 
-use crate::gpus::start;
+use crate::driver::Driver;
 use crate::visible::visible;
 use nvml_wrapper::Nvml;
 use std::env;
-use std::mem;
 
 /// What a card does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +19,7 @@ pub struct CardUse {
 /// What the cards do that programs started by this process see. `None` where nobody tells: no driver, or one that does not
 /// know.
 pub fn gpu_use() -> Option<Vec<CardUse>> {
-    let named = env::var_os("PLIMSOLL_NVML").filter(|name| !name.is_empty());
-    let nvml = start(named.as_deref()).ok()?;
-    let read = read(&nvml);
-    if nvml.lib().nvmlShutdown.is_err() {
-        // The wrapper would panic where it ends NVML. The library stays loaded instead.
-        mem::forget(nvml);
-    }
-    read
+    read(&*Driver::open().ok()?)
 }
 
 fn read(nvml: &Nvml) -> Option<Vec<CardUse>> {

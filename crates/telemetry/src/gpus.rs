@@ -1,6 +1,7 @@
 //! The machine's NVIDIA cards, as the driver's own library (NVML) tells of them. The library is looked for when asked;
 //! nothing of NVIDIA's is needed to build. Not here: using the cards. Read next: `visible.rs`, how CUDA numbers them.
 
+use crate::driver::Driver;
 use crate::visible::{BadEntry, visible};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::path::Path;
 
 /// The library's name, by which the wrapper looks for it.
@@ -177,23 +178,12 @@ pub enum GpuError {
 /// No card is not an error; a card that cannot be read is left out with a note.
 /// Errors: `NoDriver` where there is no driver; `Outdated`, `Failed` and `TooMany` where it does not answer.
 pub fn gpus() -> Result<Gpus, GpuError> {
-    let named = env::var_os("PLIMSOLL_NVML").filter(|name| !name.is_empty());
-    ask(named.as_deref())
+    Driver::open().and_then(|driver| read(&driver))
 }
 
 /// As [`gpus`], by the library in this file.
 pub fn gpus_from(library: &Path) -> Result<Gpus, GpuError> {
-    ask(Some(library.as_os_str()))
-}
-
-fn ask(library: Option<&OsStr>) -> Result<Gpus, GpuError> {
-    let nvml = start(library)?;
-    let gpus = read(&nvml);
-    if nvml.lib().nvmlShutdown.is_err() {
-        // The wrapper would panic where it ends NVML. The library stays loaded instead.
-        mem::forget(nvml);
-    }
-    gpus
+    Driver::open_library(Some(library.as_os_str())).and_then(|driver| read(&driver))
 }
 
 /// Starts NVML, from this library or the driver's.
@@ -275,15 +265,15 @@ fn hide_divided(nvml: &Nvml, cards: &mut [Gpu]) -> Vec<GpuNote> {
     hidden.collect()
 }
 
-struct Memory {
-    total: Bytes,
-    reserved: Option<Bytes>,
-    used: Bytes,
-    free: Bytes,
+pub(crate) struct Memory {
+    pub total: Bytes,
+    pub reserved: Option<Bytes>,
+    pub used: Bytes,
+    pub free: Bytes,
 }
 
 /// A card's memory by NVML's second reading, which tells reserved from used, or by its first where that fails.
-fn memory(device: &Device) -> Result<Memory, NvmlError> {
+pub(crate) fn memory(device: &Device) -> Result<Memory, NvmlError> {
     match device.memory_info() {
         Ok(m) => Ok(Memory {
             total: Bytes(m.total),

@@ -1,12 +1,10 @@
 //! Who holds a card's memory: the processes that NVML knows. Windows does not tell it how much each has.
 
-use crate::gpus::start;
+use crate::driver::Driver;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use plimsoll_units::Bytes;
 use serde::Serialize;
-use std::env;
-use std::mem;
 
 /// A process that holds memory of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,14 +22,7 @@ pub struct Holder {
 
 /// The processes that hold memory of the machine's cards, this one left out. Nobody where NVML does not tell.
 pub fn gpu_holders() -> Vec<Holder> {
-    let named = env::var_os("PLIMSOLL_NVML").filter(|name| !name.is_empty());
-    let Ok(nvml) = start(named.as_deref()) else { return Vec::new() };
-    let holders = read(&nvml);
-    if nvml.lib().nvmlShutdown.is_err() {
-        // The wrapper would panic where it ends NVML. The library stays loaded instead.
-        mem::forget(nvml);
-    }
-    holders
+    Driver::open().map_or_else(|_| Vec::new(), |driver| read(&driver))
 }
 
 fn read(nvml: &Nvml) -> Vec<Holder> {
@@ -45,7 +36,7 @@ fn read(nvml: &Nvml) -> Vec<Holder> {
                 UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
                 UsedGpuMemory::Unavailable => None,
             };
-            holders.push(Holder { card: card.clone(), pid: process.pid, name: name_of(process.pid), used });
+            holders.push(Holder { card: card.clone(), pid: process.pid, name: program_name(process.pid), used });
         }
     }
     // A process that computes and draws is in both lists.
@@ -54,7 +45,8 @@ fn read(nvml: &Nvml) -> Vec<Holder> {
     holders
 }
 
-fn name_of(pid: u32) -> Option<String> {
+/// The name of a process's program, where the system tells it.
+pub(crate) fn program_name(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }

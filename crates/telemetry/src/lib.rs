@@ -4,12 +4,15 @@
 
 mod available;
 mod control_groups;
+mod driver;
 mod event;
 mod gpu_use;
 mod gpus;
+mod history;
 mod holders;
 mod journal;
 mod machine;
+mod sample;
 mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
@@ -17,6 +20,10 @@ pub use control_groups::oom_kills;
 pub use event::{Event, Record, SCHEMA_VERSION, Sink};
 pub use gpu_use::{CardUse, gpu_use};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
+pub use history::{History, history, history_span};
 pub use holders::{Holder, gpu_holders};
 pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};
+pub use sample::{
+    CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,
+};

@@ -1,39 +1,143 @@
-//! `plimsoll gpus`: the NVIDIA cards of this machine.
+//! `plimsoll gpus`: the NVIDIA cards of this machine, once or again and again.
 
 use super::Failure;
 use super::failure::exit_code;
-use crate::report::{gpus_table, known_cards_table};
-use crate::streams::{talk, write_data};
+use crate::printable::printable;
+use crate::report::{GpusCsv, gpus_now, gpus_table, known_cards_table};
+use crate::streams::{pass, talk, write_data};
 use ::plimsoll_plan::cards;
 use clap::Args;
-use plimsoll_telemetry::{GpuError, Gpus, gpus};
+use plimsoll_telemetry::{GpuError, Gpus, Sample, Sampler, SamplerOptions, gpus, sample_once};
+use plimsoll_units::Seconds;
 use serde_json::json;
+use std::io::{IsTerminal, stdout};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct GpusArgs {
     /// List the cards that `plan --gpu` knows instead, by their data sheets
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["watch", "once", "csv"])]
     known: bool,
-    /// Print JSON
+    /// Temperatures, power, clocks, memory and who has it, again and again until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// The same once
+    #[arg(long, conflicts_with = "watch")]
+    once: bool,
+    /// Time between two samples of `--watch`: `1s`, `0.5`, `5m`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
+    sample_every: Duration,
+    /// Lines as `nvidia-smi --query-gpu=COLUMNS --format=csv` has them
+    #[arg(long, value_name = "COLUMNS", num_args = 0.., value_delimiter = ',', require_equals = true, conflicts_with = "json")]
+    csv: Option<Vec<String>>,
+    /// Without the line of names in `--csv`, as nvidia-smi's `noheader`
+    #[arg(long, requires = "csv")]
+    no_header: bool,
+    /// Without units in `--csv`, as nvidia-smi's `nounits`
+    #[arg(long, requires = "csv")]
+    no_units: bool,
+    /// Print JSON; with `--watch` a line for each sample
     #[arg(long)]
     json: bool,
+}
+
+/// From a hundredth of a second to a day.
+fn sample_time(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<Seconds>().map_err(|error| error.to_string())?;
+    match Duration::try_from_secs_f64(seconds.0) {
+        Ok(time) if (Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&time) => Ok(time),
+        _ => Err("from 0.01 seconds to 24h".to_owned()),
+    }
+}
+
+/// How samples are shown.
+enum Format {
+    Table,
+    Json,
+    Csv(GpusCsv),
 }
 
 pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
     if args.known {
         return list_known(args.json);
     }
-    let found = match gpus() {
+    if !args.watch && !args.once && args.csv.is_none() {
+        return list(args.json);
+    }
+    let format = match &args.csv {
+        None if args.json => Format::Json,
+        None => Format::Table,
+        Some(names) => Format::Csv(GpusCsv::new(names, !args.no_units).map_err(|name| unknown_column(&name))?),
+    };
+    if let (Format::Csv(csv), false) = (&format, args.no_header) {
+        say(&csv.header())?;
+    }
+    if !args.watch {
+        // What is missing is said, and what is there told: a machine without a card has none.
+        found()?;
+        show(&sample_once(None), &format)?;
+        return Ok(exit_code::DONE);
+    }
+    watch(args.sample_every, &format)
+}
+
+fn unknown_column(name: &str) -> Failure {
+    let near = GpusCsv::names().max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
+    let failure = Failure::bad_flag(format!("`--csv`: no column is called `{name}`"));
+    match near.filter(|near| strsim::jaro_winkler(near, name) > 0.8) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint(format!("columns are {}", GpusCsv::names().collect::<Vec<_>>().join(", "))),
+    }
+}
+
+/// Shows samples until the process is ended.
+fn watch(every: Duration, format: &Format) -> Result<u8, Failure> {
+    let (send, samples) = mpsc::sync_channel::<Arc<Sample>>(1);
+    let options = SamplerOptions { every, folder: None };
+    // A terminal that is not read does not hold up the next sample; what it did not show is old by then.
+    let each = move |sample: &Arc<Sample>| drop(send.try_send(sample.clone()));
+    let _sampler = Sampler::start(options, each).map_err(|error| Failure::device(format!("a thread: {error}")))?;
+    let is_screen = stdout().is_terminal() && matches!(format, Format::Table);
+    for sample in samples {
+        if is_screen {
+            console::Term::stdout().clear_screen().map_err(|error| Failure::device(format!("stdout: {error}")))?;
+        }
+        show(&sample, format)?;
+    }
+    Ok(exit_code::DONE)
+}
+
+fn show(sample: &Sample, format: &Format) -> Result<(), Failure> {
+    match format {
+        Format::Table => say(&gpus_now(sample)),
+        Format::Json => say(&serde_json::to_string(sample).expect("plain data")),
+        Format::Csv(csv) => csv.lines(sample).iter().try_for_each(|line| say(line)),
+    }
+}
+
+/// A line of data. A reader that goes away ends the process: nobody else would end `--watch`.
+fn say(line: &str) -> Result<(), Failure> {
+    pass(format!("{}\n", printable(line)).as_bytes())
+}
+
+/// The cards, or none with the reason said where there is no driver.
+fn found() -> Result<Gpus, Failure> {
+    match gpus() {
         Err(error @ GpuError::NoDriver { .. }) => {
             talk(error);
             talk(
                 "hint: `plimsoll doctor` says what is missing; `plimsoll plan --gpu 3060` plans for a card that is elsewhere",
             );
-            Gpus { driver: None, cards: vec![], notes: vec![] }
+            Ok(Gpus { driver: None, cards: vec![], notes: vec![] })
         }
-        found => found?,
-    };
-    if args.json {
+        found => Ok(found?),
+    }
+}
+
+fn list(json: bool) -> Result<u8, Failure> {
+    let found = found()?;
+    if json {
         write_data(serde_json::to_string_pretty(&found).expect("plain data"))?;
         return Ok(exit_code::DONE);
     }

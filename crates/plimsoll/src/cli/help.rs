@@ -332,8 +332,9 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "gpus",
         &[
             ("plimsoll gpus", "the cards of this machine"),
+            ("plimsoll gpus --watch", "temperatures, power and memory, every second"),
+            ("plimsoll gpus --csv=index,temperature.gpu,memory.used", "as nvidia-smi writes them, for a script"),
             ("plimsoll gpus --known", "those that can be planned for"),
-            ("plimsoll gpus --json", "for a script"),
         ],
     ),
     (

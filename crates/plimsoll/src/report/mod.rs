@@ -8,6 +8,8 @@ mod download_progress;
 mod estimate;
 mod figures;
 mod gpus;
+mod gpus_csv;
+mod gpus_now;
 mod live;
 mod models;
 mod page;
@@ -33,6 +35,8 @@ pub use estimate::{
     EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
 };
 pub use gpus::{gpus_table, known_cards_table};
+pub use gpus_csv::GpusCsv;
+pub use gpus_now::gpus_now;
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};
 pub use picture::{PlanPage, plan_html, plan_svg};

@@ -16,6 +16,7 @@ mod devices;
 mod docs;
 mod download;
 mod estimate;
+mod gpus;
 mod interrupt;
 mod live;
 mod outputs;

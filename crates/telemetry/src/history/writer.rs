@@ -1,0 +1,115 @@
+//! Samples are added to a history, and what is old is made coarser.
+
+use super::reader::records;
+use super::record::{Of, RECORD, Record, card_record, system_record};
+use super::thin::merged;
+use super::{CARDS, FOLDER, Grain, HOUR_S, hours};
+use crate::sample::{CardLimits, CardSample, Sample};
+use plimsoll_files::{Disk, Log};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A history that is written.
+pub struct History {
+    folder: PathBuf,
+    disk: Disk,
+    /// The file of this hour.
+    current: Option<(u64, Log)>,
+    cards: BTreeMap<u32, Named>,
+}
+
+/// A card's name and limits, which are not in its records.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Named {
+    pub uuid: String,
+    pub name: String,
+    pub limits: CardLimits,
+}
+
+impl History {
+    /// The history of a run, in its folder, made where there is none. Errors: the folder can't be made.
+    pub fn open(run: &Path, disk: Disk) -> io::Result<Self> {
+        let folder = run.join(FOLDER);
+        if !folder.is_dir() {
+            disk.create_folder(&folder)?;
+        }
+        Ok(Self { folder, disk, current: None, cards: BTreeMap::new() })
+    }
+
+    /// Adds a sample. Errors: it could not be written; the next may be.
+    pub fn append(&mut self, sample: &Sample) -> io::Result<()> {
+        self.name_cards(&sample.cards)?;
+        let hour = (sample.time_s.max(0.0) / HOUR_S) as u64;
+        let cards = sample.cards.iter().flat_map(|card| card_record(sample.time_s, 1, card));
+        let bytes = cards.chain(system_record(sample.time_s, 1, &sample.system)).collect::<Vec<_>>();
+        let written = self.log(hour)?.append(&bytes);
+        if written.is_err() {
+            // What is there of it is cut off when the file is opened again.
+            self.current = None;
+        }
+        written
+    }
+
+    /// The file of an hour, at the end of its last whole record.
+    fn log(&mut self, hour: u64) -> io::Result<&mut Log> {
+        let (current, log) = match self.current.take() {
+            Some((current, log)) if current == hour => (current, log),
+            _ => {
+                // An hour that could not be made coarser is tried again in the next.
+                drop(self.thin(hour));
+                let mut log = self.disk.open_log(&Grain::Seconds.file(&self.folder, hour))?;
+                let bytes = log.file().metadata()?.len();
+                let whole = bytes / RECORD as u64 * RECORD as u64;
+                if whole < bytes {
+                    log.truncate(whole)?;
+                }
+                (hour, log)
+            }
+        };
+        Ok(&mut self.current.insert((current, log)).1)
+    }
+
+    /// Makes what is old enough coarser.
+    fn thin(&self, now: u64) -> io::Result<()> {
+        for (hour, grain) in hours(&self.folder) {
+            let coarser = grain.next().filter(|(age, _)| now.saturating_sub(hour) >= *age);
+            let Some((_, coarser)) = coarser else { continue };
+            let (old, new) = (grain.file(&self.folder, hour), coarser.file(&self.folder, hour));
+            let mut groups: BTreeMap<(u64, Option<u32>), Vec<Record>> = BTreeMap::new();
+            for record in records(&old)? {
+                let card = match &record.of {
+                    Of::Card(card) => Some(card.index),
+                    Of::System(_) => None,
+                };
+                groups.entry(((record.time_s / coarser.seconds()) as u64, card)).or_default().push(record);
+            }
+            let bytes = groups.values().flat_map(|group| merged(group).encode()).collect::<Vec<_>>();
+            self.disk.replace(&new, &bytes)?;
+            self.disk.remove_if_there(&old)?;
+        }
+        Ok(())
+    }
+
+    /// Writes names and limits where they are not known yet.
+    fn name_cards(&mut self, cards: &[CardSample]) -> io::Result<()> {
+        let is_known = |card: &CardSample| {
+            let known = self.cards.get(&card.index);
+            known.is_some_and(|known| known.uuid == card.uuid && known.name == card.name && known.limits == card.limits)
+        };
+        let new = cards.iter().filter(|card| card.lost.is_none() && !is_known(card));
+        let new = new.map(|card| {
+            let CardSample { uuid, name, limits, .. } = card;
+            (card.index, Named { uuid: uuid.clone(), name: name.clone(), limits: limits.clone() })
+        });
+        let new = new.collect::<Vec<_>>();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.cards.extend(new);
+        let text = serde_json::to_vec_pretty(&self.cards).expect("plain data");
+        self.disk.replace(&self.folder.join(CARDS), &text)
+    }
+}
