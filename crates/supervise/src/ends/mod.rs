@@ -46,7 +46,7 @@ pub fn classify(end: &Ending) -> Reason {
     let killed = Reason { cause: Cause::HostMemory(HostShortage::Killed), line: None };
     match said(&lines) {
         // The kernel's victim is silent, and whoever waited for it complains.
-        Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 => killed,
+        Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 || tells_of_victims(&output) => killed,
         Said::Cause(cause, at) => Reason { cause, line: Some(lines[at].text.clone()) },
         Said::ByOthers(fault, at) => Reason { cause: Cause::Fault(fault), line: Some(lines[at].text.clone()) },
         Said::Nothing => Reason { cause: Cause::Fault(silent(code, signal)), line: None },
@@ -74,10 +74,19 @@ fn by_code(end: &Ending, code: i32, signal: Option<i32>, output: &str) -> Option
         _ if end.hung => Some(Cause::Fault(Fault::Hang)),
         None if code == 0 => Some(Cause::Done),
         Some(INTERRUPT) => Some(Cause::Fault(Fault::Interrupted)),
-        Some(KILL) if end.oom_kills > 0 || kernel_names_python(output) => Some(Cause::HostMemory(HostShortage::Killed)),
+        Some(KILL) if end.oom_kills > 0 || tells_of_victims(output) => Some(Cause::HostMemory(HostShortage::Killed)),
         Some(KILL) => Some(Cause::Fault(Fault::Killed)),
         _ => None,
     }
+}
+
+/// Whether somebody who knows tells of processes that the kernel ended for lack of memory: its log, or Slurm.
+fn tells_of_victims(output: &str) -> bool {
+    let is_slurms = |line: &str| {
+        line.split_once("slurmstepd: error: Detected ")
+            .is_some_and(|(_, what)| ["oom_kill event", "oom-kill event"].iter().any(|event| what.contains(event)))
+    };
+    kernel_names_python(output) || output.lines().any(is_slurms)
 }
 
 /// Whether the kernel's log, which some print as they end, names a process of Python's as its victim.
