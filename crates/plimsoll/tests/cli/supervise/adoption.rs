@@ -269,3 +269,23 @@ fn an_adopted_run_takes_the_next_step_of_its_ladder() {
     assert_eq!(sandbox.text("seen"), "--batch-size 8 \n--batch-size 4 \n--batch-size 2 w\n");
     assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 2 }));
 }
+
+/// What was printed before there was another supervisor tells why a program ended, too.
+#[test]
+fn an_adopted_run_is_judged_by_what_it_printed_before() {
+    let sandbox = Sandbox::new();
+    super::repairs::trainer(&sandbox, ":");
+    let script = "[ -e printed ] && exit 0; printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1\\n\
+                  torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\\n'; touch printed; \
+                  until [ -e go ]; do sleep 0.01; done; exit 1";
+    sandbox.write("once.sh", script);
+    let arguments = ["run", "--name", "it", "--ladder", "ladder.yaml", "--", "sh", "once.sh", "--batch-size", "8"];
+    let mut child = sandbox.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    until("it printed", || sandbox.path("printed").exists());
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+    sandbox.write("go", "");
+    let attached = sandbox.run("attach it");
+    assert_eq!(attached.code, Some(0), "{}", attached.stderr);
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 1 }));
+}

@@ -335,9 +335,9 @@ fn workers_start_one_after_the_other_and_one_alone_is_started_again() {
     let sandbox = Sandbox::new();
     // The first goes on once the second has begun, and the second fails once.
     let script = "echo $PLIMSOLL_WORKER of $PLIMSOLL_WORKERS {worker}; touch begun-{worker}; \
-                  if [ {worker} = 0 ]; then [ -e begun-1 ] && exit 9; echo step 1/10; \
+                  if [ {worker} = 0 ]; then sleep 0.3; [ -e begun-1 ] && exit 9; echo step 1/10; \
                       until [ -e begun-1 ]; do sleep 0.01; done; \
-                  else [ -e failed ] || { touch failed; exit 3; }; fi; echo over {worker}";
+                  else [ -e failed ] || { touch failed; exit 3; }; fi; printf 'over {worker}'";
     let said = run(&sandbox, "--workers 2 --stagger 0.1 --stagger-time 10m", script);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let report = report(&sandbox);
@@ -345,7 +345,7 @@ fn workers_start_one_after_the_other_and_one_alone_is_started_again() {
     let of =
         |worker: u64| report["attempts"].as_array().expect("a list").iter().filter(|a| a["worker"] == worker).count();
     assert_eq!((of(0), of(1)), (1, 2));
-    assert_eq!(sandbox.text("runs/it/output-1.log"), "1 of 2 1\n1 of 2 1\nover 1\n");
+    assert_eq!(sandbox.text("runs/it/output-1.log"), "1 of 2 1\n1 of 2 1\nover 1");
     assert!(said.stdout_text().contains("[0] over 0\n") && said.stdout_text().contains("[1] over 1\n"));
     assert_eq!(sandbox.run("logs it --worker 2").code, Some(2));
 }

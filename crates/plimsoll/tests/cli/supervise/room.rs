@@ -33,13 +33,14 @@ fn a_run_whose_file_system_is_full_goes_on_and_is_started_again() {
         eprintln!("SKIPPED: nobody may mount a file system here");
         return;
     }
-    let script = "echo x >> tries; head -c 3000000 /dev/zero; [ $(wc -l < tries) -ge 3 ] || exit 4; cp -r runs kept";
+    let script = "echo x >> tries; head -c 3000000 /dev/zero; [ $(wc -l < tries) -ge 3 ] || exit 4";
     let plimsoll = env!("CARGO_BIN_EXE_plimsoll");
-    let said = Said::of(
-        with(&[plimsoll, "run", "--backoff", "0", "--name", "it", "--", "sh", "-c", script]).output().expect("it runs"),
-    );
+    let kept = "\"$0\" run --backoff 0 --name it -- sh -c \"$1\"; code=$?; cp -r runs kept; exit $code";
+    let said = Said::of(with(&["sh", "-c", kept, plimsoll, script]).output().expect("it runs"));
     assert_eq!((said.code, said.stdout.len()), (Some(0), 9_000_000), "{}", said.stderr);
     assert_eq!(said.stderr.matches("output is not kept").count(), 1, "{}", said.stderr);
+    assert!(!said.stderr.contains("records are incomplete"), "output left no room for them: {}", said.stderr);
+    assert_eq!(sandbox.json("kept/it/report.json")["attempts"].as_array().map(Vec::len), Some(3));
     let kept = fs::read(sandbox.path("kept/it/output.log")).expect("what there was room for");
     assert!(kept.len() > 500_000 && kept.len() <= 1 << 20, "{}", kept.len());
 }
