@@ -12,7 +12,7 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -23,9 +23,9 @@ use std::sync::atomic::AtomicBool;
 /// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
 
-/// Is the keeper of a program: stdin is the program's, stdout a socket to the supervisor. Returns once the program has
+/// Is the keeper of a program: stdin is the program's, and `stdout`, this process's, a socket to the supervisor. Returns once the program has
 /// ended and nobody needs to hear of it any more. Errors: there is no supervisor that says what to start.
-pub fn keep() -> io::Result<()> {
+pub fn keep(stdout: impl AsFd) -> io::Result<()> {
     // For people who look for it; where the system knows no such names there is none.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"plimsoll-keeper");
@@ -33,7 +33,7 @@ pub fn keep() -> io::Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    let supervisor = UnixStream::from(fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
+    let supervisor = UnixStream::from(fcntl_dupfd_cloexec(stdout, 3)?);
     let mut said = BufReader::new(supervisor.try_clone()?);
     let mut line = Vec::new();
     said.read_until(b'\n', &mut line)?;

@@ -2,7 +2,7 @@
 
 fn main() -> std::process::ExitCode {
     #[cfg(unix)]
-    if let Err(error) = plimsoll_supervise::keep() {
+    if let Err(error) = plimsoll_supervise::keep(std::io::stdout()) {
         eprintln!("{error}");
         return std::process::ExitCode::FAILURE;
     }

@@ -118,7 +118,7 @@ struct Given {
 
 pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
     if args.keep {
-        return keep().map(|()| exit_code::DONE).map_err(io_failure("no supervisor said what to keep"));
+        return keep(stdout()).map(|()| exit_code::DONE).map_err(io_failure("no supervisor said what to keep"));
     }
     match (&args.inside, &args.adopt) {
         (Some(folder), adopted) => {
