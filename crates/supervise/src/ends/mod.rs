@@ -46,7 +46,7 @@ pub fn classify(end: &Ending) -> Reason {
     let killed = Reason { cause: Cause::HostMemory(HostShortage::Killed), line: None };
     match said(&lines) {
         // The kernel's victim is silent, and whoever waited for it complains.
-        Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 || tells_of_victims(&output) => killed,
+        Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 => killed,
         Said::Cause(cause, at) => Reason { cause, line: Some(lines[at].text.clone()) },
         Said::ByOthers(fault, at) => Reason { cause: Cause::Fault(fault), line: Some(lines[at].text.clone()) },
         Said::Nothing => Reason { cause: Cause::Fault(silent(code, signal)), line: None },

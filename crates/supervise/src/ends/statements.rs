@@ -166,7 +166,7 @@ fn asks_deepspeed(traceback: &Numbered<'_>) -> bool {
         "/deepspeed/runtime/bf16_optimizer",
         "/deepspeed/ops/adam/",
     ];
-    let files = traceback.iter().rev().filter(|(_, line)| is_frame(line.trim_start_matches('+')));
+    let files = traceback.iter().rev().filter(|(_, line)| line.trim_start().starts_with("File \""));
     let innermost = files.map(|(_, line)| line.replace('\\', "/")).find(|line| !line.contains("/torch/"));
     // The backward pass is called by DeepSpeed, and runs in PyTorch.
     let is_backward = traceback.iter().any(|(_, line)| line.contains("/torch/autograd/"));
