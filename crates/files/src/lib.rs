@@ -11,6 +11,7 @@
 
 mod disk;
 mod library;
+mod lock;
 mod open;
 mod own;
 mod read_at;
@@ -19,6 +20,7 @@ mod write;
 
 pub use disk::{Disk, Log, Operation, Watch};
 pub use library::library_problem;
+pub use lock::{FolderLock, LockError};
 pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text};
 pub use own::{is_file, is_folder, is_there, open_own};
 pub use read_at::read_exact_at;

@@ -43,6 +43,7 @@ pub(crate) fn write_data(line: impl Display) -> Result<(), Failure> {
 
 /// Writes what another program printed, as it is: bars are drawn with control characters. A reader that goes away has seen
 /// enough. Errors: stdout refuses it.
+#[cfg(unix)]
 pub(crate) fn pass(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

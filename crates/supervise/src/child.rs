@@ -1,185 +1,126 @@
-//! Starts a command in a process group of its own, and waits for its end. Not here: what follows (`supervisor.rs`).
+//! A program that runs under a supervisor: its processes, and the way to its keeper. Not here: what follows from its end
+//! (`supervisor/`).
 
-use crate::output::{Output, Pump, Screen};
+use crate::keeper::{Link, Spec, Started, Take, Taking, reading_end};
+use crate::output::{Carrier, Output, Screen};
 use crate::processes::{Group, Process};
 use crate::repair::Attempt;
-use rustix::io::retry_on_intr;
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{WaitId, WaitIdOptions, waitid};
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ChildStdin, Stdio};
 
-/// A command that runs, or that has ended and was not asked how.
+/// A program that runs, or that has ended and was not asked how.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) group: Group,
-    /// `None` where somebody else started it.
-    child: Option<Child>,
-    pumps: Vec<Pump>,
     /// The pipes that it prints to, by the numbers that the system has for them.
     pub(crate) pipes: Vec<u64>,
+    /// Who keeps it, if anybody does.
+    pub(crate) keeper: Option<Process>,
+    /// Whether its output is not carried, since it could not be found.
+    pub(crate) is_mute: bool,
+    link: Link,
 }
 
-/// How a process ended; nothing is known of one that somebody else started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) code: Option<i32>,
-    pub(crate) signal: Option<i32>,
-}
-
-/// What a command is started with besides what it is.
-pub(crate) struct Setting<'a> {
-    pub(crate) variables: Vec<(OsString, OsString)>,
+/// What is the same for a program however a supervisor comes by it.
+pub(crate) struct Setting {
+    /// The run's folder.
+    pub(crate) folder: PathBuf,
+    pub(crate) worker: usize,
+    pub(crate) attempt: u32,
+    /// The variable, and its value, by which its processes are found.
     pub(crate) mark: (String, String),
-    pub(crate) stdin: Stdio,
-    pub(crate) output: &'a Output,
+    pub(crate) output: Output,
     /// Where stdout and stderr are passed on to.
-    pub(crate) screens: [Option<Screen>; 2],
+    pub(crate) screens: [Screen; 2],
     pub(crate) label: Option<String>,
+    /// Who is told of its end. It keeps its number until [`Running::release`].
+    pub(crate) take: Take,
+}
+
+impl Setting {
+    fn taking(self, leader: Process) -> Taking {
+        let Setting { folder, worker, attempt, mark: (name, value), output, screens, label, take } = self;
+        let carriers = screens.map(|screen| Carrier::new(&output, Some(screen), label.clone()));
+        Taking { folder, worker, attempt, group: Group { leader, mark: format!("{name}={value}") }, carriers, take }
+    }
 }
 
 impl Running {
-    /// Starts a command. Errors: what the system says of it.
-    pub(crate) fn start(attempt: &Attempt, setting: Setting<'_>) -> io::Result<Self> {
-        let Some((program, arguments)) = attempt.argv.split_first() else {
-            return Err(io::Error::new(ErrorKind::NotFound, "there is no command"));
+    /// Starts a command; beside it comes what it reads. `keeper`: the command that is a keeper. Errors: what the system
+    /// says.
+    pub(crate) fn start(
+        attempt: &Attempt,
+        variables: Vec<(OsString, OsString)>,
+        stdin: Stdio,
+        keeper: &[OsString],
+        setting: Setting,
+    ) -> io::Result<(Self, Option<ChildStdin>)> {
+        let (log, log_bytes) = setting.output.log();
+        let log = log.into();
+        let mark = (OsString::from(&setting.mark.0), OsString::from(&setting.mark.1));
+        let spec = Spec {
+            folder: setting.folder.clone().into(),
+            worker: setting.worker,
+            attempt: setting.attempt,
+            argv: attempt.argv.clone(),
+            variables: variables.into_iter().chain(attempt.env.iter().cloned()).chain([mark]).collect(),
+            log,
+            log_bytes,
         };
-        let [(out, out_end), (err, err_end)] = [pipe()?, pipe()?];
-        let pipes = [&out, &err].into_iter().filter_map(|pipe| Some(rustix::fs::fstat(pipe).ok()?.st_ino)).collect();
-        let mut command = Command::new(program);
-        command.args(arguments).envs(setting.variables).envs(attempt.env.iter().cloned());
-        command.env(&setting.mark.0, &setting.mark.1);
-        command.stdin(setting.stdin).stdout(out_end).stderr(err_end).process_group(0);
-        let child = command.spawn()?;
-        // With the command go the supervisor's own writing ends, so that the pipes end with the last process.
-        drop(command);
-        let leader = Process::of(child.id()).unwrap_or(Process { pid: child.id(), started: String::new() });
-        let mark = format!("{}={}", setting.mark.0, setting.mark.1);
-        let mut running = Self { group: Group { leader, mark }, child: Some(child), pumps: vec![], pipes };
-        running.carry([out, err], setting.output, setting.screens, setting.label)?;
-        Ok(running)
+        let mut started = Started::new(keeper, stdin, &spec)?;
+        let stdin = started.stdin.take();
+        Ok((Self::kept(started, setting)?, stdin))
     }
 
-    /// Takes over a group that somebody else started, and what it prints where its pipes can still be read.
-    pub(crate) fn adopt(
-        group: Group,
+    /// Takes over a program whose keeper answers.
+    pub(crate) fn kept(started: Started, setting: Setting) -> io::Result<Self> {
+        let program = started.program.clone();
+        let taking = setting.taking(program.leader);
+        let group = taking.group.clone();
+        let link = Link::to_keeper(started, taking)?;
+        Ok(Self { group, pipes: program.pipes, keeper: Some(program.keeper), is_mute: false, link })
+    }
+
+    /// Takes over a program whose keeper does not answer, and what it prints where its pipes can still be read and nobody
+    /// else reads them.
+    pub(crate) fn unkept(
+        leader: Process,
         pipes: Vec<u64>,
-        output: &Output,
-        screens: [Option<Screen>; 2],
-        label: Option<String>,
+        keeper: Option<Process>,
+        setting: Setting,
     ) -> io::Result<Self> {
-        let found = pipes.iter().filter_map(|&pipe| reading_end(&group, pipe)).collect::<Vec<_>>();
-        let mut running = Self { group, child: None, pumps: vec![], pipes };
-        running.carry(found, output, screens, label)?;
-        Ok(running)
-    }
-
-    fn carry(
-        &mut self,
-        pipes: impl IntoIterator<Item = OwnedFd>,
-        output: &Output,
-        screens: [Option<Screen>; 2],
-        label: Option<String>,
-    ) -> io::Result<()> {
-        for (pipe, screen) in pipes.into_iter().zip(screens) {
-            self.pumps.push(Pump::start(pipe, output, screen, label.clone())?);
-        }
-        Ok(())
-    }
-
-    /// Whether its output is not carried, since it was started by somebody else and could not be found.
-    pub(crate) fn is_mute(&self) -> bool {
-        self.pumps.is_empty()
-    }
-
-    /// What it reads, if it was started with a pipe.
-    pub(crate) fn take_stdin(&mut self) -> Option<std::process::ChildStdin> {
-        self.child.as_mut()?.stdin.take()
-    }
-
-    /// Tells `take` when the first process has ended, from a thread. It keeps its number until [`Running::release`].
-    pub(crate) fn watch(&self, take: impl FnOnce(Status) + Send + 'static) -> io::Result<()> {
-        let (is_own, leader) = (self.child.is_some(), self.group.leader.clone());
-        let watch = move || {
-            let status = if is_own { wait(leader.pid) } else { wait_for_other(&leader) };
-            take(status);
-        };
-        std::thread::Builder::new().name("end".to_owned()).spawn(watch)?;
-        Ok(())
+        let taking = setting.taking(leader);
+        let group = taking.group.clone();
+        let is_read = keeper.as_ref().is_some_and(Process::is_alive);
+        let ours = pipes.iter().filter(|_| !is_read);
+        let found = ours.filter_map(|&pipe| reading_end(&group, pipe)).collect::<Vec<_>>();
+        let is_mute = found.is_empty();
+        Ok(Self { group, pipes, keeper, is_mute, link: Link::to_program(found, taking)? })
     }
 
     /// Carries what was printed so far, and no more.
     pub(crate) fn finish_output(&mut self) {
-        self.pumps.iter_mut().for_each(Pump::finish);
+        self.link.finish();
     }
 
     /// Whether all that it printed was carried.
     pub(crate) fn is_carried(&self) -> bool {
-        self.pumps.iter().all(Pump::is_finished)
+        self.link.is_finished()
     }
 
     /// Gives back its number. It has ended.
     pub(crate) fn release(self) {
-        if let Some(mut child) = self.child {
-            // How it ended is known.
-            let _ = child.wait();
-        }
+        self.link.release();
     }
-}
-
-/// A pipe's two ends. The end to write to can be read from as well, so that its holder is not ended by a signal where the
-/// supervisor is gone: it waits until somebody adopts it.
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
-    if cfg!(target_os = "linux") {
-        let path = format!("/proc/self/fd/{}", writing.as_raw_fd());
-        if let Ok(both) = std::fs::File::options().read(true).write(true).open(path) {
-            // More room for what is printed while nobody reads; a system that refuses leaves 64 KiB.
-            #[cfg(target_os = "linux")]
-            let _ = rustix::pipe::fcntl_setpipe_size(&both, 1 << 20);
-            return Ok((reading, both.into()));
-        }
-    }
-    Ok((reading, writing))
-}
-
-/// Opens a pipe that a process of the group writes to, for reading.
-fn reading_end(group: &Group, pipe: u64) -> Option<OwnedFd> {
-    let name = format!("pipe:[{pipe}]");
-    group.members().iter().find_map(|member| {
-        let ends = [1, 2].map(|number| format!("/proc/{}/fd/{number}", member.row.pid));
-        let end = ends.iter().find(|end| std::fs::read_link(end).is_ok_and(|link| link.as_os_str() == &*name))?;
-        Some(std::fs::File::open(end).ok()?.into())
-    })
-}
-
-/// Waits for a child's end and leaves it to be asked again.
-fn wait(pid: u32) -> Status {
-    let Some(pid) = crate::processes::pid(pid) else { return Status::default() };
-    let wait = || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-    match retry_on_intr(wait) {
-        Ok(Some(status)) => Status { code: status.exit_status(), signal: status.terminating_signal() },
-        _ => Status::default(),
-    }
-}
-
-/// Waits for the end of a process that is nobody's child here.
-fn wait_for_other(process: &Process) -> Status {
-    while process.is_alive() {
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Status::default()
 }
 
 /// What shells say where a command can't be started: 127 if it is not there, 126 if it can't be executed.
 pub(crate) fn code_of(error: &io::Error) -> i32 {
     const NO_EXECUTABLE: i32 = 8;
     match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::IsADirectory => 126,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => 126,
         _ if error.raw_os_error() == Some(NO_EXECUTABLE) => 126,
         _ => 127,
     }

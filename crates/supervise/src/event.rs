@@ -42,6 +42,8 @@ pub enum Event {
         worker: usize,
         /// The number of the process group.
         pid: u32,
+        /// Whether its keeper answers, from which its end is learned.
+        is_kept: bool,
         /// Whether its output could not be found, which is then neither kept nor shown.
         is_mute: bool,
     },
@@ -152,13 +154,4 @@ pub enum Event {
 }
 
 /// An event with its time, as the journal keeps it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// Version of the schema.
-    pub v: u32,
-    /// Seconds since 1970, UTC.
-    pub time_s: f64,
-    /// What happened.
-    #[serde(flatten)]
-    pub event: Event,
-}
+pub type Record = plimsoll_telemetry::Record<Event>;

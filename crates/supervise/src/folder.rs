@@ -1,8 +1,9 @@
 //! The folder of a supervised run: its files, and the lock that keeps a second supervisor out.
 
-use plimsoll_files::{Disk, open_own};
-use std::fs::{self, File, TryLockError};
+use plimsoll_files::{Disk, FolderLock, LockError};
+use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Why a folder can't be used.
@@ -36,15 +37,18 @@ pub enum FolderError {
 pub struct Folder {
     path: PathBuf,
     disk: Disk,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl Folder {
-    /// Makes `RUNS/NAME`; without a name, `RUNS/BASE-1`, with the first number that nothing has.
+    /// Makes `RUNS/NAME`; without a name, `RUNS/BASE-1`, with the first number that nothing has. Nobody else may enter it:
+    /// output, commands and copies of settings may have secrets.
     /// Errors: `Exists` where a name was given, `Io`.
     pub fn create(runs: &Path, name: Option<&str>, base: &str) -> Result<PathBuf, FolderError> {
         Disk::default().create_folders(runs).map_err(|source| FolderError::Io { path: runs.to_owned(), source })?;
-        let make = |path: PathBuf| match fs::create_dir(&path) {
+        let mut private = fs::DirBuilder::new();
+        private.mode(0o700);
+        let make = |path: PathBuf| match private.create(&path) {
             Ok(()) => Ok(path),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(FolderError::Exists { path }),
             Err(source) => Err(FolderError::Io { path, source }),
@@ -59,15 +63,12 @@ impl Folder {
 
     /// Takes a folder that is there. Errors: `InUse`, `Io`.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let io = |path: &Path, source| FolderError::Io { path: path.to_owned(), source };
         // The folder is named in files that others read from elsewhere.
-        let path = path.canonicalize().map_err(|source| io(path, source))?;
-        let lock_path = path.join("lock");
-        let lock = open_own(&lock_path).map_err(|source| io(&lock_path, source))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, disk: Disk::default(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(FolderError::InUse { path }),
-            Err(TryLockError::Error(source)) => Err(io(&lock_path, source)),
+        let path = path.canonicalize().map_err(|source| FolderError::Io { path: path.to_owned(), source })?;
+        match FolderLock::take(&path) {
+            Ok(lock) => Ok(Self { path, disk: Disk::default(), _lock: lock }),
+            Err(LockError::InUse { path }) => Err(FolderError::InUse { path }),
+            Err(LockError::Io { path, source }) => Err(FolderError::Io { path, source }),
         }
     }
 

@@ -16,6 +16,7 @@ mod follow;
 mod hang;
 pub mod hook;
 mod input;
+mod keeper;
 pub mod ladder;
 mod mender;
 mod output;
@@ -36,16 +37,17 @@ pub use event::{Event, Record, SCHEMA_VERSION};
 pub use folder::{Folder, FolderError, output_of};
 pub use follow::Follower;
 pub use input::Input;
+pub use keeper::keep;
 pub use mender::Mender;
 pub use output::{Progress, Stream, last_progress};
 pub use processes::{MARK, Machine, Process};
-pub use registry::{Ended, Entry, Kind, Registry, State, WorkerEntry};
-pub use repair::{Attempt, Decision, Ending, Repair, Verdict};
+pub use registry::{Ended, Entry, Kind, Registry, State, Surroundings, WorkerEntry};
+pub use repair::{Attempt, Decision, Ending, Past, Repair, Verdict};
 pub use report::{AttemptReport, Report, Status};
 pub use restarts::Limits;
 pub use shares::{MEMORY_FRACTION, Share, WORKER, WORKERS, shares, usable_cpus};
 pub use stop::{Stopped, stop};
-pub use supervisor::{Adopted, Job, Refusal, Settings, SuperviseError, Supervised, adopt, supervise};
+pub use supervisor::{Job, Refusal, Settings, SuperviseError, Supervised, adopt, supervise};
 pub use unchanged::Unchanged;
 
 /// The kind of an end that is a success.
@@ -56,3 +58,6 @@ pub const STOPPED: &str = "stopped";
 
 /// The kind of an end of which nothing is known.
 pub const UNKNOWN: &str = "unknown";
+
+/// Why nothing follows from such an end.
+pub(crate) const UNKNOWN_END: &str = "its exit code is unknown, and it may have come to its end";

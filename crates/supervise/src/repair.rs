@@ -2,6 +2,7 @@
 //! tells it how that ended. Not here: processes (`supervisor.rs`), what an end means and what helps against it.
 
 use crate::output::Progress;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -29,10 +30,15 @@ impl Ending {
     pub fn is_success(&self) -> bool {
         self.code == Some(0) && !self.hung
     }
+
+    /// Whether nobody knows how it ended: it is not the supervisor's own, and who started it is gone.
+    pub fn is_unknown(&self) -> bool {
+        self.code.is_none() && self.signal.is_none() && !self.hung
+    }
 }
 
 /// A command as it is to be started.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
@@ -70,6 +76,19 @@ pub enum Decision {
     },
 }
 
+/// What a [`Repair`] came to, so that another supervisor's goes on from there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// Steps so far, by name.
+    pub steps: Vec<String>,
+    /// What the program did not take.
+    pub refused: Vec<String>,
+    /// Whether memory was short.
+    pub has_failed: bool,
+    /// Whether the last step is new.
+    pub is_unproven: bool,
+}
+
 /// Decides what is started, first and after each end. One for each worker.
 pub trait Repair {
     /// The first attempt.
@@ -78,4 +97,14 @@ pub trait Repair {
     /// What follows from an end. Is told of successes, too. Limits on restarts, pauses between them and loops of crashes
     /// are the supervisor's affair: it stops where they say so, whatever is decided here.
     fn next(&mut self, ending: &Ending) -> Verdict;
+
+    /// What it came to.
+    fn past(&self) -> Past {
+        Past::default()
+    }
+
+    /// Goes on from what another came to, in place of [`start`](Self::start).
+    fn resume(&mut self, past: &Past) {
+        let _ = past;
+    }
 }

@@ -1,6 +1,7 @@
 //! Whether what failed is started again, and when: limits, pauses that grow, and loops of crashes. Pure.
 
 use crate::output::Progress;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Pauses grow no longer than this, unless they began longer.
@@ -17,10 +18,16 @@ pub struct Limits {
     pub pause: Duration,
 }
 
-/// What was seen of a worker's ends.
+/// Restarts of a worker, and whether there are more.
 #[derive(Debug)]
 pub(crate) struct Restarts {
     limits: Limits,
+    seen: Seen,
+}
+
+/// What was seen of a worker's ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
     made: u32,
     cause: Option<String>,
     /// Ends of that cause.
@@ -41,40 +48,51 @@ pub(crate) enum Next {
 
 impl Restarts {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, made: 0, cause: None, same: 0, idle: 0, furthest: None }
+        Self { limits, seen: Seen::default() }
+    }
+
+    /// Goes on after what another supervisor saw.
+    pub(crate) fn resume(&mut self, seen: &Seen) {
+        self.seen = seen.clone();
+    }
+
+    /// What was seen so far.
+    pub(crate) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// After an end. `is_changed`: the next attempt is not the one that ended.
     pub(crate) fn after(&mut self, cause: &str, progress: Option<Progress>, is_changed: bool) -> Next {
-        let has_progressed = progress > self.furthest;
-        self.furthest = self.furthest.max(progress);
-        let is_same = self.cause.as_deref() == Some(cause) && !has_progressed;
-        self.same = if is_same { self.same + 1 } else { 1 };
-        self.idle = if has_progressed { 1 } else { self.idle + 1 };
-        self.cause = Some(cause.to_owned());
+        let seen = &mut self.seen;
+        let has_progressed = progress > seen.furthest;
+        seen.furthest = seen.furthest.max(progress);
+        let is_same = seen.cause.as_deref() == Some(cause) && !has_progressed;
+        seen.same = if is_same { seen.same + 1 } else { 1 };
+        seen.idle = if has_progressed { 1 } else { seen.idle + 1 };
+        seen.cause = Some(cause.to_owned());
         let Limits { restarts, same, pause } = self.limits;
-        if self.same >= same && !is_changed {
-            return Next::Stop(format!("it ended the same way {} times in a row without progress", self.same));
+        if seen.same >= same && !is_changed {
+            return Next::Stop(format!("it ended the same way {} times in a row without progress", seen.same));
         }
-        if self.made >= restarts {
+        if seen.made >= restarts {
             return Next::Stop(match restarts {
                 0 => "restarts are off".to_owned(),
                 1 => "it was started again once, which is the limit".to_owned(),
                 _ => format!("it was started again {restarts} times, which is the limit"),
             });
         }
-        self.made += 1;
+        seen.made += 1;
         if is_changed {
             // Another command has its own tries.
-            (self.same, self.idle) = (0, 0);
+            (seen.same, seen.idle) = (0, 0);
             return Next::After(pause);
         }
-        Next::After(pause.saturating_mul(1 << (self.idle - 1).min(16)).min(LONGEST_PAUSE.max(pause)))
+        Next::After(pause.saturating_mul(1 << (seen.idle - 1).min(16)).min(LONGEST_PAUSE.max(pause)))
     }
 
     /// Restarts so far.
     pub(crate) fn made(&self) -> u32 {
-        self.made
+        self.seen.made
     }
 }
 

@@ -58,7 +58,9 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) 
             signal_process(&process, Signal::KILL);
         }
     }
-    for leader in entry.workers.iter().map(|worker| &worker.leader).filter(|leader| leader.holds_its_number()) {
+    for leader in
+        entry.workers.iter().filter_map(|worker| worker.leader.as_ref()).filter(|leader| leader.holds_its_number())
+    {
         let _ = processes::pid(leader.pid).map(|pid| kill_process_group(pid, Signal::KILL));
     }
     if ends_within(entry, REPORT) { Stopped::Killed } else { Stopped::Survives }

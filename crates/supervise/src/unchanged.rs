@@ -29,6 +29,7 @@ impl Repair for Unchanged {
         let kind = kind_of(ending);
         let decision = match ending.code {
             Some(0) if !ending.hung => Decision::Stop { why: "it is done".to_owned() },
+            _ if ending.is_unknown() => Decision::Stop { why: crate::UNKNOWN_END.to_owned() },
             Some(NOT_EXECUTABLE | NOT_FOUND) => Decision::Stop { why: "the command can't be started".to_owned() },
             _ => Decision::Again { attempt: self.start(), why: "started again as it was".to_owned() },
         };
@@ -44,7 +45,7 @@ fn kind_of(ending: &Ending) -> String {
         Ending { signal: Some(signal), .. } => format!("signal_{signal}"),
         Ending { code: Some(0), .. } => "success".to_owned(),
         Ending { code: Some(code), .. } => format!("exit_{code}"),
-        Ending { code: None, .. } => "unknown".to_owned(),
+        Ending { code: None, .. } => crate::UNKNOWN.to_owned(),
     }
 }
 
@@ -62,7 +63,7 @@ mod tests {
             (Ending { code: Some(127), ..ending() }, "exit_127", false),
             (Ending { signal: Some(9), ..ending() }, "signal_9", true),
             (Ending { signal: Some(9), oom_kills: 1, ..ending() }, "host_memory", true),
-            (ending(), "unknown", true),
+            (ending(), "unknown", false),
         ] {
             let verdict = Unchanged::new(vec!["train".into()]).next(&ending);
             assert_eq!(verdict.kind, kind);

@@ -1,14 +1,16 @@
 //! One of the programs that a supervisor runs side by side: its attempts, one after the other. Not here: what all of them
 //! share (`supervisor.rs`).
 
-use crate::child::{Running, Status};
+use crate::child::Running;
 use crate::hang::Watch;
+use crate::keeper::Status;
 use crate::output::Output;
 use crate::repair::{Attempt, Ending, Repair};
 use crate::restarts::Restarts;
 use crate::shares::Share;
 use plimsoll_telemetry::oom_kills;
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -44,10 +46,17 @@ pub(crate) enum Phase {
 }
 
 /// What came of a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) is_success: bool,
+}
+
+impl Outcome {
+    /// Of an end, with the exit code that shells give it.
+    pub(crate) fn of(code: Option<i32>, signal: Option<i32>) -> Self {
+        Self { code: code.or_else(|| signal.map(|signal| 128 + signal)), is_success: code == Some(0) }
+    }
 }
 
 /// A program that was started.

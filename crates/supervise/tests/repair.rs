@@ -64,6 +64,8 @@ impl Workplace {
             settings,
             command: argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             workers: vec![(share, Box::new(mender))],
+            keeper: vec![env!("CARGO_BIN_EXE_plimsoll-keeper").into()],
+            arguments: vec![],
             input: Input::Nothing,
             streams: [nowhere(), nowhere()],
         };

@@ -152,9 +152,9 @@ pub enum Event {
     },
 }
 
-/// An event with its time, as the journal keeps it.
+/// An event with its time, as a journal keeps it: a run's, or one of another kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct Record<E = Event> {
     /// Version of the schema.
     pub v: u32,
     /// Seconds since 1970, UTC.
@@ -164,7 +164,7 @@ pub struct Record {
     pub branch: u64,
     /// What happened.
     #[serde(flatten)]
-    pub event: Event,
+    pub event: E,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]

@@ -1,8 +1,8 @@
 //! A run's folder: where its files lie, and the lock that keeps a second process out of it.
 
 use crate::checkpoint::{CheckpointError, list};
-use plimsoll_files::{Disk, open_own};
-use std::fs::{self, File, TryLockError};
+use plimsoll_files::{Disk, FolderLock, LockError};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub enum FolderError {
 pub struct RunFolder {
     path: PathBuf,
     disk: Disk,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl RunFolder {
@@ -64,13 +64,10 @@ impl RunFolder {
             return Err(FolderError::Link { path: checkpoints });
         }
         disk.create_folders(&checkpoints).map_err(|e| io(&checkpoints, e))?;
-        let lock_path = path.join("lock");
-        let lock = open_own(&lock_path).map_err(|e| io(&lock_path, e))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(e)) => return Err(io(&lock_path, e)),
-        }
+        let lock = FolderLock::take(path).map_err(|error| match error {
+            LockError::InUse { path } => FolderError::InUse { path },
+            LockError::Io { path, source } => FolderError::Io { path, source },
+        })?;
         let folder = Self { path: path.to_owned(), disk, _lock: lock };
         if !resume && folder.holds_a_run()? {
             return Err(FolderError::Exists { path: path.to_owned() });

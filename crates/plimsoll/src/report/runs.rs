@@ -84,7 +84,7 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
         let workers = entry
             .workers
             .iter()
-            .map(|worker| json!({ "worker": worker.worker, "attempt": worker.attempt, "pid": worker.leader.pid }));
+            .map(|worker| json!({ "worker": worker.worker, "attempt": worker.attempt, "pid": worker.leader.as_ref().map(|leader| leader.pid) }));
         json!({
             "name": entry.name(),
             "folder": entry.folder,

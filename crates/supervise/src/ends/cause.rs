@@ -25,13 +25,15 @@ pub enum Cause {
 pub enum CardAllocator {
     /// PyTorch's caching allocator, on any kind of card.
     PyTorch,
+    /// PyTorch's allocator, asked by DeepSpeed for what it keeps whatever the batch: partitions, buckets, moments.
+    DeepSpeed,
     /// The driver, asked by somebody else than PyTorch's allocator.
     Driver,
     /// cuBLAS, for its handle or its workspace.
     Cublas,
     /// cuDNN.
     Cudnn,
-    /// Another of CUDA's libraries.
+    /// Another of CUDA's libraries, or an engine that takes its memory in advance.
     Library,
     /// NCCL, for its buffers.
     Nccl,
@@ -158,6 +160,7 @@ impl CardAllocator {
     pub fn name(self) -> &'static str {
         match self {
             Self::PyTorch => "pytorch",
+            Self::DeepSpeed => "deepspeed",
             Self::Driver => "driver",
             Self::Cublas => "cublas",
             Self::Cudnn => "cudnn",

@@ -27,7 +27,11 @@ pub(super) fn meaning(name: &str, message: &str, more: &str) -> Meaning {
     if let Some(cause) = shortage(base, message, more) {
         return Meaning::Cause(cause);
     }
-    let fault = fault(base, message);
+    // PyTorch's writer says what failed, and the system on the next line why.
+    let fault = match message.contains("PytorchStreamWriter failed writing file") && is_full(more) {
+        true => Fault::DiskFull,
+        false => fault(base, message),
+    };
     // A watchdog of NCCL's ends the process with what the card said.
     let is_cards = matches!(fault, Fault::IllegalAccess | Fault::DeviceAssert | Fault::Cuda);
     if !is_cards && is_communication(base, message) {
@@ -54,7 +58,9 @@ fn is_wrapper(base: &str, message: &str) -> bool {
     ];
     let carried = (message.starts_with("Caught ") || message.starts_with("[Caught "))
         && has_any(message, &[" in DataLoader worker", " in replica ", " in pin memory thread"]);
-    NAMES.contains(&base) || base.starts_with("RayTaskError") || carried
+    // vLLM's engine is another process, which says why.
+    let is_engines = message.starts_with("Engine core initialization failed");
+    NAMES.contains(&base) || base.starts_with("RayTaskError") || carried || is_engines
 }
 
 fn is_communication(base: &str, message: &str) -> bool {
@@ -83,29 +89,52 @@ fn is_communication(base: &str, message: &str) -> bool {
 
 /// Memory that was short, of the card or of the machine.
 fn shortage(base: &str, message: &str, more: &str) -> Option<Cause> {
+    // Ray ends tasks before the kernel does, by an exception of the same name as PyTorch's.
+    if has_any(message, &["node running low on memory", "killed due to memory pressure (OOM)"]) {
+        return Some(Cause::HostMemory(HostShortage::Killed));
+    }
     card(base, message, more).or_else(|| host(base, message, more).map(Cause::HostMemory))
 }
 
 /// What PyTorch calls its kinds of cards.
 pub(super) const CARDS: [&str; 4] = ["CUDA", "HIP", "XPU", "MPS"];
 
-/// What cuSOLVER, cuSPARSE, cuFFT and XLA say.
-const LIBRARIES: [&str; 4] = [
+/// vLLM's words for a card that has no room left for its cache, or not the part that it was given; the second one's is
+/// followed by sizes.
+const NO_CACHE: &str = "No available memory for the cache blocks";
+const TOO_LITTLE_FREE: &str = "Free memory on device";
+
+/// Words in which programs that caught an error say that memory was short.
+pub(super) const SHORT: [&str; 3] = ["out of memory", NO_CACHE, TOO_LITTLE_FREE];
+
+/// What cuSOLVER, cuSPARSE, cuFFT, XLA and vLLM say.
+const LIBRARIES: [&str; 6] = [
     "CUSOLVER_STATUS_ALLOC_FAILED",
     "CUSPARSE_STATUS_ALLOC_FAILED",
     "CUFFT_ALLOC_FAILED",
     "RESOURCE_EXHAUSTED: Out of memory",
+    NO_CACHE,
+    TOO_LITTLE_FREE,
+];
+
+/// cuDNN's words: up to version 8, from 9 on, and PyTorch's where no algorithm's workspace fits.
+const CUDNNS: [&str; 3] = [
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "Unable to find a valid cuDNN algorithm to run",
 ];
 
 fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
     let is_allocators = message.contains("out of memory. Tried to allocate")
         || message.starts_with("MPS backend out of memory")
+        // With `backend:cudaMallocAsync` (c10/cuda/CUDAMallocAsyncAllocator.cpp).
+        || message.starts_with("Allocation on device")
         || CARDS.iter().any(|card| message.strip_prefix(card).is_some_and(|rest| rest.starts_with(" out of memory")));
     let by = if is_allocators {
         CardAllocator::PyTorch
     } else if message.contains("CUBLAS_STATUS_ALLOC_FAILED") {
         CardAllocator::Cublas
-    } else if has_any(message, &["CUDNN_STATUS_ALLOC_FAILED", "Unable to find a valid cuDNN algorithm to run"]) {
+    } else if has_any(message, &CUDNNS) {
         CardAllocator::Cudnn
     } else if has_any(message, &LIBRARIES) || base == "ResourceExhaustedError" {
         CardAllocator::Library
@@ -126,6 +155,7 @@ fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
 fn is_drivers(message: &str) -> bool {
     let (_, after) = message.split_once("error: ").unwrap_or_default();
     after.starts_with("out of memory")
+        || has_any(message, &["Triton Error [CUDA]: out of memory", "Triton Error [HIP]: out of memory"])
         || has_any(message, &["cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory"])
 }
 
@@ -144,6 +174,9 @@ fn host(base: &str, message: &str, more: &str) -> Option<HostShortage> {
             m if m.contains("by signal: Killed") => Some(HostShortage::Worker),
             _ => None,
         };
+    }
+    if message.contains("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED") {
+        return Some(HostShortage::System);
     }
     let is_full = has_any(message, &["No space left on device", "Cannot allocate memory"]);
     if is_full && has_any(message, &["/dev/shm", "</torch_", "/torch_"]) {
@@ -165,6 +198,10 @@ fn host(base: &str, message: &str, more: &str) -> Option<HostShortage> {
     }
 }
 
+fn is_full(message: &str) -> bool {
+    has_any(message, &["No space left on device", "Disk quota exceeded"])
+}
+
 fn fault(base: &str, message: &str) -> Fault {
     let is_cudas =
         has_any(message, &["CUDA error:", "CUDA driver error:", "HIP error:", "CUBLAS_STATUS_", "CUDNN_STATUS_"]);
@@ -174,13 +211,15 @@ fn fault(base: &str, message: &str) -> Fault {
         Fault::IllegalAccess
     } else if message.contains("device-side assert triggered") {
         Fault::DeviceAssert
+    } else if message.contains("too many resources requested for launch") {
+        Fault::KernelLimits
     } else if is_cudas || base == "AcceleratorError" {
         Fault::Cuda
     } else if base == "OutOfResources" || message.starts_with("out of resource: ") {
         Fault::KernelLimits
     } else if matches!(base, "ImportError" | "ModuleNotFoundError") {
         Fault::Import
-    } else if has_any(message, &["No space left on device", "Disk quota exceeded"]) {
+    } else if is_full(message) {
         Fault::DiskFull
     } else if is_not_a_number(base, message) {
         Fault::NotANumber

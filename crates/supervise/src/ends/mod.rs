@@ -74,10 +74,19 @@ fn by_code(end: &Ending, code: i32, signal: Option<i32>, output: &str) -> Option
         _ if end.hung => Some(Cause::Fault(Fault::Hang)),
         None if code == 0 => Some(Cause::Done),
         Some(INTERRUPT) => Some(Cause::Fault(Fault::Interrupted)),
-        Some(KILL) if end.oom_kills > 0 || kernel_names_python(output) => Some(Cause::HostMemory(HostShortage::Killed)),
+        Some(KILL) if end.oom_kills > 0 || tells_of_victims(output) => Some(Cause::HostMemory(HostShortage::Killed)),
         Some(KILL) => Some(Cause::Fault(Fault::Killed)),
         _ => None,
     }
+}
+
+/// Whether somebody who knows tells of processes that the kernel ended for lack of memory: its log, or Slurm.
+fn tells_of_victims(output: &str) -> bool {
+    let is_slurms = |line: &str| {
+        line.split_once("slurmstepd: error: Detected ")
+            .is_some_and(|(_, what)| ["oom_kill event", "oom-kill event"].iter().any(|event| what.contains(event)))
+    };
+    kernel_names_python(output) || output.lines().any(is_slurms)
 }
 
 /// Whether the kernel's log, which some print as they end, names a process of Python's as its victim.

@@ -2,7 +2,7 @@
 //! source inside a traceback say nothing.
 //! Not here: what a message means (`messages.rs`), which of the statements was the end (`mod.rs`).
 
-use super::messages::{CARDS, Meaning, meaning};
+use super::messages::{CARDS, Meaning, SHORT, meaning};
 use super::{CardAllocator, Cause, Fault, HostShortage, Told};
 
 /// Lines of a message after its first that are looked at.
@@ -150,8 +150,27 @@ fn meaning_of_exception(lines: &Numbered<'_>, start: usize, at: usize) -> Meanin
         Meaning::Cause(Cause::CardMemory { by: CardAllocator::Driver, .. }) if pins => {
             Meaning::Cause(Cause::HostMemory(HostShortage::Pinned))
         }
+        Meaning::Cause(Cause::CardMemory { by: CardAllocator::PyTorch, told }) if asks_deepspeed(&lines[start..at]) => {
+            Meaning::Cause(Cause::CardMemory { by: CardAllocator::DeepSpeed, told })
+        }
         said => said,
     }
+}
+
+/// Whether the innermost frame that is not PyTorch's is one of DeepSpeed's that keep parameters, gradients and moments
+/// (`deepspeed/runtime/zero`, and the optimizers beside it), and not one that calls the model.
+fn asks_deepspeed(traceback: &Numbered<'_>) -> bool {
+    const PLACES: [&str; 4] = [
+        "/deepspeed/runtime/zero/",
+        "/deepspeed/runtime/fp16/",
+        "/deepspeed/runtime/bf16_optimizer",
+        "/deepspeed/ops/adam/",
+    ];
+    let files = traceback.iter().rev().filter(|(_, line)| line.trim_start().starts_with("File \""));
+    let innermost = files.map(|(_, line)| line.replace('\\', "/")).find(|line| !line.contains("/torch/"));
+    // The backward pass is called by DeepSpeed, and runs in PyTorch.
+    let is_backward = traceback.iter().any(|(_, line)| line.contains("/torch/autograd/"));
+    !is_backward && innermost.is_some_and(|line| PLACES.iter().any(|place| line.contains(place)))
 }
 
 fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
@@ -233,7 +252,7 @@ fn printed(line: &str) -> Option<(Weight, Meaning)> {
     {
         return Some((Weight::Printed, meaning(name, message, "")));
     }
-    let message = line.find("out of memory").and_then(|at| {
+    let message = SHORT.iter().find_map(|words| line.find(words)).and_then(|at| {
         let is_at_start = CARDS.iter().any(|card| line.starts_with(card));
         let from = if is_at_start { 0 } else { after_word_for_errors(&line[..at])? };
         Some(line[from..].trim_start_matches([':', ' ', '-', ']', '!', ',', '|', '(', '"']))

@@ -4,7 +4,7 @@
 use super::allocator;
 use super::configuration::{ChangeError, Configuration};
 use super::user::set_flag;
-use crate::ends::{Cause, HostShortage};
+use crate::ends::{CardAllocator, Cause, HostShortage};
 use plimsoll_trainers::document::Document;
 use plimsoll_trainers::{Attention, Change, Checkpointing, Kind, Offload, Optimizer, Read};
 
@@ -48,6 +48,9 @@ const SHORTEST: u64 = 128;
 
 const CARD: [Rung; 6] =
     [Rung::Allocator, Rung::Halve, Rung::Checkpointing, Rung::Optimizer, Rung::Shorter, Rung::Minimum];
+/// What DeepSpeed keeps is the same for any batch: first it goes elsewhere.
+const DEEPSPEED: [Rung; 6] =
+    [Rung::Allocator, Rung::Optimizer, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
 const HOST: [Rung; 6] = [Rung::Unpinned, Rung::Workers, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
 const ALL: [Rung; 8] = [
     Rung::Workers,
@@ -64,6 +67,7 @@ impl Rung {
     /// The steps against an end, in their order.
     pub(crate) fn against(cause: &Cause) -> &'static [Self] {
         match cause {
+            Cause::CardMemory { by: CardAllocator::DeepSpeed, .. } => &DEEPSPEED,
             Cause::CardMemory { .. } => &CARD,
             Cause::HostMemory(_) => &HOST,
             Cause::Done | Cause::Fault(_) => &[],

@@ -1,9 +1,16 @@
 //! What a worker printed, in a file of limited size. A disk that is full costs what it had no room for, and nothing else:
 //! nothing here fails.
 
+use plimsoll_units::Bytes;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+
+/// What is left free where the log is, so that the run's records, which are small, still have room.
+const LEFT_FREE: Bytes = Bytes::mib(1);
+
+/// Part of a small file system that is left free, where that is less.
+const LEFT_FREE_PART: u64 = 4;
 
 /// The file, and the one before it under the same name with `.1`.
 #[derive(Debug)]
@@ -36,11 +43,24 @@ impl OutputLog {
             }
             let room = usize::try_from(half.saturating_sub(self.length).max(1)).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(rest.len().min(room));
-            if let Err(error) = self.write(now) {
+            if let Err(error) = self.leave_room(now.len()).and_then(|()| self.write(now)) {
                 self.reason.get_or_insert_with(|| error.to_string());
                 return;
             }
             rest = later;
+        }
+    }
+
+    /// Errors: there is too little room for so many bytes.
+    fn leave_room(&self, bytes: usize) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        // A file system that does not tell has what it has.
+        let Ok(free) = plimsoll_files::free_space(folder) else { return Ok(()) };
+        let kept = self.length + free.0;
+        let left = LEFT_FREE.0.min(kept / LEFT_FREE_PART);
+        match free.0 < left.saturating_add(bytes as u64) {
+            true => Err(ErrorKind::StorageFull.into()),
+            false => Ok(()),
         }
     }
 

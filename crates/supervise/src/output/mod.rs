@@ -1,13 +1,15 @@
 //! What programs print: kept, passed on, and read for progress.
 
+mod carrier;
 mod log;
 mod progress;
-mod pump;
 mod screen;
 mod tail;
 
 pub use progress::{Progress, last_progress};
 pub use screen::Stream;
 
-pub(crate) use pump::{Output, Pump};
+pub(crate) use carrier::{Carrier, Output, TAIL};
+pub(crate) use log::OutputLog;
 pub(crate) use screen::Screen;
+pub(crate) use tail::Tail;

@@ -21,6 +21,11 @@ impl Tail {
         self.bytes.extend(bytes);
     }
 
+    /// What is kept.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.bytes.iter().copied().collect()
+    }
+
     /// What was kept; nothing is, from then on.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes).into()

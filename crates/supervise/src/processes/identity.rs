@@ -5,6 +5,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,25 @@ impl Process {
     /// Whether it still runs; one that has ended does not, whether or not its parent asked how.
     pub fn is_alive(&self) -> bool {
         started(self.pid).is_some_and(|started| started == self.started)
+    }
+
+    /// Returns once it has ended. It need not be a child of this process.
+    pub(crate) fn wait(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::event::{PollFd, PollFlags, poll};
+            use rustix::process::{PidfdFlags, pidfd_open};
+            let open =
+                Pid::from_raw(i32::try_from(self.pid).unwrap_or(0)).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+            // What the descriptor means does not change, so looking behind its opening is enough.
+            if let Some(Ok(descriptor)) = open {
+                while self.is_alive() && poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).is_err() {}
+                return;
+            }
+        }
+        while self.is_alive() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Whether its number is still its own. A process that has ended keeps it until its parent asks how.
@@ -71,6 +91,11 @@ impl Machine {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default().to_string_lossy().into_owned();
         Self { host, boot, numbers }
+    }
+
+    /// Whether it is the other one before its last start, so that nothing of it runs.
+    pub(crate) fn is_before(&self, now: &Self) -> bool {
+        self.host == now.host && self.boot != now.boot
     }
 }
 

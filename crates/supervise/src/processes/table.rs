@@ -40,9 +40,9 @@ pub(crate) fn has_variable(pid: u32, variable: &str) -> bool {
     environment(pid).split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
-/// Like [`has_variable`], for the beginning of one.
+/// Like [`has_variable`], for the beginning of one; the end of its value is a zero.
 pub(crate) fn has_variable_beginning(pid: u32, prefix: &str) -> bool {
-    environment(pid).split(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes()))
+    environment(pid).split_inclusive(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes()))
 }
 
 fn environment(pid: u32) -> Vec<u8> {

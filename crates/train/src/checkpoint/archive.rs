@@ -4,7 +4,7 @@
 //! Not here: which tensors a model needs and by which names it knows them (`read.rs`, `names.rs`).
 
 use super::{CheckpointError, INDEX_FILE};
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::Mmap;
 use plimsoll_files::{is_there, open_regular, read_at_most};
 use plimsoll_units::Bytes;
 use safetensors::SafeTensors;
@@ -136,7 +136,17 @@ impl Shard {
         Ok(Self { path: path.to_owned(), bytes, metadata, start: size_of::<u64>() + length })
     }
 
+    /// Lets go of the pages of a tensor that was read. Systems that take no such advice keep them as long as they like.
     fn release(&self, name: &str) {
+        #[cfg(unix)]
+        self.advise_release(name);
+        #[cfg(not(unix))]
+        let _ = name;
+    }
+
+    #[cfg(unix)]
+    fn advise_release(&self, name: &str) {
+        use memmap2::UncheckedAdvice;
         let Some(info) = self.metadata.info(name) else { return };
         let (from, to) = info.data_offsets;
         if from < to {

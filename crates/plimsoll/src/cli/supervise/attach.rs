@@ -40,7 +40,7 @@ pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
     match ended.map(|ended| ended.code) {
         Some(Some(code)) => Ok(code.to_le_bytes()[0]),
         Some(None) => {
-            talk(format_args!("{name} ended; nobody knows how"));
+            talk(format_args!("{name} ended, exit code unknown"));
             Ok(1)
         }
         None => {

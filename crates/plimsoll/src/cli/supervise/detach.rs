@@ -3,16 +3,19 @@
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::streams::{talk, write_data};
-use plimsoll_supervise::{Entry, Process, State};
+use plimsoll_supervise::{Entry, Process, State, Surroundings};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether a supervisor has begun.
 const TICK: Duration = Duration::from_millis(5);
+
+/// After so long one that still runs has begun, and a disk without room keeps it from saying so.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a supervisor in the background has to say.
 const SAID: &str = "supervisor.log";
@@ -23,7 +26,7 @@ const SAID_BYTES: u64 = 64 << 10;
 /// Starts the command of this process's own arguments in the background.
 pub(super) fn start(folder: &Path) -> Result<u8, Failure> {
     let arguments = std::env::args_os().skip(2).collect();
-    let Some(code) = begin(folder, arguments)? else {
+    let Some(code) = begin(folder, arguments, None)? else {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         talk(format_args!(
             "{name} runs in the background; `plimsoll logs -f {name}` follows it, `plimsoll stop {name}` stops it"
@@ -34,28 +37,33 @@ pub(super) fn start(folder: &Path) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Gives a run a supervisor again, in the background. Another one that is faster is as good.
+/// Gives a run a supervisor again, in the background: in the folder and with the variables that the first one had, as far
+/// as its programs' keepers still have them. Another one that is faster is as good.
 pub(super) fn adopt(entry: &Entry) -> Result<(), Failure> {
     let arguments = vec!["--adopt".into(), entry.folder.clone().into_os_string()];
-    begin(&entry.folder, arguments)?;
+    begin(&entry.folder, arguments, entry.surroundings())?;
     Ok(())
 }
 
 /// Starts a supervisor in a folder. Returns once it supervises, or the exit code if it ended before that.
-fn begin(folder: &Path, arguments: Vec<OsString>) -> Result<Option<u8>, Failure> {
+fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundings>) -> Result<Option<u8>, Failure> {
     let path = folder.join(SAID);
     let mut said = plimsoll_files::open_own(&path).map_err(io_failure(path.display()))?;
     let already = said.metadata().map_or(0, |found| found.len());
     let stream = || -> Result<File, Failure> { said.try_clone().map_err(io_failure(path.display())) };
-    let program = std::env::current_exe().map_err(io_failure("this program can't be found"))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(own_program());
+    if let Some(Surroundings { folder, variables }) = surroundings {
+        command.current_dir(folder).env_clear().envs(variables);
+    }
     command.args(["run".into(), "--inside".into(), folder.as_os_str().to_owned()]).args(arguments);
     command.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);
     let mut child = command.spawn().map_err(io_failure("a supervisor can't be started"))?;
+    let start = Instant::now();
     loop {
         let is_over = child.try_wait().map_err(io_failure("a supervisor can't be waited for"))?;
         let is_its = |entry: &Entry| entry.process.pid == child.id();
-        let has_begun = |entry: &Entry| !entry.workers.is_empty() || entry.ended.is_some();
+        let has_started = |entry: &Entry| entry.workers.iter().any(|worker| worker.leader.is_some());
+        let has_begun = |entry: &Entry| has_started(entry) || entry.ended.is_some();
         if Entry::read(folder).is_ok_and(|entry| is_its(&entry) && has_begun(&entry)) {
             return Ok(None);
         }
@@ -66,7 +74,18 @@ fn begin(folder: &Path, arguments: Vec<OsString>) -> Result<Option<u8>, Failure>
             talk(if read.is_ok() { words.trim_end() } else { "the supervisor ended" });
             return Ok(Some(status.code().map_or(1, |code| code.to_le_bytes()[0])));
         }
+        if start.elapsed() > PATIENCE {
+            return Ok(None);
+        }
         std::thread::sleep(TICK);
+    }
+}
+
+/// This program, also where another was installed in its place since it was started.
+pub(super) fn own_program() -> PathBuf {
+    match cfg!(target_os = "linux") {
+        true => PathBuf::from("/proc/self/exe"),
+        false => std::env::current_exe().unwrap_or_else(|_| PathBuf::from("plimsoll")),
     }
 }
 

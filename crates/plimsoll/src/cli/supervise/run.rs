@@ -3,11 +3,12 @@
 use super::repair::RepairArgs;
 use super::{RunsArgs, detach, open, say};
 use crate::cli::Failure;
+use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
 use crate::streams::talk;
-use clap::Args;
+use clap::{Args, Parser};
 use plimsoll_supervise::{
-    Adopted, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, shares,
+    Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep, shares,
     supervise, usable_cpus,
 };
 use plimsoll_telemetry::gpus;
@@ -23,7 +24,7 @@ const UNKNOWN_END: u8 = 1;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RunArgs {
     /// The command and its arguments, behind `--`; `{worker}` in them is the worker's number where there are several
-    #[arg(value_name = "COMMAND", last = true, required_unless_present = "adopt")]
+    #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["adopt", "keep"])]
     command: Vec<OsString>,
 
     /// Name of the run, and of its folder [default: the command's name and a number]
@@ -101,15 +102,30 @@ pub(in crate::cli) struct RunArgs {
     /// Supervise in this folder, in the background
     #[arg(long, value_name = "DIR", hide = true)]
     inside: Option<PathBuf>,
+
+    /// Keep a program for a supervisor, to which stdout is a socket
+    #[arg(long, hide = true)]
+    keep: bool,
+}
+
+/// What a run was given, as it is read again for another supervisor.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Given {
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
+    if args.keep {
+        return keep(stdout()).map(|()| exit_code::DONE).map_err(io_failure("no supervisor said what to keep"));
+    }
     match (&args.inside, &args.adopt) {
-        (Some(folder), _) => {
+        (Some(folder), adopted) => {
             detach::leave_terminal();
             let folder = open(folder)?;
-            match args.adopt {
-                Some(_) => args.adopt_in(folder),
+            match adopted {
+                Some(_) => adopt_in(folder, true),
                 None => args.start_in(folder),
             }
         }
@@ -118,7 +134,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             if args.detach {
                 return detach::adopt(&entry).map(|()| 0);
             }
-            args.adopt_in(open(&entry.folder)?)
+            adopt_in(open(&entry.folder)?, false)
         }
         (None, None) => {
             let folder = args.new_folder()?;
@@ -160,30 +176,8 @@ impl RunArgs {
     }
 
     fn start_in(self, folder: Folder) -> Result<u8, Failure> {
-        let cards = if self.workers > 1 { cards() } else { vec![] };
-        let fraction = self.memory_fraction.map(f64::from);
-        let shares = shares(self.workers, &cards, &usable_cpus(), self.threads, fraction);
-        let count = shares.len();
-        let workers = shares.into_iter().map(|share| Ok((share.clone(), self.repair(folder.path(), &share, count)?)));
-        let workers = workers.collect::<Result<_, Failure>>()?;
-        let hook = self.repair.hook(&self.command, folder.path())?;
-        let mut job = self.job(folder, workers, words(&self.command));
-        job.settings.variables.extend(hook);
+        let job = self.job(folder)?;
         conclude(supervise(job, &mut say::tell)?)
-    }
-
-    fn adopt_in(self, folder: Folder) -> Result<u8, Failure> {
-        let entry = Entry::read(folder.path());
-        let entry =
-            entry.map_err(|error| Failure::bad_input(format!("{} is no run: {error}", folder.path().display())))?;
-        let entry = orphan(entry)?;
-        let share = |worker| Share { worker, ..Share::default() };
-        let workers = (0..entry.worker_count.clamp(1, 1 << 16))
-            .map(|worker| (share(worker), Box::new(Adopted) as Box<dyn Repair>));
-        let workers = workers.collect();
-        let mut job = self.job(folder, workers, entry.command.clone());
-        job.settings.grace = Duration::from_secs_f64(entry.grace_s.clamp(0.0, 1e6));
-        conclude(adopt(job, &entry, &mut say::tell)?)
     }
 
     /// What decides what a worker runs.
@@ -196,10 +190,16 @@ impl RunArgs {
         self.repair.repair(self.command.iter().map(own).collect(), folder, share.worker, self.alloc_conf.as_deref())
     }
 
-    fn job(&self, folder: Folder, workers: Vec<(Share, Box<dyn Repair>)>, command: Vec<String>) -> Job {
+    fn job(&self, folder: Folder) -> Result<Job, Failure> {
+        let cards = if self.workers > 1 { cards() } else { vec![] };
+        let fraction = self.memory_fraction.map(f64::from);
+        let shares = shares(self.workers, &cards, &usable_cpus(), self.threads, fraction);
+        let count = shares.len();
+        let workers = shares.into_iter().map(|share| Ok((share.clone(), self.repair(folder.path(), &share, count)?)));
+        let workers = workers.collect::<Result<Vec<_>, Failure>>()?;
         let seconds = |seconds: Seconds| Duration::from_secs_f64(seconds.0);
         let is_background = self.inside.is_some();
-        let settings = Settings {
+        let mut settings = Settings {
             limits: Limits { restarts: self.max_restarts, same: self.same_error, pause: seconds(self.backoff) },
             grace: seconds(self.grace),
             hang_timeout: Some(seconds(self.hang_timeout)).filter(|timeout| !timeout.is_zero()),
@@ -209,12 +209,23 @@ impl RunArgs {
             log_bytes: self.log_limit,
             variables: self.variables(),
         };
+        settings.variables.extend(self.repair.hook(&self.command, folder.path())?);
         let input = if is_background || workers.len() > 1 { Input::Nothing } else { Input::Own };
         let streams = match is_background {
             true => [Box::new(sink()) as _, Box::new(sink()) as _],
             false => [Box::new(stdout()) as _, Box::new(stderr()) as _],
         };
-        Job { folder, registry: self.runs.registry(), settings, command, workers, input, streams }
+        Ok(Job {
+            folder,
+            registry: self.runs.registry(),
+            settings,
+            command: words(&self.command),
+            workers,
+            keeper: vec![detach::own_program().into(), "run".into(), "--keep".into()],
+            arguments: std::env::args_os().skip(2).collect(),
+            input,
+            streams,
+        })
     }
 
     /// What every command is told by its environment. What the user has set stays, but for the allocator's settings, which
@@ -234,6 +245,19 @@ impl RunArgs {
         let allocator = self.alloc_conf.iter().flat_map(|settings| names.map(|name| (name, settings.as_str())));
         unset.chain(allocator).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
+}
+
+/// Supervises a run that lost its supervisor, by what that was given. Errors: there is no such run, or it has one.
+fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
+    let entry = Entry::read(folder.path());
+    let entry = entry.map_err(|error| Failure::bad_input(format!("{} is no run: {error}", folder.path().display())))?;
+    let entry = orphan(entry)?;
+    let mut args = Given::try_parse_from(&entry.arguments).map_err(Failure::usage)?.run;
+    args.inside = is_background.then(|| entry.folder.clone());
+    let mut job = args.job(folder)?;
+    job.arguments.clone_from(&entry.arguments);
+    job.input = Input::Nothing;
+    conclude(adopt(job, &entry, &mut say::tell)?)
 }
 
 /// The UUIDs of the cards that commands see, in their order; none where there is no driver.

@@ -18,9 +18,10 @@ fn line(event: &Event) -> Option<String> {
             let notes = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
             format!("{}attempt {attempt}{notes}", of(*worker))
         }
-        Event::Adopted { worker, pid, is_mute } => {
-            let mute = if *is_mute { "; its output goes elsewhere" } else { "" };
-            format!("{}watching process group {pid}; how it ends can't be known{mute}", of(*worker))
+        Event::Adopted { worker, pid, is_kept, is_mute } => {
+            let kept = if *is_kept { "" } else { "; its keeper is gone, so how it ends may stay unknown" };
+            let mute = if *is_mute { "; its output can't be had" } else { "" };
+            format!("{}supervising process group {pid}{kept}{mute}", of(*worker))
         }
         Event::NotStarted { worker, program, reason, .. } => {
             format!("{}{program} can't be started: {reason}", of(*worker))
@@ -35,7 +36,7 @@ fn line(event: &Event) -> Option<String> {
             let how = match (code, signal) {
                 (_, Some(signal)) => format!("signal {signal}"),
                 (Some(code), None) => format!("exit code {code}"),
-                (None, None) => "nobody knows how".to_owned(),
+                (None, None) => "exit code unknown".to_owned(),
             };
             // What the system alone tells of an end is said already.
             let is_said = kind == STOPPED || ["exit_", "signal_"].iter().any(|plain| kind.starts_with(plain));
@@ -72,7 +73,7 @@ pub(super) fn summary(report: &Report) -> String {
         (Status::Failed, None) => "failed".to_owned(),
         (Status::Stopped, _) => "stopped".to_owned(),
         (Status::TimeOver, _) => "its time was over".to_owned(),
-        (Status::Unknown, _) => "ended, nobody knows how".to_owned(),
+        (Status::Unknown, _) => "ended, exit code unknown".to_owned(),
     };
     let mut parts = vec![format!("plimsoll: {}: {status} after {}", report.name, duration(report.ran_s))];
     if attempts > 1 {

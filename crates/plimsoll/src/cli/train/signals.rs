@@ -5,13 +5,14 @@ use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::streams::talk;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// The flag that is set when the run is asked to stop.
 #[cfg(unix)]
 pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
+    use std::sync::atomic::Ordering;
     let stop = Arc::new(AtomicBool::new(false));
     // Whoever started the run with `nohup`, or in the background of a script, had these ignored for it.
     let heard = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));

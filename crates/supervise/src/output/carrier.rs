@@ -1,5 +1,5 @@
-//! Carries what a program prints: into the log, into the tail from which its end is judged, and on to the screen, byte
-//! for byte.
+//! Carries what a program prints: into the tail from which its end is judged, and on to the screen, byte for byte. Into
+//! the log it goes only where no keeper does that.
 
 use super::log::OutputLog;
 use super::progress::{Meter, Progress};
@@ -7,33 +7,36 @@ use super::screen::Screen;
 use super::tail::Tail;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, retry_on_intr};
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 /// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
 
 /// Bytes of output by which an end is judged.
-const TAIL: usize = 64 << 10;
+pub(crate) const TAIL: usize = 64 << 10;
 
 /// Longer lines are passed on in parts.
 const LONGEST_LINE: usize = 64 << 10;
 
 /// What is kept of a worker's output.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) log: OutputLog,
+struct Kept {
+    /// Where this process keeps it itself.
+    log: Option<OutputLog>,
     tail: Tail,
     meter: Meter,
+    /// Why some of it is not kept.
+    lost: Option<String>,
 }
 
 /// A worker's output, over all of its attempts.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
+    log: PathBuf,
+    log_bytes: u64,
     kept: Arc<Mutex<Kept>>,
     /// Bytes that came.
     bytes: Arc<AtomicU64>,
@@ -44,12 +47,28 @@ pub(crate) struct Output {
 impl Output {
     /// Kept in this file, with at most so many bytes.
     pub(crate) fn new(log: &Path, most: u64) -> Self {
-        let kept = Kept { log: OutputLog::new(log, most), tail: Tail::new(TAIL), meter: Meter::default() };
-        Self { kept: Arc::new(Mutex::new(kept)), bytes: Arc::default(), is_held_up: Arc::default() }
+        let kept = Kept { log: None, tail: Tail::new(TAIL), meter: Meter::default(), lost: None };
+        Self {
+            log: log.to_owned(),
+            log_bytes: most,
+            kept: Arc::new(Mutex::new(kept)),
+            bytes: Arc::default(),
+            is_held_up: Arc::default(),
+        }
     }
 
-    /// What is kept.
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+    /// The file, and how many bytes are kept.
+    pub(crate) fn log(&self) -> (&Path, u64) {
+        (&self.log, self.log_bytes)
+    }
+
+    /// Why some of it is not kept, the first time; `None` if all is.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let kept = self.kept();
+        kept.lost.clone().or_else(|| kept.log.as_ref()?.reason().map(str::to_owned))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,41 +96,9 @@ impl Output {
     }
 }
 
-/// A thread that carries.
+/// Carries one stream of a program.
 #[derive(Debug)]
-pub(crate) struct Pump {
-    thread: JoinHandle<()>,
-    /// While it is open, the thread waits for more.
-    more: Option<OwnedFd>,
-}
-
-impl Pump {
-    /// Carries what comes out of a pipe. `label`: put before each line on the screen, where several workers share it.
-    pub(crate) fn start(
-        pipe: OwnedFd,
-        output: &Output,
-        screen: Option<Screen>,
-        label: Option<String>,
-    ) -> io::Result<Self> {
-        let (over, more) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let mut carrier = Carrier { output: output.clone(), screen, label, line: vec![] };
-        let thread = std::thread::Builder::new().name("output".to_owned());
-        let thread = thread.spawn(move || carrier.run(&pipe, &over))?;
-        Ok(Self { thread, more: Some(more) })
-    }
-
-    /// Lets it take what is in the pipe, and no more: a process that left its group may keep the pipe open for ever.
-    pub(crate) fn finish(&mut self) {
-        self.more = None;
-    }
-
-    /// Whether it has carried all, which takes as long as somebody takes to read it.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
-}
-
-struct Carrier {
+pub(crate) struct Carrier {
     output: Output,
     screen: Option<Screen>,
     label: Option<String>,
@@ -120,36 +107,45 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn run(&mut self, pipe: &OwnedFd, over: &OwnedFd) {
+    /// `label`: put before each line on the screen, where several workers share it.
+    pub(crate) fn new(output: &Output, screen: Option<Screen>, label: Option<String>) -> Self {
+        Self { output: output.clone(), screen, label, line: vec![] }
+    }
+
+    /// Carries what comes out of a pipe into the log too, until the pipe's end, or until it is empty and `over` can be
+    /// read from.
+    pub(crate) fn drain(&mut self, pipe: &OwnedFd, over: &OwnedFd) {
         let mut buffer = vec![0; PIECE];
         loop {
             let mut waited = [PollFd::new(pipe, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
             match poll(&mut waited, None) {
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
                 Err(_) => break,
             }
             let [has_output, is_over] = waited.map(|waited| !waited.revents().is_empty());
             if has_output {
                 match retry_on_intr(|| read(pipe, &mut buffer[..])) {
                     Ok(0) | Err(_) => break,
-                    Ok(count) => self.carry(&buffer[..count]),
+                    Ok(count) => {
+                        let (path, most) = self.output.log();
+                        self.output
+                            .kept()
+                            .log
+                            .get_or_insert_with(|| OutputLog::new(path, most))
+                            .append(&buffer[..count]);
+                        self.carry(&buffer[..count]);
+                    }
                 }
             } else if is_over {
                 break;
             }
         }
-        if !self.line.is_empty() {
-            self.line.push(b'\n');
-            self.pass_line();
-        }
     }
 
-    fn carry(&mut self, bytes: &[u8]) {
-        let mut kept = self.output.kept();
-        kept.log.append(bytes);
-        kept.tail.push(bytes);
-        kept.meter.read(bytes);
-        drop(kept);
+    /// Passes on what was printed.
+    pub(crate) fn carry(&mut self, bytes: &[u8]) {
+        self.recall(bytes);
         self.output.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if self.label.is_none() {
             self.pass(bytes.to_vec());
@@ -160,6 +156,26 @@ impl Carrier {
             if matches!(byte, b'\n' | b'\r') || self.line.len() >= LONGEST_LINE {
                 self.pass_line();
             }
+        }
+    }
+
+    /// Takes account of what was printed, and passes nothing on.
+    pub(crate) fn recall(&self, bytes: &[u8]) {
+        let mut kept = self.output.kept();
+        kept.tail.push(bytes);
+        kept.meter.read(bytes);
+    }
+
+    /// Some of the output is not kept, for this reason.
+    pub(crate) fn lost(&self, reason: String) {
+        self.output.kept().lost.get_or_insert(reason);
+    }
+
+    /// There is no more: a line that has begun is passed on as it is.
+    pub(crate) fn finish(&mut self) {
+        if !self.line.is_empty() {
+            self.line.push(b'\n');
+            self.pass_line();
         }
     }
 

@@ -1,8 +1,13 @@
-//! Programs under `plimsoll run`: real processes that fail, hang, fork, ignore signals and lose their supervisor.
+//! Programs under `plimsoll run`: real processes that fail, hang, fork and ignore signals; that lose their supervisor
+//! (`adoption.rs`), lack memory (`repairs.rs`), or have no room for what they print (`room.rs`).
 
 #![cfg(target_os = "linux")]
 
-use super::interrupt::{end_of, signal, wait_until};
+mod adoption;
+mod repairs;
+mod room;
+
+use crate::interrupt::{end_of, signal, wait_until};
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::fs;
@@ -144,22 +149,6 @@ fn a_reader_that_goes_away_stops_nobody() {
     assert_eq!(said.stderr.matches("stdout is not passed on any more").count(), 1, "{}", said.stderr);
 }
 
-/// By a limit on files, under which writes fail as on a full disk.
-#[test]
-fn a_full_disk_stops_nobody() {
-    let sandbox = Sandbox::new();
-    let script = "i=0; while [ $i -lt 9000 ]; do echo some words in line $i; i=$((i+1)); done; exit 7";
-    let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" run --max-restarts 0 --name it -- sh -c \"$1\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", limited, env!("CARGO_BIN_EXE_plimsoll"), script]);
-    sandbox.confine(&mut command);
-    let said = Said::of(command.output().expect("a shell"));
-    assert_eq!(said.code, Some(7), "{}", said.stderr);
-    assert_eq!(said.stdout.split(|&b| b == b'\n').count(), 9001);
-    assert_eq!(said.stderr.matches("output is not kept").count(), 1, "{}", said.stderr);
-    assert!(sandbox.text("runs/it/output.log").starts_with("some words in line 0\n"));
-}
-
 #[test]
 fn what_fails_is_started_again_until_it_succeeds() {
     let sandbox = Sandbox::new();
@@ -208,11 +197,15 @@ fn a_hang_is_seen_and_ended() {
 }
 
 #[test]
-fn a_command_that_computes_or_that_was_stopped_does_not_hang() {
+fn a_command_that_computes_prints_or_was_stopped_does_not_hang() {
     let sandbox = Sandbox::new();
     let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done";
     let said = run(&sandbox, "--hang-timeout 1 --max-restarts 0", busy);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    let prints = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.25; echo $i; done; exit 6";
+    let said = run(&sandbox, "--hang-timeout 1 --max-restarts 0", prints);
+    assert_eq!(said.code, Some(6), "it waits, and says so: {}", said.stderr);
     fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
     let child = spawn(&sandbox, "--hang-timeout 0.3 --max-restarts 0", "echo $$ > pid; kill -STOP $$; exit 5");
     let pid = written_pid(&sandbox, "pid");
@@ -342,9 +335,9 @@ fn workers_start_one_after_the_other_and_one_alone_is_started_again() {
     let sandbox = Sandbox::new();
     // The first goes on once the second has begun, and the second fails once.
     let script = "echo $PLIMSOLL_WORKER of $PLIMSOLL_WORKERS {worker}; touch begun-{worker}; \
-                  if [ {worker} = 0 ]; then [ -e begun-1 ] && exit 9; echo step 1/10; \
+                  if [ {worker} = 0 ]; then sleep 0.3; [ -e begun-1 ] && exit 9; echo step 1/10; \
                       until [ -e begun-1 ]; do sleep 0.01; done; \
-                  else [ -e failed ] || { touch failed; exit 3; }; fi; echo over {worker}";
+                  else [ -e failed ] || { touch failed; exit 3; }; fi; printf 'over {worker}'";
     let said = run(&sandbox, "--workers 2 --stagger 0.1 --stagger-time 10m", script);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let report = report(&sandbox);
@@ -352,7 +345,7 @@ fn workers_start_one_after_the_other_and_one_alone_is_started_again() {
     let of =
         |worker: u64| report["attempts"].as_array().expect("a list").iter().filter(|a| a["worker"] == worker).count();
     assert_eq!((of(0), of(1)), (1, 2));
-    assert_eq!(sandbox.text("runs/it/output-1.log"), "1 of 2 1\n1 of 2 1\nover 1\n");
+    assert_eq!(sandbox.text("runs/it/output-1.log"), "1 of 2 1\n1 of 2 1\nover 1");
     assert!(said.stdout_text().contains("[0] over 0\n") && said.stdout_text().contains("[1] over 1\n"));
     assert_eq!(sandbox.run("logs it --worker 2").code, Some(2));
 }
@@ -420,82 +413,6 @@ fn stop_ends_what_does_not_want_to() {
         fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
         fs::remove_file(sandbox.path("pid")).expect("it was there");
     }
-}
-
-/// Starts a run whose supervisor is killed. Its script counts until `go` is there.
-fn orphaned(sandbox: &Sandbox) -> String {
-    let script = "echo $$ > pid; i=0; while [ ! -e go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over";
-    let mut child = spawn(sandbox, "", script);
-    let pid = written_pid(sandbox, "pid");
-    until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0").is_some());
-    child.kill().expect("it runs");
-    child.wait().expect("it ended");
-    pid
-}
-
-#[test]
-fn a_killed_supervisor_leaves_nothing_that_is_not_found_again() {
-    let sandbox = Sandbox::new();
-    let pid = orphaned(&sandbox);
-    assert!(is_alive(&pid), "its pipes are gone, but it goes on");
-    let run = &listed(&sandbox, "--no-adopt")[0];
-    assert_eq!((&run["state"], &run["workers"][0]["pid"].to_string()), (&"orphaned".into(), &pid));
-    let run = &listed(&sandbox, "")[0];
-    assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
-    assert_eq!(listed(&sandbox, "")[0]["state"], "running");
-    // What it prints is kept again, with what it printed in between.
-    let count = || sandbox.text("runs/it/output.log").lines().count();
-    let before = count();
-    until("its output is kept again", || count() > before + 3);
-    sandbox.write("go", "");
-    let attached = sandbox.run("attach it -n 1000000");
-    assert_eq!(attached.code, Some(1), "nobody knows how it ended: {}", attached.stderr);
-    let lines = attached.stdout_text().lines().collect::<Vec<_>>();
-    let steps = (1..lines.len()).map(|step| format!("step {step}")).collect::<Vec<_>>();
-    assert_eq!(
-        (&lines[..lines.len() - 1], lines.last()),
-        (&steps.iter().map(String::as_str).collect::<Vec<_>>()[..], Some(&"over"))
-    );
-    assert_eq!(report(&sandbox)["status"], "unknown");
-}
-
-#[test]
-fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
-    let sandbox = Sandbox::new();
-    let pid = orphaned(&sandbox);
-    let said = sandbox.run("stop it --grace 30s");
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(!is_alive(&pid));
-    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
-    fs::remove_file(sandbox.path("pid")).expect("it was there");
-    let pid = orphaned(&sandbox);
-    let adopting =
-        sandbox.command(["run", "--adopt", "it"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
-    until("it is adopted", || listed(&sandbox, "--no-adopt")[0]["state"] == "running");
-    signal(&adopting, "TERM");
-    let said = end_of(adopting);
-    assert!(said.stderr.contains("how it ends can't be known"), "{}", said.stderr);
-    assert!(!is_alive(&pid));
-}
-
-/// Numbers of processes are given again.
-#[test]
-fn a_process_that_has_the_number_of_a_run_s_now_is_left_alone() {
-    let sandbox = Sandbox::new();
-    orphaned(&sandbox);
-    let mut other = Command::new("sleep").arg("600").spawn().expect("a process");
-    let path = "runs/it/process.json";
-    let mut entry = sandbox.json(path);
-    for process in ["/process/pid", "/workers/0/leader/pid"] {
-        *entry.pointer_mut(process).expect("it is there") = other.id().into();
-    }
-    sandbox.write("go", "");
-    sandbox.write(path, entry.to_string());
-    until("the run's own processes end", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "gone");
-    let said = sandbox.run("stop it --now");
-    assert!(said.code == Some(0) && said.stderr.contains("it had ended already"), "{}", said.stderr);
-    assert!(other.try_wait().expect("a child").is_none(), "it was ended");
-    other.kill().and_then(|()| other.wait()).expect("it runs");
 }
 
 #[test]

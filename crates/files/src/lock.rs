@@ -1,0 +1,64 @@
+//! Folders that one process has for itself.
+
+use crate::open_own;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A folder that this process has for itself, until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+}
+
+/// Why a folder can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process has it.
+    #[error("{path} is in use")]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file by which folders are locked.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl FolderLock {
+    /// Takes a folder that is there, by a file `lock` in it. Errors: `InUse`, `Io`.
+    pub fn take(folder: &Path) -> Result<Self, LockError> {
+        let path = folder.join("lock");
+        let file = match open_own(&path) {
+            Ok(file) => file,
+            Err(source) => return Err(LockError::Io { path, source }),
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(LockError::InUse { path: folder.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(LockError::Io { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_owner_at_a_time() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let lock = FolderLock::take(folder.path()).expect("nobody has it");
+        assert!(matches!(FolderLock::take(folder.path()), Err(LockError::InUse { .. })));
+        drop(lock);
+        FolderLock::take(folder.path()).expect("nobody has it any more");
+        let none = folder.path().join("none");
+        assert!(matches!(FolderLock::take(&none), Err(LockError::Io { path, .. }) if path == none.join("lock")));
+    }
+}

@@ -1,0 +1,291 @@
+//! Runs whose supervisor is killed, whose keeper is, or both.
+
+use super::*;
+
+/// Starts a run whose supervisor is killed. Its script counts until `go` is there, and then ends with what `go` says.
+fn orphaned(sandbox: &Sandbox, flags: &str) -> String {
+    let script = "echo $$ > pid; i=0; while [ ! -s go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over; \
+                  exit $(cat go)";
+    let mut child = spawn(sandbox, flags, script);
+    let pid = written_pid(sandbox, "pid");
+    until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
+    child.kill().expect("it runs");
+    child.wait().expect("it ended");
+    pid
+}
+
+#[test]
+fn a_killed_supervisor_leaves_nothing_that_is_not_found_again() {
+    let sandbox = Sandbox::new();
+    let pid = orphaned(&sandbox, "--max-restarts 0");
+    let run = &listed(&sandbox, "--no-adopt")[0];
+    assert_eq!((&run["state"], &run["workers"][0]["pid"].to_string()), (&"orphaned".into(), &pid));
+    // What it prints is kept while nobody supervises.
+    let count = || sandbox.text("runs/it/output.log").lines().count();
+    let before = count();
+    until("its output is kept", || count() > before + 3);
+    let run = &listed(&sandbox, "")[0];
+    assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
+    assert_eq!(listed(&sandbox, "")[0]["state"], "running");
+    sandbox.write("go", "7\n");
+    let attached = sandbox.run("attach it -n 1000000");
+    assert_eq!(attached.code, Some(7), "{}", attached.stderr);
+    let lines = attached.stdout_text().lines().collect::<Vec<_>>();
+    let steps = (1..lines.len()).map(|step| format!("step {step}")).collect::<Vec<_>>();
+    assert_eq!(
+        (&lines[..lines.len() - 1], lines.last()),
+        (&steps.iter().map(String::as_str).collect::<Vec<_>>()[..], Some(&"over"))
+    );
+    assert_eq!((&report(&sandbox)["status"], &report(&sandbox)["code"]), (&"failed".into(), &7.into()));
+}
+
+#[test]
+fn what_ends_without_a_supervisor_is_known_with_its_exit_code() {
+    let sandbox = Sandbox::new();
+    for code in [0, 7] {
+        orphaned(&sandbox, "");
+        sandbox.write("go", format!("{code}\n"));
+        until("it ends", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "ended");
+        assert_eq!(listed(&sandbox, "--all")[0]["exit_code"], code);
+        let attached = sandbox.run("attach it");
+        assert!(attached.code == Some(code) && attached.stdout_text().ends_with("over\n"), "{attached:?}");
+        fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+        ["go", "pid"].iter().for_each(|name| fs::remove_file(sandbox.path(name)).expect("it was there"));
+    }
+}
+
+/// More than any pipe holds: a command whose supervisor is killed must not wait for a reader for ever.
+#[test]
+fn a_command_without_a_supervisor_prints_on() {
+    let sandbox = Sandbox::new();
+    let script = "echo $$ > pid; until [ -e go ]; do sleep 0.01; done; head -c 20000000 /dev/zero; touch done; \
+                  until [ -e end ]; do sleep 0.01; done; exit 3";
+    let mut child = spawn(&sandbox, "--max-restarts 0", script);
+    written_pid(&sandbox, "pid");
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    sandbox.write("go", "");
+    until("all is printed", || sandbox.path("done").exists());
+    sandbox.write("end", "");
+    until("it ends", || listed(&sandbox, "--all --no-adopt")[0]["exit_code"] == 3);
+    assert_eq!(sandbox.read("runs/it/output.log").len(), 20_000_000);
+}
+
+/// The supervisor that adopts answers ends as the first would have: with the first's flags, folder, variables, count of
+/// restarts and steps.
+#[test]
+fn a_run_that_was_adopted_is_started_again_and_goes_on_where_it_was() {
+    let sandbox = Sandbox::new();
+    let script = "echo $WORD >> tries; n=$(wc -l < tries); echo $$ > pid-$n; echo step $n/9; \
+                  until [ -e go-$n ]; do sleep 0.01; done; exit 4";
+    let mut command = command(&sandbox, "--max-restarts 3 --same-error 9", script);
+    let mut child = command.env("WORD", "secret").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    written_pid(&sandbox, "pid-1");
+    sandbox.write("go-1", "");
+    written_pid(&sandbox, "pid-2");
+    until("it is entered", || sandbox.json("runs/it/process.json")["restarts"] == 1);
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    // From another folder, and without the variable.
+    let mut ps = sandbox.command(["ps", "--json"]);
+    let said = Said::of(ps.current_dir("/").output().expect("the binary runs"));
+    assert!(said.json()["runs"][0]["adopted_by"].is_u64(), "{}", said.stderr);
+    ["go-2", "go-3", "go-4"].iter().for_each(|go| sandbox.write(go, ""));
+    let attached = sandbox.run("attach it");
+    assert_eq!(attached.code, Some(4), "{}", attached.stderr);
+    assert_eq!(sandbox.text("tries"), "secret\n".repeat(4), "three restarts in all, one of them before");
+    let report = report(&sandbox);
+    let attempts = report["attempts"].as_array().expect("a list");
+    assert_eq!((attempts.len(), &report["restarts"], &report["code"]), (4, &3.into(), &4.into()), "{report}");
+    assert!(attempts.iter().all(|attempt| attempt["kind"] == "exit_4"), "{report}");
+    let written = fs::read(sandbox.path("runs/it/process.json")).expect("it is there");
+    assert!(!String::from_utf8_lossy(&written).contains("secret"), "variables are written nowhere");
+}
+
+/// Where the keeper is killed too, the supervisor carries on without it; where both are, the output waits and the exit
+/// code is lost.
+#[test]
+fn a_killed_keeper_costs_the_exit_code_and_no_output() {
+    for with_supervisor in [false, true] {
+        let sandbox = Sandbox::new();
+        let script = "echo $$ > pid; i=0; while [ ! -s go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over";
+        let mut child = spawn(&sandbox, "", script);
+        let pid = written_pid(&sandbox, "pid");
+        let entry = || sandbox.json("runs/it/process.json");
+        until("it is entered", || entry().pointer("/workers/0/keeper/pid").is_some());
+        let keeper = entry().pointer("/workers/0/keeper/pid").expect("a keeper").to_string();
+        if with_supervisor {
+            child.kill().and_then(|()| child.wait()).expect("it runs");
+        }
+        kill("KILL", &keeper);
+        assert!(is_alive(&pid), "its pipes are gone, but it goes on");
+        if with_supervisor {
+            let run = &listed(&sandbox, "")[0];
+            assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
+        }
+        let count = || sandbox.text("runs/it/output.log").lines().count();
+        let before = count();
+        until("its output is kept again", || count() > before + 3);
+        sandbox.write("go", "0\n");
+        until("it ends", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "ended");
+        let report = report(&sandbox);
+        assert_eq!((&report["status"], &report["code"]), (&"unknown".into(), &Value::Null), "{report}");
+        let log = sandbox.text("runs/it/output.log");
+        let lines = log.lines().collect::<Vec<_>>();
+        let steps = (1..lines.len()).map(|step| format!("step {step}")).collect::<Vec<_>>();
+        assert_eq!(lines[..lines.len() - 1], steps.iter().map(String::as_str).collect::<Vec<_>>()[..]);
+        if !with_supervisor {
+            assert_eq!(child.wait().expect("it ends").code(), Some(1));
+        }
+    }
+}
+
+/// Wherever a supervisor is killed, what it started is shown, and can be adopted and stopped.
+#[test]
+fn no_moment_to_be_killed_at_leaves_an_orphan_that_is_not_shown() {
+    let sandbox = Sandbox::new();
+    // Until it was killed, each command ends at once and is started again, so that most moments are around a start.
+    let script = "touch begun; if [ -e stay ]; then exec sleep 600; fi; exit 1";
+    let rounds = std::env::var("PLIMSOLL_KILLS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20_u32);
+    let start = || {
+        let mut command = command(&sandbox, "--same-error 100000 --max-restarts 100000", script);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs")
+    };
+    let began = Instant::now();
+    let mut first = start();
+    until("it begins", || sandbox.path("begun").exists());
+    let startup = began.elapsed();
+    first.kill().and_then(|()| first.wait()).expect("it runs");
+    until("it is over", || processes(&sandbox, |process| is_marked(process) || is_keeper(process)).is_empty());
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    let mut orphans = 0;
+    for round in 0..rounds {
+        let mut child = start();
+        // Spread over the first attempts, by steps that are no part of how long one takes.
+        std::thread::sleep(startup * (30 + round * 37 % 200) / 100);
+        sandbox.write("stay", "");
+        std::thread::sleep(startup * (round * 23 % 50) / 100);
+        child.kill().and_then(|()| child.wait()).expect("it runs");
+        // A keeper that heard what to start starts it, and one that did not ends.
+        let marked = || processes(&sandbox, is_marked);
+        until("keepers start or end", || processes(&sandbox, is_keeper).is_empty() || !marked().is_empty());
+        let (marked, shown) = (marked(), listed(&sandbox, "--no-adopt"));
+        let is_shown = shown.iter().any(|run| run["state"] == "orphaned");
+        assert_eq!(is_shown, !marked.is_empty(), "{round}: {marked:?}, {shown:?}");
+        if !marked.is_empty() {
+            orphans += 1;
+            let run = &listed(&sandbox, "")[0];
+            assert!(run["adopted_by"].is_u64(), "{round}: {run}");
+            let said = sandbox.run("stop it");
+            assert_eq!(said.code, Some(0), "{round}: {}", said.stderr);
+            assert_eq!(processes(&sandbox, is_marked), Vec::<String>::new(), "{round}: {}", said.stderr);
+        }
+        let _ = fs::remove_dir_all(sandbox.path("runs"));
+        fs::remove_file(sandbox.path("stay")).expect("it was there");
+    }
+    eprintln!("{orphans} of {rounds} left an orphan");
+    assert!(orphans > 0, "no moment was late enough to be one");
+}
+
+/// Processes that work in a sandbox, of one kind.
+fn processes(sandbox: &Sandbox, is_meant: impl Fn(&Path) -> bool) -> Vec<String> {
+    let place = sandbox.path("").canonicalize().expect("it is there");
+    let all = fs::read_dir("/proc").expect("a table").flatten().map(|entry| entry.path());
+    let works_there = |process: &Path| fs::read_link(process.join("cwd")).is_ok_and(|folder| folder == place);
+    let names = all.filter(|process| works_there(process) && is_meant(process));
+    let names = names.filter_map(|process| Some(process.file_name()?.to_str()?.to_owned()));
+    names.filter(|pid| is_alive(pid)).collect()
+}
+
+/// Whether a process carries a run's mark.
+fn is_marked(process: &Path) -> bool {
+    let environment = fs::read(process.join("environ")).unwrap_or_default();
+    environment.split(|&byte| byte == 0).any(|word| word.starts_with(b"PLIMSOLL_RUN_"))
+}
+
+/// Whether a process is a keeper, or is about to be one.
+fn is_keeper(process: &Path) -> bool {
+    let words = fs::read(process.join("cmdline")).unwrap_or_default();
+    words.split(|&byte| byte == 0).any(|word| word == b"--keep")
+}
+
+#[test]
+fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
+    let sandbox = Sandbox::new();
+    let pid = orphaned(&sandbox, "");
+    let said = sandbox.run("stop it --grace 30s");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(!is_alive(&pid));
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    fs::remove_file(sandbox.path("pid")).expect("it was there");
+    let pid = orphaned(&sandbox, "");
+    let adopting =
+        sandbox.command(["run", "--adopt", "it"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    until("it is adopted", || listed(&sandbox, "--no-adopt")[0]["state"] == "running");
+    signal(&adopting, "TERM");
+    let said = end_of(adopting);
+    assert!(said.code == Some(143) && said.stderr.contains("supervising process group"), "{said:?}");
+    assert!(!is_alive(&pid));
+}
+
+/// Numbers of processes are given again.
+#[test]
+fn a_process_that_has_the_number_of_a_run_s_now_is_left_alone() {
+    let sandbox = Sandbox::new();
+    orphaned(&sandbox, "");
+    let mut other = Command::new("sleep").arg("600").spawn().expect("a process");
+    let path = "runs/it/process.json";
+    let mut entry = sandbox.json(path);
+    for process in ["/process/pid", "/workers/0/leader/pid"] {
+        *entry.pointer_mut(process).expect("it is there") = other.id().into();
+    }
+    sandbox.write("go", "0\n");
+    sandbox.write(path, entry.to_string());
+    until("the run's own processes end", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "ended");
+    let said = sandbox.run("stop it --now");
+    assert!(said.code == Some(0) && said.stderr.contains("it had ended already"), "{}", said.stderr);
+    assert!(other.try_wait().expect("a child").is_none(), "it was ended");
+    other.kill().and_then(|()| other.wait()).expect("it runs");
+}
+
+/// Another supervisor goes on with the ladder from the step that the first one took.
+#[test]
+fn an_adopted_run_takes_the_next_step_of_its_ladder() {
+    let sandbox = Sandbox::new();
+    let command = super::repairs::trainer(&sandbox, "until [ -e go-$n ]; do sleep 0.01; done");
+    let arguments = ["run", "--backoff", "0", "--name", "it", "--ladder", "ladder.yaml", "--"];
+    let mut child = sandbox
+        .command(arguments.into_iter().chain(command))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    sandbox.write("go-1", "");
+    until("the first step is taken", || sandbox.path("begun-2").exists());
+    until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+    ["go-2", "go-3", "go-4"].iter().for_each(|go| sandbox.write(go, ""));
+    let attached = sandbox.run("attach it");
+    assert_eq!(attached.code, Some(0), "{}", attached.stderr);
+    assert_eq!(sandbox.text("seen"), "--batch-size 8 \n--batch-size 4 \n--batch-size 2 w\n");
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 2 }));
+}
+
+/// What was printed before there was another supervisor tells why a program ended, too.
+#[test]
+fn an_adopted_run_is_judged_by_what_it_printed_before() {
+    let sandbox = Sandbox::new();
+    super::repairs::trainer(&sandbox, ":");
+    let script = "[ -e printed ] && exit 0; printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1\\n\
+                  torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\\n'; touch printed; \
+                  until [ -e go ]; do sleep 0.01; done; exit 1";
+    sandbox.write("once.sh", script);
+    let arguments = ["run", "--name", "it", "--ladder", "ladder.yaml", "--", "sh", "once.sh", "--batch-size", "8"];
+    let mut child = sandbox.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    until("it printed", || sandbox.path("printed").exists());
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+    sandbox.write("go", "");
+    let attached = sandbox.run("attach it");
+    assert_eq!(attached.code, Some(0), "{}", attached.stderr);
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 1 }));
+}

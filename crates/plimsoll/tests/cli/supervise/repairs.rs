@@ -1,0 +1,92 @@
+//! Programs that lack memory, through the binary's flags: `--ladder`, `--no-repair`. The usual steps, to the result that a
+//! run would have had, are the library's tests.
+
+use super::*;
+
+/// A program that has memory enough for two samples at a time, and the steps that a user wrote for it. `wait`: what it does
+/// first, in words of the shell; `$n` is its attempt.
+pub(super) fn trainer(sandbox: &Sandbox, wait: &str) -> [&'static str; 4] {
+    let script = format!(
+        "echo \"$* $WORD\" >> seen; n=$(wc -l < seen); touch begun-$n; {wait}\n\
+         case \"$*\" in *'--batch-size 2'*) echo trained; exit 0;; esac\n\
+         cat >&2 <<'END'\nTraceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n\
+         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nEND\nexit 1\n"
+    );
+    sandbox.write("trainer.sh", script);
+    sandbox.write(
+        "ladder.yaml",
+        "steps:\n  - name: half\n    flags:\n      --batch-size: 4\n  - name: quarter\n    flags:\n      \
+         --batch-size: 2\n    env:\n      WORD: w\n",
+    );
+    ["sh", "trainer.sh", "--batch-size", "8"]
+}
+
+fn run(sandbox: &Sandbox, flags: &str, command: &[&str]) -> Said {
+    let arguments = ["run", "--backoff", "0", "--name", "it"].into_iter().chain(flags.split_whitespace()).chain(["--"]);
+    Said::of(sandbox.command(arguments.chain(command.iter().copied())).output().expect("the binary runs"))
+}
+
+#[test]
+fn a_ladder_of_a_users_own_is_climbed_step_by_step() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, "--ladder ladder.yaml", &trainer(&sandbox, ":"));
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "trained\n"), "{}", said.stderr);
+    assert_eq!(sandbox.text("seen"), "--batch-size 8 \n--batch-size 4 \n--batch-size 2 w\n");
+    assert!(said.stderr.contains("half") && said.stderr.contains("quarter"), "{}", said.stderr);
+    // What worked is where the next run of the same kind begins.
+    fs::remove_file(sandbox.path("seen")).expect("it was there");
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    let said = run(&sandbox, "--ladder ladder.yaml", &trainer(&sandbox, ":"));
+    assert_eq!((said.code, sandbox.text("seen").as_str()), (Some(0), "--batch-size 2 w\n"), "{}", said.stderr);
+}
+
+#[test]
+fn without_repair_what_failed_is_started_again_as_it_was() {
+    let sandbox = Sandbox::new();
+    let said = run(&sandbox, "--no-repair --max-restarts 2 --same-error 9", &trainer(&sandbox, ":"));
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    assert_eq!(sandbox.text("seen"), "--batch-size 8 \n".repeat(3));
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "exit_1": 3 }));
+}
+
+#[test]
+fn a_ladder_that_is_none_is_refused_before_anything_is_started() {
+    let sandbox = Sandbox::new();
+    let command = trainer(&sandbox, ":");
+    for (text, what) in [
+        ("steps: 7\n", "ladder.yaml"),
+        ("steps:\n  - name: nothing\n", "ladder.yaml"),
+        ("steps:\n  - files:\n      absent.yaml:\n        a: 1\n", "absent.yaml"),
+    ] {
+        sandbox.write("ladder.yaml", text);
+        let said = run(&sandbox, "--ladder ladder.yaml", &command);
+        assert_eq!(said.code, Some(4), "{text}: {}", said.stderr);
+        assert!(said.stderr.contains(what) && said.stderr.contains("hint: "), "{text}: {}", said.stderr);
+        let _ = fs::remove_dir_all(sandbox.path("runs"));
+    }
+    let said = run(&sandbox, "--ladder none.yaml", &command);
+    assert!(said.code.is_some_and(|code| code != 0) && said.stderr.contains("none.yaml"), "{}", said.stderr);
+    let said = run(&sandbox, "--ladder ladder.yaml --no-repair", &command);
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(!sandbox.path("seen").exists());
+}
+
+/// Copies of settings may hold keys of services.
+#[test]
+fn copies_of_settings_are_for_nobody_elses_eyes() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = Sandbox::new();
+    let command = trainer(&sandbox, ":");
+    sandbox.write("c.yaml", "batch: 8\nhub_token: hf_secret\n");
+    sandbox.write("ladder.yaml", "steps:\n  - files:\n      c.yaml:\n        batch: 4\n");
+    let said = run(&sandbox, "--ladder ladder.yaml", &[&command[..], &["c.yaml"]].concat());
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    let copy = fs::read_dir(sandbox.path("runs/it/repair-0"))
+        .expect("a folder")
+        .flatten()
+        .find_map(|step| fs::read_dir(step.path()).ok()?.flatten().next())
+        .expect("a copy");
+    assert!(fs::read_to_string(copy.path()).expect("text").contains("hf_secret"));
+    let mode = fs::metadata(sandbox.path("runs/it")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}

@@ -1,0 +1,187 @@
+//! What follows from ends, one after the other.
+
+use super::*;
+use crate::output::Progress;
+use std::path::Path;
+
+const COMMAND: &str = "python run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 4 --output_dir OUT";
+const OOM: &str = "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n\
+                   torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+
+fn ended(tail: &str, step: u64) -> Ending {
+    let progress = (step > 0).then_some(Progress { epoch: None, step, of: None });
+    Ending { code: Some(1), tail: tail.as_bytes().to_vec(), progress, ..Ending::default() }
+}
+
+fn oom() -> Ending {
+    ended(OOM, 0)
+}
+
+fn error(exception: &str) -> Ending {
+    ended(
+        &format!("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n{exception}\n"),
+        0,
+    )
+}
+
+fn done() -> Ending {
+    Ending { code: Some(0), ..Ending::default() }
+}
+
+fn mender(folder: &Path) -> Mender {
+    let command = COMMAND.replace("OUT", &folder.join("out").to_string_lossy());
+    let argv: Vec<OsString> = command.split(' ').map(OsString::from).collect();
+    Mender::new(&argv, Ladder::new(false, ""), folder.join("run"))
+}
+
+fn remembering(folder: &Path) -> Mender {
+    mender(folder).remembering(Failures::at(folder.join("failures.json")), "RTX 3060")
+}
+
+fn flags(attempt: &Attempt) -> String {
+    let words = attempt.env.iter().map(|(name, value)| format!("{}={}", name.display(), value.display()));
+    words.chain(attempt.argv.iter().skip(2).map(|word| word.display().to_string())).collect::<Vec<_>>().join(" ")
+}
+
+fn again(verdict: Verdict) -> (Attempt, String) {
+    match verdict.decision {
+        Decision::Again { attempt, why } => (attempt, why),
+        Decision::Stop { why } => panic!("it stopped: {why}"),
+    }
+}
+
+fn stopped(verdict: Verdict) -> String {
+    match verdict.decision {
+        Decision::Stop { why } => why,
+        Decision::Again { why, .. } => panic!("it goes on: {why}"),
+    }
+}
+
+#[test]
+fn each_shortage_is_answered_by_the_next_step_until_none_is_left() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut mender = mender(folder.path());
+    assert!(mender.start().notes.is_empty());
+    let (attempt, why) = again(mender.next(&oom()));
+    assert!(flags(&attempt).contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
+    assert!(
+        why.starts_with("the card's memory did not suffice (pytorch: 2.00 GiB more were asked for): PYTORCH_CUDA"),
+        "{why}"
+    );
+    let (attempt, _) = again(mender.next(&oom()));
+    assert!(attempt.notes.iter().any(|note| note.contains("micro-batch 4 → 2")), "{:?}", attempt.notes);
+    for _ in 0..3 {
+        again(mender.next(&oom()));
+    }
+    let verdict = mender.next(&oom());
+    assert_eq!((verdict.kind.as_str(), verdict.cause.starts_with("card_memory pytorch")), ("card_memory", true));
+    assert!(stopped(verdict).contains("nothing is left to change"));
+}
+
+#[test]
+fn what_helped_is_where_the_next_run_begins_and_what_failed_is_not_tried_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut first = remembering(folder.path());
+    first.start();
+    again(first.next(&oom()));
+    let (helped, _) = again(first.next(&oom()));
+    assert_eq!(stopped(first.next(&done())), "it is done");
+    let mut second = remembering(folder.path());
+    let begun = second.start();
+    assert_eq!((&begun.argv, &begun.env), (&helped.argv, &helped.env));
+    assert!(begun.notes.last().is_some_and(|note| note.contains("worked the last time")), "{:?}", begun.notes);
+    // This time it does not suffice, and the supervisor is killed.
+    again(second.next(&oom()));
+    let mut third = remembering(folder.path());
+    assert!(flags(&third.start()).contains("--per_device_train_batch_size 1"), "one step beyond what failed");
+    let mut other = remembering(folder.path());
+    other.given.argv.extend(["--block_size".into(), "64".into()]);
+    let mut other = Mender::new(&other.given.argv, Ladder::new(false, ""), folder.path().join("other"))
+        .remembering(Failures::at(folder.path().join("failures.json")), "RTX 3060");
+    assert!(other.start().notes.is_empty(), "another length is another run");
+}
+
+#[test]
+fn a_run_that_never_lacked_memory_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut mender = remembering(folder.path());
+    mender.start();
+    mender.next(&done());
+    assert!(!folder.path().join("failures.json").exists() && !folder.path().join("run").exists());
+}
+
+#[test]
+fn a_step_that_the_program_does_not_know_is_undone_and_left_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut mender = mender(folder.path());
+    mender.start();
+    for _ in 0..4 {
+        again(mender.next(&oom()));
+    }
+    let unknown = Ending {
+        code: Some(2),
+        ..ended("usage: a.py [-h]\na.py: error: unrecognized arguments: --gradient_checkpointing\n", 0)
+    };
+    let (attempt, why) = again(mender.next(&unknown));
+    assert!(why.contains("did not take the step `checkpointing`") && why.contains("8 bits"), "{why}");
+    assert!(!flags(&attempt).contains("gradient_checkpointing") && flags(&attempt).contains("paged_adamw_8bit"));
+    let missing = error("ImportError: bitsandbytes is not installed");
+    assert!(stopped(mender.next(&missing)).contains("nothing is left to change"));
+}
+
+#[test]
+fn an_error_that_comes_after_training_is_not_the_steps_fault() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut mender = mender(folder.path());
+    mender.start();
+    again(mender.next(&oom()));
+    let (attempt, why) = again(mender.next(&ended(&String::from_utf8(error("KeyError: 'x'").tail).expect("text"), 40)));
+    assert!(why.starts_with("exception: KeyError: 'x'; it begins anew"), "{why}");
+    assert!(flags(&attempt).contains("expandable_segments"), "the step stays");
+}
+
+#[test]
+fn only_what_may_come_from_outside_is_tried_again_as_it_was() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (exception, goes_on) in [
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", true),
+        ("ValueError: x", true),
+        ("ConnectionResetError: [Errno 104] Connection reset by peer", true),
+        ("ModuleNotFoundError: No module named 'x'", false),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'x'", false),
+        ("OSError: [Errno 28] No space left on device", false),
+        ("ValueError: loss is nan", false),
+        ("RuntimeError: CUDA error: device-side assert triggered", false),
+    ] {
+        let mut mender = mender(folder.path());
+        let given = mender.start();
+        match mender.next(&error(exception)).decision {
+            Decision::Again { attempt, .. } => assert!(goes_on && attempt == given, "{exception}"),
+            Decision::Stop { why } => assert!(!goes_on && why.contains(exception), "{exception}: {why}"),
+        }
+    }
+    let mut mender = mender(folder.path());
+    assert!(stopped(mender.next(&Ending { code: Some(127), ..Ending::default() })).contains("can't be started"));
+    assert!(stopped(mender.next(&Ending { signal: Some(2), ..Ending::default() })).contains("interrupted"));
+}
+
+#[test]
+fn two_ends_of_the_same_cause_have_one_name() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut mender = mender(folder.path());
+    let [a, b, c] = ["ValueError: step 3 of 7", "ValueError: step 12 of 7", "ValueError: shapes differ"]
+        .map(|exception| mender.next(&error(exception)).cause);
+    assert!(a == b && a != c, "{a}, {b}, {c}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_leaves_the_command_as_it_was_given() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("c.yaml");
+    std::fs::write(&config, "base_model: gpt2\nmicro_batch_size: 4\n").expect("written");
+    std::fs::write(folder.path().join("run"), "a file").expect("written");
+    let argv: Vec<OsString> = vec!["axolotl".into(), "train".into(), config.into()];
+    let mut mender = Mender::new(&argv, Ladder::new(false, "expandable_segments:True"), folder.path().join("run"));
+    assert_eq!(mender.start().argv, argv);
+    assert!(stopped(mender.next(&oom())).contains("files can't be written"));
+}

@@ -1,0 +1,110 @@
+//! Goes on with a run whose supervisor is gone, as that one would have.
+
+use super::{Job, SuperviseError, Supervised, Supervisor};
+use crate::child::Running;
+use crate::event::{Event, Record};
+use crate::folder::JOURNAL;
+use crate::keeper::{End, Started};
+use crate::processes::Process;
+use crate::registry::{Entry, WorkerEntry};
+use crate::repair::Ending;
+use crate::report::AttemptReport;
+use crate::worker::Phase;
+use plimsoll_telemetry::now_s;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Supervises a run that lost its supervisor from where it stands to its end. `tell` is told of every event as it happens.
+/// Errors: as [`supervise`](super::supervise).
+pub fn adopt(job: Job, entry: &Entry, tell: &mut dyn FnMut(&Event)) -> Result<Supervised, SuperviseError> {
+    let attempts = attempts_before(&job.folder.path().join(JOURNAL));
+    let mut supervisor = Supervisor::new(job, tell)?;
+    let arguments = std::mem::take(&mut supervisor.entry.arguments);
+    supervisor.entry = Entry { process: Process::own(), arguments, ..entry.clone() };
+    supervisor.report.attempts = attempts;
+    supervisor.has_started = true;
+    let ran_for = Duration::from_secs_f64((now_s() - entry.started_s).clamp(0.0, 1e9));
+    supervisor.began = supervisor.began.checked_sub(ran_for).unwrap_or(supervisor.began);
+    supervisor.enter();
+    for worker in 0..supervisor.workers.len() {
+        match entry.workers.iter().find(|entry| entry.worker == worker) {
+            Some(entered) => supervisor.resume(entered, entry),
+            // Its turn has not come.
+            None => {
+                let worker = &mut supervisor.workers[worker];
+                worker.attempt = worker.repair.start();
+            }
+        }
+    }
+    supervisor.run();
+    Ok(supervisor.end())
+}
+
+impl Supervisor<'_> {
+    /// Goes on with a worker that was started.
+    fn resume(&mut self, entered: &WorkerEntry, entry: &Entry) {
+        let index = entered.worker;
+        let worker = &mut self.workers[index];
+        worker.attempt_number = entered.attempt;
+        worker.attempt = entered.command.clone();
+        worker.restarts.resume(&entered.seen);
+        worker.repair.resume(&entered.past);
+        worker.first_started = Some(self.began);
+        if let Some(outcome) = entered.outcome {
+            worker.phase = Phase::Done(outcome);
+            return;
+        }
+        let started =
+            Started::again(self.folder.path(), index).ok().filter(|kept| kept.program.attempt == entered.attempt);
+        let end = End::read(self.folder.path(), index, entered.attempt);
+        let leader = entry.leader(entered);
+        let running = match (started, end, leader) {
+            (Some(started), ..) => Running::kept(started, self.setting(index)).map(|running| (running, true)),
+            // Its keeper is gone. What it left behind is cleared away as after any end.
+            (None, _, Some(leader)) => {
+                let (pipes, keeper) = (entered.pipes.clone(), entered.keeper.clone());
+                Running::unkept(leader, pipes, keeper, self.setting(index)).map(|running| (running, false))
+            }
+            (None, None, None) => {
+                // It was to be started, and was not.
+                let worker = &mut self.workers[index];
+                worker.attempt_number -= 1;
+                worker.phase = Phase::Pausing(Instant::now());
+                return;
+            }
+            (None, Some(End { status, .. }), None) => {
+                self.judge(index, &Ending { code: status.code, signal: status.signal, ..Ending::default() });
+                return;
+            }
+        };
+        match running {
+            Ok((running, is_kept)) => {
+                let (pid, is_mute) = (running.group.leader.pid, running.is_mute);
+                self.watch(index, running);
+                self.emit(Event::Adopted { worker: index, pid, is_kept, is_mute });
+            }
+            Err(error) => self.refused(index, error),
+        }
+    }
+}
+
+/// Attempts that ended, as a journal tells of them. What can't be read is left out.
+fn attempts_before(journal: &Path) -> Vec<AttemptReport> {
+    let mut attempts = Vec::new();
+    let mut notes_of = BTreeMap::new();
+    let lines = File::open(journal).map(|file| BufReader::new(file).split(b'\n')).into_iter().flatten();
+    for record in lines.map_while(Result::ok).filter_map(|line| serde_json::from_slice::<Record>(&line).ok()) {
+        match record.event {
+            Event::AttemptStarted { worker, attempt, notes, .. } => drop(notes_of.insert((worker, attempt), notes)),
+            Event::AttemptEnded { worker, attempt, code, signal, kind, ran_s, progress, .. } => {
+                let notes = notes_of.remove(&(worker, attempt)).unwrap_or_default();
+                attempts.push(AttemptReport { worker, attempt, code, signal, kind, ran_s, progress, notes });
+            }
+            _ => {}
+        }
+    }
+    attempts
+}

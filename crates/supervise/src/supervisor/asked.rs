@@ -1,0 +1,74 @@
+//! What the supervisor is asked to do: by signals, and by the time that the run was given.
+
+use super::Supervisor;
+use crate::event::Event;
+use crate::report::Status;
+use crate::worker::Live;
+use rustix::process::{Signal, getpid, kill_process};
+use std::time::Duration;
+
+impl Supervisor<'_> {
+    /// What asks the supervisor asks its programs; what stops it stops them.
+    pub(super) fn take_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::TSTP => {
+                self.lives().for_each(|live| live.forward(Signal::STOP));
+                let _ = kill_process(getpid(), Signal::STOP);
+            }
+            Signal::CONT => self.lives().for_each(|live| live.forward(Signal::CONT)),
+            Signal::INT if self.interrupts > 0 => {
+                self.interrupts += 1;
+                self.lives().for_each(Live::kill);
+                self.emit(Event::Forwarded { signal: name_of(Signal::KILL).to_owned() });
+            }
+            _ => {
+                self.lives().for_each(|live| live.forward(signal));
+                self.emit(Event::Forwarded { signal: name_of(signal).to_owned() });
+            }
+        }
+        if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+            self.interrupts += u32::from(signal == Signal::INT && self.interrupts == 0);
+            self.asked.get_or_insert(Status::Stopped);
+            self.asked_code = 128 + signal.as_raw();
+            if signal != Signal::INT {
+                let grace = self.settings.grace;
+                let kill = [(grace, Signal::KILL, "it did not end when it was asked to")];
+                self.lives().filter(|live| !live.is_asked_to_end()).for_each(|live| live.schedule(&kill));
+            }
+        }
+    }
+
+    pub(super) fn check_time(&mut self) {
+        let Some(duration) = self.settings.duration.filter(|&duration| self.began.elapsed() >= duration) else {
+            return;
+        };
+        if self.asked.is_some() {
+            return;
+        }
+        self.asked = Some(Status::TimeOver);
+        self.asked_code = 0;
+        self.emit(Event::TimeOver { duration_s: duration.as_secs_f64() });
+        let grace = self.settings.grace;
+        let signals = [
+            (Duration::ZERO, Signal::INT, "the time for the run is over"),
+            (grace, Signal::TERM, "it did not end when it was interrupted"),
+            (grace * 2, Signal::KILL, "it did not end when it was asked to"),
+        ];
+        self.lives().for_each(|live| live.schedule(&signals));
+    }
+}
+
+pub(super) fn name_of(signal: Signal) -> &'static str {
+    match signal {
+        Signal::INT => "SIGINT",
+        Signal::TERM => "SIGTERM",
+        Signal::HUP => "SIGHUP",
+        Signal::QUIT => "SIGQUIT",
+        Signal::USR1 => "SIGUSR1",
+        Signal::USR2 => "SIGUSR2",
+        Signal::WINCH => "SIGWINCH",
+        Signal::ABORT => "SIGABRT",
+        Signal::KILL => "SIGKILL",
+        _ => "a signal",
+    }
+}

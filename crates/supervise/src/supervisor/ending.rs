@@ -1,0 +1,57 @@
+//! The end of a run: what came of it, and who is told.
+
+use super::{Supervised, Supervisor};
+use crate::event::Event;
+use crate::keeper;
+use crate::registry::Ended;
+use crate::report::Status;
+use crate::worker::{Outcome, Phase};
+use plimsoll_telemetry::now_s;
+
+impl Supervisor<'_> {
+    pub(super) fn end(mut self) -> Supervised {
+        let outcomes = self.workers.iter().map(|worker| match worker.phase {
+            Phase::Done(outcome) => outcome,
+            _ => Outcome { code: None, is_success: false },
+        });
+        let outcomes = outcomes.collect::<Vec<_>>();
+        let all_succeeded = outcomes.iter().all(|outcome| outcome.is_success);
+        let is_unknown = outcomes.iter().all(|outcome| outcome.is_success || outcome.code.is_none());
+        self.report.status = match self.asked {
+            Some(asked) => asked,
+            None if all_succeeded => Status::Finished,
+            None if is_unknown => Status::Unknown,
+            None => Status::Failed,
+        };
+        let failed = outcomes.iter().find(|outcome| !outcome.is_success);
+        self.report.code = match self.interrupts {
+            2.. => Some(130),
+            _ => failed.map_or(Some(0), |outcome| outcome.code),
+        };
+        self.report.ran_s = self.began.elapsed().as_secs_f64();
+        self.report.workers_succeeded = outcomes.iter().filter(|outcome| outcome.is_success).count();
+        self.report.restarts = self.workers.iter().map(|worker| worker.restarts.made()).sum();
+        self.report.count();
+        self.tell_losses();
+        if self.refusal.is_none() {
+            self.emit(Event::RunEnded { status: self.report.status, code: self.report.code });
+            self.journal.sync();
+            (0..self.workers.len()).for_each(|worker| keeper::remove(self.folder.path(), worker));
+            let text = serde_json::to_vec_pretty(&self.report).expect("plain data");
+            let ended = Ended { status: self.report.status, code: self.report.code, time_s: now_s() };
+            self.entry.ended = Some(ended);
+            let written = self.folder.disk().replace(&self.folder.report(), &text).and_then(|()| self.entry.write());
+            if let Err(error) = written {
+                self.tell_loss(&error.to_string());
+            }
+        } else {
+            self.folder.discard();
+        }
+        drop((self.workers, self.screens));
+        // Whoever leaves at once does not wait until somebody has read all.
+        if self.interrupts < 2 {
+            self.writers.into_iter().for_each(|writer| drop(writer.join()));
+        }
+        Supervised { report: self.report, refusal: self.refusal }
+    }
+}
