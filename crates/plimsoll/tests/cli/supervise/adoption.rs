@@ -107,13 +107,13 @@ fn a_killed_keeper_costs_the_exit_code_and_no_output() {
     for with_supervisor in [false, true] {
         let sandbox = Sandbox::new();
         let script = "echo $$ > pid; i=0; while [ ! -s go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over";
-        let mut child = spawn(&sandbox, "", script);
+        let mut supervisor = Some(spawn(&sandbox, "", script));
         let pid = written_pid(&sandbox, "pid");
         let entry = || sandbox.json("runs/it/process.json");
         until("it is entered", || entry().pointer("/workers/0/keeper/pid").is_some());
         let keeper = entry().pointer("/workers/0/keeper/pid").expect("a keeper").to_string();
-        if with_supervisor {
-            child.kill().and_then(|()| child.wait()).expect("it runs");
+        if let Some(mut supervisor) = supervisor.take_if(|_| with_supervisor) {
+            supervisor.kill().and_then(|()| supervisor.wait()).expect("it runs");
         }
         kill("KILL", &keeper);
         assert!(is_alive(&pid), "its pipes are gone, but it goes on");
@@ -132,8 +132,8 @@ fn a_killed_keeper_costs_the_exit_code_and_no_output() {
         let lines = log.lines().collect::<Vec<_>>();
         let steps = (1..lines.len()).map(|step| format!("step {step}")).collect::<Vec<_>>();
         assert_eq!(lines[..lines.len() - 1], steps.iter().map(String::as_str).collect::<Vec<_>>()[..]);
-        if !with_supervisor {
-            assert_eq!(child.wait().expect("it ends").code(), Some(1));
+        if let Some(mut supervisor) = supervisor {
+            assert_eq!(supervisor.wait().expect("it ends").code(), Some(1));
         }
     }
 }
