@@ -25,9 +25,6 @@ const GAIN_S_PER_C: f64 = 60.0 / (50.0 * 2.0);
 /// The integral time, s. SIMC's is the plant's own time constant, 100 to 450 s; a longer one only takes longer.
 const INTEGRAL_S: f64 = 200.0;
 
-/// The derivative time, s: about the delay of the die behind its power.
-const DERIVATIVE_S: f64 = 10.0;
-
 /// Time over which slopes are taken, s, at least.
 const SLOPE_S: f64 = 20.0;
 
@@ -93,6 +90,7 @@ pub(crate) struct Throttle {
     trend: Trend,
     peaks: Peaks,
     slowed_s: f64,
+    /// For how long no sensor was read, s.
     stale_s: f64,
 }
 
@@ -159,7 +157,7 @@ impl Throttle {
     /// Whether a temperature asks for a pause at once, or will before the next pause begins to have an effect.
     pub(crate) fn is_urgent(&self, heat: &Heat, pace: &Pace) -> bool {
         let cycle_s = pace.batch_s / self.share().max(Duty::LEAST);
-        let reach_s = cycle_s.min(LONGEST_REACH_S) + pace.dt_s;
+        let reach_s = cycle_s.min(LONGEST_REACH_S) + pace.dt_s + self.stale_s;
         let soon_c = self.trend.value_or(heat.excess_c) + reach_s * self.trend.slope().max(0.0);
         heat.excess_c >= PAUSE_AT * heat.room_c || soon_c >= PAUSE_SOON_AT * heat.room_c
     }
@@ -188,7 +186,7 @@ impl Throttle {
         }
         match self.phase {
             Phase::Free => {
-                let reach_s = ANSWER_S + pace.dt_s + pace.batch_s;
+                let reach_s = ANSWER_S + pace.dt_s + pace.batch_s + self.stale_s;
                 let soon_c = self.trend.value_or(excess_c) + reach_s * self.trend.slope().max(0.0);
                 (soon_c.max(excess_c) >= 0.0).then(|| {
                     self.hold = Some(self.hold.unwrap_or_else(|| self.first()).min(AGAIN));
@@ -240,10 +238,10 @@ impl Throttle {
         self.duty = self.wanted(delay_s);
     }
 
-    /// The duty that the hold, the temperature and its slope ask for.
+    /// The duty that the hold and the temperature ask for.
     fn wanted(&self, delay_s: f64) -> f64 {
         let gain = GAIN_S_PER_C / delay_s;
-        let excess_c = beyond(self.trend.value_or(0.0) + DERIVATIVE_S * self.trend.slope());
+        let excess_c = beyond(self.trend.value_or(0.0));
         (self.hold.unwrap_or(FIRST) * (1.0 - gain * excess_c).min(ABOVE_HOLD)).clamp(Duty::LEAST, Duty::MOST)
     }
 

@@ -128,6 +128,32 @@ fn a_sensor_that_falls_silent_is_told_once_and_the_run_continues_mildly() {
 }
 
 #[test]
+fn a_sensor_that_is_silent_for_a_moment_is_taken_to_rise_on() {
+    let rising = |seconds: usize| (0..seconds).map(|s| core(60.0 + 0.3 * s as f64));
+    let slowed = (0..80).find(|s| shown_readings(rising(*s)).1 != Order::Run).expect("78 °C are hot");
+    let (mut guard, order, _) = shown_readings(rising(slowed - 3));
+    assert_eq!(order, Order::Run);
+    let silent = (0..4).map(|s| guard.observe(Seconds((slowed - 3 + s) as f64), &[Reading::default()])).last();
+    assert!(matches!(silent, Some(Order::Slow(_))), "{silent:?}");
+    assert!(!guard.take_notes().iter().any(|n| matches!(n.what, What::SensorLost { .. })));
+}
+
+#[test]
+fn a_card_that_another_holds_back_is_not_wound_up() {
+    let mut guard = Guard::new(&[limits(), limits()]);
+    let parts = [(100, 79.0, 79.0), (1800, 79.5, 76.0), (600, 60.0, 77.9)];
+    let mut time = 0.0;
+    let mut order = Order::Run;
+    for (seconds, first, second) in parts {
+        for (first, second) in about(first, seconds).zip(about(second, seconds)) {
+            time += 1.0;
+            order = guard.observe(Seconds(time), &[core(first), core(second)]);
+        }
+    }
+    assert!(matches!(order, Order::Slow(duty) if duty.share() < 0.85), "{order:?}");
+}
+
+#[test]
 fn what_can_be_no_temperature_is_silence() {
     for absurd in [f64::NAN, f64::INFINITY, -40.0, 0.0, 127.0, 255.0] {
         let readings = about(70.0, 600).chain(std::iter::repeat_n(absurd, 60)).map(core);
