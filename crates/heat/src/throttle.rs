@@ -157,7 +157,7 @@ impl Throttle {
     /// Whether a temperature asks for a pause at once, or will before the next pause begins to have an effect.
     pub(crate) fn is_urgent(&self, heat: &Heat, pace: &Pace) -> bool {
         let cycle_s = pace.batch_s / self.share().max(Duty::LEAST);
-        let reach_s = cycle_s.min(LONGEST_REACH_S) + pace.dt_s + self.stale_s;
+        let reach_s = cycle_s.min(LONGEST_REACH_S) + pace.dt_s;
         let soon_c = self.trend.value_or(heat.excess_c) + reach_s * self.trend.slope().max(0.0);
         heat.excess_c >= PAUSE_AT * heat.room_c || soon_c >= PAUSE_SOON_AT * heat.room_c
     }
@@ -173,7 +173,8 @@ impl Throttle {
         let cycle_s = pace.batch_s / self.share().max(Duty::LEAST);
         let window_s = if cycle_s > 1.0 { cycle_s + 2.0 * pace.dt_s } else { 0.0 };
         let delay_s = ANSWER_S + pace.dt_s + window_s;
-        let excess_c = self.follow(heat, pace, window_s, delay_s);
+        let excess_c = heat.excess_c;
+        self.follow(heat, pace, window_s, delay_s);
         if !matches!(self.phase, Phase::Free) {
             self.slowed_s += pace.dt_s;
         }
@@ -214,17 +215,15 @@ impl Throttle {
         }
     }
 
-    /// Takes a sample into the trend. Returns the temperature above that which is held, °C; where the sensor has been
-    /// silent for a moment, what it was, and what it would have risen by.
-    fn follow(&mut self, heat: &Heat, pace: &Pace, window_s: f64, delay_s: f64) -> f64 {
+    /// Takes a sample into the trend, unless the sensor was silent.
+    fn follow(&mut self, heat: &Heat, pace: &Pace, window_s: f64, delay_s: f64) {
         if !heat.fresh {
             self.stale_s += pace.dt_s;
-            return heat.excess_c + self.stale_s * self.trend.slope().max(0.0);
+            return;
         }
         self.stale_s = 0.0;
         let peak_c = self.peaks.add(heat.excess_c, pace.dt_s, window_s);
         self.trend.add(peak_c, pace.dt_s, SLOPE_S.max(delay_s), SETTLES_S + window_s);
-        heat.excess_c
     }
 
     /// The duty with which slowing begins, when none was found before. A card that heats at a part of the speed at which
