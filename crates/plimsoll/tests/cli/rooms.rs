@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("fake-cuda", &[]),
     ("fake-nvml", &[]),
     ("graph", &["units"]),
+    ("heat", &["units"]),
     ("plan", &["units", "graph"]),
     ("exec", &["units", "files", "graph", "plan"]),
     ("data", &["units", "files"]),
@@ -102,13 +103,13 @@ fn every_room_imports_only_what_it_may() {
 #[test]
 fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
-    assert_free_of(&["units", "graph", "plan", "torch-memory"], &forbidden);
+    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat"], &forbidden);
     // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
     // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
     assert_free_of(&["units", "graph", "plan"], &of_threads);
     assert_free_of(&["units", "graph", "torch-memory"], &["rayon", "std::sync::Mutex"]);
-    for room in ["units", "graph", "plan", "torch-memory"] {
+    for room in ["units", "graph", "plan", "torch-memory", "heat"] {
         let known: &[&str] = match room {
             "plan" => &["units", "graph", "rayon", "rustc-hash", "serde", "smallvec", "strsim", "thiserror"],
             "torch-memory" => &["units", "plan", "rustc-hash", "thiserror"],
@@ -122,7 +123,8 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
 
 #[test]
 fn invariant_8_only_plimsoll_knows_terminals_html_or_http() {
-    let below = ["units", "files", "graph", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
+    let below =
+        ["units", "files", "graph", "heat", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
     assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
     let terminals = ["clap", "indicatif", "comfy-table", "ctrlc", "crossterm", "hyper", "axum", "tiny_http", "ureq"];
     for room in below {
@@ -135,5 +137,5 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http() {
 /// What a library would have somebody do is a value; which flag does it is for the command line to say.
 #[test]
 fn libraries_name_no_flags() {
-    assert_free_of(&["units", "files", "data", "telemetry", "torch-memory"], &["`--", " --", "\"--"]);
+    assert_free_of(&["units", "files", "data", "heat", "telemetry", "torch-memory"], &["`--", " --", "\"--"]);
 }

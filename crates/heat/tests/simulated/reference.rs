@@ -1,0 +1,80 @@
+//! What a run could do at best: the highest constant share of the time that holds every card at the temperature where
+//! slowing begins, found by bisection on the same plants.
+
+use crate::plant::{Around, Plant};
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+use crate::weather::DAY_S;
+use crate::work::Work;
+use plimsoll_heat::{Limits, Settings, Thresholds};
+
+/// How long a card takes to settle, and how long it is watched then, s.
+const SETTLES_S: f64 = 1800.0;
+const WATCHED_S: f64 = 300.0;
+
+/// Bisections of the share.
+const HALVINGS: u32 = 11;
+
+/// The lowest share that is looked at.
+const LEAST: f64 = 0.02;
+
+/// The limits that all cards have.
+pub fn limits() -> Limits {
+    Limits::new(&Settings::default(), &Thresholds::default()).expect("the defaults are limits")
+}
+
+/// The mean of the best shares at so many moments of the day: the best that is constant in each part of it, for weather
+/// that changes slowly against the minutes that cards take to settle.
+pub fn best_share_by_parts(scenario: &Scenario, parts: u32) -> f64 {
+    let middle_s = |part: u32| (f64::from(part) + 0.5) / f64::from(parts) * DAY_S;
+    (0..parts).map(|part| best_share(scenario, middle_s(part))).sum::<f64>() / f64::from(parts)
+}
+
+/// The highest constant share that holds all cards under what is around them at this time, and 0 if none does.
+pub fn best_share(scenario: &Scenario, time_s: f64) -> f64 {
+    let around = scenario.cards.iter().map(|c| c.weather.at(time_s)).collect::<Vec<_>>();
+    if holds(scenario, &around, 1.0) {
+        return 1.0;
+    }
+    if !holds(scenario, &around, LEAST) {
+        return 0.0;
+    }
+    let (mut low, mut high) = (LEAST, 1.0);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        if holds(scenario, &around, middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Whether all cards, settled at this share, stay at or below the temperatures where slowing begins.
+fn holds(scenario: &Scenario, around: &[Around], share: f64) -> bool {
+    let limits = limits();
+    // A card whose sensor of memory or hot spot nobody reads is held by the others alone.
+    scenario.cards.iter().zip(around).all(|(card, around)| {
+        let mut plant = Plant::new(card.build.clone(), around.air_c);
+        // Near where it will settle, so that it does so soon.
+        plant.sink_c = around.air_c + share * card.build.power_w * card.build.sink_c_per_w * around.dust;
+        plant.sink_c = plant.sink_c.min(90.0);
+        let mut work = Work::new(scenario.batch_s, 0.0, Rng(1));
+        let cycle_s = scenario.batch_s / share;
+        let watched_s = WATCHED_S.max(2.0 * cycle_s);
+        let mut time_s = 0.0;
+        let mut held = true;
+        while time_s < SETTLES_S + watched_s && held {
+            let computing = work.step(1.0, share);
+            plant.step(1.0, computing, around);
+            time_s += 1.0;
+            if time_s > SETTLES_S {
+                held &= plant.core_c <= limits.core.throttle_c;
+                held &= card.memory.is_none() || plant.memory_c <= limits.memory.throttle_c;
+                held &= card.hotspot.is_none() || plant.hotspot_c() <= limits.hotspot.throttle_c;
+            }
+        }
+        held
+    })
+}

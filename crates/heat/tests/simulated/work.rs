@@ -1,0 +1,66 @@
+//! The loop of a run as heat sees it: micro-batches that can't be interrupted, and waits between them.
+
+use crate::rng::Rng;
+
+/// The loop of a run.
+#[derive(Debug, Clone)]
+pub struct Work {
+    batch_s: f64,
+    /// Micro-batches are not all alike: longer or shorter by at most this part.
+    jitter: f64,
+    rng: Rng,
+    state: State,
+    begun: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Computing { took_s: f64, left_s: f64 },
+    Waiting { after_s: f64, waited_s: f64 },
+}
+
+impl Work {
+    pub fn new(batch_s: f64, jitter: f64, rng: Rng) -> Self {
+        Self { batch_s, jitter, rng, state: State::Waiting { after_s: 0.0, waited_s: 0.0 }, begun: 0 }
+    }
+
+    /// The micro-batch that is being computed, if one is.
+    pub fn in_flight(&self) -> Option<u64> {
+        matches!(self.state, State::Computing { .. }).then_some(self.begun)
+    }
+
+    /// The part of the next `for_s` seconds that computes. The share that may be computed may have changed since a
+    /// wait began, which then becomes shorter or longer.
+    pub fn step(&mut self, for_s: f64, share: f64) -> f64 {
+        if self.batch_s < 0.25 * for_s && share > 0.25 {
+            return share;
+        }
+        let mut left_s = for_s;
+        let mut computed_s = 0.0;
+        while left_s > 1e-9 {
+            match &mut self.state {
+                State::Computing { took_s, left_s: of_batch_s } => {
+                    let now_s = left_s.min(*of_batch_s);
+                    computed_s += now_s;
+                    left_s -= now_s;
+                    *of_batch_s -= now_s;
+                    if *of_batch_s <= 1e-9 {
+                        self.state = State::Waiting { after_s: *took_s, waited_s: 0.0 };
+                    }
+                }
+                State::Waiting { after_s, waited_s } => {
+                    let wait_s = if share > 0.0 { *after_s * (1.0 - share) / share } else { f64::INFINITY };
+                    let now_s = left_s.min((wait_s - *waited_s).max(0.0));
+                    left_s -= now_s;
+                    *waited_s += now_s;
+                    if *waited_s >= wait_s - 1e-9 {
+                        let took_s = self.batch_s * self.rng.between(1.0 - self.jitter, 1.0 + self.jitter);
+                        self.state = State::Computing { took_s, left_s: took_s };
+                        self.begun += 1;
+                    }
+                }
+            }
+        }
+        computed_s / for_s
+    }
+}
