@@ -2,6 +2,7 @@
 //! Not here: how the step runs (`step.rs`), how its events are counted (`simulate.rs`).
 
 use crate::card::Gpu;
+use crate::frozen;
 use crate::sharding::{self, Bound};
 use crate::{simulate, step};
 use plimsoll_graph::GraphError;
@@ -212,6 +213,10 @@ pub enum Cannot {
 /// Errors: [`Cannot`] for sizes that are zero or beyond counting, and for what is not modeled.
 pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Cannot> {
     check(model, run)?;
+    if frozen::divides_frozen_weights(run) {
+        let whole = estimate(model, &frozen::with_whole_weights(run), gpu)?;
+        return Ok(frozen::divided(whole, model, run));
+    }
     let judged = |bound| step::steps(model, run, gpu, true, bound).map(|steps| simulate::judged(&steps, run, gpu));
     let mut likely = judged(Bound::Likely)?;
     if sharding::is_uncertain(run) {

@@ -14,6 +14,7 @@ mod caveats;
 #[cfg(test)]
 mod compiled;
 mod estimate;
+mod frozen;
 #[cfg(test)]
 mod golden;
 mod modules;

@@ -101,18 +101,13 @@ pub(crate) fn has_weights(run: &Run) -> bool {
     matches!(run.sharding, Sharding::Zero { .. } | Sharding::Fsdp) && run.method == Method::Full
 }
 
-/// What can't be done, or is not modeled, of several cards and the host.
+/// What can't be done of several cards and the host.
 pub(crate) fn check(run: &Run) -> Result<(), Cannot> {
-    let what = match (run.sharding, &run.method) {
-        (Sharding::Zero { stage: 3.. } | Sharding::Fsdp, Method::Lora(_) | Method::Qlora(..)) => {
-            "LoRA with divided weights (ZeRO-3, FSDP) is not modeled yet"
-        }
-        (Sharding::None | Sharding::Ddp { .. } | Sharding::Zero { stage: 0..=2 }, _) if run.offload.weights => {
-            "weights are offloaded by ZeRO-3 and FSDP only"
-        }
-        _ => return Ok(()),
-    };
-    Err(Cannot::NotModeled(what.to_owned()))
+    let divides = matches!(run.sharding, Sharding::Zero { stage: 3.. } | Sharding::Fsdp);
+    match run.offload.weights && !divides {
+        true => Err(Cannot::NotModeled("weights are offloaded by ZeRO-3 and FSDP only".to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// How a run is divided. `trained`: all parameters that are.

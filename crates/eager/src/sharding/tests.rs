@@ -6,7 +6,7 @@ use crate::estimate::{Kind, Phase, estimate};
 use crate::runtime::Event;
 use crate::step::{Steps, steps};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Buffers, Elements, Lora, Method, Offload, Precision, Run, Sharding, Targets};
+use plimsoll_trainers::{Buffers, Elements, Offload, Precision, Run, Sharding};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 
@@ -201,16 +201,10 @@ fn ranges_hold_the_likely_figures_and_cards_have_buffers_of_nccl() {
 }
 
 #[test]
-fn what_is_not_offloaded_or_divided_together_is_refused() {
+fn weights_that_are_not_divided_are_not_offloaded() {
     let model = ModelConfig::preset("gpt2").expect("a preset");
     let both = Offload { optimizer: true, weights: true };
-    let lora = Method::Lora(Lora { rank: 8, targets: Targets::Default, dropout: false });
-    let refused = [
-        told(DDP, both),
-        told(Sharding::Zero { stage: 2 }, both),
-        Run { method: lora, ..told(Sharding::Fsdp, Offload::default()) },
-    ];
-    for told in refused {
+    for told in [told(DDP, both), told(Sharding::Zero { stage: 2 }, both)] {
         assert!(estimate(&model, &told, GPU).is_err(), "{told:?}");
     }
 }

@@ -169,7 +169,6 @@ fn what_is_not_modeled_or_known_is_said() {
     let begun = "estimate --model gpt2 --vram 12";
     for (flags, why) in [
         ("--method lora --lora-targets wte", "not modeled yet"),
-        ("--method lora --sharding fsdp --cards 2", "not modeled yet"),
         ("--offload all", "offloaded by ZeRO-3 and FSDP only"),
     ] {
         let said = sandbox.run(&format!("{begun} {flags}"));
