@@ -143,6 +143,18 @@ pub enum Event {
         /// The last step that was made.
         step: u64,
     },
+    /// A card became hotter or cooler, the run was slowed or let go for it, or a sensor failed; once an episode.
+    Heat {
+        /// The card's name and number.
+        card: String,
+        /// What happened, with figures.
+        what: String,
+    },
+    /// A card was above its limit, and the run ended with its state saved.
+    StoppedForHeat {
+        /// The last step that was made.
+        step: u64,
+    },
     /// The run came to its end.
     Finished {
         /// The last step.

@@ -12,6 +12,8 @@ pub enum Ending {
     Finished,
     /// It was asked to stop.
     Interrupted,
+    /// A card was too hot.
+    TooHot,
     /// Loss or gradient stopped being numbers.
     Diverged,
 }
@@ -41,6 +43,9 @@ impl Trainer<'_> {
         if ending != Ending::Diverged && !session.is_saved() {
             self.checkpoint(session)?;
         }
+        for event in self.pace.take_events() {
+            session.emit(event);
+        }
         let is_lost = ending != Ending::Diverged && !session.is_saved();
         let unsaved = is_lost.then(|| session.save_failure.clone().unwrap_or_default());
         let step = session.step;
@@ -51,6 +56,7 @@ impl Trainer<'_> {
             }
             Ending::Finished => session.emit(Event::Finished { step, seconds: session.seconds() }),
             Ending::Interrupted => session.emit(Event::Interrupted { step }),
+            Ending::TooHot => session.emit(Event::StoppedForHeat { step }),
             Ending::Diverged => {}
         }
         session.sinks.finish();
@@ -85,6 +91,7 @@ fn status(ending: Ending) -> &'static str {
     match ending {
         Ending::Finished => "finished",
         Ending::Interrupted => "interrupted",
+        Ending::TooHot => "too_hot",
         Ending::Diverged => "diverged",
     }
 }

@@ -209,6 +209,11 @@ impl Engine {
         Ok(program)
     }
 
+    /// Waits until all that was started is done. Errors: the device fails.
+    pub fn synchronize(&mut self) -> Result<(), TrainError> {
+        Ok(self.device.synchronize()?)
+    }
+
     /// Runs a program.
     pub fn run(&mut self, program: &str, scalars: &Scalars) -> Result<(), TrainError> {
         if let Some(planned) = self.plan.program(program) {

@@ -40,6 +40,8 @@ pub enum Standing {
     Finished,
     /// It was asked to stop.
     Interrupted,
+    /// A card was too hot, and the state was saved.
+    TooHot,
     /// Loss or gradient stopped being numbers.
     Diverged,
     /// It ended, and its last state is not on disk.
@@ -240,6 +242,7 @@ impl Reader {
             Event::Resumed { .. } | Event::Branched { .. } | Event::CheckpointSkipped { .. } => return,
             Event::Finished { .. } => record.standing = Standing::Finished,
             Event::Interrupted { .. } => record.standing = Standing::Interrupted,
+            Event::StoppedForHeat { .. } => record.standing = Standing::TooHot,
             Event::Diverged { .. } => record.standing = Standing::Diverged,
             Event::Unsaved { .. } => record.standing = Standing::Unsaved,
             _ => {}

@@ -4,7 +4,7 @@
 use crate::session::Session;
 use crate::undo::run_step;
 use crate::{
-    EVALUATE, Ending, Engine, Evaluation, Length, LossScale, Outcome, Progress, RunFolder, Schedule, TrainError,
+    EVALUATE, Ending, Engine, Evaluation, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError,
 };
 use plimsoll_data::{Dataset, Loader, StepBatches};
 use plimsoll_graph::Scalars;
@@ -72,6 +72,8 @@ pub struct Trainer<'a> {
     pub sinks: Vec<&'a mut dyn Sink>,
     /// Set from outside to stop after the current step.
     pub stop: &'a AtomicBool,
+    /// Asked between micro-batches how fast it may go.
+    pub pace: &'a dyn Pace,
 }
 
 /// Batches that are made ahead of the step that takes them.
@@ -144,11 +146,17 @@ impl<'a> Trainer<'a> {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }
+            if self.pace.stops() {
+                return Ok(Ending::TooHot);
+            }
             let batches = loader.next_step()?;
             if !self.step(session, &batches, part, last_step)? {
                 return Ok(Ending::Diverged);
             }
             loader.give_back(batches);
+            for event in self.pace.take_events() {
+                session.emit(event);
+            }
             if self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every)) {
                 self.evaluate(session)?;
             }
@@ -177,7 +185,7 @@ impl<'a> Trainer<'a> {
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        run_step(self.engine, batches, scalars)?;
+        run_step(self.engine, batches, scalars, self.pace, self.stop)?;
         let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
         let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));

@@ -6,12 +6,13 @@
 //! It costs a few bytes for each step since a checkpoint, and time only where a run diverged.
 
 use crate::checkpoint;
-use crate::{Engine, Start, TrainError};
+use crate::{Engine, Freely, Pace, Start, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
 use plimsoll_graph::Scalars;
 use plimsoll_plan::{Plan, PlannedProgram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// What is needed to make the state before a step again.
 pub(crate) struct Undo {
@@ -62,7 +63,7 @@ impl Undo {
                 return Ok(false);
             }
             let batches = loader.next_step()?;
-            run_step(engine, &batches, *scalars)?;
+            run_step(engine, &batches, *scalars, &Freely, stop)?;
             loader.give_back(batches);
         }
         Ok(true)
@@ -98,10 +99,21 @@ fn updates_early(plan: &Plan) -> bool {
 }
 
 /// Runs a step: its micro-batches, and the update.
-pub(crate) fn run_step(engine: &mut Engine, batches: &StepBatches, mut scalars: Scalars) -> Result<(), TrainError> {
+pub(crate) fn run_step(
+    engine: &mut Engine,
+    batches: &StepBatches,
+    mut scalars: Scalars,
+    pace: &dyn Pace,
+    stop: &AtomicBool,
+) -> Result<(), TrainError> {
     for (micro, batch) in batches.micro.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
+        let start = Instant::now();
         engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
+        if pace.watches() {
+            engine.synchronize()?;
+            pace.micro_batch(start.elapsed(), stop);
+        }
     }
     engine.run("update", &scalars)
 }

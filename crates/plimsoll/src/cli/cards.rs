@@ -431,6 +431,11 @@ impl Opened {
         Some(Reopening { card: card.card().clone(), library: card.library(), products: self.products.clone() })
     }
 
+    /// The card's UUID, as NVML has it; none for the processor.
+    pub(super) fn uuid(&self) -> Option<String> {
+        self.card.as_ref().map(|card| card.card().uuid.clone())
+    }
+
     /// How its products' algorithms are chosen: as a run kept them that goes on, and those that it did not keep by time, if
     /// so asked.
     pub(super) fn choose_products(&mut self, kept: Option<ProductChoices>, autotune: bool) {

@@ -24,6 +24,8 @@ pub mod exit_code {
     pub const BAD_INPUT: u8 = 4;
     /// The device or the system refused something.
     pub const DEVICE_FAILED: u8 = 5;
+    /// A card was too hot; the run is saved and can be resumed.
+    pub const TOO_HOT: u8 = 6;
     /// Loss or gradient stopped being numbers.
     pub const DIVERGED: u8 = 7;
     /// Stopped by a signal; the run can be resumed.

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::failure::exit_code;
+use super::train::sample_time;
 use crate::printable::printable;
 use crate::report::{GpusCsv, gpus_now, gpus_table, known_cards_table};
 use crate::streams::{pass, talk, write_data};
@@ -27,7 +28,7 @@ pub(super) struct GpusArgs {
     once: bool,
     /// Time between two samples of `--watch`: `1s`, `0.5`, `5m`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
-    sample_every: Duration,
+    sample_every: Seconds,
     /// Lines as `nvidia-smi --query-gpu=COLUMNS --format=csv` has them
     #[arg(long, value_name = "COLUMNS", num_args = 0.., value_delimiter = ',', require_equals = true, conflicts_with = "json")]
     csv: Option<Vec<String>>,
@@ -40,15 +41,6 @@ pub(super) struct GpusArgs {
     /// Print JSON; with `--watch` a line for each sample
     #[arg(long)]
     json: bool,
-}
-
-/// From a hundredth of a second to a day.
-fn sample_time(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<Seconds>().map_err(|error| error.to_string())?;
-    match Duration::try_from_secs_f64(seconds.0) {
-        Ok(time) if (Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&time) => Ok(time),
-        _ => Err("from 0.01 seconds to 24h".to_owned()),
-    }
 }
 
 /// How samples are shown.
@@ -79,7 +71,7 @@ pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
         show(&sample_once(None), &format)?;
         return Ok(exit_code::DONE);
     }
-    watch(args.sample_every, &format)
+    watch(Duration::from_secs_f64(args.sample_every.0), &format)
 }
 
 fn unknown_column(name: &str) -> Failure {

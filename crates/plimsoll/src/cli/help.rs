@@ -134,6 +134,10 @@ const GROUPS: &[Group] = &[
         ],
     ),
     (
+        "Heat",
+        &[("max-temp", ""), ("throttle-temp", ""), ("resume-temp", ""), ("memory-temp", ""), ("sample-every", "")],
+    ),
+    (
         "Restarts",
         &[
             ("max-restarts", "Restarts at the most"),

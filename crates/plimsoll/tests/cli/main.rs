@@ -17,6 +17,7 @@ mod docs;
 mod download;
 mod estimate;
 mod gpus;
+mod heat;
 mod interrupt;
 mod live;
 mod outputs;

@@ -267,6 +267,7 @@ impl Setup {
                 config: &self.config(),
                 sinks: vec![&mut sink],
                 stop: &stop,
+                pace: &plimsoll_train::Freely,
             };
             trainer.run(start)
         })

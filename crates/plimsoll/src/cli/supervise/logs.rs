@@ -147,6 +147,8 @@ fn in_words(event: &Event) -> Option<String> {
         Event::CheckpointFailed { step, reason } => format!("step {step}: not saved: {reason}"),
         Event::Diverged { step, .. } => format!("step {step}: diverged"),
         Event::Interrupted { step } => format!("step {step}: interrupted"),
+        Event::Heat { card, what } => format!("{card}: {what}"),
+        Event::StoppedForHeat { step } => format!("step {step}: stopped for heat"),
         Event::Finished { step, .. } => format!("step {step}: finished"),
         _ => return None,
     })

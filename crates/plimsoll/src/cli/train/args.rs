@@ -1,5 +1,6 @@
 //! The flags of `plimsoll train`, and what they come to: model, request, schedule.
 
+use super::watch::WatchArgs;
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
@@ -107,6 +108,8 @@ pub(crate) struct TrainArgs {
     /// Folder for tokenized text [default: plimsoll in the user's cache folder]
     #[arg(long, value_name = "PATH")]
     pub(super) cache_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) watch: WatchArgs,
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

@@ -34,6 +34,10 @@ impl Session {
                 talk(format_args!("interrupted; resume with:\n  {resume}"));
                 Ok(exit_code::INTERRUPTED)
             }
+            Ending::TooHot => {
+                talk(format_args!("stopped for heat; when the card has cooled, resume with:\n  {resume}"));
+                Ok(exit_code::TOO_HOT)
+            }
             Ending::Finished | Ending::Diverged => Ok(exit_code::DONE),
         }
     }

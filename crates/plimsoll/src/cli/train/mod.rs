@@ -8,10 +8,12 @@ mod prompt;
 mod room;
 mod signals;
 mod text;
+mod watch;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use folder::{newest_run, resumed_config};
 pub(super) use text::default_cache_dir;
+pub(super) use watch::sample_time;
 
 use super::budget::Budget;
 use super::cards::Opened;
@@ -34,12 +36,14 @@ use plimsoll_data::{DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpe
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
+use plimsoll_heat::Settings;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::path::Path;
 use std::sync::Arc;
+use watch::Watch;
 
 /// Runs that take longer are warned of.
 const LONG: Seconds = Seconds(7.0 * 86_400.0);
@@ -53,10 +57,11 @@ pub(super) const PREFILL: usize = 32;
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
+    let limits = args.watch.limits()?;
     in_pool(threads, || {
         let (session, device) = Session::prepare(args)?;
         let mut entered = Entered::default();
-        let ended = session.train(device, &mut entered);
+        let ended = session.train(device, limits, &mut entered);
         entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
         ended
     })
@@ -215,8 +220,9 @@ impl Session {
         }
     }
 
-    fn train(mut self, opened: Opened, entered: &mut Entered) -> Result<u8, Failure> {
+    fn train(mut self, opened: Opened, limits: Settings, entered: &mut Entered) -> Result<u8, Failure> {
         talk(self.plan_table());
+        let card = opened.uuid();
         let mut engine = self.load(opened)?;
         self.warn_if_long();
         let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
@@ -237,6 +243,7 @@ impl Session {
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
+        let watch = Watch::start(&self.args.watch, limits, self.folder.path(), card)?;
         let mut live = Live::new(LiveRun {
             planned: Bytes(self.found.plan.peak_bytes),
             device: self.found.plan.targets.device.kind(),
@@ -250,6 +257,7 @@ impl Session {
             config: &self.trainer,
             sinks: vec![&mut live],
             stop: &stop,
+            pace: &watch,
         };
         let started = run.start(&self.start)?;
         // Not before the start is accepted: a run that can't be resumed like this keeps the settings that it has.
@@ -327,6 +335,7 @@ impl Session {
         });
         let map = settings.as_object_mut().expect("an object literal");
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
+        map.append(&mut args.watch.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));

@@ -204,10 +204,12 @@ impl Sink for Live {
             Event::Diverged { step, weights_whole: false, .. } => {
                 self.line(&format!("warning: step {step} could not be undone; no checkpoint contains it"));
             }
+            Event::Heat { card, what } => self.line(&format!("{card}: {what}")),
             Event::CheckpointSaved { .. }
             | Event::Unsaved { .. }
             | Event::Diverged { .. }
             | Event::Interrupted { .. }
+            | Event::StoppedForHeat { .. }
             | Event::Finished { .. } => {}
         }
     }

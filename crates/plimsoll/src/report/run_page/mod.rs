@@ -50,6 +50,7 @@ fn standing_words(standing: Standing) -> &'static str {
     match standing {
         Standing::Finished => "finished",
         Standing::Interrupted => "interrupted; it can be resumed",
+        Standing::TooHot => "stopped for heat; it can be resumed",
         Standing::Diverged => "diverged",
         Standing::Unsaved => "ended, and its last state is not on disk",
         Standing::Running => "running when this page was made",

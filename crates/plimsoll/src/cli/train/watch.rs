@@ -1,0 +1,313 @@
+//! What is watched while a run trains: samples of cards and system go to its folder, and the temperatures of its card decide
+//! how fast it may go. A run doesn't depend on it: what can't be sampled is said, and training goes on.
+//! Not here: how temperatures become orders (`plimsoll-heat`), what a sample is (`plimsoll-telemetry`).
+
+use crate::cli::Failure;
+use crate::cli::failure::io_failure;
+use crate::streams::talk;
+use ::plimsoll_train::Pace;
+use clap::Args;
+use plimsoll_files::Disk;
+use plimsoll_heat::{Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
+use plimsoll_telemetry::{CardSample, Event, History, Sample, Sampler, SamplerOptions};
+use plimsoll_units::{Seconds, format_duration};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// While it waits, a run looks this often whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// An order that is older than so many samples, and than this, is nobody's any more.
+const STALE: (u32, Duration) = (10, Duration::from_secs(30));
+
+/// A run whose orders are stale waits as long as it computes.
+const STALE_SHARE: f64 = 0.5;
+
+/// Events that wait for the next step.
+const EVENTS: usize = 256;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WatchArgs {
+    /// Time between two samples of the card and the system, kept in the run's folder: `1s`, `0.5`, `1m`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
+    sample_every: Seconds,
+    /// Degrees Celsius of the card above which the run saves and ends, with exit code 6; the card's own limit if that is lower
+    #[arg(long, value_name = "C", default_value = "83")]
+    max_temp: f64,
+    /// From here on the run is slowed, by pauses between micro-batches, so that the card stays here
+    #[arg(long, value_name = "C", default_value = "78")]
+    throttle_temp: f64,
+    /// Below this a run that was slowed runs freely again
+    #[arg(long, value_name = "C", default_value = "70")]
+    resume_temp: f64,
+    /// As `--max-temp`, of the card's memory, where it tells
+    #[arg(long, value_name = "C", default_value = "100")]
+    memory_temp: f64,
+}
+
+/// From a hundredth of a second to a day.
+pub(in crate::cli) fn sample_time(text: &str) -> Result<Seconds, String> {
+    let time = text.parse::<Seconds>().map_err(|error| error.to_string())?;
+    if (0.01..=86_400.0).contains(&time.0) { Ok(time) } else { Err("from 0.01 seconds to 24h".to_owned()) }
+}
+
+impl WatchArgs {
+    /// The limits that are asked for. Errors: they are none.
+    pub(super) fn limits(&self) -> Result<Settings, Failure> {
+        let settings = Settings {
+            max_c: self.max_temp,
+            throttle_c: self.throttle_temp,
+            resume_c: self.resume_temp,
+            memory_max_c: self.memory_temp,
+        };
+        let hint = "`--resume-temp`, `--throttle-temp` and `--max-temp` rise in this order; usual are 70, 78 and 83";
+        match Limits::new(&settings, &Thresholds::default()) {
+            Ok(_) => Ok(settings),
+            Err(error) => Err(Failure::bad_flag(error.to_string()).hint(hint)),
+        }
+    }
+
+    /// What a resumed run watches as this one did.
+    pub(super) fn resolved(&self) -> Map<String, Value> {
+        let settings = json!({
+            "sample_every": format!("{}s", self.sample_every.0),
+            "max_temp": self.max_temp.to_string(),
+            "throttle_temp": self.throttle_temp.to_string(),
+            "resume_temp": self.resume_temp.to_string(),
+            "memory_temp": self.memory_temp.to_string(),
+        });
+        settings.as_object().cloned().unwrap_or_default()
+    }
+}
+
+/// A run that is watched, as long as this is there.
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    /// Whether the run is on a card.
+    has_card: bool,
+    stale: Duration,
+    _sampler: Sampler,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The newest order, and when it was given.
+    order: Option<(Order, Instant)>,
+    /// How long the last micro-batch took, since the last sample.
+    batch: Option<Duration>,
+    events: Vec<Event>,
+    /// Whether it was said that orders are stale.
+    is_stale: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tell(&mut self, card: String, what: String) {
+        if self.events.len() < EVENTS {
+            self.events.push(Event::Heat { card, what });
+        }
+    }
+}
+
+impl Watch {
+    /// Watches a run in this folder, on the card of this UUID if it is on one. Errors: the system starts no thread.
+    pub(super) fn start(
+        args: &WatchArgs,
+        settings: Settings,
+        run: &Path,
+        card: Option<String>,
+    ) -> Result<Self, Failure> {
+        let every = Duration::from_secs_f64(args.sample_every.0);
+        let shared = Arc::new(Shared::default());
+        let mut history = Kept::open(run);
+        let mut watched = card.clone().map(|uuid| Watched { uuid, settings, guard: None, is_said: false });
+        let (theirs, began) = (shared.clone(), Instant::now());
+        let each = move |sample: &Arc<Sample>| {
+            history.append(sample);
+            if let Some(watched) = &mut watched {
+                watched.observe(sample, began.elapsed(), &theirs);
+            }
+        };
+        let options = SamplerOptions { every, folder: Some(run.to_owned()) };
+        let sampler = Sampler::start(options, each).map_err(io_failure("samples can't be taken"))?;
+        let stale = (every * STALE.0).max(STALE.1);
+        Ok(Self { shared, has_card: card.is_some(), stale, _sampler: sampler })
+    }
+}
+
+/// The samples on disk, as long as the disk takes them.
+struct Kept(Option<History>);
+
+impl Kept {
+    fn open(run: &Path) -> Self {
+        let opened = History::open(run, Disk::default());
+        Self(opened.map_err(|error| talk(format_args!("note: samples are not kept: {error}"))).ok())
+    }
+
+    fn append(&mut self, sample: &Sample) {
+        let Some(error) = self.0.as_mut().and_then(|history| history.append(sample).err()) else { return };
+        talk(format_args!("warning: samples of the card and the system are no longer kept: {error}"));
+        self.0 = None;
+    }
+}
+
+/// The run's card, whose temperatures are watched once it has told some.
+struct Watched {
+    uuid: String,
+    settings: Settings,
+    guard: Option<Guard>,
+    /// Whether it was said that nothing is watched.
+    is_said: bool,
+}
+
+impl Watched {
+    fn observe(&mut self, sample: &Sample, time: Duration, shared: &Shared) {
+        let card = sample.cards.iter().find(|card| card.uuid == self.uuid);
+        let mut state = shared.lock();
+        if self.guard.is_none() {
+            self.guard = card.filter(|card| card.temperature_c.is_some()).and_then(|card| self.guard_of(card));
+        }
+        let name = card.map_or_else(|| "the card".to_owned(), |card| format!("card {} ({})", card.index, card.name));
+        let Some(guard) = &mut self.guard else {
+            if !std::mem::replace(&mut self.is_said, true) {
+                state.tell(name, "tells no temperature: heat is not watched".to_owned());
+            }
+            return;
+        };
+        if let Some(took) = state.batch.take() {
+            guard.micro_batch(Seconds(took.as_secs_f64()));
+        }
+        let reading = card.map(reading_of).unwrap_or_default();
+        let order = guard.observe(Seconds(time.as_secs_f64()), &[reading]);
+        state.order = Some((order, Instant::now()));
+        for note in guard.take_notes() {
+            if let Some(what) = in_words(&note.what) {
+                state.tell(name.clone(), what);
+            }
+        }
+        shared.changed.notify_all();
+    }
+
+    fn guard_of(&self, card: &CardSample) -> Option<Guard> {
+        let thresholds = Thresholds {
+            slowdown_c: card.limits.slowdown_c,
+            shutdown_c: card.limits.shutdown_c,
+            memory_slowdown_c: card.limits.memory_slowdown_c,
+        };
+        // The settings were accepted before the run began.
+        Some(Guard::new(&[Limits::new(&self.settings, &thresholds).ok()?]))
+    }
+}
+
+fn reading_of(card: &CardSample) -> Reading {
+    Reading {
+        core_c: card.temperature_c,
+        memory_c: card.memory_temperature_c,
+        hotspot_c: card.hotspot_temperature_c,
+        throttling: card.throttling.map(plimsoll_telemetry::Throttling::is_thermal),
+    }
+}
+
+impl Pace for Watch {
+    fn watches(&self) -> bool {
+        self.has_card
+    }
+
+    fn micro_batch(&self, took: Duration, stop: &AtomicBool) {
+        let begun = Instant::now();
+        let mut state = self.shared.lock();
+        state.batch = Some(state.batch.map_or(took, |longest| longest.max(took)));
+        while !stop.load(Ordering::Relaxed) {
+            let Some((order, given)) = state.order else { return };
+            let is_stale = given.elapsed() > self.stale;
+            if is_stale && !state.is_stale {
+                let what = "sensors no longer answer: half of the time is waited".to_owned();
+                state.tell("the card".to_owned(), what);
+            }
+            state.is_stale = is_stale;
+            let share = match order {
+                // The step is finished, and the run ends.
+                Order::Stop { .. } => return,
+                order if is_stale => order.share().clamp(STALE_SHARE, 1.0),
+                order => order.share(),
+            };
+            // At no share there is no end but another order.
+            let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
+            let left = pause.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left.min(LOOK_EVERY));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.shared.lock().events)
+    }
+
+    fn stops(&self) -> bool {
+        matches!(self.shared.lock().order, Some((Order::Stop { .. }, _)))
+    }
+}
+
+/// What happened to a card, for people; nothing for what only says how warm it is.
+fn in_words(what: &What) -> Option<String> {
+    let of = |sensor: Sensor| match sensor {
+        Sensor::Core => "core",
+        Sensor::Memory => "memory",
+        Sensor::Hotspot => "hotspot",
+    };
+    Some(match *what {
+        What::Band { .. } => return None,
+        What::Slows { sensor, celsius, throttle_c, duty } => format!(
+            "slowed to {:.0} % of the time: its {} is at {celsius:.0} °C of {throttle_c:.0}",
+            100.0 * duty.share(),
+            of(sensor)
+        ),
+        What::Pauses { sensor, celsius, max_c } => {
+            format!("paused: its {} is at {celsius:.0} °C, the run ends above {max_c:.0}", of(sensor))
+        }
+        What::Resumes { celsius, slowed, .. } => {
+            format!("at {celsius:.0} °C; runs freely again after {}", format_duration(slowed))
+        }
+        What::Stops(hot) => {
+            format!(
+                "its {} is at {:.0} °C, above {:.0}: the run saves and ends",
+                of(hot.sensor),
+                hot.celsius,
+                hot.max_c
+            )
+        }
+        What::SensorLost { sensor, last_c } => {
+            format!("its {} tells no temperature any more; last {last_c:.0} °C", of(sensor))
+        }
+        What::SensorStuck { sensor, celsius, same } => {
+            format!("its {} has said {celsius:.0} °C for {} and is not believed", of(sensor), format_duration(same))
+        }
+        What::SensorBack { sensor, celsius } => format!("its {} is believed again, at {celsius:.0} °C", of(sensor)),
+        What::Estimated { by, celsius } => format!("its core is taken to be at {celsius:.0} °C, by its {}", of(by)),
+        What::Blind { duty } => {
+            format!("no sensor is believed: slowed to {:.0} % of the time to be safe", 100.0 * duty.share())
+        }
+        What::ThrottlesItself { celsius } => {
+            let at = celsius.map_or(String::new(), |celsius| format!(" at {celsius:.0} °C"));
+            format!("lowers its own clocks for heat{at}")
+        }
+        What::ClockJumped { by } => format!("the clock jumped by {:.0} s", by.0),
+    })
+}
