@@ -18,6 +18,7 @@ mod download;
 mod estimate;
 mod interrupt;
 mod live;
+mod notify;
 mod outputs;
 mod pairs;
 mod properties;
