@@ -20,6 +20,7 @@ mod gpus;
 mod heat;
 mod interrupt;
 mod live;
+mod notify;
 mod outputs;
 mod pairs;
 mod properties;

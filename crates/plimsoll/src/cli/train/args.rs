@@ -9,6 +9,7 @@ use crate::cli::chats::ChatArgs;
 use crate::cli::cublas::TuneArgs;
 use crate::cli::failure::io_failure;
 use crate::cli::model::Chosen;
+use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
 use crate::cli::request::{RequestArgs, RunArgs};
@@ -110,6 +111,8 @@ pub(crate) struct TrainArgs {
     pub(super) cache_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(super) watch: WatchArgs,
+    #[command(flatten)]
+    pub(super) tell: TellArgs,
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

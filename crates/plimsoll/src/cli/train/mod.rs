@@ -22,6 +22,7 @@ use super::hub;
 use super::loading::Flags;
 use super::misfit::misfit_of;
 use super::model::{self, Chosen};
+use super::notify::say_goodbye;
 use super::objective::ObjectiveArgs;
 use super::request::Sequences;
 #[cfg(unix)]
@@ -37,13 +38,15 @@ use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
 use plimsoll_heat::Settings;
+use plimsoll_notify::{Notifier, Teller};
+use plimsoll_telemetry::Sink;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::path::Path;
 use std::sync::Arc;
-use watch::Watch;
+use watch::{Told, Watch};
 
 /// Runs that take longer are warned of.
 const LONG: Seconds = Seconds(7.0 * 86_400.0);
@@ -58,10 +61,13 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     let limits = args.watch.limits()?;
+    // What is missing to tell somebody is said before anything is made.
+    let notifier = args.tell.start()?;
     in_pool(threads, || {
         let (session, device) = Session::prepare(args)?;
         let mut entered = Entered::default();
-        let ended = session.train(device, limits, &mut entered);
+        let ended = session.train(device, limits, notifier.as_ref(), &mut entered);
+        notifier.into_iter().for_each(say_goodbye);
         entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
         ended
     })
@@ -220,7 +226,13 @@ impl Session {
         }
     }
 
-    fn train(mut self, opened: Opened, limits: Settings, entered: &mut Entered) -> Result<u8, Failure> {
+    fn train(
+        mut self,
+        opened: Opened,
+        limits: Settings,
+        notifier: Option<&Notifier>,
+        entered: &mut Entered,
+    ) -> Result<u8, Failure> {
         talk(self.plan_table());
         let card = opened.uuid();
         let mut engine = self.load(opened)?;
@@ -250,12 +262,16 @@ impl Session {
             duration: self.args.duration,
             log_every: self.args.log_every,
         });
+        let name = self.trainer.name.clone();
+        let mut told = notifier.map(|notifier| Told { teller: Teller::new(notifier, name), watch: &watch });
+        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
+        sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
         let run = Trainer {
             engine: &mut engine,
             dataset: &self.dataset,
             folder: &self.folder,
             config: &self.trainer,
-            sinks: vec![&mut live],
+            sinks,
             stop: &stop,
             pace: &watch,
         };
@@ -336,6 +352,7 @@ impl Session {
         let map = settings.as_object_mut().expect("an object literal");
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
+        map.append(&mut args.tell.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));

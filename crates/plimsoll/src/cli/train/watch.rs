@@ -9,7 +9,8 @@ use ::plimsoll_train::Pace;
 use clap::Args;
 use plimsoll_files::Disk;
 use plimsoll_heat::{Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
-use plimsoll_telemetry::{CardSample, Event, History, Sample, Sampler, SamplerOptions};
+use plimsoll_notify::{Card, Teller};
+use plimsoll_telemetry::{CardSample, Event, History, Sample, Sampler, SamplerOptions, Sink};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -89,7 +90,7 @@ pub(super) struct Watch {
     /// Whether the run is on a card.
     has_card: bool,
     stale: Duration,
-    _sampler: Sampler,
+    sampler: Sampler,
 }
 
 #[derive(Default)]
@@ -145,7 +146,35 @@ impl Watch {
         let options = SamplerOptions { every, folder: Some(run.to_owned()) };
         let sampler = Sampler::start(options, each).map_err(io_failure("samples can't be taken"))?;
         let stale = (every * STALE.0).max(STALE.1);
-        Ok(Self { shared, has_card: card.is_some(), stale, _sampler: sampler })
+        Ok(Self { shared, has_card: card.is_some(), stale, sampler })
+    }
+}
+
+/// Tells what happens, with what the cards say then.
+pub(super) struct Told<'a> {
+    pub(super) teller: Teller<'a>,
+    pub(super) watch: &'a Watch,
+}
+
+impl Sink for Told<'_> {
+    fn take(&mut self, event: &Event) {
+        if let Some(sample) = self.watch.sampler.latest() {
+            self.teller.narrator.set_cards(sample.cards.iter().map(card_told).collect());
+        }
+        self.teller.take(event);
+    }
+}
+
+fn card_told(card: &CardSample) -> Card {
+    Card {
+        name: format!("{} {}", card.name, card.index),
+        temperature_c: card.temperature_c,
+        memory_temperature_c: card.memory_temperature_c,
+        power_w: card.power_w,
+        power_limit_w: card.power_limit_w,
+        busy_percent: card.busy_percent,
+        used: card.used,
+        total: card.total,
     }
 }
 
