@@ -1,0 +1,164 @@
+//! Posts JSON to an address that may be a secret as a whole. Errors are in words of our own, since those of the library
+//! quote addresses. Redirects are not followed: what is sent is for one server.
+
+use crate::backoff::retry_after;
+use crate::secret::Secret;
+use crate::send_error::{Retry, SendError};
+use crate::settings::Timing;
+use crate::words::shortened;
+use serde::Serialize;
+use serde_json::Value;
+use std::io::Read;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+use ureq::http::Response;
+use ureq::http::uri::Uri;
+use ureq::{Agent, Body};
+
+/// Of an answer that is not read to its end.
+const ANSWER_BYTES_MAX: u64 = 4096;
+
+/// Of what a server says, this much is quoted.
+const QUOTE_MAX: usize = 200;
+
+/// An address that was checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    url: Secret,
+    is_encrypted: bool,
+}
+
+impl Address {
+    /// Errors: why it can't be used, without quoting it. Without TLS only this machine is reached, since others on the way
+    /// would read the secret.
+    pub(crate) fn new(url: &Secret) -> Result<Self, &'static str> {
+        let uri = url.expose().parse::<Uri>().map_err(|_| "is no address such as https://host/path")?;
+        let host = uri.host().ok_or("has no host; write it as https://host/path")?;
+        let is_encrypted = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") if is_loopback(host) => false,
+            Some("http") => return Err("has no TLS, by which others could read it; use https://"),
+            _ => return Err("is no address such as https://host/path"),
+        };
+        Ok(Self { url: url.clone(), is_encrypted })
+    }
+}
+
+/// Whether a name means this machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What posts.
+pub(crate) struct Poster {
+    agent: Agent,
+    address: Address,
+    token: Option<Secret>,
+}
+
+impl Poster {
+    /// The token is sent as `Authorization: Bearer`.
+    pub(crate) fn new(address: Address, token: Option<Secret>, timing: &Timing) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_resolve(Some(timing.connect))
+            .timeout_connect(Some(timing.connect))
+            .timeout_global(Some(timing.total))
+            // Connections that idled for minutes are often gone.
+            .max_idle_connections(0)
+            .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
+        // A proxy is told the whole address unless it passes TLS through.
+        let config = if address.is_encrypted { config } else { config.proxy(None) };
+        Self { agent: config.build().new_agent(), address, token }
+    }
+
+    /// Posts a value. A success is told by the status alone: nothing of the answer is read.
+    pub(crate) fn post(&self, value: &impl Serialize) -> Result<(), SendError> {
+        let body = serde_json::to_vec(value).map_err(|_| SendError::never("the message is no JSON"))?;
+        let mut request = self.agent.post(self.address.url.expose()).content_type("application/json");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {}", token.expose()));
+        }
+        let mut response = request.send(&body[..]).map_err(|error| in_words(&error))?;
+        match response.status().as_u16() {
+            200..=299 => Ok(()),
+            status => Err(refusal(status, &mut response)),
+        }
+    }
+}
+
+fn refusal(status: u16, response: &mut Response<Body>) -> SendError {
+    let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let asked = header.and_then(|value| retry_after(value, SystemTime::now()));
+    let mut answer = Vec::new();
+    // What can't be read is not quoted; the status says enough.
+    let _ = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let json = serde_json::from_str::<Value>(&answer).unwrap_or_default();
+    let said = ["/description", "/message", "/error"].iter().find_map(|key| json.pointer(key)?.as_str());
+    let said = said.or(Some(answer.as_str()).filter(|text| !text.trim_start().starts_with('<'))).unwrap_or_default();
+    let text = match shortened(said.trim(), QUOTE_MAX) {
+        said if said.is_empty() => format!("the server answers with status {status}"),
+        said => format!("the server answers with status {status}: {said}"),
+    };
+    match status {
+        300..=399 => SendError::never(format!(
+            "the server redirects elsewhere (status {status}), which is not followed; use the final address"
+        )),
+        408 | 425 | 429 | 500..=599 => {
+            // Telegram and Discord say it in the body. Sources: Telegram, "ResponseParameters"; Discord, "Rate Limits".
+            let in_body =
+                ["/parameters/retry_after", "/retry_after"].iter().find_map(|key| json.pointer(key)?.as_f64());
+            let in_body = in_body.filter(|n| (0.0..1e6).contains(n)).map(Duration::from_secs_f64);
+            let retry = asked.or(in_body).map_or(Retry::Later, Retry::After);
+            SendError { text, retry }
+        }
+        _ => SendError::never(text),
+    }
+}
+
+fn in_words(error: &ureq::Error) -> SendError {
+    match error {
+        ureq::Error::Timeout(_) => SendError::later("the server did not answer in time"),
+        ureq::Error::HostNotFound => SendError::later("the server's name was not found; is there a network?"),
+        ureq::Error::Io(error) => SendError::later(format!("the connection broke: {}", error.kind())),
+        ureq::Error::ConnectionFailed => SendError::later("the server can't be reached"),
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
+            SendError::never("the server's certificate is not valid")
+        }
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+            SendError::never("the address or the token has odd characters")
+        }
+        ureq::Error::Protocol(_) => SendError::later("the server's answer is no HTTP"),
+        _ => SendError::later("the request failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_tls_only_this_machine_is_reached() {
+        for (url, works) in [
+            ("https://hooks.example/CANARY", true),
+            ("http://127.0.0.1:80/CANARY", true),
+            ("http://localhost/CANARY", true),
+            ("http://[::1]:8080/CANARY", true),
+            ("http://hooks.example/CANARY", false),
+            ("http://127.0.0.1.hooks.example/CANARY", false),
+            ("http://localhost@hooks.example/CANARY", false),
+            ("ftp://localhost/CANARY", false),
+            ("/CANARY", false),
+            ("CANARY", false),
+            ("https://a b/CANARY", false),
+        ] {
+            let address = Address::new(&Secret::new(url));
+            assert_eq!(address.is_ok(), works, "{url}");
+            assert!(!format!("{address:?}").contains("CANARY"));
+        }
+    }
+}

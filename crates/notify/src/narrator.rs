@@ -1,0 +1,216 @@
+//! Turns what happens in a run into messages. It knows the run's last state, so that every message can say where it is.
+
+use crate::loss_points::LossPoints;
+use crate::message::{Card, Kind, Message};
+use crate::notifier::Notifier;
+use plimsoll_telemetry::{Event, Sink, now_s};
+use plimsoll_units::{Bytes, Seconds};
+
+/// How much the last step counts in the time of a step.
+const SMOOTHING: f64 = 0.05;
+
+/// Keeps what messages say of a run.
+#[derive(Debug, Clone)]
+pub struct Narrator {
+    run: String,
+    step: Option<u64>,
+    last_step: Option<u64>,
+    loss: Option<f64>,
+    tokens_per_s: Option<f64>,
+    step_s: Option<f64>,
+    memory: Option<Bytes>,
+    held_out: Option<(u64, f64)>,
+    resumed: Option<u64>,
+    cards: Vec<Card>,
+    losses: LossPoints,
+}
+
+impl Narrator {
+    /// Of a run with this name; its first event may give it another.
+    pub fn new(run: impl Into<String>) -> Self {
+        Self {
+            run: run.into(),
+            step: None,
+            last_step: None,
+            loss: None,
+            tokens_per_s: None,
+            step_s: None,
+            memory: None,
+            held_out: None,
+            resumed: None,
+            cards: vec![],
+            losses: LossPoints::default(),
+        }
+    }
+
+    /// What is known of the cards now.
+    pub fn set_cards(&mut self, cards: Vec<Card>) {
+        self.cards = cards;
+    }
+
+    /// A message about anything, with where the run is.
+    pub fn message(&self, kind: Kind, text: impl Into<String>, advice: Option<String>, time_s: f64) -> Message {
+        let left = self.last_step.zip(self.step).map(|(last, step)| last.saturating_sub(step));
+        let time_left = left.zip(self.step_s).map(|(steps, step_s)| Seconds(steps as f64 * step_s));
+        Message {
+            advice,
+            step: self.step,
+            last_step: self.last_step,
+            loss: self.loss,
+            tokens_per_s: self.tokens_per_s,
+            time_left: time_left.filter(|_| !matches!(kind, Kind::End)),
+            memory: self.memory,
+            cards: self.cards.clone(),
+            curve: self.losses.points(),
+            ..Message::new(kind, self.run.clone(), text, time_s)
+        }
+    }
+
+    /// Takes an event; the message that it makes, if any. Progress is told only if `is_due` says so of its step.
+    pub fn take(&mut self, event: &Event, time_s: f64, is_due: impl Fn(u64) -> bool) -> Option<Message> {
+        let (kind, text, advice) = match event {
+            Event::RunStarted { name, model, parameters, planned_bytes, budget_bytes, first_step, last_step } => {
+                self.run.clone_from(name);
+                self.last_step = *last_step;
+                self.step = first_step.checked_sub(1).filter(|step| *step > 0);
+                let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
+                let how = if self.resumed.is_some() || *first_step > 1 { "Resumed" } else { "Started" };
+                let text = format!("{how}: {model}, {parameters} parameters, {planned} planned of {budget}.");
+                (Kind::Start, text, None)
+            }
+            Event::Resumed { step, .. } => {
+                self.resumed = Some(*step);
+                return None;
+            }
+            Event::Step { step, loss, tokens_per_s, step_ms, memory_bytes, .. } => {
+                self.step = Some(*step);
+                self.loss = Some(*loss);
+                self.tokens_per_s = Some(*tokens_per_s);
+                self.memory = Some(Bytes(*memory_bytes));
+                let now = step_ms / 1000.0;
+                self.step_s = Some(self.step_s.map_or(now, |before| before + SMOOTHING * (now - before)));
+                self.losses.add(*step, *loss);
+                if !is_due(*step) {
+                    return None;
+                }
+                let held_out = self.held_out.map(|(step, loss)| format!("Held-out loss {loss:.4} after step {step}."));
+                (Kind::Progress, held_out.unwrap_or_default(), None)
+            }
+            Event::Evaluated { step, loss, .. } => {
+                self.held_out = Some((*step, *loss));
+                return None;
+            }
+            Event::CheckpointSaved { checkpoint, bytes, .. } => {
+                (Kind::Checkpoint, format!("{}, {}.", checkpoint.display(), Bytes(*bytes)), None)
+            }
+            Event::CheckpointFailed { step, reason } => {
+                let text = format!("The checkpoint of step {step} could not be written: {reason}. Training continues.");
+                (Kind::Failure, text, Some("Is the disk full?".to_owned()))
+            }
+            Event::CheckpointSkipped { checkpoint, reason } => {
+                (Kind::Failure, format!("{} is damaged and was skipped: {reason}", checkpoint.display()), None)
+            }
+            Event::EventsLost { events, reason } => {
+                let text = format!("{events} events are not in the journal: {reason}");
+                (Kind::Failure, text, Some("Is the disk full?".to_owned()))
+            }
+            Event::Unsaved { step, saved_step, .. } => {
+                let newest =
+                    saved_step.map_or("there is none".to_owned(), |saved| format!("the newest is of step {saved}"));
+                (Kind::Failure, format!("The state after step {step} is in no checkpoint; {newest}."), None)
+            }
+            Event::Diverged { step, .. } => {
+                (Kind::Failure, format!("Loss or gradient of step {step} is no number."), None)
+            }
+            Event::Undoing { from, to } => {
+                self.losses.rewind(*from);
+                (Kind::Failure, format!("Steps {} to {to} are made again.", from + 1), None)
+            }
+            Event::Interrupted { step } => {
+                self.step = Some(*step);
+                (Kind::End, format!("Stopped after step {step}, as it was asked to; it can be resumed."), None)
+            }
+            Event::Finished { step, seconds } => {
+                self.step = Some(*step);
+                let time = plimsoll_units::format_duration(Seconds(*seconds));
+                (Kind::End, format!("Finished after step {step}, in {time}."), None)
+            }
+            Event::Branched { .. } | Event::UpdateSkipped { .. } => return None,
+        };
+        Some(self.message(kind, text, advice, time_s))
+    }
+}
+
+/// A sink of events that tells them.
+#[derive(Debug)]
+pub struct Teller<'a> {
+    notifier: &'a Notifier,
+    /// What is known of the run, for messages of other origin.
+    pub narrator: Narrator,
+}
+
+impl<'a> Teller<'a> {
+    /// Tells a run of this name.
+    pub fn new(notifier: &'a Notifier, run: impl Into<String>) -> Self {
+        Self { notifier, narrator: Narrator::new(run) }
+    }
+}
+
+impl Sink for Teller<'_> {
+    fn take(&mut self, event: &Event) {
+        let notifier = self.notifier;
+        if let Some(message) = self.narrator.take(event, now_s(), |step| notifier.is_progress_due(step)) {
+            notifier.tell(&message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: u64, loss: f64) -> Event {
+        Event::Step {
+            step,
+            loss,
+            learning_rate: 1e-3,
+            grad_norm: 1.0,
+            step_ms: 500.0,
+            tokens_per_s: 2048.0,
+            memory_bytes: 1 << 30,
+        }
+    }
+
+    #[test]
+    fn a_run_is_told_from_its_events() {
+        let mut narrator = Narrator::new("?");
+        let started = Event::RunStarted {
+            name: "nano-1".to_owned(),
+            model: "nano".to_owned(),
+            parameters: 1_000,
+            planned_bytes: 1 << 20,
+            budget_bytes: 1 << 21,
+            first_step: 1,
+            last_step: Some(10),
+        };
+        let start = narrator.take(&started, 1.0, |_| false).unwrap();
+        assert_eq!((start.kind, start.run.as_str(), start.step), (Kind::Start, "nano-1", None));
+        assert_eq!(start.text, "Started: nano, 1000 parameters, 1 MiB planned of 2 MiB.");
+        assert!(narrator.take(&step(1, 5.0), 2.0, |_| false).is_none());
+        assert!(
+            narrator
+                .take(&Event::Evaluated { step: 1, loss: 4.5, average_loss: None, tokens: 9 }, 2.0, |_| true)
+                .is_none()
+        );
+        let told = narrator.take(&step(2, 4.0), 3.0, |step| step % 2 == 0).unwrap();
+        assert_eq!((told.kind, told.step, told.last_step, told.loss), (Kind::Progress, Some(2), Some(10), Some(4.0)));
+        assert_eq!((told.time_left, told.memory), (Some(Seconds(4.0)), Some(Bytes(1 << 30))));
+        assert_eq!((told.text.as_str(), told.curve.len()), ("Held-out loss 4.5000 after step 1.", 2));
+        let heat = narrator.message(Kind::Heat, "hot", Some("fans".to_owned()), 4.0);
+        assert_eq!((heat.step, heat.advice.as_deref()), (Some(2), Some("fans")));
+        narrator.take(&Event::Undoing { from: 1, to: 2 }, 5.0, |_| false).unwrap();
+        let end = narrator.take(&Event::Finished { step: 10, seconds: 90.0 }, 6.0, |_| false).unwrap();
+        assert_eq!((end.kind, end.step, end.time_left, end.curve.len()), (Kind::End, Some(10), None, 1));
+        assert_eq!(end.text, "Finished after step 10, in 1 min 30 s.");
+    }
+}

@@ -1,0 +1,59 @@
+//! ntfy: push messages to phones, by ntfy.sh or a server of one's own. Posted as JSON to the server's root, so that the
+//! topic, which is a secret, is in no address. Source: ntfy, "Publish as JSON", "Message priority".
+
+use crate::http::Poster;
+use crate::message::{Kind, Message};
+use crate::secret::Secret;
+use crate::send_error::SendError;
+use crate::words::{body, shortened, title};
+use serde_json::{Value, json};
+
+/// The public server.
+pub(crate) const SERVER: &str = "https://ntfy.sh";
+
+pub(crate) fn send(poster: &Poster, topic: &Secret, message: &Message) -> Result<(), SendError> {
+    poster.post(&rendered(topic, message))
+}
+
+fn rendered(topic: &Secret, message: &Message) -> Value {
+    let (priority, tag) = match message.kind {
+        Kind::Failure => (5, "rotating_light"),
+        Kind::Heat => (4, "fire"),
+        Kind::OutOfMemoryAverted => (4, "warning"),
+        Kind::End => (4, "checkered_flag"),
+        Kind::Start => (3, "rocket"),
+        Kind::Test => (3, "wave"),
+        Kind::Checkpoint => (2, "floppy_disk"),
+        Kind::Progress => (2, "chart_with_downwards_trend"),
+    };
+    let body = body(message);
+    json!({
+        "topic": topic.expose(),
+        "title": shortened(&title(message), 200),
+        // 4,096 bytes are a message, more is an attachment; a character has up to three bytes a unit of UTF-16.
+        "message": if body.is_empty() { title(message) } else { shortened(&body, 1300) },
+        "priority": priority,
+        "tags": [tag],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::tests::full;
+
+    #[test]
+    fn what_is_urgent_has_priority_and_all_fits_a_message() {
+        let topic = Secret::new("topic");
+        let mut message = full();
+        message.text = "温".repeat(9000);
+        for (kind, priority) in [(Kind::Failure, 5), (Kind::Heat, 4), (Kind::End, 4), (Kind::Progress, 2)] {
+            message.kind = kind;
+            let value = rendered(&topic, &message);
+            assert_eq!((&value["priority"], &value["topic"]), (&json!(priority), &json!("topic")), "{kind:?}");
+            assert!(value["message"].as_str().is_some_and(|text| text.len() <= 4096));
+        }
+        let bare = rendered(&topic, &Message::new(Kind::End, "run", "", 0.0));
+        assert_eq!(bare["message"], "run: ended");
+    }
+}

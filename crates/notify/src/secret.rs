@@ -1,0 +1,136 @@
+//! Text that is never shown, and what takes it out of texts that are.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use std::fmt;
+use std::sync::Arc;
+
+/// Stands for what is not shown.
+pub(crate) const HIDDEN: &str = "…";
+
+/// A password, a token, or an address that is one. It shows itself as `…`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into().into())
+    }
+
+    /// The text, for the one server that it is for.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(HIDDEN)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(HIDDEN)
+    }
+}
+
+/// Takes secrets out of texts. Servers quote what they were sent, libraries the addresses that they asked.
+#[derive(Clone, Default)]
+pub(crate) struct Redactor {
+    /// Longest first, so that no part is replaced before the whole.
+    needles: Arc<[String]>,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Redactor")
+    }
+}
+
+/// Shorter texts are in every sentence.
+const NEEDLE_MIN: usize = 3;
+
+/// Parts of addresses shorter than this are words such as `api`, and no secrets.
+const PART_MIN: usize = 6;
+
+impl Redactor {
+    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let mut plain = Vec::new();
+        for secret in secrets {
+            let text = secret.expose();
+            plain.push(text.to_owned());
+            if let Some((_, behind)) = text.split_once("://") {
+                let parts = behind.split(['/', '?', '&', '=', '#', '@']);
+                plain.extend(parts.filter(|part| part.len() >= PART_MIN).map(str::to_owned));
+                plain.extend(behind.split_once('/').map(|(_, path)| path.to_owned()));
+            } else if text.contains(':') {
+                plain.extend(text.split(':').filter(|part| part.len() >= PART_MIN).map(str::to_owned));
+            }
+        }
+        let mut needles = Vec::new();
+        for text in plain.into_iter().filter(|text| text.len() >= NEEDLE_MIN) {
+            needles.extend([percent_encoded(&text), STANDARD.encode(&text), STANDARD_NO_PAD.encode(&text)]);
+            needles.push(serde_json::Value::from(text.as_str()).to_string().trim_matches('"').to_owned());
+            needles.push(text);
+        }
+        needles.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
+        needles.dedup();
+        Self { needles: needles.into() }
+    }
+
+    /// The text with `…` in the place of every secret, and without control characters.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for needle in self.needles.iter() {
+            text = text.replace(needle, HIDDEN);
+        }
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+    }
+}
+
+/// As in addresses. Source: RFC 3986, section 2.
+fn percent_encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_shows_itself_to_nobody() {
+        let secret = Secret::new("CANARY");
+        assert_eq!(format!("{secret} {secret:?} {:?} {:#?}", Some(&secret), [&secret]).matches("CANARY").count(), 0);
+    }
+
+    #[test]
+    fn secrets_are_taken_out_however_a_server_quotes_them() {
+        let url = Secret::new("https://hooks.example/services/T0/CANARY-one?key=CANARY%two");
+        let token = Secret::new("123456:CANARY-three");
+        let password = Secret::new("CANARY \"four\"");
+        let redactor = Redactor::new([&url, &token, &password]);
+        for text in [
+            "GET https://hooks.example/services/T0/CANARY-one?key=CANARY%two refused",
+            "no route for /services/T0/CANARY-one",
+            "path CANARY-one",
+            "bot123456:CANARY-three not found",
+            "CANARY-three",
+            "123456%3ACANARY-three",
+            r#"{"password":"CANARY \"four\""}"#,
+            "CANARY%20%22four%22",
+        ] {
+            let cleaned = redactor.clean(text);
+            assert!(!cleaned.contains("CANARY"), "{text} -> {cleaned}");
+            assert!(cleaned.contains(HIDDEN), "{cleaned}");
+        }
+        let encoded = STANDARD.encode("CANARY \"four\"");
+        assert_eq!(redactor.clean(&format!("auth {encoded}\r\n")), "auth …");
+        assert_eq!(redactor.clean("Unknown Webhook"), "Unknown Webhook");
+    }
+}

@@ -1,0 +1,164 @@
+//! Where secrets come from: the environment, a file that is named, and a `.env`, in this order. Each value is hidden as
+//! soon as it is read.
+
+use crate::secret::{Redactor, Secret};
+use crate::secret_files;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The variables that are read, each with what it is.
+pub const VARIABLES: [(&str, &str); 11] = [
+    ("PLIMSOLL_SMTP_USER", "name at the mail server"),
+    ("PLIMSOLL_SMTP_PASSWORD", "password at the mail server"),
+    ("PLIMSOLL_DISCORD_WEBHOOK", "address of a Discord webhook"),
+    ("PLIMSOLL_SLACK_WEBHOOK", "address of a Slack webhook"),
+    ("PLIMSOLL_TELEGRAM_TOKEN", "token of a Telegram bot"),
+    ("PLIMSOLL_TELEGRAM_CHAT", "chat that the bot writes to"),
+    ("PLIMSOLL_TELEGRAM_SERVER", "a Bot API server of your own"),
+    ("PLIMSOLL_NTFY_TOPIC", "ntfy topic"),
+    ("PLIMSOLL_NTFY_TOKEN", "ntfy access token, if the topic needs one"),
+    ("PLIMSOLL_NTFY_SERVER", "an ntfy server of your own"),
+    ("PLIMSOLL_WEBHOOK_URL", "address that JSON is posted to"),
+];
+
+/// What is known of [`VARIABLES`]. It shows which there are, and none of their values.
+#[derive(Debug, Clone, Default)]
+pub struct Secrets {
+    values: BTreeMap<&'static str, Secret>,
+}
+
+/// Why secrets can't be used. No message has one in it.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretsError {
+    /// Others can read the file.
+    #[error("{} can be read by others (mode {mode:03o})", path.display())]
+    NotPrivate {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Who can read a file is not known on this system.
+    #[error("who can read {} can't be checked on this system; use environment variables", path.display())]
+    Unchecked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refuses it.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A line is no pair of a key and a value.
+    #[error("{}: line {line} is not KEY=VALUE", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// A file of secrets that has none of ours.
+    #[error("{} sets none of the variables that are read, such as PLIMSOLL_NTFY_TOPIC", path.display())]
+    Nothing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A value with characters that none has.
+    #[error("{variable} has line breaks or other characters that no such value has")]
+    Characters {
+        /// The variable.
+        variable: &'static str,
+    },
+}
+
+impl Secrets {
+    /// Reads the environment, a file, and a `.env` if there is one. A `.env` without any of our variables is somebody
+    /// else's, and may be as it is.
+    /// Errors: a file with secrets that others can read, or that can't be read; a value that can't be one.
+    pub fn load(
+        environment: impl Fn(&str) -> Option<OsString>,
+        file: Option<&Path>,
+        dot_env: Option<&Path>,
+    ) -> Result<Self, SecretsError> {
+        let mut secrets = Self::default();
+        for (variable, _) in VARIABLES {
+            if let Some(value) = environment(variable) {
+                secrets.add(variable, value.to_str().ok_or(SecretsError::Characters { variable })?)?;
+            }
+        }
+        if let Some(path) = file {
+            let found = secret_files::read(path)?;
+            if let Some(problem) = found.problem {
+                return Err(problem);
+            }
+            if !secrets.add_all(&found.pairs)? {
+                return Err(SecretsError::Nothing { path: path.to_owned() });
+            }
+        }
+        if let Some(path) = dot_env {
+            match secret_files::read(path) {
+                Ok(found) => match found.problem {
+                    Some(problem) if found.pairs.iter().any(|(key, _)| known(key).is_some()) => return Err(problem),
+                    _ => drop(secrets.add_all(&found.pairs)?),
+                },
+                Err(SecretsError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(secrets)
+    }
+
+    /// A variable's value.
+    pub(crate) fn get(&self, variable: &str) -> Option<&Secret> {
+        self.values.get(variable)
+    }
+
+    /// Whether a variable has a value.
+    pub fn has(&self, variable: &str) -> bool {
+        self.values.contains_key(variable)
+    }
+
+    /// What takes all of them out of texts.
+    pub(crate) fn redactor(&self) -> Redactor {
+        let mut all = self.values.values().cloned().collect::<Vec<_>>();
+        // What `AUTH PLAIN` sends. Source: RFC 4616.
+        if let (Some(user), Some(password)) = (self.get("PLIMSOLL_SMTP_USER"), self.get("PLIMSOLL_SMTP_PASSWORD")) {
+            all.push(Secret::new(format!("\0{}\0{}", user.expose(), password.expose())));
+        }
+        Redactor::new(&all)
+    }
+
+    fn add_all(&mut self, pairs: &[(String, String)]) -> Result<bool, SecretsError> {
+        let mut of_file = Self::default();
+        for (key, value) in pairs {
+            if let Some(variable) = known(key) {
+                of_file.add(variable, value)?;
+            }
+        }
+        let any = !of_file.values.is_empty();
+        for (variable, value) in of_file.values {
+            self.values.entry(variable).or_insert(value);
+        }
+        Ok(any)
+    }
+
+    fn add(&mut self, variable: &'static str, value: &str) -> Result<(), SecretsError> {
+        let value = value.trim();
+        if value.chars().any(char::is_control) {
+            return Err(SecretsError::Characters { variable });
+        }
+        if !value.is_empty() {
+            self.values.insert(variable, Secret::new(value));
+        }
+        Ok(())
+    }
+}
+
+fn known(key: &str) -> Option<&'static str> {
+    VARIABLES.iter().map(|(name, _)| *name).find(|name| *name == key)
+}

@@ -1,0 +1,241 @@
+//! Who is told, how often, and how long is waited for servers. Not here: secrets (`secrets.rs`).
+
+use crate::http::is_loopback;
+use crate::service::Service;
+use lettre::message::Mailbox;
+use plimsoll_units::Seconds;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Who is told, and how often.
+#[derive(Debug, Clone)]
+pub struct NotifySettings {
+    /// By which services.
+    pub services: Vec<Service>,
+    /// Steps between two messages of progress, mails aside; 0 for none.
+    pub every_steps: u64,
+    /// Where mails go; needed for [`Service::Mail`].
+    pub mail: Option<MailSettings>,
+    /// Timeouts and repetitions.
+    pub timing: Timing,
+}
+
+/// How long is waited for servers.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// For a connection.
+    pub connect: Duration,
+    /// For a request from its begin to its end; for mails, for each answer of the server.
+    pub total: Duration,
+    /// Before the second try; then twice as long each time.
+    pub first_delay: Duration,
+    /// Before any other try.
+    pub longest_delay: Duration,
+    /// As long at most as a server may ask for.
+    pub longest_asked: Duration,
+    /// Tries of a message. Failures and ends are tried until the run ends.
+    pub attempts: u32,
+    /// Messages that wait at most, for each service.
+    pub waiting_max: usize,
+    /// Of the random part of delays.
+    pub seed: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            total: Duration::from_secs(15),
+            first_delay: Duration::from_secs(1),
+            longest_delay: Duration::from_secs(120),
+            longest_asked: Duration::from_secs(3600),
+            attempts: 6,
+            waiting_max: 32,
+            seed: std::process::id().into(),
+        }
+    }
+}
+
+/// How the connection to a mail server is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encryption {
+    /// TLS from the first byte.
+    Tls,
+    /// TLS after `STARTTLS`; a server without it is not used.
+    StartTls,
+    /// None, for a server on this machine only.
+    None,
+}
+
+/// Where mails go.
+#[derive(Debug, Clone)]
+pub struct MailSettings {
+    pub(crate) to: Vec<Mailbox>,
+    pub(crate) from: Mailbox,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) encryption: Encryption,
+    pub(crate) every: Duration,
+    pub(crate) authority: Option<PathBuf>,
+}
+
+/// Why nobody can be told. No message has a secret in it.
+#[derive(Debug, thiserror::Error)]
+pub enum NotifyError {
+    /// A service without its secrets.
+    #[error("{service} needs {}", variables.join(" and "))]
+    MissingSecret {
+        /// The service.
+        service: Service,
+        /// The variables that it lacks.
+        variables: Vec<&'static str>,
+    },
+    /// Mail without a recipient or a server.
+    #[error("mail needs a recipient and an SMTP server")]
+    NoMail,
+    /// A mail address that is none.
+    #[error("`{address}` is no mail address such as me@example.com")]
+    BadMailAddress {
+        /// What was written.
+        address: String,
+    },
+    /// A mail server that is none.
+    #[error("`{server}` is no mail server such as smtp.example.com:465")]
+    BadMailServer {
+        /// What was written.
+        server: String,
+    },
+    /// Mail without TLS to another machine.
+    #[error("mail to {host} without TLS could be read on the way; only a server on this machine may be without")]
+    Unencrypted {
+        /// The mail server.
+        host: String,
+    },
+    /// An address that can't be used. It is not shown, since it is a secret.
+    #[error("{variable} {reason}")]
+    BadAddress {
+        /// The variable that it comes from.
+        variable: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A certificate that can't be used.
+    #[error("{}: {reason}", path.display())]
+    Certificate {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system starts no thread.
+    #[error("the thread for {service} could not be started: {source}")]
+    Thread {
+        /// For which service.
+        service: Service,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+impl MailSettings {
+    /// Mails to `to`, each of which may have several addresses with commas between them, from `from` or else from the
+    /// first of them, by `smtp`: a host, or a host and a port; 465 is for TLS, all others are for `STARTTLS`.
+    /// Errors: an address or a server that is none; no encryption to another machine.
+    pub fn new(
+        to: &[String],
+        from: Option<&str>,
+        smtp: &str,
+        encryption: Option<Encryption>,
+        every: Seconds,
+        authority: Option<PathBuf>,
+    ) -> Result<Self, NotifyError> {
+        let mailbox = |text: &str| {
+            let address = || NotifyError::BadMailAddress { address: text.to_owned() };
+            text.trim().parse::<Mailbox>().map_err(|_| address())
+        };
+        let to = to.iter().flat_map(|text| text.split(',')).map(mailbox).collect::<Result<Vec<_>, _>>()?;
+        let from = match (from, to.first()) {
+            (Some(from), _) => mailbox(from)?,
+            (None, Some(first)) => first.clone(),
+            (None, None) => return Err(NotifyError::NoMail),
+        };
+        if to.is_empty() {
+            return Err(NotifyError::NoMail);
+        }
+        let (host, port) =
+            host_and_port(smtp, encryption).ok_or_else(|| NotifyError::BadMailServer { server: smtp.to_owned() })?;
+        let encryption = encryption.unwrap_or(if port == 465 { Encryption::Tls } else { Encryption::StartTls });
+        if encryption == Encryption::None && !is_loopback(&host) {
+            return Err(NotifyError::Unencrypted { host });
+        }
+        let every = Duration::try_from_secs_f64(every.0).unwrap_or(Duration::MAX);
+        Ok(Self { to, from, host, port, encryption, every, authority })
+    }
+}
+
+/// The port is 465 where none is said, or 587 for `STARTTLS`. Source: RFC 8314.
+fn host_and_port(text: &str, encryption: Option<Encryption>) -> Option<(String, u16)> {
+    let text = text.trim();
+    let inside = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match inside {
+        Some((host, "")) => (host, None),
+        Some((host, behind)) => (host, Some(behind.strip_prefix(':')?)),
+        None if text.matches(':').count() > 1 => (text, None),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let usual = match encryption {
+        Some(Encryption::StartTls) => 587,
+        Some(Encryption::None) => 25,
+        Some(Encryption::Tls) | None => 465,
+    };
+    let port = port.map_or(Some(usual), |port| port.parse().ok().filter(|&port| port > 0))?;
+    let is_name = !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._:".contains(c));
+    is_name.then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_with_their_port_and_encryption() {
+        let read = |smtp: &str| {
+            let every = Seconds(600.0);
+            let mail = MailSettings::new(&["a@b.example, c@d.example".to_owned()], None, smtp, None, every, None)?;
+            assert_eq!((mail.to.len(), mail.from.email.to_string().as_str()), (2, "a@b.example"));
+            Ok((mail.host, mail.port, mail.encryption))
+        };
+        for (smtp, host, port, encryption) in [
+            ("smtp.example.com", "smtp.example.com", 465, Encryption::Tls),
+            ("smtp.example.com:465", "smtp.example.com", 465, Encryption::Tls),
+            ("smtp.example.com:587", "smtp.example.com", 587, Encryption::StartTls),
+            ("[::1]:2525", "::1", 2525, Encryption::StartTls),
+            ("::1", "::1", 465, Encryption::Tls),
+        ] {
+            let read: Result<_, NotifyError> = read(smtp);
+            assert_eq!(read.ok(), Some((host.to_owned(), port, encryption)), "{smtp}");
+        }
+        for smtp in
+            ["", ":465", "host:", "host:0", "host:70000", "a b", "smtp://host", "[::1", "[::1]465", "u:p@host:1"]
+        {
+            let read: Result<_, NotifyError> = read(smtp);
+            assert!(matches!(read, Err(NotifyError::BadMailServer { .. })), "{smtp}");
+        }
+    }
+
+    #[test]
+    fn mail_is_encrypted_unless_it_stays_here() {
+        let new = |to: &str, smtp| {
+            MailSettings::new(&[to.to_owned()], None, smtp, Some(Encryption::None), Seconds(1.0), None)
+        };
+        assert!(new("a@b.example", "127.0.0.1:2525").is_ok());
+        assert!(matches!(new("a@b.example", "mail.example:25"), Err(NotifyError::Unencrypted { .. })));
+        for to in ["", "nobody", "a@b.example,", "a@b.example\r\nBcc: c@d.example"] {
+            assert!(matches!(new(to, "localhost"), Err(NotifyError::BadMailAddress { .. })), "{to}");
+        }
+        assert!(matches!(
+            MailSettings::new(&[], Some("a@b.example"), "localhost", None, Seconds(1.0), None),
+            Err(NotifyError::NoMail)
+        ));
+    }
+}

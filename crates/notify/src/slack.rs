@@ -1,0 +1,65 @@
+//! Slack: blocks by an incoming webhook. Sources: Slack, "Reference: blocks", "Formatting text for app surfaces".
+
+use crate::http::Poster;
+use crate::message::Message;
+use crate::send_error::SendError;
+use crate::words::{lines, shortened, story, title};
+use serde_json::{Value, json};
+
+pub(crate) fn send(poster: &Poster, message: &Message) -> Result<(), SendError> {
+    poster.post(&rendered(message))
+}
+
+fn rendered(message: &Message) -> Value {
+    let title = title(message);
+    let mut blocks = vec![json!({
+        "type": "header", "text": { "type": "plain_text", "text": shortened(&title, 150), "emoji": false },
+    })];
+    let story = story(message);
+    if !story.is_empty() {
+        // Escaped characters are longer, and 3,000 are allowed.
+        blocks
+            .push(json!({ "type": "section", "text": { "type": "mrkdwn", "text": escaped(&shortened(&story, 600)) } }));
+    }
+    let field = |(name, value): (String, String)| {
+        let text = format!("*{}*\n{}", escaped(&shortened(&name, 100)), escaped(&shortened(&value, 200)));
+        json!({ "type": "mrkdwn", "text": text })
+    };
+    let fields = lines(message).into_iter().take(10).map(field).collect::<Vec<_>>();
+    if !fields.is_empty() {
+        blocks.push(json!({ "type": "section", "fields": fields }));
+    }
+    // What notifications show.
+    json!({ "text": escaped(&shortened(&title, 150)), "blocks": blocks })
+}
+
+/// So that no name becomes a link, and no `<!channel>` wakes one.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Kind;
+    use crate::words::tests::full;
+
+    #[test]
+    fn blocks_are_within_the_limits_and_wake_nobody() {
+        let mut message = full();
+        message.text = "<!channel> & ".repeat(1000);
+        message.run = "<@U1>".repeat(100);
+        message.cards = vec![message.cards[0].clone(); 40];
+        let value = rendered(&message);
+        let blocks = value["blocks"].as_array().expect("blocks");
+        assert!(blocks[0]["text"]["text"].as_str().expect("a header").chars().count() <= 150);
+        let section = blocks[1]["text"]["text"].as_str().expect("a section");
+        assert!(section.len() <= 3000 && section.starts_with("&lt;!channel&gt; &amp;") && !section.contains('<'));
+        assert!(value["text"].as_str().is_some_and(|text| text.starts_with("&lt;@U1&gt;")));
+        assert_eq!(blocks[2]["fields"].as_array().map(Vec::len), Some(10));
+        assert_eq!(blocks[2]["fields"][1]["text"], "*loss*\n2.3012");
+        // A section without text or fields would be refused.
+        let bare = rendered(&Message::new(Kind::End, "run", "", 0.0));
+        assert_eq!(bare["blocks"].as_array().map(Vec::len), Some(1));
+    }
+}

@@ -1,0 +1,52 @@
+//! One sender's thread: takes messages, keeps to the service's rate, and tries again. Everything slow happens here.
+
+use crate::backoff::Backoff;
+use crate::message::{Kind, Message};
+use crate::queue::{Entry, Queue};
+use crate::rate::Rate;
+use crate::secret::Redactor;
+use crate::send_error::{Retry, SendError};
+use crate::settings::Timing;
+use std::time::Instant;
+
+/// Sends one message.
+pub(crate) type Send = Box<dyn FnMut(&Message) -> Result<(), SendError> + core::marker::Send>;
+
+/// Sends until the queue is closed and empty, or its deadline has come.
+pub(crate) fn work(queue: &Queue, mut send: Send, mut rate: Rate, timing: &Timing, redactor: &Redactor) {
+    let mut backoff = Backoff::new(timing.first_delay, timing.longest_delay, timing.seed);
+    // No message goes before; a server asked for it, or the last try failed.
+    let mut asked = None::<Instant>;
+    let mut delayed = None::<Instant>;
+    let mut failures = 0;
+    loop {
+        // At the end of the run there is little time: the rate is the service's to keep then, and it says so.
+        let not_before = |closing: bool| {
+            let now = Instant::now();
+            let paced = if closing { now } else { rate.next(now) };
+            [Some(paced), asked, delayed].into_iter().flatten().max().expect("there is one")
+        };
+        let Some(Entry { message, attempts }) = queue.next(not_before) else { return };
+        rate.spend(Instant::now());
+        (asked, delayed) = (None, None);
+        let Err(error) = send(&message) else {
+            failures = 0;
+            queue.arrived();
+            continue;
+        };
+        queue.note(redactor.clean(&error.text));
+        failures += 1;
+        let now = Instant::now();
+        match error.retry {
+            Retry::Never => {}
+            Retry::Later => delayed = Some(now + backoff.delay(failures)),
+            Retry::After(wait) => asked = Some(now + wait.min(timing.longest_asked)),
+        }
+        let is_kept = message.kind.is_kept() && message.kind != Kind::Test;
+        if error.retry == Retry::Never || attempts + 1 >= timing.attempts && !is_kept {
+            queue.give_up(&message);
+        } else {
+            queue.put_back(Entry { message, attempts: attempts + 1 });
+        }
+    }
+}
