@@ -71,8 +71,7 @@ fn tls(host: &str, authority: Option<&Path>) -> Result<TlsParameters, NotifyErro
         let certificate = Certificate::from_pem(&pem).map_err(|_| refused("it is no certificate in PEM".to_owned()))?;
         builder = builder.add_root_certificate(certificate);
     }
-    let refused = |_| NotifyError::BadMailServer { server: host.to_owned() };
-    builder.build_rustls().map_err(refused)
+    builder.build_rustls().map_err(|_| NotifyError::BadMailServer)
 }
 
 fn mail(message: &Message, from: &Mailbox, to: &Mailboxes) -> Result<lettre::Message, lettre::error::Error> {

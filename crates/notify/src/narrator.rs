@@ -195,7 +195,7 @@ mod tests {
         };
         let start = narrator.take(&started, 1.0, |_| false).unwrap();
         assert_eq!((start.kind, start.run.as_str(), start.step), (Kind::Start, "nano-1", None));
-        assert_eq!(start.text, "Started: nano, 1000 parameters, 1 MiB planned of 2 MiB.");
+        assert_eq!(start.text, "Started: nano, 1000 parameters, 1.00 MiB planned of 2.00 MiB.");
         assert!(narrator.take(&step(1, 5.0), 2.0, |_| false).is_none());
         assert!(
             narrator

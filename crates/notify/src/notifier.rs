@@ -94,7 +94,7 @@ impl Notifier {
             let (of_thread, timing, redactor) = (queue.clone(), settings.timing.clone(), secrets.redactor());
             thread::Builder::new()
                 .name(format!("notify-{service}"))
-                .spawn(move || work(&of_thread, send, Rate::of(service), &timing, &redactor))
+                .spawn(move || work(&of_thread, send, Rate::of(service, timing.pace), &timing, &redactor))
                 .map_err(|source| NotifyError::Thread { service, source })?;
             lanes.push(Lane { service, queue, gate: Mutex::new(gate) });
         }

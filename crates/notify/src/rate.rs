@@ -20,7 +20,9 @@ impl Rate {
     /// Each service's. Sources: Discord, "Rate Limits" (five in two seconds a webhook, thirty a minute a channel); Slack,
     /// "Rate limits" (one a second, bursts allowed); Telegram, "Bots FAQ" (one a second a chat, twenty a minute a group);
     /// ntfy, "Limitations" (sixty at once, one each five seconds). Mail and webhooks have none that all servers share.
-    pub(crate) fn of(service: Service) -> Self {
+    ///
+    /// `pace` is the part of these intervals that is kept.
+    pub(crate) fn of(service: Service, pace: f64) -> Self {
         let (burst, seconds) = match service {
             Service::Discord => (5, 2),
             Service::Slack => (3, 1),
@@ -29,7 +31,7 @@ impl Rate {
             Service::Webhook => (10, 1),
             Service::Mail => (3, 20),
         };
-        Self::new(burst, Duration::from_secs(seconds))
+        Self::new(burst, Duration::from_secs(seconds).mul_f64(pace))
     }
 
     /// When the next message may go.

@@ -37,6 +37,8 @@ pub struct Timing {
     pub attempts: u32,
     /// Messages that wait at most, for each service.
     pub waiting_max: usize,
+    /// The part that is kept of the intervals that services want between messages; 1 but for servers of one's own.
+    pub pace: f64,
     /// Of the random part of delays.
     pub seed: u64,
 }
@@ -51,6 +53,7 @@ impl Default for Timing {
             longest_asked: Duration::from_secs(3600),
             attempts: 6,
             waiting_max: 32,
+            pace: 1.0,
             seed: std::process::id().into(),
         }
     }
@@ -99,12 +102,9 @@ pub enum NotifyError {
         /// What was written.
         address: String,
     },
-    /// A mail server that is none.
-    #[error("`{server}` is no mail server such as smtp.example.com:465")]
-    BadMailServer {
-        /// What was written.
-        server: String,
-    },
+    /// A mail server that is none. It is not shown: some write their password into it.
+    #[error("the mail server is not a host and a port such as smtp.example.com:465")]
+    BadMailServer,
     /// Mail without TLS to another machine.
     #[error("mail to {host} without TLS could be read on the way; only a server on this machine may be without")]
     Unencrypted {
@@ -162,8 +162,7 @@ impl MailSettings {
         if to.is_empty() {
             return Err(NotifyError::NoMail);
         }
-        let (host, port) =
-            host_and_port(smtp, encryption).ok_or_else(|| NotifyError::BadMailServer { server: smtp.to_owned() })?;
+        let (host, port) = host_and_port(smtp, encryption).ok_or(NotifyError::BadMailServer)?;
         let encryption = encryption.unwrap_or(if port == 465 { Encryption::Tls } else { Encryption::StartTls });
         if encryption == Encryption::None && !is_loopback(&host) {
             return Err(NotifyError::Unencrypted { host });
@@ -219,7 +218,7 @@ mod tests {
             ["", ":465", "host:", "host:0", "host:70000", "a b", "smtp://host", "[::1", "[::1]465", "u:p@host:1"]
         {
             let read: Result<_, NotifyError> = read(smtp);
-            assert!(matches!(read, Err(NotifyError::BadMailServer { .. })), "{smtp}");
+            assert!(matches!(read, Err(NotifyError::BadMailServer)), "{smtp}");
         }
     }
 

@@ -346,6 +346,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "notify",
+        &[
+            ("plimsoll notify test", "by every service that is set up"),
+            ("plimsoll notify test --notify ntfy,discord --secrets ~/.plimsoll-secrets", "by two of them"),
+            ("plimsoll notify test --mail-to me@example.com --smtp smtp.example.com:465", "by mail"),
+        ],
+    ),
+    (
         "calibrate",
         &[
             ("plimsoll calibrate", "measure this machine, for plans"),

@@ -26,6 +26,7 @@ mod machine;
 mod misfit;
 mod model;
 mod models;
+mod notify;
 mod objective;
 mod optimizer;
 mod options;
@@ -98,6 +99,8 @@ enum Command {
     Gpus(gpus::GpusArgs),
     /// Show what this machine has to train on, and what is missing
     Doctor(doctor::DoctorArgs),
+    /// Tell people what a run does: see whether messages arrive
+    Notify(notify::NotifyArgs),
     /// Measure this machine, so that plans can predict step times
     Calibrate(calibrate::CalibrateArgs),
     /// Print a script that completes commands and flags in a shell
@@ -135,6 +138,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Notify(args) => notify::run(&args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Completions(args) => shell::complete(&args),
         Command::Man(args) => shell::write_pages(&args),

@@ -17,6 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("exec", &["units", "files", "graph", "plan"]),
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
+    ("notify", &["units", "files", "telemetry"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
     ("supervise", &["units", "files", "telemetry", "trainers"]),
@@ -35,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "torch-memory",
             "trainers",
             "eager",
+            "notify",
             "supervise",
             "train",
         ],
@@ -122,7 +124,7 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
 }
 
 #[test]
-fn invariant_8_only_plimsoll_knows_terminals_html_or_http() {
+fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_services() {
     let below =
         ["units", "files", "graph", "heat", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
     assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
@@ -132,10 +134,15 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http() {
             assert!(!terminals.contains(&dependency.as_str()), "{room} depends on {dependency}");
         }
     }
+    // Messages are for other machines: nothing of them is for this one's terminal, and nobody asks for them.
+    assert_free_of(&["notify"], &["println!", "print!(", "stdout()", "stderr()", "<html", "\\x1b[", "TcpListener"]);
+    for dependency in dependencies("notify") {
+        assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "notify depends on {dependency}");
+    }
 }
 
 /// What a library would have somebody do is a value; which flag does it is for the command line to say.
 #[test]
 fn libraries_name_no_flags() {
-    assert_free_of(&["units", "files", "data", "heat", "telemetry", "torch-memory"], &["`--", " --", "\"--"]);
+    assert_free_of(&["units", "files", "data", "heat", "telemetry", "torch-memory", "notify"], &["`--", " --", "\"--"]);
 }

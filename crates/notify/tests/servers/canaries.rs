@@ -1,0 +1,179 @@
+//! Every secret is a canary, and nothing that this crate shows has one in it, whatever a server does.
+
+use crate::http_server::{Answer, HttpServer};
+use crate::{message, secrets, settings};
+use plimsoll_notify::{Kind, MailSettings, Notifier, NotifyError, Secrets, SecretsError, Service, VARIABLES};
+use plimsoll_units::Seconds;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const SERVICES: [Service; 5] = [Service::Discord, Service::Slack, Service::Telegram, Service::Ntfy, Service::Webhook];
+
+/// All secrets, at this address.
+fn canaries(server: &str) -> Vec<(&'static str, String)> {
+    let value = |variable: &'static str| match variable {
+        "PLIMSOLL_TELEGRAM_SERVER" => format!("{server}/CANARY-server"),
+        "PLIMSOLL_TELEGRAM_TOKEN" => "123456:CANARY-telegram".to_owned(),
+        "PLIMSOLL_NTFY_SERVER" => format!("{server}/"),
+        "PLIMSOLL_DISCORD_WEBHOOK" | "PLIMSOLL_SLACK_WEBHOOK" | "PLIMSOLL_WEBHOOK_URL" => {
+            format!("{server}/hooks/CANARY-{}?key=CANARY", variable.to_lowercase())
+        }
+        other => format!("CANARY-{}", other.to_lowercase()),
+    };
+    VARIABLES.map(|(variable, _)| (variable, value(variable))).to_vec()
+}
+
+fn all(server: &str) -> Secrets {
+    let pairs = canaries(server);
+    secrets(&pairs.iter().map(|(key, value)| (*key, value.as_str())).collect::<Vec<_>>())
+}
+
+fn assert_hidden(text: &str) {
+    assert!(!text.contains("CANARY"), "{text}");
+}
+
+#[test]
+fn no_failure_of_any_sender_shows_a_secret() {
+    let broken = [
+        Answer::Echo(400),
+        Answer::Echo(404),
+        Answer::Echo(503),
+        Answer::Status(302, "location: http://CANARY.example/\r\n".to_owned(), "see CANARY-telegram".to_owned()),
+        Answer::Status(429, "retry-after: CANARY\r\n".to_owned(), String::new()),
+        Answer::Hang,
+        Answer::Reset,
+        Answer::MidBody(500),
+        Answer::Noise,
+    ];
+    for answer in broken {
+        let server = HttpServer::start(&[answer]);
+        let secrets = all(&server.url(""));
+        let settings = settings(&SERVICES);
+        let notifier = Notifier::start(&settings, &secrets).expect("it starts");
+        notifier.tell(&message(Kind::Test, 1));
+        let mut shown = format!("{notifier:?}{secrets:?}{settings:#?}{:?}", message(Kind::End, 1));
+        let report = notifier.finish(Duration::from_millis(800));
+        assert!(report.senders.iter().all(|sender| sender.sent == 0 && sender.last_error.is_some()), "{report:?}");
+        write!(shown, "{report:?}").expect("into memory");
+        assert_hidden(&shown);
+    }
+    // Nobody listens there, and there is no such host.
+    for server in ["http://127.0.0.1:1", "https://canary.invalid", "https://127.0.0.1:1"] {
+        let notifier = Notifier::start(&settings(&SERVICES), &all(server)).expect("it starts");
+        notifier.tell(&message(Kind::Test, 1));
+        let report = notifier.finish(Duration::from_millis(800));
+        assert!(report.senders.iter().all(|sender| sender.sent == 0), "{report:?}");
+        let shown = format!("{report:?}");
+        assert_hidden(&shown);
+        assert!(!shown.contains("canary.invalid"), "{shown}");
+    }
+}
+
+#[test]
+fn no_setting_that_is_refused_shows_a_secret() {
+    for server in
+        ["http://CANARY.example", "CANARY", "https://", "ftp://CANARY", "https://CANARY CANARY", "http://[CANARY"]
+    {
+        for service in SERVICES {
+            let pairs = canaries(server);
+            let error = Notifier::start(
+                &settings(&[service]),
+                &secrets(&pairs.iter().map(|(k, v)| (*k, v.as_str())).collect::<Vec<_>>()),
+            );
+            let error = error.expect_err("an address that can't be used");
+            assert!(matches!(error, NotifyError::BadAddress { .. }), "{server} {service}: {error}");
+            assert_hidden(&format!("{error} {error:?}"));
+        }
+    }
+    let odd = secrets(&[("PLIMSOLL_TELEGRAM_TOKEN", "CANARY/../x"), ("PLIMSOLL_TELEGRAM_CHAT", "CANARY")]);
+    let error = Notifier::start(&settings(&[Service::Telegram]), &odd).expect_err("no token");
+    assert_hidden(&format!("{error} {error:?}"));
+    for service in SERVICES {
+        let error = Notifier::start(&settings(&[service]), &secrets(&[])).expect_err("no secret");
+        assert!(matches!(error, NotifyError::MissingSecret { .. }), "{error}");
+    }
+    // A password in the address of a mail server, which is no place for one.
+    let mail = MailSettings::new(&["a@b.example".into()], None, "smtp://me:CANARY@host:1", None, Seconds(1.0), None);
+    let error = mail.expect_err("no server");
+    assert_hidden(&format!("{error} {error:?}"));
+}
+
+fn write(path: &Path, text: &str, mode: u32) {
+    fs::write(path, text).expect("written");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_others_can_read_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("secrets");
+    let named = |mode| {
+        write(&path, "# mine\nPLIMSOLL_NTFY_TOPIC='CANARY topic'\nOTHER=1\n", mode);
+        Secrets::load(|_| None, Some(&path), None)
+    };
+    for mode in [0o600, 0o400, 0o700] {
+        let secrets = named(mode).expect("a private file");
+        assert!(secrets.has("PLIMSOLL_NTFY_TOPIC") && !secrets.has("PLIMSOLL_NTFY_TOKEN"));
+        assert_hidden(&format!("{secrets:?}"));
+    }
+    for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o666] {
+        let error = named(mode).expect_err("others can read it");
+        assert!(matches!(error, SecretsError::NotPrivate { mode: found, .. } if found == mode), "{error}");
+        assert_hidden(&format!("{error} {error:?}"));
+        // As a `.env` too, but not if it has nothing of ours.
+        assert!(matches!(Secrets::load(|_| None, None, Some(&path)), Err(SecretsError::NotPrivate { .. })));
+        write(&path, "OTHER=CANARY\nnot a line\n", mode);
+        let others = Secrets::load(|_| None, None, Some(&path)).expect("somebody else's");
+        assert!(!VARIABLES.iter().any(|(variable, _)| others.has(variable)));
+    }
+}
+
+#[test]
+fn files_that_are_none_are_refused_without_quoting_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("secrets");
+    let refused = |text: &str| {
+        write(&path, text, 0o600);
+        let error = Secrets::load(|_| None, Some(&path), None).expect_err(text);
+        assert_hidden(&format!("{error} {error:?}"));
+        error.to_string()
+    };
+    assert!(refused("A=1\nCANARY\n").ends_with("line 2 is not KEY=VALUE"));
+    assert!(refused("PLIMSOLL_NTFY_TOPIK=CANARY\n").contains("sets none of the variables"));
+    assert!(refused("PLIMSOLL_NTFY_TOPIC=CANARY\u{7}bell\n").contains("PLIMSOLL_NTFY_TOPIC has line breaks"));
+    assert!(refused(&"CANARY=1\n".repeat(10_000)).contains("too long"));
+    let error = Secrets::load(|_| None, Some(folder.path()), None).expect_err("a folder");
+    assert!(error.to_string().contains("it is a folder"), "{error}");
+    assert!(Secrets::load(|_| None, None, Some(&folder.path().join(".env"))).is_ok(), "a `.env` may be absent");
+    let odd = Secrets::load(|_| Some("CANARY\nx".into()), None, None).expect_err("a line break");
+    assert_hidden(&format!("{odd} {odd:?}"));
+}
+
+/// The environment counts more than a file that is named, and that more than a `.env`.
+#[test]
+fn the_nearest_place_counts() {
+    let server = [(); 3].map(|()| HttpServer::start(&[Answer::Status(200, String::new(), String::new())]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = |n: usize| format!("PLIMSOLL_WEBHOOK_URL={}\n", server[n].url("/"));
+    let (named, dot_env) = (folder.path().join("named"), folder.path().join(".env"));
+    write(&named, &line(1), 0o600);
+    write(&dot_env, &line(2), 0o600);
+    let from_environment = |name: &str| (name == "PLIMSOLL_WEBHOOK_URL").then(|| server[0].url("/").into());
+    let all = Secrets::load(from_environment, Some(&named), Some(&dot_env));
+    let two = Secrets::load(|_| None, Some(&named), Some(&dot_env));
+    let one = Secrets::load(|_| None, None, Some(&dot_env));
+    for (place, secrets) in [all, two, one].into_iter().enumerate() {
+        let notifier = Notifier::start(&settings(&[Service::Webhook]), &secrets.expect("secrets")).expect("it starts");
+        notifier.tell(&message(Kind::Test, 1));
+        assert!(notifier.finish(crate::LONG).all_arrived());
+        let counts = [0, 1, 2].map(|n| server[n].requests().len());
+        assert_eq!(counts, [1, usize::from(place > 0), usize::from(place > 1)]);
+    }
+}

@@ -1,0 +1,153 @@
+//! An HTTP server that misbehaves as it is told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a connection gets. The last of a list is for all further ones.
+#[derive(Clone)]
+pub enum Answer {
+    /// A status, further headers with their line ends, and a body.
+    Status(u16, String, String),
+    /// The request comes back as the body, as servers do that tell what was wrong.
+    Echo(u16),
+    /// Nothing, for as long as the client waits.
+    Hang,
+    /// A byte of a header now and then, for as long as the client waits.
+    Drip,
+    /// The connection is closed with the request unread.
+    Reset,
+    /// Less than was said.
+    MidBody(u16),
+    /// More than anybody wants.
+    Endless(u16),
+    /// Something else than HTTP.
+    Noise,
+}
+
+/// A request, and when it had come.
+#[derive(Clone)]
+pub struct Request {
+    pub head: String,
+    pub body: String,
+    pub at: Instant,
+}
+
+impl Request {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: Mutex<Vec<Request>>,
+    changed: Condvar,
+}
+
+pub struct HttpServer {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+impl HttpServer {
+    pub fn start(answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let seen = Arc::new(Seen::default());
+        let (of_thread, answers) = (seen.clone(), answers.to_vec());
+        thread::spawn(move || {
+            for (number, stream) in listener.incoming().flatten().enumerate() {
+                let answer = answers.get(number).or(answers.last()).cloned().expect("an answer");
+                let seen = of_thread.clone();
+                // Nobody cares how a connection of a broken server ends.
+                thread::spawn(move || drop(serve(stream, &answer, &seen)));
+            }
+        });
+        Self { address, seen }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.seen.requests.lock().expect("no panic").clone()
+    }
+
+    /// The requests, once there are so many.
+    pub fn wait_for(&self, count: usize) -> Vec<Request> {
+        let begun = Instant::now();
+        let mut requests = self.seen.requests.lock().expect("no panic");
+        while requests.len() < count {
+            assert!(begun.elapsed() < Duration::from_secs(8), "{} of {count} requests", requests.len());
+            requests = self.seen.changed.wait_timeout(requests, Duration::from_secs(1)).expect("no panic").0;
+        }
+        requests.clone()
+    }
+}
+
+fn serve(mut stream: TcpStream, answer: &Answer, seen: &Seen) -> std::io::Result<()> {
+    if matches!(answer, Answer::Reset) {
+        // What is unread when a socket is closed makes the system reset the connection.
+        stream.read_exact(&mut [0])?;
+        note(seen, String::new(), String::new());
+        return Ok(());
+    }
+    let (head, body) = read_request(&mut stream)?;
+    note(seen, head.clone(), body.clone());
+    let start = |status: u16, length: usize| format!("HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\n");
+    match answer {
+        Answer::Status(status, headers, body) => {
+            write!(stream, "{}{headers}\r\n{body}", start(*status, body.len()))
+        }
+        Answer::Echo(status) => {
+            let body = format!("what is this? {head} {body}");
+            write!(stream, "{}\r\n{body}", start(*status, body.len()))
+        }
+        Answer::Hang => stream.read(&mut [0]).map(drop),
+        Answer::Drip => {
+            write!(stream, "HTTP/1.1 200 OK\r\nx-slow: ")?;
+            loop {
+                stream.write_all(b"x")?;
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Answer::Reset => Ok(()),
+        Answer::MidBody(status) => write!(stream, "{}\r\nonly", start(*status, 1000)),
+        Answer::Endless(status) => {
+            write!(stream, "{}\r\n", start(*status, usize::MAX / 4))?;
+            loop {
+                stream.write_all(&[b'x'; 65536])?;
+            }
+        }
+        Answer::Noise => stream.write_all(b"220 mail.example ESMTP\r\n\r\n"),
+    }
+}
+
+fn note(seen: &Seen, head: String, body: String) {
+    seen.requests.lock().expect("no panic").push(Request { head, body, at: Instant::now() });
+    seen.changed.notify_all();
+}
+
+fn read_request(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
+    let mut bytes = Vec::new();
+    let mut block = [0; 4096];
+    loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let length =
+                head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            let length: usize = length.unwrap_or(0);
+            if bytes.len() >= end + 4 + length {
+                return Ok((head, String::from_utf8_lossy(&bytes[end + 4..]).into_owned()));
+            }
+        }
+        match stream.read(&mut block)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => bytes.extend_from_slice(&block[..read]),
+        }
+    }
+}

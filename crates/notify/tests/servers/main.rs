@@ -1,0 +1,43 @@
+//! Messages to real servers on loopback: such as work, and such as don't.
+
+mod canaries;
+mod http;
+mod http_server;
+mod mail;
+mod smtp_server;
+
+use plimsoll_notify::{Kind, Message, NotifySettings, Secrets, Service, Timing};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Waits that are short, so that tests are.
+fn quick() -> Timing {
+    Timing {
+        connect: Duration::from_millis(500),
+        total: Duration::from_millis(500),
+        first_delay: Duration::from_millis(2),
+        longest_delay: Duration::from_millis(20),
+        attempts: 3,
+        pace: 0.001,
+        seed: 1,
+        ..Timing::default()
+    }
+}
+
+/// Enough for everything that should arrive.
+const LONG: Duration = Duration::from_secs(8);
+
+fn settings(services: &[Service]) -> NotifySettings {
+    NotifySettings { services: services.to_vec(), every_steps: 1, mail: None, timing: quick() }
+}
+
+fn secrets(pairs: &[(&str, &str)]) -> Secrets {
+    let find = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
+    Secrets::load(find, None, None).expect("secrets that can be used")
+}
+
+fn message(kind: Kind, step: u64) -> Message {
+    let mut message = Message::new(kind, "nano-1", format!("text of {step}"), 1_700_000_000.0);
+    message.step = Some(step);
+    message
+}

@@ -1,0 +1,186 @@
+//! Who is told what a run does, as flags, and `plimsoll notify test`: whether messages arrive.
+//! Secrets are no flags: everybody on a machine sees the flags of all processes.
+
+use super::Failure;
+use super::failure::{exit_code, line};
+use crate::printable::printable_line;
+use crate::streams::write_data;
+use clap::{Args, Subcommand, ValueEnum};
+use plimsoll_notify::{
+    Encryption, Kind, MailSettings, Message, Notifier, NotifyError, NotifySettings, Report, Secrets, SecretsError,
+    SenderReport, Service, Timing, VARIABLES,
+};
+use plimsoll_telemetry::now_s;
+use plimsoll_units::Seconds;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// As long as the slowest server may take, with another try.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Read in the working folder, as other programs do.
+const DOT_ENV: &str = ".env";
+
+#[derive(Debug, Args)]
+pub(super) struct NotifyArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send a test message by every service that is set up, and say what came of each
+    Test(TestArgs),
+}
+
+#[derive(Debug, Args)]
+struct TestArgs {
+    #[command(flatten)]
+    recipients: Recipients,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who is told, and by which servers.
+#[derive(Debug, Args)]
+pub(super) struct Recipients {
+    /// Services, with commas between them: mail, discord, slack, telegram, ntfy, webhook [default: those that are set up]
+    #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
+    notify: Vec<Service>,
+    /// Who gets mail; may be given several times
+    #[arg(long, value_name = "ADDRESS")]
+    mail_to: Vec<String>,
+    /// Who mail comes from [default: its first recipient]
+    #[arg(long, value_name = "ADDRESS")]
+    mail_from: Option<String>,
+    /// The mail server: TLS on port 465, STARTTLS on others
+    #[arg(long, value_name = "HOST:PORT")]
+    smtp: Option<String>,
+    /// Encryption of mail, if the port does not tell; `none` only for a server on this machine
+    #[arg(long, value_name = "KIND")]
+    smtp_encryption: Option<SmtpEncryption>,
+    /// Certificate in PEM that the mail server's is signed by, if it is no public one
+    #[arg(long, value_name = "FILE")]
+    smtp_ca: Option<PathBuf>,
+    /// File of secrets, a KEY=VALUE a line, that only you can read [default: `.env`, and the environment]
+    #[arg(long, value_name = "FILE")]
+    secrets: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SmtpEncryption {
+    Tls,
+    Starttls,
+    None,
+}
+
+impl Recipients {
+    /// Settings and secrets; services that are named, or else all that have their secrets.
+    pub(super) fn resolve(&self, every_steps: u64, mail_every: Seconds) -> Result<(NotifySettings, Secrets), Failure> {
+        let environment = |name: &str| std::env::var_os(name);
+        let secrets = Secrets::load(environment, self.secrets.as_deref(), Some(Path::new(DOT_ENV)))?;
+        let mail = match (&self.smtp, self.mail_to.is_empty()) {
+            (Some(smtp), false) => {
+                let encryption = self.smtp_encryption.map(|kind| match kind {
+                    SmtpEncryption::Tls => Encryption::Tls,
+                    SmtpEncryption::Starttls => Encryption::StartTls,
+                    SmtpEncryption::None => Encryption::None,
+                });
+                let (from, authority) = (self.mail_from.as_deref(), self.smtp_ca.clone());
+                Some(MailSettings::new(&self.mail_to, from, smtp, encryption, mail_every, authority)?)
+            }
+            (None, true) => None,
+            _ => return Err(NotifyError::NoMail.into()),
+        };
+        let services = match self.notify.is_empty() {
+            false => self.notify.clone(),
+            true => Service::ALL.into_iter().filter(|service| is_set_up(*service, mail.is_some(), &secrets)).collect(),
+        };
+        Ok((NotifySettings { services, every_steps, mail, timing: Timing::default() }, secrets))
+    }
+}
+
+fn is_set_up(service: Service, has_mail: bool, secrets: &Secrets) -> bool {
+    match service {
+        Service::Mail => has_mail,
+        Service::Discord => secrets.has("PLIMSOLL_DISCORD_WEBHOOK"),
+        Service::Slack => secrets.has("PLIMSOLL_SLACK_WEBHOOK"),
+        Service::Telegram => secrets.has("PLIMSOLL_TELEGRAM_TOKEN"),
+        Service::Ntfy => secrets.has("PLIMSOLL_NTFY_TOPIC"),
+        Service::Webhook => secrets.has("PLIMSOLL_WEBHOOK_URL"),
+    }
+}
+
+pub(super) fn run(args: &NotifyArgs) -> Result<u8, Failure> {
+    let Command::Test(args) = &args.command;
+    let (settings, secrets) = args.recipients.resolve(0, Seconds(0.0))?;
+    if settings.services.is_empty() {
+        let names = VARIABLES.map(|(name, what)| format!("{name}, the {what}")).join("; ");
+        return Err(Failure::bad_input("no service is set up, so nobody is told")
+            .hint("for mail, use `--mail-to me@example.com --smtp smtp.example.com:465`")
+            .hint(format!("for others, set in the environment or in a file for `--secrets`: {names}")));
+    }
+    let notifier = Notifier::start(&settings, &secrets)?;
+    let text = "Messages of plimsoll arrive here.";
+    notifier.tell(&Message::new(Kind::Test, "plimsoll", text, now_s()));
+    let report = notifier.finish(TEST_TIMEOUT);
+    write_data(if args.json { as_json(&report) } else { as_text(&report) })?;
+    let failed = report.senders.iter().filter(|sender| sender.sent == 0).count();
+    if failed > 0 {
+        let of = report.senders.len();
+        return Err(Failure::device(format!("{failed} of {of} test messages did not arrive")));
+    }
+    Ok(exit_code::DONE)
+}
+
+/// What a server says is one line, whatever it sends.
+fn problem(sender: &SenderReport) -> Option<String> {
+    let error = sender.last_error.as_deref().unwrap_or("there was no answer in time");
+    (sender.sent == 0).then(|| printable_line(error).into_owned())
+}
+
+fn as_text(report: &Report) -> String {
+    let of_sender = |sender: &SenderReport| match problem(sender) {
+        None => format!("{:<10}sent", sender.service.name()),
+        Some(problem) => format!("{:<10}failed: {problem}", sender.service.name()),
+    };
+    report.senders.iter().map(of_sender).collect::<Vec<_>>().join("\n")
+}
+
+fn as_json(report: &Report) -> String {
+    let of_sender = |sender: &SenderReport| json!({ "service": sender.service.name(), "sent": sender.sent > 0, "error": problem(sender) });
+    let senders = report.senders.iter().map(of_sender).collect::<Vec<_>>();
+    serde_json::to_string_pretty(&json!({ "senders": senders })).expect("plain data")
+}
+
+impl From<SecretsError> for Failure {
+    fn from(error: SecretsError) -> Self {
+        let failure = Self::bad_input(line(&error));
+        match error {
+            SecretsError::NotPrivate { path, .. } => failure
+                .hint(format!("`chmod 600 {}` lets only you read it", printable_line(&path.display().to_string()))),
+            _ => failure,
+        }
+    }
+}
+
+impl From<NotifyError> for Failure {
+    fn from(error: NotifyError) -> Self {
+        let message = line(&error);
+        match error {
+            NotifyError::MissingSecret { .. } => Self::bad_input(message)
+                .hint("set it in the environment, or in a file that only you can read, named by `--secrets`"),
+            NotifyError::NoMail => {
+                Self::bad_flag(message).hint("use `--mail-to me@example.com --smtp smtp.example.com:465`")
+            }
+            NotifyError::BadMailAddress { .. } | NotifyError::BadMailServer => Self::bad_flag(message),
+            NotifyError::Unencrypted { .. } => {
+                Self::bad_flag(message).hint("use `--smtp-encryption starttls` or `tls`")
+            }
+            NotifyError::BadAddress { .. } | NotifyError::Certificate { .. } => Self::bad_input(message),
+            NotifyError::Thread { .. } => Self::device(message),
+        }
+    }
+}
