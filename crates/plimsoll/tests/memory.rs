@@ -8,6 +8,7 @@ use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -91,6 +92,9 @@ fn sandbox() -> Sandbox {
 #[test]
 fn every_command_takes_little_outside_its_plan() {
     let sandbox = sandbox();
+    let server = crate::support::receiver::MessageServer::start(200);
+    sandbox.write("mine", format!("PLIMSOLL_WEBHOOK_URL={}\n", server.url));
+    fs::set_permissions(sandbox.path("mine"), fs::Permissions::from_mode(0o600)).expect("a mode");
     // Commands with the most that they may take, in MiB. Counting words takes as much as there are.
     let kept = OUTSIDE_PLAN / MIB;
     let all: &[(u64, &str)] = &[
@@ -124,6 +128,7 @@ fn every_command_takes_little_outside_its_plan() {
         (24, "report runs/run"),
         (24, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),
+        (24, "notify test --notify webhook --secrets mine"),
         (24, "run --name kept --runs-dir runs -- echo words"),
         (24, "ps --all"),
         (24, "logs kept"),

@@ -19,6 +19,7 @@ mod estimate;
 mod gpus;
 mod interrupt;
 mod live;
+mod notify;
 mod outputs;
 mod pairs;
 mod properties;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod hub;
+pub mod receiver;
 pub mod torch;
 
 use serde_json::{Value, json};
@@ -132,6 +133,17 @@ impl Sandbox {
             "http_proxy",
             "https_proxy",
             "all_proxy",
+            "PLIMSOLL_SMTP_USER",
+            "PLIMSOLL_SMTP_PASSWORD",
+            "PLIMSOLL_DISCORD_WEBHOOK",
+            "PLIMSOLL_SLACK_WEBHOOK",
+            "PLIMSOLL_TELEGRAM_TOKEN",
+            "PLIMSOLL_TELEGRAM_CHAT",
+            "PLIMSOLL_TELEGRAM_SERVER",
+            "PLIMSOLL_NTFY_TOPIC",
+            "PLIMSOLL_NTFY_TOKEN",
+            "PLIMSOLL_NTFY_SERVER",
+            "PLIMSOLL_WEBHOOK_URL",
             "NO_COLOR",
             "CLICOLOR",
             "CLICOLOR_FORCE",

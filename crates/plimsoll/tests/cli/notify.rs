@@ -1,0 +1,108 @@
+//! `plimsoll notify test`: who gets the message, what is said of it, and what is not.
+#![cfg(unix)]
+
+use crate::support::receiver::MessageServer;
+use crate::support::{Said, Sandbox};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// A file of secrets with this mode.
+fn write(sandbox: &Sandbox, name: &str, text: &str, mode: u32) {
+    sandbox.write(name, text);
+    fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
+}
+
+/// What a command says; no canary is in it.
+fn said(sandbox: &Sandbox, arguments: &str) -> Said {
+    let said = sandbox.run(arguments);
+    for text in [said.stdout_text(), said.stderr.as_str()] {
+        assert!(!text.contains("CANARY"), "{arguments}: {text}");
+    }
+    said
+}
+
+#[test]
+fn every_service_that_is_set_up_gets_a_message() {
+    let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
+    let url = &server.url;
+    let secrets = format!(
+        "PLIMSOLL_DISCORD_WEBHOOK={url}/discord/CANARY\nPLIMSOLL_SLACK_WEBHOOK={url}/slack/CANARY\n\
+         PLIMSOLL_TELEGRAM_TOKEN=1:CANARY\nPLIMSOLL_TELEGRAM_CHAT=CANARY\nPLIMSOLL_TELEGRAM_SERVER={url}\n\
+         PLIMSOLL_NTFY_TOPIC=CANARY\nPLIMSOLL_NTFY_SERVER={url}/ntfy\nPLIMSOLL_WEBHOOK_URL={url}/hook/CANARY\n"
+    );
+    write(&sandbox, ".env", &secrets, 0o600);
+    let all = said(&sandbox, "notify test");
+    assert_eq!(all.code, Some(0), "{}", all.stderr);
+    let lines = ["discord   sent", "slack     sent", "telegram  sent", "ntfy      sent", "webhook   sent"];
+    assert_eq!(all.stdout_text().lines().collect::<Vec<_>>(), lines);
+    let mut paths = (0..5).map(|_| server.requests.recv().expect("a request")).collect::<Vec<_>>();
+    assert!(paths.iter().all(|request| request.contains("test message")), "{paths:?}");
+    paths.sort();
+    assert!(paths[0].starts_with("POST /bot1:CANARY/sendMessage ") && paths[3].starts_with("POST /ntfy "), "{paths:?}");
+    let two = said(&sandbox, "notify test --notify ntfy,slack --json");
+    let value = serde_json::from_str::<serde_json::Value>(two.stdout_text()).expect("JSON");
+    let expected = serde_json::json!({ "senders": [
+        { "service": "ntfy", "sent": true, "error": null }, { "service": "slack", "sent": true, "error": null },
+    ] });
+    assert_eq!((two.code, value), (Some(0), expected));
+}
+
+#[test]
+fn what_does_not_arrive_is_said_without_its_secret() {
+    let (sandbox, server) = (Sandbox::new(), MessageServer::start(404));
+    write(&sandbox, "mine", &format!("PLIMSOLL_WEBHOOK_URL={}/hook/CANARY?key=CANARY\n", server.url), 0o400);
+    let refused = said(&sandbox, "notify test --secrets mine");
+    assert_eq!(refused.code, Some(5));
+    let line = refused.stdout_text();
+    assert!(line.starts_with("webhook   failed: the server answers with status 404: POST /…"), "{line}");
+    assert_eq!(refused.stderr, "error: 1 of 1 test messages did not arrive\n");
+    // What the environment has counts more.
+    let mut command = sandbox.command(["notify", "test", "--secrets", "mine"]);
+    command.env("PLIMSOLL_WEBHOOK_URL", "http://CANARY.example/");
+    let refused = Said::of(command.output().expect("the binary runs"));
+    assert_eq!(refused.code, Some(4));
+    assert_eq!(refused.stderr, "error: PLIMSOLL_WEBHOOK_URL has no TLS, by which others could read it; use https://\n");
+}
+
+#[test]
+fn what_can_not_be_used_is_refused_with_what_to_do() {
+    let sandbox = Sandbox::new();
+    let nobody = said(&sandbox, "notify test");
+    assert_eq!(nobody.code, Some(4));
+    assert!(
+        nobody.stderr.starts_with("error: no service is set up, so nobody is told\nhint: for mail, use `--mail-to")
+    );
+    write(&sandbox, "open", "PLIMSOLL_NTFY_TOPIC=CANARY\n", 0o644);
+    let open = said(&sandbox, "notify test --secrets open");
+    assert_eq!(open.code, Some(4));
+    assert_eq!(
+        open.stderr,
+        "error: open can be read by others (mode 644)\nhint: `chmod 600 open` lets only you read it\n"
+    );
+    for (arguments, code, message) in [
+        ("notify test --notify telegram", 4, "telegram needs PLIMSOLL_TELEGRAM_TOKEN and PLIMSOLL_TELEGRAM_CHAT"),
+        ("notify test --notify mail", 2, "mail needs a recipient and an SMTP server"),
+        ("notify test --mail-to me@example.com", 2, "mail needs a recipient and an SMTP server"),
+        ("notify test --mail-to me --smtp localhost", 2, "`me` is no mail address such as me@example.com"),
+        (
+            "notify test --mail-to a@b.example --smtp smtp://me:CANARY@host:465",
+            2,
+            "the mail server is not a host and a port such as smtp.example.com:465",
+        ),
+        (
+            "notify test --mail-to a@b.example --smtp mail.example:25 --smtp-encryption none",
+            2,
+            "mail to mail.example without TLS could be read on the way; only a server on this machine may be without",
+        ),
+        ("notify test --mail-to a@b.example --smtp localhost --smtp-ca open", 4, "open: it is no certificate in PEM"),
+        ("notify test --secrets nothing", 4, "nothing: No such file or directory (os error 2)"),
+    ] {
+        let refused = said(&sandbox, arguments);
+        assert_eq!((refused.code, refused.stderr.lines().next()), (Some(code), Some(&*format!("error: {message}"))));
+    }
+    let unknown = said(&sandbox, "notify test --notify pigeon");
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("`pigeon` is no service; known are mail, discord"), "{}", unknown.stderr);
+    let help = said(&sandbox, "notify test --help");
+    assert!(help.code == Some(0) && !help.stdout_text().contains("password"), "{}", help.stdout_text());
+}

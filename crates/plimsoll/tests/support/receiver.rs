@@ -1,0 +1,50 @@
+//! A server that takes messages and answers all of them alike.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+pub struct MessageServer {
+    /// Its address, without a slash at its end.
+    pub url: String,
+    /// The requests, as they came.
+    pub requests: Receiver<String>,
+}
+
+impl MessageServer {
+    /// Answers with a status and, where it is a refusal, with what it was sent.
+    pub fn start(status: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (sender, requests) = channel();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut text = String::new();
+                let mut block = [0; 4096];
+                while !is_whole(&text) {
+                    match stream.read(&mut block) {
+                        Ok(read) if read > 0 => text += &String::from_utf8_lossy(&block[..read]),
+                        _ => break,
+                    }
+                }
+                let body = if status < 300 { "ok" } else { text.as_str() };
+                let length = body.len();
+                // A client that is gone gets no answer.
+                let _ = write!(stream, "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\n\r\n{body}");
+                if sender.send(text).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { url, requests }
+    }
+}
+
+fn is_whole(text: &str) -> bool {
+    text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+        let length =
+            head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        body.len() >= length.unwrap_or(0_usize)
+    })
+}
