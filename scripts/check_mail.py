@@ -10,17 +10,20 @@ aiosmtpd is the server, Python's `email` reads the mails, and `zlib` the picture
 import argparse
 import datetime
 import ipaddress
+import logging
 import os
+import socket
 import ssl
 import struct
 import subprocess
 import tempfile
+import warnings
 import zlib
 from email import message_from_bytes, policy
 from pathlib import Path
 
 from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult, SMTP
+from aiosmtpd.smtp import AuthResult
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -34,7 +37,7 @@ class Inbox:
         self.mails = []
 
     async def handle_DATA(self, server, session, envelope):
-        self.mails.append((envelope, session.authenticated, session.ssl is not None))
+        self.mails.append((envelope, session.authenticated, server.transport.get_extra_info("ssl_object") is not None))
         return "250 taken"
 
 
@@ -95,16 +98,16 @@ def check(folder, encryption, plimsoll, example):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority, key)
     inbox = Inbox()
-    usual = dict(hostname="localhost", port=0, authenticator=authenticate, auth_required=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    usual = dict(hostname="127.0.0.1", port=port, authenticator=authenticate, auth_required=True)
     if encryption == "tls":
         controller = Controller(inbox, ssl_context=context, auth_require_tls=False, **usual)
     else:
         controller = Controller(inbox, tls_context=context, require_starttls=True, **usual)
-    # The system chooses the port, so aiosmtpd must not try to connect to port 0.
-    controller._trigger_server = lambda: None
     controller.start()
     try:
-        port = controller.server.sockets[0].getsockname()[1]
         flags = ["--mail-to", "me@example.com,you@example.com", "--mail-from", "Plimsoll <p@example.com>"]
         flags += ["--smtp", f"localhost:{port}", "--smtp-encryption", encryption, "--smtp-ca", str(authority)]
         command = [plimsoll, "notify", "test", "--notify", "mail", *flags]
@@ -113,7 +116,7 @@ def check(folder, encryption, plimsoll, example):
         assert "535" in refused, refused
         # Without the authority, the certificate is nobody's.
         untrusted = run(command[:-2], (USER, PASSWORD), 5)
-        assert "TLS" in untrusted or "certificate" in untrusted or "connection" in untrusted, untrusted
+        assert "certificate" in untrusted, untrusted
         run([example, f"localhost:{port}", encryption, str(authority)], (USER, PASSWORD), 0)
     finally:
         controller.stop()
@@ -135,6 +138,9 @@ def check(folder, encryption, plimsoll, example):
 
 
 def main():
+    # Of aiosmtpd, for which implicit TLS is none, and which tells at length of clients that do not trust it.
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser()
     parser.add_argument("--plimsoll", required=True)
     parser.add_argument("--example", required=True)

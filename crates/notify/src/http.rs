@@ -124,10 +124,14 @@ fn in_words(error: &ureq::Error) -> SendError {
     match error {
         ureq::Error::Timeout(_) => SendError::later("the server did not answer in time"),
         ureq::Error::HostNotFound => SendError::later("the server's name was not found; is there a network?"),
+        // rustls hands its errors through the connection's.
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            SendError::never("no TLS with the server: is its certificate valid?")
+        }
         ureq::Error::Io(error) => SendError::later(format!("the connection broke: {}", error.kind())),
         ureq::Error::ConnectionFailed => SendError::later("the server can't be reached"),
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            SendError::never("the server's certificate is not valid")
+            SendError::never("no TLS with the server: is its certificate valid?")
         }
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
             SendError::never("the address or the token has odd characters")

@@ -16,6 +16,7 @@ use lettre::{SmtpTransport, Transport};
 use plimsoll_files::read_at_most;
 use plimsoll_units::Bytes;
 use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -68,7 +69,10 @@ fn tls(host: &str, authority: Option<&Path>) -> Result<TlsParameters, NotifyErro
     if let Some(path) = authority {
         let refused = |reason: String| NotifyError::Certificate { path: path.to_owned(), reason };
         let pem = read_at_most(path, AUTHORITY_MAX).map_err(|error| refused(error.to_string()))?;
-        let certificate = Certificate::from_pem(&pem).map_err(|_| refused("it is no certificate in PEM".to_owned()))?;
+        // Of a file without any, lettre makes a certificate of nobody.
+        let has_any = String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----");
+        let certificate = Certificate::from_pem(&pem).ok().filter(|_| has_any);
+        let certificate = certificate.ok_or_else(|| refused("it is no certificate in PEM".to_owned()))?;
         builder = builder.add_root_certificate(certificate);
     }
     builder.build_rustls().map_err(|_| NotifyError::BadMailServer)
@@ -105,13 +109,19 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// rustls hands its errors through the connection's: a certificate that is not valid is `InvalidData` there.
+fn is_of_tls(error: &smtp::Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
+}
+
 fn in_words(error: &smtp::Error) -> SendError {
     let cause = error.source().map(|source| format!(": {}", shortened(&source.to_string(), 200))).unwrap_or_default();
     match error.status().map(u16::from) {
         Some(status) if error.is_permanent() => SendError::never(format!("the mail server refuses ({status}){cause}")),
         Some(status) => SendError::later(format!("the mail server is not ready ({status}){cause}")),
         None if error.is_timeout() => SendError::later("the mail server did not answer in time"),
-        None if error.is_tls() => SendError::never(format!("no TLS with the mail server{cause}")),
+        None if error.is_tls() || is_of_tls(error) => SendError::never(format!("no TLS with the mail server{cause}")),
         None if error.is_client() => SendError::never(format!("the mail server lacks what is needed{cause}")),
         None => SendError::later(format!("the connection to the mail server failed{cause}")),
     }

@@ -136,10 +136,13 @@ impl Queue {
         self.lock().counts.last_error = Some(error);
     }
 
-    /// The run ends: progress no longer matters, what must arrive goes first, and nothing goes on behind the deadline.
+    /// The run ends: progress no longer matters beside what must arrive, which goes first, and nothing goes on behind the
+    /// deadline.
     pub(crate) fn close(&self, deadline: Instant) {
         let mut state = self.lock();
-        state.remove(|waiting| waiting.kind == Kind::Progress);
+        if state.waiting.iter().any(|entry| entry.message.kind.is_kept()) {
+            state.remove(|waiting| waiting.kind == Kind::Progress);
+        }
         state.waiting.make_contiguous().sort_by_key(|entry| !entry.message.kind.is_kept());
         state.deadline = Some(deadline);
         self.changed.notify_all();
