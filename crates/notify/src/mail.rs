@@ -70,7 +70,7 @@ fn tls(host: &str, authority: Option<&Path>) -> Result<TlsParameters, NotifyErro
         let refused = |reason: String| NotifyError::Certificate { path: path.to_owned(), reason };
         let pem = read_at_most(path, AUTHORITY_MAX).map_err(|error| refused(error.to_string()))?;
         // Of a file without any, lettre makes a certificate of nobody.
-        let has_any = String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----");
+        let has_any = String::from_utf8_lossy(&pem).contains("-BEGIN CERTIFICATE-");
         let certificate = Certificate::from_pem(&pem).ok().filter(|_| has_any);
         let certificate = certificate.ok_or_else(|| refused("it is no certificate in PEM".to_owned()))?;
         builder = builder.add_root_certificate(certificate);
