@@ -24,6 +24,7 @@ ROOT = "plimsoll"
 ORDER = {
     "MIT": "Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated",
     "MIT-0": "Permission is hereby granted, free of charge, to any person obtaining a copy",
+    "0BSD": "Permission to use, copy, modify, and/or distribute this software for any",
     "ISC": "Permission to use, copy, modify, and/or distribute this software",
     "BSD-2-Clause": "Redistribution and use in source and binary forms",
     "BSD-3-Clause": "Redistribution and use in source and binary forms",

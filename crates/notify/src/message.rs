@@ -1,5 +1,6 @@
 //! What is told, as a value. Not here: how it reads (`words.rs`) and how it is sent.
 
+use plimsoll_telemetry::Sample;
 use plimsoll_units::{Bytes, Seconds};
 use serde::Serialize;
 
@@ -66,6 +67,24 @@ pub struct Card {
     pub total: Option<Bytes>,
 }
 
+impl Card {
+    /// The cards of a sample.
+    pub fn of_sample(sample: &Sample) -> Vec<Self> {
+        let several = sample.cards.len() > 1;
+        let of_card = |card: &plimsoll_telemetry::CardSample| Self {
+            name: if several { format!("{} {}", card.index, card.name) } else { card.name.clone() },
+            temperature_c: card.temperature_c,
+            memory_temperature_c: card.memory_temperature_c,
+            power_w: card.power_w,
+            power_limit_w: card.power_limit_w,
+            busy_percent: card.busy_percent,
+            used: card.used,
+            total: card.total,
+        };
+        sample.cards.iter().map(of_card).collect()
+    }
+}
+
 /// A point of the loss curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossPoint {
@@ -129,5 +148,41 @@ impl Message {
             curve: vec![],
             dropped_messages: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_telemetry::CardSample;
+
+    #[test]
+    fn cards_are_told_as_they_were_sampled() {
+        let card = |index| CardSample {
+            index,
+            name: "RTX 3090".to_owned(),
+            temperature_c: Some(71.0),
+            memory_temperature_c: Some(84.0),
+            power_w: Some(310.0),
+            power_limit_w: Some(350.0),
+            busy_percent: Some(98),
+            used: Some(Bytes(1)),
+            total: Some(Bytes(2)),
+            ..CardSample::default()
+        };
+        let told = Card {
+            name: "RTX 3090".to_owned(),
+            temperature_c: Some(71.0),
+            memory_temperature_c: Some(84.0),
+            power_w: Some(310.0),
+            power_limit_w: Some(350.0),
+            busy_percent: Some(98),
+            used: Some(Bytes(1)),
+            total: Some(Bytes(2)),
+        };
+        let of = |cards| Card::of_sample(&Sample { cards, ..Sample::default() });
+        assert_eq!(of(vec![card(0)]), [told]);
+        let names = of(vec![card(0), card(1)]).into_iter().map(|card| card.name).collect::<Vec<_>>();
+        assert_eq!(names, ["0 RTX 3090", "1 RTX 3090"]);
     }
 }

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tells messages to all services that are set. Dropped without [`Notifier::finish`], it leaves behind what waits.
+/// Tells messages to all services that are set. Dropped without [`Notifier::finish`], its threads go on until the process
+/// ends.
 #[derive(Debug)]
 pub struct Notifier {
     lanes: Vec<Lane>,

@@ -18,7 +18,7 @@ fn canaries(server: &str) -> Vec<(&'static str, String)> {
         "PLIMSOLL_TELEGRAM_TOKEN" => "123456:CANARY-telegram".to_owned(),
         "PLIMSOLL_NTFY_SERVER" => format!("{server}/"),
         "PLIMSOLL_DISCORD_WEBHOOK" | "PLIMSOLL_SLACK_WEBHOOK" | "PLIMSOLL_WEBHOOK_URL" => {
-            format!("{server}/hooks/CANARY-{}?key=CANARY", variable.to_lowercase())
+            format!("{server}/hooks/CANARY-{}?key=CANARY-key", variable.to_lowercase())
         }
         other => format!("CANARY-{}", other.to_lowercase()),
     };
