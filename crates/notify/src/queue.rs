@@ -286,6 +286,18 @@ mod tests {
         assert!(left.iter().all(|(_, text, _)| text.len() < TEXT_MAX));
     }
 
+    /// A message that is given up takes what it would have said of others with it.
+    #[test]
+    fn the_next_message_counts_for_one_that_is_given_up() {
+        let queue = Queue::new(4);
+        queue.push(message(Kind::Progress, "1"));
+        queue.push(message(Kind::Progress, "2"));
+        let given_up = queue.next(at_once).unwrap().message;
+        queue.give_up(&given_up);
+        queue.push(message(Kind::Heat, "hot"));
+        assert_eq!(queue.next(at_once).unwrap().message.dropped_messages, 2);
+    }
+
     #[test]
     fn nothing_goes_on_behind_the_deadline() {
         let queue = Queue::new(3);

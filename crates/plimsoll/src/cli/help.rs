@@ -138,6 +138,20 @@ const GROUPS: &[Group] = &[
         &[("max-temp", ""), ("throttle-temp", ""), ("resume-temp", ""), ("memory-temp", ""), ("sample-every", "")],
     ),
     (
+        "Messages",
+        &[
+            ("notify", ""),
+            ("notify-every", ""),
+            ("mail-to", ""),
+            ("mail-from", ""),
+            ("smtp", ""),
+            ("smtp-encryption", ""),
+            ("smtp-ca", ""),
+            ("mail-every", ""),
+            ("secrets", ""),
+        ],
+    ),
+    (
         "Restarts",
         &[
             ("max-restarts", "Restarts at the most"),
@@ -150,6 +164,7 @@ const GROUPS: &[Group] = &[
     (
         "Background",
         &[
+            ("keep", ""),
             ("detach", "Run in the background"),
             ("adopt", "Take over a run whose supervisor was killed"),
             ("stagger", ""),
@@ -182,33 +197,33 @@ const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate"];
 
 /// The flags of `estimate`, whose values are PyTorch's, and the command that it takes, each with its line in the short help.
 const OF_ESTIMATE: &[(&str, &str)] = &[
-    ("command", "The command that starts the trainer, in place of --config"),
-    ("model", "One of `plimsoll models`, or a config.json"),
+    ("command", "The trainer's command"),
+    ("model", "`t5-base`, or a config.json"),
     ("config", "The trainer's own file"),
     ("method", "`full`, `lora` or `qlora`"),
     ("lora-rank", "Channels of LoRA"),
     ("lora-targets", "Layers that get LoRA"),
-    ("precision", "`fp32`, `pure-bf16`, `amp-bf16`, ..."),
+    ("precision", "`fp32`, `amp-bf16`, ..."),
     ("micro-batch", "Samples of a forward pass"),
     ("gradient-accumulation-steps", "Micro-batches of a step"),
     ("seq-len", "Tokens of a sample"),
     ("target-len", "Tokens of an answer"),
-    ("optimizer", "`adamw`, `adamw-8bit`, `adafactor`, ..."),
+    ("optimizer", "`adamw`, `adafactor`, ..."),
     ("optimizer-implementation", "How AdamW is computed"),
     ("gradient-checkpointing", "Recompute each block"),
     ("attention", "`eager`, `sdpa` or `flash2`"),
     ("loss", "`plain`, `liger` or `cce`"),
-    ("clip", "Whether gradients are clipped"),
-    ("sharding", "What cards share: `zero3`, `fsdp`, ..."),
-    ("offload", "What lies in the host's memory"),
+    ("clip", "Clip gradients or not"),
+    ("sharding", "`zero3`, `fsdp`, ..."),
+    ("offload", "To the host's memory"),
     ("cards", "Cards of the run"),
     ("compile", "Through `torch.compile`"),
     ("alloc-conf", "The allocator's settings"),
-    ("gpu", "The card; `list` lists them"),
-    ("vram", "Its memory instead: `24` (GiB)"),
+    ("gpu", "The card, or `list`"),
+    ("vram", "Its memory: `24` (GiB)"),
     ("vram-margin", "Memory that is left free"),
     ("json", "Print JSON"),
-    ("export", "Print what fits for a trainer: `hf`, ..."),
+    ("export", "Print what fits: `hf`, ..."),
 ];
 
 /// What people run, and what it does.
@@ -338,7 +353,6 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("plimsoll gpus", "the cards of this machine"),
             ("plimsoll gpus --watch", "temperatures, power and memory, every second"),
             ("plimsoll gpus --csv=index,temperature.gpu,memory.used", "as nvidia-smi writes them, for a script"),
-            ("plimsoll gpus --known", "those that can be planned for"),
         ],
     ),
     (

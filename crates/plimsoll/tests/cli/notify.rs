@@ -48,6 +48,36 @@ fn every_service_that_is_set_up_gets_a_message() {
 }
 
 #[test]
+fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_secret() {
+    let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
+    let flags = "--name told --max-steps 4 --checkpoint-every 2 --notify-every 2 --sample-every 0.05";
+    let mut command = sandbox.command(Sandbox::train_arguments(flags));
+    command.env("PLIMSOLL_WEBHOOK_URL", format!("{}/hook/CANARY", server.url));
+    let said = Said::of(command.output().expect("the binary runs"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let kinds = server.requests.try_iter().map(|request| {
+        let (_, body) = request.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str::<serde_json::Value>(body).expect("JSON")["kind"].as_str().expect("a kind").to_owned()
+    });
+    let kinds = kinds.collect::<Vec<_>>();
+    assert_eq!((kinds.first().map(String::as_str), kinds.last().map(String::as_str)), (Some("start"), Some("end")));
+    for kind in ["progress", "checkpoint"] {
+        assert!(kinds.iter().any(|told| told == kind), "{kind}: {kinds:?}");
+    }
+    for file in ["config.yaml", "journal.jsonl", "report.json", "report.html"] {
+        assert!(!sandbox.text(&format!("runs/told/{file}")).contains("CANARY"), "{file}");
+    }
+    // What is missing is said before anything is made.
+    let refused = said_of_train(&sandbox, "--name none --notify slack");
+    assert!(refused.code == Some(4) && refused.stderr.contains("PLIMSOLL_SLACK_WEBHOOK"), "{}", refused.stderr);
+    assert!(!sandbox.path("runs/none").exists());
+}
+
+fn said_of_train(sandbox: &Sandbox, flags: &str) -> Said {
+    Said::of(sandbox.command(Sandbox::train_arguments(flags)).output().expect("the binary runs"))
+}
+
+#[test]
 fn what_does_not_arrive_is_said_without_its_secret() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(404));
     write(&sandbox, "mine", &format!("PLIMSOLL_WEBHOOK_URL={}/hook/CANARY?key=CANARY\n", server.url), 0o400);

@@ -36,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "torch-memory",
             "trainers",
             "eager",
+            "heat",
             "notify",
             "supervise",
             "train",

@@ -51,7 +51,7 @@ pub(in crate::cli) struct EstimateArgs {
     pub(super) optimizer: Option<OptimizerName>,
     /// How PyTorch computes AdamW: all parameters at once, with temporaries as large (`foreach`), in one kernel (`fused`), or
     /// one after the other [default: fused, as Hugging Face's trainer]
-    #[arg(long, value_enum, value_name = "foreach|fused|for-loop")]
+    #[arg(long, value_enum, value_name = "HOW")]
     pub(super) optimizer_implementation: Option<Implementation>,
     /// Recompute each block in the backward pass; `=reentrant` by an autograd function, as older trainers do
     #[arg(
@@ -59,7 +59,7 @@ pub(in crate::cli) struct EstimateArgs {
     )]
     pub(super) gradient_checkpointing: Option<CheckpointingName>,
     /// How attention is computed [default: sdpa]
-    #[arg(long, value_enum, value_name = "eager|sdpa|flash2")]
+    #[arg(long, value_enum, value_name = "KERNEL")]
     pub(super) attention: Option<AttentionName>,
     /// How the loss is computed: `liger` by Liger's kernels, `cce` by cut cross-entropy [default: plain]
     #[arg(long, value_enum, value_name = "plain|liger|cce")]
@@ -71,7 +71,7 @@ pub(in crate::cli) struct EstimateArgs {
     #[arg(long, value_enum, value_name = "SHARDING")]
     pub(super) sharding: Option<ShardingName>,
     /// What lies in the host's memory: DeepSpeed's or FSDP's offload [default: none]
-    #[arg(long, value_enum, value_name = "none|optimizer|all")]
+    #[arg(long, value_enum, value_name = "WHAT")]
     pub(super) offload: Option<OffloadName>,
     /// Cards of the run; what is told is of each [default: 1]
     #[arg(long, value_name = "N", value_parser = positive_count)]

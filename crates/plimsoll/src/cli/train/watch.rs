@@ -159,22 +159,9 @@ pub(super) struct Told<'a> {
 impl Sink for Told<'_> {
     fn take(&mut self, event: &Event) {
         if let Some(sample) = self.watch.sampler.latest() {
-            self.teller.narrator.set_cards(sample.cards.iter().map(card_told).collect());
+            self.teller.narrator.set_cards(Card::of_sample(&sample));
         }
         self.teller.take(event);
-    }
-}
-
-fn card_told(card: &CardSample) -> Card {
-    Card {
-        name: format!("{} {}", card.name, card.index),
-        temperature_c: card.temperature_c,
-        memory_temperature_c: card.memory_temperature_c,
-        power_w: card.power_w,
-        power_limit_w: card.power_limit_w,
-        busy_percent: card.busy_percent,
-        used: card.used,
-        total: card.total,
     }
 }
 
