@@ -255,7 +255,7 @@ impl Session {
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let watch = Watch::start(&self.args.watch, limits, self.folder.path(), card)?;
+        let watch = Watch::new(&self.args.watch, limits, card);
         let mut live = Live::new(LiveRun {
             planned: Bytes(self.found.plan.peak_bytes),
             device: self.found.plan.targets.device.kind(),
@@ -281,6 +281,7 @@ impl Session {
             self.folder.write(&path, &contents)?;
         }
         entered.enter(self.folder.path(), &self.args.runs_dir);
+        watch.begin(self.folder.path())?;
         let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
         live.finish();
         let mut sample = None;

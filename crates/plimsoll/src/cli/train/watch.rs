@@ -15,7 +15,7 @@ use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// While it waits, a run looks this often whether it is to stop.
@@ -87,10 +87,13 @@ impl WatchArgs {
 /// A run that is watched, as long as this is there.
 pub(super) struct Watch {
     shared: Arc<Shared>,
-    /// Whether the run is on a card.
-    has_card: bool,
+    /// The run's card, if it is on one.
+    card: Option<String>,
+    settings: Settings,
+    every: Duration,
     stale: Duration,
-    sampler: Sampler,
+    /// From when on it is watched.
+    sampler: OnceLock<Sampler>,
 }
 
 #[derive(Default)]
@@ -125,28 +128,29 @@ impl State {
 }
 
 impl Watch {
-    /// Watches a run in this folder, on the card of this UUID if it is on one. Errors: the system starts no thread.
-    pub(super) fn start(
-        args: &WatchArgs,
-        settings: Settings,
-        run: &Path,
-        card: Option<String>,
-    ) -> Result<Self, Failure> {
+    /// For a run on the card of this UUID, if it is on one. Nothing is watched yet.
+    pub(super) fn new(args: &WatchArgs, settings: Settings, card: Option<String>) -> Self {
         let every = Duration::from_secs_f64(args.sample_every.0);
-        let shared = Arc::new(Shared::default());
+        let stale = (every * STALE.0).max(STALE.1);
+        Self { shared: Arc::default(), card, settings, every, stale, sampler: OnceLock::new() }
+    }
+
+    /// Watches the run in this folder from now on. Errors: the system starts no thread.
+    pub(super) fn begin(&self, run: &Path) -> Result<(), Failure> {
         let mut history = Kept::open(run);
-        let mut watched = card.clone().map(|uuid| Watched { uuid, settings, guard: None, is_said: false });
-        let (theirs, began) = (shared.clone(), Instant::now());
+        let settings = self.settings;
+        let mut watched = self.card.clone().map(|uuid| Watched { uuid, settings, guard: None, is_said: false });
+        let (theirs, began) = (self.shared.clone(), Instant::now());
         let each = move |sample: &Arc<Sample>| {
             history.append(sample);
             if let Some(watched) = &mut watched {
                 watched.observe(sample, began.elapsed(), &theirs);
             }
         };
-        let options = SamplerOptions { every, folder: Some(run.to_owned()) };
+        let options = SamplerOptions { every: self.every, folder: Some(run.to_owned()) };
         let sampler = Sampler::start(options, each).map_err(io_failure("samples can't be taken"))?;
-        let stale = (every * STALE.0).max(STALE.1);
-        Ok(Self { shared, has_card: card.is_some(), stale, sampler })
+        drop(self.sampler.set(sampler));
+        Ok(())
     }
 }
 
@@ -158,7 +162,7 @@ pub(super) struct Told<'a> {
 
 impl Sink for Told<'_> {
     fn take(&mut self, event: &Event) {
-        if let Some(sample) = self.watch.sampler.latest() {
+        if let Some(sample) = self.watch.sampler.get().and_then(Sampler::latest) {
             self.teller.narrator.set_cards(Card::of_sample(&sample));
         }
         self.teller.take(event);
@@ -240,7 +244,7 @@ fn reading_of(card: &CardSample) -> Reading {
 
 impl Pace for Watch {
     fn watches(&self) -> bool {
-        self.has_card
+        self.card.is_some()
     }
 
     fn micro_batch(&self, took: Duration, stop: &AtomicBool) {
