@@ -14,6 +14,9 @@ pub const HALF_PART_WORDS: usize = 1536;
 /// Words of a block that a worker packs for itself: they fit a second-level cache.
 pub const HALF_BLOCK_WORDS: usize = 96 << 10;
 
+/// Words that some kernels take at a time.
+const FEWEST_WORDS: usize = 16;
+
 /// Extents are filled up to whole tiles: multiples of this are, for every kernel.
 const MULTIPLE: usize = 96;
 
@@ -31,7 +34,7 @@ pub fn half_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
 /// operand, a block of the other for each worker, and the sums of a part if they are not done in one go.
 pub fn half_product_scratch([rows, inner, columns]: [usize; 3], workers: usize) -> Bytes {
     let [height, width] = half_parts([rows, inner, columns]);
-    let words = inner.min(HALF_PART_WORDS);
+    let words = inner.clamp(FEWEST_WORDS, HALF_PART_WORDS);
     let [shared, cut] = if rows <= columns { [height, width] } else { [width, height] };
     let sums = if inner > HALF_PART_WORDS { height * width } else { 0 };
     let block = (cut * words).min(HALF_BLOCK_WORDS);

@@ -9,12 +9,46 @@
 //!      ││    │     tile     │  ROWS
 //!      └┘    └──────────────┘
 //! ```
+//!
+//! With AMX (`amx.rs`) a is laid out the other way round: so many pairs of a row at a time as a register has.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::path::HalfProducts;
 use pulp::Simd;
 
-/// Tile = a b, added to what is there if `add`. a: (groups, rows) words, b: (groups, columns) words, tile: (rows, columns).
+/// Tile = a b, added to what is there if `add`. a: (groups, rows) words, or as [`Order`] says, b: (groups, columns) words,
+/// tile: (rows, columns).
 type Multiply = unsafe fn(a: &[f32], b: &[f32], tile: &mut [f32], add: bool);
+
+/// How the words of a panel follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// (groups, rows): a word of each row, then the next of each.
+    Groups,
+    /// (groups / 16, rows, 16): sixteen words of each row, then the next sixteen of each.
+    Rows,
+}
+
+/// Panels of an operand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panels {
+    /// Rows of the operand in a panel, or columns of the right one.
+    pub(super) width: usize,
+    /// Their words' order.
+    pub(super) order: Order,
+    /// Whether words are pairs of bf16.
+    pub(super) pairs: bool,
+    /// What a panel's groups are filled up to a multiple of.
+    pub(super) multiple: usize,
+}
+
+impl Panels {
+    /// Words of a row for so many terms.
+    pub(super) fn groups(&self, terms: usize) -> usize {
+        terms.div_ceil(if self.pairs { 2 } else { 1 }).next_multiple_of(self.multiple)
+    }
+}
 
 /// An innermost loop and how it wants its operands. Only this file makes one.
 pub(super) struct Kernel {
@@ -23,31 +57,64 @@ pub(super) struct Kernel {
     /// Columns of a tile.
     pub(super) columns: usize,
     /// Whether words are pairs of bf16.
-    pub(super) pairs: bool,
+    pairs: bool,
+    /// Whether operands are for tiles of AMX.
+    tiles: bool,
+    /// Words of a row at most that are multiplied with all panels of a block before the next.
+    slice: usize,
     multiply: Multiply,
 }
 
 /// Columns of the widest tile.
 pub(super) const MOST_COLUMNS: usize = 32;
 
+/// Words of a row that are neighbors in [`Order::Rows`].
+pub(super) const GROUPS_TOGETHER: usize = 16;
+
 /// Elements of the largest.
-pub(super) const MOST_TILE: usize = 12 * MOST_COLUMNS;
+pub(super) const MOST_TILE: usize = 32 * MOST_COLUMNS;
 
 impl Kernel {
-    /// The kernel for operands in bf16, or in anything else. Panics if the processor hasn't the instructions.
-    pub(super) fn of(path: HalfProducts, bf16: bool) -> Self {
+    /// The kernel for operands in bf16, or in anything else, where panels of b stream past one of a, or of a past one of b.
+    /// Panics if the processor hasn't the instructions.
+    pub(super) fn of(path: HalfProducts, bf16: bool, b_streams: bool) -> Self {
         assert!(path.is_here(), "{path:?} on a processor without it");
+        // The others read both panels alike.
+        let _ = b_streams;
         match path {
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Avx512Bf16 if bf16 => {
-                Self { rows: 12, columns: 32, pairs: true, multiply: x86::multiply_pairs }
+            HalfProducts::Amx if bf16 => {
+                let multiply: Multiply = if b_streams { amx::multiply_streaming_b } else { amx::multiply_streaming_a };
+                let [rows, columns] = [amx::TILE; 2];
+                Self { rows, columns, pairs: true, tiles: true, slice: amx::SLICE_WORDS, multiply }
             }
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Avx512Bf16 | HalfProducts::Avx512 => {
-                Self { rows: 12, columns: 32, pairs: false, multiply: x86::multiply_avx512 }
-            }
+            HalfProducts::Avx512Bf16 if bf16 => Self {
+                rows: 12,
+                columns: 32,
+                pairs: true,
+                tiles: false,
+                slice: usize::MAX,
+                multiply: x86::multiply_pairs,
+            },
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Avx2 => Self { rows: 6, columns: 16, pairs: false, multiply: x86::multiply_avx2 },
+            HalfProducts::Amx | HalfProducts::Avx512Bf16 | HalfProducts::Avx512 => Self {
+                rows: 12,
+                columns: 32,
+                pairs: false,
+                tiles: false,
+                slice: usize::MAX,
+                multiply: x86::multiply_avx512,
+            },
+            #[cfg(target_arch = "x86_64")]
+            HalfProducts::Avx2 => Self {
+                rows: 6,
+                columns: 16,
+                pairs: false,
+                tiles: false,
+                slice: usize::MAX,
+                multiply: x86::multiply_avx2,
+            },
             _ => Self::baseline(),
         }
     }
@@ -56,18 +123,35 @@ impl Kernel {
     fn baseline() -> Self {
         let multiply: Multiply =
             |a, b, tile, add| multiply::<_, 8, 2>(pulp::aarch64::Neon::new_unchecked(), a, b, tile, add);
-        Self { rows: 8, columns: 8, pairs: false, multiply }
+        Self { rows: 8, columns: 8, pairs: false, tiles: false, slice: usize::MAX, multiply }
     }
 
     #[cfg(not(target_arch = "aarch64"))]
     fn baseline() -> Self {
         let multiply: Multiply = |a, b, tile, add| multiply::<_, 4, 8>(pulp::Scalar, a, b, tile, add);
-        Self { rows: 4, columns: 8, pairs: false, multiply }
+        Self { rows: 4, columns: 8, pairs: false, tiles: false, slice: usize::MAX, multiply }
     }
 
     /// Terms of a sum in a word.
     pub(super) fn terms(&self) -> usize {
         if self.pairs { 2 } else { 1 }
+    }
+
+    /// Words of a row that are multiplied with all panels of a block before the next, of so many in all.
+    pub(super) fn slice(&self, words: usize) -> usize {
+        words.div_ceil(words.div_ceil(self.slice).max(1)).next_multiple_of(self.right().multiple)
+    }
+
+    /// Panels of the left operand.
+    pub(super) fn left(&self) -> Panels {
+        let order = if self.tiles { Order::Rows } else { Order::Groups };
+        Panels { width: self.rows, order, ..self.right() }
+    }
+
+    /// Panels of the right operand.
+    pub(super) fn right(&self) -> Panels {
+        let multiple = if self.tiles { GROUPS_TOGETHER } else { 1 };
+        Panels { width: self.columns, order: Order::Groups, pairs: self.pairs, multiple }
     }
 
     /// Tile = a b, added to what is there if `add`, for panels as [`Multiply`] has them.

@@ -5,7 +5,7 @@
 //! ```text
 //!   mod.rs     blocks of the result, shared out to workers; steps of the sum
 //!   pack.rs    parts of operands ─► panels
-//!   kernel.rs  panels ─► a tile of sums in registers
+//!   kernel.rs  panels ─► a tile of sums in registers, with AMX in amx.rs
 //!   store.rs   tiles ─► the result, with bias and rounding
 //!   path.rs    which instructions there are
 //! ```
@@ -13,6 +13,8 @@
 //! The terms of a sum are added in an order that the shapes and the processor's instructions set, whatever the number of
 //! workers.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod kernel;
 mod pack;
 mod path;
@@ -25,7 +27,7 @@ use super::parallel;
 use super::product::product;
 use crate::call::Call;
 use ::half::{bf16, f16};
-use kernel::{Kernel, MOST_TILE};
+use kernel::{Kernel, MOST_TILE, Panels};
 use pack::{MOST_ROWS, pack};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{HALF_BLOCK_WORDS, HALF_PART_WORDS, half_parts};
@@ -221,7 +223,8 @@ fn product_by(
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
     assert_eq!((a.extents().0, b.extents().0, b.extents().1), (rows, inner, columns), "extents of a product");
     let has_f16 = [a, b].iter().any(|factor| matches!(factor, Factor::F16(_)));
-    let kernel = Kernel::of(path, !has_f16);
+    // The shorter operand is shared by all workers, and panels of the other stream past it (`multiply_part`).
+    let kernel = Kernel::of(path, !has_f16, rows <= columns);
     let [height, width] = half_parts([rows, inner, columns]);
     for row in (0..rows).step_by(height) {
         let rows = row..rows.min(row + height);
@@ -251,8 +254,7 @@ const LINE: usize = 16;
 struct Side<'a> {
     factor: Factor<'a>,
     extent: usize,
-    /// Rows of a panel.
-    tile: usize,
+    panels: Panels,
 }
 
 /// A part of a product whose shorter operand fits the scratch: it is packed once, and all workers read it. Of the other
@@ -267,20 +269,20 @@ fn multiply_part(
     workers: usize,
 ) {
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
-    let a = Side { factor: a, extent: rows, tile: kernel.rows };
-    let b = Side { factor: b.transposed(), extent: columns, tile: kernel.columns };
+    let a = Side { factor: a, extent: rows, panels: kernel.left() };
+    let b = Side { factor: b.transposed(), extent: columns, panels: kernel.right() };
     // Parts are cut so that what is shorter of the whole product is so of each (`half_parts`).
     let by_columns = rows <= columns;
     let (shared, cut) = if by_columns { (a, b) } else { (b, a) };
     let groups = inner.div_ceil(kernel.terms());
     let steps = groups.div_ceil(HALF_PART_WORDS).max(1);
-    let words = groups.div_ceil(steps);
-    let tiles = shared.extent.div_ceil(shared.tile);
-    let panels = cut.extent.div_ceil(cut.tile);
-    let most = (HALF_BLOCK_WORDS / (cut.tile * words).max(1)).clamp(1, MOST_ROWS / cut.tile);
+    let words = shared.panels.groups(groups.div_ceil(steps) * kernel.terms());
+    let tiles = shared.extent.div_ceil(shared.panels.width);
+    let panels = cut.extent.div_ceil(cut.panels.width);
+    let most = (HALF_BLOCK_WORDS / (cut.panels.width * words).max(1)).clamp(1, MOST_ROWS / cut.panels.width);
     let together = block(panels, most, workers);
     // Panels begin at cache lines, if the scratch does.
-    let (shared_room, scratch) = scratch.split_at_mut((tiles * shared.tile * words).next_multiple_of(LINE));
+    let (shared_room, scratch) = scratch.split_at_mut((tiles * shared.panels.width * words).next_multiple_of(LINE));
     let waiting = if steps == 1 { 0 } else { kernel.rows * kernel.columns };
     let (sums, rooms) = scratch.split_at_mut((tiles * panels * waiting).next_multiple_of(LINE));
     let each = rooms.len() / workers / LINE * LINE;
@@ -288,19 +290,19 @@ fn multiply_part(
     for index in 0..steps {
         let step = words * kernel.terms();
         let terms = index * step..inner.min((index + 1) * step);
-        let words = terms.len().div_ceil(kernel.terms());
-        let shared_panels = &mut shared_room[..tiles * shared.tile * words];
-        let chunk = shared.extent.div_ceil(PACKED_ITEMS).max(FEWEST_PACKED).next_multiple_of(shared.tile);
+        let words = shared.panels.groups(terms.len());
+        let shared_panels = &mut shared_room[..tiles * shared.panels.width * words];
+        let chunk = shared.extent.div_ceil(PACKED_ITEMS).max(FEWEST_PACKED).next_multiple_of(shared.panels.width);
         let items = shared_panels.chunks_mut((chunk * words).max(1)).zip((0..shared.extent).step_by(chunk));
         parallel::for_each_of(items, workers, |(into, first)| {
             let rows = first..shared.extent.min(first + chunk);
-            pack(kernel, shared.tile, shared.factor, rows, terms.clone(), into);
+            pack(shared.panels, shared.factor, rows, terms.clone(), into);
         });
         let is_last = index + 1 == steps;
         let whole = into.part(0..rows, 0..columns);
         let blocks = match by_columns {
-            true => whole.column_blocks(together * cut.tile),
-            false => whole.row_blocks(together * cut.tile),
+            true => whole.column_blocks(together * cut.panels.width),
+            false => whole.row_blocks(together * cut.panels.width),
         };
         let mut sums = &mut *sums;
         let blocks = blocks.zip((0..panels).step_by(together)).map(|(into, first)| {
@@ -310,9 +312,9 @@ fn multiply_part(
             (into, first, of_block)
         });
         parallel::for_each_with_scratch(blocks, rooms, workers, |(into, first, sums), room| {
-            let rows = first * cut.tile..cut.extent.min((first + together) * cut.tile);
-            let room = &mut room[..rows.len().next_multiple_of(cut.tile) * words];
-            pack(kernel, cut.tile, cut.factor, rows, terms.clone(), room);
+            let rows = first * cut.panels.width..cut.extent.min((first + together) * cut.panels.width);
+            let room = &mut room[..rows.len().next_multiple_of(cut.panels.width) * words];
+            pack(cut.panels, cut.factor, rows, terms.clone(), room);
             let step = Step { kernel, by_columns, shared: shared_panels, cut: room, words, add: index > 0 };
             multiply_block(&step, into, is_last.then_some(scale), sums);
         });
@@ -334,28 +336,48 @@ struct Step<'a> {
     add: bool,
 }
 
+/// Panels of a block whose tiles wait for the next slice of their sums at the most: slices have so many words.
+const MOST_WAITING: usize = 12;
+
+/// Tiles of a row of panels, which begin at a cache line.
+#[repr(align(64))]
+struct Tiles([f32; MOST_WAITING * MOST_TILE]);
+
 /// Multiplies the panels of a block; after the last step its sums go where they belong, times `last`.
 /// `sums` has no room if there is only one.
 fn multiply_block(step: &Step, mut into: Sums, last: Option<f32>, sums: &mut [f32]) {
     let Step { kernel, by_columns, shared, cut, words, add } = *step;
     let ((rows, columns), (height, width)) = (into.extents(), (kernel.rows, kernel.columns));
     let [shared_tile, cut_tile] = if by_columns { [height, width] } else { [width, height] };
-    let mut waiting = sums.chunks_exact_mut(height * width);
-    let mut alone = [0.0; MOST_TILE];
+    let (tile, count) = (height * width, cut.len() / (cut_tile * words).max(1));
+    // Of each panel of the shared operand a slice stays in the first-level cache while all others stream past.
+    let keeps_sums = !sums.is_empty();
+    let slice = if keeps_sums || count <= MOST_WAITING { kernel.slice(words) } else { words };
+    // A tile that is done at once is stored before the next takes its place.
+    let stride = if keeps_sums || slice < words { tile } else { 0 };
+    let mut alone = Tiles([0.0; _]);
+    let mut kept = sums.chunks_exact_mut((count * tile).max(1));
     for (outer, shared) in shared.chunks_exact((shared_tile * words).max(1)).enumerate() {
-        for (inner, cut) in cut.chunks_exact((cut_tile * words).max(1)).enumerate() {
-            let (a, b, row, column) = match by_columns {
-                true => (shared, cut, outer * height, inner * width),
-                false => (cut, shared, inner * height, outer * width),
-            };
-            let (rows, columns) = (row..rows.min(row + height), column..columns.min(column + width));
-            let tile = waiting.next().unwrap_or(&mut alone[..height * width]);
-            if last.is_some() {
-                store::fetch(&mut into, rows.clone(), columns.clone());
-            }
-            kernel.multiply(a, b, tile, add);
-            if let Some(scale) = last {
-                store::store(&mut into, rows, columns, scale, tile, width);
+        let tiles = kept.next().unwrap_or(&mut alone.0);
+        for first in (0..words).step_by(slice) {
+            let of_step = first..words.min(first + slice);
+            let last = last.filter(|_| of_step.end == words);
+            for (inner, cut) in cut.chunks_exact(cut_tile * words).enumerate() {
+                let shared = &shared[of_step.start * shared_tile..of_step.end * shared_tile];
+                let cut = &cut[of_step.start * cut_tile..of_step.end * cut_tile];
+                let (a, b, row, column) = match by_columns {
+                    true => (shared, cut, outer * height, inner * width),
+                    false => (cut, shared, inner * height, outer * width),
+                };
+                let (rows, columns) = (row..rows.min(row + height), column..columns.min(column + width));
+                let tile = &mut tiles[inner * stride..][..tile];
+                if last.is_some() {
+                    store::fetch(&mut into, rows.clone(), columns.clone());
+                }
+                kernel.multiply(a, b, tile, add || first > 0);
+                if let Some(scale) = last {
+                    store::store(&mut into, rows, columns, scale, tile, width);
+                }
             }
         }
     }

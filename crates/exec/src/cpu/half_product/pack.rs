@@ -4,7 +4,7 @@
 use super::super::half::Float;
 use super::super::matrix::Matrix;
 use super::Factor;
-use super::kernel::Kernel;
+use super::kernel::{Order, Panels};
 use std::ops::Range;
 
 /// Terms of a row that a transposing packer reads at a time.
@@ -13,32 +13,25 @@ const RUN: usize = 16;
 /// Most rows of a part, filled up to whole panels.
 pub(super) const MOST_ROWS: usize = 1024;
 
-/// Words that a part takes: so many rows in panels of `width`.
-pub(super) fn words(rows: usize, terms: usize, width: usize, kernel: &Kernel) -> usize {
-    rows.next_multiple_of(width) * terms.div_ceil(kernel.terms())
+/// Words that a part takes in such panels.
+pub(super) fn words(rows: usize, terms: usize, panels: Panels) -> usize {
+    rows.next_multiple_of(panels.width) * panels.groups(terms)
 }
 
-/// Packs some rows of a matrix, whose columns are the terms of the sum, in panels of `width`.
+/// Packs some rows of a matrix, whose columns are the terms of the sum, in panels.
 /// Panics if neither rows nor columns are neighbors in memory, or `into` is not of [`words`].
-pub(super) fn pack(
-    kernel: &Kernel,
-    width: usize,
-    factor: Factor,
-    rows: Range<usize>,
-    terms: Range<usize>,
-    into: &mut [f32],
-) {
-    assert_eq!(into.len(), words(rows.len(), terms.len(), width, kernel), "words of a part");
+pub(super) fn pack(panels: Panels, factor: Factor, rows: Range<usize>, terms: Range<usize>, into: &mut [f32]) {
+    assert_eq!(into.len(), words(rows.len(), terms.len(), panels), "words of a part");
     match factor {
-        Factor::F32(matrix) => pack_part(kernel, width, Part::of(matrix, rows, terms), into),
-        Factor::Bf16(matrix) => pack_part(kernel, width, Part::of(matrix, rows, terms), into),
-        Factor::F16(matrix) if kernel.pairs => panic!("pairs are of bf16, not of {:?}", matrix.extents()),
-        Factor::F16(matrix) => pack_single(Part::of(matrix, rows, terms), width, into),
+        Factor::F32(matrix) => pack_part(panels, Part::of(matrix, rows, terms), into),
+        Factor::Bf16(matrix) => pack_part(panels, Part::of(matrix, rows, terms), into),
+        Factor::F16(matrix) if panels.pairs => panic!("pairs are of bf16, not of {:?}", matrix.extents()),
+        Factor::F16(matrix) => pack_single(Part::of(matrix, rows, terms), panels.width, into),
     }
 }
 
-fn pack_part<E: Float + Load>(kernel: &Kernel, width: usize, part: Part<E>, into: &mut [f32]) {
-    if kernel.pairs { pack_pairs(part, width, into) } else { pack_single(part, width, into) }
+fn pack_part<E: Float + Load>(panels: Panels, part: Part<E>, into: &mut [f32]) {
+    if panels.pairs { pack_pairs(part, panels, into) } else { pack_single(part, panels.width, into) }
 }
 
 /// Part of a matrix, of which either rows or columns are neighbors in memory.
@@ -135,7 +128,7 @@ trait Load {}
 impl<T> Load for T {}
 
 #[cfg(not(target_arch = "x86_64"))]
-fn pack_pairs<T>(_: Part<T>, _: usize, _: &mut [f32]) {
+fn pack_pairs<T>(_: Part<T>, _: Panels, _: &mut [f32]) {
     panic!("no kernel takes pairs here");
 }
 
@@ -144,17 +137,26 @@ use x86::{Load, pack_pairs};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Part, TOGETHER};
+    use super::super::kernel::GROUPS_TOGETHER;
+    use super::{Order, Panels, Part, TOGETHER};
     use ::half::bf16;
     use std::arch::x86_64::*;
 
     const LANES: usize = 16;
 
     /// Packs in pairs of bf16. Panics on a processor without the instructions.
-    pub(super) fn pack_pairs<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+    pub(super) fn pack_pairs<T: Load>(part: Part<T>, panels: Panels, into: &mut [f32]) {
         assert!(std::arch::is_x86_feature_detected!("avx512bf16"), "only kernels that are here take pairs");
+        let (width, groups) = (panels.width, panels.groups(part.terms));
         // SAFETY: the processor has the instructions: there is none that has these and not the others.
-        unsafe { if part.along { pack_along(part, width, into) } else { pack_across(part, width, into) } }
+        unsafe {
+            match (panels.order, part.along) {
+                (Order::Groups, true) => pack_along(part, width, groups, into),
+                (Order::Groups, false) => pack_across(part, width, groups, into),
+                (Order::Rows, true) => pack_rows_along(part, width, groups, into),
+                (Order::Rows, false) => pack_rows_across(part, width, groups, into),
+            }
+        }
     }
 
     /// What pairs are made of.
@@ -222,8 +224,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn pack_along<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
-        let groups = part.terms.div_ceil(2);
+    unsafe fn pack_along<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for (panel, into) in into.chunks_exact_mut(groups.max(1) * width).enumerate() {
             for lane in (0..width).step_by(LANES) {
                 let (first, count) = (panel * width + lane, LANES.min(width - lane));
@@ -244,20 +245,72 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn pack_across<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
-        let groups = part.terms.div_ceil(2);
+    unsafe fn pack_across<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for first_group in (0..groups).step_by(TOGETHER) {
             for (panel, into) in into.chunks_exact_mut(groups * width).enumerate() {
                 for group in first_group..groups.min(first_group + TOGETHER) {
-                    let even = part.line(2 * group);
-                    let odd = if 2 * group + 1 < part.terms { part.line(2 * group + 1) } else { &even[..0] };
                     for lane in (0..width).step_by(LANES) {
                         let (first, count) = (panel * width + lane, LANES.min(width - lane));
                         // SAFETY: this function asks for the same instructions.
-                        let [even, odd] = [even, odd].map(|line| unsafe { T::load_16(line, first.min(line.len())) });
-                        let (even, odd) = (_mm512_cvtepu16_epi32(even), _mm512_cvtepu16_epi32(odd));
-                        let words = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
+                        let words = unsafe { words_across(part, group, first) };
                         store(&mut into[group * width + lane..][..count], words);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Word `group` of sixteen rows from `first`, zeros beyond the part.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn words_across<T: Load>(part: Part<T>, group: usize, first: usize) -> __m512i {
+        // SAFETY: this function asks for the same instructions.
+        let (even, odd) = unsafe { (load_across(part, 2 * group, first), load_across(part, 2 * group + 1, first)) };
+        let (even, odd) = (_mm512_cvtepu16_epi32(even), _mm512_cvtepu16_epi32(odd));
+        _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd))
+    }
+
+    /// One term of sixteen rows from `first`, zeros beyond the part.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn load_across<T: Load>(part: Part<T>, term: usize, first: usize) -> __m256i {
+        if term >= part.terms || first >= part.rows {
+            return _mm256_setzero_si256();
+        }
+        // SAFETY: this function asks for the same instructions.
+        unsafe { T::load_16(part.line(term), first) }
+    }
+
+    /// Runs of words are neighbors in memory and in panels, so they are copied.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn pack_rows_along<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
+        for (panel, into) in into.chunks_exact_mut((groups * width).max(1)).enumerate() {
+            for row in 0..width {
+                let line = if panel * width + row < part.rows { part.line(panel * width + row) } else { &[] };
+                for (run, into) in into.chunks_exact_mut(GROUPS_TOGETHER * width).enumerate() {
+                    let first = (2 * GROUPS_TOGETHER * run).min(line.len());
+                    // SAFETY: this function asks for the same instructions.
+                    let words = unsafe { T::load_32(line, first) };
+                    store(&mut into[GROUPS_TOGETHER * row..][..GROUPS_TOGETHER], words);
+                }
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn pack_rows_across<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
+        for run in 0..groups / GROUPS_TOGETHER {
+            for (panel, into) in into.chunks_exact_mut(groups * width).enumerate() {
+                let into = &mut into[run * GROUPS_TOGETHER * width..][..GROUPS_TOGETHER * width];
+                for (lane, into) in into.chunks_exact_mut(GROUPS_TOGETHER * LANES).enumerate() {
+                    let mut words = [_mm512_setzero_si512(); LANES];
+                    for (group, words) in words.iter_mut().enumerate() {
+                        let (group, first) = (run * GROUPS_TOGETHER + group, panel * width + lane * LANES);
+                        // SAFETY: this function asks for the same instructions.
+                        *words = unsafe { words_across(part, group, first) };
+                    }
+                    for (into, words) in into.chunks_exact_mut(GROUPS_TOGETHER).zip(transposed(words)) {
+                        store(into, words);
                     }
                 }
             }
