@@ -1,6 +1,7 @@
 //! Where a keeper is found, and where it leaves how its program ended: files in the run's folder.
 
 use super::protocol::Status;
+use crate::processes::Process;
 use plimsoll_files::{Disk, read_at_most};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,13 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Far more than such a file has.
 const LONGEST: Bytes = Bytes::mib(1);
+
+/// How long a keeper may take to leave.
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// How a program ended, as its keeper saw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +26,9 @@ pub(crate) struct End {
     pub(crate) status: Status,
     /// When, in seconds since 1970, UTC.
     pub(crate) time_s: f64,
+    /// How many bytes of its output are in the log, once all is there that will be.
+    #[serde(default)]
+    pub(crate) logged_bytes: Option<u64>,
 }
 
 impl End {
@@ -32,6 +40,19 @@ impl End {
     pub(crate) fn read(folder: &Path, worker: usize, attempt: u32) -> Option<Self> {
         let bytes = read_at_most(&Self::path(folder, worker), LONGEST).ok()?;
         serde_json::from_slice::<Self>(&bytes).ok().filter(|end| end.attempt == attempt)
+    }
+
+    /// The same, once its output is in the log too. Waits for a keeper that is about to leave, and not for long.
+    pub(crate) fn complete(folder: &Path, worker: usize, attempt: u32, keeper: Option<&Process>) -> Option<Self> {
+        let start = Instant::now();
+        loop {
+            let is_leaving = keeper.is_some_and(Process::is_alive);
+            let end = Self::read(folder, worker, attempt)?;
+            if end.logged_bytes.is_some() || !is_leaving || start.elapsed() > LEAVING {
+                return Some(end);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Errors: what the system says; the end is then known to a supervisor that listens, and to no later one.

@@ -140,6 +140,11 @@ impl Keeper {
                 self.welcome();
             }
         }
+        // From here on nobody is answered, so that whoever comes reads the file.
+        self.listener = None;
+        if !self.is_released {
+            self.write_end(Some(self.log.written()));
+        }
         // Its number is given back.
         self.child.wait().map(drop)
     }
@@ -208,10 +213,15 @@ impl Keeper {
     fn ended(&mut self) {
         let status = wait(self.child.id());
         self.status = Some(status);
-        let end = End { attempt: self.spec.attempt, status, time_s: now_s() };
+        self.write_end(None);
+        self.tell(&Frame::Told(Told::Ended(status)));
+    }
+
+    fn write_end(&self, logged_bytes: Option<u64>) {
+        let Some(status) = self.status else { return };
+        let end = End { attempt: self.spec.attempt, status, time_s: now_s(), logged_bytes };
         // Whoever listens is told; on a full disk nobody else is.
         let _ = end.write(Path::new(&self.spec.folder), self.spec.worker);
-        self.tell(&Frame::Told(Told::Ended(status)));
     }
 
     fn listen_to_supervisor(&mut self) {

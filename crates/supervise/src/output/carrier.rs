@@ -1,7 +1,7 @@
 //! Carries what a program prints: into the tail from which its end is judged, and on to the screen, byte for byte. Into
 //! the log it goes only where no keeper does that.
 
-use super::log::OutputLog;
+use super::log::{OutputLog, last_bytes};
 use super::progress::{Meter, Progress};
 use super::screen::Screen;
 use super::tail::Tail;
@@ -87,6 +87,18 @@ impl Output {
         self.kept().meter.furthest()
     }
 
+    /// Takes account of what an attempt printed: of so many bytes, which are the last in the log.
+    pub(crate) fn recall_logged(&self, bytes: u64) {
+        let most = usize::try_from(bytes).unwrap_or(TAIL).min(TAIL);
+        self.recall(&last_bytes(&self.log, most));
+    }
+
+    fn recall(&self, bytes: &[u8]) {
+        let mut kept = self.kept();
+        kept.tail.push(bytes);
+        kept.meter.read(bytes);
+    }
+
     /// The end of an attempt: its tail and how far it came. The next one begins with neither.
     pub(crate) fn finish(&self) -> (Vec<u8>, Option<Progress>) {
         let mut kept = self.kept();
@@ -161,9 +173,7 @@ impl Carrier {
 
     /// Takes account of what was printed, and passes nothing on.
     pub(crate) fn recall(&self, bytes: &[u8]) {
-        let mut kept = self.output.kept();
-        kept.tail.push(bytes);
-        kept.meter.read(bytes);
+        self.output.recall(bytes);
     }
 
     /// Some of the output is not kept, for this reason.

@@ -3,7 +3,7 @@
 
 use plimsoll_units::Bytes;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// What is left free where the log is, so that the run's records, which are small, still have room.
@@ -21,13 +21,15 @@ pub(crate) struct OutputLog {
     length: u64,
     /// Bytes of both files, at the most.
     most: u64,
+    /// Bytes that were added.
+    written: u64,
     reason: Option<String>,
 }
 
 impl OutputLog {
     /// Goes on where the file ends, if there is one.
     pub(crate) fn new(path: &Path, most: u64) -> Self {
-        let mut log = Self { path: path.to_owned(), file: None, length: 0, most, reason: None };
+        let mut log = Self { path: path.to_owned(), file: None, length: 0, most, written: 0, reason: None };
         // A file that can't be opened now is tried again when there is something to write.
         let _ = log.open();
         log
@@ -64,6 +66,11 @@ impl OutputLog {
         }
     }
 
+    /// How many bytes were added since it was opened.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Why bytes were lost, the first time; `None` if none were.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -94,18 +101,42 @@ impl OutputLog {
             }
         }
         self.length += (bytes.len() - rest.len()) as u64;
+        self.written += (bytes.len() - rest.len()) as u64;
         written
     }
 
     /// Puts the file in the place of the one before it. If that fails, it grows on.
     fn rotate(&mut self) {
-        let mut before = self.path.clone().into_os_string();
-        before.push(".1");
-        if fs::rename(&self.path, before).is_ok() {
+        if fs::rename(&self.path, before(&self.path)).is_ok() {
             self.file = None;
         }
         self.length = 0;
     }
+}
+
+/// The file before this one.
+fn before(path: &Path) -> PathBuf {
+    let mut before = path.to_owned().into_os_string();
+    before.push(".1");
+    before.into()
+}
+
+/// The last bytes that a log has, so many at the most. What can't be read is left out.
+pub(crate) fn last_bytes(path: &Path, most: usize) -> Vec<u8> {
+    let mut last = Vec::new();
+    for path in [path, &before(path)] {
+        let wanted = most - last.len();
+        let read = || {
+            let mut file = File::open(path)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(wanted as u64)))?;
+            let mut bytes = Vec::new();
+            file.take(wanted as u64).read_to_end(&mut bytes)?;
+            Ok::<_, io::Error>(bytes)
+        };
+        last.splice(..0, read().unwrap_or_default());
+    }
+    last
 }
 
 #[cfg(test)]
@@ -124,6 +155,10 @@ mod tests {
         let kept = [folder.path().join("output.log.1"), path].map(|path| fs::read(path).expect("kept")).concat();
         assert!(kept.len() <= 400 && kept.len() >= 200, "{}", kept.len());
         assert!(printed.ends_with(&kept));
+        for count in [0, 1, 150, 250, 500] {
+            let last = last_bytes(&folder.path().join("output.log"), count);
+            assert!(printed.ends_with(&last) && last.len() == count.min(kept.len()), "{count}: {}", last.len());
+        }
     }
 
     #[cfg(target_os = "linux")]

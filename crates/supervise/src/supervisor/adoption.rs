@@ -59,7 +59,10 @@ impl Supervisor<'_> {
         }
         let started =
             Started::again(self.folder.path(), index).ok().filter(|kept| kept.program.attempt == entered.attempt);
-        let end = End::read(self.folder.path(), index, entered.attempt);
+        let end = match &started {
+            Some(_) => None,
+            None => End::complete(self.folder.path(), index, entered.attempt, entered.keeper.as_ref()),
+        };
         let leader = entry.leader(entered);
         let running = match (started, end, leader) {
             (Some(started), ..) => Running::kept(started, self.setting(index)).map(|running| (running, true)),
@@ -75,8 +78,12 @@ impl Supervisor<'_> {
                 worker.phase = Phase::Pausing(Instant::now());
                 return;
             }
-            (None, Some(End { status, .. }), None) => {
-                self.judge(index, &Ending { code: status.code, signal: status.signal, ..Ending::default() });
+            (None, Some(End { status, logged_bytes, .. }), None) => {
+                let output = &self.workers[index].output;
+                output.recall_logged(logged_bytes.unwrap_or(0));
+                let (tail, progress) = output.finish();
+                let ending = Ending { code: status.code, signal: status.signal, tail, progress, ..Ending::default() };
+                self.judge(index, &ending);
                 return;
             }
         };

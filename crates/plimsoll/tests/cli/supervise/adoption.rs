@@ -289,3 +289,27 @@ fn an_adopted_run_is_judged_by_what_it_printed_before() {
     assert_eq!(attached.code, Some(0), "{}", attached.stderr);
     assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 1 }));
 }
+
+/// The supervisor that comes may come too late: program and keeper have left by then.
+#[test]
+fn a_run_that_ends_before_it_is_adopted_is_judged_by_what_it_printed() {
+    let sandbox = Sandbox::new();
+    super::repairs::trainer(&sandbox, ":");
+    let script = "[ -e go ] && exit 0; printf 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate \
+                  2.00 GiB.\n'; touch printed; until [ -e go ]; do sleep 0.01; done; exit 1";
+    sandbox.write("once.sh", script);
+    let arguments = ["run", "--name", "it", "--ladder", "ladder.yaml", "--", "sh", "once.sh", "--batch-size", "8"];
+    let mut child = sandbox.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    until("it printed", || sandbox.path("printed").exists());
+    until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    let adopter = listed(&sandbox, "")[0]["adopted_by"].as_u64().expect("a process").to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &adopter]).status().expect("a command");
+    signal("-STOP");
+    sandbox.write("go", "");
+    until("its end is written", || sandbox.path("runs/it/end-0.json").exists());
+    signal("-CONT");
+    let attached = sandbox.run("attach it");
+    assert_eq!(attached.code, Some(0), "{}", attached.stderr);
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 1 }));
+}
