@@ -10,8 +10,8 @@ use plimsoll_graph::{
     Lengths, Objective, Optimizer, Place, Products, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
 };
 use plimsoll_plan::{
-    Average, Budget, Level, LeverRequest, Levers, Machine, Plan, PlanViolation, Precision, Queue, Rates, Recompute,
-    Region, Request, divisors, lay_out, search, validate,
+    Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
+    Recompute, Region, Request, divisors, lay_out, search, validate,
 };
 use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -48,7 +48,8 @@ fn random_frozen(noise: &mut Noise, model: &ModelConfig) -> BTreeSet<String> {
 
 /// Levers that stand anywhere. Where parameters are to be updated in the backward pass, clipping is turned off.
 fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optimizer) -> Levers {
-    let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block];
+    let chosen = Level::Chosen(NodeSet::of_places(u64::from(noise.word())));
+    let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block, chosen];
     let precision = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure][noise.below(4)];
     let update_in_backward = one_micro_batch && !precision.scales_gradients() && noise.unit() < 0.5;
     if update_in_backward {
@@ -61,7 +62,7 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
         precision,
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
         average: perhaps(noise, Average { decay: 0.9, place }),
-        recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(4)], rest: levels[noise.below(4)] },
+        recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(5)], rest: levels[noise.below(5)] },
         update_in_backward,
         optimizer_offload: [0.0, 0.5, 1.0, fraction][noise.below(4)],
     }

@@ -216,10 +216,22 @@ impl Machine {
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
+        self.step_with(graph, accumulation, targets, |_| Vec::new())
+    }
+
+    /// The least time that the same step can take if the device does more beside, which a graph with the same nodes in the same
+    /// order would have: `before` says of each node of a program how many seconds of that come before it at the least.
+    pub(crate) fn step_with(
+        &self,
+        graph: &Graph,
+        accumulation: usize,
+        targets: &Targets,
+        before: impl Fn(&[Node]) -> Vec<f64>,
+    ) -> Seconds {
         let mut known = KnownTimes::default();
         let seconds = Self::programs(accumulation).map(|(name, times)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            times as f64 * self.program(graph, nodes, targets, &mut known)
+            times as f64 * self.program(graph, nodes, targets, &before(nodes), &mut known)
         });
         Seconds(seconds.sum())
     }
@@ -237,10 +249,11 @@ impl Machine {
 
     /// Nodes on the queues that run them, each as early as what it needs is there; on a device that does one thing at a
     /// time, one after the other.
-    fn program(&self, graph: &Graph, nodes: &[Node], targets: &Targets, known: &mut KnownTimes) -> f64 {
+    fn program(&self, graph: &Graph, nodes: &[Node], targets: &Targets, before: &[f64], known: &mut KnownTimes) -> f64 {
         let overlaps = self.overlaps(targets);
         let mut timeline = Timeline::new(graph.tensors.len());
-        for node in nodes {
+        let mut busy = 0.0;
+        for (index, node) in nodes.iter().enumerate() {
             let place = node.place(graph);
             let io = graph.io(&node.inputs, &node.outputs);
             let work = Work::of(&node.op, &io, &targets[place]);
@@ -253,9 +266,21 @@ impl Machine {
                 true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
                 false => Queue::Device,
             };
+            if queue == Queue::Device {
+                // What is done meanwhile may fill gaps, so it adds to what the device does, and not to when that ends.
+                let free = &mut timeline.free[Queue::Device as usize];
+                *free = free.max(busy + before.get(index).copied().unwrap_or(0.0));
+                busy += seconds;
+            }
             timeline.run(queue, node, seconds);
         }
         timeline.end()
+    }
+
+    /// Predicted time of a node of the device.
+    pub(crate) fn on_device(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> f64 {
+        let io = graph.io(&node.inputs, &node.outputs);
+        self.known(&node.op, Work::of(&node.op, &io, &targets.device), known)
     }
 
     /// Predicted time of a node that may be known. Layers are alike, so most are.

@@ -94,6 +94,23 @@ impl<'r> Fastest<'r> {
         Ok(Self { workshop, best: None, kept_out: [false; 2], state_is_too_large: false, rungs })
     }
 
+    /// Whether a budget kept something faster out than this.
+    pub(crate) fn was_pressed(&self, best: &Best) -> bool {
+        best.rung > 0 || self.kept_out != [false; 2]
+    }
+
+    /// What is recomputed is chosen result by result from now on; the best so far remains.
+    pub(crate) fn choose(mut self) -> Result<Self, PlanError> {
+        // The same whatever the budget, so that more of it never makes a plan slower.
+        let all = *micro_batches(self.workshop.request).last().expect("there is always one");
+        self.rungs = self.workshop.choices(all)?.ladder();
+        if let Some(best) = &mut self.best {
+            // It stands on another ladder.
+            best.rung = 0;
+        }
+        self.search()
+    }
+
     /// Looks for the fastest that fits.
     pub(crate) fn search(mut self) -> Result<Self, PlanError> {
         let request = self.workshop.request;

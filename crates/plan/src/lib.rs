@@ -9,7 +9,9 @@ mod budget;
 mod candidates;
 mod cards;
 mod chains;
+mod choice;
 mod cost;
+mod curve;
 mod effects;
 mod explain;
 mod fastest;
@@ -22,6 +24,7 @@ mod nearest;
 mod outline;
 mod plan;
 mod queues;
+mod recomputed;
 mod request;
 mod search;
 mod validate;
@@ -31,17 +34,19 @@ pub use budget::Budget;
 pub use candidates::{Settings, plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
+pub use curve::{CurvePoint, curve, saved_with_more};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use find::{MOST_WORKERS, RuleOfThumb, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
-    Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, Precision, Recompute, default_head_chunk,
-    divisors, head_chunk_choices,
+    Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute,
+    default_head_chunk, divisors, head_chunk_choices, recompute_ladder,
 };
 pub use nearest::Nearest;
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use queues::Queue;
+pub use recomputed::{Recomputed, recomputed};
 pub use request::{PlanError, Request};
 pub use search::{Bound, Found, Misfit, search};
 pub use validate::{PlanViolation, validate};

@@ -160,40 +160,13 @@ fn live_at_least(
     parts: &[Moved],
     scratches: &[(usize, usize)],
 ) -> Vec<Vec<u64>> {
-    let Some(program) = micro_step(&graph) else { return vec![vec![0; scratches.len()]; parts.len()] };
-    let Lifetimes { buffers, of_tensor, of_scratch } = lifetimes_of(&graph, &graph.programs[program], targets);
-    let gradients = staged_gradients(&graph, &graph.programs[program], owners);
-    let mut owner = vec![None; buffers.len()];
-    for (id, buffer) in of_tensor.iter() {
-        owner[buffer] = owner[buffer].or(owners.gradient(id));
-    }
-    // Single numbers may be made elsewhere.
-    let is_certain =
-        |buffer: &Buffer| buffer.place == Place::Device && buffer.role != Role::Staging && buffer.role != Role::Scratch;
-    let certain = buffers.iter().zip(owner).filter(|(buffer, _)| is_certain(buffer)).collect::<Vec<_>>();
-    let end = graph.programs[program].nodes.len() + 2;
-    let by_part = parts.iter().map(|part| {
-        let stays = |owner: &Option<usize>| !owner.is_some_and(|owner| part.parameters[owner]);
-        let mut live = Live::new(end);
-        for (buffer, _) in certain.iter().filter(|(_, owner)| stays(owner)) {
-            live.add(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
-        }
-        live.add_staged(&gradients, part);
-        live.over_time()
-    });
-    let by_part = by_part.collect::<Vec<_>>();
+    let Some(transients) = Transients::of(&graph, targets, owners) else {
+        return vec![vec![0; scratches.len()]; parts.len()];
+    };
+    let by_part = parts.iter().map(|part| transients.at_rest(part)).collect::<Vec<_>>();
     let mut least = vec![Vec::with_capacity(scratches.len()); parts.len()];
-    for &(chunk, rows) in scratches {
-        head_chunk(&mut graph, chunk);
-        attention_rows(&mut graph, rows);
-        // Nodes that follow the optimizer take their scratch along.
-        let nodes = &graph.programs[program].nodes;
-        let working = of_scratch.iter().filter(|(node, _)| nodes[**node].op.home() == Home::Device);
-        let working = working.map(|(&node, _)| {
-            let bytes = scratch_bytes(&graph, &nodes[node], targets).next_multiple_of(ALIGNMENT);
-            (node + 1, if nodes[node].place(&graph) == Place::Device { bytes } else { 0 })
-        });
-        let working = working.collect::<Vec<_>>();
+    for &scratch in scratches {
+        let working = transients.at_work(&mut graph, targets, scratch);
         for (least, live) in least.iter_mut().zip(&by_part) {
             let at_rest = live.iter().copied().max().unwrap_or(0);
             let at_work = working.iter().map(|&(time, bytes)| live[time] + bytes).max().unwrap_or(0);
@@ -201,6 +174,81 @@ fn live_at_least(
         }
     }
     least
+}
+
+/// The bytes of the device that are certain to be live at each tick of the micro-step's lifetimes, state and scalars
+/// among them, with this part of the optimizer moved. None if there is no micro-step.
+pub(crate) fn live_over_time(
+    request: &Request,
+    mut graph: Graph,
+    part: f64,
+    scratch: (usize, usize),
+) -> Option<Vec<u64>> {
+    let part = Moved::of(&graph, part);
+    let owners = Owners::of(&graph);
+    let transients = Transients::of(&graph, &request.targets, &owners)?;
+    let mut live = transients.at_rest(&part);
+    for (time, bytes) in transients.at_work(&mut graph, &request.targets, scratch) {
+        live[time] += bytes;
+    }
+    let always = scalars_in(Place::Device, &request.targets) + part.state[Place::Device as usize];
+    live.iter_mut().for_each(|live| *live += always);
+    Some(live)
+}
+
+/// What the micro-step's kernels hand to each other on the device.
+struct Transients {
+    program: usize,
+    /// Lifespans and bytes, with the parameter that each is the gradient of.
+    certain: Vec<(Buffer, Option<usize>)>,
+    gradients: Vec<StagedGradient>,
+    /// Nodes that have scratch.
+    working: Vec<usize>,
+    end: usize,
+}
+
+impl Transients {
+    fn of(graph: &Graph, targets: &Targets, owners: &Owners) -> Option<Self> {
+        let program = micro_step(graph)?;
+        let Lifetimes { buffers, of_tensor, of_scratch } = lifetimes_of(graph, &graph.programs[program], targets);
+        let gradients = staged_gradients(graph, &graph.programs[program], owners);
+        let mut owner = vec![None; buffers.len()];
+        for (id, buffer) in of_tensor.iter() {
+            owner[buffer] = owner[buffer].or(owners.gradient(id));
+        }
+        // Single numbers may be made elsewhere.
+        let is_certain = |buffer: &Buffer| {
+            buffer.place == Place::Device && buffer.role != Role::Staging && buffer.role != Role::Scratch
+        };
+        let certain = buffers.into_iter().zip(owner).filter(|(buffer, _)| is_certain(buffer)).collect();
+        let nodes = &graph.programs[program].nodes;
+        // Nodes that follow the optimizer take their scratch along.
+        let working = of_scratch.into_keys().filter(|&node| nodes[node].op.home() == Home::Device).collect();
+        Some(Self { program, certain, gradients, working, end: nodes.len() + 2 })
+    }
+
+    /// Bytes at each tick, without scratch.
+    fn at_rest(&self, part: &Moved) -> Vec<u64> {
+        let stays = |owner: &Option<usize>| !owner.is_some_and(|owner| part.parameters[owner]);
+        let mut live = Live::new(self.end);
+        for (buffer, _) in self.certain.iter().filter(|(_, owner)| stays(owner)) {
+            live.add(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
+        }
+        live.add_staged(&self.gradients, part);
+        live.over_time()
+    }
+
+    /// Scratch at the ticks at which there is some.
+    fn at_work(&self, graph: &mut Graph, targets: &Targets, (chunk, rows): (usize, usize)) -> Vec<(usize, u64)> {
+        head_chunk(graph, chunk);
+        attention_rows(graph, rows);
+        let nodes = &graph.programs[self.program].nodes;
+        let of_node = |&node: &usize| {
+            let bytes = scratch_bytes(graph, &nodes[node], targets).next_multiple_of(ALIGNMENT);
+            (node + 1, if nodes[node].place(graph) == Place::Device { bytes } else { 0 })
+        };
+        self.working.iter().map(of_node).collect()
+    }
 }
 
 /// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
@@ -399,9 +447,8 @@ impl<'a> Times<'a> {
     }
 
     fn on_device(&mut self, node: &Node) -> Busy {
-        let io = self.graph.io(&node.inputs, &node.outputs);
-        let work = Work::of(&node.op, &io, &self.targets.device);
-        Busy { device: self.machine.known(&node.op, work, &mut self.known), ..Busy::default() }
+        let device = self.machine.on_device(self.graph, node, self.targets, &mut self.known);
+        Busy { device, ..Busy::default() }
     }
 
     /// An optimizer's node beside its state on the host; where the weight has no master, it is sent back.

@@ -13,10 +13,11 @@
 use crate::candidates::{
     Candidate, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
 };
+use crate::choice::Choices;
 use crate::levers::{Level, Recompute, attention_rows, head_chunk, update_in_backward_excluded};
-use crate::outline::{CommonTimes, Outline, state_when_moved};
+use crate::outline::{CommonTimes, Outline, live_over_time, state_when_moved};
 use crate::request::{PlanError, Request};
-use plimsoll_graph::Graph;
+use plimsoll_graph::{Graph, Node};
 use plimsoll_units::{Bytes, Seconds};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -130,6 +131,40 @@ impl<'r> Workshop<'r> {
         let outline = Outline::new(self.request, common, graph, &offloads(self.request), &scratches);
         let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(outlines.entry(key).or_insert_with(|| Arc::new(outline)).clone())
+    }
+
+    /// What there is to choose from of what is recomputed.
+    pub(crate) fn choices(&self, micro_batch: usize) -> Result<Choices, PlanError> {
+        let scratch = scratches(self.request, micro_batch)[0];
+        let settings = settings(self.request, micro_batch, 0.0, scratch, Recompute::all(Level::None));
+        Ok(Choices::new(self.request, &self.base(&settings, Programs::OfStep)?.graph))
+    }
+
+    /// Bytes of the device at each tick of a micro-step that recomputes nothing and has the least scratch, at the least, with this
+    /// part of the optimizer moved, and its graph before. None if nothing is trained.
+    pub(crate) fn live_over_time(
+        &self,
+        micro_batch: usize,
+        optimizer_offload: f64,
+    ) -> Result<Option<(Graph, Vec<u64>)>, PlanError> {
+        let scratch = least_scratch(self.request, micro_batch);
+        let nothing = Recompute::all(Level::None);
+        let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratch, nothing), Programs::OfStep)?;
+        let live = live_over_time(self.request, trunk.graph.clone(), optimizer_offload, scratch);
+        Ok(live.map(|live| (trunk.graph, live)))
+    }
+
+    /// The least time of a step of these settings if the device does more beside, by program and node (`Machine::step_with`).
+    pub(crate) fn step_with(
+        &self,
+        settings: Settings,
+        before: impl Fn(&Graph, &[Node]) -> Vec<f64>,
+    ) -> Result<Seconds, PlanError> {
+        let trunk = self.trunk(settings, Programs::OfStep)?;
+        let Candidate { settings, graph } = self.moved(trunk, settings.levers.optimizer_offload);
+        let accumulation = self.request.global_batch / settings.micro_batch;
+        let before = |nodes: &[Node]| before(&graph, nodes);
+        Ok(self.request.machine.step_with(&graph, accumulation, &self.request.targets, before))
     }
 
     /// What budgets lack at the least for what is kept over the whole run, with this part of the optimizer on the host.

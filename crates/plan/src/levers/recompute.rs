@@ -7,6 +7,7 @@
 //!                          ███       gelu'   and is made again for the gradient of `down`
 //! ```
 
+use super::places::{NodeSet, Places};
 use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
@@ -25,6 +26,8 @@ pub enum Level {
     Attention,
     /// Everything but the block's input.
     Block,
+    /// Certain nodes' results.
+    Chosen(NodeSet),
 }
 
 impl Level {
@@ -35,6 +38,7 @@ impl Level {
             Self::Cheap => "cheap",
             Self::Attention => "attention",
             Self::Block => "blocks",
+            Self::Chosen(_) => "chosen",
         }
     }
 }
@@ -60,6 +64,7 @@ impl Recompute {
         match block {
             Some(block) if (block as usize) < self.blocks => self.first,
             Some(_) => self.rest,
+            None if matches!(self.rest, Level::Chosen(_)) => self.rest,
             // Outside the blocks there is no block's input to go back to.
             None => self.first.max(self.rest).min(Level::Cheap),
         }
@@ -145,7 +150,9 @@ fn make_again(
 fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>> {
     let is_forward = |node: &Node| node.pass == Pass::Forward;
     let uses = Uses::new(graph, nodes);
-    let allowed = |node: &Node| match levels.level(node.block) {
+    let places = Places::new(nodes);
+    let allowed = |index: usize, node: &Node| match levels.level(node.block) {
+        Level::Chosen(set) => places.of(index).is_some_and(|place| set.has(place)),
         Level::None => false,
         Level::Cheap => node.op.is_cheap(),
         Level::Attention => {
@@ -155,9 +162,8 @@ fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>
         Level::Block => true,
     };
     let mut makers = Vec::new();
-    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| is_forward(node) && allowed(node)) {
-        // What another block takes in is kept: it is that block's input.
-        let kept = node.outputs.iter().any(|id| uses[*id].leaves_block || graph[*id].storage != Storage::Transient);
+    for (index, node) in nodes.iter().enumerate().filter(|(index, node)| is_forward(node) && allowed(*index, node)) {
+        let kept = node.outputs.iter().any(|id| uses.is_kept(graph, *id));
         let in_both = node.outputs.iter().any(|id| uses[*id].forward && uses[*id].needed);
         if !kept && (in_both || levels.level(node.block) > Level::Cheap) {
             makers.push(index);
@@ -171,7 +177,7 @@ fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>
         let before = makers.len();
         makers.retain(|&index| {
             let node = &nodes[index];
-            levels.level(node.block) == Level::Block || node.inputs.iter().all(is_there)
+            matches!(levels.level(node.block), Level::Block | Level::Chosen(_)) || node.inputs.iter().all(is_there)
         });
         if makers.len() == before {
             return made;
@@ -190,15 +196,15 @@ fn makers_of(graph: &Graph, nodes: &[Node], makers: &[usize]) -> Vec<Option<usiz
 }
 
 /// Who reads each tensor.
-struct Uses(Vec<Use>);
+pub(crate) struct Uses(Vec<Use>);
 
 /// Who reads a tensor.
 #[derive(Clone, Copy, Default)]
-struct Use {
+pub(crate) struct Use {
     /// The forward pass.
     forward: bool,
     /// Whatever comes after it.
-    needed: bool,
+    pub(crate) needed: bool,
     /// A node of the forward pass in another block than the one that it is made in.
     leaves_block: bool,
     /// Attention, in the forward pass.
@@ -208,7 +214,7 @@ struct Use {
 }
 
 impl Uses {
-    fn new(graph: &Graph, nodes: &[Node]) -> Self {
+    pub(crate) fn new(graph: &Graph, nodes: &[Node]) -> Self {
         let mut uses = vec![Use::default(); graph.tensors.len()];
         for node in nodes {
             for input in &node.inputs {
@@ -229,6 +235,11 @@ impl Uses {
         }
         Self(uses)
     }
+
+    /// Whether a result is kept in any case: what another block takes in is that block's input.
+    pub(crate) fn is_kept(&self, graph: &Graph, id: TensorId) -> bool {
+        self[id].leaves_block || graph[id].storage != Storage::Transient
+    }
 }
 
 impl std::ops::Index<TensorId> for Uses {
@@ -248,10 +259,14 @@ impl Lever for RecomputeLever {
     fn describe(&self, now: &Settings, request: &Request) -> String {
         let Recompute { blocks: first, first: level, rest } = now.levers.recompute;
         let blocks = request.model.blocks();
+        let name = |level: Level| match level {
+            Level::Chosen(set) => format!("{} results", set.len()),
+            level => level.name().to_owned(),
+        };
         match first {
-            0 => rest.name().to_owned(),
-            _ if first >= blocks => level.name().to_owned(),
-            _ => format!("{} in {first} of {blocks}, {} in the rest", level.name(), rest.name()),
+            0 => name(rest),
+            _ if first >= blocks => name(level),
+            _ => format!("{} in {first} of {blocks}, {} in the rest", name(level), name(rest)),
         }
     }
 

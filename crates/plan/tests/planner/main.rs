@@ -1,5 +1,6 @@
 //! Plans of whole models, and the search that chooses one.
 
+mod chosen;
 mod effects;
 mod packing;
 mod plans;

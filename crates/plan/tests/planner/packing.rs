@@ -5,8 +5,8 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Graph, Lengths, Place, Targets};
 use plimsoll_plan::{
-    Average, Level, Levers, Machine, Plan, Precision, Rates, Recompute, Request, Settings, default_head_chunk, lay_out,
-    plan_settings, validate,
+    Average, Level, Levers, Machine, NodeSet, Plan, Precision, Rates, Recompute, Request, Settings, default_head_chunk,
+    lay_out, plan_settings, validate,
 };
 use std::time::Instant;
 
@@ -71,7 +71,13 @@ fn draw_request(preset: &str, dice: &mut Dice) -> Request {
 }
 
 fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
-    const LEVELS: [Level; 4] = [Level::None, Level::Cheap, Level::Attention, Level::Block];
+    const LEVELS: [Level; 5] = [
+        Level::None,
+        Level::Cheap,
+        Level::Attention,
+        Level::Block,
+        Level::Chosen(NodeSet::of_places(0x5a5a_a5a5_0ff0_c33c)),
+    ];
     let (first, rest) = (dice.pick(&LEVELS), dice.pick(&LEVELS));
     let mixed = Recompute { blocks: blocks / dice.pick(&[2, 3, 4]), first, rest };
     let average = Average { decay: 0.999, place: dice.pick(&[Place::Device, Place::Host]) };

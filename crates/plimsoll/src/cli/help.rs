@@ -126,6 +126,8 @@ const GROUPS: &[Group] = &[
             ("config", "YAML or JSON file of settings"),
             ("json", "Print JSON"),
             ("svg", ""),
+            ("curve", ""),
+            ("curve-svg", ""),
             ("keep-checkpoints", ""),
             ("eval-samples", ""),
             ("sample-tokens", ""),

@@ -72,10 +72,7 @@ fn recompute(text: &str) -> Result<RecomputeChoice, String> {
 impl std::fmt::Display for RecomputeChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Level(Level::None) => f.write_str("none"),
-            Self::Level(Level::Cheap) => f.write_str("cheap"),
-            Self::Level(Level::Attention) => f.write_str("attention"),
-            Self::Level(Level::Block) => f.write_str("blocks"),
+            Self::Level(level) => f.write_str(level.name()),
             Self::Blocks(blocks) => blocks.fmt(f),
         }
     }

@@ -13,6 +13,7 @@ mod data_failure;
 mod device;
 mod doctor;
 mod estimate;
+mod explain;
 mod failure;
 mod find;
 mod generate;

@@ -4,6 +4,7 @@ use super::Failure;
 use super::budget::BudgetArgs;
 use super::cards::{DeviceArgs, Looked, Speed};
 use super::device::Device;
+use super::explain;
 use super::failure::{exit_code, io_failure};
 use super::find::Find;
 use super::gpus::list_known;
@@ -14,13 +15,13 @@ use super::model::{self, Chosen};
 use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
 use super::request::{RequestArgs, RunArgs, Sequences};
 use crate::report::{
-    ComparedPlan, PlanPage, PlanReport, compare_table, levers_table, moment_text, plan_html, plan_json, plan_svg,
-    plan_table,
+    ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, levers_table, moment_text, plan_html, plan_json,
+    plan_svg, plan_table,
 };
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
-    Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, lever_effects,
-    moment_of_peak, most_workers, rule_of_thumb, search, shared, validate,
+    CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, curve,
+    lever_effects, moment_of_peak, most_workers, rule_of_thumb, search, shared, validate,
 };
 use ::plimsoll_train::TrainError;
 use clap::Args;
@@ -65,9 +66,15 @@ pub(super) struct PlanArgs {
     target_len: Option<usize>,
     #[command(flatten)]
     request: RequestArgs,
-    /// Show when the peak occurs and the largest tensors alive then
+    /// Show when the peak occurs and the largest tensors alive then, what is recomputed and what its bytes cost
     #[arg(long)]
     explain: bool,
+    /// Show the fastest plans at budgets from the least that is enough to the most that is of use
+    #[arg(long, conflicts_with_all = ["compare", "workers"])]
+    curve: bool,
+    /// Draw them as SVG. With several cards, one each: FILE-1, ...
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "workers"])]
+    curve_svg: Option<PathBuf>,
     /// Find and plan the most that fits: the longest sequence, the largest micro-batch, or the largest preset
     #[arg(long, value_name = "WHAT", value_enum)]
     find: Option<Find>,
@@ -90,6 +97,9 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// Budgets of `--curve`.
+const CURVE_POINTS: u64 = 20;
 
 /// Tensors that `--explain` names.
 const EXPLAINED: usize = 10;
@@ -170,6 +180,8 @@ struct Made {
     workers: usize,
     /// Answers to what was asked beside the plan: the question's name, its answer as data, and in words.
     answers: Vec<Answer>,
+    /// The fastest plans by budget, if they were asked for.
+    curve: Vec<CurvePoint>,
 }
 
 /// What was asked beside the plan.
@@ -303,6 +315,9 @@ impl PlanArgs {
             if let Some(path) = &self.svg {
                 write_picture(path, number, &made.device, &plan_svg(&made.model, made.laid_out()))?;
             }
+            if let (Some(path), Ok(found)) = (&self.curve_svg, &made.result) {
+                write_picture(path, number, &made.device, &curve_svg(&made.model, &made.curve, found))?;
+            }
         }
         Ok(())
     }
@@ -371,7 +386,17 @@ impl PlanArgs {
         if self.rules {
             answers.push(compare_rule(&request, &device, &result)?);
         }
-        Ok(Made { device, model: chosen.name, result, effects, milliseconds, workers, answers })
+        let mut points = Vec::new();
+        if let Ok(found) = &result {
+            if self.explain {
+                answers.push(explain::choice(&request, found)?);
+            }
+            if self.curve || self.curve_svg.is_some() {
+                points = curve(&request, CURVE_POINTS)?;
+            }
+            answers.extend(self.curve.then(|| explain::along_the_curve(&points, found)));
+        }
+        Ok(Made { device, model: chosen.name, result, effects, milliseconds, workers, answers, curve: points })
     }
 }
 
@@ -380,7 +405,7 @@ fn write_picture(path: &Path, number: Option<usize>, device: &Device, picture: &
     let path = number.map_or(path.to_owned(), |number| numbered(path, number));
     std::fs::write(&path, picture).map_err(io_failure(path.display()))?;
     if number.is_some() {
-        talk(format_args!("the arena on {} is drawn in {}", device.name, path.display()));
+        talk(format_args!("the picture for {} is in {}", device.name, path.display()));
     }
     Ok(())
 }

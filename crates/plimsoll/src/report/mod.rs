@@ -2,6 +2,7 @@
 
 mod compare_table;
 mod comparison;
+mod curve;
 mod data_progress;
 mod doctor;
 mod download_progress;
@@ -26,6 +27,7 @@ mod summary;
 
 pub use compare_table::{ComparedPlan, compare_table};
 pub use comparison::{comparison_json, comparison_table};
+pub use curve::{curve_json, curve_svg, curve_table};
 pub use data_progress::DataProgress;
 pub use doctor::{
     BlasFindings, CardFindings, Diagnosis, DriverFindings, FolderFindings, LibraryInUse, diagnosis_text, held_by,

@@ -53,6 +53,7 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "short_by_bytes": short_by_bytes,
         "host_short_by_bytes": host_short_by_bytes,
         "bound": bound,
+        "slower_at_most": result.as_ref().ok().and_then(|found| found.slower_at_most),
         "breakdown": plan.breakdown,
         "next_larger": next_larger,
         "nearest": nearest,

@@ -32,6 +32,9 @@ pub(super) fn found_words(found: &Found) -> Vec<String> {
         None => "the whole global batch fits at once".to_owned(),
     }];
     lines.push(bound_words(found.bound).to_owned());
+    lines.extend(found.slower_at_most.filter(|_| found.bound != Bound::Nothing).map(|part| {
+        format!("at most {:.1} % slower than any other choice of what is recomputed, as predicted", 100.0 * part)
+    }));
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
         "predicted: {} per step, {} tokens/s",

@@ -4,7 +4,7 @@ use crate::support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Optimizer, Place, TrainShape};
-use plimsoll_plan::{Average, Level, Levers, Plan, Precision, Recompute};
+use plimsoll_plan::{Average, Level, Levers, NodeSet, Plan, Precision, Recompute};
 use plimsoll_train::{Ending, Footprint, LossScale, Start};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
@@ -69,11 +69,19 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
     };
     let mut ways = Vec::new();
     let mut add = |what: String, levers: Levers| ways.push((what, Setup { levers, ..plain.clone() }));
+    // Some and others, all, and none of what is outside blocks.
+    let chosen = [0x5555, 0xaaaa, u64::MAX].map(|places| Level::Chosen(NodeSet::of_places(places)));
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block];
-    for level in levels {
+    for level in levels.into_iter().chain(chosen) {
         add(format!("recompute {level:?}"), Levers { recompute: Recompute::all(level), ..Levers::default() });
     }
-    for (first, rest) in [(Level::Block, Level::None), (Level::None, Level::Attention), (Level::Cheap, Level::Block)] {
+    let mixed = [
+        (Level::Block, Level::None),
+        (Level::None, Level::Attention),
+        (Level::Cheap, Level::Block),
+        (chosen[0], chosen[1]),
+    ];
+    for (first, rest) in mixed {
         let recompute = Recompute { blocks: 1, first, rest };
         add(format!("recompute {recompute:?}"), Levers { recompute, ..Levers::default() });
     }

@@ -1,0 +1,183 @@
+//! How fast any plan can be that fits: a proof that the one which was found is not far from the best.
+//!
+//! At each tick of a micro-step that recomputes nothing certain bytes are live. Recomputing a result takes its bytes away from
+//! all ticks before its first use in the backward pass, and costs seconds. What a budget lacks at a tick has to be taken away
+//! there. If any part of a block's choice could be taken, the hulls of all blocks that the backward pass has not reached
+//! would be climbed in the order of their prices; no whole choice is cheaper than that. Blocks that it has reached give what
+//! is not yet used for nothing. The worst tick counts.
+//!
+//! ```text
+//!   seconds │        ╱‾
+//!           │     ╱‾         the least for bytes that are lacking: a line, bent upwards
+//!           │ __╱
+//!           └────────────
+//!              bytes lacking
+//! ```
+//!
+//! All plans are meant that keep what blocks hand to each other, recompute any other result at most once, and are else what a
+//! request leaves open.
+
+use super::{Choices, Kind, Rise, of_block};
+use crate::candidates::{micro_batches, offloads, scratches, settings};
+use crate::layout::ALIGNMENT;
+use crate::levers::{Level, Places, Recompute, Uses};
+use crate::request::PlanError;
+use crate::workshop::Workshop;
+use plimsoll_graph::{Graph, Node, Pass};
+use plimsoll_units::Seconds;
+use rayon::prelude::*;
+
+/// No plan that fits has a shorter step than this, as far as those are concerned that are shorter than `found`.
+pub(crate) fn step_at_least(workshop: &Workshop, found: Seconds) -> Result<Seconds, PlanError> {
+    let request = workshop.request;
+    let groups = micro_batches(request).into_iter();
+    let groups = groups.flat_map(|micro_batch| offloads(request).into_iter().map(move |part| (micro_batch, part)));
+    let bounds = groups.collect::<Vec<_>>().into_par_iter().map(|(micro_batch, part)| {
+        let nothing = Recompute::all(Level::None);
+        if workshop.outline(micro_batch, nothing)?.step(part) >= found {
+            return Ok(found);
+        }
+        let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
+        let choices = workshop.choices(micro_batch)?;
+        let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { return Ok(found) };
+        // No more scratch makes it faster, and what is recomputed comes between nodes whose order stays.
+        let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], nothing);
+        workshop.step_with(settings, |graph, nodes| choices.seconds_before(graph, nodes, &worst))
+    });
+    let bounds = bounds.collect::<Result<Vec<_>, PlanError>>()?;
+    Ok(bounds.into_iter().fold(found, |least, step| if step < least { step } else { least }))
+}
+
+/// When a result is first used in the backward pass.
+struct FirstUse {
+    time: usize,
+    bytes: u64,
+    /// Of its kind's blocks.
+    block: usize,
+    kind: usize,
+}
+
+/// A tick at which bytes are lacking.
+struct Worst {
+    lacking: u64,
+    /// The blocks of each kind that can give some: which the backward pass has not reached.
+    untouched: Vec<Vec<bool>>,
+}
+
+impl Choices {
+    /// The tick whose bytes cost the most time within so many bytes of the device; none if nothing fits.
+    fn worst(&self, graph: &Graph, live: &[u64], budget: u64) -> Option<Worst> {
+        let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"))?;
+        let firsts = first_uses(graph, &program.nodes, self);
+        let begin = program.nodes.iter().position(|node| node.pass == Pass::Backward)?;
+        let rises = self.rises();
+        // What blocks that were reached may still have recomputed later, and what those that were not have in all.
+        let (mut free, mut left) = (0, self.of_blocks(0));
+        firsts.iter().for_each(|first| left[first.kind][first.block] += first.bytes);
+        let mut untouched = self.of_blocks(true);
+        let mut worst = Worst { lacking: 0, untouched: untouched.clone() };
+        let (mut most, mut firsts) = (0.0, firsts.iter().peekable());
+        for (time, &live) in live.iter().enumerate().skip(begin + 1) {
+            while let Some(first) = firsts.next_if(|first| first.time <= time) {
+                free += std::mem::take(&mut left[first.kind][first.block]);
+                free -= first.bytes;
+                untouched[first.kind][first.block] = false;
+            }
+            let lacking = live.saturating_sub(free).saturating_sub(budget);
+            let seconds = self.seconds_for(&rises, lacking, &count(&untouched))?;
+            if seconds > most {
+                (most, worst) = (seconds, Worst { lacking, untouched: untouched.clone() });
+            }
+        }
+        Some(worst)
+    }
+
+    /// For each node the seconds of recomputation that come before it at the least: for those bytes that blocks which may still be
+    /// recomputed after it could not give.
+    fn seconds_before(&self, graph: &Graph, nodes: &[Node], worst: &Worst) -> Vec<f64> {
+        let rises = self.rises();
+        let mut last = self.of_blocks(0);
+        first_uses(graph, nodes, self).iter().for_each(|first| last[first.kind][first.block] = first.time);
+        let mut ends = Vec::new();
+        for (kind, of) in worst.untouched.iter().enumerate() {
+            let blocks = of.iter().enumerate().filter(|(_, untouched)| **untouched);
+            ends.extend(blocks.map(|(block, _)| (last[kind][block], kind)));
+        }
+        ends.sort_unstable();
+        let (mut later, mut before) = (count(&worst.untouched), vec![0; self.kinds.len()]);
+        let mut ends = ends.into_iter().peekable();
+        let mut seconds = 0.0;
+        let of_node = (1..=nodes.len()).map(|time| {
+            let mut is_new = false;
+            while let Some((_, kind)) = ends.next_if(|(end, _)| *end <= time) {
+                (later[kind], before[kind], is_new) = (later[kind] - 1, before[kind] + 1, true);
+            }
+            if is_new {
+                let lacking = worst.lacking.saturating_sub(self.most_bytes(&later));
+                seconds = self.seconds_for(&rises, lacking, &before).expect("all blocks have as much");
+            }
+            seconds
+        });
+        of_node.collect()
+    }
+
+    /// A value for each block of each kind.
+    fn of_blocks<T: Clone>(&self, value: T) -> Vec<Vec<T>> {
+        self.kinds.iter().map(|kind| vec![value.clone(); kind.blocks.len()]).collect()
+    }
+
+    /// As much as blocks can save, so many of each kind.
+    fn most_bytes(&self, blocks: &[usize]) -> u64 {
+        let of_kind = |(kind, blocks): (&Kind, &usize)| {
+            let hull = &kind.hull;
+            (hull[0].bytes - hull[hull.len() - 1].bytes) * *blocks as u64
+        };
+        self.kinds.iter().zip(blocks).map(of_kind).sum()
+    }
+
+    /// The least time for so many bytes out of these blocks of each kind, if parts of choices could be taken; none if that is
+    /// more than there are.
+    fn seconds_for(&self, rises: &[Rise], mut lacking: u64, blocks: &[usize]) -> Option<f64> {
+        let mut seconds = 0.0;
+        for Rise { kind, point, price } in rises {
+            let hull = &self.kinds[*kind].hull;
+            let bytes = (hull[point - 1].bytes - hull[*point].bytes) * blocks[*kind] as u64;
+            let taken = bytes.min(lacking);
+            seconds += taken as f64 * price;
+            lacking -= taken;
+        }
+        (lacking == 0).then_some(seconds)
+    }
+}
+
+/// How many of each kind.
+fn count(blocks: &[Vec<bool>]) -> Vec<usize> {
+    blocks.iter().map(|of| of.iter().filter(|is| **is).count()).collect()
+}
+
+/// When results that may be recomputed are first used in the backward pass, ascending.
+fn first_uses(graph: &Graph, nodes: &[Node], choices: &Choices) -> Vec<FirstUse> {
+    let uses = Uses::new(graph, nodes);
+    let places = Places::new(nodes);
+    let mut of_tensor = vec![None; graph.tensors.len()];
+    for (kind, of) in choices.kinds.iter().enumerate() {
+        for (block, &number) in of.blocks.iter().enumerate() {
+            for (index, node) in of_block(nodes, number) {
+                let is_kept = node.outputs.iter().any(|id| uses.is_kept(graph, *id));
+                if places.of(index).is_some() && !is_kept {
+                    node.outputs.iter().for_each(|id| of_tensor[id.index()] = Some((kind, block)));
+                }
+            }
+        }
+    }
+    let mut firsts = Vec::new();
+    for (node, time) in nodes.iter().zip(1..).filter(|(node, _)| node.pass != Pass::Forward) {
+        for id in &node.inputs {
+            if let Some((kind, block)) = of_tensor[id.index()].take() {
+                let bytes = graph[*id].ty.bytes().0.next_multiple_of(ALIGNMENT);
+                firsts.push(FirstUse { time, bytes, block, kind });
+            }
+        }
+    }
+    firsts
+}

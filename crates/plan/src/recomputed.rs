@@ -1,0 +1,50 @@
+//! What a plan recomputes, by op, and what that costs.
+
+use crate::cost::KnownTimes;
+use crate::layout::ALIGNMENT;
+use crate::request::Request;
+use crate::search::Found;
+use plimsoll_graph::{Pass, Storage};
+use plimsoll_units::{Bytes, Seconds};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Results of one op in the forward pass of a micro-batch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Recomputed {
+    /// The op.
+    pub op: &'static str,
+    /// Its nodes in the forward pass.
+    pub nodes: usize,
+    /// Those of them that are recomputed.
+    pub recomputed: usize,
+    /// What these are not kept of.
+    pub bytes: Bytes,
+    /// Predicted time of recomputing them, in a micro-batch.
+    pub seconds: Seconds,
+}
+
+/// By op, the most bytes first. Ops of which nothing is recomputed are last.
+pub fn recomputed(request: &Request, found: &Found) -> Vec<Recomputed> {
+    let graph = &found.graph;
+    let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"));
+    let mut known = KnownTimes::default();
+    let mut by_op = BTreeMap::<&str, Recomputed>::new();
+    for node in program.map_or(&[][..], |program| &program.nodes) {
+        let op = node.op.name();
+        let of = by_op.entry(op).or_insert_with(|| Recomputed { op, ..Recomputed::default() });
+        match node.pass {
+            Pass::Forward => of.nodes += 1,
+            Pass::Recompute => {
+                let transient = node.outputs.iter().filter(|id| graph[**id].storage == Storage::Transient);
+                of.recomputed += 1;
+                of.bytes += transient.map(|id| graph[*id].ty.bytes().align_up(ALIGNMENT)).sum::<Bytes>();
+                of.seconds.0 += request.machine.on_device(graph, node, &request.targets, &mut known);
+            }
+            _ => {}
+        }
+    }
+    let mut ops = by_op.into_values().filter(|of| of.nodes > 0).collect::<Vec<_>>();
+    ops.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.op.cmp(b.op)));
+    ops
+}
