@@ -40,7 +40,7 @@ pub use generate::{Sampling, Writer, choose};
 pub use history::History;
 pub use loss_check::{LOSS_TOLERANCE, LossCheck, check_losses};
 pub use loss_scale::LossScale;
-pub use pace::{Freely, Pace};
+pub use pace::{Freely, MicroBatch, Pace};
 pub use profile::{Profile, TimedStep};
 pub use record::{RunRecord, Sample, SavedCheckpoint, Standing};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};

@@ -8,13 +8,15 @@ use crate::{Evaluation, History, LossScale, Start, TrainError, Trainer};
 use plimsoll_telemetry::{Event, Journal};
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where a session stands.
 pub(crate) struct Session<'a> {
     pub sinks: Sinks<'a>,
     started: Instant,
     seconds_before: f64,
+    /// How long it was paused by somebody.
+    pub paused: Duration,
     /// Which branch of the run this is.
     pub branch: u64,
     pub step: u64,
@@ -37,12 +39,15 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Time spent training, earlier sessions included.
+    /// Time spent training, earlier sessions included and pauses not.
     pub fn seconds(&self) -> f64 {
-        self.seconds_before + self.started.elapsed().as_secs_f64()
+        self.seconds_before + self.started.elapsed().saturating_sub(self.paused).as_secs_f64()
     }
 
     pub fn emit(&mut self, event: Event) {
+        if let Event::Unpaused { seconds, .. } = event {
+            self.paused += Duration::from_secs_f64(seconds);
+        }
         self.sinks.tell(&event);
     }
 
@@ -90,6 +95,7 @@ impl<'a> Trainer<'a> {
         let mut session = Session {
             sinks: Sinks::new(journal, mem::take(&mut self.sinks)),
             started: Instant::now(),
+            paused: Duration::ZERO,
             seconds_before: state.as_ref().map_or(0.0, |state| state.seconds),
             branch: branches.current(),
             step: state.as_ref().map_or(0, |state| state.step),

@@ -86,6 +86,15 @@ enum Command {
     /// Stop runs: gently, and at last in any case
     #[cfg(unix)]
     Stop(supervise::StopArgs),
+    /// Pause runs; their memory stays theirs
+    #[cfg(unix)]
+    Pause(supervise::PauseArgs),
+    /// Let paused runs go on
+    #[cfg(unix)]
+    Resume(supervise::PauseArgs),
+    /// Give a run of `train` another memory budget while it goes
+    #[cfg(unix)]
+    Budget(supervise::BudgetArgs),
     /// Follow a run to its end
     #[cfg(unix)]
     Attach(supervise::AttachArgs),
@@ -131,6 +140,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Logs(args) => supervise::logs(&args),
         #[cfg(unix)]
         Command::Stop(args) => supervise::stop(&args),
+        #[cfg(unix)]
+        Command::Pause(args) => supervise::pause(&args),
+        #[cfg(unix)]
+        Command::Resume(args) => supervise::resume(&args),
+        #[cfg(unix)]
+        Command::Budget(args) => supervise::budget(&args),
         #[cfg(unix)]
         Command::Attach(args) => supervise::attach(&args),
         Command::Generate(args) => generate::run(args),

@@ -1,8 +1,10 @@
-//! Other programs that train, kept alive and found again: `run`, `ps`, `logs`, `stop`, `attach`.
+//! Other programs that train, kept alive and found again: `run`, `ps`, `logs`, `stop`, `attach`; and what runs are asked to do:
+//! `pause`, `resume`, `budget`.
 
 mod attach;
 mod detach;
 mod logs;
+mod order;
 mod ps;
 mod repair;
 mod run;
@@ -11,6 +13,7 @@ mod stop;
 
 pub(super) use attach::{AttachArgs, run as attach};
 pub(super) use logs::{LogsArgs, run as logs};
+pub(super) use order::{BudgetArgs, PauseArgs, run_budget as budget, run_pause as pause, run_resume as resume};
 pub(super) use ps::{PsArgs, run as ps};
 pub(super) use run::{RunArgs, run};
 pub(super) use stop::{StopArgs, run as stop};
