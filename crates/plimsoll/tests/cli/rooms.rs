@@ -23,6 +23,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("supervise", &["units", "files", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
+    ("watch", &["units", "files", "telemetry", "supervise"]),
+    ("top", &["units", "telemetry", "watch"]),
     (
         "plimsoll",
         &[
@@ -40,6 +42,8 @@ const ROOMS: &[(&str, &[&str])] = &[
             "notify",
             "supervise",
             "train",
+            "watch",
+            "top",
         ],
     ),
 ];
