@@ -72,10 +72,8 @@ fn check(entry: &Entry) -> Result<(), PauseError> {
 fn send(entry: &Entry, [supervisor, program]: [Signal; 2]) {
     match entry.process.is_alive() {
         true => signal_process(&entry.process, supervisor),
-        false => entry
-            .survivors()
-            .into_iter()
-            .filter_map(Process::of)
-            .for_each(|process| signal_process(&process, program)),
+        false => {
+            entry.survivors().into_iter().filter_map(Process::of).for_each(|process| signal_process(&process, program))
+        }
     }
 }

@@ -5,7 +5,6 @@
 mod bench;
 mod calibrate;
 pub mod checkpoint;
-mod curve;
 mod ending;
 mod engine;
 mod error;
@@ -29,7 +28,6 @@ mod undo;
 
 pub use bench::{BenchResult, bench};
 pub use calibrate::{Agreement, Calibration, CalibrationError, Comparison, agreement, calibrate, compare_predictions};
-pub use curve::{Curve, Point, Stretch};
 pub use ending::{Ending, Outcome};
 pub use engine::{Engine, Feed};
 pub use error::TrainError;

@@ -1,11 +1,11 @@
 //! Where a session of a run stands between two steps, and how one begins: fresh, from weights, or where a checkpoint
 //! left off.
 
-use crate::checkpoint::{self, Branches, Origin, Seen, State, branches, check_same_run};
+use crate::checkpoint::{self, CheckpointError, Seen, State, check_same_run};
 use crate::sinks::Sinks;
 use crate::undo::Undo;
 use crate::{Evaluation, History, LossScale, Start, TrainError, Trainer};
-use plimsoll_telemetry::{Event, Journal};
+use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ impl<'a> Trainer<'a> {
     pub(crate) fn begin(&mut self, start: &Start) -> Result<Session<'a>, TrainError> {
         let mut journal = Journal::open(self.folder.disk(), &self.folder.journal())?;
         let checkpoints = self.folder.checkpoints();
-        let mut branches = Branches::read(&checkpoints)?;
+        let mut branches = Branches::read(&checkpoints).map_err(CheckpointError::from)?;
         let mut told = Vec::new();
         let mut state = None;
         match start {
@@ -74,7 +74,7 @@ impl<'a> Trainer<'a> {
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             let origin = Origin { branch: state.branch, step: state.step };
             let lineage = branches.lineage();
-            let later = branches::later(&checkpoints, state.step)?;
+            let later = checkpoint::later(&checkpoints, state.step)?;
             let is_newest = !later.iter().any(|(_, other)| lineage.has(other.branch, other.step));
             if !(lineage.has(origin.branch, origin.step) && is_newest) {
                 branches.begin(Some(origin));
@@ -88,7 +88,7 @@ impl<'a> Trainer<'a> {
             told.push(Event::Branched { from_step: 0, left_behind: vec![] });
         }
         if told.iter().any(|event| matches!(event, Event::Branched { .. })) {
-            branches.write(self.folder.disk(), &checkpoints)?;
+            branches.write(self.folder.disk(), &checkpoints).map_err(CheckpointError::from)?;
         }
         checkpoint::sweep(self.folder);
         journal.set_branch(branches.current());

@@ -380,6 +380,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "serve",
+        &[
+            ("plimsoll serve", "a link for this machine's browser"),
+            ("plimsoll serve --listen 0.0.0.0:7077", "for a phone in the same network"),
+            ("plimsoll serve --runs-dir /data/runs --listen [::1]:8080", "runs of another folder, over IPv6"),
+        ],
+    ),
+    (
         "doctor",
         &[
             ("plimsoll doctor", "what is here, and what is missing"),

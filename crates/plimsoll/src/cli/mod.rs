@@ -38,8 +38,10 @@ mod report;
 mod request;
 mod schedule;
 mod self_test;
+mod serve;
 mod settings;
 mod shell;
+mod state;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
@@ -106,6 +108,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
+    /// Serve a web page of runs and cards, for phones too
+    Serve(serve::ServeArgs),
     /// Show what this machine has to train on, and what is missing
     Doctor(doctor::DoctorArgs),
     /// Tell people what a run does: see whether messages arrive
@@ -152,6 +156,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Notify(args) => notify::run(&args),
         Command::Calibrate(args) => calibrate::run(args),

@@ -24,6 +24,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("supervise", &["units", "files", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
+    ("watch", &["units", "files", "telemetry", "supervise"]),
+    ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
+    ("top", &["units", "telemetry", "watch"]),
     (
         "plimsoll",
         &[
@@ -40,8 +43,11 @@ const ROOMS: &[(&str, &[&str])] = &[
             "heat",
             "notify",
             "orders",
+            "serve",
             "supervise",
             "train",
+            "watch",
+            "top",
         ],
     ),
 ];

@@ -128,7 +128,9 @@ fn answers(event: &Event) -> Option<u64> {
 
 fn said(name: &str, order: Order, answer: Event) -> Result<(), Failure> {
     match answer {
-        Event::Paused { step, .. } => talk(format_args!("{name}: paused in step {step}; `plimsoll resume {name}` goes on")),
+        Event::Paused { step, .. } => {
+            talk(format_args!("{name}: paused in step {step}; `plimsoll resume {name}` goes on"))
+        }
         Event::Unpaused { step, seconds, .. } => {
             talk(format_args!("{name}: goes on in step {step}, after {}", format_duration(Seconds(seconds))));
         }
@@ -153,8 +155,10 @@ fn signal(entry: &Entry, order: Order) -> Result<(), Failure> {
         Order::Pause => (pause(entry), format!("paused; `plimsoll resume {name}` goes on")),
         Order::Resume => (resume(entry), "goes on".to_owned()),
         Order::Stop | Order::Budget { .. } => {
-            return Err(Failure::bad_flag(format!("{name} is not a run of `plimsoll train`, which alone plans its memory"))
-                .hint("`plimsoll run --memory-fraction` limits other programs when they start"));
+            return Err(Failure::bad_flag(format!(
+                "{name} is not a run of `plimsoll train`, which alone plans its memory"
+            ))
+            .hint("`plimsoll run --memory-fraction` limits other programs when they start"));
         }
     };
     match done {
