@@ -43,6 +43,7 @@ mod shell;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
+mod track;
 mod train;
 mod words;
 

@@ -27,6 +27,7 @@ use super::objective::ObjectiveArgs;
 use super::request::Sequences;
 #[cfg(unix)]
 use super::supervise::OwnRun;
+use super::track::{Tracked, Tracking};
 use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
@@ -255,7 +256,9 @@ impl Session {
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let watch = Watch::new(&self.args.watch, limits, card);
+        let mut tracking = self.start_tracking()?;
+        let tap = tracking.as_ref().map(|tracking| tracking.trackers.machine_tap());
+        let watch = Watch::new(&self.args.watch, limits, card, tap);
         let mut live = Live::new(LiveRun {
             planned: Bytes(self.found.plan.peak_bytes),
             device: self.found.plan.targets.device.kind(),
@@ -266,6 +269,7 @@ impl Session {
         let mut told = notifier.map(|notifier| Told { teller: Teller::new(notifier, name), watch: &watch });
         let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
         sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
+        sinks.extend(tracking.as_mut().map(|tracking| -> &mut dyn Sink { &mut tracking.trackers }));
         let run = Trainer {
             engine: &mut engine,
             dataset: &self.dataset,
@@ -282,8 +286,10 @@ impl Session {
         }
         entered.enter(self.folder.path(), &self.args.runs_dir);
         watch.begin(self.folder.path())?;
-        let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
+        let ended = started.run();
         live.finish();
+        tracking.into_iter().for_each(Tracking::finish);
+        let mut outcome = ended.map_err(|error| self.cut_short(error.into()))?;
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
@@ -304,6 +310,17 @@ impl Session {
             write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
         }
         self.conclude(&outcome)
+    }
+
+    /// Logs for other tools; none where nothing is to be logged. Nothing is written before the run begins.
+    fn start_tracking(&self) -> Result<Option<Tracking>, Failure> {
+        let tracked = Tracked {
+            folder: &self.folder,
+            config: self.resolved(),
+            steps_per_epoch: self.dataset.training() as f64 / self.found.plan.global_batch as f64,
+            every_steps: self.args.log_every.unwrap_or(1),
+        };
+        self.args.track.start(tracked, &self.args.tell.secrets()?)
     }
 
     /// Says it where a run goes on whose products something else computed.
@@ -354,6 +371,7 @@ impl Session {
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
         map.append(&mut args.tell.resolved());
+        map.append(&mut args.track.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));

@@ -11,6 +11,7 @@ use plimsoll_files::Disk;
 use plimsoll_heat::{Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
 use plimsoll_notify::{Card, Teller};
 use plimsoll_telemetry::{CardSample, Event, History, Sample, Sampler, SamplerOptions, Sink};
+use plimsoll_trackers::MachineTap;
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -92,6 +93,8 @@ pub(super) struct Watch {
     settings: Settings,
     every: Duration,
     stale: Duration,
+    /// Where samples are logged, too.
+    tap: Option<MachineTap>,
     /// From when on it is watched.
     sampler: OnceLock<Sampler>,
 }
@@ -129,10 +132,10 @@ impl State {
 
 impl Watch {
     /// For a run on the card of this UUID, if it is on one. Nothing is watched yet.
-    pub(super) fn new(args: &WatchArgs, settings: Settings, card: Option<String>) -> Self {
+    pub(super) fn new(args: &WatchArgs, settings: Settings, card: Option<String>, tap: Option<MachineTap>) -> Self {
         let every = Duration::from_secs_f64(args.sample_every.0);
         let stale = (every * STALE.0).max(STALE.1);
-        Self { shared: Arc::default(), card, settings, every, stale, sampler: OnceLock::new() }
+        Self { shared: Arc::default(), card, settings, every, stale, tap, sampler: OnceLock::new() }
     }
 
     /// Watches the run in this folder from now on. Errors: the system starts no thread.
@@ -141,8 +144,10 @@ impl Watch {
         let settings = self.settings;
         let mut watched = self.card.clone().map(|uuid| Watched { uuid, settings, guard: None, is_said: false });
         let (theirs, began) = (self.shared.clone(), Instant::now());
+        let tap = self.tap.clone();
         let each = move |sample: &Arc<Sample>| {
             history.append(sample);
+            tap.iter().for_each(|tap| tap.take(sample));
             if let Some(watched) = &mut watched {
                 watched.observe(sample, began.elapsed(), &theirs);
             }
