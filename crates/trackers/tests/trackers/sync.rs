@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 fn the_key_is_in_the_variables_of_the_program_that_syncs_and_nowhere_else() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (bin, run) = (folder.path().join("bin"), folder.path().join("offline-run-1-abc"));
-    [&bin, &run].map(|folder| fs::create_dir(folder).expect("a folder"));
+    [&bin, &run].into_iter().for_each(|folder| fs::create_dir(folder).expect("a folder"));
     let program = bin.join("wandb");
     fs::write(&program, "#!/bin/sh\necho \"$@\"\ntest \"$WANDB_API_KEY\" = CANARY && echo has the key >&2\n")
         .expect("written");
