@@ -131,6 +131,16 @@ impl Narrator {
                 (Kind::End, format!("Stopped after step {step}, as it was asked to; it can be resumed."), None)
             }
             Event::Heat { card, what } => (Kind::Heat, format!("{card}: {what}."), None),
+            Event::Paused { step, .. } => (Kind::Progress, format!("Paused in step {step}, as it was asked to."), None),
+            Event::Unpaused { step, seconds, .. } => {
+                let time = plimsoll_units::format_duration(Seconds(*seconds));
+                (Kind::Progress, format!("Goes on in step {step}, after a pause of {time}."), None)
+            }
+            Event::Replanned { step, planned_bytes, budget_bytes, .. } => {
+                let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
+                (Kind::Progress, format!("Planned again after step {step}: {planned} of {budget}."), None)
+            }
+            Event::OrderRefused { reason, .. } => (Kind::Progress, format!("An order was refused: {reason}"), None),
             Event::StoppedForHeat { step } => {
                 self.step = Some(*step);
                 let text = format!("Stopped for heat after step {step}; it is saved and can be resumed.");

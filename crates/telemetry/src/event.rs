@@ -150,6 +150,42 @@ pub enum Event {
         /// What happened, with figures.
         what: String,
     },
+    /// The run waits, since somebody asked it to.
+    Paused {
+        /// The step that it is in.
+        step: u64,
+        /// The order's number.
+        order: u64,
+    },
+    /// The run goes on after a pause.
+    Unpaused {
+        /// The step that it is in.
+        step: u64,
+        /// The number of the order to go on; none if the run goes on to end.
+        order: Option<u64>,
+        /// How long it waited.
+        seconds: f64,
+    },
+    /// Somebody gave the run another budget: it has saved, and goes on by another plan, which the next start tells.
+    Replanned {
+        /// The last step that was made.
+        step: u64,
+        /// The order's number.
+        order: u64,
+        /// Bytes of the plan.
+        planned_bytes: u64,
+        /// Bytes allowed.
+        budget_bytes: u64,
+    },
+    /// Something that somebody asked for was not done; the run goes on as it was.
+    OrderRefused {
+        /// The last step that was made.
+        step: u64,
+        /// The order's number; none if no order could be read.
+        order: Option<u64>,
+        /// Why.
+        reason: String,
+    },
     /// A card was above its limit, and the run ended with its state saved.
     StoppedForHeat {
         /// The last step that was made.

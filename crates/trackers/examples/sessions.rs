@@ -35,7 +35,12 @@ fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn session(folder: &Path, steps: RangeInclusive<u64>, part: f64, finishes: bool) -> Result<(), Box<dyn std::error::Error>> {
+fn session(
+    folder: &Path,
+    steps: RangeInclusive<u64>,
+    part: f64,
+    finishes: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
     let config = json!({ "learning_rate": "0.001", "seed": 1337, "data": ["a", "b"], "model": "nano" });
     let settings = TrackSettings {
         trackers: Tracker::ALL.to_vec(),
@@ -64,7 +69,15 @@ fn session(folder: &Path, steps: RangeInclusive<u64>, part: f64, finishes: bool)
     let tap = trackers.machine_tap();
     for step in steps {
         let (loss, learning_rate) = (step as f64 + part, 1e-3);
-        trackers.take(&Event::Step { step, loss, learning_rate, grad_norm: 0.5, step_ms: 2.0, tokens_per_s: 64.0, memory_bytes: 4096 });
+        trackers.take(&Event::Step {
+            step,
+            loss,
+            learning_rate,
+            grad_norm: 0.5,
+            step_ms: 2.0,
+            tokens_per_s: 64.0,
+            memory_bytes: 4096,
+        });
         if step % 100 == 0 {
             let loss = if step == 400 { f64::NAN } else { part };
             trackers.take(&Event::Evaluated { step, loss, average_loss: None, tokens: 10 });

@@ -226,7 +226,9 @@ impl Sink for Trackers {
                 return self.begin(name, *first_step, more);
             }
             Event::Finished { .. } => self.standing = Standing::Finished,
-            Event::Interrupted { .. } | Event::StoppedForHeat { .. } => self.standing = Standing::Stopped,
+            Event::Interrupted { .. } | Event::StoppedForHeat { .. } | Event::Replanned { .. } => {
+                self.standing = Standing::Stopped;
+            }
             _ => {}
         }
         let Some(row) = row_of(event, now_s(), self.settings.steps_per_epoch) else { return };

@@ -14,6 +14,8 @@ pub enum Ending {
     Interrupted,
     /// A card was too hot.
     TooHot,
+    /// It goes on by another plan.
+    Replanned,
     /// Loss or gradient stopped being numbers.
     Diverged,
 }
@@ -57,7 +59,8 @@ impl Trainer<'_> {
             Ending::Finished => session.emit(Event::Finished { step, seconds: session.seconds() }),
             Ending::Interrupted => session.emit(Event::Interrupted { step }),
             Ending::TooHot => session.emit(Event::StoppedForHeat { step }),
-            Ending::Diverged => {}
+            // The event of the order has said it.
+            Ending::Replanned | Ending::Diverged => {}
         }
         session.sinks.finish();
         let status = if unsaved.is_some() { "unsaved" } else { status(ending) };
@@ -92,6 +95,7 @@ fn status(ending: Ending) -> &'static str {
         Ending::Finished => "finished",
         Ending::Interrupted => "interrupted",
         Ending::TooHot => "too_hot",
+        Ending::Replanned => "replanned",
         Ending::Diverged => "diverged",
     }
 }

@@ -2,10 +2,10 @@
 //! trusted, and nothing is written there. What is missing or can't be read is left out, and that is said.
 //! Not here: the losses that a resumed run needs again (`history.rs`), pages (`plimsoll/src/report/run_page`).
 
-use crate::checkpoint::{Branches, Lineage, list};
-use crate::{Curve, Report, TrainError};
+use crate::checkpoint::list;
+use crate::{Report, TrainError};
 use plimsoll_files::{open_regular, read_text};
-use plimsoll_telemetry::{Event, JournalError, Record, for_each_record};
+use plimsoll_telemetry::{Branches, Curve, Event, JournalError, Lineage, Record, for_each_record};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

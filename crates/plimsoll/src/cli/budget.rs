@@ -203,6 +203,12 @@ pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
 }
 
 impl Budget {
+    /// Of the same memory if this had been asked for, by flags that say the rest. Errors: nothing is left of it.
+    pub(super) fn of_vram(&self, args: &BudgetArgs, vram: Bytes) -> Result<Self, Failure> {
+        let (others, margin) = (self.others, self.margin_of_vram);
+        args.budget_of(Memory { source: "requested".to_owned(), total: vram, others, margin })
+    }
+
     /// The memory that it is taken of.
     pub(super) fn total(&self) -> Bytes {
         self.total

@@ -38,8 +38,10 @@ mod report;
 mod request;
 mod schedule;
 mod self_test;
+mod serve;
 mod settings;
 mod shell;
+mod state;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
@@ -87,6 +89,15 @@ enum Command {
     /// Stop runs: gently, and at last in any case
     #[cfg(unix)]
     Stop(supervise::StopArgs),
+    /// Pause runs; their memory stays theirs
+    #[cfg(unix)]
+    Pause(supervise::PauseArgs),
+    /// Let paused runs go on
+    #[cfg(unix)]
+    Resume(supervise::PauseArgs),
+    /// Give a run of `train` another memory budget while it goes
+    #[cfg(unix)]
+    Budget(supervise::BudgetArgs),
     /// Follow a run to its end
     #[cfg(unix)]
     Attach(supervise::AttachArgs),
@@ -98,6 +109,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
+    /// Serve a web page of runs and cards, for phones too
+    Serve(serve::ServeArgs),
     /// Show what this machine has to train on, and what is missing
     Doctor(doctor::DoctorArgs),
     /// Tell people what a run does: see whether messages arrive
@@ -133,11 +146,18 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         #[cfg(unix)]
         Command::Stop(args) => supervise::stop(&args),
         #[cfg(unix)]
+        Command::Pause(args) => supervise::pause(&args),
+        #[cfg(unix)]
+        Command::Resume(args) => supervise::resume(&args),
+        #[cfg(unix)]
+        Command::Budget(args) => supervise::budget(&args),
+        #[cfg(unix)]
         Command::Attach(args) => supervise::attach(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Notify(args) => notify::run(&args),
         Command::Calibrate(args) => calibrate::run(args),

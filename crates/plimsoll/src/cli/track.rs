@@ -118,11 +118,13 @@ pub(super) struct Tracking {
 }
 
 impl Tracking {
-    /// Writes what waits at the end of a run, says what was not logged, and lets W&B's program sync its run.
-    pub(super) fn finish(self) {
+    /// Writes what waits at the end of a session, and says what was not logged. Of a run that is over, W&B's program syncs its
+    /// part.
+    pub(super) fn finish(self, is_over: bool) {
         for report in self.trackers.finish(LAST_LOGS) {
             say_lost(&report);
-            if report.tracker == Tracker::Wandb
+            if is_over
+                && report.tracker == Tracker::Wandb
                 && let Some(run) = &report.path
             {
                 sync(run, &self.secrets);

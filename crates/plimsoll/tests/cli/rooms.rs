@@ -19,11 +19,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["units", "files"]),
     ("notify", &["units", "files", "telemetry"]),
     ("trackers", &["units", "files", "telemetry", "notify"]),
+    ("orders", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
     ("supervise", &["units", "files", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
+    ("watch", &["units", "files", "telemetry", "supervise"]),
+    ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
+    ("top", &["units", "telemetry", "watch"]),
     (
         "plimsoll",
         &[
@@ -40,8 +44,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "eager",
             "heat",
             "notify",
+            "orders",
+            "serve",
             "supervise",
             "train",
+            "watch",
+            "top",
         ],
     ),
 ];

@@ -4,7 +4,9 @@ mod args;
 mod binary;
 mod ending;
 mod folder;
+mod orders;
 mod prompt;
+mod replan;
 mod room;
 mod signals;
 mod text;
@@ -32,7 +34,7 @@ use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{Found, Request, search};
-use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
+use ::plimsoll_train::{Ending, Engine, Length, Outcome, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
 use plimsoll_data::{DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
@@ -45,8 +47,9 @@ use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use watch::{Told, Watch};
 
 /// Runs that take longer are warned of.
@@ -235,61 +238,29 @@ impl Session {
         entered: &mut Entered,
     ) -> Result<u8, Failure> {
         talk(self.plan_table());
-        let card = opened.uuid();
+        let (card, reopening) = (opened.uuid(), opened.reopening());
         let mut engine = self.load(opened)?;
         self.warn_if_long();
-        let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
-        let config = serde_saphyr::to_string(&self.resolved())
-            .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
-        let mut files = vec![
-            (self.folder.plan(), plan_json),
-            (self.folder.config(), config.into_bytes()),
-            (self.folder.model(), self.chosen.config.to_json().into_bytes()),
-        ];
-        files.extend(
-            engine
-                .product_choices()
-                .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
-        );
+        let files = self.files(&engine)?;
         let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
         self.check_room(&engine, Bytes(others) + ENTRY)?;
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let mut tracking = self.start_tracking()?;
-        let tap = tracking.as_ref().map(|tracking| tracking.trackers.machine_tap());
-        let watch = Watch::new(&self.args.watch, limits, card, tap);
-        let mut live = Live::new(LiveRun {
-            planned: Bytes(self.found.plan.peak_bytes),
-            device: self.found.plan.targets.device.kind(),
-            duration: self.args.duration,
-            log_every: self.args.log_every,
-        });
-        let name = self.trainer.name.clone();
-        let mut told = notifier.map(|notifier| Told { teller: Teller::new(notifier, name), watch: &watch });
-        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
-        sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
-        sinks.extend(tracking.as_mut().map(|tracking| -> &mut dyn Sink { &mut tracking.trackers }));
-        let run = Trainer {
-            engine: &mut engine,
-            dataset: &self.dataset,
-            folder: &self.folder,
-            config: &self.trainer,
-            sinks,
-            stop: &stop,
-            pace: &watch,
+        let mut watch = Watch::new(&self.args.watch, limits, card, stop.clone(), self.planner());
+        let mut teller = notifier.map(|notifier| Teller::new(notifier, self.trainer.name.clone()));
+        let accepted = || {
+            entered.enter(self.folder.path(), &self.args.runs_dir);
+            watch.begin(self.folder.path())
         };
-        let started = run.start(&self.start)?;
-        // Not before the start is accepted: a run that can't be resumed like this keeps the settings that it has.
-        for (path, contents) in files {
-            self.folder.write(&path, &contents)?;
+        let mut outcome = self.go(&mut engine, files, &watch, teller.as_mut(), &stop, accepted)?;
+        while let Some(next) = watch.take_next().filter(|_| outcome.ending == Ending::Replanned) {
+            self.start = Start::Resume(outcome.saved.take().expect("a plan changes behind a checkpoint").1);
+            engine = self.change_plan(engine, next, reopening.as_ref(), &watch)?;
+            watch.set_planner(self.planner());
+            let files = self.files(&engine)?;
+            outcome = self.go(&mut engine, files, &watch, teller.as_mut(), &stop, || Ok(()))?;
         }
-        entered.enter(self.folder.path(), &self.args.runs_dir);
-        watch.begin(self.folder.path())?;
-        let ended = started.run();
-        live.finish();
-        tracking.into_iter().for_each(Tracking::finish);
-        let mut outcome = ended.map_err(|error| self.cut_short(error.into()))?;
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
@@ -310,6 +281,68 @@ impl Session {
             write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
         }
         self.conclude(&outcome)
+    }
+
+    /// What the folder is to have of a run that goes by this plan.
+    fn files(&self, engine: &Engine) -> Result<Vec<(PathBuf, Vec<u8>)>, Failure> {
+        let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
+        let config = serde_saphyr::to_string(&self.resolved())
+            .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
+        let mut files = vec![
+            (self.folder.plan(), plan_json),
+            (self.folder.config(), config.into_bytes()),
+            (self.folder.model(), self.chosen.config.to_json().into_bytes()),
+        ];
+        files.extend(
+            engine
+                .product_choices()
+                .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
+        );
+        Ok(files)
+    }
+
+    /// Trains from the start that is set until something ends it. `accepted` is called once it is sure to begin.
+    fn go(
+        &self,
+        engine: &mut Engine,
+        files: Vec<(PathBuf, Vec<u8>)>,
+        watch: &Watch,
+        teller: Option<&mut Teller<'_>>,
+        stop: &AtomicBool,
+        accepted: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Outcome, Failure> {
+        let mut live = Live::new(LiveRun {
+            planned: Bytes(self.found.plan.peak_bytes),
+            device: self.found.plan.targets.device.kind(),
+            duration: self.args.duration,
+            log_every: self.args.log_every,
+        });
+        let mut told = teller.map(|teller| Told { teller, watch });
+        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
+        sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
+        let mut tracking = self.start_tracking()?;
+        watch.log_to(tracking.as_ref().map(|tracking| tracking.trackers.machine_tap()));
+        sinks.extend(tracking.as_mut().map(|tracking| -> &mut dyn Sink { &mut tracking.trackers }));
+        let run = Trainer {
+            engine,
+            dataset: &self.dataset,
+            folder: &self.folder,
+            config: &self.trainer,
+            sinks,
+            stop,
+            pace: watch,
+        };
+        let started = run.start(&self.start)?;
+        // Not before the start is accepted: a run that can't be resumed like this keeps the settings that it has.
+        for (path, contents) in files {
+            self.folder.write(&path, &contents)?;
+        }
+        accepted()?;
+        let ended = started.run();
+        live.finish();
+        let is_over = !ended.as_ref().is_ok_and(|outcome| outcome.ending == Ending::Replanned);
+        tracking.into_iter().for_each(|tracking| tracking.finish(is_over));
+        ended.map_err(|error| self.cut_short(error.into()))
     }
 
     /// Logs for other tools; none where nothing is to be logged. Nothing is written before the run begins.

@@ -1,11 +1,13 @@
 //! What is watched while a run trains: samples of cards and system go to its folder, and the temperatures of its card decide
-//! how fast it may go. A run doesn't depend on it: what can't be sampled is said, and training goes on.
+//! how fast it may go, as does what the run is asked to do (`orders.rs`). A run doesn't depend on it: what can't be sampled is
+//! said, and training goes on.
 //! Not here: how temperatures become orders (`plimsoll-heat`), what a sample is (`plimsoll-telemetry`).
 
+use super::orders::{Asked, Listener, Next, Planner};
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::streams::talk;
-use ::plimsoll_train::Pace;
+use ::plimsoll_train::{Ending, MicroBatch, Pace};
 use clap::Args;
 use plimsoll_files::Disk;
 use plimsoll_heat::{Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
@@ -27,6 +29,9 @@ const STALE: (u32, Duration) = (10, Duration::from_secs(30));
 
 /// A run whose orders are stale waits as long as it computes.
 const STALE_SHARE: f64 = 0.5;
+
+/// Who is paused says so this often, so that nobody takes it for one that hangs.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// Events that wait for the next step.
 const EVENTS: usize = 256;
@@ -93,49 +98,105 @@ pub(super) struct Watch {
     settings: Settings,
     every: Duration,
     stale: Duration,
-    /// Where samples are logged, too.
-    tap: Option<MachineTap>,
     /// From when on it is watched.
     sampler: OnceLock<Sampler>,
+    /// Set by an order to stop.
+    stop: Arc<AtomicBool>,
+    planner: Planner,
+    /// From when on it takes orders.
+    listener: OnceLock<Listener>,
 }
 
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// The newest order, and when it was given.
     order: Option<(Order, Instant)>,
     /// How long the last micro-batch took, since the last sample.
     batch: Option<Duration>,
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
+    /// Where samples are logged, too.
+    tap: Option<MachineTap>,
+    /// The step of the last micro-batch.
+    pub(super) step: u64,
+    /// What the run is asked to do.
+    pub(super) asked: Asked,
     /// Whether it was said that orders are stale.
     is_stale: bool,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     fn tell(&mut self, card: String, what: String) {
+        self.push(Event::Heat { card, what });
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
         if self.events.len() < EVENTS {
-            self.events.push(Event::Heat { card, what });
+            self.events.push(event);
         }
+    }
+
+    /// An order is not obeyed.
+    pub(super) fn refuse(&mut self, order: u64, reason: &str) {
+        self.push(Event::OrderRefused { step: self.step, order: Some(order), reason: reason.to_owned() });
+    }
+
+    pub(super) fn is_too_hot(&self) -> bool {
+        matches!(self.order, Some((Order::Stop { .. }, _)))
+    }
+
+    /// How long the run is still to wait for heat before its next micro-batch; none if it may go on. `took`: what the last
+    /// one did; `waited`: for how long the run has waited since.
+    fn left(&mut self, took: Duration, waited: Duration, stale: Duration) -> Option<Duration> {
+        let (order, given) = self.order?;
+        let is_stale = given.elapsed() > stale;
+        if is_stale && !self.is_stale {
+            let what = "sensors no longer answer: half of the time is waited".to_owned();
+            self.tell("the card".to_owned(), what);
+        }
+        self.is_stale = is_stale;
+        let share = match order {
+            // The step is finished, and the run ends.
+            Order::Stop { .. } => return None,
+            order if is_stale => order.share().clamp(STALE_SHARE, 1.0),
+            order => order.share(),
+        };
+        // At no share there is no end but another order.
+        let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
+        Some(pause.saturating_sub(waited)).filter(|left| !left.is_zero())
     }
 }
 
 impl Watch {
-    /// For a run on the card of this UUID, if it is on one. Nothing is watched yet.
-    pub(super) fn new(args: &WatchArgs, settings: Settings, card: Option<String>, tap: Option<MachineTap>) -> Self {
+    /// For a run on the card of this UUID, if it is on one, that is asked to stop by `stop` and plans again by `planner`.
+    /// Nothing is watched yet.
+    pub(super) fn new(
+        args: &WatchArgs,
+        settings: Settings,
+        card: Option<String>,
+        stop: Arc<AtomicBool>,
+        planner: Planner,
+    ) -> Self {
         let every = Duration::from_secs_f64(args.sample_every.0);
         let stale = (every * STALE.0).max(STALE.1);
-        Self { shared: Arc::default(), card, settings, every, stale, tap, sampler: OnceLock::new() }
+        let (sampler, listener) = (OnceLock::new(), OnceLock::new());
+        Self { shared: Arc::default(), card, settings, every, stale, sampler, stop, planner, listener }
+    }
+
+    /// Logs samples there, too, from now on.
+    pub(super) fn log_to(&self, tap: Option<MachineTap>) {
+        self.shared.lock().tap = tap;
     }
 
     /// Watches the run in this folder from now on. Errors: the system starts no thread.
@@ -144,9 +205,9 @@ impl Watch {
         let settings = self.settings;
         let mut watched = self.card.clone().map(|uuid| Watched { uuid, settings, guard: None, is_said: false });
         let (theirs, began) = (self.shared.clone(), Instant::now());
-        let tap = self.tap.clone();
         let each = move |sample: &Arc<Sample>| {
             history.append(sample);
+            let tap = theirs.lock().tap.clone();
             tap.iter().for_each(|tap| tap.take(sample));
             if let Some(watched) = &mut watched {
                 watched.observe(sample, began.elapsed(), &theirs);
@@ -155,17 +216,62 @@ impl Watch {
         let options = SamplerOptions { every: self.every, folder: Some(run.to_owned()) };
         let sampler = Sampler::start(options, each).map_err(io_failure("samples can't be taken"))?;
         drop(self.sampler.set(sampler));
+        match Listener::start(run, &self.shared, &self.stop) {
+            Ok(listener) => drop(self.listener.set(listener)),
+            Err(error) => talk(format_args!("note: the run takes no orders (`plimsoll pause`): {error}")),
+        }
         Ok(())
+    }
+
+    /// The plan by which the run is to go on.
+    pub(super) fn take_next(&self) -> Option<Next> {
+        self.shared.lock().asked.next.take()
+    }
+
+    /// The run goes on by this plan.
+    pub(super) fn set_planner(&mut self, planner: Planner) {
+        self.planner = planner;
+    }
+
+    /// What an order asked for was not done.
+    pub(super) fn refuse(&self, step: u64, order: u64, reason: String) {
+        self.shared.lock().push(Event::OrderRefused { step, order: Some(order), reason });
+    }
+
+    /// Waits while the run is paused by an order; the telling of events is not waited for by who gives orders.
+    fn wait_paused(&self, step: u64, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        let since = Instant::now();
+        let mut said = since;
+        let Some(order) = self.shared.lock().asked.begin_pause() else { return };
+        tell(Event::Paused { step, order });
+        let mut state = self.shared.lock();
+        while state.asked.is_paused() && !state.is_too_hot() && !stop.load(Ordering::Relaxed) {
+            let events = std::mem::take(&mut state.events);
+            if !events.is_empty() {
+                drop(state);
+                events.into_iter().for_each(&mut *tell);
+                state = self.shared.lock();
+                continue;
+            }
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                talk(format_args!("paused for {}", format_duration(Seconds(since.elapsed().as_secs_f64()))));
+            }
+            state = self.shared.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let order = state.asked.end_pause();
+        drop(state);
+        tell(Event::Unpaused { step, order, seconds: since.elapsed().as_secs_f64() });
     }
 }
 
 /// Tells what happens, with what the cards say then.
-pub(super) struct Told<'a> {
-    pub(super) teller: Teller<'a>,
+pub(super) struct Told<'a, 'n> {
+    pub(super) teller: &'a mut Teller<'n>,
     pub(super) watch: &'a Watch,
 }
 
-impl Sink for Told<'_> {
+impl Sink for Told<'_, '_> {
     fn take(&mut self, event: &Event) {
         if let Some(sample) = self.watch.sampler.get().and_then(Sampler::latest) {
             self.teller.narrator.set_cards(Card::of_sample(&sample));
@@ -249,44 +355,61 @@ fn reading_of(card: &CardSample) -> Reading {
 
 impl Pace for Watch {
     fn watches(&self) -> bool {
-        self.card.is_some()
+        true
     }
 
-    fn micro_batch(&self, took: Duration, stop: &AtomicBool) {
+    fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
         let begun = Instant::now();
         let mut state = self.shared.lock();
-        state.batch = Some(state.batch.map_or(took, |longest| longest.max(took)));
+        state.step = made.step;
+        state.batch = Some(state.batch.map_or(made.took, |longest| longest.max(made.took)));
         while !stop.load(Ordering::Relaxed) {
-            let Some((order, given)) = state.order else { return };
-            let is_stale = given.elapsed() > self.stale;
-            if is_stale && !state.is_stale {
-                let what = "sensors no longer answer: half of the time is waited".to_owned();
-                state.tell("the card".to_owned(), what);
+            if state.asked.is_paused() && !state.is_too_hot() {
+                drop(state);
+                self.wait_paused(made.step, stop, tell);
+                state = self.shared.lock();
+                continue;
             }
-            state.is_stale = is_stale;
-            let share = match order {
-                // The step is finished, and the run ends.
-                Order::Stop { .. } => return,
-                order if is_stale => order.share().clamp(STALE_SHARE, 1.0),
-                order => order.share(),
-            };
-            // At no share there is no end but another order.
-            let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
-            let left = pause.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return;
-            }
+            let Some(left) = state.left(made.took, begun.elapsed(), self.stale) else { return };
             let waited = self.shared.changed.wait_timeout(state, left.min(LOOK_EVERY));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn take_events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.shared.lock().events)
+        let mut state = self.shared.lock();
+        let replanned = state.asked.next.as_mut().and_then(Next::tell);
+        let mut events = std::mem::take(&mut state.events);
+        events.extend(replanned);
+        events
     }
 
-    fn stops(&self) -> bool {
-        matches!(self.shared.lock().order, Some((Order::Stop { .. }, _)))
+    fn ends(&self, step: u64) -> Option<Ending> {
+        let mut state = self.shared.lock();
+        if state.is_too_hot() {
+            return Some(Ending::TooHot);
+        }
+        // Before the first step there is no state that another plan could go on from.
+        let (order, vram) = state.asked.budget.take_if(|_| step > 0)?;
+        drop(state);
+        let planned = self.planner.plan(vram);
+        let mut state = self.shared.lock();
+        match planned {
+            Ok(next) => {
+                state.asked.next = Some(next.of(step, order));
+                Some(Ending::Replanned)
+            }
+            Err(reason) => {
+                state.push(Event::OrderRefused { step, order: Some(order), reason });
+                None
+            }
+        }
+    }
+
+    fn keeps_plan(&self, step: u64, reason: &str) {
+        let next = self.take_next();
+        let reason = format!("the state can't be saved, so the plan stays: {reason}");
+        next.into_iter().for_each(|next| self.refuse(step, next.order, reason.clone()));
     }
 }
 

@@ -10,7 +10,7 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plimsoll_graph::DeviceKind;
 use plimsoll_telemetry::{Event, Sink};
-use plimsoll_units::{Bytes, Seconds};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use sparkline::Sparkline;
 use status::Status;
 use std::io::IsTerminal;
@@ -205,6 +205,18 @@ impl Sink for Live {
                 self.line(&format!("warning: step {step} could not be undone; no checkpoint contains it"));
             }
             Event::Heat { card, what } => self.line(&format!("{card}: {what}")),
+            Event::Paused { step, .. } => {
+                self.line(&format!("paused in step {step}; `plimsoll resume` goes on, `plimsoll stop` saves and ends"));
+            }
+            Event::Unpaused { step, seconds, .. } => {
+                self.line(&format!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))));
+            }
+            Event::Replanned { step, planned_bytes, budget_bytes, .. } => self.line(&format!(
+                "planned again after step {step}: {} of {}",
+                Bytes(*planned_bytes),
+                Bytes(*budget_bytes)
+            )),
+            Event::OrderRefused { reason, .. } => self.line(&format!("warning: an order is refused: {reason}")),
             Event::CheckpointSaved { .. }
             | Event::Unsaved { .. }
             | Event::Diverged { .. }

@@ -9,7 +9,8 @@ mod tests;
 use super::page::{escape, figures, page, table};
 use super::plan_table::grouped;
 use curves::{loss_chart, memory_chart, speed_chart};
-use plimsoll_train::{Curve, Report, RunRecord, Sample, Standing};
+use plimsoll_telemetry::Curve;
+use plimsoll_train::{Report, RunRecord, Sample, Standing};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::fmt::Write;
 
