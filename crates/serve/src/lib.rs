@@ -16,6 +16,7 @@ mod impatient;
 mod listen;
 mod looker;
 mod map;
+mod metrics;
 mod routes;
 mod stream;
 mod token;
@@ -122,6 +123,7 @@ impl Server {
             looker: Looker::start(places, named, every)?,
             report,
             start: token::of_this_start(),
+            host: host_name(),
             ending: is_over,
             streams: Arc::new(Semaphore::new(limits.streams)),
             readers: Arc::new(Semaphore::new(READERS)),
@@ -146,4 +148,15 @@ impl Server {
         // Who still reads files reads for nobody.
         runtime.shutdown_background();
     }
+}
+
+/// The machine's name, as the system has it; empty where it does not tell.
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }

@@ -4,11 +4,12 @@ use crate::act::{ActError, Pressed, act, actions};
 use crate::guard::guard;
 use crate::looker::{Looker, Seen};
 use crate::map::map;
+use crate::metrics::{Format, metrics};
 use crate::stream::events;
 use crate::token::Lock;
 use crate::wire::{Detail, curves, moments, problem};
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::Sse;
 use axum::response::{IntoResponse, Response};
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) report: Box<MakeReport>,
     /// What no other start has.
     pub(crate) start: String,
+    /// The machine's name.
+    pub(crate) host: String,
     pub(crate) ending: watch::Receiver<bool>,
     /// Places for clients that are kept up to date.
     pub(crate) streams: Arc<Semaphore>,
@@ -63,6 +66,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/runs/{id}/order", post(order))
         .route("/api/machine", get(machine))
         .route("/api/events", get(follow))
+        .route("/metrics", get(scrape))
+        .route("/grafana.json", get(|| file(JSON, include_str!("../../../docs/grafana.json"))))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing of this name") })
         .method_not_allowed_fallback(|| async { problem(StatusCode::METHOD_NOT_ALLOWED, "not by this method") })
         .layer(DefaultBodyLimit::max(BODY_BYTES))
@@ -101,6 +106,14 @@ async fn machine(State(shared): State<Arc<Shared>>) -> Response {
     let traces = traces.collect::<Vec<_>>();
     let now = serde_json::value::RawValue::from_string(seen.machine_json.0.to_string());
     Json(json!({ "now": now.ok(), "cards": traces, "cpu_percent": seen.machine.cpu_percent })).into_response()
+}
+
+/// For Prometheus, and whatever reads what it reads.
+async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let seen = shared.looker.fresh().await;
+    let format = Format::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default());
+    let text = metrics(&seen.machine, seen.runs.iter().map(|(run, _)| &**run), &shared.host, format);
+    ([(CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
 /// Has a thread for what waits do something that reads files.

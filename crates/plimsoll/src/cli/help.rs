@@ -120,6 +120,8 @@ const GROUPS: &[Group] = &[
             ("checkpoint-every", "Steps between checkpoints"),
             ("eval-every", ""),
             ("log-every", ""),
+            ("log-to", ""),
+            ("log-dir", ""),
             ("explain", "Show what is alive at the peak"),
             ("profile", "Show where the time goes"),
             ("html", "Write a page with the map of the memory"),

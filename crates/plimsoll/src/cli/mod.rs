@@ -45,6 +45,7 @@ mod state;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
+mod track;
 mod train;
 mod words;
 

@@ -93,6 +93,11 @@ impl TellArgs {
         if settings.services.is_empty() { Ok(None) } else { Ok(Some(Notifier::start(&settings, &secrets)?)) }
     }
 
+    /// What is in the environment, in the file of `--secrets`, and in `.env`.
+    pub(super) fn secrets(&self) -> Result<Secrets, Failure> {
+        self.recipients.secrets()
+    }
+
     /// What a resumed run tells as this one did. Secrets are not in it.
     pub(super) fn resolved(&self) -> Map<String, Value> {
         let Recipients { notify, mail_to, mail_from, smtp, .. } = &self.recipients;
@@ -132,10 +137,14 @@ enum SmtpEncryption {
 }
 
 impl Recipients {
+    fn secrets(&self) -> Result<Secrets, Failure> {
+        let environment = |name: &str| std::env::var_os(name);
+        Ok(Secrets::load(environment, self.secrets.as_deref(), Some(Path::new(DOT_ENV)))?)
+    }
+
     /// Settings and secrets; services that are named, or else all that have their secrets.
     pub(super) fn resolve(&self, every_steps: u64, mail_every: Seconds) -> Result<(NotifySettings, Secrets), Failure> {
-        let environment = |name: &str| std::env::var_os(name);
-        let secrets = Secrets::load(environment, self.secrets.as_deref(), Some(Path::new(DOT_ENV)))?;
+        let secrets = self.secrets()?;
         let mail = match (&self.smtp, self.mail_to.is_empty()) {
             (Some(smtp), false) => {
                 let encryption = self.smtp_encryption.map(|kind| match kind {

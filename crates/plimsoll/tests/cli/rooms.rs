@@ -18,6 +18,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
     ("notify", &["units", "files", "telemetry"]),
+    ("trackers", &["units", "files", "telemetry", "notify"]),
     ("orders", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
@@ -38,6 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "data",
             "telemetry",
             "torch-memory",
+            "trackers",
             "trainers",
             "eager",
             "heat",
@@ -148,10 +150,17 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
     for dependency in dependencies("notify") {
         assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "notify depends on {dependency}");
     }
+    assert_free_of(&["trackers"], &["println!", "print!(", "stdout()", "stderr()", "<html", "\\x1b[", "TcpListener"]);
+    for dependency in dependencies("trackers") {
+        assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "trackers depends on {dependency}");
+    }
 }
 
 /// What a library would have somebody do is a value; which flag does it is for the command line to say.
 #[test]
 fn libraries_name_no_flags() {
-    assert_free_of(&["units", "files", "data", "heat", "telemetry", "torch-memory", "notify"], &["`--", " --", "\"--"]);
+    assert_free_of(
+        &["units", "files", "data", "heat", "telemetry", "torch-memory", "notify", "trackers"],
+        &["`--", " --", "\"--"],
+    );
 }

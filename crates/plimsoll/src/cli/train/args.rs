@@ -14,6 +14,7 @@ use crate::cli::options::{positive_count, positive_duration, positive_number, po
 use crate::cli::pairs::PairArgs;
 use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
+use crate::cli::track::TrackArgs;
 use ::plimsoll_plan::{Found, Precision};
 use ::plimsoll_train::checkpoint::{INDEX_FILE, MODEL_FILE};
 use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
@@ -113,10 +114,13 @@ pub(crate) struct TrainArgs {
     pub(super) watch: WatchArgs,
     #[command(flatten)]
     pub(super) tell: TellArgs,
+    #[command(flatten)]
+    pub(super) track: TrackArgs,
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Steps between lines of progress [default: a line each 5 seconds, and only the bar on a terminal]
+    /// Steps between lines of progress, and between logs of `--log-to` [default: a line each 5 seconds, only the bar on a terminal;
+    /// a log each step]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) log_every: Option<u64>,
     /// Print report.json to stdout at the end

@@ -29,6 +29,7 @@ use super::objective::ObjectiveArgs;
 use super::request::Sequences;
 #[cfg(unix)]
 use super::supervise::OwnRun;
+use super::track::{Tracked, Tracking};
 use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
@@ -319,6 +320,9 @@ impl Session {
         let mut told = teller.map(|teller| Told { teller, watch });
         let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
         sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
+        let mut tracking = self.start_tracking()?;
+        watch.log_to(tracking.as_ref().map(|tracking| tracking.trackers.machine_tap()));
+        sinks.extend(tracking.as_mut().map(|tracking| -> &mut dyn Sink { &mut tracking.trackers }));
         let run = Trainer {
             engine,
             dataset: &self.dataset,
@@ -334,9 +338,22 @@ impl Session {
             self.folder.write(&path, &contents)?;
         }
         accepted()?;
-        let outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
+        let ended = started.run();
         live.finish();
-        Ok(outcome)
+        let is_over = !ended.as_ref().is_ok_and(|outcome| outcome.ending == Ending::Replanned);
+        tracking.into_iter().for_each(|tracking| tracking.finish(is_over));
+        ended.map_err(|error| self.cut_short(error.into()))
+    }
+
+    /// Logs for other tools; none where nothing is to be logged. Nothing is written before the run begins.
+    fn start_tracking(&self) -> Result<Option<Tracking>, Failure> {
+        let tracked = Tracked {
+            folder: &self.folder,
+            config: self.resolved(),
+            steps_per_epoch: self.dataset.training() as f64 / self.found.plan.global_batch as f64,
+            every_steps: self.args.log_every.unwrap_or(1),
+        };
+        self.args.track.start(tracked, &self.args.tell.secrets()?)
     }
 
     /// Says it where a run goes on whose products something else computed.
@@ -387,6 +404,7 @@ impl Session {
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
         map.append(&mut args.tell.resolved());
+        map.append(&mut args.track.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));

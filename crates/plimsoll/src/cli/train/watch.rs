@@ -13,6 +13,7 @@ use plimsoll_files::Disk;
 use plimsoll_heat::{Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
 use plimsoll_notify::{Card, Teller};
 use plimsoll_telemetry::{CardSample, Event, History, Sample, Sampler, SamplerOptions, Sink};
+use plimsoll_trackers::MachineTap;
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -119,6 +120,8 @@ pub(super) struct State {
     /// How long the last micro-batch took, since the last sample.
     batch: Option<Duration>,
     pub(super) events: Vec<Event>,
+    /// Where samples are logged, too.
+    tap: Option<MachineTap>,
     /// The step of the last micro-batch.
     pub(super) step: u64,
     /// What the run is asked to do.
@@ -191,6 +194,11 @@ impl Watch {
         Self { shared: Arc::default(), card, settings, every, stale, sampler, stop, planner, listener }
     }
 
+    /// Logs samples there, too, from now on.
+    pub(super) fn log_to(&self, tap: Option<MachineTap>) {
+        self.shared.lock().tap = tap;
+    }
+
     /// Watches the run in this folder from now on. Errors: the system starts no thread.
     pub(super) fn begin(&self, run: &Path) -> Result<(), Failure> {
         let mut history = Kept::open(run);
@@ -199,6 +207,8 @@ impl Watch {
         let (theirs, began) = (self.shared.clone(), Instant::now());
         let each = move |sample: &Arc<Sample>| {
             history.append(sample);
+            let tap = theirs.lock().tap.clone();
+            tap.iter().for_each(|tap| tap.take(sample));
             if let Some(watched) = &mut watched {
                 watched.observe(sample, began.elapsed(), &theirs);
             }
