@@ -4,9 +4,10 @@
 usage:  python scripts/notice.py [--check]
 needs:  Python alone, cargo, and the packages of Cargo.lock, which cargo fetches
 
-Scripts of the page are BUNDLED. What is linked is what `cargo metadata --locked` says of dependencies that are not for tests. Where a package offers a
-choice of licenses, the first of ORDER is taken; equal texts are printed once, with the packages that they are of. A
-package without a file of its license gets the text with its authors' names, if that license is MIT; any other fails.
+What is linked is what `cargo metadata --locked` says of dependencies that are not for tests; scripts of pages are BUNDLED.
+Where a package offers a choice of licenses, the first of ORDER is taken; equal texts are printed once, with the packages
+that they are of. A package without a file of its license gets the text with its authors' names, if that license is MIT;
+any other fails.
 --check writes nothing and exits 1 if NOTICE is not what would be written.
 """
 

@@ -439,7 +439,9 @@ class RunPage {
     this.showMore(run);
     this.drawCurves();
     this.tick();
-    if (run.standing === "running" && Date.now() - (this.heatAt ?? 0) > 15000) this.loadHeat();
+    // The samples of a long run are many, and change little on its chart.
+    const every = Math.max(15, run.seconds / 200) * 1000;
+    if (run.standing === "running" && Date.now() - (this.heatAt ?? 0) > every) this.loadHeat();
   }
 
   showActions(run) {

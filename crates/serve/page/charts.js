@@ -114,6 +114,7 @@ class Chart {
       scales,
       cursor: { points: { size: 6 }, drag: { x: true, y: false } },
       legend: { live: true },
+      hooks: { setSelect: [(plot) => { this.isPart ||= plot.select.width > 0; }] },
       axes: [
         { ...common, space: time ? 78 : 60, values: (plot, splits) => (time ? Format.clocks(splits) : splits.map(Format.short)) },
         ...axes.map((axis, index) => ({
@@ -133,6 +134,8 @@ class Chart {
         })),
       ],
     }, this.data, this.parent);
+    this.isPart = false;
+    this.plot.over.addEventListener("dblclick", () => { this.isPart = false; });
     this.say();
   }
 
@@ -153,7 +156,9 @@ class Chart {
       if (row) row.hidden = !is;
     });
     this.data = this.log ? [joined[0], ...joined.slice(1).map((ys) => ys.map((y) => (y > 0 ? y : null)))] : joined;
-    this.plot?.setData(this.data);
+    // Who looks at a part goes on doing so.
+    this.plot?.setData(this.data, !this.isPart);
+    if (this.isPart) this.plot?.redraw(true);
     this.say();
   }
 
