@@ -87,13 +87,17 @@ function showList() {
   const item = (run) => {
     const canvas = el("canvas", { "aria-hidden": "true" });
     sparkline(canvas, run.sparkline);
-    const loss = run.loss == null ? "" : ` · loss ${Format.number(run.loss)}`;
-    const step = run.step || run.last_step ? ` · step ${Format.count(run.step)}` : "";
+    // Whether it runs is said by its mark and its group.
+    const words = [
+      run.standing === "running" && !run.is_paused ? null : run.standing_words,
+      run.step || run.last_step ? `step ${Format.count(run.step)}` : null,
+      run.loss == null ? null : `loss ${Format.number(run.loss, 3)}`,
+    ].filter(Boolean);
     const bar = el("div", { class: "bar" }, el("i"));
     bar.firstChild.style.width = `${100 * (run.done ?? 0)}%`;
     return el("a", { class: "run", href: `#/run/${run.id}`, "aria-current": run.id === state.shown ? "page" : null },
       el("b", {}, el("span", { class: dotOf(run) }), run.name), canvas,
-      el("small", { text: `${run.standing_words}${step}${loss}` }),
+      el("small", { text: words.join(" · ") || run.standing_words }),
       run.standing === "running" && run.done != null ? bar : null);
   };
   const group = (title, runs) => (runs.length ? [el("p", { class: "group", text: title }), ...runs.map(item)] : []);
@@ -429,7 +433,7 @@ class RunPage {
     put("held", Format.number(run.held_out), held ? `after step ${Format.count(held[0])}` : "");
     put("speed", run.tokens_per_s == null ? "–" : Format.count(run.tokens_per_s), run.step_ms == null ? "" : `${Format.number(run.step_ms, 3)} ms a step`);
     put("memory", Format.bytes(run.memory_bytes), run.planned_bytes ? `planned ${Format.bytes(run.planned_bytes)}` : "");
-    put("rate", run.learning_rate == null ? "–" : run.learning_rate.toExponential(2), run.grad_norm == null ? "" : `gradient norm ${Format.number(run.grad_norm, 3)}`);
+    put("rate", run.learning_rate == null ? "–" : run.learning_rate.toExponential(2), run.grad_norm == null ? "" : `norm ${Format.number(run.grad_norm, 3)}`);
     put("left", run.standing === "running" ? Format.duration(run.seconds_left) : "–", `${Format.duration(run.seconds)} so far`);
     this.progress.hidden = run.done == null;
     this.bar.style.width = `${100 * (run.done ?? 0)}%`;
