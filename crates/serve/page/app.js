@@ -18,7 +18,7 @@ function el(tag, properties = {}, ...children) {
   return element;
 }
 
-const state = { runs: [], more: 0, machine: null, shown: null, view: null, source: null };
+const state = { runs: [], more: 0, machine: null, shown: null, listed: undefined, view: null, source: null };
 
 async function get(path) {
   const response = await fetch(path, { headers: { accept: "application/json" } });
@@ -109,6 +109,12 @@ function showList() {
   if (state.more) nav.append(el("p", { class: "group", text: `and ${state.more} older` }));
   if (!state.runs.length) nav.append(el("p", { class: "note", text: "No runs yet. `plimsoll train` starts one." }));
   [nav.scrollLeft, nav.scrollTop] = [across, down];
+  if (state.listed !== state.shown) {
+    // Where runs stand side by side, the one that is shown is among them.
+    const shown = nav.querySelector("[aria-current]");
+    if (shown) nav.scrollLeft += shown.getBoundingClientRect().left - nav.getBoundingClientRect().left - 12;
+    state.listed = shown ? state.shown : state.listed;
+  }
 }
 
 function machineWords() {

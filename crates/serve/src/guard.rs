@@ -37,10 +37,10 @@ const BARE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-u
 pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let mut response = match check(&shared, &request) {
         Ok(()) => next.run(request).await,
-        Err(Refused::Answer(response)) => response,
+        Err(Refused::Answer(response)) => *response,
         Err(Refused::Guess(response)) => {
             tokio::time::sleep(WRONG).await;
-            response
+            *response
         }
     };
     let headers = response.headers_mut();
@@ -61,25 +61,25 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
 
 /// Who is not let in.
 enum Refused {
-    Answer(Response),
+    Answer(Box<Response>),
     /// Who may be guessing waits for the answer.
-    Guess(Response),
+    Guess(Box<Response>),
 }
 
 fn check(shared: &Shared, request: &Request) -> Result<(), Refused> {
-    let answer = |response| Err(Refused::Answer(response));
+    let answer = |response: Response| Err(Refused::Answer(Box::new(response)));
     let headers = request.headers();
     let host = text(headers, HOST);
     if !host.is_some_and(|host| is_own_name(host, &shared.hosts)) {
         let message =
             "this server does not know itself by that name: ask it by its address, or allow the name when it starts";
-        return answer(problem(StatusCode::MISDIRECTED_REQUEST, message));
+        return answer(problem(StatusCode::MISDIRECTED_REQUEST, message).into_response());
     }
     let is_page = request.uri().path() == "/";
     if let Some(token) = is_page.then(|| token_of(request.uri().query()?)).flatten() {
         return Err(match shared.lock.opens_by_token(token) {
-            true => Refused::Answer(welcome(shared)),
-            false => Refused::Guess(locked("That is not the token of this server.")),
+            true => Refused::Answer(Box::new(welcome(shared))),
+            false => Refused::Guess(Box::new(locked("That is not the token of this server."))),
         });
     }
     let bearer = text(headers, AUTHORIZATION).and_then(|value| value.split_once(' '));
@@ -87,7 +87,7 @@ fn check(shared: &Shared, request: &Request) -> Result<(), Refused> {
     if let Some(token) = bearer {
         return match shared.lock.opens_by_token(token) {
             true => Ok(()),
-            false => Err(Refused::Guess(unauthorized())),
+            false => Err(Refused::Guess(Box::new(unauthorized()))),
         };
     }
     if !cookies(headers, &shared.cookie_name).any(|cookie| shared.lock.opens_by_cookie(cookie)) {
@@ -98,7 +98,10 @@ fn check(shared: &Shared, request: &Request) -> Result<(), Refused> {
     let origin = text(headers, ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
     match is_harmless || (origin.is_some() && origin == host) {
         true => Ok(()),
-        false => answer(problem(StatusCode::FORBIDDEN, "orders come from this server's own page, or with the token")),
+        false => answer(
+            problem(StatusCode::FORBIDDEN, "orders come from this server's own page, or with the token")
+                .into_response(),
+        ),
     }
 }
 
@@ -149,7 +152,8 @@ fn welcome(shared: &Shared) -> Response {
 }
 
 fn unauthorized() -> Response {
-    let mut response = problem(StatusCode::UNAUTHORIZED, "the token of `plimsoll serve` is missing or wrong");
+    let mut response =
+        problem(StatusCode::UNAUTHORIZED, "the token of `plimsoll serve` is missing or wrong").into_response();
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }

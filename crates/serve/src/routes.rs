@@ -7,7 +7,7 @@ use crate::map::map;
 use crate::metrics::{Format, metrics};
 use crate::stream::events;
 use crate::token::Lock;
-use crate::wire::{Detail, curves, moments, problem};
+use crate::wire::{Detail, Problem, curves, moments, problem};
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -83,7 +83,7 @@ async fn file(kind: &'static str, contents: &'static str) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], contents).into_response()
 }
 
-fn found(seen: &Seen, id: &str) -> Result<Arc<RunView>, Response> {
+fn found(seen: &Seen, id: &str) -> Result<Arc<RunView>, Problem> {
     let run = seen.run(id).map(|(run, _)| run.clone());
     run.ok_or_else(|| problem(StatusCode::NOT_FOUND, "there is no such run, or it is too old to be followed"))
 }
@@ -93,7 +93,7 @@ async fn runs(State(shared): State<Arc<Shared>>) -> Response {
     ([(CONTENT_TYPE, JSON)], seen.list.0.to_string()).into_response()
 }
 
-async fn run(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Response> {
+async fn run(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let run = found(&*shared.looker.fresh().await, &id)?;
     Ok(Json(json!({ "run": Detail::of(&run, actions(&run)), "curves": curves(&run, None) })).into_response())
 }
@@ -120,7 +120,7 @@ async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
 async fn read<T: Send + 'static>(
     shared: &Shared,
     read: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, Response> {
+) -> Result<T, Problem> {
     let place = shared.readers.clone().acquire_owned().await.expect("nobody closes it");
     let done = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -133,7 +133,7 @@ async fn read<T: Send + 'static>(
     }
 }
 
-async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Response> {
+async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let run = found(&*shared.looker.fresh().await, &id)?;
     let read_samples = move || {
         let samples = history(&run.folder, f64::NEG_INFINITY..f64::INFINITY).map_err(|error| error.to_string())?;
@@ -142,13 +142,13 @@ async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> R
     Ok(Json(read(&shared, read_samples).await?).into_response())
 }
 
-async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Response> {
+async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let run = found(&*shared.looker.fresh().await, &id)?;
     let read_map = move || map(&run.folder).map_err(|error| format!("no plan: {error}"));
     Ok(Json(read(&shared, read_map).await?).into_response())
 }
 
-async fn report(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Response> {
+async fn report(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let run = found(&*shared.looker.fresh().await, &id)?;
     let theirs = shared.clone();
     let page = read(&shared, move || (theirs.report)(&run.folder)).await?;
@@ -164,7 +164,7 @@ async fn order(
     Path(id): Path<String>,
     headers: HeaderMap,
     body: String,
-) -> Result<Response, Response> {
+) -> Result<Response, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !kind.starts_with(JSON) {
         return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an order is JSON"));
@@ -196,7 +196,7 @@ async fn follow(
     State(shared): State<Arc<Shared>>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Problem> {
     let Ok(place) = shared.streams.clone().try_acquire_owned() else {
         return Err(problem(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open; close one"));
     };

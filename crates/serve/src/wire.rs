@@ -18,8 +18,17 @@ const SPARKLINE: usize = 60;
 const LONGEST_TEXT: usize = 64 << 10;
 
 /// An answer that says what is wrong.
-pub(crate) fn problem(status: StatusCode, message: &str) -> Response {
-    (status, Json(json!({ "error": message }))).into_response()
+#[derive(Debug)]
+pub(crate) struct Problem(pub(crate) StatusCode, pub(crate) String);
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+pub(crate) fn problem(status: StatusCode, message: &str) -> Problem {
+    Problem(status, message.to_owned())
 }
 
 /// A run in a list.
@@ -134,7 +143,8 @@ impl<'a> Detail<'a> {
 
 /// The beginning of a text.
 fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+    let end = (0..=LONGEST_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 /// A curve from one of its stretches on: what was before it is as it was.
