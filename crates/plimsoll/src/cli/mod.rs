@@ -31,6 +31,7 @@ mod objective;
 mod optimizer;
 mod options;
 mod pairs;
+mod places;
 mod plan;
 mod processor;
 mod replay;
@@ -43,6 +44,7 @@ mod shell;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
+mod top;
 mod train;
 mod words;
 
@@ -97,6 +99,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
+    /// Watch cards, processes and runs on the whole terminal, and replay runs
+    Top(top::TopArgs),
     /// Show what this machine has to train on, and what is missing
     Doctor(doctor::DoctorArgs),
     /// Tell people what a run does: see whether messages arrive
@@ -137,6 +141,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Notify(args) => notify::run(&args),
         Command::Calibrate(args) => calibrate::run(args),

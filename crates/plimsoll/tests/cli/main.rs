@@ -30,3 +30,5 @@ mod rooms;
 mod run_page;
 mod self_test;
 mod supervise;
+#[cfg(unix)]
+mod top;

@@ -24,7 +24,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     ("watch", &["units", "files", "telemetry", "supervise"]),
-    ("top", &["units", "telemetry", "watch"]),
+    ("top", &["units", "heat", "telemetry", "watch"]),
     (
         "plimsoll",
         &[

@@ -46,9 +46,14 @@ impl RunsArgs {
 
 /// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
 fn registry(runs: &Path) -> Registry {
+    Registry { state: state_folder(), runs: runs.to_owned() }
+}
+
+/// The user's folder of names of runs; none where there is no place for one.
+pub(super) fn state_folder() -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    Registry { state: state.map(|state| state.join("plimsoll/runs")), runs: runs.to_owned() }
+    state.map(|state| state.join("plimsoll/runs"))
 }
 
 /// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,
