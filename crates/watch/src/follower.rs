@@ -181,7 +181,7 @@ impl Train {
             self.reader.view.settings.clone_from(&view.settings);
             self.settings_of = Some(view.sessions);
         }
-        view.device = view.settings.as_deref().and_then(device);
+        view.device = view.setting("device");
         if view.standing != Standing::Running {
             let sample = text(&mut view.problems, folder, "sample.json");
             view.sample = sample.and_then(|sample| parsed(&mut view.problems, "sample.json", &sample));
@@ -189,12 +189,6 @@ impl Train {
         view.problems.truncate(PROBLEMS);
         view
     }
-}
-
-/// The setting `device`.
-fn device(settings: &str) -> Option<String> {
-    let value = settings.lines().find_map(|line| line.strip_prefix("device:"))?;
-    Some(clean(value.trim().trim_matches(['"', '\'']), NAME)).filter(|device| !device.is_empty())
 }
 
 /// The text of one of the folder's files; none if it is not there or can't be read, and the latter is a problem.

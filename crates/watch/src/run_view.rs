@@ -1,6 +1,7 @@
 //! A run as views show it. What is not known is `None`.
 
 use crate::events::EventLine;
+use crate::text::{NAME, clean};
 use plimsoll_telemetry::Curve;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -195,7 +196,8 @@ pub struct RunView {
 }
 
 impl RunView {
-    pub(crate) fn new(id: String, folder: PathBuf, name: String, kind: Kind) -> Self {
+    /// A run of which nothing is known yet.
+    pub fn new(id: String, folder: PathBuf, name: String, kind: Kind) -> Self {
         Self {
             id,
             folder,
@@ -236,6 +238,13 @@ impl RunView {
             sample: None,
             problems: Vec::new(),
         }
+    }
+
+    /// The value of a setting in config.yaml, where it stands in one line.
+    pub fn setting(&self, name: &str) -> Option<String> {
+        let values = self.settings.as_deref()?.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let value = values.map(|value| value.trim().trim_matches(['"', '\''])).next()?;
+        Some(clean(value, NAME)).filter(|value| !value.is_empty())
     }
 
     /// The part that is done, from 0 to 1, where its end is known.

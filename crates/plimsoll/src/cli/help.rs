@@ -390,6 +390,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "top",
+        &[
+            ("plimsoll top", "cards, processes and runs; `q` leaves, `F1` lists the keys"),
+            ("plimsoll top nano-1", "one run, with its curves"),
+            ("plimsoll top --replay runs/nano-1", "a run that is over, with a slider over its time"),
+        ],
+    ),
+    (
         "doctor",
         &[
             ("plimsoll doctor", "what is here, and what is missing"),

@@ -31,6 +31,7 @@ mod objective;
 mod optimizer;
 mod options;
 mod pairs;
+mod places;
 mod plan;
 mod processor;
 mod replay;
@@ -45,6 +46,7 @@ mod state;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
+mod top;
 mod track;
 mod train;
 mod words;
@@ -109,6 +111,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
+    /// Watch cards, processes and runs on the whole terminal, and replay runs
+    Top(top::TopArgs),
     /// Serve a web page of runs and cards, for phones too
     Serve(serve::ServeArgs),
     /// Show what this machine has to train on, and what is missing
@@ -157,6 +161,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Notify(args) => notify::run(&args),

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::failure::{io_failure, line};
+use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
 use super::train::sample_time;
 use crate::report::run_html;
@@ -10,10 +11,8 @@ use ::plimsoll_train::RunRecord;
 use clap::Args;
 use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
 use plimsoll_units::Seconds;
-use plimsoll_watch::Places;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The file in the user's state folder that keeps a token that was made.
@@ -31,12 +30,11 @@ pub(super) struct ServeArgs {
     /// A name by which the server is asked, beside its addresses, as behind a proxy; may be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Show only these runs: folders
+    /// Show only this run, by its name or folder; may be repeated
     #[arg(long, value_name = "RUN")]
-    run: Vec<PathBuf>,
-    /// Folder in which runs keep their files; runs elsewhere that `plimsoll ps` knows are shown as well
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    runs_dir: PathBuf,
+    run: Vec<String>,
+    #[command(flatten)]
+    places: PlacesArgs,
     /// Time between two looks at runs and cards
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Seconds,
@@ -64,12 +62,14 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
             return Err(Failure::bad_flag("there is no folder to keep a token in").hint("`--token` gives one"));
         }
     };
+    let places = args.places.places();
+    let named = args.run.iter().map(|run| run_folder(run, &places)).collect::<Result<_, _>>()?;
     let options = Options {
         listen: args.listen,
         token: token.clone(),
         hosts: args.allow_host.clone(),
-        places: Places { roots: vec![args.runs_dir.clone()], state: state.map(|state| state.join("plimsoll/runs")) },
-        named: args.run.clone(),
+        places,
+        named,
         every: Duration::from_secs_f64(args.sample_every.0),
         limits: Limits::default(),
         report: Box::new(|folder| RunRecord::read(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),

@@ -32,3 +32,5 @@ mod run_page;
 mod self_test;
 mod serve;
 mod supervise;
+#[cfg(unix)]
+mod top;

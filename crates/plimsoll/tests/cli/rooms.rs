@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     ("watch", &["units", "files", "telemetry", "supervise"]),
     ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
-    ("top", &["units", "telemetry", "watch"]),
+    ("top", &["units", "heat", "telemetry", "watch"]),
     (
         "plimsoll",
         &[

@@ -50,7 +50,12 @@ impl RunsArgs {
 
 /// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
 fn registry(runs: &Path) -> Registry {
-    Registry { state: state_folder().map(|state| state.join("plimsoll/runs")), runs: runs.to_owned() }
+    Registry { state: names_folder(), runs: runs.to_owned() }
+}
+
+/// The user's folder of names of runs; none where there is no place for one.
+pub(super) fn names_folder() -> Option<PathBuf> {
+    state_folder().map(|state| state.join("plimsoll/runs"))
 }
 
 /// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,
