@@ -5,6 +5,7 @@
 mod available;
 mod control_groups;
 mod driver;
+mod energy;
 mod event;
 mod gpu_use;
 mod gpus;
@@ -17,7 +18,9 @@ mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
 pub use control_groups::oom_kills;
-pub use event::{Event, Record, SCHEMA_VERSION, Sink};
+pub use driver::Driver;
+pub use energy::{EnergySource, EnergyUse};
+pub use event::{Event, Level, Record, SCHEMA_VERSION, Sink};
 pub use gpu_use::{CardUse, gpu_use};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use history::{History, history, history_span};

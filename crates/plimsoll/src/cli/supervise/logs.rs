@@ -3,6 +3,7 @@
 use super::RunsArgs;
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
+use crate::report::health_line;
 use crate::streams::{pass, talk, write_data};
 use clap::Args;
 use plimsoll_supervise::{Entry, Follower, Kind, State, output_of};
@@ -148,6 +149,10 @@ fn in_words(event: &Event) -> Option<String> {
         Event::Diverged { step, .. } => format!("step {step}: diverged"),
         Event::Interrupted { step } => format!("step {step}: interrupted"),
         Event::Heat { card, what } => format!("{card}: {what}"),
+        Event::Health { card, what, advice, level, .. } => {
+            health_line(card.as_deref(), what, advice.as_deref(), *level)
+        }
+        Event::OutOfMemoryAverted { what } => format!("out of memory averted: {what}"),
         Event::StoppedForHeat { step } => format!("step {step}: stopped for heat"),
         Event::Finished { step, .. } => format!("step {step}: finished"),
         _ => return None,
