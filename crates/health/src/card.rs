@@ -55,6 +55,11 @@ pub(crate) struct Card {
 pub(crate) type Tell<'a> = dyn FnMut(Finding, Change) + 'a;
 
 impl Card {
+    /// A card of this number and name, of which nothing is known yet.
+    pub fn named(index: u32, name: &str) -> Self {
+        Self { name: (index, name.to_owned()), ..Self::default() }
+    }
+
     /// A sample of it, or none where the sample has none of it. `is_guarded`: heat is somebody else's to tell.
     pub fn observe(&mut self, now_s: f64, sample: Option<&CardSample>, is_guarded: bool, tell: &mut Tell<'_>) {
         let gone = match sample {

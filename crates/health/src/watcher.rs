@@ -59,8 +59,8 @@ impl Watcher {
         let is_watched = |uuid: &String| settings.cards.as_ref().is_none_or(|watched| watched.contains(uuid));
         for card in sample.cards.iter().filter(|card| is_watched(&card.uuid)) {
             if cards.len() < CARDS {
-                let name = (card.index, card.name.clone());
-                cards.entry(card.uuid.clone()).or_insert_with(|| (Card { name, ..Card::default() }, Usage::default()));
+                let new = || (Card::named(card.index, &card.name), Usage::default());
+                cards.entry(card.uuid.clone()).or_insert_with(new);
             }
         }
         for (uuid, (card, usage)) in cards {

@@ -1,4 +1,4 @@
-//! Notes as people want them: the first of a kind at once, then the tenth, the hundredth, until there was none for an hour. A
+//! Notes as people want them: the first of a kind at once, then the tenth, the hundredth, until there was none for four hours. A
 //! sensor that drops out each ten minutes is one story and not hundreds.
 //! Not here: the notes themselves. Read next: `note.rs`.
 
@@ -7,7 +7,7 @@ use plimsoll_units::Seconds;
 use std::mem::{Discriminant, discriminant};
 
 /// After so long without a note of its kind, a story is over, s.
-const STORY_S: f64 = 3600.0;
+const STORY_S: f64 = 4.0 * 3600.0;
 
 /// Each time that is told is so many times the one before.
 const TIMES: u32 = 10;
@@ -85,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn after_an_hour_of_quiet_and_of_another_card_it_is_told_again() {
+    fn after_hours_of_quiet_and_of_another_card_it_is_told_again() {
         let mut digest = Digest::default();
         let mut times = |time, card| digest.take(Seconds(time), lost(card)).map(|told| told.times);
         assert_eq!((times(0.0, 0), times(1.0, 0), times(2.0, 1)), (Some(1), None, Some(1)));
-        assert_eq!(times(3500.0, 0), None);
-        assert_eq!(times(3500.0 + STORY_S, 0), Some(1));
+        assert_eq!(times(14_000.0, 0), None);
+        assert_eq!(times(14_000.0 + STORY_S, 0), Some(1));
     }
 }

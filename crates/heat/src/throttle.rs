@@ -259,8 +259,8 @@ impl Throttle {
         let excess_c = beyond(self.trend.value_or(0.0));
         let rate = (-excess_c * GAIN_S_PER_C / delay_s / INTEGRAL_S).min(RISE_PER_S);
         let hold = self.hold.unwrap_or(FIRST);
-        // What another card holds back is no proof that this one bears more.
-        let held_back = rate > 0.0 && pace.share < self.duty - STEP;
+        // What another card holds back is no proof that this one bears more. Its own limit, which rises in steps, is no other.
+        let held_back = rate > 0.0 && pace.share < self.duty.min(pace.cap) - STEP;
         if !held_back {
             self.hold = Some((hold * (1.0 + rate * pace.dt_s)).clamp(Duty::LEAST, Duty::MOST));
         }

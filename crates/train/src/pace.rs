@@ -1,7 +1,7 @@
 //! How fast a run may go: somebody who watches the card is asked between micro-batches. What is computed is the same, however
 //! often a run waits. Not here: who decides (`plimsoll-heat`), and how cards are watched (`plimsoll-telemetry`).
 
-use plimsoll_telemetry::Event;
+use plimsoll_telemetry::{EnergyUse, Event};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -12,6 +12,17 @@ pub trait Pace {
 
     /// A micro-batch took so long. Returns when the next may start, or when `stop` is set.
     fn micro_batch(&self, took: Duration, stop: &AtomicBool);
+
+    /// A batch was waited for so long: what reads the data was slower than the steps.
+    fn waited_for_data(&self, _waited: Duration) {}
+
+    /// A step was made.
+    fn step_made(&self) {}
+
+    /// What the run's cards used so far, in all sessions; none where nobody tells.
+    fn energy(&self) -> Option<EnergyUse> {
+        None
+    }
 
     /// What happened since this was last asked.
     fn take_events(&self) -> Vec<Event>;

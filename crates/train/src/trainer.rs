@@ -149,10 +149,13 @@ impl<'a> Trainer<'a> {
             if self.pace.stops() {
                 return Ok(Ending::TooHot);
             }
+            let asked = Instant::now();
             let batches = loader.next_step()?;
+            self.pace.waited_for_data(asked.elapsed());
             if !self.step(session, &batches, part, last_step)? {
                 return Ok(Ending::Diverged);
             }
+            self.pace.step_made();
             loader.give_back(batches);
             for event in self.pace.take_events() {
                 session.emit(event);

@@ -32,6 +32,7 @@ mod optimizer;
 mod options;
 mod pairs;
 mod plan;
+mod power;
 mod processor;
 mod replay;
 mod report;
@@ -40,6 +41,7 @@ mod schedule;
 mod self_test;
 mod settings;
 mod shell;
+mod state;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;

@@ -17,6 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("exec", &["units", "files", "graph", "plan"]),
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
+    ("health", &["units", "telemetry"]),
+    ("power", &["units", "files", "telemetry"]),
     ("notify", &["units", "files", "telemetry"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
@@ -36,8 +38,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "torch-memory",
             "trainers",
             "eager",
+            "health",
             "heat",
             "notify",
+            "power",
             "supervise",
             "train",
         ],
@@ -106,7 +110,7 @@ fn every_room_imports_only_what_it_may() {
 #[test]
 fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
-    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat"], &forbidden);
+    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat", "health"], &forbidden);
     // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
     // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
@@ -126,8 +130,21 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
 
 #[test]
 fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_services() {
-    let below =
-        ["units", "files", "graph", "heat", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
+    let below = [
+        "units",
+        "files",
+        "graph",
+        "heat",
+        "health",
+        "power",
+        "plan",
+        "exec",
+        "data",
+        "telemetry",
+        "torch-memory",
+        "supervise",
+        "train",
+    ];
     assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
     let terminals = ["clap", "indicatif", "comfy-table", "ctrlc", "crossterm", "hyper", "axum", "tiny_http", "ureq"];
     for room in below {
@@ -145,5 +162,8 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
 /// What a library would have somebody do is a value; which flag does it is for the command line to say.
 #[test]
 fn libraries_name_no_flags() {
-    assert_free_of(&["units", "files", "data", "heat", "telemetry", "torch-memory", "notify"], &["`--", " --", "\"--"]);
+    assert_free_of(
+        &["units", "files", "data", "heat", "health", "power", "telemetry", "torch-memory", "notify"],
+        &["`--", " --", "\"--"],
+    );
 }

@@ -8,6 +8,7 @@ mod repair;
 mod run;
 mod say;
 mod stop;
+mod told;
 
 pub(super) use attach::{AttachArgs, run as attach};
 pub(super) use logs::{LogsArgs, run as logs};
@@ -17,6 +18,7 @@ pub(super) use stop::{StopArgs, run as stop};
 
 use super::Failure;
 use super::failure::line;
+use super::state::state_folder;
 use clap::Args;
 use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
@@ -46,9 +48,7 @@ impl RunsArgs {
 
 /// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
 fn registry(runs: &Path) -> Registry {
-    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    Registry { state: state.map(|state| state.join("plimsoll/runs")), runs: runs.to_owned() }
+    Registry { state: state_folder().map(|state| state.join("runs")), runs: runs.to_owned() }
 }
 
 /// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,

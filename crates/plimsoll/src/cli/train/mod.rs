@@ -4,11 +4,13 @@ mod args;
 mod binary;
 mod ending;
 mod folder;
+mod heat_words;
 mod prompt;
 mod room;
 mod signals;
 mod text;
 mod watch;
+mod watched;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use folder::{newest_run, resumed_config};
@@ -20,10 +22,11 @@ use super::cards::Opened;
 use super::device::Device;
 use super::hub;
 use super::loading::Flags;
-use super::misfit::misfit_of;
+use super::misfit::{Others, misfit_of};
 use super::model::{self, Chosen};
 use super::notify::say_goodbye;
 use super::objective::ObjectiveArgs;
+use super::power::{Wished, settle_leftovers};
 use super::request::Sequences;
 #[cfg(unix)]
 use super::supervise::OwnRun;
@@ -39,14 +42,14 @@ use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
 use plimsoll_heat::Settings;
 use plimsoll_notify::{Notifier, Teller};
-use plimsoll_telemetry::Sink;
+use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::path::Path;
 use std::sync::Arc;
-use watch::{Told, Watch};
+use watch::{Subject, Told, Watch};
 
 /// Runs that take longer are warned of.
 const LONG: Seconds = Seconds(7.0 * 86_400.0);
@@ -61,6 +64,12 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     let limits = args.watch.limits()?;
+    if args.watch.is_off() && args.power.is_auto() {
+        return Err(Failure::bad_flag(
+            "`--power-limit auto` follows the heat, which `--sample-every off` does not watch",
+        ));
+    }
+    settle_leftovers(false);
     // What is missing to tell somebody is said before anything is made.
     let notifier = args.tell.start()?;
     in_pool(threads, || {
@@ -119,6 +128,10 @@ struct Session {
     request: Request,
     /// How a library computed the products of a run that goes on.
     products: Option<ProductChoices>,
+    /// What is to be set of the card.
+    wished: Option<Wished>,
+    /// What was changed so that the run fits, after it was planned.
+    averted: Option<String>,
 }
 
 impl Session {
@@ -155,6 +168,7 @@ impl Session {
         args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.
         let mut opened = args.device.open(&args.budget, None)?;
+        let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
         let device = &opened.device;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
@@ -162,7 +176,11 @@ impl Session {
         let request = args.run.request(&args.request, &chosen, device, sequences)?;
         let found = match search(&request)? {
             Ok(found) => found,
-            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &device.budget)),
+            Err(misfit) => {
+                let failure = misfit_of(&chosen.name, &misfit, &device.budget);
+                let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
+                return Err(others.name(failure, &device.budget, &request, args.request.levers.host_ram));
+            }
         };
         opened.check_free(&args.budget, &found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
@@ -189,6 +207,8 @@ impl Session {
             times,
             request,
             products,
+            wished,
+            averted: None,
         };
         Ok((session, opened))
     }
@@ -209,6 +229,13 @@ impl Session {
             search(request)?.map_err(|misfit| misfit_of(&chosen.name, &misfit, budget))
         })?;
         if self.budget.bytes != before {
+            let (micro_batch, seq_len) = (self.found.plan.micro_batch, self.found.plan.seq_len);
+            self.averted = Some(format!(
+                "others took memory of the card since the run was planned for {before}; planned again for {}: a micro-batch of \
+                 {micro_batch}, sequences of {seq_len}, {}",
+                self.budget.bytes,
+                self.found.plan.peak()
+            ));
             talk(self.plan_table());
         }
         Ok(engine)
@@ -251,11 +278,16 @@ impl Session {
                 .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
         );
         let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
-        self.check_room(&engine, Bytes(others) + ENTRY)?;
+        let checkpoint = self.check_room(&engine, Bytes(others) + ENTRY)?;
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let watch = Watch::new(&self.args.watch, limits, card);
+        let subject =
+            Subject { card, offloads: self.found.plan.host_bytes > 0, checkpoint, price: self.args.power.price() };
+        // Not before all that can be refused was accepted: here a run has only its disk left to fail by.
+        let set = self.wished.take().and_then(|wished| wished.set(&self.trainer.name));
+        let watch = Watch::new(&self.args.watch, limits, subject, set);
+        self.averted.take().into_iter().for_each(|what| watch.tell(Event::OutOfMemoryAverted { what }));
         let mut live = Live::new(LiveRun {
             planned: Bytes(self.found.plan.peak_bytes),
             device: self.found.plan.targets.device.kind(),
@@ -282,7 +314,9 @@ impl Session {
         }
         entered.enter(self.folder.path(), &self.args.runs_dir);
         watch.begin(self.folder.path())?;
-        let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
+        let outcome = started.run();
+        watch.put_back();
+        let mut outcome = outcome.map_err(|error| self.cut_short(error.into()))?;
         live.finish();
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
@@ -353,6 +387,7 @@ impl Session {
         let map = settings.as_object_mut().expect("an object literal");
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
+        map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
