@@ -36,12 +36,19 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A sample, and what the next checkpoint takes.
-    pub fn observe(&mut self, now_s: f64, sample: &SystemSample, checkpoint: Option<Bytes>, tell: &mut Tell<'_>) {
+    /// A sample, what the next checkpoint takes, and whether the run takes the memory by plan.
+    pub fn observe(
+        &mut self,
+        now_s: f64,
+        sample: &SystemSample,
+        checkpoint: Option<Bytes>,
+        takes_memory: bool,
+        tell: &mut Tell<'_>,
+    ) {
         if let Some(free) = sample.disk_free {
             self.observe_disk(now_s, free, sample.disk_total, checkpoint, tell);
         }
-        if let Some((state, found)) = memory(sample) {
+        if let Some((state, found)) = memory(sample, takes_memory) {
             follow(&mut self.memory, now_s, state, found, MEMORY_S, tell);
         }
     }
@@ -101,12 +108,13 @@ fn follow(
 }
 
 /// How memory is, and what would be told; none where nothing is known.
-fn memory(sample: &SystemSample) -> Option<(State, Finding)> {
+fn memory(sample: &SystemSample, takes_memory: bool) -> Option<(State, Finding)> {
     let group =
         sample.group_limit.zip(sample.group_used).map(|(limit, used)| (limit.saturating_sub(used), limit, true));
     let machine = sample.memory_available.zip(sample.memory_total).map(|(left, total)| (left, total, false));
     let part = |(left, total, _): &(Bytes, Bytes, bool)| left.as_f64() / total.as_f64().max(1.0);
-    let tightest = [group, machine].into_iter().flatten().min_by(|a, b| part(a).total_cmp(&part(b)));
+    let limits = if takes_memory { [None, None] } else { [group, machine] };
+    let tightest = limits.into_iter().flatten().min_by(|a, b| part(a).total_cmp(&part(b)));
     let waiting = sample.memory_pressure_percent;
     if tightest.is_none() && waiting.is_none() {
         return None;

@@ -23,6 +23,8 @@ pub struct Settings {
     pub own_pid: Option<u32>,
     /// Whether the run leaves work to the host.
     pub offloads: bool,
+    /// Whether the run takes the machine's memory by plan, as one on the processor does: then only waiting for it counts.
+    pub takes_memory: bool,
 }
 
 /// What a run says of itself, since it began.
@@ -74,7 +76,8 @@ impl Watcher {
             episodes.extend(found.into_iter().map(|found| episode(Some(card.name.clone()), found)));
         }
         let mut tell = |finding: Finding, change: Change| episodes.push(episode(None, (finding, change)));
-        machine.observe(time.0, &sample.system, facts.and_then(|facts| facts.checkpoint), &mut tell);
+        let checkpoint = facts.and_then(|facts| facts.checkpoint);
+        machine.observe(time.0, &sample.system, checkpoint, settings.takes_memory, &mut tell);
         episodes
     }
 }

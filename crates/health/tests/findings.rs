@@ -62,7 +62,13 @@ fn watched(
 }
 
 fn of_run() -> Settings {
-    Settings { cards: Some(vec!["GPU-a".to_owned()]), is_guarded: false, own_pid: Some(1), offloads: false }
+    Settings {
+        cards: Some(vec!["GPU-a".to_owned()]),
+        is_guarded: false,
+        own_pid: Some(1),
+        offloads: false,
+        takes_memory: false,
+    }
 }
 
 /// Kind, second and whether it begins.
@@ -291,6 +297,14 @@ fn a_machine_short_of_memory_is_told_with_the_limit_that_is_near() {
         matches!(group[0].1.finding, Finding::MemoryShort { is_group: true, available: left, .. } if left == available)
     );
     assert_eq!(during(&|system| system.memory_pressure_percent = Some(7.0)), []);
+    // What a run takes by plan is no want of it; waiting for it is.
+    let of_processor = |waiting| {
+        watched(500, Settings { takes_memory: true, ..of_run() }, |_, sample, _| {
+            sample.system.memory_available = Some(Bytes::mib(1));
+            sample.system.memory_pressure_percent = Some(waiting);
+        })
+    };
+    assert_eq!((of_processor(0.0).len(), of_processor(50.0).len()), (0, 1));
 }
 
 /// Times that go back, numbers that are none: nothing panics, and a day of it is not a flood.

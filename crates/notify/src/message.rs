@@ -126,7 +126,6 @@ pub struct Message {
     /// The cards of the machine.
     pub cards: Vec<Card>,
     /// What the run's cards used of energy so far.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyUse>,
     /// The losses so far, thinned.
     pub curve: Vec<LossPoint>,

@@ -23,6 +23,7 @@ mod live;
 mod notify;
 mod outputs;
 mod pairs;
+mod power;
 mod properties;
 mod received;
 mod replay;

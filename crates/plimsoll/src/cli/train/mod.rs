@@ -284,7 +284,7 @@ impl Session {
         let stop = stop_on_signals()?;
         let subject =
             Subject { card, offloads: self.found.plan.host_bytes > 0, checkpoint, price: self.args.power.price() };
-        // Not before all that can be refused was accepted: here a run has only its disk left to fail by.
+        // From here on, whatever ends the run puts it back.
         let set = self.wished.take().and_then(|wished| wished.set(&self.trainer.name));
         let watch = Watch::new(&self.args.watch, limits, subject, set);
         self.averted.take().into_iter().for_each(|what| watch.tell(Event::OutOfMemoryAverted { what }));

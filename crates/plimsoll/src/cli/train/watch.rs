@@ -213,6 +213,7 @@ impl Watch {
             is_guarded: true,
             own_pid: Some(std::process::id()),
             offloads: *offloads,
+            takes_memory: card.is_none(),
         };
         let meter = Meter::new(&cards, energy_before(run));
         let mut watched = Watched::new(card.clone(), self.settings, health, meter, price.clone(), self.power.clone());
