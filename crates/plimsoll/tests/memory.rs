@@ -107,6 +107,7 @@ fn every_command_takes_little_outside_its_plan() {
         (96, "plan --model gpt2-xl --gpu 4090"),
         (kept, "models"),
         (24, "gpus"),
+        (24, "gpus --restore"),
         (24, "doctor"),
         (24, "completions bash"),
         (24, "man manual"),

@@ -48,6 +48,9 @@ impl Trainer<'_> {
         for event in self.pace.take_events() {
             session.emit(event);
         }
+        if let Some(energy) = self.pace.energy() {
+            session.emit(Event::Energy(energy));
+        }
         let is_lost = ending != Ending::Diverged && !session.is_saved();
         let unsaved = is_lost.then(|| session.save_failure.clone().unwrap_or_default());
         let step = session.step;
@@ -71,7 +74,11 @@ impl Trainer<'_> {
     }
 
     fn report(&self, session: &Session<'_>, status: &str) -> Report {
+        let energy = self.pace.energy();
+        let tokens = session.seen.tokens;
         Report {
+            energy_j_per_token: energy.as_ref().filter(|_| tokens > 0).map(|energy| energy.energy_j / tokens as f64),
+            energy,
             name: self.config.name.clone(),
             status: status.to_owned(),
             branch: session.branch,

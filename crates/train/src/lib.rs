@@ -40,7 +40,7 @@ pub use loss_check::{LOSS_TOLERANCE, LossCheck, check_losses};
 pub use loss_scale::LossScale;
 pub use pace::{Freely, MicroBatch, Pace};
 pub use profile::{Profile, TimedStep};
-pub use record::{RunRecord, Sample, SavedCheckpoint, Standing};
+pub use record::{Noted, RunRecord, Sample, SavedCheckpoint, Standing};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
 pub use schedule::{Length, Progress, Schedule, Shape};
 pub use trainer::{Start, Started, Trainer, TrainerConfig};

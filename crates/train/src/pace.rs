@@ -3,7 +3,7 @@
 //! (`plimsoll-telemetry`).
 
 use crate::Ending;
-use plimsoll_telemetry::Event;
+use plimsoll_telemetry::{EnergyUse, Event};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -24,6 +24,17 @@ pub trait Pace {
     /// A micro-batch was computed. Returns when the next may start, or when `stop` is set; `tell` is told what happens
     /// meanwhile.
     fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event));
+
+    /// A batch was waited for so long: what reads the data was slower than the steps.
+    fn waited_for_data(&self, _waited: Duration) {}
+
+    /// A step was made.
+    fn step_made(&self) {}
+
+    /// What the run's cards used so far, in all sessions; none where nobody tells.
+    fn energy(&self) -> Option<EnergyUse> {
+        None
+    }
 
     /// What happened since this was last asked.
     fn take_events(&self) -> Vec<Event>;

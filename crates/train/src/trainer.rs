@@ -154,10 +154,13 @@ impl<'a> Trainer<'a> {
             for event in self.pace.take_events() {
                 session.emit(event);
             }
+            let asked = Instant::now();
             let batches = loader.next_step()?;
+            self.pace.waited_for_data(asked.elapsed());
             if !self.step(session, &batches, part, last_step)? {
                 return Ok(Ending::Diverged);
             }
+            self.pace.step_made();
             loader.give_back(batches);
             if self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every)) {
                 self.evaluate(session)?;

@@ -51,7 +51,7 @@ fn name(path: &Path) -> String {
 pub fn words(event: &Event) -> Option<(Level, String)> {
     use Level::{Error, Info, Warn};
     Some(match event {
-        Event::Step { .. } => return None,
+        Event::Step { .. } | Event::Energy(_) => return None,
         Event::RunStarted { model, first_step, planned_bytes, budget_bytes, .. } => {
             let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
             (Info, format!("started: {model} from step {first_step}, {planned} planned of {budget}"))
@@ -81,6 +81,17 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
         Event::Diverged { step, .. } => (Error, format!("step {step}: loss or gradient is no number")),
         Event::Interrupted { step } => (Warn, format!("interrupted after step {step}")),
         Event::Heat { card, what } => (Warn, format!("{card}: {what}")),
+        Event::Health { card, what, advice, level, .. } => {
+            let of = card.as_ref().map_or(String::new(), |card| format!("{card}: "));
+            let advice = advice.as_ref().map_or(String::new(), |advice| format!("; {advice}"));
+            let level = match level {
+                plimsoll_telemetry::Level::Info => Info,
+                plimsoll_telemetry::Level::Warn => Warn,
+                plimsoll_telemetry::Level::Error => Error,
+            };
+            (level, format!("{of}{what}{advice}"))
+        }
+        Event::OutOfMemoryAverted { what } => (Warn, format!("out of memory averted: {what}")),
         Event::Paused { step, .. } => (Info, format!("paused in step {step}")),
         Event::Unpaused { step, seconds, .. } => {
             (Info, format!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))))

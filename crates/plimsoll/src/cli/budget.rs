@@ -214,6 +214,11 @@ impl Budget {
         self.total
     }
 
+    /// The same where others gave back so much.
+    pub(super) fn with_more(&self, freed: Bytes) -> Self {
+        Self { bytes: self.bytes + freed, others: self.others.saturating_sub(freed), ..self.clone() }
+    }
+
     /// With the host's beside it, for a plan: of a card what is given, or what is assumed of one that is elsewhere, or all that
     /// is free; the processor's memory is the host's. Errors: the host is given a budget of its own beside a processor; the system does not say how much is free.
     pub(super) fn with_host(

@@ -136,13 +136,23 @@ const GROUPS: &[Group] = &[
         ],
     ),
     (
-        "Heat",
-        &[("max-temp", ""), ("throttle-temp", ""), ("resume-temp", ""), ("memory-temp", ""), ("sample-every", "")],
+        "Heat and power",
+        &[
+            ("max-temp", "Heat at which a run ends: 83; slowed before"),
+            ("throttle-temp", ""),
+            ("resume-temp", ""),
+            ("memory-temp", ""),
+            ("power-limit", "`auto` for heat, or watts, or `80%`"),
+            ("clock-offset", ""),
+            ("memory-clock-offset", ""),
+            ("kwh-price", ""),
+            ("sample-every", ""),
+        ],
     ),
     (
         "Messages",
         &[
-            ("notify", ""),
+            ("notify", "Who is told: mail, discord, ntfy, ..."),
             ("notify-every", ""),
             ("mail-to", ""),
             ("mail-from", ""),

@@ -33,6 +33,7 @@ mod options;
 mod pairs;
 mod places;
 mod plan;
+mod power;
 mod processor;
 mod replay;
 mod report;

@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 /// The file in the user's state folder that keeps a token that was made.
-const KEPT: &str = "plimsoll/serve-token";
+const KEPT: &str = "serve-token";
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {

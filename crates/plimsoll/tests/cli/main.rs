@@ -24,6 +24,7 @@ mod notify;
 mod orders;
 mod outputs;
 mod pairs;
+mod power;
 mod properties;
 mod received;
 mod replay;

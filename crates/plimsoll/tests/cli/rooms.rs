@@ -17,6 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("exec", &["units", "files", "graph", "plan"]),
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
+    ("health", &["units", "telemetry"]),
+    ("power", &["units", "files", "telemetry"]),
     ("notify", &["units", "files", "telemetry"]),
     ("trackers", &["units", "files", "telemetry", "notify"]),
     ("orders", &["units", "files"]),
@@ -42,10 +44,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "trackers",
             "trainers",
             "eager",
+            "health",
             "heat",
             "notify",
             "orders",
             "serve",
+            "power",
             "supervise",
             "train",
             "watch",
@@ -116,7 +120,7 @@ fn every_room_imports_only_what_it_may() {
 #[test]
 fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
-    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat"], &forbidden);
+    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat", "health"], &forbidden);
     // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
     // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
@@ -141,6 +145,8 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
         "files",
         "graph",
         "heat",
+        "health",
+        "power",
         "plan",
         "exec",
         "data",
@@ -185,7 +191,20 @@ fn invariant_8_the_server_knows_no_terminal_and_fetches_nothing() {
 #[test]
 fn libraries_name_no_flags() {
     assert_free_of(
-        &["units", "files", "data", "heat", "telemetry", "torch-memory", "notify", "orders", "serve", "trackers"],
+        &[
+            "units",
+            "files",
+            "data",
+            "heat",
+            "health",
+            "power",
+            "telemetry",
+            "torch-memory",
+            "notify",
+            "orders",
+            "serve",
+            "trackers",
+        ],
         &["`--", " --", "\"--"],
     );
 }

@@ -3,6 +3,7 @@
 use super::RunsArgs;
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
+use crate::report::health_line;
 use crate::streams::{pass, talk, write_data};
 use clap::Args;
 use plimsoll_supervise::{Entry, Follower, Kind, State, output_of};
@@ -157,6 +158,10 @@ fn in_words(event: &Event) -> Option<String> {
             format!("step {step}: planned again, {} of {}", Bytes(*planned_bytes), Bytes(*budget_bytes))
         }
         Event::OrderRefused { step, reason, .. } => format!("step {step}: refused: {reason}"),
+        Event::Health { card, what, advice, level, .. } => {
+            health_line(card.as_deref(), what, advice.as_deref(), *level)
+        }
+        Event::OutOfMemoryAverted { what } => format!("out of memory averted: {what}"),
         Event::StoppedForHeat { step } => format!("step {step}: stopped for heat"),
         Event::Finished { step, .. } => format!("step {step}: finished"),
         _ => return None,

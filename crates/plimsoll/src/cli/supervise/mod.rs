@@ -10,6 +10,7 @@ mod repair;
 mod run;
 mod say;
 mod stop;
+mod told;
 
 pub(super) use attach::{AttachArgs, run as attach};
 pub(super) use logs::{LogsArgs, run as logs};
@@ -55,7 +56,7 @@ fn registry(runs: &Path) -> Registry {
 
 /// The user's folder of names of runs; none where there is no place for one.
 pub(super) fn names_folder() -> Option<PathBuf> {
-    state_folder().map(|state| state.join("plimsoll/runs"))
+    state_folder().map(|state| state.join("runs"))
 }
 
 /// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,

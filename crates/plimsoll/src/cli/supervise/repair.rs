@@ -90,7 +90,7 @@ impl RepairArgs {
 
 /// Where failures are remembered.
 fn state_file() -> Option<PathBuf> {
-    state_folder().map(|state| state.join("plimsoll/failures.json"))
+    state_folder().map(|state| state.join("failures.json"))
 }
 
 /// The first card that commands see, by its name and memory.

@@ -12,6 +12,7 @@ use crate::cli::model::Chosen;
 use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
+use crate::cli::power::PowerArgs;
 use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
 use crate::cli::track::TrackArgs;
@@ -112,6 +113,8 @@ pub(crate) struct TrainArgs {
     pub(super) cache_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(super) watch: WatchArgs,
+    #[command(flatten)]
+    pub(super) power: PowerArgs,
     #[command(flatten)]
     pub(super) tell: TellArgs,
     #[command(flatten)]

@@ -4,6 +4,7 @@ mod args;
 mod binary;
 mod ending;
 mod folder;
+mod heat_words;
 mod orders;
 mod prompt;
 mod replan;
@@ -11,6 +12,7 @@ mod room;
 mod signals;
 mod text;
 mod watch;
+mod watched;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use folder::{newest_run, resumed_config};
@@ -22,10 +24,11 @@ use super::cards::Opened;
 use super::device::Device;
 use super::hub;
 use super::loading::Flags;
-use super::misfit::misfit_of;
+use super::misfit::{Others, misfit_of};
 use super::model::{self, Chosen};
 use super::notify::say_goodbye;
 use super::objective::ObjectiveArgs;
+use super::power::{Wished, settle_leftovers};
 use super::request::Sequences;
 #[cfg(unix)]
 use super::supervise::OwnRun;
@@ -36,21 +39,23 @@ use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, Outcome, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
+use orders::Asking;
 use plimsoll_data::{DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
 use plimsoll_heat::Settings;
 use plimsoll_notify::{Notifier, Teller};
-use plimsoll_telemetry::Sink;
+use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
+use replan::Around;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use watch::{Told, Watch};
+use watch::{Subject, Told, Watch};
 
 /// Runs that take longer are warned of.
 const LONG: Seconds = Seconds(7.0 * 86_400.0);
@@ -65,6 +70,12 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     let limits = args.watch.limits()?;
+    if args.watch.is_off() && args.power.is_auto() {
+        return Err(Failure::bad_flag(
+            "`--power-limit auto` follows the heat, which `--sample-every off` does not watch",
+        ));
+    }
+    settle_leftovers(false);
     // What is missing to tell somebody is said before anything is made.
     let notifier = args.tell.start()?;
     in_pool(threads, || {
@@ -123,6 +134,10 @@ struct Session {
     request: Request,
     /// How a library computed the products of a run that goes on.
     products: Option<ProductChoices>,
+    /// What is to be set of the card.
+    wished: Option<Wished>,
+    /// What was changed so that the run fits, after it was planned.
+    averted: Option<String>,
 }
 
 impl Session {
@@ -159,6 +174,7 @@ impl Session {
         args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.
         let mut opened = args.device.open(&args.budget, None)?;
+        let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
         let device = &opened.device;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
@@ -166,7 +182,11 @@ impl Session {
         let request = args.run.request(&args.request, &chosen, device, sequences)?;
         let found = match search(&request)? {
             Ok(found) => found,
-            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &device.budget)),
+            Err(misfit) => {
+                let failure = misfit_of(&chosen.name, &misfit, &device.budget);
+                let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
+                return Err(others.name(failure, &device.budget, &request, args.request.levers.host_ram));
+            }
         };
         opened.check_free(&args.budget, &found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
@@ -193,6 +213,8 @@ impl Session {
             times,
             request,
             products,
+            wished,
+            averted: None,
         };
         Ok((session, opened))
     }
@@ -213,6 +235,13 @@ impl Session {
             search(request)?.map_err(|misfit| misfit_of(&chosen.name, &misfit, budget))
         })?;
         if self.budget.bytes != before {
+            let (micro_batch, seq_len) = (self.found.plan.micro_batch, self.found.plan.seq_len);
+            self.averted = Some(format!(
+                "others took memory of the card since the run was planned for {before}; planned again for {}: a micro-batch of \
+                 {micro_batch}, sequences of {seq_len}, {}",
+                self.budget.bytes,
+                self.found.plan.peak()
+            ));
             talk(self.plan_table());
         }
         Ok(engine)
@@ -239,28 +268,27 @@ impl Session {
     ) -> Result<u8, Failure> {
         talk(self.plan_table());
         let (card, reopening) = (opened.uuid(), opened.reopening());
-        let mut engine = self.load(opened)?;
+        let engine = self.load(opened)?;
         self.warn_if_long();
         let files = self.files(&engine)?;
         let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
-        self.check_room(&engine, Bytes(others) + ENTRY)?;
+        let checkpoint = self.check_room(&engine, Bytes(others) + ENTRY)?;
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let mut watch = Watch::new(&self.args.watch, limits, card, stop.clone(), self.planner());
+        let subject =
+            Subject { card, offloads: self.found.plan.host_bytes > 0, checkpoint, price: self.args.power.price() };
+        // From here on, whatever ends the run puts it back.
+        let set = self.wished.take().and_then(|wished| wished.set(&self.trainer.name));
+        let asked = Asking { stop: stop.clone(), planner: self.planner() };
+        let mut watch = Watch::new(&self.args.watch, limits, subject, set, asked);
+        self.averted.take().into_iter().for_each(|what| watch.tell(Event::OutOfMemoryAverted { what }));
         let mut teller = notifier.map(|notifier| Teller::new(notifier, self.trainer.name.clone()));
-        let accepted = || {
-            entered.enter(self.folder.path(), &self.args.runs_dir);
-            watch.begin(self.folder.path())
-        };
-        let mut outcome = self.go(&mut engine, files, &watch, teller.as_mut(), &stop, accepted)?;
-        while let Some(next) = watch.take_next().filter(|_| outcome.ending == Ending::Replanned) {
-            self.start = Start::Resume(outcome.saved.take().expect("a plan changes behind a checkpoint").1);
-            engine = self.change_plan(engine, next, reopening.as_ref(), &watch)?;
-            watch.set_planner(self.planner());
-            let files = self.files(&engine)?;
-            outcome = self.go(&mut engine, files, &watch, teller.as_mut(), &stop, || Ok(()))?;
-        }
+        let around =
+            Around { watch: &mut watch, teller: teller.as_mut(), stop: &stop, card: reopening.as_ref(), entered };
+        let ended = self.through_all_plans(engine, files, around);
+        watch.put_back();
+        let (mut engine, mut outcome) = ended?;
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
@@ -403,6 +431,7 @@ impl Session {
         let map = settings.as_object_mut().expect("an object literal");
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
+        map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
         map.append(&mut args.track.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));

@@ -53,6 +53,14 @@ impl Asked {
     }
 }
 
+/// What a run needs to do as it is asked.
+pub(super) struct Asking {
+    /// Set by an order to stop.
+    pub(super) stop: Arc<AtomicBool>,
+    /// Plans the run for another budget.
+    pub(super) planner: Planner,
+}
+
 /// Listens for orders until it is dropped.
 pub(super) struct Listener {
     is_over: Arc<AtomicBool>,
@@ -77,7 +85,7 @@ impl Listener {
                     let reason = format!("no more orders are taken: {why}");
                     let mut state = shared.lock();
                     let step = state.step;
-                    state.push(Event::OrderRefused { step, order: None, reason });
+                    state.tell(Event::OrderRefused { step, order: None, reason });
                 }
                 std::thread::park_timeout(LOOK_EVERY);
             }
