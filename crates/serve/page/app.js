@@ -90,7 +90,7 @@ function showList() {
     // Whether it runs is said by its mark and its group.
     const words = [
       run.standing === "running" && !run.is_paused ? null : run.standing_words,
-      run.step || run.last_step ? `step ${Format.count(run.step)}` : null,
+      run.standing !== "finished" && (run.step || run.last_step) ? `step ${Format.count(run.step)}` : null,
       run.loss == null ? null : `loss ${Format.number(run.loss, 3)}`,
     ].filter(Boolean);
     const bar = el("div", { class: "bar" }, el("i"));
@@ -563,16 +563,20 @@ function listen() {
     const small = $("runs").querySelector(".run small");
     if (small) small.textContent = machineWords();
   });
-  source.onerror = async () => {
+  source.onerror = () => {
     said("lost", "no connection, trying again…");
-    if (source.readyState !== EventSource.CLOSED || state.source !== source) return;
-    // A browser gives up where it was refused; whether there is a token still is asked before it is tried again.
-    state.retry = setTimeout(async () => {
-      const answer = await fetch("api/runs").catch(() => null);
-      if (answer?.status === 401) said("lost", "the token has changed: open the new link");
-      if (state.source === source) listen();
-    }, 2000);
+    // A browser gives up where it was refused.
+    if (source.readyState === EventSource.CLOSED && state.source === source) state.retry = setTimeout(() => again(source), 2000);
   };
+}
+
+// Listens again once the server lets this page in.
+async function again(source) {
+  const answer = await fetch("api/runs").catch(() => null);
+  if (state.source !== source) return;
+  if (answer?.ok) return listen();
+  said("lost", answer?.status === 401 ? "the token has changed: open the new link" : "no connection, trying again…");
+  state.retry = setTimeout(() => again(source), answer?.status === 401 ? 10000 : 2000);
 }
 
 $("theme").addEventListener("click", () => {
