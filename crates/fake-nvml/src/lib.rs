@@ -20,6 +20,10 @@ pub const MACHINE: &str = "PLIMSOLL_FAKE_GPUS";
 /// form stands in `script.rs`. What it does not tell is as [`MACHINE`] has it, or not supported.
 pub const SCRIPT: &str = "PLIMSOLL_FAKE_NVML_SCRIPT";
 
+/// The environment variable that names a file of what cards were told, which outlives a process as a card's settings do. A line
+/// is a card, a name as in scripts, and a value: `0 power_limit 150`; the last one counts, whoever wrote it.
+pub const STATE: &str = "PLIMSOLL_FAKE_NVML_STATE";
+
 /// A library with every function of NVML that Plimsoll calls.
 pub fn library() -> &'static Path {
     Path::new(env!("FAKE_NVML"))

@@ -6,6 +6,8 @@
 mod readings;
 #[path = "script.rs"]
 mod script;
+#[path = "settings.rs"]
+mod settings;
 
 use script::Script;
 use std::env;
@@ -154,11 +156,18 @@ fn card(handle: *mut c_void, function: &str) -> Result<&'static Card, Code> {
     if scripted != SUCCESS { Err(scripted) } else { Ok(card) }
 }
 
-/// What a card says, by its script or else by its description.
+/// What a card says: what it was told, or by its script, or else by its description. It draws no more than it was told to.
 fn reading(handle: *mut c_void, function: &str, name: &str) -> Result<f64, Code> {
     let card = card(handle, function)?;
+    if let Some(told) = settings::told(index(handle), name) {
+        return Ok(told);
+    }
     let scripted = SCRIPT.value(index(handle), name, SCRIPT.now());
-    scripted.map_or_else(|| card.reading(name), Ok)
+    let said = scripted.map_or_else(|| card.reading(name), Ok)?;
+    match name {
+        "power" => Ok(settings::told(index(handle), "power_limit").map_or(said, |limit| said.min(limit))),
+        _ => Ok(said),
+    }
 }
 
 impl Card {

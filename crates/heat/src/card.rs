@@ -6,6 +6,7 @@ use crate::note::What;
 use crate::order::{Duty, Order};
 use crate::reading::{Reading, Sensor};
 use crate::sensors::{Heat, Look, Sensors};
+use crate::split::{PowerRange, Split};
 use crate::throttle::{Change, Pace, THROTTLING_C, Throttle};
 use crate::tracker::Around;
 use crate::trend::{Peaks, weight};
@@ -67,6 +68,10 @@ pub(crate) struct Card {
     /// The duty without sensors, while there are none: what it is, and what it returns to.
     blind: Option<(f64, f64)>,
     probe: Option<Probe>,
+    /// Its power limit, if it may be lowered.
+    split: Option<Split>,
+    /// Whether it was told in this time of slowing that pauses are needed besides.
+    pauses_told: bool,
 }
 
 /// A pause that shows whether a sensor still follows, and the time after it.
@@ -92,7 +97,24 @@ impl Card {
             unseen_s: 0.0,
             blind: None,
             probe: None,
+            split: None,
+            pauses_told: false,
         }
+    }
+
+    /// Lets its power limit be lowered; none: no longer.
+    pub(crate) fn set_power(&mut self, range: Option<PowerRange>) {
+        self.split = range.map(Split::new);
+    }
+
+    /// Its power limit, W, if it may be lowered.
+    pub(crate) fn limit_w(&self) -> Option<f64> {
+        self.split.as_ref().map(Split::limit_w)
+    }
+
+    /// The part of its heat that it makes while it computes.
+    pub(crate) fn cap(&self) -> f64 {
+        self.split.as_ref().map_or(1.0, Split::cap)
     }
 
     /// Whether it pauses for a moment, or has just paused, to see whether a sensor follows.
@@ -106,8 +128,18 @@ impl Card {
         self.band_peaks.clear();
     }
 
-    /// What a sample asks for.
+    /// What a sample asks for: the card's power limit is moved, and what is left to the run's pace is returned.
     pub(crate) fn observe(&mut self, reading: &Reading, pace: &Pace, tell: &mut impl FnMut(What)) -> Order {
+        if let Some(split) = &mut self.split {
+            split.look(reading.power_w, pace.duty_of(pace.share), pace.dt_s);
+        }
+        let order = self.by_sensors(reading, pace, tell);
+        let Some(split) = &mut self.split else { return order };
+        split.carry_out(order, pace.dt_s)
+    }
+
+    /// What a sample asks for, as a part of the card's heat.
+    fn by_sensors(&mut self, reading: &Reading, pace: &Pace, tell: &mut impl FnMut(What)) -> Order {
         let Pace { dt_s, share, .. } = *pace;
         self.usual_share += weight(dt_s, USUAL_S) * (share - self.usual_share);
         if !pace.probing {
@@ -146,15 +178,39 @@ impl Card {
         let span = self.limits.of(heat.sensor);
         let (sensor, celsius) = (heat.sensor, heat.celsius);
         match self.throttle.step(&felt, pace) {
-            Some(Change::Slows) => {
-                let duty = Duty::new(self.throttle.share());
-                tell(What::Slows { sensor, celsius, throttle_c: span.throttle_c, duty });
-            }
+            Some(Change::Slows) => self.tell_slowing(&heat, tell),
             Some(Change::Pauses) => tell(What::Pauses { sensor, celsius, max_c: span.max_c }),
+            None => self.tell_pauses(&heat, tell),
             Some(Change::Resumes(after_s)) => tell(What::Resumes { sensor, celsius, slowed: Seconds(after_s) }),
-            None => {}
         }
         order_of(self.throttle.share())
+    }
+
+    /// Tells that the card is slowed: by its power limit, or by pauses.
+    fn tell_slowing(&mut self, heat: &Heat, tell: &mut impl FnMut(What)) {
+        let Heat { sensor, celsius, .. } = *heat;
+        let (throttle_c, share) = (self.limits.of(sensor).throttle_c, self.throttle.share());
+        self.pauses_told = self.split.is_none();
+        match &self.split {
+            None => tell(What::Slows { sensor, celsius, throttle_c, duty: Duty::new(share) }),
+            Some(split) => {
+                let mut split = split.clone();
+                split.carry_out(order_of(share), 0.0);
+                tell(What::LimitsPower { sensor, celsius, throttle_c, limit_w: split.limit_w() });
+            }
+        }
+    }
+
+    /// Tells once in a time of slowing that its lowest power limit is not enough.
+    fn tell_pauses(&mut self, heat: &Heat, tell: &mut impl FnMut(What)) {
+        let Heat { sensor, celsius, .. } = *heat;
+        let Some(split) = self.split.as_ref().filter(|split| split.is_least() && !self.pauses_told) else { return };
+        let share = self.throttle.share();
+        if share > 0.0 && share < Duty::MOST * split.cap() {
+            let (throttle_c, duty) = (self.limits.of(sensor).throttle_c, Duty::new(share / split.cap()));
+            tell(What::Slows { sensor, celsius, throttle_c, duty });
+            self.pauses_told = true;
+        }
     }
 
     /// Pauses for a moment if a sensor has said exactly the same for long, and suspects it if that changes nothing.
@@ -241,7 +297,7 @@ impl Card {
     fn tell_band(&mut self, heat: &Heat, pace: &Pace, tell: &mut impl FnMut(What)) {
         let (sensor, celsius) = (heat.sensor, heat.celsius);
         let span = self.limits.of(sensor);
-        let cycle_s = pace.batch_s / pace.share.max(Duty::LEAST);
+        let cycle_s = pace.batch_s / pace.duty_of(pace.share).max(Duty::LEAST);
         let peak_c = span.throttle_c + self.band_peaks.add(celsius - span.throttle_c, pace.dt_s, BAND_S + cycle_s);
         let from = self.band.unwrap_or(Band::Normal);
         let rising = span.band(celsius);

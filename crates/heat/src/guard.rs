@@ -8,6 +8,7 @@ use crate::limits::Limits;
 use crate::note::{Note, What};
 use crate::order::{Order, TooHot};
 use crate::reading::Reading;
+use crate::split::PowerRange;
 use crate::throttle::Pace;
 use plimsoll_units::Seconds;
 
@@ -39,6 +40,25 @@ impl Guard {
         Self { cards, clock: Clock::new(), batch_s: None, share: 1.0, stopped: None, notes: Vec::new() }
     }
 
+    /// Lets the power limits of cards be lowered instead of pauses, where there are ranges; in the order of the cards.
+    #[must_use]
+    pub fn with_power(mut self, ranges: &[Option<PowerRange>]) -> Self {
+        self.cards.iter_mut().zip(ranges).for_each(|(card, range)| card.set_power(*range));
+        self
+    }
+
+    /// The power limit of a card can't be moved any longer: from now on pauses alone slow it.
+    pub fn lose_power(&mut self, card: usize) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.set_power(None);
+        }
+    }
+
+    /// The power limit that a card is to have until the next sample, W; none where it is not to be moved.
+    pub fn power_limit_w(&self, card: usize) -> Option<f64> {
+        self.cards.get(card).and_then(Card::limit_w)
+    }
+
     /// Tells how long a micro-batch took: nothing can be paused before it ends, so the guard looks as far ahead.
     /// Until it is told, it takes one second. What is no duration is ignored.
     pub fn micro_batch(&mut self, took: Seconds) {
@@ -66,13 +86,14 @@ impl Guard {
         }
         let batch_s = self.batch_s.unwrap_or(BATCH_S);
         let probing = self.cards.iter().any(Card::is_probing);
-        let pace = Pace { dt_s: tick.dt_s, batch_s, share: self.share, probing };
         let mut order = Order::Run;
         for (index, card) in self.cards.iter_mut().enumerate() {
             if tick.jumped {
                 card.forget();
             }
             let reading = readings.get(index).copied().unwrap_or_default();
+            let cap = card.cap();
+            let pace = Pace { dt_s: tick.dt_s, batch_s, share: self.share * cap, probing, cap };
             order = order.stricter(card.observe(&reading, &pace, &mut |what| note(index, what)));
         }
         self.share = order.share();

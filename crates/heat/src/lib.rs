@@ -10,18 +10,22 @@
 
 mod card;
 mod clock;
+mod digest;
 mod guard;
 mod limits;
 mod note;
 mod order;
 mod reading;
 mod sensors;
+mod split;
 mod throttle;
 mod tracker;
 mod trend;
 
+pub use digest::{Digest, Told};
 pub use guard::Guard;
 pub use limits::{Band, Limits, LimitsError, Settings, Span, Taken, Thresholds};
 pub use note::{Note, What};
 pub use order::{Duty, Order, TooHot};
 pub use reading::{Reading, Sensor};
+pub use split::PowerRange;

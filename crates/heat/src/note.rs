@@ -40,6 +40,17 @@ pub enum What {
         /// The first duty.
         duty: Duty,
     },
+    /// The card's power limit is lowered, instead of pauses.
+    LimitsPower {
+        /// The sensor that asks for it.
+        sensor: Sensor,
+        /// What that says, °C.
+        celsius: f64,
+        /// Where slowing begins for it, °C.
+        throttle_c: f64,
+        /// The first limit, W.
+        limit_w: f64,
+    },
     /// The run is paused until the card has cooled.
     Pauses {
         /// The sensor that asks for it.

@@ -12,6 +12,8 @@ pub struct Reading {
     pub hotspot_c: Option<f64>,
     /// Whether the card lowers its own clocks because of heat. Not for a power limit or an idle card.
     pub throttling: Option<bool>,
+    /// What the card draws, W.
+    pub power_w: Option<f64>,
 }
 
 impl Reading {

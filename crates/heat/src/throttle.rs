@@ -128,10 +128,20 @@ pub(crate) struct Pace {
     pub dt_s: f64,
     /// Of a micro-batch, before whose end no order has an effect.
     pub batch_s: f64,
-    /// The part of the time that the cards were allowed to compute since the last sample.
+    /// The part of its heat that the card was allowed to make since the last sample: without a lower power limit, the part of the
+    /// time that it was allowed to compute.
     pub share: f64,
     /// That was a short pause, or followed one, which shows whether a sensor follows: it says nothing of the duty.
     pub probing: bool,
+    /// The part of its heat that the card makes while it computes, under its power limit.
+    pub cap: f64,
+}
+
+impl Pace {
+    /// The part of the time in which a card computes that may make this part of its heat.
+    pub fn duty_of(&self, share: f64) -> f64 {
+        (share / self.cap).min(1.0)
+    }
 }
 
 impl Throttle {
@@ -156,7 +166,7 @@ impl Throttle {
 
     /// Whether a temperature asks for a pause at once, or will before the next pause begins to have an effect.
     pub(crate) fn is_urgent(&self, heat: &Heat, pace: &Pace) -> bool {
-        let cycle_s = pace.batch_s / self.share().max(Duty::LEAST);
+        let cycle_s = pace.batch_s / pace.duty_of(self.share()).max(Duty::LEAST);
         let reach_s = cycle_s.min(LONGEST_REACH_S) + pace.dt_s;
         let soon_c = self.trend.value_or(heat.excess_c) + reach_s * self.trend.slope().max(0.0);
         heat.excess_c >= PAUSE_AT * heat.room_c || soon_c >= PAUSE_SOON_AT * heat.room_c
@@ -170,7 +180,7 @@ impl Throttle {
 
     /// A sample.
     pub(crate) fn step(&mut self, heat: &Heat, pace: &Pace) -> Option<Change> {
-        let cycle_s = pace.batch_s / self.share().max(Duty::LEAST);
+        let cycle_s = pace.batch_s / pace.duty_of(self.share()).max(Duty::LEAST);
         let window_s = if cycle_s > 1.0 { cycle_s + 2.0 * pace.dt_s } else { 0.0 };
         let delay_s = ANSWER_S + pace.dt_s + window_s;
         let excess_c = heat.excess_c;
@@ -249,8 +259,8 @@ impl Throttle {
         let excess_c = beyond(self.trend.value_or(0.0));
         let rate = (-excess_c * GAIN_S_PER_C / delay_s / INTEGRAL_S).min(RISE_PER_S);
         let hold = self.hold.unwrap_or(FIRST);
-        // What another card holds back is no proof that this one bears more.
-        let held_back = rate > 0.0 && pace.share < self.duty - STEP;
+        // What another card holds back is no proof that this one bears more. Its own limit, which rises in steps, is no other.
+        let held_back = rate > 0.0 && pace.share < self.duty.min(pace.cap) - STEP;
         if !held_back {
             self.hold = Some((hold * (1.0 + rate * pace.dt_s)).clamp(Duty::LEAST, Duty::MOST));
         }

@@ -95,7 +95,7 @@ pub(crate) struct Around {
 impl Around {
     pub(crate) fn new(pace: &Pace, recent_share: f64, means: [Option<f64>; 3]) -> Self {
         let Pace { dt_s, batch_s, share, .. } = *pace;
-        let cycle_s = if share > 0.0 { batch_s / share } else { batch_s };
+        let cycle_s = if share > 0.0 { batch_s / pace.duty_of(share) } else { batch_s };
         Self {
             dt_s,
             batch_s,

@@ -1,6 +1,6 @@
 //! What holds for any sequence of readings, and for each kind of them by example.
 
-use plimsoll_heat::{Band, Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
+use plimsoll_heat::{Band, Guard, Limits, Order, PowerRange, Reading, Sensor, Settings, Thresholds, What};
 use plimsoll_units::Seconds;
 use proptest::prelude::*;
 
@@ -242,6 +242,28 @@ fn a_duty_says_how_long_to_wait() {
     assert!((2.0 / (2.0 + wait) - duty.share()).abs() < 1e-12);
 }
 
+/// A card with a power limit: it is lowered first, pauses come below the least, and both go when it has cooled.
+#[test]
+fn a_power_limit_is_lowered_before_the_run_is_paused() {
+    let range = PowerRange { least_w: 100.0, most_w: 200.0 };
+    let mut guard = Guard::new(&[limits()]).with_power(&[Some(range)]);
+    let mut orders = vec![];
+    for (second, celsius) in about(60.0, 100).chain(about(79.0, 1200)).chain(about(60.0, 4000)).enumerate() {
+        let reading = Reading { power_w: Some(190.0), ..core(celsius) };
+        orders.push((guard.observe(Seconds(second as f64), &[reading]), guard.power_limit_w(0).expect("a limit")));
+    }
+    assert_eq!(orders[99], (Order::Run, 200.0));
+    let lowered = orders.iter().position(|(_, limit)| *limit < 200.0).expect("it is lowered");
+    assert_eq!(orders[lowered].0, Order::Run, "pauses come later");
+    assert!(matches!(orders[1299], (Order::Slow(_), 100.0)), "{:?}", orders[1299]);
+    assert_eq!(orders.last(), Some(&(Order::Run, 200.0)));
+    let notes = guard.take_notes().into_iter().map(|note| note.what).collect::<Vec<_>>();
+    assert_eq!(count(&notes, |w| matches!(w, What::LimitsPower { .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, What::Slows { .. })), 1);
+    guard.lose_power(0);
+    assert_eq!(guard.power_limit_w(0), None);
+}
+
 fn any_celsius() -> impl Strategy<Value = Option<f64>> {
     prop_oneof![
         1 => Just(None),
@@ -253,8 +275,15 @@ fn any_celsius() -> impl Strategy<Value = Option<f64>> {
 }
 
 fn any_reading() -> impl Strategy<Value = Reading> {
-    (any_celsius(), any_celsius(), any_celsius(), any::<Option<bool>>())
-        .prop_map(|(core_c, memory_c, hotspot_c, throttling)| Reading { core_c, memory_c, hotspot_c, throttling })
+    (any_celsius(), any_celsius(), any_celsius(), any::<Option<bool>>(), any::<Option<f64>>()).prop_map(
+        |(core_c, memory_c, hotspot_c, throttling, power_w)| Reading {
+            core_c,
+            memory_c,
+            hotspot_c,
+            throttling,
+            power_w,
+        },
+    )
 }
 
 fn any_step() -> impl Strategy<Value = f64> {
@@ -267,13 +296,17 @@ proptest! {
         samples in prop::collection::vec((any_step(), prop::collection::vec(any_reading(), 0..4)), 0..200),
         batch_s in prop_oneof![0.05..30.0f64, Just(f64::NAN), Just(-1.0), Just(1e300)],
     ) {
-        let mut guard = Guard::new(&[limits(), limits()]);
+        let range = PowerRange { least_w: 100.0, most_w: 170.0 };
+        let mut guard = Guard::new(&[limits(), limits()]).with_power(&[None, Some(range)]);
         guard.micro_batch(Seconds(batch_s));
         let mut time = 0.0;
         let mut stopped = None;
         for (step, readings) in samples {
             time += step;
             let order = guard.observe(Seconds(time), &readings);
+            prop_assert_eq!(guard.power_limit_w(0), None);
+            let limit_w = guard.power_limit_w(1).expect("a limit");
+            prop_assert!((100.0..=170.0).contains(&limit_w), "{}", limit_w);
             if let Some(stopped) = stopped {
                 prop_assert_eq!(order, stopped);
             }

@@ -4,20 +4,21 @@ use std::time::{Duration, SystemTime};
 
 /// Exponential back-off with jitter.
 #[derive(Debug, Clone)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     longest: Duration,
     state: u64,
 }
 
 impl Backoff {
-    pub(crate) fn new(first: Duration, longest: Duration, seed: u64) -> Self {
+    /// `first` behind the first failure, never more than `longest`; `seed` is of the random part.
+    pub fn new(first: Duration, longest: Duration, seed: u64) -> Self {
         Self { first, longest, state: seed }
     }
 
     /// The wait behind the `failures`-th failure in a row, counted from 1: twice as long each time, of which a random part
     /// of up to a half is left out, so that runs that failed together do not try again together.
-    pub(crate) fn delay(&mut self, failures: u32) -> Duration {
+    pub fn delay(&mut self, failures: u32) -> Duration {
         let doubled = self.first.saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
         doubled.min(self.longest).mul_f64(0.5 + 0.5 * self.random())
     }

@@ -27,7 +27,7 @@ fn rendered(message: &Message) -> Value {
 fn color(kind: Kind) -> u32 {
     match kind {
         Kind::Failure => 0xc0_392b,
-        Kind::Heat | Kind::OutOfMemoryAverted => 0xe6_7e22,
+        Kind::Heat | Kind::Health | Kind::OutOfMemoryAverted => 0xe6_7e22,
         Kind::End => 0x27_ae60,
         Kind::Start | Kind::Progress | Kind::Checkpoint | Kind::Test => 0x29_80b9,
     }

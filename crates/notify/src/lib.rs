@@ -33,10 +33,12 @@ mod webhook;
 mod words;
 mod worker;
 
+pub use backoff::Backoff;
+pub use http::is_loopback;
 pub use message::{Card, Kind, LossPoint, Message};
 pub use narrator::{Narrator, Teller};
 pub use notifier::{Notifier, Report, SenderReport};
-pub use secret::Secret;
-pub use secrets::{Secrets, SecretsError, VARIABLES};
+pub use secret::{Redactor, Secret};
+pub use secrets::{Secrets, SecretsError, TRACKER_VARIABLES, VARIABLES};
 pub use service::{Service, UnknownService};
 pub use settings::{Encryption, MailSettings, NotifyError, NotifySettings, Timing};

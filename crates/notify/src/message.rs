@@ -1,6 +1,6 @@
 //! What is told, as a value. Not here: how it reads (`words.rs`) and how it is sent.
 
-use plimsoll_telemetry::Sample;
+use plimsoll_telemetry::{EnergyUse, Sample};
 use plimsoll_units::{Bytes, Seconds};
 use serde::Serialize;
 
@@ -16,6 +16,8 @@ pub enum Kind {
     Checkpoint,
     /// A card is hot, and what was done about it.
     Heat,
+    /// Something about a card or the machine that costs speed, or that it is over.
+    Health,
     /// The run would not have fitted, and was changed so that it does.
     OutOfMemoryAverted,
     /// Something went wrong.
@@ -33,7 +35,7 @@ impl Kind {
             Self::Progress => 0,
             Self::Checkpoint => 1,
             Self::Start => 2,
-            Self::Heat | Self::OutOfMemoryAverted => 3,
+            Self::Heat | Self::Health | Self::OutOfMemoryAverted => 3,
             Self::Failure | Self::End | Self::Test => u8::MAX,
         }
     }
@@ -123,6 +125,8 @@ pub struct Message {
     pub memory: Option<Bytes>,
     /// The cards of the machine.
     pub cards: Vec<Card>,
+    /// What the run's cards used of energy so far.
+    pub energy: Option<EnergyUse>,
     /// The losses so far, thinned.
     pub curve: Vec<LossPoint>,
     /// Messages that were dropped or merged before this one.
@@ -145,6 +149,7 @@ impl Message {
             time_left: None,
             memory: None,
             cards: vec![],
+            energy: None,
             curve: vec![],
             dropped_messages: 0,
         }

@@ -3,7 +3,7 @@
 use crate::loss_points::LossPoints;
 use crate::message::{Card, Kind, Message};
 use crate::notifier::Notifier;
-use plimsoll_telemetry::{Event, Sink, now_s};
+use plimsoll_telemetry::{EnergyUse, Event, Level, Sink, now_s};
 use plimsoll_units::{Bytes, Seconds};
 
 /// How much the last step counts in the time of a step.
@@ -22,6 +22,7 @@ pub struct Narrator {
     held_out: Option<(u64, f64)>,
     resumed: Option<u64>,
     cards: Vec<Card>,
+    energy: Option<EnergyUse>,
     losses: LossPoints,
 }
 
@@ -39,6 +40,7 @@ impl Narrator {
             held_out: None,
             resumed: None,
             cards: vec![],
+            energy: None,
             losses: LossPoints::default(),
         }
     }
@@ -61,6 +63,7 @@ impl Narrator {
             time_left: time_left.filter(|_| !matches!(kind, Kind::End)),
             memory: self.memory,
             cards: self.cards.clone(),
+            energy: self.energy.clone(),
             curve: self.losses.points(),
             ..Message::new(kind, self.run.clone(), text, time_s)
         }
@@ -131,6 +134,28 @@ impl Narrator {
                 (Kind::End, format!("Stopped after step {step}, as it was asked to; it can be resumed."), None)
             }
             Event::Heat { card, what } => (Kind::Heat, format!("{card}: {what}."), None),
+            Event::Paused { step, .. } => (Kind::Progress, format!("Paused in step {step}, as it was asked to."), None),
+            Event::Unpaused { step, seconds, .. } => {
+                let time = plimsoll_units::format_duration(Seconds(*seconds));
+                (Kind::Progress, format!("Goes on in step {step}, after a pause of {time}."), None)
+            }
+            Event::Replanned { step, planned_bytes, budget_bytes, .. } => {
+                let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
+                (Kind::Progress, format!("Planned again after step {step}: {planned} of {budget}."), None)
+            }
+            Event::OrderRefused { reason, .. } => (Kind::Progress, format!("An order was refused: {reason}"), None),
+            Event::Health { card, what, advice, level, .. } => {
+                let of = card.as_ref().map_or(String::new(), |card| format!("{card}: "));
+                let kind = if *level == Level::Error { Kind::Failure } else { Kind::Health };
+                (kind, format!("{of}{what}."), advice.clone())
+            }
+            Event::OutOfMemoryAverted { what } => {
+                (Kind::OutOfMemoryAverted, format!("Out of memory averted: {what}."), None)
+            }
+            Event::Energy(energy) => {
+                self.energy = Some(energy.clone());
+                return None;
+            }
             Event::StoppedForHeat { step } => {
                 self.step = Some(*step);
                 let text = format!("Stopped for heat after step {step}; it is saved and can be resumed.");

@@ -20,6 +20,7 @@ fn rendered(topic: &Secret, message: &Message) -> Value {
         Kind::Failure => (5, "rotating_light"),
         Kind::Heat => (4, "fire"),
         Kind::OutOfMemoryAverted => (4, "warning"),
+        Kind::Health => (3, "stethoscope"),
         Kind::End => (4, "checkered_flag"),
         Kind::Start => (3, "rocket"),
         Kind::Test => (3, "wave"),

@@ -19,7 +19,7 @@ impl Secret {
     }
 
     /// The text, for the one server that it is for.
-    pub(crate) fn expose(&self) -> &str {
+    pub fn expose(&self) -> &str {
         &self.0
     }
 }
@@ -38,7 +38,7 @@ impl fmt::Display for Secret {
 
 /// Takes secrets out of texts. Servers quote what they were sent, libraries the addresses that they asked.
 #[derive(Clone, Default)]
-pub(crate) struct Redactor {
+pub struct Redactor {
     /// Longest first, so that no part is replaced before the whole.
     needles: Arc<[String]>,
 }
@@ -81,7 +81,7 @@ impl Redactor {
     }
 
     /// The text with `…` in the place of every secret, and without control characters.
-    pub(crate) fn clean(&self, text: &str) -> String {
+    pub fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for needle in self.needles.iter() {
             text = text.replace(needle, HIDDEN);

@@ -23,7 +23,16 @@ pub const VARIABLES: [(&str, &str); 11] = [
     ("PLIMSOLL_WEBHOOK_URL", "address that JSON is posted to"),
 ];
 
-/// What is known of [`VARIABLES`]. It shows which there are, and none of their values.
+/// The variables of trackers, by the names that their own programs read.
+pub const TRACKER_VARIABLES: [(&str, &str); 5] = [
+    ("WANDB_API_KEY", "key of Weights & Biases"),
+    ("MLFLOW_TRACKING_URI", "address of an MLflow server"),
+    ("MLFLOW_TRACKING_TOKEN", "token at the MLflow server"),
+    ("MLFLOW_TRACKING_USERNAME", "name at the MLflow server"),
+    ("MLFLOW_TRACKING_PASSWORD", "password at the MLflow server"),
+];
+
+/// What is known of [`VARIABLES`] and [`TRACKER_VARIABLES`]. It shows which there are, and none of their values.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     values: BTreeMap<&'static str, Secret>,
@@ -86,7 +95,7 @@ impl Secrets {
         dot_env: Option<&Path>,
     ) -> Result<Self, SecretsError> {
         let mut secrets = Self::default();
-        for (variable, _) in VARIABLES {
+        for (variable, _) in all_variables() {
             if let Some(value) = environment(variable) {
                 secrets.add(variable, value.to_str().ok_or(SecretsError::Characters { variable })?)?;
             }
@@ -114,7 +123,7 @@ impl Secrets {
     }
 
     /// A variable's value.
-    pub(crate) fn get(&self, variable: &str) -> Option<&Secret> {
+    pub fn get(&self, variable: &str) -> Option<&Secret> {
         self.values.get(variable)
     }
 
@@ -124,7 +133,7 @@ impl Secrets {
     }
 
     /// What takes all of them out of texts.
-    pub(crate) fn redactor(&self) -> Redactor {
+    pub fn redactor(&self) -> Redactor {
         let mut all = self.values.values().cloned().collect::<Vec<_>>();
         // What `AUTH PLAIN` sends. Source: RFC 4616.
         if let (Some(user), Some(password)) = (self.get("PLIMSOLL_SMTP_USER"), self.get("PLIMSOLL_SMTP_PASSWORD")) {
@@ -159,6 +168,10 @@ impl Secrets {
     }
 }
 
+fn all_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    VARIABLES.into_iter().chain(TRACKER_VARIABLES)
+}
+
 fn known(key: &str) -> Option<&'static str> {
-    VARIABLES.iter().map(|(name, _)| *name).find(|name| *name == key)
+    all_variables().map(|(name, _)| name).find(|name| *name == key)
 }

@@ -16,6 +16,7 @@ pub(crate) fn title(message: &Message) -> String {
         (Kind::Progress, None, _) => "under way".to_owned(),
         (Kind::Checkpoint, ..) => "checkpoint saved".to_owned(),
         (Kind::Heat, ..) => "hot".to_owned(),
+        (Kind::Health, ..) => "a problem, or its end".to_owned(),
         (Kind::OutOfMemoryAverted, ..) => "out of memory averted".to_owned(),
         (Kind::Failure, ..) => "failed".to_owned(),
         (Kind::End, ..) => "ended".to_owned(),
@@ -52,6 +53,7 @@ pub(crate) fn lines(message: &Message) -> Vec<Line> {
     add("speed", message.tokens_per_s.map(|speed| format!("{speed:.0} tokens/s")));
     add("time left", message.time_left.map(format_duration));
     add("memory of the run", message.memory.map(|bytes| bytes.to_string()));
+    add("energy", message.energy.as_ref().map(ToString::to_string));
     for card in &message.cards {
         lines.push((one_line(&card.name), of_card(card)));
     }

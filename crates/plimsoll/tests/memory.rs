@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 
 const MIB: u64 = 1 << 20;
 
@@ -43,15 +43,20 @@ fn run(sandbox: &Sandbox, mut command: Command) -> Ended {
     let [out, err] = ["stdout", "stderr"].map(|name| sandbox.path(name));
     let file = |path: &Path| File::create(path).expect("a file in the sandbox");
     let child = command.stdout(file(&out)).stderr(file(&err)).spawn().expect("the binary runs");
+    let (status, peak_rss) = wait(&child);
+    let text = |path: &Path| fs::read_to_string(path).expect("what was written");
+    Ended { status, stdout: text(&out), stderr: text(&err), peak_rss }
+}
+
+/// How a child ended, and the most memory that it held.
+fn wait(child: &Child) -> (ExitStatus, u64) {
     let mut status = 0;
     // SAFETY: a `rusage` is plain numbers, for which zero is a value.
     let mut usage = unsafe { std::mem::zeroed::<libc::rusage>() };
     // SAFETY: the process is a child of this one that nobody else waits for, and both results are written to.
     let waited = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
-    assert_eq!(waited, child.id() as libc::pid_t, "waiting for {command:?}");
-    let text = |path: &Path| fs::read_to_string(path).expect("what was written");
-    let peak_rss = usage.ru_maxrss as u64 * 1024;
-    Ended { status: ExitStatus::from_raw(status), stdout: text(&out), stderr: text(&err), peak_rss }
+    assert_eq!(waited, child.id() as libc::pid_t, "waiting for {}", child.id());
+    (ExitStatus::from_raw(status), usage.ru_maxrss as u64 * 1024)
 }
 
 fn must(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
@@ -88,7 +93,7 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
-/// All commands but `calibrate`, which takes its time and is held to the same bound below.
+/// All commands but `calibrate`, which takes its time, and `top`, which needs a terminal; they are held to bounds below.
 #[test]
 fn every_command_takes_little_outside_its_plan() {
     let sandbox = sandbox();
@@ -102,6 +107,7 @@ fn every_command_takes_little_outside_its_plan() {
         (96, "plan --model gpt2-xl --gpu 4090"),
         (kept, "models"),
         (24, "gpus"),
+        (24, "gpus --restore"),
         (24, "doctor"),
         (24, "completions bash"),
         (24, "man manual"),
@@ -134,8 +140,12 @@ fn every_command_takes_little_outside_its_plan() {
         (24, "logs kept"),
         (24, "stop kept"),
         (24, "attach kept"),
+        (24, "run --detach --name going --runs-dir runs -- sleep 600"),
+        (24, "pause going"),
+        (24, "resume going"),
+        (24, "stop going --now"),
     ];
-    let mut seen = BTreeSet::from(["calibrate".to_owned()]);
+    let mut seen = BTreeSet::from(["calibrate", "budget", "serve", "top"].map(str::to_owned));
     let mut over = Vec::new();
     for (most, arguments) in all {
         let ended = run(&sandbox, sandbox.command(arguments.split_whitespace()));
@@ -159,6 +169,48 @@ fn every_command_takes_little_outside_its_plan() {
     }
     assert_eq!(over, [""; 0], "these take more than they may");
     assert_eq!(seen, commands(&sandbox), "each command has its bound here");
+}
+
+/// Those that don't come to an end by themselves, or have nothing to do here: a server, and an order that no run takes.
+#[test]
+fn servers_and_orders_take_little() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name a");
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let script = format!(
+        "{program} serve --listen 127.0.0.1:0 --token my-own-token > link & until [ -s link ]; do sleep 0.01; done; \
+         sleep 1; kill -TERM $!; wait $!"
+    );
+    let mut serve = Command::new("sh");
+    serve.args(["-c", &script]);
+    sandbox.confine(&mut serve);
+    for (command, code) in [(serve, 0), (sandbox.command(["budget", "a", "1"]), 4)] {
+        let ended = run(&sandbox, command);
+        assert_eq!(ended.code(), code, "{}", ended.stderr);
+        eprintln!("{} MiB", ended.peak_rss / MIB);
+        assert!(ended.peak_rss < 32 * MIB, "{} MiB", ended.peak_rss / MIB);
+    }
+}
+
+/// With a run of a hundred thousand steps, which it follows.
+#[test]
+fn top_takes_little() {
+    let sandbox = sandbox();
+    let step = |step: u64| {
+        format!(
+            "{{\"v\":1,\"time_s\":{step},\"event\":\"step\",\"step\":{step},\"loss\":2.0,\"learning_rate\":1e-3,\
+             \"grad_norm\":1.0,\"step_ms\":1.0,\"tokens_per_s\":9.0,\"memory_bytes\":9}}\n"
+        )
+    };
+    sandbox.write("runs/long/journal.jsonl", (1..=100_000).map(step).collect::<String>());
+    let mut command = sandbox.command(["top"]);
+    let (mut terminal, child) = crate::support::pty::Terminal::start(&mut command, 300, 60);
+    terminal.wait_for("100000", 0);
+    terminal.press("q");
+    let (status, peak_rss) = wait(&child);
+    assert_eq!(status.code(), Some(0));
+    eprintln!("{} MiB: top", peak_rss / MIB);
+    assert!(peak_rss < 24 * MIB, "{peak_rss}");
 }
 
 /// What `generate` had reserved, to three figures.

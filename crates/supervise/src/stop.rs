@@ -1,5 +1,6 @@
 //! Stops a run from outside: an interrupt, as by Ctrl-C, then a request to end, then the end.
 
+use crate::pause::is_paused;
 use crate::processes::{self, Process};
 use crate::registry::{Entry, State};
 use rustix::process::{Signal, kill_process, kill_process_group};
@@ -46,6 +47,10 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) 
         let Some(patience) = patience else { continue };
         tell(name);
         ask(entry, signal);
+        // Who is paused hears nothing.
+        if is_paused(entry) {
+            ask(entry, Signal::CONT);
+        }
         if ends_within(entry, patience) {
             return outcome;
         }
@@ -90,7 +95,7 @@ fn ends_within(entry: &Entry, patience: Duration) -> bool {
 }
 
 /// Sends a signal to this process and to no other that has its number by then.
-fn signal_process(process: &Process, signal: Signal) {
+pub(crate) fn signal_process(process: &Process, signal: Signal) {
     let Some(pid) = processes::pid(process.pid) else { return };
     #[cfg(target_os = "linux")]
     {

@@ -8,7 +8,8 @@ use std::mem;
 use std::ops::Deref;
 
 /// NVML, which is ended when this is dropped.
-pub(crate) struct Driver(Option<Nvml>);
+#[derive(Debug)]
+pub struct Driver(Option<Nvml>);
 
 impl Driver {
     /// Opens the driver's library, or the one that the environment variable `PLIMSOLL_NVML` names.
@@ -19,7 +20,7 @@ impl Driver {
     }
 
     /// Opens this library; none is the driver's.
-    pub fn open_library(library: Option<&OsStr>) -> Result<Self, GpuError> {
+    pub(crate) fn open_library(library: Option<&OsStr>) -> Result<Self, GpuError> {
         start(library).map(|nvml| Self(Some(nvml)))
     }
 }

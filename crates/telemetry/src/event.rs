@@ -1,5 +1,6 @@
 //! The one event type. Views, journals and alerts are all made from these, and from nothing else.
 
+use crate::energy::EnergyUse;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -150,6 +151,62 @@ pub enum Event {
         /// What happened, with figures.
         what: String,
     },
+    /// The run waits, since somebody asked it to.
+    Paused {
+        /// The step that it is in.
+        step: u64,
+        /// The order's number.
+        order: u64,
+    },
+    /// The run goes on after a pause.
+    Unpaused {
+        /// The step that it is in.
+        step: u64,
+        /// The number of the order to go on; none if the run goes on to end.
+        order: Option<u64>,
+        /// How long it waited.
+        seconds: f64,
+    },
+    /// Somebody gave the run another budget: it has saved, and goes on by another plan, which the next start tells.
+    Replanned {
+        /// The last step that was made.
+        step: u64,
+        /// The order's number.
+        order: u64,
+        /// Bytes of the plan.
+        planned_bytes: u64,
+        /// Bytes allowed.
+        budget_bytes: u64,
+    },
+    /// Something that somebody asked for was not done; the run goes on as it was.
+    OrderRefused {
+        /// The last step that was made.
+        step: u64,
+        /// The order's number; none if no order could be read.
+        order: Option<u64>,
+        /// Why.
+        reason: String,
+    },
+    /// Something about a card or the machine that a person should know, once an episode, and that it is over.
+    Health {
+        /// The card's name and number; none for the machine.
+        card: Option<String>,
+        /// What kind of thing, in a word that stays: `throttled`, `disk`.
+        kind: String,
+        /// What happened, with figures.
+        what: String,
+        /// What to do about it.
+        advice: Option<String>,
+        /// How bad it is.
+        level: Level,
+    },
+    /// The run would not have fitted, and was changed so that it does.
+    OutOfMemoryAverted {
+        /// What was changed, with figures.
+        what: String,
+    },
+    /// What the run's cards used so far; each minute, and at the end.
+    Energy(EnergyUse),
     /// A card was above its limit, and the run ended with its state saved.
     StoppedForHeat {
         /// The last step that was made.
@@ -162,6 +219,18 @@ pub enum Event {
         /// Time in this session.
         seconds: f64,
     },
+}
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// It is good to know: something is over.
+    Info,
+    /// It costs speed, or will become worse.
+    Warn,
+    /// Results or the run are in danger.
+    Error,
 }
 
 /// An event with its time, as a journal keeps it: a run's, or one of another kind.

@@ -15,6 +15,8 @@ pub struct Holder {
     pub pid: u32,
     /// Its name, where the system tells it.
     pub name: Option<String>,
+    /// The user that it runs as, by name or else by number, where the system tells.
+    pub owner: Option<String>,
     /// What it holds, where the driver tells it.
     #[serde(rename = "used_bytes")]
     pub used: Option<Bytes>,
@@ -36,7 +38,8 @@ fn read(nvml: &Nvml) -> Vec<Holder> {
                 UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
                 UsedGpuMemory::Unavailable => None,
             };
-            holders.push(Holder { card: card.clone(), pid: process.pid, name: program_name(process.pid), used });
+            let (pid, name) = (process.pid, program_name(process.pid));
+            holders.push(Holder { card: card.clone(), pid, name, owner: owner_name(pid), used });
         }
     }
     // A process that computes and draws is in both lists.
@@ -49,4 +52,33 @@ fn read(nvml: &Nvml) -> Vec<Holder> {
 pub(crate) fn program_name(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The user of a process, by number.
+pub(crate) fn owner(pid: u32) -> Option<u32> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = pid;
+        None
+    }
+}
+
+/// The same by name, where this machine has one for it.
+fn owner_name(pid: u32) -> Option<String> {
+    /// Far more than a machine's own users take.
+    const USERS: Bytes = Bytes::mib(1);
+    let uid = owner(pid)?.to_string();
+    let users = plimsoll_files::read_any_text(std::path::Path::new("/etc/passwd"), USERS).unwrap_or_default();
+    // name:password:number:…
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or(uid))
 }

@@ -4,13 +4,14 @@
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
 use plimsoll_files::{Disk, Log, open_regular};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Far longer than any record; a line that is longer is none.
-const LONGEST_LINE: u64 = 1 << 20;
+pub(crate) const LONGEST_LINE: u64 = 1 << 20;
 
 /// Why a journal could not be opened or read.
 #[derive(Debug, thiserror::Error)]
@@ -134,18 +135,25 @@ pub fn read_journal(path: &Path) -> Result<Vec<Record>, JournalError> {
 }
 
 /// Like [`read_journal`], one record at a time.
-pub fn for_each_record(path: &Path, take: impl FnMut(Record)) -> Result<(), JournalError> {
-    let read = || read_lines(BufReader::new(open_regular(path)?), take);
+pub fn for_each_record(path: &Path, mut take: impl FnMut(Record)) -> Result<(), JournalError> {
+    let mut read = || {
+        read_lines(BufReader::new(open_regular(path)?), |line| {
+            record_of(line, SCHEMA_VERSION).into_iter().for_each(&mut take);
+        })
+    };
     read().map_err(|source| JournalError { path: path.to_owned(), source })
 }
 
-fn read_lines(mut lines: impl BufRead, mut take: impl FnMut(Record)) -> io::Result<()> {
+/// The record of a line, if it is one of this schema.
+pub(crate) fn record_of<E: DeserializeOwned>(line: &[u8], schema: u32) -> Option<Record<E>> {
+    serde_json::from_slice::<Record<E>>(line).ok().filter(|record| record.v == schema)
+}
+
+/// Hands out lines with their ends; one that is too long in pieces, which are no records either.
+pub(crate) fn read_lines(mut lines: impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut line = Vec::new();
-    // A piece of a line that is too long is no record either.
     while (&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
-        if let Some(record) = serde_json::from_slice::<Record>(&line).ok().filter(|r| r.v == SCHEMA_VERSION) {
-            take(record);
-        }
+        take(&line);
         line.clear();
     }
     Ok(())

@@ -3,8 +3,11 @@
 //! Not here: how anything is shown. Read next: `event.rs`.
 
 mod available;
+mod branches;
 mod control_groups;
+mod curve;
 mod driver;
+mod energy;
 mod event;
 mod gpu_use;
 mod gpus;
@@ -13,11 +16,16 @@ mod holders;
 mod journal;
 mod machine;
 mod sample;
+mod tail;
 mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
+pub use branches::{BRANCHES_FILE, Branches, BranchesError, Lineage, Origin};
 pub use control_groups::oom_kills;
-pub use event::{Event, Record, SCHEMA_VERSION, Sink};
+pub use curve::{Curve, Point, Stretch};
+pub use driver::Driver;
+pub use energy::{EnergySource, EnergyUse};
+pub use event::{Event, Level, Record, SCHEMA_VERSION, Sink};
 pub use gpu_use::{CardUse, gpu_use};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use history::{History, history, history_span};
@@ -27,3 +35,4 @@ pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_me
 pub use sample::{
     CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,
 };
+pub use tail::{Grown, Tail};

@@ -14,6 +14,8 @@ pub enum Ending {
     Interrupted,
     /// A card was too hot.
     TooHot,
+    /// It goes on by another plan.
+    Replanned,
     /// Loss or gradient stopped being numbers.
     Diverged,
 }
@@ -46,6 +48,9 @@ impl Trainer<'_> {
         for event in self.pace.take_events() {
             session.emit(event);
         }
+        if let Some(energy) = self.pace.energy() {
+            session.emit(Event::Energy(energy));
+        }
         let is_lost = ending != Ending::Diverged && !session.is_saved();
         let unsaved = is_lost.then(|| session.save_failure.clone().unwrap_or_default());
         let step = session.step;
@@ -57,7 +62,8 @@ impl Trainer<'_> {
             Ending::Finished => session.emit(Event::Finished { step, seconds: session.seconds() }),
             Ending::Interrupted => session.emit(Event::Interrupted { step }),
             Ending::TooHot => session.emit(Event::StoppedForHeat { step }),
-            Ending::Diverged => {}
+            // The event of the order has said it.
+            Ending::Replanned | Ending::Diverged => {}
         }
         session.sinks.finish();
         let status = if unsaved.is_some() { "unsaved" } else { status(ending) };
@@ -68,7 +74,11 @@ impl Trainer<'_> {
     }
 
     fn report(&self, session: &Session<'_>, status: &str) -> Report {
+        let energy = self.pace.energy();
+        let tokens = session.seen.tokens;
         Report {
+            energy_j_per_token: energy.as_ref().filter(|_| tokens > 0).map(|energy| energy.energy_j / tokens as f64),
+            energy,
             name: self.config.name.clone(),
             status: status.to_owned(),
             branch: session.branch,
@@ -92,6 +102,7 @@ fn status(ending: Ending) -> &'static str {
         Ending::Finished => "finished",
         Ending::Interrupted => "interrupted",
         Ending::TooHot => "too_hot",
+        Ending::Replanned => "replanned",
         Ending::Diverged => "diverged",
     }
 }

@@ -1,8 +1,8 @@
 //! What the journal remembers of a run: its losses, step by step, along the branches that led to where it stands.
 
-use crate::checkpoint::{CheckpointError, Lineage};
+use crate::checkpoint::CheckpointError;
 use crate::{Evaluation, TrainError};
-use plimsoll_telemetry::{Event, Record, for_each_record};
+use plimsoll_telemetry::{Event, Lineage, Record, for_each_record};
 use std::path::Path;
 
 /// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not trusted: its

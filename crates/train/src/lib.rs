@@ -5,7 +5,6 @@
 mod bench;
 mod calibrate;
 pub mod checkpoint;
-mod curve;
 mod ending;
 mod engine;
 mod error;
@@ -29,7 +28,6 @@ mod undo;
 
 pub use bench::{BenchResult, bench};
 pub use calibrate::{Agreement, Calibration, CalibrationError, Comparison, agreement, calibrate, compare_predictions};
-pub use curve::{Curve, Point, Stretch};
 pub use ending::{Ending, Outcome};
 pub use engine::{Engine, Feed};
 pub use error::TrainError;
@@ -40,9 +38,9 @@ pub use generate::{Sampling, Writer, choose};
 pub use history::History;
 pub use loss_check::{LOSS_TOLERANCE, LossCheck, check_losses};
 pub use loss_scale::LossScale;
-pub use pace::{Freely, Pace};
+pub use pace::{Freely, MicroBatch, Pace};
 pub use profile::{Profile, TimedStep};
-pub use record::{RunRecord, Sample, SavedCheckpoint, Standing};
+pub use record::{Noted, RunRecord, Sample, SavedCheckpoint, Standing};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
 pub use schedule::{Length, Progress, Schedule, Shape};
 pub use trainer::{Start, Started, Trainer, TrainerConfig};

@@ -2,10 +2,10 @@
 //! trusted, and nothing is written there. What is missing or can't be read is left out, and that is said.
 //! Not here: the losses that a resumed run needs again (`history.rs`), pages (`plimsoll/src/report/run_page`).
 
-use crate::checkpoint::{Branches, Lineage, list};
-use crate::{Curve, Report, TrainError};
+use crate::checkpoint::list;
+use crate::{Report, TrainError};
 use plimsoll_files::{open_regular, read_text};
-use plimsoll_telemetry::{Event, JournalError, Record, for_each_record};
+use plimsoll_telemetry::{Branches, Curve, EnergyUse, Event, JournalError, Level, Lineage, Record, for_each_record};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -67,6 +67,19 @@ pub struct SavedCheckpoint {
     pub is_there: bool,
 }
 
+/// Something about the run's card or machine that a person should know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Noted {
+    /// Seconds since 1970, UTC.
+    pub time_s: f64,
+    /// How bad it is.
+    pub level: Level,
+    /// What happened, with the card.
+    pub what: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
 /// What a run's folder tells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -106,6 +119,12 @@ pub struct RunRecord {
     pub checkpoints: Vec<SavedCheckpoint>,
     /// How many others were saved.
     pub more_checkpoints: usize,
+    /// What was noted of heat, health and memory, the newest last.
+    pub notes: Vec<Noted>,
+    /// How many notes there were before.
+    pub more_notes: usize,
+    /// What the run's cards used, by the last event that tells.
+    pub energy: Option<EnergyUse>,
     /// report.json, if it is of the last session.
     pub report: Option<Report>,
     /// config.yaml
@@ -168,6 +187,9 @@ impl Reader {
             skipped_updates: 0,
             checkpoints: Vec::new(),
             more_checkpoints: 0,
+            notes: Vec::new(),
+            more_notes: 0,
+            energy: None,
             report: None,
             settings: None,
             sample: None,
@@ -234,6 +256,21 @@ impl Reader {
                     self.saved_before += 1;
                 }
             }
+            Event::Heat { card, what } => {
+                record.note(Noted { time_s, level: Level::Warn, what: format!("{card}: {what}"), advice: None });
+            }
+            Event::Health { card, what, advice, level, .. } => {
+                let what = card.map_or(what.clone(), |card| format!("{card}: {what}"));
+                record.note(Noted { time_s, level, what, advice });
+            }
+            Event::OutOfMemoryAverted { what } => {
+                let what = format!("out of memory averted: {what}");
+                record.note(Noted { time_s, level: Level::Warn, what, advice: None });
+            }
+            Event::Energy(energy) => {
+                let currency = energy.currency.filter(|name| name.chars().count() <= CURRENCY);
+                record.energy = Some(EnergyUse { currency, ..energy });
+            }
             Event::EventsLost { events, reason } => {
                 record.problems.push(format!("the journal lost {events} events: {reason}"));
                 record.problems.truncate(PROBLEMS);
@@ -281,7 +318,25 @@ impl Reader {
 /// Problems that are listed at most.
 const PROBLEMS: usize = 20;
 
+/// Notes that are kept at most, the newest, and letters of each.
+const NOTES: usize = 30;
+const NOTE: usize = 400;
+
+/// Letters of a currency at most.
+const CURRENCY: usize = 8;
+
 impl RunRecord {
+    fn note(&mut self, mut note: Noted) {
+        let cut = |text: &mut String| *text = text.chars().take(NOTE).collect();
+        cut(&mut note.what);
+        note.advice.iter_mut().for_each(cut);
+        self.notes.push(note);
+        if self.notes.len() > NOTES {
+            self.notes.remove(0);
+            self.more_notes += 1;
+        }
+    }
+
     /// The text of one of the folder's files; none if it is not there or can't be read, and the latter is a problem.
     fn text(&mut self, folder: &Path, name: &str, limit: Bytes) -> Option<String> {
         match read_text(&folder.join(name), limit) {

@@ -3,6 +3,7 @@
 use crate::Footprint;
 use crate::engine::EngineMemory;
 use plimsoll_plan::Plan;
+use plimsoll_telemetry::EnergyUse;
 use serde::{Deserialize, Serialize};
 
 /// The plan's numbers.
@@ -140,6 +141,12 @@ pub struct Report {
     pub truncated_samples: u64,
     /// Time spent training, resumed sessions included.
     pub seconds: f64,
+    /// What the run's cards used, resumed sessions included; `null` where none tells.
+    #[serde(default)]
+    pub energy: Option<EnergyUse>,
+    /// That for each token of `tokens_seen`: steps that were made again used energy, too.
+    #[serde(default)]
+    pub energy_j_per_token: Option<f64>,
 }
 
 /// The smallest value that at least `part` of the values don't exceed; none for no values.

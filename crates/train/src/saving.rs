@@ -15,6 +15,18 @@ impl Trainer<'_> {
         }
     }
 
+    /// Whether the state after the session's step is on disk, so that another plan can take it from there; saves it if it is
+    /// not. Where the disk refuses, the run keeps its plan. Errors: the device fails.
+    pub(crate) fn is_saved_for_another_plan(&self, session: &mut Session<'_>) -> Result<bool, TrainError> {
+        if !session.is_saved() {
+            self.checkpoint(session)?;
+        }
+        if !session.is_saved() {
+            self.pace.keeps_plan(session.step, session.save_failure.as_deref().unwrap_or("it could not be saved"));
+        }
+        Ok(session.is_saved())
+    }
+
     /// Saves a checkpoint. If the disk refuses, training continues and the older checkpoints are kept.
     /// Errors: the device fails.
     pub(crate) fn checkpoint(&self, session: &mut Session<'_>) -> Result<(), TrainError> {

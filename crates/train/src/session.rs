@@ -1,20 +1,22 @@
 //! Where a session of a run stands between two steps, and how one begins: fresh, from weights, or where a checkpoint
 //! left off.
 
-use crate::checkpoint::{self, Branches, Origin, Seen, State, branches, check_same_run};
+use crate::checkpoint::{self, CheckpointError, Seen, State, check_same_run};
 use crate::sinks::Sinks;
 use crate::undo::Undo;
 use crate::{Evaluation, History, LossScale, Start, TrainError, Trainer};
-use plimsoll_telemetry::{Event, Journal};
+use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where a session stands.
 pub(crate) struct Session<'a> {
     pub sinks: Sinks<'a>,
     started: Instant,
     seconds_before: f64,
+    /// How long it was paused by somebody.
+    pub paused: Duration,
     /// Which branch of the run this is.
     pub branch: u64,
     pub step: u64,
@@ -37,12 +39,15 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Time spent training, earlier sessions included.
+    /// Time spent training, earlier sessions included and pauses not.
     pub fn seconds(&self) -> f64 {
-        self.seconds_before + self.started.elapsed().as_secs_f64()
+        self.seconds_before + self.started.elapsed().saturating_sub(self.paused).as_secs_f64()
     }
 
     pub fn emit(&mut self, event: Event) {
+        if let Event::Unpaused { seconds, .. } = event {
+            self.paused += Duration::from_secs_f64(seconds);
+        }
         self.sinks.tell(&event);
     }
 
@@ -57,7 +62,7 @@ impl<'a> Trainer<'a> {
     pub(crate) fn begin(&mut self, start: &Start) -> Result<Session<'a>, TrainError> {
         let mut journal = Journal::open(self.folder.disk(), &self.folder.journal())?;
         let checkpoints = self.folder.checkpoints();
-        let mut branches = Branches::read(&checkpoints)?;
+        let mut branches = Branches::read(&checkpoints).map_err(CheckpointError::from)?;
         let mut told = Vec::new();
         let mut state = None;
         match start {
@@ -69,7 +74,7 @@ impl<'a> Trainer<'a> {
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             let origin = Origin { branch: state.branch, step: state.step };
             let lineage = branches.lineage();
-            let later = branches::later(&checkpoints, state.step)?;
+            let later = checkpoint::later(&checkpoints, state.step)?;
             let is_newest = !later.iter().any(|(_, other)| lineage.has(other.branch, other.step));
             if !(lineage.has(origin.branch, origin.step) && is_newest) {
                 branches.begin(Some(origin));
@@ -83,13 +88,14 @@ impl<'a> Trainer<'a> {
             told.push(Event::Branched { from_step: 0, left_behind: vec![] });
         }
         if told.iter().any(|event| matches!(event, Event::Branched { .. })) {
-            branches.write(self.folder.disk(), &checkpoints)?;
+            branches.write(self.folder.disk(), &checkpoints).map_err(CheckpointError::from)?;
         }
         checkpoint::sweep(self.folder);
         journal.set_branch(branches.current());
         let mut session = Session {
             sinks: Sinks::new(journal, mem::take(&mut self.sinks)),
             started: Instant::now(),
+            paused: Duration::ZERO,
             seconds_before: state.as_ref().map_or(0.0, |state| state.seconds),
             branch: branches.current(),
             step: state.as_ref().map_or(0, |state| state.step),

@@ -146,17 +146,22 @@ impl<'a> Trainer<'a> {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }
-            if self.pace.stops() {
-                return Ok(Ending::TooHot);
+            if let Some(ending) = self.pace.ends(session.step)
+                && (ending != Ending::Replanned || self.is_saved_for_another_plan(session)?)
+            {
+                return Ok(ending);
             }
-            let batches = loader.next_step()?;
-            if !self.step(session, &batches, part, last_step)? {
-                return Ok(Ending::Diverged);
-            }
-            loader.give_back(batches);
             for event in self.pace.take_events() {
                 session.emit(event);
             }
+            let asked = Instant::now();
+            let batches = loader.next_step()?;
+            self.pace.waited_for_data(asked.elapsed());
+            if !self.step(session, &batches, part, last_step)? {
+                return Ok(Ending::Diverged);
+            }
+            self.pace.step_made();
+            loader.give_back(batches);
             if self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every)) {
                 self.evaluate(session)?;
             }
@@ -173,7 +178,7 @@ impl<'a> Trainer<'a> {
         part: f64,
         last_step: Option<u64>,
     ) -> Result<bool, TrainError> {
-        let start = Instant::now();
+        let (start, paused_before) = (Instant::now(), session.paused);
         let step = session.step + 1;
         let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
         let scalars = Scalars {
@@ -185,7 +190,7 @@ impl<'a> Trainer<'a> {
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        run_step(self.engine, batches, scalars, self.pace, self.stop)?;
+        run_step(self.engine, batches, scalars, self.pace, self.stop, &mut |event| session.emit(event))?;
         let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
         let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
@@ -207,7 +212,9 @@ impl<'a> Trainer<'a> {
             return Ok(false);
         }
         self.engine.first_step_is_done();
-        let step_ms = start.elapsed().as_secs_f64() * 1e3;
+        // Time that somebody had it wait is no time that it took.
+        let paused = session.paused - paused_before;
+        let step_ms = start.elapsed().saturating_sub(paused).as_secs_f64() * 1e3;
         session.step = step;
         session.updates += 1;
         session.seen.add(batches);

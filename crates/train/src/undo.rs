@@ -6,10 +6,11 @@
 //! It costs a few bytes for each step since a checkpoint, and time only where a run diverged.
 
 use crate::checkpoint;
-use crate::{Engine, Freely, Pace, Start, TrainError};
+use crate::{Engine, Freely, MicroBatch, Pace, Start, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
 use plimsoll_graph::Scalars;
 use plimsoll_plan::{Plan, PlannedProgram};
+use plimsoll_telemetry::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -63,7 +64,7 @@ impl Undo {
                 return Ok(false);
             }
             let batches = loader.next_step()?;
-            run_step(engine, &batches, *scalars, &Freely, stop)?;
+            run_step(engine, &batches, *scalars, &Freely, stop, &mut |_| {})?;
             loader.give_back(batches);
         }
         Ok(true)
@@ -98,13 +99,14 @@ fn updates_early(plan: &Plan) -> bool {
     plan.programs.iter().any(early)
 }
 
-/// Runs a step: its micro-batches, and the update.
+/// Runs a step: its micro-batches, and the update. `tell` is told what happens where it has to wait.
 pub(crate) fn run_step(
     engine: &mut Engine,
     batches: &StepBatches,
     mut scalars: Scalars,
     pace: &dyn Pace,
     stop: &AtomicBool,
+    tell: &mut dyn FnMut(Event),
 ) -> Result<(), TrainError> {
     for (micro, batch) in batches.micro.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
@@ -112,7 +114,7 @@ pub(crate) fn run_step(
         engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
         if pace.watches() {
             engine.synchronize()?;
-            pace.micro_batch(start.elapsed(), stop);
+            pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, tell);
         }
     }
     engine.run("update", &scalars)

@@ -1,13 +1,13 @@
 //! A day of a run under a guard: what became of it.
 
-use crate::plant::Plant;
+use crate::plant::{Limited, Plant};
 use crate::reference::limits;
 use crate::rng::Rng;
 use crate::scenario::{Card, Scenario};
 use crate::sensor::Fault;
 use crate::weather::DAY_S;
 use crate::work::Work;
-use plimsoll_heat::{Guard, Limits, Note, Order, Reading, What};
+use plimsoll_heat::{Guard, Limits, Note, Order, PowerRange, Reading, What};
 use plimsoll_units::Seconds;
 
 /// How long a simulated step is at most, s.
@@ -25,7 +25,7 @@ const SWING: f64 = 0.05;
 /// What became of a day.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// The part of the day that was computed.
+    /// What was computed, of what a day at full speed computes.
     pub share: f64,
     /// Samples in a row at which a card was above its maximum: the longest such row, and without those that were taken
     /// while the micro-batch was in flight in which the row began.
@@ -40,18 +40,30 @@ pub struct Outcome {
     /// Pauses because of heat, once it was steady.
     pub pauses: usize,
     pub notes: Vec<Note>,
+    /// The same with their times, s.
+    pub timed: Vec<(f64, Note)>,
+    /// How often a power limit was set, and whether one was beyond what the card takes.
+    pub limits_set: u32,
+    pub beyond_range: bool,
 }
 
-/// Lives through a day.
-pub fn live(scenario: &Scenario) -> Outcome {
+/// Lives through a day; with `power`, the cards' power limits may be lowered.
+pub fn live(scenario: &Scenario, power: bool) -> Outcome {
     let limits = limits();
-    let mut guard = Guard::new(&vec![limits; scenario.cards.len()]);
+    let range = |card: &Card| {
+        let Limited { least_w, most_w, .. } = card.build.limited();
+        power.then_some(PowerRange { least_w, most_w })
+    };
+    let ranges = scenario.cards.iter().map(range).collect::<Vec<_>>();
+    let mut guard = Guard::new(&vec![limits; scenario.cards.len()]).with_power(&ranges);
+    let mut under = scenario.cards.iter().map(|card| (1.0, card.build.power_w)).collect::<Vec<_>>();
     guard.micro_batch(Seconds(scenario.batch_s));
     let mut rng = Rng(scenario.seed);
     let mut cards = scenario.cards.clone();
     let mut plants = cards.iter().map(|c| Plant::new(c.build.clone(), c.weather.at(0.0).air_c)).collect::<Vec<_>>();
     let mut work = Work::new(scenario.batch_s, scenario.jitter, Rng(scenario.seed ^ 1));
     let mut readings = vec![Reading::default(); cards.len()];
+    let mut limits_w = scenario.cards.iter().map(|card| card.build.limited().most_w).collect::<Vec<_>>();
     let mut around = Vec::new();
     let mut order = Order::Run;
     let mut outcome = Outcome::default();
@@ -67,10 +79,12 @@ pub fn live(scenario: &Scenario) -> Outcome {
             around.extend(cards.iter().map(|c| c.weather.at(time_s)));
         }
         for _ in 0..steps as u32 {
-            let computing = work.step(for_s, order.share());
-            computed_s += computing * for_s;
-            for (around, plant) in around.iter().zip(&mut plants) {
-                plant.step(for_s, computing, around);
+            // Cards work in step: the faster ones wait for the slowest.
+            let speed = under.iter().map(|(speed, _)| *speed).fold(1.0, f64::min);
+            let computing = work.step(for_s, order.share(), speed);
+            computed_s += computing * for_s * speed;
+            for ((around, plant), (own_speed, draw_w)) in around.iter().zip(&mut plants).zip(&under) {
+                plant.step(for_s, computing * speed / own_speed, *draw_w, around);
             }
             time_s += for_s;
         }
@@ -89,14 +103,28 @@ pub fn live(scenario: &Scenario) -> Outcome {
             outcome.stopped_s = Some(time_s);
             break;
         }
+        if power {
+            for (at, (under, card)) in under.iter_mut().zip(&cards).enumerate() {
+                let limit_w = guard.power_limit_w(at).expect("it may be lowered");
+                let range = ranges[at].expect("it may be lowered");
+                outcome.beyond_range |= !(range.least_w..=range.most_w).contains(&limit_w);
+                if limit_w != limits_w[at] {
+                    (*under, limits_w[at]) = (card.build.under(limit_w), limit_w);
+                    outcome.limits_set += 1;
+                }
+            }
+        }
         let notes = guard.take_notes();
-        if notes.iter().any(|n| matches!(n.what, What::Slows { .. })) {
+        let slows = |what: &What| matches!(what, What::Slows { .. } | What::LimitsPower { .. });
+        if notes.iter().any(|n| slows(&n.what)) {
             (steady_s, turns, outcome.pauses) = (time_s + STEADY_S, Turns::default(), 0);
         }
         if time_s > steady_s {
-            turns.add(order.share());
+            let speed = under.iter().map(|(speed, _)| *speed).fold(1.0, f64::min);
+            turns.add(order.share() * speed);
             outcome.pauses += notes.iter().filter(|n| matches!(n.what, What::Pauses { .. })).count();
         }
+        outcome.timed.extend(notes.iter().map(|note| (time_s, *note)));
         outcome.notes.extend(notes);
     }
     outcome.notes.append(&mut guard.take_notes());
@@ -128,6 +156,7 @@ fn read(card: &mut Card, plant: &Plant, time_s: f64, since_s: f64) -> Reading {
         hotspot_c: card.hotspot.as_mut().and_then(|s| s.read(plant.hotspot_c(), since_s, Fault::None)),
         // Cards lower their clocks by themselves from 90 °C or so, which is above where a run stops.
         throttling: Some(plant.core_c > 90.0),
+        power_w: Some(plant.power_w),
     }
 }
 

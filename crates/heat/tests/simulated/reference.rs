@@ -3,7 +3,7 @@
 
 use crate::plant::{Around, Plant};
 use crate::rng::Rng;
-use crate::scenario::Scenario;
+use crate::scenario::{Card, Scenario};
 use crate::weather::DAY_S;
 use crate::work::Work;
 use plimsoll_heat::{Limits, Settings, Thresholds};
@@ -66,8 +66,8 @@ fn holds(scenario: &Scenario, around: &[Around], share: f64) -> bool {
         let mut time_s = 0.0;
         let mut held = true;
         while time_s < SETTLES_S + watched_s && held {
-            let computing = work.step(1.0, share);
-            plant.step(1.0, computing, around);
+            let computing = work.step(1.0, share, 1.0);
+            plant.step(1.0, computing, card.build.power_w, around);
             time_s += 1.0;
             if time_s > SETTLES_S {
                 held &= plant.core_c <= limits.core.throttle_c;
@@ -77,4 +77,53 @@ fn holds(scenario: &Scenario, around: &[Around], share: f64) -> bool {
         }
         held
     })
+}
+
+/// The highest throughput of steady cards whose power limits may be lowered, of their full speed: each at its own best limit, and
+/// by pauses below the least; as fast as the slowest.
+pub fn best_with_power(scenario: &Scenario) -> f64 {
+    let best = |card: &Card| {
+        let (mut low, mut high) = (0.0, 1.0);
+        if holds_at(scenario, card, 1.0) {
+            return 1.0;
+        }
+        for _ in 0..HALVINGS {
+            let middle = (low + high) / 2.0;
+            if holds_at(scenario, card, middle) { low = middle } else { high = middle }
+        }
+        let (speed, duty, _) = split(card, low);
+        speed * duty
+    };
+    scenario.cards.iter().map(best).fold(1.0, f64::min)
+}
+
+/// Speed, duty and draw, W, of a card that makes this part of its heat.
+fn split(card: &Card, heat: f64) -> (f64, f64, f64) {
+    let wanted_w = heat * card.build.power_w;
+    let (speed, draw_w) = card.build.under(wanted_w.max(card.build.limited().least_w));
+    (speed, (wanted_w / draw_w).min(1.0), draw_w)
+}
+
+/// Whether a card, settled at this part of its heat, stays at or below the temperatures where slowing begins.
+fn holds_at(scenario: &Scenario, card: &Card, heat: f64) -> bool {
+    let (speed, duty, draw_w) = split(card, heat);
+    let (limits, around) = (limits(), card.weather.at(0.0));
+    let mut plant = Plant::new(card.build.clone(), around.air_c);
+    plant.sink_c = around.air_c + heat * card.build.power_w * card.build.sink_c_per_w * around.dust;
+    plant.sink_c = plant.sink_c.min(90.0);
+    let mut work = Work::new(scenario.batch_s, 0.0, Rng(1));
+    let watched_s = WATCHED_S.max(2.0 * scenario.batch_s / (speed * duty.max(LEAST)));
+    let mut time_s = 0.0;
+    let mut held = true;
+    while time_s < SETTLES_S + watched_s && held {
+        let computing = work.step(1.0, duty.max(LEAST), speed);
+        plant.step(1.0, computing, draw_w, &around);
+        time_s += 1.0;
+        if time_s > SETTLES_S {
+            held &= plant.core_c <= limits.core.throttle_c;
+            held &= card.memory.is_none() || plant.memory_c <= limits.memory.throttle_c;
+            held &= card.hotspot.is_none() || plant.hotspot_c() <= limits.hotspot.throttle_c;
+        }
+    }
+    held
 }

@@ -29,9 +29,9 @@ impl Work {
         matches!(self.state, State::Computing { .. }).then_some(self.begun)
     }
 
-    /// The part of the next `for_s` seconds that computes. The share that may be computed may have changed since a
-    /// wait began, which then becomes shorter or longer.
-    pub fn step(&mut self, for_s: f64, share: f64) -> f64 {
+    /// The part of the next `for_s` seconds that computes, at a part of the full speed. The share that may be computed may have
+    /// changed since a wait began, which then becomes shorter or longer.
+    pub fn step(&mut self, for_s: f64, share: f64, speed: f64) -> f64 {
         if self.batch_s < 0.25 * for_s && share > 0.25 {
             return share;
         }
@@ -40,12 +40,12 @@ impl Work {
         while left_s > 1e-9 {
             match &mut self.state {
                 State::Computing { took_s, left_s: of_batch_s } => {
-                    let now_s = left_s.min(*of_batch_s);
+                    let now_s = left_s.min(*of_batch_s / speed);
                     computed_s += now_s;
                     left_s -= now_s;
-                    *of_batch_s -= now_s;
+                    *of_batch_s -= now_s * speed;
                     if *of_batch_s <= 1e-9 {
-                        self.state = State::Waiting { after_s: *took_s, waited_s: 0.0 };
+                        self.state = State::Waiting { after_s: *took_s / speed, waited_s: 0.0 };
                     }
                 }
                 State::Waiting { after_s, waited_s } => {

@@ -203,9 +203,20 @@ pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
 }
 
 impl Budget {
+    /// Of the same memory if this had been asked for, by flags that say the rest. Errors: nothing is left of it.
+    pub(super) fn of_vram(&self, args: &BudgetArgs, vram: Bytes) -> Result<Self, Failure> {
+        let (others, margin) = (self.others, self.margin_of_vram);
+        args.budget_of(Memory { source: "requested".to_owned(), total: vram, others, margin })
+    }
+
     /// The memory that it is taken of.
     pub(super) fn total(&self) -> Bytes {
         self.total
+    }
+
+    /// The same where others gave back so much.
+    pub(super) fn with_more(&self, freed: Bytes) -> Self {
+        Self { bytes: self.bytes + freed, others: self.others.saturating_sub(freed), ..self.clone() }
     }
 
     /// With the host's beside it, for a plan: of a card what is given, or what is assumed of one that is elsewhere, or all that

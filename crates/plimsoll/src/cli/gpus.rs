@@ -2,18 +2,20 @@
 
 use super::Failure;
 use super::failure::exit_code;
+use super::power::settle_leftovers;
 use super::train::sample_time;
 use crate::printable::printable;
-use crate::report::{GpusCsv, gpus_now, gpus_table, known_cards_table};
+use crate::report::{GpusCsv, gpus_now, gpus_table, health_event, health_line, known_cards_table};
 use crate::streams::{pass, talk, write_data};
 use ::plimsoll_plan::cards;
 use clap::Args;
-use plimsoll_telemetry::{GpuError, Gpus, Sample, Sampler, SamplerOptions, gpus, sample_once};
+use plimsoll_health::{Episode, Phase, Settings, Watcher};
+use plimsoll_telemetry::{Event, GpuError, Gpus, Sample, Sampler, SamplerOptions, gpus, sample_once};
 use plimsoll_units::Seconds;
 use serde_json::json;
 use std::io::{IsTerminal, stdout};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub(super) struct GpusArgs {
@@ -38,6 +40,9 @@ pub(super) struct GpusArgs {
     /// Without units in `--csv`, as nvidia-smi's `nounits`
     #[arg(long, requires = "csv")]
     no_units: bool,
+    /// Put back the power limits and clock offsets that runs set which ended without doing so
+    #[arg(long, conflicts_with_all = ["known", "watch", "once", "csv", "json"])]
+    restore: bool,
     /// Print JSON; with `--watch` a line for each sample
     #[arg(long)]
     json: bool,
@@ -53,6 +58,13 @@ enum Format {
 pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
     if args.known {
         return list_known(args.json);
+    }
+    if args.restore {
+        return if settle_leftovers(true) {
+            Ok(exit_code::DONE)
+        } else {
+            Err(Failure::device("not everything was put back"))
+        };
     }
     if !args.watch && !args.once && args.csv.is_none() {
         return list(args.json);
@@ -91,13 +103,60 @@ fn watch(every: Duration, format: &Format) -> Result<u8, Failure> {
     let each = move |sample: &Arc<Sample>| drop(send.try_send(sample.clone()));
     let _sampler = Sampler::start(options, each).map_err(|error| Failure::device(format!("a thread: {error}")))?;
     let is_screen = stdout().is_terminal() && matches!(format, Format::Table);
+    let mut problems = Problems::new();
     for sample in samples {
+        problems.observe(&sample);
         if is_screen {
             console::Term::stdout().clear_screen().map_err(|error| Failure::device(format!("stdout: {error}")))?;
         }
         show(&sample, format)?;
+        if matches!(format, Format::Table) {
+            problems.lines(is_screen).iter().try_for_each(|line| say(line))?;
+        }
     }
     Ok(exit_code::DONE)
+}
+
+/// What is wrong with the cards, below their table: on a screen as long as it lasts, in a log when it begins and ends.
+struct Problems {
+    watcher: Watcher,
+    began: Instant,
+    lasting: Vec<(Episode, Instant)>,
+    new: Vec<Episode>,
+}
+
+impl Problems {
+    fn new() -> Self {
+        Self { watcher: Watcher::new(Settings::default()), began: Instant::now(), lasting: vec![], new: vec![] }
+    }
+
+    fn observe(&mut self, sample: &Sample) {
+        /// What has no end is shown for so long.
+        const SHOWN: Duration = Duration::from_secs(3600);
+        self.new = self.watcher.observe(Seconds(self.began.elapsed().as_secs_f64()), sample, None);
+        self.lasting.retain(|(_, since)| since.elapsed() < SHOWN);
+        for episode in &self.new {
+            let kind = episode.finding.kind();
+            self.lasting.retain(|(other, _)| (&other.card, other.finding.kind()) != (&episode.card, kind));
+            if episode.phase == Phase::Begins {
+                self.lasting.push((episode.clone(), Instant::now()));
+            }
+        }
+    }
+
+    fn lines(&self, is_screen: bool) -> Vec<String> {
+        let line = |episode: &Episode| match health_event(episode) {
+            Event::Health { card, what, advice, level, .. } => {
+                health_line(card.as_deref(), &what, advice.as_deref(), level)
+            }
+            _ => String::new(),
+        };
+        if is_screen {
+            self.lasting.iter().map(|(episode, _)| line(episode)).collect()
+        } else {
+            self.new.iter().map(line).collect()
+        }
+    }
 }
 
 fn show(sample: &Sample, format: &Format) -> Result<(), Failure> {

@@ -120,6 +120,8 @@ const GROUPS: &[Group] = &[
             ("checkpoint-every", "Steps between checkpoints"),
             ("eval-every", ""),
             ("log-every", ""),
+            ("log-to", ""),
+            ("log-dir", ""),
             ("explain", "Show what is alive at the peak"),
             ("profile", "Show where the time goes"),
             ("html", "Write a page with the map of the memory"),
@@ -136,13 +138,23 @@ const GROUPS: &[Group] = &[
         ],
     ),
     (
-        "Heat",
-        &[("max-temp", ""), ("throttle-temp", ""), ("resume-temp", ""), ("memory-temp", ""), ("sample-every", "")],
+        "Heat and power",
+        &[
+            ("max-temp", "Heat at which a run ends: 83; slowed before"),
+            ("throttle-temp", ""),
+            ("resume-temp", ""),
+            ("memory-temp", ""),
+            ("power-limit", "`auto` for heat, or watts, or `80%`"),
+            ("clock-offset", ""),
+            ("memory-clock-offset", ""),
+            ("kwh-price", ""),
+            ("sample-every", ""),
+        ],
     ),
     (
         "Messages",
         &[
-            ("notify", ""),
+            ("notify", "Who is told: mail, discord, ntfy, ..."),
             ("notify-every", ""),
             ("mail-to", ""),
             ("mail-from", ""),
@@ -323,6 +335,30 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "pause",
+        &[
+            ("plimsoll pause nano-1", "between two micro-batches, with its memory held"),
+            ("plimsoll pause train-1 train-2", "other programs, as by Ctrl-Z"),
+            ("plimsoll pause nano-1 --wait 0", "without waiting for its answer"),
+        ],
+    ),
+    (
+        "resume",
+        &[
+            ("plimsoll resume nano-1", "with the same losses as if it had not been paused"),
+            ("plimsoll resume train-1 train-2", "several at once"),
+            ("plimsoll resume runs/nano-1", "by its folder"),
+        ],
+    ),
+    (
+        "budget",
+        &[
+            ("plimsoll budget nano-1 6", "save, plan again within 6 GiB, and go on"),
+            ("plimsoll budget nano-1 600MiB", "refused, and nothing lost, if nothing fits in it"),
+            ("plimsoll budget runs/nano-1 12 --wait 10m", "with time for a long step"),
+        ],
+    ),
+    (
         "attach",
         &[
             ("plimsoll attach train-1", "its output and its exit code; Ctrl-C leaves it running"),
@@ -355,6 +391,22 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("plimsoll gpus", "the cards of this machine"),
             ("plimsoll gpus --watch", "temperatures, power and memory, every second"),
             ("plimsoll gpus --csv=index,temperature.gpu,memory.used", "as nvidia-smi writes them, for a script"),
+        ],
+    ),
+    (
+        "serve",
+        &[
+            ("plimsoll serve", "a link for this machine's browser"),
+            ("plimsoll serve --listen 0.0.0.0:7077", "for a phone in the same network"),
+            ("plimsoll serve --runs-dir /data/runs --listen [::1]:8080", "runs of another folder, over IPv6"),
+        ],
+    ),
+    (
+        "top",
+        &[
+            ("plimsoll top", "cards, processes and runs; `q` leaves, `F1` lists the keys"),
+            ("plimsoll top nano-1", "one run, with its curves"),
+            ("plimsoll top --replay runs/nano-1", "a run that is over, with a slider over its time"),
         ],
     ),
     (

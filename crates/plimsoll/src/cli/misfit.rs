@@ -4,7 +4,9 @@ use super::Failure;
 use super::budget::Budget;
 use super::failure::exit_code;
 use crate::report::as_flags;
-use ::plimsoll_plan::{Misfit, Nearest};
+use ::plimsoll_plan::{Misfit, Nearest, Request, search};
+use plimsoll_graph::DeviceKind;
+use plimsoll_telemetry::gpu_holders;
 use plimsoll_units::Bytes;
 
 /// The error for a run that has the whole budget and does not fit.
@@ -48,6 +50,45 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram
         failure.hint(format!("`{}` fits in {peak}{}", as_flags(changes), speed_words(*added_time)))
     });
     failure.hint(format!("`{flags}` is enough"))
+}
+
+/// A card on which others may hold memory.
+pub(super) struct Others {
+    /// Its UUID; none on the processor.
+    pub(super) uuid: Option<String>,
+    pub(super) kind: DeviceKind,
+}
+
+impl Others {
+    /// Names who holds memory of the card, and what of this request would fit without them.
+    pub(super) fn name(
+        &self,
+        failure: Failure,
+        budget: &Budget,
+        request: &Request,
+        host_ram: Option<Bytes>,
+    ) -> Failure {
+        let Some(uuid) = &self.uuid else { return failure };
+        let holders = gpu_holders().into_iter().filter(|holder| holder.card == *uuid);
+        let held = holders.filter_map(|holder| holder.used).sum::<Bytes>();
+        let failure = failure.naming_holders(uuid);
+        if held == Bytes::ZERO {
+            return failure;
+        }
+        let without = budget.with_more(held);
+        let Ok(of_both) = without.with_host(self.kind, host_ram) else { return failure };
+        let request = Request { budget: of_both, ..request.clone() };
+        match search(&request) {
+            Ok(Ok(found)) => failure.hint(format!(
+                "without them it fits in {}, with a micro-batch of {}",
+                found.plan.peak(),
+                found.plan.micro_batch
+            )),
+            Ok(Err(_)) => failure.hint("it would not fit without them either"),
+            // What is wrong with the request was told where it was planned first.
+            Err(_) => failure,
+        }
+    }
 }
 
 /// Bytes as flags take them, rounded up.

@@ -32,18 +32,24 @@ mod objective;
 mod optimizer;
 mod options;
 mod pairs;
+mod places;
 mod plan;
+mod power;
 mod processor;
 mod replay;
 mod report;
 mod request;
 mod schedule;
 mod self_test;
+mod serve;
 mod settings;
 mod shell;
+mod state;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
+mod top;
+mod track;
 mod train;
 mod words;
 
@@ -87,6 +93,15 @@ enum Command {
     /// Stop runs: gently, and at last in any case
     #[cfg(unix)]
     Stop(supervise::StopArgs),
+    /// Pause runs; their memory stays theirs
+    #[cfg(unix)]
+    Pause(supervise::PauseArgs),
+    /// Let paused runs go on
+    #[cfg(unix)]
+    Resume(supervise::PauseArgs),
+    /// Give a run of `train` another memory budget while it goes
+    #[cfg(unix)]
+    Budget(supervise::BudgetArgs),
     /// Follow a run to its end
     #[cfg(unix)]
     Attach(supervise::AttachArgs),
@@ -98,6 +113,10 @@ enum Command {
     Bench(bench::BenchArgs),
     /// List the NVIDIA cards of this machine
     Gpus(gpus::GpusArgs),
+    /// Watch cards, processes and runs on the whole terminal, and replay runs
+    Top(top::TopArgs),
+    /// Serve a web page of runs and cards, for phones too
+    Serve(serve::ServeArgs),
     /// Show what this machine has to train on, and what is missing
     Doctor(doctor::DoctorArgs),
     /// Tell people what a run does: see whether messages arrive
@@ -133,11 +152,19 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         #[cfg(unix)]
         Command::Stop(args) => supervise::stop(&args),
         #[cfg(unix)]
+        Command::Pause(args) => supervise::pause(&args),
+        #[cfg(unix)]
+        Command::Resume(args) => supervise::resume(&args),
+        #[cfg(unix)]
+        Command::Budget(args) => supervise::budget(&args),
+        #[cfg(unix)]
         Command::Attach(args) => supervise::attach(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Notify(args) => notify::run(&args),
         Command::Calibrate(args) => calibrate::run(args),

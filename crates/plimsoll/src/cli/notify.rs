@@ -89,8 +89,12 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 impl TellArgs {
     /// Starts to tell; none where nobody is to be told. Errors: a secret is missing, or can't be used.
     pub(super) fn start(&self) -> Result<Option<Notifier>, Failure> {
-        let (settings, secrets) = self.recipients.resolve(self.notify_every, self.mail_every)?;
-        if settings.services.is_empty() { Ok(None) } else { Ok(Some(Notifier::start(&settings, &secrets)?)) }
+        self.recipients.started(self.notify_every, self.mail_every)
+    }
+
+    /// What is in the environment, in the file of `--secrets`, and in `.env`.
+    pub(super) fn secrets(&self) -> Result<Secrets, Failure> {
+        self.recipients.secrets()
     }
 
     /// What a resumed run tells as this one did. Secrets are not in it.
@@ -132,10 +136,29 @@ enum SmtpEncryption {
 }
 
 impl Recipients {
+    fn secrets(&self) -> Result<Secrets, Failure> {
+        let environment = |name: &str| std::env::var_os(name);
+        Ok(Secrets::load(environment, self.secrets.as_deref(), Some(Path::new(DOT_ENV)))?)
+    }
+
+    /// Starts to tell what needs no progress; none where nobody is to be told. Errors: a secret is missing, or can't be used.
+    pub(super) fn start(&self) -> Result<Option<Notifier>, Failure> {
+        self.started(0, Seconds(0.0))
+    }
+
+    /// Errors: a secret is missing.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.resolve(0, Seconds(0.0)).map(|_| ())
+    }
+
+    fn started(&self, every_steps: u64, mail_every: Seconds) -> Result<Option<Notifier>, Failure> {
+        let (settings, secrets) = self.resolve(every_steps, mail_every)?;
+        if settings.services.is_empty() { Ok(None) } else { Ok(Some(Notifier::start(&settings, &secrets)?)) }
+    }
+
     /// Settings and secrets; services that are named, or else all that have their secrets.
     pub(super) fn resolve(&self, every_steps: u64, mail_every: Seconds) -> Result<(NotifySettings, Secrets), Failure> {
-        let environment = |name: &str| std::env::var_os(name);
-        let secrets = Secrets::load(environment, self.secrets.as_deref(), Some(Path::new(DOT_ENV)))?;
+        let secrets = self.secrets()?;
         let mail = match (&self.smtp, self.mail_to.is_empty()) {
             (Some(smtp), false) => {
                 let encryption = self.smtp_encryption.map(|kind| match kind {

@@ -199,5 +199,6 @@ fn card_lines(card: &CardFindings) -> Vec<String> {
 pub fn held_by(holder: &Holder) -> String {
     let name = holder.name.as_deref().map_or("a process".into(), |name| printable_line(name).into_owned());
     let used = holder.used.map_or("some memory".to_owned(), |used| used.to_string());
-    format!("{used} is held by {name} ({})", holder.pid)
+    let owner = holder.owner.as_deref().map_or(String::new(), |owner| format!(" of {}", printable_line(owner)));
+    format!("{used} is held by {name} ({}){owner}", holder.pid)
 }

@@ -11,6 +11,7 @@ mod figures;
 mod gpus;
 mod gpus_csv;
 mod gpus_now;
+mod health;
 mod live;
 mod models;
 mod page;
@@ -39,6 +40,7 @@ pub use estimate::{
 pub use gpus::{gpus_table, known_cards_table};
 pub use gpus_csv::GpusCsv;
 pub use gpus_now::gpus_now;
+pub use health::{health_event, health_line};
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};
 pub use picture::{PlanPage, plan_html, plan_svg};

@@ -4,6 +4,7 @@ use super::plan_table::{device_named, grouped};
 use crate::printable::printable;
 use plimsoll_graph::DeviceKind;
 use plimsoll_plan::Plan;
+use plimsoll_telemetry::EnergySource;
 use plimsoll_train::{Footprint, Outcome, Report};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
@@ -46,7 +47,24 @@ pub fn summary(outcome: &Outcome, folder: &Path, page: &str) -> String {
     };
     lines.push(format!("planned {planned} bytes{shorter}, touched {}", measured.touched_bytes));
     lines.push(memory(&measured.footprint));
+    lines.extend(energy(report));
     lines.join("\n")
+}
+
+/// What the cards used, for each token too, and how that is known; nothing where none told.
+fn energy(report: &Report) -> Option<String> {
+    let energy = report.energy.as_ref()?;
+    let by = match energy.by {
+        EnergySource::Counter => "by the card's counter",
+        EnergySource::Power => "from the power that it drew at each sample",
+        EnergySource::Both => "by the card's counter, and from its power where that was silent",
+    };
+    let token = report.energy_j_per_token.map_or(String::new(), |joules| format!(", {joules:.3} J a token"));
+    let missed = match energy.missed_s {
+        missed if missed < 1.0 => String::new(),
+        missed => format!("; {} of it were not measured", format_duration(Seconds(missed))),
+    };
+    Some(format!("energy     {energy}{token}, {by}{missed}"))
 }
 
 /// What came of it, in the words that somebody would pass on.

@@ -21,12 +21,17 @@ mod heat;
 mod interrupt;
 mod live;
 mod notify;
+mod orders;
 mod outputs;
 mod pairs;
+mod power;
 mod properties;
 mod received;
 mod replay;
 mod rooms;
 mod run_page;
 mod self_test;
+mod serve;
 mod supervise;
+#[cfg(unix)]
+mod top;

@@ -17,12 +17,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("exec", &["units", "files", "graph", "plan"]),
     ("data", &["units", "files"]),
     ("telemetry", &["units", "files"]),
+    ("health", &["units", "telemetry"]),
+    ("power", &["units", "files", "telemetry"]),
     ("notify", &["units", "files", "telemetry"]),
+    ("trackers", &["units", "files", "telemetry", "notify"]),
+    ("orders", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
     ("supervise", &["units", "files", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
+    ("watch", &["units", "files", "telemetry", "supervise"]),
+    ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
+    ("top", &["units", "heat", "telemetry", "watch"]),
     (
         "plimsoll",
         &[
@@ -34,12 +41,19 @@ const ROOMS: &[(&str, &[&str])] = &[
             "data",
             "telemetry",
             "torch-memory",
+            "trackers",
             "trainers",
             "eager",
+            "health",
             "heat",
             "notify",
+            "orders",
+            "serve",
+            "power",
             "supervise",
             "train",
+            "watch",
+            "top",
         ],
     ),
 ];
@@ -106,7 +120,7 @@ fn every_room_imports_only_what_it_may() {
 #[test]
 fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
-    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat"], &forbidden);
+    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat", "health"], &forbidden);
     // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
     // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
@@ -126,8 +140,23 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
 
 #[test]
 fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_services() {
-    let below =
-        ["units", "files", "graph", "heat", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
+    let below = [
+        "units",
+        "files",
+        "graph",
+        "heat",
+        "health",
+        "power",
+        "plan",
+        "exec",
+        "data",
+        "telemetry",
+        "torch-memory",
+        "supervise",
+        "train",
+        "orders",
+        "watch",
+    ];
     assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
     let terminals = ["clap", "indicatif", "comfy-table", "ctrlc", "crossterm", "hyper", "axum", "tiny_http", "ureq"];
     for room in below {
@@ -140,10 +169,42 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
     for dependency in dependencies("notify") {
         assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "notify depends on {dependency}");
     }
+    assert_free_of(&["trackers"], &["println!", "print!(", "stdout()", "stderr()", "<html", "\\x1b[", "TcpListener"]);
+    for dependency in dependencies("trackers") {
+        assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "trackers depends on {dependency}");
+    }
+}
+
+/// The page is HTML over HTTP, and nothing for a terminal.
+#[test]
+fn invariant_8_the_server_knows_no_terminal_and_fetches_nothing() {
+    assert_free_of(&["serve"], &["println!", "print!(", "stdout()", "stderr()", "\\x1b[", "TcpStream::connect"]);
+    for dependency in dependencies("serve") {
+        assert!(
+            !["clap", "indicatif", "ratatui", "crossterm", "ureq", "lettre"].contains(&dependency.as_str()),
+            "{dependency}"
+        );
+    }
 }
 
 /// What a library would have somebody do is a value; which flag does it is for the command line to say.
 #[test]
 fn libraries_name_no_flags() {
-    assert_free_of(&["units", "files", "data", "heat", "telemetry", "torch-memory", "notify"], &["`--", " --", "\"--"]);
+    assert_free_of(
+        &[
+            "units",
+            "files",
+            "data",
+            "heat",
+            "health",
+            "power",
+            "telemetry",
+            "torch-memory",
+            "notify",
+            "orders",
+            "serve",
+            "trackers",
+        ],
+        &["`--", " --", "\"--"],
+    );
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod hub;
+#[cfg(unix)]
+pub mod pty;
 pub mod receiver;
 pub mod torch;
 

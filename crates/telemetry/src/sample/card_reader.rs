@@ -3,7 +3,7 @@
 
 use super::{CardLimits, CardProcess, CardSample, Throttling};
 use crate::gpus::memory;
-use crate::holders::program_name;
+use crate::holders::{owner, program_name};
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor, TemperatureThreshold,
@@ -19,7 +19,6 @@ use nvml_wrapper::sys_exports::field_id::{
 use nvml_wrapper::{Device, EventSet, Nvml};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
-use std::fs;
 
 /// Samples between two readings of what changes rarely.
 const LIMITS_EVERY: u64 = 60;
@@ -220,15 +219,4 @@ fn processes(device: &Device) -> Vec<CardProcess> {
     }
     processes.sort_by_key(|process| (std::cmp::Reverse(process.used), process.pid));
     processes
-}
-
-#[cfg(unix)]
-fn owner(pid: u32) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid())
-}
-
-#[cfg(not(unix))]
-fn owner(_pid: u32) -> Option<u32> {
-    None
 }

@@ -1,5 +1,6 @@
 //! What can be wrong with a checkpoint.
 
+use plimsoll_telemetry::BranchesError;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
@@ -146,6 +147,15 @@ pub enum CheckpointError {
         /// Where it was looked for.
         path: PathBuf,
     },
+}
+
+impl From<BranchesError> for CheckpointError {
+    fn from(error: BranchesError) -> Self {
+        match error {
+            BranchesError::Io { path, source } => Self::Io { path, source },
+            BranchesError::Damaged { path, problem } => Self::Damaged { path, problem },
+        }
+    }
 }
 
 impl CheckpointError {

@@ -1,10 +1,10 @@
 //! Which checkpoints there are, and which of them are whole. What can't be read is an error; only what was read and is
 //! damaged is skipped.
 
-use super::branches::Branches;
 use super::hash::sum;
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
 use plimsoll_files::{open_regular, read_text};
+use plimsoll_telemetry::Branches;
 use plimsoll_units::Bytes;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -141,4 +141,14 @@ pub(super) fn verify_file(folder: &Path, file: &FileSum) -> Result<(), Checkpoin
 
 pub(super) fn damaged(path: &Path, problem: String) -> CheckpointError {
     CheckpointError::Damaged { path: path.to_owned(), problem }
+}
+/// The complete checkpoints of later steps than this one, each with its branch. Errors: one can't be read.
+pub(crate) fn later(checkpoints: &Path, step: u64) -> Result<Vec<(PathBuf, State)>, CheckpointError> {
+    let later = list(checkpoints)?.into_iter().filter(|(other, _)| *other > step);
+    let verified = later.filter_map(|(_, path)| match verify(&path) {
+        Ok(state) => Some(Ok((path, state))),
+        Err(error) if error.is_damage() => None,
+        Err(error) => Some(Err(error)),
+    });
+    verified.collect()
 }

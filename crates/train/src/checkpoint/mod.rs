@@ -7,7 +7,6 @@
 //! ```
 
 mod archive;
-pub(crate) mod branches;
 mod contents;
 mod error;
 mod find;
@@ -19,8 +18,8 @@ mod size;
 mod state;
 mod write;
 
-pub use branches::{BRANCHES_FILE, Branches, Lineage, Origin};
 pub use error::CheckpointError;
+pub(crate) use find::later;
 pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};
 pub use read::{load_averages, load_weights, restore};
 pub(crate) use same_run::check_same_run;

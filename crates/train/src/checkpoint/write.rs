@@ -1,7 +1,6 @@
 //! Writing a checkpoint: into a temporary folder, each file synced and hashed, then renamed, then the parent synced.
 //! Until the rename the older checkpoints are all there is, and they are only deleted after it.
 
-use super::branches::Branches;
 use super::contents::contents;
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
@@ -10,6 +9,7 @@ use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State};
 use crate::{Engine, RunFolder, TrainError};
 use plimsoll_files::{Disk, free_space, is_there};
 use plimsoll_graph::{DType, TensorId};
+use plimsoll_telemetry::Branches;
 use plimsoll_units::Bytes;
 use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
 use std::borrow::Cow;

@@ -3,9 +3,9 @@
 
 use crate::support::{Outcome, Setup, all_losses, bits};
 use plimsoll_files::{Disk, Operation, Watch};
-use plimsoll_telemetry::Event;
+use plimsoll_telemetry::{BRANCHES_FILE, Event};
 use plimsoll_train::Start;
-use plimsoll_train::checkpoint::{BRANCHES_FILE, CheckpointError, list, newest_whole};
+use plimsoll_train::checkpoint::{CheckpointError, list, newest_whole};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 
 use crate::support::Setup;
 use plimsoll_files::{Disk, Operation, Watch};
-use plimsoll_telemetry::Event;
-use plimsoll_train::checkpoint::{Branches, newest_whole};
+use plimsoll_telemetry::{Branches, Event};
+use plimsoll_train::checkpoint::newest_whole;
 use plimsoll_train::{Ending, History, Start};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ mod foreign;
 mod golden;
 mod levers;
 mod optimizers;
+mod paced;
 mod packing;
 mod precision;
 mod resume;

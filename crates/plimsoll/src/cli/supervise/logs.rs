@@ -3,10 +3,12 @@
 use super::RunsArgs;
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
+use crate::report::health_line;
 use crate::streams::{pass, talk, write_data};
 use clap::Args;
 use plimsoll_supervise::{Entry, Follower, Kind, State, output_of};
 use plimsoll_telemetry::{Event, Record};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
 use std::time::Duration;
 
@@ -148,6 +150,18 @@ fn in_words(event: &Event) -> Option<String> {
         Event::Diverged { step, .. } => format!("step {step}: diverged"),
         Event::Interrupted { step } => format!("step {step}: interrupted"),
         Event::Heat { card, what } => format!("{card}: {what}"),
+        Event::Paused { step, .. } => format!("step {step}: paused"),
+        Event::Unpaused { step, seconds, .. } => {
+            format!("step {step}: goes on after a pause of {}", format_duration(Seconds(*seconds)))
+        }
+        Event::Replanned { step, planned_bytes, budget_bytes, .. } => {
+            format!("step {step}: planned again, {} of {}", Bytes(*planned_bytes), Bytes(*budget_bytes))
+        }
+        Event::OrderRefused { step, reason, .. } => format!("step {step}: refused: {reason}"),
+        Event::Health { card, what, advice, level, .. } => {
+            health_line(card.as_deref(), what, advice.as_deref(), *level)
+        }
+        Event::OutOfMemoryAverted { what } => format!("out of memory averted: {what}"),
         Event::StoppedForHeat { step } => format!("step {step}: stopped for heat"),
         Event::Finished { step, .. } => format!("step {step}: finished"),
         _ => return None,

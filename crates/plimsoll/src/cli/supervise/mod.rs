@@ -1,22 +1,27 @@
-//! Other programs that train, kept alive and found again: `run`, `ps`, `logs`, `stop`, `attach`.
+//! Other programs that train, kept alive and found again: `run`, `ps`, `logs`, `stop`, `attach`; and what runs are asked to do:
+//! `pause`, `resume`, `budget`.
 
 mod attach;
 mod detach;
 mod logs;
+mod order;
 mod ps;
 mod repair;
 mod run;
 mod say;
 mod stop;
+mod told;
 
 pub(super) use attach::{AttachArgs, run as attach};
 pub(super) use logs::{LogsArgs, run as logs};
+pub(super) use order::{BudgetArgs, PauseArgs, run_budget as budget, run_pause as pause, run_resume as resume};
 pub(super) use ps::{PsArgs, run as ps};
 pub(super) use run::{RunArgs, run};
 pub(super) use stop::{StopArgs, run as stop};
 
 use super::Failure;
 use super::failure::line;
+use super::state::state_folder;
 use clap::Args;
 use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
@@ -46,9 +51,12 @@ impl RunsArgs {
 
 /// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
 fn registry(runs: &Path) -> Registry {
-    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    Registry { state: state.map(|state| state.join("plimsoll/runs")), runs: runs.to_owned() }
+    Registry { state: names_folder(), runs: runs.to_owned() }
+}
+
+/// The user's folder of names of runs; none where there is no place for one.
+pub(super) fn names_folder() -> Option<PathBuf> {
+    state_folder().map(|state| state.join("runs"))
 }
 
 /// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,

@@ -2,6 +2,7 @@
 
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
+use crate::cli::state::state_folder;
 use clap::Args;
 use plimsoll_files::{Disk, read_text};
 use plimsoll_supervise::failures::Failures;
@@ -89,9 +90,7 @@ impl RepairArgs {
 
 /// Where failures are remembered.
 fn state_file() -> Option<PathBuf> {
-    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    state.map(|state| state.join("plimsoll/failures.json"))
+    state_folder().map(|state| state.join("failures.json"))
 }
 
 /// The first card that commands see, by its name and memory.

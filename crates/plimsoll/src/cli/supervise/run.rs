@@ -1,9 +1,11 @@
 //! `plimsoll run`: keeps somebody else's trainer alive.
 
 use super::repair::RepairArgs;
+use super::told::Told;
 use super::{RunsArgs, detach, open, say};
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
+use crate::cli::notify::Recipients;
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
 use crate::streams::talk;
 use clap::{Args, Parser};
@@ -95,6 +97,9 @@ pub(in crate::cli) struct RunArgs {
     #[command(flatten)]
     repair: RepairArgs,
 
+    #[command(flatten)]
+    recipients: Recipients,
+
     /// How much of each worker's output is kept; the oldest goes first
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     log_limit: Bytes,
@@ -137,6 +142,8 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             adopt_in(open(&entry.folder)?, false)
         }
         (None, None) => {
+            // What is missing to tell somebody is said before anything is made.
+            args.recipients.check()?;
             let folder = args.new_folder()?;
             if args.detach {
                 return detach::start(&folder);
@@ -176,8 +183,11 @@ impl RunArgs {
     }
 
     fn start_in(self, folder: Folder) -> Result<u8, Failure> {
+        let mut told = Told::start(&self.recipients, &name_of(folder.path()))?;
         let job = self.job(folder)?;
-        conclude(supervise(job, &mut say::tell)?)
+        let supervised = supervise(job, &mut |event| told.take(event));
+        told.finish();
+        conclude(supervised?)
     }
 
     /// What decides what a worker runs.
@@ -257,7 +267,15 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     let mut job = args.job(folder)?;
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
-    conclude(adopt(job, &entry, &mut say::tell)?)
+    let mut told = Told::start(&args.recipients, &entry.name())?;
+    let supervised = adopt(job, &entry, &mut |event| told.take(event));
+    told.finish();
+    conclude(supervised?)
+}
+
+/// The name of the run in a folder.
+fn name_of(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The UUIDs of the cards that commands see, in their order; none where there is no driver.

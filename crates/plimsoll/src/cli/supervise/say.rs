@@ -11,7 +11,8 @@ pub(super) fn tell(event: &Event) {
     }
 }
 
-fn line(event: &Event) -> Option<String> {
+/// What is said of an event; nothing for what concerns nobody.
+pub(super) fn line(event: &Event) -> Option<String> {
     Some(match event {
         Event::AttemptStarted { attempt: 1, notes, .. } if notes.is_empty() => return None,
         Event::AttemptStarted { worker, attempt, notes, .. } => {

@@ -12,8 +12,10 @@ use crate::cli::model::Chosen;
 use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
+use crate::cli::power::PowerArgs;
 use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
+use crate::cli::track::TrackArgs;
 use ::plimsoll_plan::{Found, Precision};
 use ::plimsoll_train::checkpoint::{INDEX_FILE, MODEL_FILE};
 use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
@@ -112,11 +114,16 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(super) watch: WatchArgs,
     #[command(flatten)]
+    pub(super) power: PowerArgs,
+    #[command(flatten)]
     pub(super) tell: TellArgs,
+    #[command(flatten)]
+    pub(super) track: TrackArgs,
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Steps between lines of progress [default: a line each 5 seconds, and only the bar on a terminal]
+    /// Steps between lines of progress, and between logs of `--log-to` [default: a line each 5 seconds, only the bar on a terminal;
+    /// a log each step]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) log_every: Option<u64>,
     /// Print report.json to stdout at the end

@@ -38,7 +38,7 @@ impl Session {
                 talk(format_args!("stopped for heat; when the card has cooled, resume with:\n  {resume}"));
                 Ok(exit_code::TOO_HOT)
             }
-            Ending::Finished | Ending::Diverged => Ok(exit_code::DONE),
+            Ending::Finished | Ending::Replanned | Ending::Diverged => Ok(exit_code::DONE),
         }
     }
 

@@ -4,11 +4,15 @@ mod args;
 mod binary;
 mod ending;
 mod folder;
+mod heat_words;
+mod orders;
 mod prompt;
+mod replan;
 mod room;
 mod signals;
 mod text;
 mod watch;
+mod watched;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use folder::{newest_run, resumed_config};
@@ -20,33 +24,38 @@ use super::cards::Opened;
 use super::device::Device;
 use super::hub;
 use super::loading::Flags;
-use super::misfit::misfit_of;
+use super::misfit::{Others, misfit_of};
 use super::model::{self, Chosen};
 use super::notify::say_goodbye;
 use super::objective::ObjectiveArgs;
+use super::power::{Wished, settle_leftovers};
 use super::request::Sequences;
 #[cfg(unix)]
 use super::supervise::OwnRun;
+use super::track::{Tracked, Tracking};
 use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{Found, Request, search};
-use ::plimsoll_train::{Ending, Engine, Length, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
+use ::plimsoll_train::{Ending, Engine, Length, Outcome, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
+use orders::Asking;
 use plimsoll_data::{DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
 use plimsoll_heat::Settings;
 use plimsoll_notify::{Notifier, Teller};
-use plimsoll_telemetry::Sink;
+use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use prompt::Text;
+use replan::Around;
 use serde_json::{Map, Value, json};
 use signals::stop_on_signals;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use watch::{Told, Watch};
+use std::sync::atomic::AtomicBool;
+use watch::{Subject, Told, Watch};
 
 /// Runs that take longer are warned of.
 const LONG: Seconds = Seconds(7.0 * 86_400.0);
@@ -61,6 +70,12 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     let limits = args.watch.limits()?;
+    if args.watch.is_off() && args.power.is_auto() {
+        return Err(Failure::bad_flag(
+            "`--power-limit auto` follows the heat, which `--sample-every off` does not watch",
+        ));
+    }
+    settle_leftovers(false);
     // What is missing to tell somebody is said before anything is made.
     let notifier = args.tell.start()?;
     in_pool(threads, || {
@@ -119,6 +134,10 @@ struct Session {
     request: Request,
     /// How a library computed the products of a run that goes on.
     products: Option<ProductChoices>,
+    /// What is to be set of the card.
+    wished: Option<Wished>,
+    /// What was changed so that the run fits, after it was planned.
+    averted: Option<String>,
 }
 
 impl Session {
@@ -155,6 +174,7 @@ impl Session {
         args.request.set_dropout(&mut chosen);
         // What the tokenizer takes is no longer free.
         let mut opened = args.device.open(&args.budget, None)?;
+        let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
         let device = &opened.device;
         // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
         let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
@@ -162,7 +182,11 @@ impl Session {
         let request = args.run.request(&args.request, &chosen, device, sequences)?;
         let found = match search(&request)? {
             Ok(found) => found,
-            Err(misfit) => return Err(misfit_of(&chosen.name, &misfit, &device.budget)),
+            Err(misfit) => {
+                let failure = misfit_of(&chosen.name, &misfit, &device.budget);
+                let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
+                return Err(others.name(failure, &device.budget, &request, args.request.levers.host_ram));
+            }
         };
         opened.check_free(&args.budget, &found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
@@ -189,6 +213,8 @@ impl Session {
             times,
             request,
             products,
+            wished,
+            averted: None,
         };
         Ok((session, opened))
     }
@@ -209,6 +235,13 @@ impl Session {
             search(request)?.map_err(|misfit| misfit_of(&chosen.name, &misfit, budget))
         })?;
         if self.budget.bytes != before {
+            let (micro_batch, seq_len) = (self.found.plan.micro_batch, self.found.plan.seq_len);
+            self.averted = Some(format!(
+                "others took memory of the card since the run was planned for {before}; planned again for {}: a micro-batch of \
+                 {micro_batch}, sequences of {seq_len}, {}",
+                self.budget.bytes,
+                self.found.plan.peak()
+            ));
             talk(self.plan_table());
         }
         Ok(engine)
@@ -234,56 +267,28 @@ impl Session {
         entered: &mut Entered,
     ) -> Result<u8, Failure> {
         talk(self.plan_table());
-        let card = opened.uuid();
-        let mut engine = self.load(opened)?;
+        let (card, reopening) = (opened.uuid(), opened.reopening());
+        let engine = self.load(opened)?;
         self.warn_if_long();
-        let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
-        let config = serde_saphyr::to_string(&self.resolved())
-            .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
-        let mut files = vec![
-            (self.folder.plan(), plan_json),
-            (self.folder.config(), config.into_bytes()),
-            (self.folder.model(), self.chosen.config.to_json().into_bytes()),
-        ];
-        files.extend(
-            engine
-                .product_choices()
-                .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
-        );
+        let files = self.files(&engine)?;
         let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
-        self.check_room(&engine, Bytes(others) + ENTRY)?;
+        let checkpoint = self.check_room(&engine, Bytes(others) + ENTRY)?;
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
         let stop = stop_on_signals()?;
-        let watch = Watch::new(&self.args.watch, limits, card);
-        let mut live = Live::new(LiveRun {
-            planned: Bytes(self.found.plan.peak_bytes),
-            device: self.found.plan.targets.device.kind(),
-            duration: self.args.duration,
-            log_every: self.args.log_every,
-        });
-        let name = self.trainer.name.clone();
-        let mut told = notifier.map(|notifier| Told { teller: Teller::new(notifier, name), watch: &watch });
-        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
-        sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
-        let run = Trainer {
-            engine: &mut engine,
-            dataset: &self.dataset,
-            folder: &self.folder,
-            config: &self.trainer,
-            sinks,
-            stop: &stop,
-            pace: &watch,
-        };
-        let started = run.start(&self.start)?;
-        // Not before the start is accepted: a run that can't be resumed like this keeps the settings that it has.
-        for (path, contents) in files {
-            self.folder.write(&path, &contents)?;
-        }
-        entered.enter(self.folder.path(), &self.args.runs_dir);
-        watch.begin(self.folder.path())?;
-        let mut outcome = started.run().map_err(|error| self.cut_short(error.into()))?;
-        live.finish();
+        let subject =
+            Subject { card, offloads: self.found.plan.host_bytes > 0, checkpoint, price: self.args.power.price() };
+        // From here on, whatever ends the run puts it back.
+        let set = self.wished.take().and_then(|wished| wished.set(&self.trainer.name));
+        let asked = Asking { stop: stop.clone(), planner: self.planner() };
+        let mut watch = Watch::new(&self.args.watch, limits, subject, set, asked);
+        self.averted.take().into_iter().for_each(|what| watch.tell(Event::OutOfMemoryAverted { what }));
+        let mut teller = notifier.map(|notifier| Teller::new(notifier, self.trainer.name.clone()));
+        let around =
+            Around { watch: &mut watch, teller: teller.as_mut(), stop: &stop, card: reopening.as_ref(), entered };
+        let ended = self.through_all_plans(engine, files, around);
+        watch.put_back();
+        let (mut engine, mut outcome) = ended?;
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(&mut engine) {
@@ -304,6 +309,79 @@ impl Session {
             write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
         }
         self.conclude(&outcome)
+    }
+
+    /// What the folder is to have of a run that goes by this plan.
+    fn files(&self, engine: &Engine) -> Result<Vec<(PathBuf, Vec<u8>)>, Failure> {
+        let plan_json = serde_json::to_vec(&self.found.plan).expect("a plan is plain data");
+        let config = serde_saphyr::to_string(&self.resolved())
+            .map_err(|e| Failure::device(format!("settings can't be written: {e}")))?;
+        let mut files = vec![
+            (self.folder.plan(), plan_json),
+            (self.folder.config(), config.into_bytes()),
+            (self.folder.model(), self.chosen.config.to_json().into_bytes()),
+        ];
+        files.extend(
+            engine
+                .product_choices()
+                .map(|choices| (self.folder.products(), serde_json::to_vec_pretty(&choices).expect("plain data"))),
+        );
+        Ok(files)
+    }
+
+    /// Trains from the start that is set until something ends it. `accepted` is called once it is sure to begin.
+    fn go(
+        &self,
+        engine: &mut Engine,
+        files: Vec<(PathBuf, Vec<u8>)>,
+        watch: &Watch,
+        teller: Option<&mut Teller<'_>>,
+        stop: &AtomicBool,
+        accepted: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Outcome, Failure> {
+        let mut live = Live::new(LiveRun {
+            planned: Bytes(self.found.plan.peak_bytes),
+            device: self.found.plan.targets.device.kind(),
+            duration: self.args.duration,
+            log_every: self.args.log_every,
+        });
+        let mut told = teller.map(|teller| Told { teller, watch });
+        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
+        sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
+        let mut tracking = self.start_tracking()?;
+        watch.log_to(tracking.as_ref().map(|tracking| tracking.trackers.machine_tap()));
+        sinks.extend(tracking.as_mut().map(|tracking| -> &mut dyn Sink { &mut tracking.trackers }));
+        let run = Trainer {
+            engine,
+            dataset: &self.dataset,
+            folder: &self.folder,
+            config: &self.trainer,
+            sinks,
+            stop,
+            pace: watch,
+        };
+        let started = run.start(&self.start)?;
+        // Not before the start is accepted: a run that can't be resumed like this keeps the settings that it has.
+        for (path, contents) in files {
+            self.folder.write(&path, &contents)?;
+        }
+        accepted()?;
+        let ended = started.run();
+        live.finish();
+        let is_over = !ended.as_ref().is_ok_and(|outcome| outcome.ending == Ending::Replanned);
+        tracking.into_iter().for_each(|tracking| tracking.finish(is_over));
+        ended.map_err(|error| self.cut_short(error.into()))
+    }
+
+    /// Logs for other tools; none where nothing is to be logged. Nothing is written before the run begins.
+    fn start_tracking(&self) -> Result<Option<Tracking>, Failure> {
+        let tracked = Tracked {
+            folder: &self.folder,
+            config: self.resolved(),
+            steps_per_epoch: self.dataset.training() as f64 / self.found.plan.global_batch as f64,
+            every_steps: self.args.log_every.unwrap_or(1),
+        };
+        self.args.track.start(tracked, &self.args.tell.secrets()?)
     }
 
     /// Says it where a run goes on whose products something else computed.
@@ -353,7 +431,9 @@ impl Session {
         let map = settings.as_object_mut().expect("an object literal");
         let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
+        map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
+        map.append(&mut args.track.resolved());
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));

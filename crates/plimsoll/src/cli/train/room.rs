@@ -28,13 +28,13 @@ fn needs(written: u64, keep: u64, there: u64) -> Needs {
 }
 
 impl Session {
-    /// Errors: there is no room to write a checkpoint beside the one before it. Says it where there is not for all that are to
-    /// be kept. `others`: what else is written before the first step.
-    pub(super) fn check_room(&self, engine: &Engine, others: Bytes) -> Result<(), Failure> {
+    /// What a checkpoint takes. Errors: there is no room to write one beside the one before it. Says it where there is not for all
+    /// that are to be kept. `others`: what else is written before the first step.
+    pub(super) fn check_room(&self, engine: &Engine, others: Bytes) -> Result<Bytes, Failure> {
         let folder = self.folder.checkpoints();
-        let Ok(free) = free_space(&folder) else { return Ok(()) };
-        let free = Bytes(free.0.saturating_sub(others.0));
         let each = room(engine, &self.chosen.config.to_json());
+        let Ok(free) = free_space(&folder) else { return Ok(each) };
+        let free = Bytes(free.0.saturating_sub(others.0));
         let there = match &self.start {
             Start::Resume(_) => list(&folder)?.len() as u64,
             Start::Fresh | Start::Weights(_) => 0,
@@ -62,7 +62,7 @@ impl Session {
                 fit.saturating_add(there).saturating_sub(1).max(1)
             ));
         }
-        Ok(())
+        Ok(each)
     }
 
     /// How many checkpoints the run writes at most.

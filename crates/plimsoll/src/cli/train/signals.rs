@@ -22,6 +22,7 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         let mut is_interrupted = false;
         for signal in signals.forever() {
             if signal == SIGINT && is_interrupted {
+                plimsoll_power::put_back_all();
                 std::process::exit(i32::from(exit_code::INTERRUPTED));
             }
             is_interrupted |= signal == SIGINT;

@@ -1,19 +1,27 @@
-//! What is watched while a run trains: samples of cards and system go to its folder, and the temperatures of its card decide
-//! how fast it may go. A run doesn't depend on it: what can't be sampled is said, and training goes on.
-//! Not here: how temperatures become orders (`plimsoll-heat`), what a sample is (`plimsoll-telemetry`).
+//! What is watched while a run trains: samples of cards and system go to its folder, and what they say decides how fast it may
+//! go, as does what the run is asked to do (`orders.rs`). A run doesn't depend on it: what can't be sampled is said, and training
+//! goes on.
+//! Not here: what is made of a sample (`watched.rs`), what a sample is (`plimsoll-telemetry`).
 
+use super::orders::{Asked, Asking, Listener, Next, Planner};
+use super::watched::Watched;
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
+use crate::cli::power::Set;
 use crate::streams::talk;
-use ::plimsoll_train::Pace;
+use ::plimsoll_train::{Ending, MicroBatch, Pace};
 use clap::Args;
 use plimsoll_files::Disk;
-use plimsoll_heat::{Guard, Limits, Order, Reading, Sensor, Settings, Thresholds, What};
+use plimsoll_health::{Facts, Settings as HealthSettings};
+use plimsoll_heat::{Limits, Order, Settings, Thresholds};
 use plimsoll_notify::{Card, Teller};
-use plimsoll_telemetry::{CardSample, Event, History, Sample, Sampler, SamplerOptions, Sink};
-use plimsoll_units::{Seconds, format_duration};
+use plimsoll_power::{Meter, Price};
+use plimsoll_telemetry::{EnergyUse, Event, History, Sample, Sampler, SamplerOptions, Sink, for_each_record};
+use plimsoll_trackers::MachineTap;
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,14 +35,18 @@ const STALE: (u32, Duration) = (10, Duration::from_secs(30));
 /// A run whose orders are stale waits as long as it computes.
 const STALE_SHARE: f64 = 0.5;
 
+/// Who is paused says so this often, so that nobody takes it for one that hangs.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
 /// Events that wait for the next step.
 const EVENTS: usize = 256;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WatchArgs {
-    /// Time between two samples of the card and the system, kept in the run's folder: `1s`, `0.5`, `1m`
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
-    sample_every: Seconds,
+    /// Time between two samples of the card and the system, kept in the run's folder: `1s`, `0.5`, `1m`; `off`: none, and
+    /// nobody watches heat, health and energy
+    #[arg(long, value_name = "TIME|off", default_value = "1s")]
+    sample_every: SampleEvery,
     /// Degrees Celsius of the card above which the run saves and ends, with exit code 6; the card's own limit if that is lower
     #[arg(long, value_name = "C", default_value = "83")]
     max_temp: f64,
@@ -47,6 +59,25 @@ pub(crate) struct WatchArgs {
     /// As `--max-temp`, of the card's memory, where it tells
     #[arg(long, value_name = "C", default_value = "100")]
     memory_temp: f64,
+}
+
+/// `--sample-every`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum SampleEvery {
+    Off,
+    Time(Seconds),
+}
+
+impl FromStr for SampleEvery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Some readers of YAML take the word for a truth value.
+        match text {
+            "off" | "false" => Ok(Self::Off),
+            time => sample_time(time).map(Self::Time),
+        }
+    }
 }
 
 /// From a hundredth of a second to a day.
@@ -71,10 +102,18 @@ impl WatchArgs {
         }
     }
 
+    /// Whether nothing is sampled.
+    pub(super) fn is_off(&self) -> bool {
+        self.sample_every == SampleEvery::Off
+    }
+
     /// What a resumed run watches as this one did.
     pub(super) fn resolved(&self) -> Map<String, Value> {
         let settings = json!({
-            "sample_every": format!("{}s", self.sample_every.0),
+            "sample_every": match self.sample_every {
+                SampleEvery::Off => "off".to_owned(),
+                SampleEvery::Time(time) => format!("{}s", time.0),
+            },
             "max_temp": self.max_temp.to_string(),
             "throttle_temp": self.throttle_temp.to_string(),
             "resume_temp": self.resume_temp.to_string(),
@@ -84,83 +123,242 @@ impl WatchArgs {
     }
 }
 
+/// What a run is, as far as it matters to whoever watches it.
+pub(super) struct Subject {
+    /// The UUID of its card, if it is on one.
+    pub(super) card: Option<String>,
+    /// Whether it leaves work to the host.
+    pub(super) offloads: bool,
+    /// What a checkpoint of it takes.
+    pub(super) checkpoint: Bytes,
+    /// What a kilowatt-hour costs.
+    pub(super) price: Option<Price>,
+}
+
 /// A run that is watched, as long as this is there.
 pub(super) struct Watch {
-    shared: Arc<Shared>,
-    /// The run's card, if it is on one.
-    card: Option<String>,
-    settings: Settings,
-    every: Duration,
-    stale: Duration,
+    // Ended before what is set of the card is put back.
     /// From when on it is watched.
     sampler: OnceLock<Sampler>,
+    shared: Arc<Shared>,
+    subject: Subject,
+    settings: Settings,
+    every: Option<Duration>,
+    stale: Duration,
+    /// What is set of the card.
+    power: Option<Arc<Set>>,
+    asking: Asking,
+    /// From when on it takes orders.
+    listener: OnceLock<Listener>,
 }
 
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// The newest order, and when it was given.
-    order: Option<(Order, Instant)>,
+    pub(super) order: Option<(Order, Instant)>,
     /// How long the last micro-batch took, since the last sample.
-    batch: Option<Duration>,
+    pub(super) batch: Option<Duration>,
+    /// What the run says of itself.
+    pub(super) facts: Facts,
+    /// What its cards used so far.
+    pub(super) energy: Option<EnergyUse>,
     events: Vec<Event>,
+    /// Where samples are logged, too.
+    tap: Option<MachineTap>,
+    /// The step of the last micro-batch.
+    pub(super) step: u64,
+    /// What the run is asked to do.
+    pub(super) asked: Asked,
     /// Whether it was said that orders are stale.
     is_stale: bool,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is another order.
+    pub(super) fn ordered(&self) {
+        self.changed.notify_all();
     }
 }
 
 impl State {
-    fn tell(&mut self, card: String, what: String) {
+    /// Keeps an event until the run takes it.
+    pub(super) fn tell(&mut self, event: Event) {
         if self.events.len() < EVENTS {
-            self.events.push(Event::Heat { card, what });
+            self.events.push(event);
         }
+    }
+
+    /// An order is not obeyed.
+    pub(super) fn refuse(&mut self, order: u64, reason: &str) {
+        self.tell(Event::OrderRefused { step: self.step, order: Some(order), reason: reason.to_owned() });
+    }
+
+    pub(super) fn is_too_hot(&self) -> bool {
+        matches!(self.order, Some((Order::Stop { .. }, _)))
+    }
+
+    /// How long the run is still to wait for heat before its next micro-batch; none if it may go on. `took`: what the last
+    /// one did; `waited`: for how long the run has waited since.
+    fn left(&mut self, took: Duration, waited: Duration, stale: Duration) -> Option<Duration> {
+        let (order, given) = self.order?;
+        let is_stale = given.elapsed() > stale;
+        if is_stale && !self.is_stale {
+            let what = "sensors no longer answer: half of the time is waited".to_owned();
+            self.tell(Event::Heat { card: "the card".to_owned(), what });
+        }
+        self.is_stale = is_stale;
+        let share = match order {
+            // The step is finished, and the run ends.
+            Order::Stop { .. } => return None,
+            order if is_stale => order.share().clamp(STALE_SHARE, 1.0),
+            order => order.share(),
+        };
+        // At no share there is no end but another order.
+        let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
+        Some(pause.saturating_sub(waited)).filter(|left| !left.is_zero())
     }
 }
 
 impl Watch {
-    /// For a run on the card of this UUID, if it is on one. Nothing is watched yet.
-    pub(super) fn new(args: &WatchArgs, settings: Settings, card: Option<String>) -> Self {
-        let every = Duration::from_secs_f64(args.sample_every.0);
-        let stale = (every * STALE.0).max(STALE.1);
-        Self { shared: Arc::default(), card, settings, every, stale, sampler: OnceLock::new() }
+    /// For a run, with what is set of its card, and what it needs to do as it is asked. Nothing is watched yet.
+    pub(super) fn new(
+        args: &WatchArgs,
+        settings: Settings,
+        subject: Subject,
+        power: Option<Set>,
+        asking: Asking,
+    ) -> Self {
+        let every = match args.sample_every {
+            SampleEvery::Off => None,
+            SampleEvery::Time(time) => Some(Duration::from_secs_f64(time.0)),
+        };
+        let stale = (every.unwrap_or_default() * STALE.0).max(STALE.1);
+        let shared = Arc::<Shared>::default();
+        shared.lock().facts.checkpoint = Some(subject.checkpoint);
+        let (sampler, listener, power) = (OnceLock::new(), OnceLock::new(), power.map(Arc::new));
+        Self { sampler, shared, subject, settings, every, stale, power, asking, listener }
+    }
+
+    /// Logs samples there, too, from now on.
+    pub(super) fn log_to(&self, tap: Option<MachineTap>) {
+        self.shared.lock().tap = tap;
+    }
+
+    /// Tells something at the next step.
+    pub(super) fn tell(&self, event: Event) {
+        self.shared.lock().tell(event);
     }
 
     /// Watches the run in this folder from now on. Errors: the system starts no thread.
     pub(super) fn begin(&self, run: &Path) -> Result<(), Failure> {
+        match Listener::start(run, &self.shared, &self.asking.stop) {
+            Ok(listener) => drop(self.listener.set(listener)),
+            Err(error) => talk(format_args!("note: the run takes no orders (`plimsoll pause`): {error}")),
+        }
+        let Some(every) = self.every else { return Ok(()) };
         let mut history = Kept::open(run);
-        let settings = self.settings;
-        let mut watched = self.card.clone().map(|uuid| Watched { uuid, settings, guard: None, is_said: false });
+        let Subject { card, offloads, price, .. } = &self.subject;
+        let cards = card.iter().cloned().collect::<Vec<_>>();
+        let health = HealthSettings {
+            cards: Some(cards.clone()),
+            is_guarded: true,
+            own_pid: Some(std::process::id()),
+            offloads: *offloads,
+            takes_memory: card.is_none(),
+        };
+        let meter = Meter::new(&cards, energy_before(run));
+        let mut watched = Watched::new(card.clone(), self.settings, health, meter, price.clone(), self.power.clone());
         let (theirs, began) = (self.shared.clone(), Instant::now());
+        theirs.lock().energy = watched.energy();
         let each = move |sample: &Arc<Sample>| {
             history.append(sample);
-            if let Some(watched) = &mut watched {
-                watched.observe(sample, began.elapsed(), &theirs);
-            }
+            let tap = theirs.lock().tap.clone();
+            tap.iter().for_each(|tap| tap.take(sample));
+            watched.observe(sample, began.elapsed(), &theirs);
         };
-        let options = SamplerOptions { every: self.every, folder: Some(run.to_owned()) };
+        let options = SamplerOptions { every, folder: Some(run.to_owned()) };
         let sampler = Sampler::start(options, each).map_err(io_failure("samples can't be taken"))?;
         drop(self.sampler.set(sampler));
         Ok(())
     }
+
+    /// The plan by which the run is to go on.
+    pub(super) fn take_next(&self) -> Option<Next> {
+        self.shared.lock().asked.next.take()
+    }
+
+    /// The run goes on by this plan.
+    pub(super) fn set_planner(&mut self, planner: Planner) {
+        self.asking.planner = planner;
+    }
+
+    /// What an order asked for was not done.
+    pub(super) fn refuse(&self, step: u64, order: u64, reason: String) {
+        self.shared.lock().tell(Event::OrderRefused { step, order: Some(order), reason });
+    }
+
+    /// Waits while the run is paused by an order; the telling of events is not waited for by who gives orders.
+    fn wait_paused(&self, step: u64, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        let since = Instant::now();
+        let mut said = since;
+        let Some(order) = self.shared.lock().asked.begin_pause() else { return };
+        tell(Event::Paused { step, order });
+        let mut state = self.shared.lock();
+        while state.asked.is_paused() && !state.is_too_hot() && !stop.load(Ordering::Relaxed) {
+            let events = std::mem::take(&mut state.events);
+            if !events.is_empty() {
+                drop(state);
+                events.into_iter().for_each(&mut *tell);
+                state = self.shared.lock();
+                continue;
+            }
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                talk(format_args!("paused for {}", format_duration(Seconds(since.elapsed().as_secs_f64()))));
+            }
+            state = self.shared.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let order = state.asked.end_pause();
+        state.facts.held_back_s += since.elapsed().as_secs_f64();
+        drop(state);
+        tell(Event::Unpaused { step, order, seconds: since.elapsed().as_secs_f64() });
+    }
+
+    /// Puts back what is set of the card, and says so.
+    pub(super) fn put_back(&self) {
+        self.power.iter().for_each(|set| set.put_back());
+    }
+}
+
+/// What the run in this folder used in its sessions until now, by its journal.
+fn energy_before(run: &Path) -> Option<EnergyUse> {
+    let mut last = None;
+    // A journal that can't be read is told of where the run's steps are read from it.
+    let _ = for_each_record(&run.join("journal.jsonl"), |record| {
+        if let Event::Energy(energy) = record.event {
+            last = Some(energy).filter(|energy| energy.energy_j.is_finite() && energy.energy_j >= 0.0).or(last.take());
+        }
+    });
+    last
 }
 
 /// Tells what happens, with what the cards say then.
-pub(super) struct Told<'a> {
-    pub(super) teller: Teller<'a>,
+pub(super) struct Told<'a, 'n> {
+    pub(super) teller: &'a mut Teller<'n>,
     pub(super) watch: &'a Watch,
 }
 
-impl Sink for Told<'_> {
+impl Sink for Told<'_, '_> {
     fn take(&mut self, event: &Event) {
         if let Some(sample) = self.watch.sampler.get().and_then(Sampler::latest) {
             self.teller.narrator.set_cards(Card::of_sample(&sample));
@@ -185,149 +383,76 @@ impl Kept {
     }
 }
 
-/// The run's card, whose temperatures are watched once it has told some.
-struct Watched {
-    uuid: String,
-    settings: Settings,
-    guard: Option<Guard>,
-    /// Whether it was said that nothing is watched.
-    is_said: bool,
-}
-
-impl Watched {
-    fn observe(&mut self, sample: &Sample, time: Duration, shared: &Shared) {
-        let card = sample.cards.iter().find(|card| card.uuid == self.uuid);
-        let mut state = shared.lock();
-        if self.guard.is_none() {
-            self.guard = card.filter(|card| card.temperature_c.is_some()).and_then(|card| self.guard_of(card));
-        }
-        let name = card.map_or_else(|| "the card".to_owned(), |card| format!("card {} ({})", card.index, card.name));
-        let Some(guard) = &mut self.guard else {
-            if !std::mem::replace(&mut self.is_said, true) {
-                state.tell(name, "tells no temperature: heat is not watched".to_owned());
-            }
-            return;
-        };
-        if let Some(took) = state.batch.take() {
-            guard.micro_batch(Seconds(took.as_secs_f64()));
-        }
-        let reading = card.map(reading_of).unwrap_or_default();
-        let order = guard.observe(Seconds(time.as_secs_f64()), &[reading]);
-        state.order = Some((order, Instant::now()));
-        for note in guard.take_notes() {
-            if let Some(what) = in_words(&note.what) {
-                state.tell(name.clone(), what);
-            }
-        }
-        shared.changed.notify_all();
-    }
-
-    fn guard_of(&self, card: &CardSample) -> Option<Guard> {
-        let thresholds = Thresholds {
-            slowdown_c: card.limits.slowdown_c,
-            shutdown_c: card.limits.shutdown_c,
-            memory_slowdown_c: card.limits.memory_slowdown_c,
-        };
-        // The settings were accepted before the run began.
-        Some(Guard::new(&[Limits::new(&self.settings, &thresholds).ok()?]))
-    }
-}
-
-fn reading_of(card: &CardSample) -> Reading {
-    Reading {
-        core_c: card.temperature_c,
-        memory_c: card.memory_temperature_c,
-        hotspot_c: card.hotspot_temperature_c,
-        throttling: card.throttling.map(plimsoll_telemetry::Throttling::is_thermal),
-    }
-}
-
 impl Pace for Watch {
     fn watches(&self) -> bool {
-        self.card.is_some()
+        true
     }
 
-    fn micro_batch(&self, took: Duration, stop: &AtomicBool) {
+    fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
         let begun = Instant::now();
         let mut state = self.shared.lock();
-        state.batch = Some(state.batch.map_or(took, |longest| longest.max(took)));
+        state.step = made.step;
+        state.batch = Some(state.batch.map_or(made.took, |longest| longest.max(made.took)));
         while !stop.load(Ordering::Relaxed) {
-            let Some((order, given)) = state.order else { return };
-            let is_stale = given.elapsed() > self.stale;
-            if is_stale && !state.is_stale {
-                let what = "sensors no longer answer: half of the time is waited".to_owned();
-                state.tell("the card".to_owned(), what);
+            if state.asked.is_paused() && !state.is_too_hot() {
+                drop(state);
+                self.wait_paused(made.step, stop, tell);
+                state = self.shared.lock();
+                continue;
             }
-            state.is_stale = is_stale;
-            let share = match order {
-                // The step is finished, and the run ends.
-                Order::Stop { .. } => return,
-                order if is_stale => order.share().clamp(STALE_SHARE, 1.0),
-                order => order.share(),
-            };
-            // At no share there is no end but another order.
-            let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
-            let left = pause.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return;
-            }
+            let Some(left) = state.left(made.took, begun.elapsed(), self.stale) else { return };
+            let asked = Instant::now();
             let waited = self.shared.changed.wait_timeout(state, left.min(LOOK_EVERY));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.facts.held_back_s += asked.elapsed().as_secs_f64();
         }
+    }
+
+    fn waited_for_data(&self, waited: Duration) {
+        self.shared.lock().facts.waited_for_data_s += waited.as_secs_f64();
+    }
+
+    fn step_made(&self) {
+        self.shared.lock().facts.steps += 1;
+    }
+
+    fn energy(&self) -> Option<EnergyUse> {
+        self.shared.lock().energy.clone()
     }
 
     fn take_events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.shared.lock().events)
+        let mut state = self.shared.lock();
+        let replanned = state.asked.next.as_mut().and_then(Next::tell);
+        let mut events = std::mem::take(&mut state.events);
+        events.extend(replanned);
+        events
     }
 
-    fn stops(&self) -> bool {
-        matches!(self.shared.lock().order, Some((Order::Stop { .. }, _)))
+    fn ends(&self, step: u64) -> Option<Ending> {
+        let mut state = self.shared.lock();
+        if state.is_too_hot() {
+            return Some(Ending::TooHot);
+        }
+        // Before the first step there is no state that another plan could go on from.
+        let (order, vram) = state.asked.budget.take_if(|_| step > 0)?;
+        drop(state);
+        let planned = self.asking.planner.plan(vram);
+        let mut state = self.shared.lock();
+        match planned {
+            Ok(next) => {
+                state.asked.next = Some(next.of(step, order));
+                Some(Ending::Replanned)
+            }
+            Err(reason) => {
+                state.tell(Event::OrderRefused { step, order: Some(order), reason });
+                None
+            }
+        }
     }
-}
 
-/// What happened to a card, for people; nothing for what only says how warm it is.
-fn in_words(what: &What) -> Option<String> {
-    let of = |sensor: Sensor| match sensor {
-        Sensor::Core => "core",
-        Sensor::Memory => "memory",
-        Sensor::Hotspot => "hotspot",
-    };
-    Some(match *what {
-        What::Band { .. } => return None,
-        What::Slows { sensor, celsius, throttle_c, duty } => format!(
-            "slowed to {:.0} % of the time: its {} is at {celsius:.0} °C of {throttle_c:.0}",
-            100.0 * duty.share(),
-            of(sensor)
-        ),
-        What::Pauses { sensor, celsius, max_c } => {
-            format!("paused: its {} is at {celsius:.0} °C, the run ends above {max_c:.0}", of(sensor))
-        }
-        What::Resumes { celsius, slowed, .. } => {
-            format!("at {celsius:.0} °C; runs freely again after {}", format_duration(slowed))
-        }
-        What::Stops(hot) => {
-            format!(
-                "its {} is at {:.0} °C, above {:.0}: the run saves and ends",
-                of(hot.sensor),
-                hot.celsius,
-                hot.max_c
-            )
-        }
-        What::SensorLost { sensor, last_c } => {
-            format!("its {} tells no temperature any more; last {last_c:.0} °C", of(sensor))
-        }
-        What::SensorStuck { sensor, celsius, same } => {
-            format!("its {} has said {celsius:.0} °C for {} and is not believed", of(sensor), format_duration(same))
-        }
-        What::SensorBack { sensor, celsius } => format!("its {} is believed again, at {celsius:.0} °C", of(sensor)),
-        What::Estimated { by, celsius } => format!("its core is taken to be at {celsius:.0} °C, by its {}", of(by)),
-        What::Blind { duty } => {
-            format!("no sensor is believed: slowed to {:.0} % of the time to be safe", 100.0 * duty.share())
-        }
-        What::ThrottlesItself { celsius } => {
-            let at = celsius.map_or(String::new(), |celsius| format!(" at {celsius:.0} °C"));
-            format!("lowers its own clocks for heat{at}")
-        }
-        What::ClockJumped { by } => format!("the clock jumped by {:.0} s", by.0),
-    })
+    fn keeps_plan(&self, step: u64, reason: &str) {
+        let next = self.take_next();
+        let reason = format!("the state can't be saved, so the plan stays: {reason}");
+        next.into_iter().for_each(|next| self.refuse(step, next.order, reason.clone()));
+    }
 }

@@ -5,12 +5,13 @@ mod sparkline;
 mod status;
 
 use super::summary::memory_name;
+use crate::report::health_line;
 use crate::streams::talk;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plimsoll_graph::DeviceKind;
-use plimsoll_telemetry::{Event, Sink};
-use plimsoll_units::{Bytes, Seconds};
+use plimsoll_telemetry::{EnergyUse, Event, Sink};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use sparkline::Sparkline;
 use status::Status;
 use std::io::IsTerminal;
@@ -41,6 +42,7 @@ pub struct Live {
     started: Instant,
     losses: Sparkline,
     last_line: Option<Instant>,
+    energy: Option<EnergyUse>,
 }
 
 /// Seconds between plain lines.
@@ -69,6 +71,7 @@ impl Live {
             started: Instant::now(),
             losses: Sparkline::new(),
             last_line: None,
+            energy: None,
         }
     }
 
@@ -178,6 +181,7 @@ impl Sink for Live {
                     planned: self.run.planned,
                     done,
                     left,
+                    energy: self.energy.clone(),
                 });
             }
             Event::Evaluated { step, loss, average_loss, tokens } => {
@@ -205,6 +209,23 @@ impl Sink for Live {
                 self.line(&format!("warning: step {step} could not be undone; no checkpoint contains it"));
             }
             Event::Heat { card, what } => self.line(&format!("{card}: {what}")),
+            Event::Paused { step, .. } => {
+                self.line(&format!("paused in step {step}; `plimsoll resume` goes on, `plimsoll stop` saves and ends"));
+            }
+            Event::Unpaused { step, seconds, .. } => {
+                self.line(&format!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))));
+            }
+            Event::Replanned { step, planned_bytes, budget_bytes, .. } => self.line(&format!(
+                "planned again after step {step}: {} of {}",
+                Bytes(*planned_bytes),
+                Bytes(*budget_bytes)
+            )),
+            Event::OrderRefused { reason, .. } => self.line(&format!("warning: an order is refused: {reason}")),
+            Event::Health { card, what, advice, level, .. } => {
+                self.line(&health_line(card.as_deref(), what, advice.as_deref(), *level));
+            }
+            Event::OutOfMemoryAverted { what } => self.line(&format!("out of memory averted: {what}")),
+            Event::Energy(energy) => self.energy = Some(energy.clone()),
             Event::CheckpointSaved { .. }
             | Event::Unsaved { .. }
             | Event::Diverged { .. }

@@ -3,6 +3,7 @@
 use super::sparkline::Sparkline;
 use crate::report::plan_table::grouped;
 use console::{measure_text_width, style};
+use plimsoll_telemetry::EnergyUse;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 
 /// Columns of a sparkline, at least and at most.
@@ -26,13 +27,15 @@ pub(super) struct Status {
     /// Part of the run that is done, from 0 to 1.
     pub(super) done: f64,
     pub(super) left: Seconds,
+    /// What the cards used so far.
+    pub(super) energy: Option<EnergyUse>,
 }
 
 impl Status {
     /// A line of a log, with everything in it.
     pub(super) fn log_line(&self) -> String {
         let Self { loss, learning_rate, grad_norm, .. } = self;
-        let parts = [
+        let mut parts = vec![
             self.steps(),
             format!("loss {loss:.3}"),
             format!("lr {learning_rate:.1e}"),
@@ -41,6 +44,7 @@ impl Status {
             self.memory(),
             self.left(),
         ];
+        parts.extend(self.energy.as_ref().map(ToString::to_string));
         parts.join("  ")
     }
 
@@ -58,6 +62,7 @@ impl Status {
         // Its place is kept before the rates, which change little.
         let least = if losses.bars(SPARKLINE.0).is_empty() { 0 } else { SPARKLINE.0 + 1 };
         let others = [self.speed(), self.memory(), format!("lr {learning_rate:.1e}"), format!("norm {grad_norm:.2}")];
+        let others = others.into_iter().chain(self.energy.as_ref().map(ToString::to_string));
         let room = columns.saturating_sub(measure_text_width(&loss) + least + GAP.len());
         let others = join_while_they_fit(others, room);
         let taken = measure_text_width(&loss) + GAP.len() + measure_text_width(&others) + 1;
@@ -107,6 +112,7 @@ fn join_while_they_fit(parts: impl IntoIterator<Item = String>, columns: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_telemetry::EnergySource;
     use proptest::prelude::*;
 
     fn status() -> Status {
@@ -122,6 +128,7 @@ mod tests {
             planned: Bytes(8 << 30),
             done: 0.412,
             left: Seconds(80.0),
+            energy: None,
         }
     }
 
@@ -137,6 +144,15 @@ mod tests {
             status().log_line(),
             "step 412/1000  loss 2.134  lr 3.0e-4  norm 0.52  14,012 tok/s  VRAM 5.94/8.00 GiB  1 min 20 s left"
         );
+        let energy = EnergyUse {
+            energy_j: 4.5e6,
+            by: EnergySource::Counter,
+            missed_s: 0.0,
+            cost: Some(0.387),
+            currency: Some("EUR".to_owned()),
+        };
+        let told = Status { energy: Some(energy), ..status() }.log_line();
+        assert!(told.ends_with("left  1.250 kWh (0.39 EUR)"), "{told}");
         let small = Status { used: Bytes(800 << 20), last_step: None, ..status() };
         assert!(small.log_line().starts_with("step 412  loss") && small.log_line().contains("VRAM 800 MiB/8.00 GiB"));
     }

@@ -2,7 +2,8 @@
 
 use crate::report::page::axis::{ByteAxis, NumberAxis};
 use crate::report::page::chart::{Chart, LINE, fine};
-use plimsoll_train::{Curve, RunRecord, Stretch};
+use plimsoll_telemetry::{Curve, Stretch};
+use plimsoll_train::RunRecord;
 use plimsoll_units::Bytes;
 use std::fmt::Write;
 

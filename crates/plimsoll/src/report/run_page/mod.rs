@@ -9,7 +9,8 @@ mod tests;
 use super::page::{escape, figures, page, table};
 use super::plan_table::grouped;
 use curves::{loss_chart, memory_chart, speed_chart};
-use plimsoll_train::{Curve, Report, RunRecord, Sample, Standing};
+use plimsoll_telemetry::{Curve, Level};
+use plimsoll_train::{Report, RunRecord, Sample, Standing};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::fmt::Write;
 
@@ -30,12 +31,13 @@ const STYLE: &str = ".curve,.points{fill:none;stroke-width:1.75;stroke-linejoin:
 pub fn run_html(run: &RunRecord) -> String {
     let title = format!("{}: {}", cut(&run.name, NAME), standing_words(run.standing));
     let body = format!(
-        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}{}{}</section>\n<aside>\n{}{}{}{}</aside>\n</main>\n",
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}{}{}{}</section>\n<aside>\n{}{}{}{}</aside>\n</main>\n",
         escape(&title),
         escape(&what(run)),
         problems(run),
         key_figures(run),
         pictures(run),
+        notes(run),
         sample(run),
         settings(run),
         memory(run),
@@ -98,14 +100,23 @@ fn key_figures(run: &RunRecord) -> String {
     let time = if run.sessions > 0 { format_duration(Seconds(seconds)) } else { none() };
     let planned = run.planned_bytes.map_or_else(none, |bytes| Bytes(bytes).to_string());
     let budget = run.budget_bytes.map_or(String::new(), |bytes| format!("of a budget of {}", Bytes(bytes)));
-    figures(&[
+    let mut all = vec![
         ("steps", grouped(run.step), of),
         ("loss", last(&run.losses), lowest(&run.losses)),
         ("held-out loss", last(&run.held_out), lowest(&run.held_out)),
         ("tokens/s", speed, of_speed.to_owned()),
         ("time", time, tokens),
         ("memory, planned", planned, budget),
-    ])
+    ];
+    if let Some(energy) = &run.energy {
+        let token = report.and_then(|report| report.energy_j_per_token);
+        all.push((
+            "energy",
+            energy.to_string(),
+            token.map_or(String::new(), |joules| format!("{joules:.3} J a token")),
+        ));
+    }
+    figures(&all)
 }
 
 /// Tokens a second, and which.
@@ -254,6 +265,27 @@ fn checkpoints(run: &RunRecord) -> String {
     let more =
         if run.more_checkpoints > 0 { format!("and {} earlier ones", run.more_checkpoints) } else { String::new() };
     format!("<h2>Checkpoints</h2>\n{}", table("", &more, &["after step", "size", "saved in", "there still"], &rows))
+}
+
+/// What a person should know of heat, health and memory; nothing where there was nothing.
+fn notes(run: &RunRecord) -> String {
+    if run.notes.is_empty() {
+        return String::new();
+    }
+    let began_s = run.notes.first().map_or(0.0, |note| note.time_s);
+    let rows = run.notes.iter().map(|note| {
+        let since = Seconds((note.time_s - began_s).max(0.0));
+        let advice = note.advice.as_ref().map_or(String::new(), |advice| format!(" ({advice})"));
+        let level = match note.level {
+            Level::Info => "",
+            Level::Warn => "warning",
+            Level::Error => "error",
+        };
+        vec![format_duration(since), level.to_owned(), cut(&format!("{}{advice}", note.what), TEXT)]
+    });
+    let rows = rows.collect::<Vec<_>>();
+    let more = if run.more_notes > 0 { format!("and {} earlier ones", run.more_notes) } else { String::new() };
+    format!("<h2>What was noted</h2>\n{}", table("", &more, &["after the first", "", "what"], &rows))
 }
 
 fn sample(run: &RunRecord) -> String {

@@ -165,3 +165,37 @@ fn a_run_without_a_step_has_no_figures_that_were_not_measured() {
     let folder = folder_with((started(1, 5) + &step(1, 0.0)).as_bytes());
     assert_says(&page_of(folder.path()), &["<dt>loss</dt><dd>0.0000", "class=\"points first\""]);
 }
+
+#[test]
+fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
+    let heat = line(Event::Heat { card: "card 0".into(), what: "slowed to 80 % of the time".into() });
+    let health = line(Event::Health {
+        card: Some("<b>card</b>".into()),
+        kind: "xid".into(),
+        what: "Xid 79: the card fell off the bus".into(),
+        advice: Some("restart the machine".into()),
+        level: Level::Error,
+    });
+    let energy = |currency: &str| {
+        let by = plimsoll_telemetry::EnergySource::Counter;
+        let currency = Some(currency.to_owned());
+        line(Event::Energy(plimsoll_telemetry::EnergyUse {
+            energy_j: 7.2e6,
+            by,
+            missed_s: 0.0,
+            cost: Some(0.6),
+            currency,
+        }))
+    };
+    let averted = line(Event::OutOfMemoryAverted { what: "a micro-batch of 4".into() });
+    let journal = [started(1, 50), heat.clone(), health, averted, step(1, 5.0), energy("EUR")].concat();
+    let page = page_of(folder_with(journal.as_bytes()).path());
+    assert_says(
+        &page,
+        &["What was noted", "slowed to 80 % of the time", "&lt;b&gt;card&lt;/b&gt;: Xid 79", "(restart the machine)"],
+    );
+    assert_says(&page, &["out of memory averted: a micro-batch of 4", "2.000 kWh (0.60 EUR)"]);
+    let flood = started(1, 50) + &heat.repeat(5000) + &energy(&"x".repeat(100_000));
+    let page = page_of(folder_with(flood.as_bytes()).path());
+    assert_says(&page, &["and 4970 earlier ones", "2.000 kWh (costs 0.60)"]);
+}

@@ -90,3 +90,35 @@ fn copies_of_settings_are_for_nobody_elses_eyes() {
     let mode = fs::metadata(sandbox.path("runs/it")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
+
+/// What kept a run from failing is told to whom its flags name, and so are its start, its failures and its end.
+#[test]
+fn a_repair_is_told_as_out_of_memory_averted() {
+    use crate::support::receiver::MessageServer;
+    let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
+    let command = trainer(&sandbox, ":");
+    let flags = ["run", "--backoff", "0", "--name", "it", "--ladder", "ladder.yaml", "--notify", "webhook", "--"];
+    let mut run = sandbox.command(flags.into_iter().chain(command));
+    run.env("PLIMSOLL_WEBHOOK_URL", format!("{}/hook/CANARY", server.url));
+    let said = Said::of(run.output().expect("the binary runs"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let messages = server.requests.try_iter().map(|request| {
+        let (_, body) = request.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str::<serde_json::Value>(body).expect("JSON")
+    });
+    let messages = messages.collect::<Vec<_>>();
+    let text = messages.iter().map(ToString::to_string).collect::<String>();
+    for (kind, words) in [
+        ("start", "Started: sh trainer.sh"),
+        ("failure", "card memory"),
+        ("out_of_memory_averted", "Out of memory averted: "),
+        ("end", "Finished; exit code 0."),
+    ] {
+        assert!(text.contains(kind) && text.contains(words), "{kind}: {text}");
+    }
+    assert!(messages.iter().all(|message| message["run"] == "it"), "{text}");
+    // Without its secret nothing is started.
+    let refused = sandbox.run("run --name none --notify webhook -- true");
+    assert!(refused.code != Some(0) && refused.stderr.contains("PLIMSOLL_WEBHOOK_URL"), "{}", refused.stderr);
+    assert!(!sandbox.path("runs/none").exists());
+}

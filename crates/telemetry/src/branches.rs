@@ -1,17 +1,16 @@
 //! The branches of a run. A run that is resumed from a checkpoint which is not its newest begins a branch; what the
-//! older branches did after that step is left behind. Which branch began where is kept beside the checkpoints, and each
-//! checkpoint says which branch it is of.
+//! older branches did after that step is left behind. Which branch began where is kept beside the checkpoints; each
+//! checkpoint, and each record of the journal, says which branch it is of.
 //!
 //! ```text
 //!   branch 0   1 ---- 5 ---- 10 ---- 15     resumed from step 5:
 //!   branch 1          +----- 10 ---- 15     the lineage of branch 1 is 0 up to step 5, then 1
 //! ```
 
-use super::{CheckpointError, State, find};
 use plimsoll_files::{Disk, read_text};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The file with the branches, in the folder of the checkpoints. A run that never branched has none.
@@ -19,6 +18,28 @@ pub const BRANCHES_FILE: &str = "branches.json";
 
 /// Room for far more branches than anybody begins.
 const LONGEST: Bytes = Bytes(1 << 20);
+
+/// Why branches can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum BranchesError {
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// What is there makes no sense.
+    #[error("{path} is damaged: {problem}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
 
 /// All branches of a run. The first, number 0, is not written down.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,14 +66,14 @@ pub struct Origin {
 
 impl Branches {
     /// Reads the branches of a run whose checkpoints lie here. Errors: `Io`, `Damaged`.
-    pub fn read(checkpoints: &Path) -> Result<Self, CheckpointError> {
+    pub fn read(checkpoints: &Path) -> Result<Self, BranchesError> {
         let path = checkpoints.join(BRANCHES_FILE);
         let text = match read_text(&path, LONGEST) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(CheckpointError::Io { path, source }),
+            Err(source) => return Err(BranchesError::Io { path, source }),
         };
-        let damaged = |problem: String| CheckpointError::Damaged { path: path.clone(), problem };
+        let damaged = |problem: String| BranchesError::Damaged { path: path.clone(), problem };
         let read = serde_json::from_str::<Self>(&text).map_err(|error| damaged(error.to_string()))?;
         let is_sound =
             |(i, b): (usize, &Branch)| b.number == i as u64 + 1 && b.from.is_none_or(|from| from.branch < b.number);
@@ -73,10 +94,10 @@ impl Branches {
     }
 
     /// Makes the branches durable. Errors: `Io`.
-    pub fn write(&self, disk: &Disk, checkpoints: &Path) -> Result<(), CheckpointError> {
+    pub fn write(&self, disk: &Disk, checkpoints: &Path) -> Result<(), BranchesError> {
         let path = checkpoints.join(BRANCHES_FILE);
         let text = serde_json::to_string_pretty(self).expect("branches are plain data");
-        disk.replace(&path, text.as_bytes()).map_err(|source| CheckpointError::Io { path, source })
+        disk.replace(&path, text.as_bytes()).map_err(|source| BranchesError::Io { path, source })
     }
 
     /// Which steps of which branches make up the newest.
@@ -112,17 +133,6 @@ impl Lineage {
         let is_in = |span: &Span| span.after.is_none_or(|after| after < step) && step <= span.until;
         self.0.iter().any(|span| span.branch == branch && is_in(span))
     }
-}
-
-/// The complete checkpoints of later steps than this one, each with its branch. Errors: one can't be read.
-pub(crate) fn later(checkpoints: &Path, step: u64) -> Result<Vec<(PathBuf, State)>, CheckpointError> {
-    let later = find::list(checkpoints)?.into_iter().filter(|(other, _)| *other > step);
-    let verified = later.filter_map(|(_, path)| match find::verify(&path) {
-        Ok(state) => Some(Ok((path, state))),
-        Err(error) if error.is_damage() => None,
-        Err(error) => Some(Err(error)),
-    });
-    verified.collect()
 }
 
 #[cfg(test)]
@@ -163,7 +173,7 @@ mod tests {
             r#"{"branches":[{"number":1,"from":{"branch":0,"step":-3}}]}"#,
         ] {
             std::fs::write(folder.path().join(BRANCHES_FILE), text).expect("written");
-            assert!(matches!(Branches::read(folder.path()), Err(CheckpointError::Damaged { .. })), "{text}");
+            assert!(matches!(Branches::read(folder.path()), Err(BranchesError::Damaged { .. })), "{text}");
         }
     }
 }

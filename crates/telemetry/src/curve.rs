@@ -1,6 +1,8 @@
 //! Values over the steps of a run, in a bounded number of stretches, however long the run is. Of each stretch its lowest
 //! and its highest value are kept, so a spike in a million steps is still there.
 
+use serde::Serialize;
+
 /// Stretches at most.
 const MOST: u64 = 400;
 
@@ -8,7 +10,7 @@ const MOST: u64 = 400;
 const LARGEST: f64 = 1e100;
 
 /// A value at a step.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
     /// The step.
     pub step: u64,
@@ -17,7 +19,7 @@ pub struct Point {
 }
 
 /// What values some steps have, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
     /// That of the first step.
     pub first: Point,
@@ -53,7 +55,7 @@ impl Stretch {
 }
 
 /// Values over steps.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
     /// Steps of a stretch.
     width: u64,
@@ -98,6 +100,12 @@ impl Curve {
     pub fn in_stretches(&self, most: usize) -> Vec<Stretch> {
         let each = self.stretches.len().div_ceil(most.max(1)).max(1);
         self.stretches.chunks(each).filter_map(|part| part.iter().copied().reduce(Stretch::joined)).collect()
+    }
+
+    /// What it was up to a step, as far as stretches tell: of one that goes beyond, nothing is left.
+    pub fn up_to(&self, step: u64) -> Self {
+        let before = self.stretches.iter().take_while(|stretch| stretch.last.step <= step);
+        Self { width: self.width, stretches: before.copied().collect() }
     }
 
     /// All values as one stretch; none if there are none.

@@ -1,0 +1,53 @@
+//! Gives a run an order.
+
+use crate::{Distrust, FILE, FULL, Order, check_owner, is_training};
+use plimsoll_files::{is_there, open_own};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Why an order could not be given.
+#[derive(Debug, thiserror::Error)]
+pub enum GiveError {
+    /// Nothing trains in the folder.
+    #[error("nothing trains there")]
+    NotTraining,
+    /// The run takes no orders: it could not make the file, or is of a version without them.
+    #[error("the run takes no orders")]
+    TakesNone,
+    /// The file of orders is not what the run made.
+    #[error("orders.jsonl: {0}")]
+    Distrusted(Distrust),
+    /// There is no room for more.
+    #[error("the run was given too many orders")]
+    Full,
+    /// The system refused.
+    #[error("orders.jsonl: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Gives the run in a folder an order. Returns its number, which the events have that answer it.
+/// Errors: nothing trains there, it takes none, or the system refuses.
+pub fn give(run: &Path, order: Order) -> Result<u64, GiveError> {
+    if !is_training(run) {
+        return Err(GiveError::NotTraining);
+    }
+    let path = run.join(FILE);
+    if !is_there(&path)? {
+        return Err(GiveError::TakesNone);
+    }
+    let mut file = open_own(&path)?;
+    check_owner(&file)?.map_err(GiveError::Distrusted)?;
+    // Whoever else gives one now writes behind this or before; a number is where a line begins, so it is looked for after.
+    if file.metadata()?.len() > FULL.0 {
+        return Err(GiveError::Full);
+    }
+    // A line that a full disk cut off must not take this one with it: empty lines are nothing.
+    let line = format!("\n{}\n", serde_json::to_string(&order).expect("plain data"));
+    let written = file.write(line.as_bytes())?;
+    if written < line.len() {
+        return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+    }
+    // Appending moves the position to behind what was appended.
+    let end = io::Seek::stream_position(&mut file)?;
+    Ok(end - line.len() as u64 + 1)
+}

@@ -1,0 +1,392 @@
+//! A card's power limit and clock offsets, as flags: what is asked for is held to what the card takes, set after what was before
+//! is on disk, and put back. Not here: how (`plimsoll-power`), and when the limit is lowered for heat (`train/watch.rs`).
+
+use super::Failure;
+use super::state::state_folder;
+use crate::streams::talk;
+use clap::Args;
+use plimsoll_power::{
+    Held, HoldError, Knob, KnobError, Knobs, NvmlCard, Price, PutBack, Range, Settled, Settlement, Store, Wish, hold,
+    settle,
+};
+use serde_json::{Map, Value, json};
+use std::str::FromStr;
+
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct PowerArgs {
+    /// Power limit of the card while the run lasts: in watts, as a part of what it comes with (`80%`), or `auto`: lowered where
+    /// the card gets hot, before the run is paused, and raised again. Needs an administrator's rights; what was before is put
+    /// back at the end, by the next start after a crash, or by `plimsoll gpus --restore`
+    #[arg(long, value_name = "auto|W|N%")]
+    power_limit: Option<PowerLimit>,
+    /// MHz added to the clock of the card's multiprocessors while the run lasts, below 0 to draw less. Above 0 it may void the
+    /// warranty, and make errors that nobody sees
+    #[arg(long, value_name = "MHZ", allow_hyphen_values = true)]
+    clock_offset: Option<i64>,
+    /// As `--clock-offset`, of the card's memory: too much of it makes errors in weights that no checkpoint shows
+    #[arg(long, value_name = "MHZ", allow_hyphen_values = true)]
+    memory_clock_offset: Option<i64>,
+    /// What a kilowatt-hour costs: the run tells what its energy did: `0.31`, `0.31EUR`
+    #[arg(long, value_name = "PRICE")]
+    kwh_price: Option<Price>,
+}
+
+/// `--power-limit`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum PowerLimit {
+    Auto,
+    Watts(f64),
+    /// Of what the card comes with.
+    Percent(f64),
+}
+
+impl FromStr for PowerLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not `auto`, watts such as 200, or a part such as 80%");
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0 && *n <= 1e5);
+        match (text, text.strip_suffix('%'), text.strip_suffix(['W', 'w'])) {
+            ("auto", ..) => Ok(Self::Auto),
+            (_, Some(percent), _) => number(percent).map(Self::Percent).ok_or_else(bad),
+            (_, _, watts) => number(watts.unwrap_or(text)).map(Self::Watts).ok_or_else(bad),
+        }
+    }
+}
+
+/// What is to be set of a run's card, within what it takes.
+pub(super) struct Wished {
+    uuid: String,
+    card: NvmlCard,
+    wishes: Vec<Wish>,
+    /// What its power limit may be lowered to and raised to for heat.
+    auto: Option<Range>,
+}
+
+/// What is set of a run's card.
+pub(super) struct Set {
+    pub(super) held: Held,
+    /// What its power limit may be for heat, mW.
+    pub(super) auto: Option<Range>,
+    uuid: String,
+}
+
+impl PowerArgs {
+    /// The price that was given.
+    pub(super) fn price(&self) -> Option<Price> {
+        self.kwh_price.clone()
+    }
+
+    /// Whether the limit follows the heat.
+    pub(super) fn is_auto(&self) -> bool {
+        self.power_limit == Some(PowerLimit::Auto)
+    }
+
+    fn flags(&self) -> impl Iterator<Item = &'static str> {
+        let power = self.power_limit.map(|_| "--power-limit");
+        let clocks =
+            [self.clock_offset.map(|_| "--clock-offset"), self.memory_clock_offset.map(|_| "--memory-clock-offset")];
+        power.into_iter().chain(clocks.into_iter().flatten())
+    }
+
+    /// What a resumed run sets as this one did.
+    pub(super) fn resolved(&self) -> Map<String, Value> {
+        let limit = self.power_limit.map(|limit| match limit {
+            PowerLimit::Auto => "auto".to_owned(),
+            PowerLimit::Watts(watts) => watts.to_string(),
+            PowerLimit::Percent(percent) => format!("{percent}%"),
+        });
+        let told = [
+            ("power_limit", limit),
+            ("clock_offset", self.clock_offset.map(|mhz| mhz.to_string())),
+            ("memory_clock_offset", self.memory_clock_offset.map(|mhz| mhz.to_string())),
+            ("kwh_price", self.kwh_price.as_ref().map(ToString::to_string)),
+        ];
+        told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()
+    }
+
+    /// What is to be set of this card; none where nothing is asked for, or where the card does not tell, which is said.
+    /// Errors: there is no card; a value is beyond what it takes.
+    pub(super) fn wished(&self, uuid: Option<&str>, name: &str) -> Result<Option<Wished>, Failure> {
+        let Some(first) = self.flags().next() else { return Ok(None) };
+        let Some(uuid) = uuid else {
+            return Err(Failure::bad_flag(format!("`{first}` is for cards, and this runs on the CPU")));
+        };
+        let card = match NvmlCard::new(uuid) {
+            Ok(card) => card,
+            Err(error) => {
+                talk(format_args!("warning: `{first}` does nothing: {error}"));
+                return Ok(None);
+            }
+        };
+        let mut wished = Wished { uuid: uuid.to_owned(), card, wishes: vec![], auto: None };
+        if let Some(limit) = self.power_limit {
+            wished.add_power(limit, name)?;
+        }
+        for (knob, flag, mhz) in [
+            (Knob::ClockOffset, "--clock-offset", self.clock_offset),
+            (Knob::MemoryClockOffset, "--memory-clock-offset", self.memory_clock_offset),
+        ] {
+            if let Some(mhz) = mhz {
+                wished.add_offset(knob, flag, mhz, name)?;
+            }
+        }
+        Ok(Some(wished).filter(|wished| !wished.wishes.is_empty()))
+    }
+}
+
+fn watts(milliwatts: i64) -> String {
+    let watts = milliwatts as f64 / 1000.0;
+    if milliwatts % 1000 == 0 { format!("{watts:.0} W") } else { format!("{watts:.1} W") }
+}
+
+fn shown(knob: Knob, value: i64) -> String {
+    match knob {
+        Knob::PowerLimit => watts(value),
+        _ => format!("{value:+} MHz"),
+    }
+}
+
+fn called(knob: Knob) -> &'static str {
+    match knob {
+        Knob::PowerLimit => "power limit",
+        Knob::ClockOffset => "clock offset",
+        Knob::MemoryClockOffset => "memory clock offset",
+    }
+}
+
+impl Wished {
+    fn range(&self, knob: Knob) -> Option<Range> {
+        match self.card.range(knob) {
+            Ok(range) => Some(range),
+            Err(error) => {
+                talk(format_args!(
+                    "warning: the card does not tell what {} it takes, so none is set: {error}",
+                    called(knob)
+                ));
+                None
+            }
+        }
+    }
+
+    fn add_power(&mut self, limit: PowerLimit, name: &str) -> Result<(), Failure> {
+        let Some(range) = self.range(Knob::PowerLimit) else { return Ok(()) };
+        let usual = range.usual.unwrap_or(range.most);
+        let (asked, value) = match limit {
+            PowerLimit::Auto => {
+                let Ok(now) = self.card.get(Knob::PowerLimit) else {
+                    talk("warning: the card does not tell its power limit, so it is not lowered for heat");
+                    return Ok(());
+                };
+                self.auto = Some(Range { most: now, least: range.least.min(now), usual: range.usual });
+                self.wishes.push(Wish { knob: Knob::PowerLimit, value: now });
+                return Ok(());
+            }
+            PowerLimit::Watts(watts) => (format!("{watts}"), (watts * 1000.0).round() as i64),
+            PowerLimit::Percent(percent) => (format!("{percent}%"), (usual as f64 * percent / 100.0).round() as i64),
+        };
+        if !range.has(value) {
+            let of = if asked.ends_with('%') { format!(", {},", watts(value)) } else { String::new() };
+            let message = format!(
+                "`--power-limit {asked}`{of} is beyond what {name} takes: {} to {}, {} by default",
+                watts(range.least),
+                watts(range.most),
+                watts(usual)
+            );
+            return Err(Failure::bad_flag(message));
+        }
+        self.wishes.push(Wish { knob: Knob::PowerLimit, value });
+        Ok(())
+    }
+
+    fn add_offset(&mut self, knob: Knob, flag: &str, mhz: i64, name: &str) -> Result<(), Failure> {
+        let Some(range) = self.range(knob) else { return Ok(()) };
+        if !range.has(mhz) {
+            let message = format!("`{flag} {mhz}` is beyond what {name} takes: {} to {} MHz", range.least, range.most);
+            return Err(Failure::bad_flag(message));
+        }
+        self.wishes.push(Wish { knob, value: mhz });
+        Ok(())
+    }
+
+    /// Sets it, and says what came of it. A run goes on without what can't be set.
+    pub(super) fn set(self, run: &str) -> Option<Set> {
+        let Self { uuid, card, wishes, auto } = self;
+        let Some(store) = store() else {
+            talk("warning: no home folder is known that could keep what the card had, so nothing of it is set");
+            return None;
+        };
+        if wishes.iter().any(|wish| wish.knob != Knob::PowerLimit && wish.value != 0) {
+            talk(
+                "warning: clock offsets run the card outside of what its maker tests: they may void its warranty, and errors of \
+                 memory that nobody sees may spoil the weights; `plimsoll doctor --self-test` compares its results",
+            );
+        }
+        let before = |knob| card.get(knob).ok();
+        let were = wishes.iter().map(|wish| (wish.knob, before(wish.knob))).collect::<Vec<_>>();
+        let held = hold(&store, &uuid, Box::new(card.clone()), &format!("plimsoll train {run}"), &wishes);
+        let (held, came, back) = match held {
+            Ok(held) => held,
+            Err(error) => {
+                say_refusal(&error);
+                return None;
+            }
+        };
+        back.iter().for_each(say_put_back);
+        let mut is_held = false;
+        for (knob, result) in came {
+            let was = were.iter().find(|(of, _)| *of == knob).and_then(|(_, value)| *value);
+            match result {
+                Ok(_) if knob == Knob::PowerLimit && auto.is_some() => is_held = true,
+                Ok(value) => {
+                    is_held = true;
+                    let was = was.map_or(String::new(), |was| format!("; {} before", shown(knob, was)));
+                    talk(format_args!("{}: {}{was}, which is put back at the end", called(knob), shown(knob, value)));
+                }
+                Err(error) => say_not_set(&uuid, &wishes, knob, &error, auto),
+            }
+        }
+        let auto = auto.filter(|_| is_held);
+        is_held.then_some(Set { held, auto, uuid })
+    }
+}
+
+impl Set {
+    /// The card's UUID.
+    pub(super) fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    /// Puts everything back, and says so.
+    pub(super) fn put_back(&self) {
+        self.held.put_back().iter().for_each(say_put_back);
+    }
+}
+
+fn say_refusal(error: &HoldError) {
+    talk(format_args!("warning: the card's power and clocks stay as they are: {error}"));
+    match error {
+        HoldError::InUse { .. } => {
+            talk("hint: they are that run's until it ends; `plimsoll gpus --restore` puts back what a run left")
+        }
+        HoldError::LeftBehind { .. } => talk("hint: `sudo -E plimsoll gpus --restore` puts it back"),
+        HoldError::Record(_) => {
+            talk("hint: `nvidia-smi -q -d POWER,CLOCK` shows what is set; a damaged file can be removed then")
+        }
+    }
+}
+
+/// What was not set, and the command that would.
+fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto: Option<Range>) {
+    let value = wishes.iter().find(|wish| wish.knob == knob).map_or(0, |wish| wish.value);
+    let what = match auto.filter(|_| knob == Knob::PowerLimit) {
+        Some(_) => "the power limit can't be lowered for heat, pauses alone hold the card".to_owned(),
+        None => format!("the {} of {} is not set", called(knob), shown(knob, value)),
+    };
+    talk(format_args!("warning: {what}: {error}; the run goes on without"));
+    if *error != KnobError::NoPermission {
+        return;
+    }
+    let attribute = |name: &str, value: i64| {
+        format!(
+            "`sudo nvidia-settings -c :0 -a '[gpu:0]/{name}AllPerformanceLevels={value}'` sets it for the first card"
+        )
+    };
+    talk(format_args!(
+        "hint: {}",
+        match knob {
+            Knob::PowerLimit => {
+                // For heat, what is far enough below what the card has.
+                let value = auto.map_or(value, |range| (value * 4 / 5).max(range.least));
+                format!("`sudo nvidia-smi -i {uuid} -pl {}` sets it", value / 1000)
+            }
+            Knob::ClockOffset => attribute("GPUGraphicsClockOffset", value),
+            // The driver's tool counts transfers, two a clock.
+            Knob::MemoryClockOffset => attribute("GPUMemoryTransferRateOffset", 2 * value),
+        }
+    ));
+}
+
+fn say_put_back(back: &PutBack) {
+    match back {
+        PutBack::Done { knob, value } => {
+            talk(format_args!("{}: {} again, as before", called(*knob), shown(*knob, *value)))
+        }
+        PutBack::Already { .. } | PutBack::Forgotten { .. } => {}
+        PutBack::ChangedByOthers { knob, now, before } => talk(format_args!(
+            "note: somebody else set the {} to {} meanwhile, which stays; it was {} before the run",
+            called(*knob),
+            shown(*knob, *now),
+            shown(*knob, *before)
+        )),
+        PutBack::Failed { knob, before, error } => talk(format_args!(
+            "warning: the {} is not put back to {}: {error}; `plimsoll gpus --restore` tries again",
+            called(*knob),
+            shown(*knob, *before)
+        )),
+    }
+}
+
+fn store() -> Option<Store> {
+    state_folder().map(|folder| Store::new(folder.join("power")))
+}
+
+/// Puts back what runs left that ended, and says what came of it. Returns whether all of it is as it was. `insists`: somebody
+/// asks for it, so that nothing is silent, and what can't be seen to run is put back too.
+pub(super) fn settle_leftovers(insists: bool) -> bool {
+    let Some(store) = store() else { return true };
+    let open = |uuid: &str| NvmlCard::new(uuid).map(|card| -> Box<dyn Knobs> { Box::new(card) });
+    let settled = match settle(&store, insists, open) {
+        Ok(settled) => settled,
+        Err(error) => {
+            talk(format_args!("warning: what runs left of cards' power and clocks can't be looked at: {error}"));
+            return false;
+        }
+    };
+    if insists && settled.is_empty() {
+        talk("nothing is to be put back");
+    }
+    settled.iter().map(|one| say_settled(one, insists)).fold(true, |all, one| all && one)
+}
+
+fn say_settled(Settled { card, came }: &Settled, insists: bool) -> bool {
+    match came {
+        Settlement::Tried { owner, back } => {
+            talk(format_args!("{} ended without putting back what it set of {card}:", owner.what));
+            back.iter().for_each(say_put_back);
+            if insists && back.iter().all(|back| matches!(back, PutBack::Already { .. } | PutBack::Forgotten { .. })) {
+                talk("it was as before already");
+            }
+            !back.iter().any(|back| matches!(back, PutBack::Failed { .. }))
+        }
+        Settlement::InUse { .. } if !insists => true,
+        Settlement::InUse { owner, .. } => {
+            talk(format_args!("{} (process {}) still runs, and puts {card} back at its end", owner.what, owner.pid));
+            false
+        }
+        Settlement::NoCard { error } => {
+            talk(format_args!("warning: what a run set of {card} can't be put back: {error}"));
+            false
+        }
+        Settlement::Failed { error } => {
+            talk(format_args!("warning: what a run set of {card} can't be put back: {error}"));
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_watts_parts_or_auto() {
+        let parsed = |text: &str| text.parse::<PowerLimit>().ok();
+        assert_eq!(parsed("auto"), Some(PowerLimit::Auto));
+        assert_eq!((parsed("200"), parsed("200W")), (Some(PowerLimit::Watts(200.0)), Some(PowerLimit::Watts(200.0))));
+        assert_eq!(parsed("80%"), Some(PowerLimit::Percent(80.0)));
+        for text in ["", "0", "-5", "NaN", "inf", "%", "80 %x", "Auto!", "1e9"] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+}

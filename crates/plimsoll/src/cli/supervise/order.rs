@@ -1,0 +1,187 @@
+//! `plimsoll pause`, `resume` and `budget`: what a run is asked to do while it goes. A run of `plimsoll train` is given an
+//! order, which it answers by an event; another program is stopped and let go on as by Ctrl-Z.
+
+use super::RunsArgs;
+use super::run::elsewhere;
+use crate::cli::Failure;
+use crate::cli::failure::{exit_code, io_failure, line};
+use crate::streams::talk;
+use clap::Args;
+use plimsoll_orders::{GiveError, Order, give, is_training};
+use plimsoll_supervise::{Entry, Follower, Kind, PauseError, pause, resume};
+use plimsoll_telemetry::{Event, Record};
+use plimsoll_units::{Bytes, Seconds, format_duration};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a run has answered.
+const TICK: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PauseArgs {
+    /// The runs' names or folders
+    #[arg(required = true)]
+    run: Vec<String>,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct BudgetArgs {
+    /// The run's name or folder
+    run: String,
+    /// Its memory budget from now on, as `train --vram` has it: `12` (GiB), `600MiB`
+    #[arg(value_name = "SIZE")]
+    size: Bytes,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+#[derive(Debug, Args)]
+struct OrderArgs {
+    /// Time to wait for the run's answer, which comes after its micro-batch, or its step; `0`: none
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    wait: Seconds,
+    #[command(flatten)]
+    runs: RunsArgs,
+}
+
+pub(in crate::cli) fn run_pause(args: &PauseArgs) -> Result<u8, Failure> {
+    args.order.give_all(&args.run, Order::Pause)
+}
+
+pub(in crate::cli) fn run_resume(args: &PauseArgs) -> Result<u8, Failure> {
+    args.order.give_all(&args.run, Order::Resume)
+}
+
+pub(in crate::cli) fn run_budget(args: &BudgetArgs) -> Result<u8, Failure> {
+    args.order.give_all(std::slice::from_ref(&args.run), Order::Budget { bytes: args.size.0 })
+}
+
+impl OrderArgs {
+    /// Gives an order to each of some runs. Errors: one of them is not there, or refuses.
+    fn give_all(&self, runs: &[String], order: Order) -> Result<u8, Failure> {
+        let entries = runs.iter().map(|name| self.runs.find(name)).collect::<Result<Vec<_>, _>>()?;
+        for entry in entries {
+            match entry.kind {
+                Kind::Own => self.give(&entry, order)?,
+                Kind::Supervised => signal(&entry, order)?,
+            }
+        }
+        Ok(exit_code::DONE)
+    }
+
+    fn give(&self, entry: &Entry, order: Order) -> Result<(), Failure> {
+        let (name, journal) = (entry.name(), entry.folder.join("journal.jsonl"));
+        let follow = || Follower::new(&journal, 0).map_err(io_failure(journal.display()));
+        let mut answers = Answers { journal: follow()?, line: vec![] };
+        let number = give(&entry.folder, order).map_err(|error| refused(entry, &error))?;
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < self.wait.0 {
+            // Asked before reading: what was written until then is read.
+            let is_over = !is_training(&entry.folder);
+            if let Some(answer) = answers.to(number).map_err(io_failure(journal.display()))? {
+                return said(&name, order, answer);
+            }
+            if is_over {
+                return Err(Failure::bad_input(format!("{name} has ended")).hint(resume_hint(entry)));
+            }
+            std::thread::sleep(TICK);
+        }
+        talk(format_args!("{name}: asked; `plimsoll logs {name}` shows its answer, which may take a step"));
+        Ok(())
+    }
+}
+
+/// The answers in a journal that grows.
+struct Answers {
+    journal: Follower,
+    /// The beginning of a line.
+    line: Vec<u8>,
+}
+
+impl Answers {
+    /// The answer to an order, once it is there.
+    fn to(&mut self, number: u64) -> std::io::Result<Option<Event>> {
+        let mut buffer = vec![0; 64 << 10];
+        while let count @ 1.. = self.journal.read(&mut buffer)? {
+            self.line.extend_from_slice(&buffer[..count]);
+            let whole = self.line.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            let lines = self.line.drain(..whole).collect::<Vec<_>>();
+            let records = lines.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+            let answer = records.map(|record: Record| record.event).find(|event| answers(event) == Some(number));
+            if answer.is_some() {
+                return Ok(answer);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The order that an event answers.
+fn answers(event: &Event) -> Option<u64> {
+    match event {
+        Event::Paused { order, .. } | Event::Replanned { order, .. } => Some(*order),
+        Event::Unpaused { order, .. } | Event::OrderRefused { order, .. } => *order,
+        _ => None,
+    }
+}
+
+fn said(name: &str, order: Order, answer: Event) -> Result<(), Failure> {
+    match answer {
+        Event::Paused { step, .. } => {
+            talk(format_args!("{name}: paused in step {step}; `plimsoll resume {name}` goes on"))
+        }
+        Event::Unpaused { step, seconds, .. } => {
+            talk(format_args!("{name}: goes on in step {step}, after {}", format_duration(Seconds(seconds))));
+        }
+        Event::Replanned { step, planned_bytes, budget_bytes, .. } => talk(format_args!(
+            "{name}: saved after step {step}; goes on with {} planned of {}",
+            Bytes(planned_bytes),
+            Bytes(budget_bytes)
+        )),
+        Event::OrderRefused { reason, .. } => {
+            let code = if matches!(order, Order::Budget { .. }) { exit_code::DOES_NOT_FIT } else { exit_code::USAGE };
+            return Err(Failure::new(code, format!("{name}: {}; it goes on as before", line(&reason))));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Pauses another program, or lets it go on.
+fn signal(entry: &Entry, order: Order) -> Result<(), Failure> {
+    let name = entry.name();
+    let (done, words) = match order {
+        Order::Pause => (pause(entry), format!("paused; `plimsoll resume {name}` goes on")),
+        Order::Resume => (resume(entry), "goes on".to_owned()),
+        Order::Stop | Order::Budget { .. } => {
+            return Err(Failure::bad_flag(format!(
+                "{name} is not a run of `plimsoll train`, which alone plans its memory"
+            ))
+            .hint("`plimsoll run --memory-fraction` limits other programs when they start"));
+        }
+    };
+    match done {
+        Ok(()) => talk(format_args!("{name}: {words}")),
+        Err(PauseError::Elsewhere) => return Err(elsewhere(entry)),
+        Err(error @ PauseError::HasEnded) => return Err(Failure::bad_input(format!("{name}: {error}"))),
+        Err(error) => return Err(Failure::bad_flag(format!("{name}: {error}"))),
+    }
+    Ok(())
+}
+
+/// Why an order was not given.
+fn refused(entry: &Entry, error: &GiveError) -> Failure {
+    let message = format!("{}: {}", entry.name(), line(error));
+    match error {
+        GiveError::NotTraining => Failure::bad_input(message).hint(resume_hint(entry)),
+        GiveError::TakesNone => Failure::bad_input(message).hint("`plimsoll stop` ends it; a resumed run takes orders"),
+        GiveError::Distrusted(_) => Failure::bad_input(message).hint("who owns its folder may give it orders"),
+        GiveError::Full => Failure::bad_input(message).hint("a resumed run takes orders again"),
+        GiveError::Io(_) => Failure::device(message).hint("is the disk full, or the folder read-only?"),
+    }
+}
+
+fn resume_hint(entry: &Entry) -> String {
+    format!("`plimsoll train --resume {}` continues it", entry.folder.display())
+}

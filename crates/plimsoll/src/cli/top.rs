@@ -1,0 +1,68 @@
+//! `plimsoll top`: cards, processes and runs on the whole terminal.
+
+use super::Failure;
+use super::failure::line;
+use super::places::{PlacesArgs, run_folder};
+use super::train::sample_time;
+use clap::{Args, ValueEnum};
+use plimsoll_top::{Options, Palette, TopError};
+use plimsoll_units::Seconds;
+use std::io::{IsTerminal, stdin, stdout};
+
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// Show these runs only: their folders or names
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+    /// Show a run as it was, with a slider over its time: its folder or name
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["runs", "sample_every"])]
+    replay: Option<String>,
+    /// Colors; `auto` has none where NO_COLOR is set
+    #[arg(long, value_enum, default_value = "auto")]
+    palette: PaletteArg,
+    /// Time between two samples: `1s`, `0.5`, `5m`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
+    sample_every: Seconds,
+    #[command(flatten)]
+    places: PlacesArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PaletteArg {
+    Auto,
+    Color,
+    Mono,
+    ColorBlind,
+}
+
+impl PaletteArg {
+    fn palette(self) -> Palette {
+        // Source: https://no-color.org
+        let no_color = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        match self {
+            Self::Auto if no_color() => Palette::Mono,
+            Self::Auto | Self::Color => Palette::Color,
+            Self::Mono => Palette::Mono,
+            Self::ColorBlind => Palette::ColorBlind,
+        }
+    }
+}
+
+pub(super) fn run(args: &TopArgs) -> Result<u8, Failure> {
+    let places = args.places.places();
+    let folder = |name: &String| run_folder(name, &places);
+    let named = args.runs.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
+    let replay = args.replay.as_ref().map(folder).transpose()?;
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if !stdin().is_terminal() || !stdout().is_terminal() || is_dumb {
+        let failure = Failure::device("`plimsoll top` needs a terminal to draw on and to read keys from");
+        return Err(failure.hint("`plimsoll gpus --watch` prints cards again and again, with `--json` for a script"));
+    }
+    let options = Options { palette: args.palette.palette(), every_s: args.sample_every.0, places, named, replay };
+    match plimsoll_top::run(options) {
+        // As shells have it: 128 and the signal's number.
+        Ok(signal) => Ok(signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(0)),
+        Err(error @ TopError::Run(_)) => Err(Failure::bad_input(line(&error))),
+        Err(error) => Err(Failure::device(line(&error))),
+    }
+}

@@ -1,0 +1,177 @@
+//! Where a run's metrics are logged besides its own journal, as flags, and what is said of it at the end.
+//! Not here: the formats (`plimsoll-trackers`). Keys and passwords are no flags: everybody on a machine sees those.
+
+use super::Failure;
+use super::failure::line;
+use crate::printable::printable_line;
+use crate::streams::talk;
+use ::plimsoll_train::RunFolder;
+use clap::Args;
+use plimsoll_files::Disk;
+use plimsoll_notify::Secrets;
+use plimsoll_trackers::{SyncError, TrackError, TrackSettings, Tracker, TrackerReport, Trackers, sync_in_background};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// As long as the last logs of a run may take.
+const LAST_LOGS: Duration = Duration::from_secs(10);
+
+/// The project that runs are a part of, unless their owner says otherwise.
+const PROJECT: &str = "plimsoll";
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct TrackArgs {
+    /// Also log metrics for these tools, with commas between them: tensorboard, wandb, mlflow, jsonl, csv; `all`, or `none`
+    #[arg(long, value_name = "TOOL", value_delimiter = ',')]
+    log_to: Vec<LogTo>,
+    /// Folder for logs of several runs, each in a folder of its name [default: `logs` in the run's folder]
+    #[arg(long, value_name = "PATH")]
+    log_dir: Option<PathBuf>,
+}
+
+/// A word of `--log-to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogTo {
+    None,
+    All,
+    One(Tracker),
+}
+
+impl FromStr for LogTo {
+    type Err = plimsoll_trackers::UnknownTracker;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim() {
+            "none" => Ok(Self::None),
+            "all" => Ok(Self::All),
+            name => name.parse().map(Self::One),
+        }
+    }
+}
+
+/// What is known of a run once it is to begin.
+pub(super) struct Tracked<'a> {
+    pub(super) folder: &'a RunFolder,
+    pub(super) config: Map<String, Value>,
+    pub(super) steps_per_epoch: f64,
+    pub(super) every_steps: u64,
+}
+
+impl TrackArgs {
+    fn trackers(&self) -> Vec<Tracker> {
+        let of = |word: &LogTo| match word {
+            LogTo::None => vec![],
+            LogTo::All => Tracker::ALL.to_vec(),
+            LogTo::One(tracker) => vec![*tracker],
+        };
+        self.log_to.iter().flat_map(of).collect()
+    }
+
+    /// Starts to log; none where nothing is to be logged. Errors: an address can't be used.
+    pub(super) fn start(&self, tracked: Tracked<'_>, secrets: &Secrets) -> Result<Option<Tracking>, Failure> {
+        let trackers = self.trackers();
+        if trackers.is_empty() {
+            return Ok(None);
+        }
+        let run = tracked.folder.path();
+        let name = run.file_name().map(Path::new).unwrap_or(run);
+        let (folder, mlruns) = match &self.log_dir {
+            Some(shared) => (shared.join(name), shared.join("mlruns")),
+            None => (run.join("logs"), run.join("logs/mlruns")),
+        };
+        let of = |variable: &str| std::env::var(variable).ok().filter(|value| !value.trim().is_empty());
+        let project = of("WANDB_PROJECT").or_else(|| of("MLFLOW_EXPERIMENT_NAME"));
+        let settings = TrackSettings {
+            trackers,
+            every_steps: tracked.every_steps,
+            folder,
+            mlruns,
+            run: run.to_owned(),
+            project: project.unwrap_or_else(|| PROJECT.to_owned()),
+            entity: of("WANDB_ENTITY"),
+            config: tracked.config,
+            steps_per_epoch: Some(tracked.steps_per_epoch).filter(|steps| steps.is_finite() && *steps > 0.0),
+            disk: Disk::default(),
+        };
+        let started = Trackers::start(settings, secrets)?;
+        Ok(Some(Tracking { trackers: started, secrets: secrets.clone() }))
+    }
+
+    /// What a resumed run logs as this one did.
+    pub(super) fn resolved(&self) -> Map<String, Value> {
+        let names = self.trackers().into_iter().map(Tracker::name).collect::<Vec<_>>().join(",");
+        let mut settings = Map::new();
+        if !names.is_empty() {
+            settings.insert("log_to".to_owned(), json!(names));
+        }
+        settings.extend(self.log_dir.as_ref().map(|path| ("log_dir".to_owned(), json!(path))));
+        settings
+    }
+}
+
+/// A run that is logged.
+pub(super) struct Tracking {
+    pub(super) trackers: Trackers,
+    secrets: Secrets,
+}
+
+impl Tracking {
+    /// Writes what waits at the end of a session, and says what was not logged. Of a run that is over, W&B's program syncs its
+    /// part.
+    pub(super) fn finish(self, is_over: bool) {
+        for report in self.trackers.finish(LAST_LOGS) {
+            say_lost(&report);
+            if is_over
+                && report.tracker == Tracker::Wandb
+                && let Some(run) = &report.path
+            {
+                sync(run, &self.secrets);
+            }
+        }
+    }
+}
+
+fn say_lost(report: &TrackerReport) {
+    let lost = report.lost + report.dropped + report.unwritten;
+    let error = report.last_error.as_deref().map(printable_line);
+    if lost > 0 {
+        let why = error.map_or(String::new(), |error| format!(": {error}"));
+        let slow = if report.dropped > 0 {
+            format!(", {} of them since it was too slow", report.dropped)
+        } else {
+            String::new()
+        };
+        talk(format_args!("warning: {lost} logs did not reach {}{slow}{why}", report.tracker));
+    } else if let (Some(error), 0) = (error, report.written) {
+        talk(format_args!("warning: nothing was logged to {}: {error}", report.tracker));
+    }
+}
+
+/// Syncs where there is a key and the program; else says how.
+fn sync(run: &Path, secrets: &Secrets) {
+    let shown = run.display();
+    let Some(key) = secrets.get("WANDB_API_KEY") else {
+        return talk(format_args!("W&B: `wandb sync {shown}` uploads the run"));
+    };
+    match sync_in_background(run, key, std::env::var_os("PATH").as_deref()) {
+        Ok(synced) => talk(format_args!("W&B: the run is being uploaded; see {}", synced.log.display())),
+        Err(error @ SyncError::NotInstalled) => {
+            talk(format_args!("note: {error}; where it is, `wandb sync {shown}` uploads the run"));
+        }
+        Err(error) => talk(format_args!("warning: {}; `wandb sync {shown}` uploads the run", line(&error))),
+    }
+}
+
+impl From<TrackError> for Failure {
+    fn from(error: TrackError) -> Self {
+        let message = line(&error);
+        match error {
+            TrackError::Mlflow { .. } => {
+                Self::bad_input(message).hint("without it, MLflow's files are written beside the run's")
+            }
+            TrackError::Thread { .. } => Self::device(message),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What heat does to a run, in words.
+
+use plimsoll_heat::{Sensor, Told, What};
+use plimsoll_units::format_duration;
+
+/// What is told of a card's heat; nothing for what only says how warm it is.
+pub(super) fn told_words(told: &Told) -> Option<String> {
+    let words = in_words(&told.note.what)?;
+    Some(match told.times {
+        1 => words,
+        times => format!("{words} (for the {times}th time in {})", format_duration(told.over)),
+    })
+}
+
+/// What happened to a card, for people; nothing for what only says how warm it is.
+fn in_words(what: &What) -> Option<String> {
+    let of = |sensor: Sensor| match sensor {
+        Sensor::Core => "core",
+        Sensor::Memory => "memory",
+        Sensor::Hotspot => "hotspot",
+    };
+    Some(match *what {
+        What::Band { .. } => return None,
+        What::Slows { sensor, celsius, throttle_c, duty } => format!(
+            "slowed to {:.0} % of the time: its {} is at {celsius:.0} °C of {throttle_c:.0}",
+            100.0 * duty.share(),
+            of(sensor)
+        ),
+        What::LimitsPower { sensor, celsius, throttle_c, limit_w } => format!(
+            "power limit lowered, to {limit_w:.0} W at first: its {} is at {celsius:.0} °C of {throttle_c:.0}",
+            of(sensor)
+        ),
+        What::Pauses { sensor, celsius, max_c } => {
+            format!("paused: its {} is at {celsius:.0} °C, the run ends above {max_c:.0}", of(sensor))
+        }
+        What::Resumes { celsius, slowed, .. } => {
+            format!("at {celsius:.0} °C; runs freely again after {}", format_duration(slowed))
+        }
+        What::Stops(hot) => {
+            format!(
+                "its {} is at {:.0} °C, above {:.0}: the run saves and ends",
+                of(hot.sensor),
+                hot.celsius,
+                hot.max_c
+            )
+        }
+        What::SensorLost { sensor, last_c } => {
+            format!("its {} tells no temperature any more; last {last_c:.0} °C", of(sensor))
+        }
+        What::SensorStuck { sensor, celsius, same } => {
+            format!("its {} has said {celsius:.0} °C for {} and is not believed", of(sensor), format_duration(same))
+        }
+        What::SensorBack { sensor, celsius } => format!("its {} is believed again, at {celsius:.0} °C", of(sensor)),
+        What::Estimated { by, celsius } => format!("its core is taken to be at {celsius:.0} °C, by its {}", of(by)),
+        What::Blind { duty } => {
+            format!("no sensor is believed: slowed to {:.0} % of the time to be safe", 100.0 * duty.share())
+        }
+        What::ThrottlesItself { celsius } => {
+            let at = celsius.map_or(String::new(), |celsius| format!(" at {celsius:.0} °C"));
+            format!("lowers its own clocks for heat{at}")
+        }
+        What::ClockJumped { by } => format!("the clock jumped by {:.0} s", by.0),
+    })
+}

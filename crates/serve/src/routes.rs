@@ -1,0 +1,206 @@
+//! What is where. Not here: who is let in (`guard.rs`), what the JSON says (`wire.rs`).
+
+use crate::act::{ActError, Pressed, act, actions};
+use crate::guard::guard;
+use crate::looker::{Looker, Seen};
+use crate::map::map;
+use crate::metrics::{Format, metrics};
+use crate::stream::events;
+use crate::token::Lock;
+use crate::wire::{Detail, Problem, curves, moments, problem};
+use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::Sse;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use plimsoll_orders::GiveError;
+use plimsoll_telemetry::history;
+use plimsoll_watch::RunView;
+use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+
+/// Bytes of what is posted.
+const BODY_BYTES: usize = 4 << 10;
+
+/// Makes a run's report: a page of its own. Errors: why there is none.
+pub type MakeReport = dyn Fn(&std::path::Path) -> Result<String, String> + Send + Sync;
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) lock: Lock,
+    pub(crate) cookie_name: String,
+    /// Names of this server beside its addresses.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) looker: Looker,
+    pub(crate) report: Box<MakeReport>,
+    /// What no other start has.
+    pub(crate) start: String,
+    /// The machine's name.
+    pub(crate) host: String,
+    pub(crate) ending: watch::Receiver<bool>,
+    /// Places for clients that are kept up to date.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Places for what reads files.
+    pub(crate) readers: Arc<Semaphore>,
+}
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(|| file("text/html; charset=utf-8", include_str!("../page/index.html"))))
+        .route("/app.js", get(|| file(SCRIPT, include_str!("../page/app.js"))))
+        .route("/theme.js", get(|| file(SCRIPT, include_str!("../page/theme.js"))))
+        .route("/charts.js", get(|| file(SCRIPT, include_str!("../page/charts.js"))))
+        .route("/map.js", get(|| file(SCRIPT, include_str!("../page/map.js"))))
+        .route("/app.css", get(|| file(STYLE, include_str!("../page/app.css"))))
+        .route("/uplot.js", get(|| file(SCRIPT, include_str!("../page/vendor/uPlot.js"))))
+        .route("/uplot.css", get(|| file(STYLE, include_str!("../page/vendor/uPlot.css"))))
+        .route("/icon.svg", get(|| file("image/svg+xml", include_str!("../page/icon.svg"))))
+        .route("/api/runs", get(runs))
+        .route("/api/runs/{id}", get(run))
+        .route("/api/runs/{id}/samples", get(samples))
+        .route("/api/runs/{id}/plan", get(plan))
+        .route("/api/runs/{id}/report", get(report))
+        .route("/api/runs/{id}/order", post(order))
+        .route("/api/machine", get(machine))
+        .route("/api/events", get(follow))
+        .route("/metrics", get(scrape))
+        .route("/grafana.json", get(|| file(JSON, include_str!("../../../docs/grafana.json"))))
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing of this name") })
+        .method_not_allowed_fallback(|| async { problem(StatusCode::METHOD_NOT_ALLOWED, "not by this method") })
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn_with_state(shared.clone(), guard))
+        .with_state(shared)
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const JSON: &str = "application/json";
+
+async fn file(kind: &'static str, contents: &'static str) -> Response {
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], contents).into_response()
+}
+
+fn found(seen: &Seen, id: &str) -> Result<Arc<RunView>, Problem> {
+    let run = seen.run(id).map(|(run, _)| run.clone());
+    run.ok_or_else(|| problem(StatusCode::NOT_FOUND, "there is no such run, or it is too old to be followed"))
+}
+
+async fn runs(State(shared): State<Arc<Shared>>) -> Response {
+    let seen = shared.looker.fresh().await;
+    ([(CONTENT_TYPE, JSON)], seen.list.0.to_string()).into_response()
+}
+
+async fn run(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let run = found(&*shared.looker.fresh().await, &id)?;
+    Ok(Json(json!({ "run": Detail::of(&run, actions(&run)), "curves": curves(&run, None) })).into_response())
+}
+
+async fn machine(State(shared): State<Arc<Shared>>) -> Response {
+    let seen = shared.looker.fresh().await;
+    let traces = seen.machine.cards.iter().map(|card| {
+        json!({ "temperature_c": card.temperature_c, "power_w": card.power_w, "busy_percent": card.busy_percent })
+    });
+    let traces = traces.collect::<Vec<_>>();
+    let now = serde_json::value::RawValue::from_string(seen.machine_json.0.to_string());
+    Json(json!({ "now": now.ok(), "cards": traces, "cpu_percent": seen.machine.cpu_percent })).into_response()
+}
+
+/// For Prometheus, and whatever reads what it reads.
+async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let seen = shared.looker.fresh().await;
+    let format = Format::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default());
+    let text = metrics(&seen.machine, seen.runs.iter().map(|(run, _)| &**run), &shared.host, format);
+    ([(CONTENT_TYPE, format.content_type())], text).into_response()
+}
+
+/// Has a thread for what waits do something that reads files.
+async fn read<T: Send + 'static>(
+    shared: &Shared,
+    read: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, Problem> {
+    let place = shared.readers.clone().acquire_owned().await.expect("nobody closes it");
+    let done = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        read()
+    });
+    match done.await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(why)) => Err(problem(StatusCode::NOT_FOUND, &why)),
+        Err(_) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, "the run's files are damaged")),
+    }
+}
+
+async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let run = found(&*shared.looker.fresh().await, &id)?;
+    let read_samples = move || {
+        let samples = history(&run.folder, f64::NEG_INFINITY..f64::INFINITY).map_err(|error| error.to_string())?;
+        Ok(moments(&samples))
+    };
+    Ok(Json(read(&shared, read_samples).await?).into_response())
+}
+
+async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let run = found(&*shared.looker.fresh().await, &id)?;
+    let read_map = move || map(&run.folder).map_err(|error| format!("no plan: {error}"));
+    Ok(Json(read(&shared, read_map).await?).into_response())
+}
+
+async fn report(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let run = found(&*shared.looker.fresh().await, &id)?;
+    let theirs = shared.clone();
+    let page = read(&shared, move || (theirs.report)(&run.folder)).await?;
+    // It has its styles in itself, and no script.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; \
+        frame-ancestors 'none'; sandbox";
+    let headers = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, policy)];
+    Ok((headers, page).into_response())
+}
+
+async fn order(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: String,
+) -> Result<Response, Problem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if !kind.starts_with(JSON) {
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an order is JSON"));
+    }
+    let pressed: Pressed = serde_json::from_str(&body).map_err(|_| {
+        problem(
+            StatusCode::BAD_REQUEST,
+            "an order is `{\"action\": \"pause\"}`, `resume`, `stop`, or `budget` with a size",
+        )
+    })?;
+    let run = found(&*shared.looker.fresh().await, &id)?;
+    let done = tokio::task::spawn_blocking(move || act(&run, &pressed)).await;
+    shared.looker.hurry();
+    match done {
+        Ok(Ok(said)) => Ok((StatusCode::ACCEPTED, Json(json!({ "said": said }))).into_response()),
+        Ok(Err(error)) => {
+            let status = match &error {
+                ActError::NoSize(_) => StatusCode::BAD_REQUEST,
+                ActError::Order(GiveError::Io(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+                ActError::Not(_) | ActError::Order(_) => StatusCode::CONFLICT,
+            };
+            Err(problem(status, &error.to_string()))
+        }
+        Err(_) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, "the order could not be given")),
+    }
+}
+
+async fn follow(
+    State(shared): State<Arc<Shared>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Ok(place) = shared.streams.clone().try_acquire_owned() else {
+        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open; close one"));
+    };
+    let run = query.as_deref().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("run=")));
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    Ok(Sse::new(events(shared.clone(), run.map(str::to_owned), last, place)).into_response())
+}

@@ -1,0 +1,81 @@
+//! Bars: segments of a whole, and marks on it.
+
+use super::text::put;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+/// A part of a bar: what fills it, its look, and its share of the whole.
+pub(crate) type Part = (char, Style, f64);
+
+/// A mark on a bar: its sign, its look, and its place, from 0 to 1.
+pub(crate) type Mark = (char, Style, f64);
+
+/// Draws `▕████░░▒▒│  ▏` into one line. Parts that are not empty have at least one cell, as long as there is room.
+pub(crate) fn bar(buffer: &mut Buffer, area: Rect, parts: &[Part], marks: &[Mark], frame: Style) {
+    if area.width < 3 {
+        return;
+    }
+    put(buffer, area.x, area.y, area.right(), "▕", frame);
+    put(buffer, area.right() - 1, area.y, area.right(), "▏", frame);
+    let inner = usize::from(area.width - 2);
+    let mut cells = vec![(' ', Style::new()); inner];
+    let (mut done, mut from) = (0.0, 0);
+    for (fill, style, share) in parts {
+        let share = if share.is_finite() { share.max(0.0) } else { 0.0 };
+        done += share;
+        let least = if share > 0.0 { from + 1 } else { from };
+        let to = ((done * inner as f64).round() as usize).max(least).min(inner);
+        cells[from..to].fill((*fill, *style));
+        from = to;
+    }
+    for (sign, style, place) in marks.iter().filter(|(_, _, place)| (0.0..=1.0).contains(place)) {
+        let cell = ((place * inner as f64) as usize).min(inner - 1);
+        cells[cell] = (*sign, *style);
+    }
+    for (x, (fill, style)) in (area.x + 1..).zip(cells) {
+        put(buffer, x, area.y, area.right() - 1, fill.encode_utf8(&mut [0; 4]), style);
+    }
+}
+
+/// Bars from the lowest to the highest.
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The last values between two bounds, a character each; of more than there is room for, the newest.
+pub(crate) fn sparkline(values: impl DoubleEndedIterator<Item = f64>, [low, high]: [f64; 2], columns: usize) -> String {
+    let height = |value: f64| {
+        let part = if high > low { ((value - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 };
+        HEIGHTS[(part * 7.0).round() as usize]
+    };
+    let mut newest = values.rev().take(columns).map(height).collect::<Vec<_>>();
+    newest.reverse();
+    newest.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(width: u16, parts: &[Part], marks: &[Mark]) -> String {
+        let area = Rect::new(0, 0, width, 1);
+        let mut buffer = Buffer::empty(area);
+        bar(&mut buffer, area, parts, marks, Style::new());
+        buffer.content.iter().map(|cell| cell.symbol()).collect()
+    }
+
+    #[test]
+    fn parts_have_their_share_and_small_ones_a_cell() {
+        let style = Style::new();
+        let parts = [('█', style, 0.5), ('░', style, 0.001), ('▒', style, 0.2)];
+        assert_eq!(drawn(12, &parts, &[('│', style, 0.95)]), "▕█████░▒  │▏");
+        assert_eq!(drawn(5, &[('█', style, 9.0), ('▒', style, 1.0)], &[]), "▕███▏");
+        assert_eq!(drawn(5, &[('█', style, f64::NAN), ('▒', style, -1.0)], &[('│', style, 7.0)]), "▕   ▏");
+        assert_eq!(drawn(2, &parts, &[]), "  ");
+    }
+
+    #[test]
+    fn a_sparkline_has_the_newest() {
+        assert_eq!(sparkline([9.0, 0.0, 50.0, 100.0, 200.0].into_iter(), [0.0, 100.0], 4), "▁▅██");
+        assert_eq!(sparkline([1.0].into_iter(), [5.0, 5.0], 4), "▁");
+    }
+}

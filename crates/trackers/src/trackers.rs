@@ -1,0 +1,269 @@
+//! The one entry: events and samples go in and never wait, a report comes out at the end.
+
+use crate::csv::{self, Csv};
+use crate::jsonl::{self, Jsonl};
+use crate::mlflow::{self, Store};
+use crate::place::Place;
+use crate::queue::Queue;
+use crate::row::{Row, row_of, row_of_machine};
+use crate::tensorboard::{self, TensorBoard};
+use crate::tracker::Tracker;
+use crate::wandb::{Wandb, synced_folder};
+use crate::worker::work;
+use crate::writer::{Begin, End, Open, Standing, Writer};
+use plimsoll_files::Disk;
+use plimsoll_notify::Secrets;
+use plimsoll_telemetry::{Event, Sample, Sink, now_s};
+use serde_json::{Map, Value};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Rows that wait at most for a writer: minutes of the shortest steps.
+const WAITING_MAX: usize = 8192;
+
+/// Between two logs of the machine's metrics, as W&B has it.
+const MACHINE_EVERY_S: f64 = 15.0;
+
+/// What is logged, and where.
+#[derive(Debug, Clone)]
+pub struct TrackSettings {
+    /// For which tools.
+    pub trackers: Vec<Tracker>,
+    /// Steps between two logs of training; every evaluation is logged.
+    pub every_steps: u64,
+    /// The folder of the run's logs; another run's are left alone, and the name gets a number.
+    pub folder: PathBuf,
+    /// MLflow's folder, which runs may share.
+    pub mlruns: PathBuf,
+    /// The run's own folder.
+    pub run: PathBuf,
+    /// The project, or experiment, that the run is a part of.
+    pub project: String,
+    /// Its owner in W&B, if that is not the user.
+    pub entity: Option<String>,
+    /// The run's settings, which are logged as hyperparameters.
+    pub config: Map<String, Value>,
+    /// Steps of a pass over the data, where that is known.
+    pub steps_per_epoch: Option<f64>,
+    /// The disk that is written to.
+    pub disk: Disk,
+}
+
+/// Why nothing can be logged. No message has a secret in it.
+#[derive(Debug, thiserror::Error)]
+pub enum TrackError {
+    /// MLflow's address can't be used.
+    #[error("MLFLOW_TRACKING_URI {reason}")]
+    Mlflow {
+        /// Why.
+        reason: &'static str,
+    },
+    /// The system starts no thread.
+    #[error("a thread for {tracker} can't be started: {source}")]
+    Thread {
+        /// The tracker.
+        tracker: Tracker,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What came of the logs of a tracker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrackerReport {
+    /// The tracker.
+    pub tracker: Tracker,
+    /// What it wrote, as a file or a folder; none if that is on a server, or nothing could be written.
+    pub path: Option<PathBuf>,
+    /// Logs that were written.
+    pub written: u64,
+    /// Logs that could not be written.
+    pub lost: u64,
+    /// Logs for which there was no room, since the tracker was too slow.
+    pub dropped: u64,
+    /// Logs that it did not come to before the time was up.
+    pub unwritten: u64,
+    /// What went wrong last, without secrets.
+    pub last_error: Option<String>,
+}
+
+struct Lane {
+    tracker: Tracker,
+    queue: Arc<Queue>,
+    /// What it writes, from the folder of logs on.
+    path: Box<dyn Fn(&Place) -> Option<PathBuf> + Send>,
+}
+
+/// Logs to all trackers that are set. Dropped without [`Trackers::finish`], its threads go on until the process ends.
+pub struct Trackers {
+    settings: TrackSettings,
+    lanes: Vec<Lane>,
+    tap: MachineTap,
+    begin: Option<Arc<Begin>>,
+    standing: Standing,
+}
+
+impl Trackers {
+    /// Starts a thread for each tracker. Nothing is written before a session begins.
+    /// Errors: MLflow's address can't be used, or the system starts no thread.
+    pub fn start(settings: TrackSettings, secrets: &Secrets) -> Result<Self, TrackError> {
+        let mut trackers = settings.trackers.clone();
+        trackers.sort_unstable();
+        trackers.dedup();
+        let store = Store::of(secrets, settings.mlruns.clone());
+        let mut lanes = Vec::new();
+        for tracker in trackers {
+            let disk = settings.disk.clone();
+            let (open, path): (Open, Box<dyn Fn(&Place) -> Option<PathBuf> + Send>) = match tracker {
+                Tracker::TensorBoard => (
+                    Box::new(move |begin| Ok(boxed(TensorBoard::open(&disk, begin)?))),
+                    Box::new(|place| Some(place.folder.join(tensorboard::FOLDER))),
+                ),
+                Tracker::Wandb => (
+                    Box::new(move |begin| Ok(boxed(Wandb::open(&disk, begin)?))),
+                    Box::new(|place| Some(synced_folder(&place.folder, &place.ids))),
+                ),
+                Tracker::Jsonl => (
+                    Box::new(move |begin| Ok(boxed(Jsonl::open(&disk, begin)?))),
+                    Box::new(|place| Some(place.folder.join(jsonl::FILE))),
+                ),
+                Tracker::Csv => (
+                    Box::new(move |begin| Ok(boxed(Csv::open(&disk, begin)?))),
+                    Box::new(|place| Some(place.folder.join(csv::FILE))),
+                ),
+                Tracker::Mlflow => match store.clone().map_err(|reason| TrackError::Mlflow { reason })? {
+                    Store::Folder(root) => {
+                        let shown = root.clone();
+                        (
+                            Box::new(move |begin| Ok(boxed(mlflow::Files::open(&disk, &root, begin)?))),
+                            Box::new(move |_| Some(shown.clone())),
+                        )
+                    }
+                    Store::Server(address) => (
+                        Box::new(move |begin| Ok(boxed(mlflow::Server::open(&disk, &address, begin)?))),
+                        Box::new(|_| None),
+                    ),
+                },
+            };
+            let queue = Arc::new(Queue::new(WAITING_MAX));
+            let (of_thread, redactor) = (queue.clone(), secrets.redactor());
+            thread::Builder::new()
+                .name(format!("log-{tracker}"))
+                .spawn(move || work(&of_thread, &open, &redactor))
+                .map_err(|source| TrackError::Thread { tracker, source })?;
+            lanes.push(Lane { tracker, queue, path });
+        }
+        let queues = lanes.iter().map(|lane| lane.queue.clone()).collect();
+        let tap = MachineTap { queues, step: Arc::default(), logged_s: Arc::default() };
+        Ok(Self { settings, lanes, tap, begin: None, standing: Standing::Failed })
+    }
+
+    /// What takes samples of the machine, from any thread.
+    pub fn machine_tap(&self) -> MachineTap {
+        self.tap.clone()
+    }
+
+    fn push(&self, row: Row) {
+        let row = Arc::new(row);
+        self.lanes.iter().for_each(|lane| lane.queue.push(&row));
+    }
+
+    fn begin(&mut self, name: &str, first_step: u64, more: [(&str, Value); 4]) {
+        let settings = &self.settings;
+        let time_s = now_s();
+        let mut config = settings.config.clone();
+        config.extend(more.map(|(key, value)| (key.to_owned(), value)));
+        let place = Place::take(&settings.disk, &settings.folder, &settings.run, time_s);
+        let place = place.map_err(|error| format!("{}: {error}", settings.folder.display()));
+        let (project, entity) = (settings.project.clone(), settings.entity.clone());
+        let begin = Begin { first_step, time_s, name: name.to_owned(), project, entity, config, place };
+        let begin = Arc::new(begin);
+        self.lanes.iter().for_each(|lane| lane.queue.begin(&begin));
+        self.tap.step.store(first_step.saturating_sub(1), Ordering::Relaxed);
+        self.begin = Some(begin);
+    }
+
+    /// Writes what waits, for `timeout` at most.
+    pub fn finish(self, timeout: Duration) -> Vec<TrackerReport> {
+        let deadline = Instant::now() + timeout;
+        let end = End { standing: self.standing, time_s: now_s() };
+        self.lanes.iter().for_each(|lane| lane.queue.close(end, deadline));
+        let report = |lane: &Lane| {
+            let (counts, unwritten) = lane.queue.wait_for_end(deadline);
+            let place = self.begin.as_ref().and_then(|begin| begin.place.as_ref().ok());
+            TrackerReport {
+                tracker: lane.tracker,
+                path: place.and_then(&lane.path).filter(|path| path.exists()),
+                written: counts.written,
+                lost: counts.lost,
+                dropped: counts.dropped,
+                unwritten,
+                last_error: counts.last_error,
+            }
+        };
+        self.lanes.iter().map(report).collect()
+    }
+}
+
+fn boxed(writer: impl Writer + 'static) -> Box<dyn Writer> {
+    Box::new(writer)
+}
+
+impl Sink for Trackers {
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted { name, model, parameters, planned_bytes, budget_bytes, first_step, .. } => {
+                let more = [
+                    ("model_name", Value::from(model.as_str())),
+                    ("parameters", Value::from(*parameters)),
+                    ("planned_bytes", Value::from(*planned_bytes)),
+                    ("budget_bytes", Value::from(*budget_bytes)),
+                ];
+                return self.begin(name, *first_step, more);
+            }
+            Event::Finished { .. } => self.standing = Standing::Finished,
+            Event::Interrupted { .. } | Event::StoppedForHeat { .. } | Event::Replanned { .. } => {
+                self.standing = Standing::Stopped;
+            }
+            _ => {}
+        }
+        let Some(row) = row_of(event, now_s(), self.settings.steps_per_epoch) else { return };
+        self.tap.step.store(row.step, Ordering::Relaxed);
+        let is_left_out =
+            matches!(event, Event::Step { step, .. } if !step.is_multiple_of(self.settings.every_steps.max(1)));
+        if !is_left_out {
+            self.push(row);
+        }
+    }
+}
+
+/// Takes samples of the machine for all trackers.
+#[derive(Debug, Clone)]
+pub struct MachineTap {
+    queues: Vec<Arc<Queue>>,
+    /// The last step that was made.
+    step: Arc<AtomicU64>,
+    /// When a sample was logged last.
+    logged_s: Arc<Mutex<Option<f64>>>,
+}
+
+impl MachineTap {
+    /// Logs a sample, unless one was logged a moment ago. Never waits for a disk or a server.
+    pub fn take(&self, sample: &Sample) {
+        {
+            let mut logged = self.logged_s.lock().unwrap_or_else(PoisonError::into_inner);
+            // Clocks may be set back.
+            if logged.is_some_and(|logged| (0.0..MACHINE_EVERY_S).contains(&(sample.time_s - logged))) {
+                return;
+            }
+            *logged = Some(sample.time_s);
+        }
+        let Some(row) = row_of_machine(sample, self.step.load(Ordering::Relaxed)) else { return };
+        let row = Arc::new(row);
+        self.queues.iter().for_each(|queue| queue.push(&row));
+    }
+}

@@ -1,0 +1,55 @@
+//! Syncs an offline run by W&B's own program, if it is installed, beside whatever comes next. The key is in the variables of
+//! that process alone.
+
+use plimsoll_notify::Secret;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What syncs.
+const PROGRAM: &str = "wandb";
+
+/// What it said, in the run's folder.
+const LOG: &str = "sync.log";
+
+/// A run that is being synced.
+#[derive(Debug)]
+pub struct Synced {
+    /// W&B's program.
+    pub process: Child,
+    /// What it says.
+    pub log: PathBuf,
+}
+
+/// Why a run is not synced.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The program is not installed.
+    #[error("W&B's program, `wandb`, is not installed")]
+    NotInstalled,
+    /// The system refuses it.
+    #[error("`wandb` can't be started: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Starts to sync a run's folder. `path` are the folders where programs are, as the environment has them.
+/// Errors: there is no such program, or the system does not start it.
+pub fn sync_in_background(run: &Path, key: &Secret, path: Option<&OsStr>) -> Result<Synced, SyncError> {
+    let folders = path.map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
+    // Not in the working folder, whoever put it there.
+    let programs = folders.iter().filter(|folder| folder.is_absolute()).map(|folder| folder.join(PROGRAM));
+    let program = programs.into_iter().find(|program| program.is_file()).ok_or(SyncError::NotInstalled)?;
+    let log_path = run.join(LOG);
+    let log = plimsoll_files::open_own(&log_path)?;
+    let mut command = Command::new(program);
+    command.arg("sync").arg(run).env("WANDB_API_KEY", key.expose()).env("WANDB_SILENT", "false");
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::CommandExt;
+        // What interrupts the run does not interrupt it.
+        command.process_group(0);
+    }
+    Ok(Synced { process: command.spawn()?, log: log_path })
+}

@@ -1,0 +1,27 @@
+//! W&B's program is started as it wants to be, with the key in nothing but its variables.
+#![cfg(unix)]
+
+use plimsoll_notify::Secret;
+use plimsoll_trackers::{SyncError, sync_in_background};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn the_key_is_in_the_variables_of_the_program_that_syncs_and_nowhere_else() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (bin, run) = (folder.path().join("bin"), folder.path().join("offline-run-1-abc"));
+    [&bin, &run].into_iter().for_each(|folder| fs::create_dir(folder).expect("a folder"));
+    let program = bin.join("wandb");
+    fs::write(&program, "#!/bin/sh\necho \"$@\"\ntest \"$WANDB_API_KEY\" = CANARY && echo has the key >&2\n")
+        .expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+    let key = Secret::new("CANARY");
+    let path = std::env::join_paths([folder.path(), &bin]).expect("paths");
+    let mut synced = sync_in_background(&run, &key, Some(&path)).expect("it starts");
+    assert!(synced.process.wait().expect("it ends").success());
+    let said = fs::read_to_string(&synced.log).expect("a log");
+    assert_eq!(said, format!("sync {}\nhas the key\n", run.display()));
+    for path in [None, Some(folder.path().as_os_str()), Some("bin".as_ref()), Some("".as_ref())] {
+        assert!(matches!(sync_in_background(&run, &key, path), Err(SyncError::NotInstalled)), "{path:?}");
+    }
+}

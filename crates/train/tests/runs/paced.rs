@@ -1,0 +1,115 @@
+//! Runs whose pace has them wait, or go on by another plan.
+
+use crate::support::Setup;
+use plimsoll_files::{Disk, Operation, Watch};
+use plimsoll_telemetry::{Event, Sink};
+use plimsoll_train::{Ending, MicroBatch, Outcome, Pace, RunFolder, Start, Trainer};
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Asks for another plan after each step; was paused for long in the second one.
+#[derive(Default)]
+struct Asking {
+    kept: RefCell<Vec<u64>>,
+}
+
+impl Pace for Asking {
+    fn watches(&self) -> bool {
+        true
+    }
+
+    fn micro_batch(&self, made: MicroBatch, _: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        if made.step == 2 {
+            tell(Event::Paused { step: 2, order: 7 });
+            tell(Event::Unpaused { step: 2, order: Some(8), seconds: 1e6 });
+        }
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        vec![]
+    }
+
+    fn ends(&self, step: u64) -> Option<Ending> {
+        (step > 1).then_some(Ending::Replanned)
+    }
+
+    fn keeps_plan(&self, step: u64, reason: &str) {
+        assert!(reason.contains("step-"), "{reason}");
+        self.kept.borrow_mut().push(step);
+    }
+}
+
+/// Takes no checkpoint.
+#[derive(Debug)]
+struct Full;
+
+impl Watch for Full {
+    fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        let is_checkpoint = |path: &Path| path.to_string_lossy().contains("step-");
+        match operation {
+            Operation::CreateFolder(path) | Operation::CreateFile(path) if is_checkpoint(path) => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Told(Vec<Event>);
+
+impl Sink for Told {
+    fn take(&mut self, event: &Event) {
+        self.0.push(event.clone());
+    }
+}
+
+fn run(disk: Disk, pace: &Asking) -> (Outcome, Vec<Event>) {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let setup = Setup { steps: 4, eval_every: None, checkpoint_every: None, ..Setup::default() };
+    let (mut told, stop) = (Told::default(), AtomicBool::new(false));
+    let trainer = Trainer {
+        engine: &mut setup.engine(),
+        dataset: &Arc::new(setup.dataset()),
+        folder: &RunFolder::open_on(disk, &parent.path().join("run"), false).expect("a folder"),
+        config: &setup.config(),
+        sinks: vec![&mut told],
+        stop: &stop,
+        pace,
+    };
+    let outcome = trainer.run(&Start::Fresh).expect("no error of the device");
+    (outcome, told.0)
+}
+
+#[test]
+fn a_plan_changes_behind_a_checkpoint_and_stays_where_none_can_be_written() {
+    let pace = Asking::default();
+    let (outcome, _) = run(Disk::default(), &pace);
+    assert_eq!((outcome.ending, outcome.report.status.as_str()), (Ending::Replanned, "replanned"));
+    assert_eq!((outcome.saved.map(|(step, _)| step), outcome.report.losses.len()), (Some(2), 2));
+    assert_eq!(*pace.kept.borrow(), []);
+    let (outcome, told) = run(Disk::watched(Arc::new(Full)), &pace);
+    assert_eq!((outcome.ending, outcome.report.losses.len()), (Ending::Finished, 4), "it goes on to its end");
+    assert_eq!(*pace.kept.borrow(), [2, 3]);
+    assert!(told.iter().any(|event| matches!(event, Event::CheckpointFailed { step: 2, .. })));
+}
+
+#[test]
+fn a_pause_is_told_when_it_is_and_is_no_time_of_its_step_or_of_the_run() {
+    let (outcome, told) = run(Disk::default(), &Asking::default());
+    let of = |event: &Event| match event {
+        Event::Paused { .. } => Some("paused"),
+        Event::Unpaused { .. } => Some("unpaused"),
+        Event::Step { step: 2, step_ms, .. } => {
+            assert_eq!(*step_ms, 0.0);
+            Some("step 2")
+        }
+        _ => None,
+    };
+    assert_eq!(told.iter().filter_map(of).take(3).collect::<Vec<_>>()[0..2], ["paused", "unpaused"]);
+    assert_eq!(told.iter().filter_map(of).last(), Some("step 2"));
+    assert_eq!(outcome.report.seconds, 0.0);
+}

@@ -1,0 +1,209 @@
+//! A run that is followed: its view, brought up to date whenever that is asked for, at the cost of what was added.
+
+use crate::alive::alive;
+use crate::reader::{Cutoffs, PROBLEMS, Reader, first_step};
+use crate::run_view::{Kind, RunView, Standing};
+use crate::text::{LINE, NAME, clean};
+use plimsoll_files::{is_folder, is_there, read_text};
+use plimsoll_telemetry::{Branches, Grown, JournalError, Lineage, SCHEMA_VERSION, Tail};
+use plimsoll_units::Bytes;
+use serde::Deserialize;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Far more than settings take.
+const SETTINGS_BYTES_MAX: Bytes = Bytes::mib(1);
+
+/// Why a run can't be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// Nothing there is a run's.
+    #[error("{} is not the folder of a run", folder.display())]
+    NotARun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Its journal can't be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// A run that is followed.
+#[derive(Debug, Clone)]
+pub struct RunFollower {
+    folder: PathBuf,
+    source: Source,
+    view: RunView,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Train(Box<Train>),
+    #[cfg(unix)]
+    Supervised(Box<crate::supervised::Supervised>),
+}
+
+#[derive(Debug, Clone)]
+struct Train {
+    tail: Tail,
+    lineage: Lineage,
+    /// What is wrong with the branches.
+    problem: Option<String>,
+    reader: Reader,
+    /// As many sessions there were when settings were read.
+    settings_of: Option<usize>,
+}
+
+/// What no other folder has.
+fn id(folder: &Path) -> String {
+    // FNV-1a in 64 bits.
+    let bytes = folder.as_os_str().as_encoded_bytes();
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+impl RunFollower {
+    /// Follows the run in a folder, as it is now. Errors: it is none, or its journal can't be read.
+    pub fn open(folder: &Path) -> Result<Self, WatchError> {
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let name = folder.file_name().map_or_else(String::new, |name| clean(&name.to_string_lossy(), NAME));
+        let view = |kind| RunView::new(id(&folder), folder.clone(), name.clone(), kind);
+        let mut follower = if is_there(&folder.join("journal.jsonl")).unwrap_or(false) {
+            let view = view(Kind::Train);
+            let source = Source::Train(Box::new(Train::new(&folder, view.clone())));
+            Self { folder, source, view }
+        } else {
+            Self::open_supervised(view(Kind::Supervised))?
+        };
+        follower.refresh()?;
+        Ok(follower)
+    }
+
+    #[cfg(unix)]
+    fn open_supervised(view: RunView) -> Result<Self, WatchError> {
+        let folder = view.folder.clone();
+        match crate::supervised::Supervised::open(&folder, view.clone()) {
+            Some(supervised) => Ok(Self { folder, source: Source::Supervised(Box::new(supervised)), view }),
+            None => Err(WatchError::NotARun { folder }),
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn open_supervised(view: RunView) -> Result<Self, WatchError> {
+        Err(WatchError::NotARun { folder: view.folder })
+    }
+
+    /// The run as it was when it was looked at last.
+    pub fn view(&self) -> &RunView {
+        &self.view
+    }
+
+    /// Looks again; whether anything has changed.
+    /// Errors: the journal can't be read, or is gone; the view stays as it was.
+    pub fn refresh(&mut self) -> Result<bool, WatchError> {
+        let view = match &mut self.source {
+            Source::Train(train) => train.refresh(&self.folder)?,
+            #[cfg(unix)]
+            Source::Supervised(supervised) => supervised.refresh(&self.folder)?,
+        };
+        let has_changed = view != self.view;
+        self.view = view;
+        Ok(has_changed)
+    }
+}
+
+impl Train {
+    fn new(folder: &Path, view: RunView) -> Self {
+        let lineage = Branches::default().lineage();
+        Self {
+            tail: Tail::new(&folder.join("journal.jsonl"), SCHEMA_VERSION),
+            reader: Reader::new(view, lineage.clone(), Cutoffs::default()),
+            lineage,
+            problem: None,
+            settings_of: None,
+        }
+    }
+
+    fn refresh(&mut self, folder: &Path) -> Result<RunView, JournalError> {
+        let branches = Branches::read(&folder.join("checkpoints"));
+        let problem = branches.as_ref().err().map(|error| format!("its branches can't be told apart: {error}"));
+        let lineage = branches.unwrap_or_default().lineage();
+        let is_first = self.reader.view.first_s.is_none();
+        let has_branched = lineage != self.lineage;
+        (self.lineage, self.problem) = (lineage, problem);
+        let reader = &mut self.reader;
+        let must_reread = is_first
+            || has_branched
+            || self.tail.read(|record| reader.take(record))? == Grown::Replaced
+            || reader.is_outdated;
+        if must_reread {
+            self.read_all(folder)?;
+        }
+        self.reader.settle();
+        Ok(self.finished(folder))
+    }
+
+    /// Reads all of the journal: first where sessions begin, then what they did.
+    fn read_all(&mut self, folder: &Path) -> Result<(), JournalError> {
+        let old = &self.reader.view;
+        let mut view = RunView::new(old.id.clone(), old.folder.clone(), old.name.clone(), Kind::Train);
+        if let Some(name) = folder.file_name() {
+            view.name = clean(&name.to_string_lossy(), NAME);
+        }
+        let mut first_steps = Vec::new();
+        let mut ahead = self.tail.clone();
+        ahead.rewind();
+        ahead.read(|record| first_steps.extend(first_step(&record, &self.lineage)))?;
+        self.reader = Reader::new(view, self.lineage.clone(), Cutoffs::of(first_steps));
+        self.tail.rewind();
+        let reader = &mut self.reader;
+        self.tail.read(|record| reader.take(record))?;
+        Ok(())
+    }
+
+    /// With everything that the journal does not tell.
+    fn finished(&mut self, folder: &Path) -> RunView {
+        let mut view = self.reader.view.clone();
+        let alive = alive(folder);
+        if view.standing == Standing::Running && !alive.is_running {
+            (view.standing, view.seconds_left) = (Standing::CutShort, None);
+        }
+        view.is_paused &= view.standing == Standing::Running;
+        (view.process, view.processes) = (alive.process, alive.processes);
+        view.problems.extend(self.problem.as_deref().map(|problem| clean(problem, LINE)));
+        for saved in &mut view.checkpoints {
+            let checkpoint = folder.join("checkpoints").join(format!("step-{:06}", saved.step));
+            saved.is_there = is_folder(&checkpoint).unwrap_or(false);
+        }
+        // Settings are written before a session's first record, and the sample before its last.
+        if self.settings_of != Some(view.sessions) || view.settings.is_none() {
+            view.settings = text(&mut view.problems, folder, "config.yaml");
+            self.reader.view.settings.clone_from(&view.settings);
+            self.settings_of = Some(view.sessions);
+        }
+        view.device = view.setting("device");
+        if view.standing != Standing::Running {
+            let sample = text(&mut view.problems, folder, "sample.json");
+            view.sample = sample.and_then(|sample| parsed(&mut view.problems, "sample.json", &sample));
+        }
+        view.problems.truncate(PROBLEMS);
+        view
+    }
+}
+
+/// The text of one of the folder's files; none if it is not there or can't be read, and the latter is a problem.
+fn text(problems: &mut Vec<String>, folder: &Path, name: &str) -> Option<String> {
+    match read_text(&folder.join(name), SETTINGS_BYTES_MAX) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            problems.push(clean(&format!("{name} can't be read: {error}"), LINE));
+            None
+        }
+    }
+}
+
+fn parsed<T: for<'a> Deserialize<'a>>(problems: &mut Vec<String>, name: &str, text: &str) -> Option<T> {
+    let read = serde_json::from_str(text);
+    read.map_err(|error| problems.push(clean(&format!("{name} is damaged: {error}"), LINE))).ok()
+}

@@ -1,0 +1,86 @@
+//! A process of this machine, so that it is recognized later: its number alone may be another's by then.
+
+use crate::text::{LINE, NAME, clean};
+use serde::Serialize;
+use std::fs;
+
+/// A process that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProcessInfo {
+    /// Its number.
+    pub pid: u32,
+    /// When it was started, in words of the system's; no two processes of one number have the same.
+    pub started: String,
+    /// Its program's name.
+    pub name: Option<String>,
+    /// Its command.
+    pub command: Option<String>,
+    /// The user that it runs as, by number.
+    pub uid: Option<u32>,
+}
+
+impl ProcessInfo {
+    /// The process that has this number now; none if none has, or where the system does not tell.
+    pub fn of(pid: u32) -> Option<Self> {
+        let started = started(pid)?;
+        let file = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\0', " ").trim().to_owned();
+        let said = |name: &str, most: usize| {
+            file(name).map(text).filter(|text| !text.is_empty()).map(|text| clean(&text, most))
+        };
+        Some(Self { pid, started, name: said("comm", NAME), command: said("cmdline", LINE), uid: owner(pid) })
+    }
+
+    /// Whether it is still there.
+    pub fn is_alive(&self) -> bool {
+        started(self.pid).is_some_and(|started| started == self.started)
+    }
+}
+
+#[cfg(unix)]
+fn started(pid: u32) -> Option<String> {
+    plimsoll_supervise::Process::of(pid).map(|process| process.started)
+}
+
+#[cfg(unix)]
+fn owner(pid: u32) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
+}
+
+#[cfg(not(unix))]
+fn started(_: u32) -> Option<String> {
+    None
+}
+
+#[cfg(not(unix))]
+fn owner(_: u32) -> Option<u32> {
+    None
+}
+
+/// Whether a driver counts processes as this one does: containers have numbers of their own, where the driver's are those
+/// outside.
+pub fn has_own_numbers() -> bool {
+    // The number of the first space of processes: `PROC_PID_INIT_INO` of the kernel's `proc_ns.h`.
+    const FIRST: &str = "pid:[4026531836]";
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_known_by_its_start_and_not_by_its_number() {
+        let own = ProcessInfo::of(std::process::id()).expect("it runs");
+        assert!(own.is_alive() && own.uid.is_some() && own.command.is_some_and(|command| command.contains("plimsoll")));
+        let mut child = Command::new("sleep").arg("600").spawn().expect("a child");
+        let theirs = ProcessInfo::of(child.id()).expect("it runs");
+        assert!(!ProcessInfo { started: "1".to_owned(), ..theirs.clone() }.is_alive());
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        assert!(!theirs.is_alive());
+        assert_eq!(ProcessInfo::of(child.id()), None);
+    }
+}

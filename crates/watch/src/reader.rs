@@ -1,0 +1,204 @@
+//! From the records of a run's journal to its view, one by one.
+//!
+//! ```text
+//!   session 1   1 ─── 10 ─── 20 ✗          killed; resumed from the checkpoint of step 15:
+//!   session 2            16 ─── 20 ─── 30  of session 1, steps from its cutoff on, 16, are left out
+//! ```
+//! A cutoff comes after what it cuts, so a journal is read twice; what is added later once, unless it has another one.
+
+use crate::events::{push, words};
+use crate::run_view::{HeatAction, LastStep, RunView, SavedCheckpoint, Standing};
+use crate::text::{LINE, NAME, clean};
+use plimsoll_telemetry::{Event, Lineage, Record};
+use std::collections::{BTreeMap, VecDeque};
+
+/// No run makes as many steps.
+const LAST_STEP: u64 = 1 << 36;
+/// Checkpoints that are listed, the newest.
+const CHECKPOINTS: usize = 30;
+/// Problems that are listed at most.
+pub(crate) const PROBLEMS: usize = 20;
+/// Actions against heat that are kept, the newest.
+const ACTIONS: usize = 200;
+/// Steps whose time tells how fast the next are made.
+const RECENT: usize = 64;
+
+/// From which step on each session of a lineage was made again by a later one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Cutoffs(Vec<u64>);
+
+impl Cutoffs {
+    /// From the first steps of the sessions, in their order.
+    pub fn of(mut first_steps: Vec<u64>) -> Self {
+        let mut cutoff = u64::MAX;
+        for first_step in first_steps.iter_mut().rev() {
+            let of_later = cutoff;
+            cutoff = cutoff.min(*first_step);
+            *first_step = of_later;
+        }
+        Self(first_steps)
+    }
+
+    fn get(&self, session: usize) -> u64 {
+        self.0.get(session).copied().unwrap_or(u64::MAX)
+    }
+}
+
+/// The first step of a session that a record begins, if it is of this lineage.
+pub(crate) fn first_step(record: &Record, lineage: &Lineage) -> Option<u64> {
+    match record.event {
+        Event::RunStarted { first_step, .. } if lineage.has(record.branch, first_step) => Some(first_step),
+        _ => None,
+    }
+}
+
+/// Reads records.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader {
+    pub view: RunView,
+    lineage: Lineage,
+    cutoffs: Cutoffs,
+    /// Whether a session made steps again that an earlier one had made, which no cutoff tells of: all is to be read again.
+    pub is_outdated: bool,
+    /// Until when time is counted.
+    counted_s: f64,
+    saved: BTreeMap<u64, SavedCheckpoint>,
+    /// Steps of this session with their times.
+    recent: VecDeque<(u64, f64)>,
+}
+
+impl Reader {
+    pub fn new(view: RunView, lineage: Lineage, cutoffs: Cutoffs) -> Self {
+        Self {
+            view,
+            lineage,
+            cutoffs,
+            is_outdated: false,
+            counted_s: 0.0,
+            saved: BTreeMap::new(),
+            recent: VecDeque::new(),
+        }
+    }
+
+    pub fn take(&mut self, record: Record) {
+        let begins = first_step(&record, &self.lineage);
+        let Record { time_s, branch, event, .. } = record;
+        let time_s = if time_s.is_finite() { time_s } else { 0.0 };
+        let view = &mut self.view;
+        view.first_s = view.first_s.or(Some(time_s));
+        view.last_s = Some(time_s);
+        if let Some(line) = words(&event) {
+            push(&mut view.events, time_s, line);
+        }
+        let cutoff = view.sessions.checked_sub(1).map_or(u64::MAX, |session| self.cutoffs.get(session));
+        let lineage = &self.lineage;
+        let is_ours = |step: u64| step <= LAST_STEP && step < cutoff && lineage.has(branch, step);
+        match event {
+            Event::RunStarted { name, model, parameters, planned_bytes, budget_bytes, last_step, .. } => {
+                if let Some(first_step) = begins {
+                    view.sessions += 1;
+                    self.is_outdated |= first_step <= view.step;
+                }
+                (view.name, view.model) = (clean(&name, NAME), Some(clean(&model, NAME)));
+                view.parameters = Some(parameters);
+                (view.planned_bytes, view.budget_bytes) = (Some(planned_bytes), Some(budget_bytes));
+                (view.last_step, view.standing) = (last_step, Standing::Running);
+                view.is_paused = false;
+                self.counted_s = time_s;
+                self.recent.clear();
+                return;
+            }
+            Event::Step { step, loss, learning_rate, grad_norm, step_ms, tokens_per_s, memory_bytes }
+                if is_ours(step) =>
+            {
+                view.step = view.step.max(step);
+                view.losses.push(step, loss);
+                view.learning_rate.push(step, learning_rate);
+                view.grad_norm.push(step, grad_norm);
+                view.tokens_per_s.push(step, tokens_per_s);
+                view.memory_bytes.push(step, memory_bytes as f64);
+                view.last = Some(LastStep {
+                    step,
+                    time_s,
+                    loss,
+                    learning_rate,
+                    grad_norm,
+                    step_ms,
+                    tokens_per_s,
+                    memory_bytes,
+                });
+                self.made(step, time_s);
+            }
+            Event::UpdateSkipped { step, loss, .. } if is_ours(step) => {
+                view.step = view.step.max(step);
+                view.losses.push(step, loss);
+                view.skipped_updates += 1;
+                self.made(step, time_s);
+            }
+            Event::Evaluated { step, loss, average_loss, .. } if is_ours(step) => {
+                view.held_out.push(step, loss);
+                average_loss.into_iter().for_each(|loss| view.averaged.push(step, loss));
+            }
+            Event::CheckpointSaved { step, bytes, milliseconds, .. } => {
+                self.saved.insert(step, SavedCheckpoint { step, bytes, milliseconds, is_there: false });
+                if self.saved.len() > CHECKPOINTS {
+                    self.saved.pop_first();
+                    view.more_checkpoints += 1;
+                }
+            }
+            Event::EventsLost { events, reason } => {
+                view.problems.push(clean(&format!("the journal lost {events} events: {reason}"), LINE));
+                view.problems.truncate(PROBLEMS);
+            }
+            Event::Heat { card, what } => {
+                if view.heat.len() == ACTIONS {
+                    view.heat.pop_front();
+                }
+                view.heat.push_back(HeatAction { time_s, card: clean(&card, NAME), what: clean(&what, LINE) });
+            }
+            Event::Paused { .. } => view.is_paused = true,
+            Event::Unpaused { .. } => {
+                view.is_paused = false;
+                // The pause tells nothing of how fast steps are made.
+                self.recent.clear();
+            }
+            // Of the time between two sessions.
+            Event::Resumed { .. } | Event::Branched { .. } | Event::CheckpointSkipped { .. } => return,
+            Event::Finished { .. } => view.standing = Standing::Finished,
+            Event::Interrupted { .. } => view.standing = Standing::Interrupted,
+            Event::StoppedForHeat { .. } => view.standing = Standing::TooHot,
+            Event::Diverged { .. } => view.standing = Standing::Diverged,
+            Event::Unsaved { .. } => view.standing = Standing::Unsaved,
+            _ => {}
+        }
+        // Clocks may be set back.
+        if time_s > self.counted_s {
+            self.view.seconds += time_s - self.counted_s;
+            self.counted_s = time_s;
+        }
+    }
+
+    /// A step was made at a time.
+    fn made(&mut self, step: u64, time_s: f64) {
+        self.view.times_s.push(step, time_s);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((step, time_s));
+    }
+
+    /// What follows from all that was taken.
+    pub fn settle(&mut self) {
+        self.view.checkpoints = self.saved.values().rev().cloned().collect();
+        self.view.seconds_left = self.seconds_left();
+    }
+
+    /// At the pace of the last steps, with all that was done between them.
+    fn seconds_left(&self) -> Option<f64> {
+        let ((first, began_s), (last, ended_s)) = (*self.recent.front()?, *self.recent.back()?);
+        let left = self.view.last_step?.checked_sub(self.view.step)?;
+        let steps = last.checked_sub(first).filter(|steps| *steps > 0)?;
+        let pace = (ended_s - began_s) / steps as f64;
+        (self.view.standing == Standing::Running && pace >= 0.0).then_some(left as f64 * pace)
+    }
+}

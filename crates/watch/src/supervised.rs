@@ -1,0 +1,165 @@
+//! A program that is kept alive: its view, from what its supervisor writes.
+
+use crate::alive::Alive;
+use crate::events::{Level, push};
+use crate::run_view::{RunView, Standing};
+use crate::text::{LINE, NAME, clean};
+use plimsoll_files::{open_regular, read_exact_at};
+use plimsoll_supervise::{Entry, Event, Kind, Progress, SCHEMA_VERSION, State, Status, last_progress, output_of};
+use plimsoll_telemetry::{JournalError, Record, Tail};
+use plimsoll_units::{Seconds, format_duration};
+use std::path::Path;
+
+/// The end of an output in which progress is looked for.
+const END: u64 = 16 << 10;
+
+/// Words of a command that are kept.
+const WORDS: usize = 100;
+
+/// A supervised run that is followed.
+#[derive(Debug, Clone)]
+pub(crate) struct Supervised {
+    tail: Tail,
+    view: RunView,
+}
+
+/// Who is at a run; none if nobody wrote it down, or elsewhere.
+pub(crate) fn alive(folder: &Path) -> Option<Alive> {
+    let entry = Entry::read(folder).ok()?;
+    let is_running = match entry.state() {
+        State::Running | State::Orphaned => true,
+        State::Ended | State::Gone => false,
+        State::Elsewhere => return None,
+    };
+    Some(match entry.kind {
+        _ if !is_running => Alive::default(),
+        Kind::Own => {
+            let process = entry.process.pid;
+            Alive { is_running, process: Some(process), processes: vec![process] }
+        }
+        Kind::Supervised => Alive { is_running, process: Some(entry.process.pid), processes: entry.survivors() },
+    })
+}
+
+impl Supervised {
+    /// The run in a folder; none if there is none.
+    pub fn open(folder: &Path, mut view: RunView) -> Option<Self> {
+        let entry = Entry::read(folder).ok()?;
+        view.command = entry.command.iter().take(WORDS).map(|word| clean(word, NAME)).collect();
+        view.first_s = Some(entry.started_s);
+        Some(Self { tail: Tail::new(&folder.join("supervisor.jsonl"), SCHEMA_VERSION), view })
+    }
+
+    pub fn refresh(&mut self, folder: &Path) -> Result<RunView, JournalError> {
+        let view = &mut self.view;
+        // It has no journal before it begins, and events are told once: what replaces a journal goes on where it ended.
+        let read = self.tail.read(|record: Record<Event>| take(view, &record));
+        if read.is_ok_and(|grown| grown == plimsoll_telemetry::Grown::Replaced) {
+            self.tail.read(|record: Record<Event>| take(view, &record))?;
+        }
+        if let Ok(entry) = Entry::read(folder) {
+            view.standing = standing(&entry);
+            view.is_paused = view.standing == Standing::Running && plimsoll_supervise::is_paused(&entry);
+            view.last_s = entry.ended.as_ref().map(|ended| ended.time_s).or(view.last_s);
+            let until = entry.ended.as_ref().map_or_else(plimsoll_telemetry::now_s, |ended| ended.time_s);
+            view.seconds = if view.standing == Standing::CutShort { 0.0 } else { (until - entry.started_s).max(0.0) };
+            if let Some(progress) = progress(&entry) {
+                (view.step, view.last_step) = (progress.step, progress.of);
+            }
+        }
+        let alive = alive(folder).unwrap_or_default();
+        (view.process, view.processes) = (alive.process, alive.processes);
+        Ok(view.clone())
+    }
+}
+
+fn standing(entry: &Entry) -> Standing {
+    match (entry.state(), entry.ended.as_ref().map(|ended| ended.status)) {
+        (State::Running | State::Orphaned | State::Elsewhere, _) => Standing::Running,
+        (_, Some(Status::Finished)) => Standing::Finished,
+        (_, Some(Status::Failed)) => Standing::Failed,
+        (_, Some(Status::Stopped | Status::TimeOver)) => Standing::Interrupted,
+        _ => Standing::CutShort,
+    }
+}
+
+/// How far its slowest worker has come, by what it prints.
+fn progress(entry: &Entry) -> Option<Progress> {
+    let outputs = (0..entry.worker_count.min(WORDS)).map(|worker| output_of(&entry.folder, worker, entry.worker_count));
+    outputs.map(|output| end_of(&output).and_then(|end| last_progress(&end))).min().flatten()
+}
+
+fn end_of(path: &Path) -> Option<Vec<u8>> {
+    let file = open_regular(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    let start = length.saturating_sub(END);
+    let mut bytes = vec![0; (length - start) as usize];
+    read_exact_at(&file, &mut bytes, start).ok()?;
+    Some(bytes)
+}
+
+fn take(view: &mut RunView, record: &Record<Event>) {
+    let time_s = record.time_s;
+    view.last_s = Some(time_s);
+    if matches!(record.event, Event::AttemptStarted { .. }) {
+        view.sessions += 1;
+    }
+    if let Some(line) = words(&record.event) {
+        push(&mut view.events, time_s, line);
+    }
+    if let Event::RecordsLost { reason } = &record.event {
+        view.problems.push(clean(reason, LINE));
+        view.problems.truncate(crate::reader::PROBLEMS);
+    }
+}
+
+/// An event in words; none for what people do not watch.
+fn words(event: &Event) -> Option<(Level, String)> {
+    use Level::{Error, Info, Warn};
+    let of = |worker: &usize| if *worker == 0 { String::new() } else { format!("worker {worker}: ") };
+    Some(match event {
+        Event::RunStarted { .. } => return None,
+        Event::AttemptStarted { worker, attempt, pid, .. } => {
+            (Info, format!("{}attempt {attempt} started, process {pid}", of(worker)))
+        }
+        Event::Adopted { worker, pid, .. } => (Info, format!("{}process {pid} is watched from here on", of(worker))),
+        Event::NotStarted { worker, program, reason, .. } => {
+            (Error, format!("{}{program} could not be started: {reason}", of(worker)))
+        }
+        Event::Hung { worker, idle_s, .. } => {
+            (Error, format!("{}hangs: nothing for {}", of(worker), format_duration(Seconds(*idle_s))))
+        }
+        Event::Signaled { worker, signal, why } => (Warn, format!("{}{signal}: {why}", of(worker))),
+        Event::Forwarded { signal } => (Info, format!("{signal} was passed on")),
+        Event::AttemptEnded { worker, kind, cause, ran_s, .. } => {
+            let level = if kind == plimsoll_supervise::SUCCESS { Info } else { Error };
+            (level, format!("{}ended after {}: {kind} {cause}", of(worker), format_duration(Seconds(*ran_s))))
+        }
+        Event::Restarting { worker, why, notes, .. } => {
+            let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+            (Warn, format!("{}starts again: {why}{notes}", of(worker)))
+        }
+        Event::GaveUp { worker, why } => (Error, format!("{}is not started again: {why}", of(worker))),
+        Event::TimeOver { duration_s } => {
+            (Warn, format!("its time of {} is over", format_duration(Seconds(*duration_s))))
+        }
+        Event::RecordsLost { reason } => (Error, format!("journal or report can't be written: {reason}")),
+        Event::OutputLost { worker, reason } => (Error, format!("{}output is not kept: {reason}", of(worker))),
+        Event::ScreenGone { .. } => return None,
+        Event::RunEnded { status, code } => {
+            let level = if *status == Status::Finished { Info } else { Error };
+            let code = code.map_or(String::new(), |code| format!(", exit code {code}"));
+            (level, format!("ended: {}{code}", status_words(*status)))
+        }
+    })
+}
+
+fn status_words(status: Status) -> &'static str {
+    match status {
+        Status::Finished => "finished",
+        Status::Failed => "failed",
+        Status::Stopped => "stopped",
+        Status::TimeOver => "its time is over",
+        Status::Unknown => "nobody knows how",
+    }
+}
