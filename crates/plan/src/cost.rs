@@ -59,10 +59,10 @@ impl Rates {
         }
     }
 
-    /// The same of a processor that multiplies pairs of `Bf16` where it multiplies one pair in single precision.
+    /// The same of a processor whose products in `Bf16` are so many times as fast as those in single precision.
     #[must_use]
-    pub fn with_bf16_products(self) -> Self {
-        Self { bf16_flops_per_s: 2.0 * self.product_flops_per_s, ..self }
+    pub fn with_bf16_products(self, times: f64) -> Self {
+        Self { bf16_flops_per_s: times * self.product_flops_per_s, ..self }
     }
 
     /// Of a card, off its figures on paper. Large products and copies reach these parts of them, as a first guess that a

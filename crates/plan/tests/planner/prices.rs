@@ -90,7 +90,7 @@ fn a_processor_computes_as_fast_as_its_cores_and_copies_as_fast_as_four() {
     assert_eq!((four.bytes_per_s, eight.bytes_per_s), (4.0 * one.bytes_per_s, 4.0 * one.bytes_per_s));
     // Where the instructions are missing, operands are converted; where they are there, they do twice as much.
     assert!((0.9..1.0).contains(&(eight.bf16_flops_per_s / eight.flops_per_s)), "{eight:?}");
-    assert_eq!(eight.with_bf16_products().bf16_flops_per_s, 2.0 * eight.flops_per_s);
+    assert_eq!(eight.with_bf16_products(2.0).bf16_flops_per_s, 2.0 * eight.flops_per_s);
     assert!(one.bytes_per_s > 1e9 && one.flops_per_s > 1e10, "{one:?}");
 }
 

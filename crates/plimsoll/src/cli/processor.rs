@@ -31,7 +31,7 @@ pub(super) fn free_memory(kept: Option<Bytes>) -> FreeMemory {
 /// What this processor does in a second, where nothing was measured.
 pub(super) fn guessed_rates(threads: usize) -> Rates {
     let rates = Rates::guess(threads);
-    if half_products().multiplies_bf16() { rates.with_bf16_products() } else { rates }
+    half_products().bf16_speedup().map_or(rates, |times| rates.with_bf16_products(times))
 }
 
 /// A device that takes no more than is free.

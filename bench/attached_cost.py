@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""What it costs a run to be watched: tokens/s of `nano` with everything attached over tokens/s without, in turn.
+
+Attached are trackers that write files (`--log-to tensorboard,wandb,mlflow,jsonl,csv`), a webhook, ntfy and mail to servers of
+this script on loopback, `plimsoll serve` with a client that takes its events, and `plimsoll top` in a terminal. They share the
+cores with the run, so that this is the most that it costs.
+
+usage:  python bench/attached_cost.py --plimsoll target/release/plimsoll --data TEXT [--pairs 5] [--steps 300]
+            [--nvml LIBRARY --cards 2]
+needs:  Linux and nothing but Python's standard library
+
+Which of a pair goes first alternates. tokens/s are medians over a run's steps, of its report.json.
+"""
+
+import argparse
+import fcntl
+import http.server
+import json
+import os
+import pty
+import re
+import socketserver
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import urllib.request
+from pathlib import Path
+
+
+class Sink(http.server.BaseHTTPRequestHandler):
+    """Takes what services are told."""
+
+    def do_POST(self) -> None:  # noqa: N802, the name that http.server asks for
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+        self.server.taken += 1
+
+    do_PUT = do_POST
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class MailSink(socketserver.StreamRequestHandler):
+    """Takes mail."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 sink\r\n")
+        while line := self.rfile.readline():
+            command = line[:4].upper()
+            if command == b"DATA":
+                self.wfile.write(b"354 go on\r\n")
+                while self.rfile.readline() not in (b".\r\n", b""):
+                    pass
+                self.server.taken += 1
+            self.wfile.write(b"221 bye\r\n" if command == b"QUIT" else b"250 ok\r\n")
+            if command == b"QUIT":
+                return
+
+
+def listen(handler: type, server: type) -> socketserver.BaseServer:
+    server = server(("127.0.0.1", 0), handler)
+    server.taken = 0
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def follow(link: str) -> None:
+    """Takes a server's events as a browser does, until it ends."""
+    address, token = re.fullmatch(r"(http://[^/]+)/\?token=(\S+)", link).groups()
+    request = urllib.request.Request(f"{address}/api/events", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request) as events:
+            while events.read(512):
+                pass
+    except OSError:
+        pass
+
+
+class Attached:
+    """`serve` with a client and `top` in a terminal, on a folder of runs."""
+
+    def __init__(self, plimsoll: str, runs: Path, environment: dict[str, str]):
+        serve = [plimsoll, "serve", "--listen", "127.0.0.1:0", "--runs-dir", str(runs)]
+        self.serve = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True)
+        link = next((found[0] for line in self.serve.stdout if (found := re.findall(r"http://\S+token=\S+", line))), None)
+        if link is None:
+            sys.exit("error: plimsoll serve printed no link")
+        threading.Thread(target=follow, args=(link,), daemon=True).start()
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        top = [plimsoll, "top", "--runs-dir", str(runs)]
+        self.top = subprocess.Popen(top, stdin=slave, stdout=slave, stderr=slave, env=environment | {"TERM": "xterm-256color"})
+        os.close(slave)
+        self.drawn = 0
+        threading.Thread(target=self.read, args=(master,), daemon=True).start()
+
+    def read(self, terminal: int) -> None:
+        try:
+            while piece := os.read(terminal, 65536):
+                self.drawn += len(piece)
+        except OSError:
+            pass
+
+    def end(self) -> None:
+        for process in (self.serve, self.top):
+            if process.poll() is not None:
+                sys.exit(f"error: {process.args[1]} ended during the run, with {process.returncode}")
+            process.terminate()
+            process.wait()
+
+
+def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) -> float:
+    runs = folder / "runs"
+    runs.mkdir(exist_ok=True)
+    command = [a.plimsoll, "train", "--model", "nano", "--data", a.data, "--max-steps", str(a.steps), "--seed", "1"]
+    command += ["--threads", str(a.threads), "--device", "cpu", "--runs-dir", str(runs), "--name", name]
+    environment = dict(os.environ) | {"XDG_STATE_HOME": str(folder / "state")}
+    if a.nvml:
+        cards = [f"NVIDIA GeForce RTX 4090,GPU-{n},24564,400,2000,busy=90" for n in range(a.cards)]
+        environment |= {"PLIMSOLL_NVML": a.nvml, "PLIMSOLL_FAKE_GPUS": ";".join(cards)}
+    attached = None
+    if watched:
+        services, mail = listen(Sink, http.server.ThreadingHTTPServer), listen(MailSink, socketserver.ThreadingTCPServer)
+        address = f"http://127.0.0.1:{services.server_address[1]}"
+        environment |= {"PLIMSOLL_WEBHOOK_URL": address, "PLIMSOLL_NTFY_SERVER": address, "PLIMSOLL_NTFY_TOPIC": "topic"}
+        command += ["--log-to", "tensorboard,wandb,mlflow,jsonl,csv", "--notify-every", "10", "--mail-every", "10s"]
+        command += ["--mail-to", "me@localhost.test", "--smtp", f"127.0.0.1:{mail.server_address[1]}"]
+        command += ["--smtp-encryption", "none"]
+        attached = Attached(a.plimsoll, runs, environment)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
+    if ended.returncode != 0:
+        sys.exit(f"error: exit code {ended.returncode}: {ended.stderr[-2000:]}")
+    if attached:
+        attached.end()
+        if min(services.taken, mail.taken, attached.drawn) == 0:
+            sys.exit(f"error: {services.taken} messages, {mail.taken} mails and {attached.drawn} bytes of top came")
+        services.shutdown()
+        mail.shutdown()
+    return json.loads((runs / name / "report.json").read_text())["tokens_per_s"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plimsoll", required=True)
+    parser.add_argument("--data", required=True, help="a text file")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--nvml", help="the stand-in's library")
+    parser.add_argument("--cards", type=int, default=2)
+    a = parser.parse_args()
+    a.plimsoll, a.data = (str(Path(path).resolve()) for path in (a.plimsoll, a.data))
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        for pair in range(a.pairs):
+            speeds = {}
+            for watched in (pair % 2 == 0, pair % 2 != 0):
+                name = f"{'watched' if watched else 'alone'}-{pair}"
+                speeds[watched] = tokens_per_s(a, Path(folder), name, watched)
+            ratios.append(speeds[True] / speeds[False])
+            print(f"| {pair + 1} | {speeds[False]:.0f} | {speeds[True]:.0f} | {ratios[-1]:.4f} |", flush=True)
+    print(f"median {statistics.median(ratios):.4f}, least {min(ratios):.4f}, most {max(ratios):.4f}")
+
+
+if __name__ == "__main__":
+    main()
