@@ -243,6 +243,24 @@ mod tests {
         let what = "slowed to 80 % of the time".to_owned();
         let hot = narrator.take(&Event::Heat { card: "card 0".to_owned(), what }, 5.5, |_| false).unwrap();
         assert_eq!((hot.kind, hot.text.as_str()), (Kind::Heat, "card 0: slowed to 80 % of the time."));
+        let health = |level| Event::Health {
+            card: Some("card 0".to_owned()),
+            kind: "xid".to_owned(),
+            what: "Xid 79: the card fell off the bus".to_owned(),
+            advice: Some("restart the machine".to_owned()),
+            level,
+        };
+        let bad = narrator.take(&health(Level::Error), 5.6, |_| false).unwrap();
+        assert_eq!((bad.kind, bad.text.as_str()), (Kind::Failure, "card 0: Xid 79: the card fell off the bus."));
+        assert_eq!(bad.advice.as_deref(), Some("restart the machine"));
+        assert_eq!(narrator.take(&health(Level::Info), 5.6, |_| false).unwrap().kind, Kind::Health);
+        let by = plimsoll_telemetry::EnergySource::Power;
+        let used = EnergyUse { energy_j: 7.0, by, missed_s: 0.0, cost: None, currency: None };
+        assert!(narrator.take(&Event::Energy(used.clone()), 5.7, |_| true).is_none());
+        let averted = Event::OutOfMemoryAverted { what: "a micro-batch of 4".to_owned() };
+        let averted = narrator.take(&averted, 5.8, |_| false).unwrap();
+        assert_eq!((averted.kind, averted.energy), (Kind::OutOfMemoryAverted, Some(used)));
+        assert_eq!(averted.text, "Out of memory averted: a micro-batch of 4.");
         let end = narrator.take(&Event::Finished { step: 10, seconds: 90.0 }, 6.0, |_| false).unwrap();
         assert_eq!((end.kind, end.step, end.time_left, end.curve.len()), (Kind::End, Some(10), None, 1));
         assert_eq!(end.text, "Finished after step 10, in 1 min 30 s.");

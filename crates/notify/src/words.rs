@@ -138,6 +138,9 @@ pub(crate) mod tests {
             total: Some(Bytes::mib(24_576)),
         }];
         message.dropped_messages = 3;
+        let by = plimsoll_telemetry::EnergySource::Counter;
+        let used = plimsoll_telemetry::EnergyUse { energy_j: 9.0e6, by, missed_s: 0.0, cost: None, currency: None };
+        message.energy = Some(used);
         message
     }
 
@@ -148,7 +151,7 @@ pub(crate) mod tests {
             body(&full()),
             "The card is at 84 °C; slowed to 70 %.\nCheck the fans.\n3 messages before this one were left out.\n\n\
              step: 1200 of 5000\nloss: 2.3012\nspeed: 45679 tokens/s\ntime left: 1 h 1 min\nmemory of the run: 512 MiB\n\
-             RTX 3090: 84 °C, memory 96 °C, 341 of 350 W, 99 % busy, 20.0 GiB of 24.0 GiB"
+             energy: 2.500 kWh\nRTX 3090: 84 °C, memory 96 °C, 341 of 350 W, 99 % busy, 20.0 GiB of 24.0 GiB"
         );
         let mut unknown = Message::new(Kind::Progress, "a\r\nBcc: b", "", 0.0);
         unknown.cards = vec![Card { name: "card".to_owned(), ..Card::default() }];

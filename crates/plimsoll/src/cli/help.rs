@@ -40,7 +40,7 @@ const GROUPS: &[Group] = &[
             ("model", "One of `plimsoll models`"),
             ("init", "Start from weights, such as google/flan-t5-base"),
             ("checkpoint", "A run, or weights as for `train --init`"),
-            ("download", "Fetch weights that are not in the cache"),
+            ("download", ""),
             ("dropout", ""),
             ("freeze", ""),
             ("layers", ""),
@@ -62,7 +62,7 @@ const GROUPS: &[Group] = &[
             ("precision", "`auto`, `fp32`, `bf16`, `fp16` or `bf16-pure`"),
             ("recompute", "What to recompute: `none` to `blocks`"),
             ("optimizer-offload", "Part of the optimizer that the host keeps"),
-            ("optimizer-state", "`fp32`, `bf16` or `8bit` moments"),
+            ("optimizer-state", ""),
             ("vram-auto", ""),
             ("memory-fraction", ""),
             ("vram-margin", ""),
@@ -87,7 +87,7 @@ const GROUPS: &[Group] = &[
             ("steps", "Steps to time"),
             ("global-batch", "Samples per optimizer step"),
             ("learning-rate", "Peak learning rate"),
-            ("scheduler", "`cosine`, `linear`, `constant` or `wsd`"),
+            ("scheduler", ""),
             ("optimizer", "`adamw` or `lion`"),
             ("max-tokens", "Tokens to generate at most"),
             ("temperature", "0 always picks the most likely token"),
@@ -115,7 +115,7 @@ const GROUPS: &[Group] = &[
         "Output",
         &[
             ("name", "Name of the run"),
-            ("runs-dir", "Folder for runs"),
+            ("runs-dir", ""),
             ("resume", "`auto`, or a run or checkpoint to continue"),
             ("checkpoint-every", "Steps between checkpoints"),
             ("eval-every", ""),
@@ -138,7 +138,7 @@ const GROUPS: &[Group] = &[
         ],
     ),
     (
-        "Heat and power",
+        "Heat, power, messages",
         &[
             ("max-temp", "Heat at which a run ends: 83; slowed before"),
             ("throttle-temp", ""),
@@ -149,11 +149,6 @@ const GROUPS: &[Group] = &[
             ("memory-clock-offset", ""),
             ("kwh-price", ""),
             ("sample-every", ""),
-        ],
-    ),
-    (
-        "Messages",
-        &[
             ("notify", "Who is told: mail, discord, ntfy, ..."),
             ("notify-every", ""),
             ("mail-to", ""),

@@ -146,11 +146,6 @@ impl Recipients {
         self.started(0, Seconds(0.0))
     }
 
-    /// Errors: a secret is missing.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        self.resolve(0, Seconds(0.0)).map(|_| ())
-    }
-
     fn started(&self, every_steps: u64, mail_every: Seconds) -> Result<Option<Notifier>, Failure> {
         let (settings, secrets) = self.resolve(every_steps, mail_every)?;
         if settings.services.is_empty() { Ok(None) } else { Ok(Some(Notifier::start(&settings, &secrets)?)) }

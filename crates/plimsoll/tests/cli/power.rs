@@ -16,7 +16,7 @@ const CARD: &str = "NVIDIA GeForce RTX 3060,GPU-66616b65-2d63-7564-612d-63617264
 
 /// Few steps of few tokens: each instruction of each thread is interpreted.
 const RUN: &str = "--global-batch 2 --micro-batch 1 --seq-len 8 --checkpoint-every 0 --eval-every 0 \
-                   --eval-samples 2 --precision fp32 --sample-tokens 0 --device cuda --vram 2 --sample-every 0.01 --json";
+                   --eval-samples 2 --precision fp32 --sample-tokens 0 --device cuda --vram 2 --json";
 
 /// A card that takes what is asked for.
 const WILLING: &str = "\
@@ -47,7 +47,8 @@ fn on_card(sandbox: &Sandbox, script: &str, arguments: &[String]) -> Command {
 
 fn arguments(flags: &str) -> Vec<String> {
     let steps = if flags.contains("--max-steps") { "" } else { "--max-steps 3" };
-    Sandbox::train_arguments(&format!("{RUN} {steps} {flags}"))
+    let samples = if flags.contains("--sample-every") { "" } else { "--sample-every 0.01" };
+    Sandbox::train_arguments(&format!("{RUN} {steps} {samples} {flags}"))
 }
 
 fn train(sandbox: &Sandbox, script: &str, flags: &str) -> Said {
@@ -312,18 +313,11 @@ fn what_is_wrong_with_a_card_is_an_event_with_advice() {
 fn sampling_can_be_off() {
     let sandbox = Sandbox::new();
     let hot = WILLING.replace("temperature 55", "temperature 90");
-    let flags = arguments("--name off --sample-every off");
-    let flags = flags.iter().filter(|flag| *flag != "0.01").cloned().collect::<Vec<_>>();
-    // The flag is given once.
-    let first = flags.iter().position(|flag| flag == "--sample-every").expect("the flag");
-    let flags =
-        flags.iter().enumerate().filter(|(at, _)| *at != first).map(|(_, flag)| flag.clone()).collect::<Vec<_>>();
-    let said = Said::of(on_card(&sandbox, &hot, &flags).output().expect("the binary runs"));
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    must_train(&sandbox, &hot, "--name off --sample-every off");
     assert!(!sandbox.path("runs/off/samples").exists());
     assert!(sandbox.text("runs/off/config.yaml").contains("sample_every: "));
-    let resumed = on_card(&sandbox, &hot, &["train", "--resume", "runs/off", "--max-steps", "4"].map(str::to_owned));
-    let resumed = Said::of({ resumed }.output().expect("the binary runs"));
+    let arguments = ["train", "--resume", "runs/off", "--max-steps", "4"].map(str::to_owned);
+    let resumed = Said::of(on_card(&sandbox, &hot, &arguments).output().expect("the binary runs"));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
 }
 
@@ -336,8 +330,7 @@ fn others_that_hold_what_a_plan_needs_are_named_with_what_would_fit_without_them
     let own = std::process::id();
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},20,0,19,holder={own}/19");
     let arguments = "train --model wide --device cuda --vram-auto --vram-margin 0 --host-ram 1 --global-batch 2 --seq-len 8 \
-                     --precision fp32 --max-steps 1 --data tiny.txt --name none";
-    sandbox.write("tiny.txt", "a few words of text to train on, again and again and again. ".repeat(200));
+                     --precision fp32 --max-steps 1 --data text.txt --tokenizer bytes --name none";
     let mut command = sandbox.command_on_card("memory=20;others=19;context=0;module=0", arguments.split_whitespace());
     command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
     let said = Said::of(command.output().expect("the binary runs"));

@@ -131,7 +131,10 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             let folder = open(folder)?;
             match adopted {
                 Some(_) => adopt_in(folder, true),
-                None => args.start_in(folder),
+                None => {
+                    let told = Told::start(&args.recipients)?;
+                    args.start_in(folder, told)
+                }
             }
         }
         (None, Some(name)) => {
@@ -142,13 +145,13 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             adopt_in(open(&entry.folder)?, false)
         }
         (None, None) => {
-            // What is missing to tell somebody is said before anything is made.
-            args.recipients.check()?;
+            // What is missing to tell somebody is said before anything is made. One in the background tells by itself.
+            let told = Told::start(&args.recipients)?;
             let folder = args.new_folder()?;
             if args.detach {
                 return detach::start(&folder);
             }
-            args.start_in(open(&folder)?)
+            args.start_in(open(&folder)?, told)
         }
     }
 }
@@ -182,8 +185,7 @@ impl RunArgs {
         Ok(Folder::create(&self.runs.runs_dir, self.name.as_deref(), &base_name(&self.command))?)
     }
 
-    fn start_in(self, folder: Folder) -> Result<u8, Failure> {
-        let mut told = Told::start(&self.recipients, &name_of(folder.path()))?;
+    fn start_in(self, folder: Folder, mut told: Told) -> Result<u8, Failure> {
         let job = self.job(folder)?;
         let supervised = supervise(job, &mut |event| told.take(event));
         told.finish();
@@ -267,15 +269,10 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     let mut job = args.job(folder)?;
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
-    let mut told = Told::start(&args.recipients, &entry.name())?;
+    let mut told = Told::start(&args.recipients)?.of_run(&entry.name());
     let supervised = adopt(job, &entry, &mut |event| told.take(event));
     told.finish();
     conclude(supervised?)
-}
-
-/// The name of the run in a folder.
-fn name_of(folder: &Path) -> String {
-    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The UUIDs of the cards that commands see, in their order; none where there is no driver.

@@ -27,9 +27,14 @@ struct Narrator {
 
 impl Told {
     /// Errors: a secret is missing, or can't be used.
-    pub(super) fn start(recipients: &Recipients, run: &str) -> Result<Self, Failure> {
-        let narrator = Narrator { run: run.to_owned(), ended: BTreeMap::new() };
-        Ok(Self { notifier: recipients.start()?, narrator })
+    pub(super) fn start(recipients: &Recipients) -> Result<Self, Failure> {
+        Ok(Self { notifier: recipients.start()?, narrator: Narrator::default() })
+    }
+
+    /// A run of this name, which began before.
+    pub(super) fn of_run(mut self, run: &str) -> Self {
+        run.clone_into(&mut self.narrator.run);
+        self
     }
 
     pub(super) fn take(&mut self, event: &Event) {
