@@ -76,7 +76,7 @@ impl Machine {
             };
             follow(&mut self.full, now_s, state, Finding::DiskFull { free, checkpoint }, DISK_S, tell);
         }
-        let least = Bytes(2 * needed.0).max(FREE);
+        let least = checkpoint.map_or(FREE, |checkpoint| Bytes(checkpoint.0.saturating_add(checkpoint.0 / 4)));
         let is_little = free < least || full_in_s.is_some();
         let state = match is_little {
             true => State::Bad,

@@ -258,10 +258,13 @@ fn a_card_with_little_to_do_is_told_with_the_reason_that_shows() {
 #[test]
 fn a_disk_that_fills_is_told_before_it_is_full() {
     let nearly = watched(500, of_run(), |second, sample, _| {
-        sample.system.disk_free = Some(Bytes::mib(if (100..300).contains(&second) { 1500 } else { 50_000 }));
+        sample.system.disk_free = Some(Bytes::mib(if (100..300).contains(&second) { 1200 } else { 50_000 }));
     });
     assert_eq!(kinds(&nearly), [("disk", 100, true), ("disk", 360, false)]);
     assert!(matches!(nearly[0].1.finding, Finding::DiskNearlyFull { full_in: None, .. }));
+    // Room for the next one, beside which the one before it may go, is room enough.
+    let enough = watched(500, of_run(), |_, sample, _| sample.system.disk_free = Some(Bytes::mib(1400)));
+    assert_eq!(enough, []);
     let full = watched(500, of_run(), |second, sample, _| {
         sample.system.disk_free = Some(Bytes::mib(if second < 100 { 50_000 } else { 900 }));
     });

@@ -193,6 +193,8 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
         &report,
         expect![[r#"
             branch: count
+            energy: null
+            energy_j_per_token: null
             eval[].average_loss: null
             eval[].loss: number
             eval[].step: count
