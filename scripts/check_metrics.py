@@ -65,8 +65,11 @@ def promtool(text):
     if not shutil.which("promtool"):
         return print("left out: there is no promtool")
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    print("ok: promtool check metrics")
+    # DCGM's names are not as Prometheus would have them; ours are.
+    complaints = (checked.stdout + checked.stderr).splitlines()
+    ours = [line for line in complaints if not (line.startswith("DCGM_") and " should " in line)]
+    assert checked.returncode in (0, 3) and not ours, ours
+    print(f"ok: promtool check metrics; {len(complaints)} notes on DCGM's names")
 
 
 def scraped(open_text, families):

@@ -30,3 +30,4 @@ mod rooms;
 mod run_page;
 mod self_test;
 mod supervise;
+mod track;

@@ -67,6 +67,7 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let limits = args.watch.limits()?;
     // What is missing to tell somebody is said before anything is made.
     let notifier = args.tell.start()?;
+    args.track.check(&args.tell.secrets()?)?;
     in_pool(threads, || {
         let (session, device) = Session::prepare(args)?;
         let mut entered = Entered::default();
