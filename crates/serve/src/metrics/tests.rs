@@ -210,7 +210,7 @@ fn the_dashboard_asks_for_what_there_is() {
         dashboard["panels"].as_array().expect("panels").iter().flat_map(|panel| panel["targets"].as_array()).flatten();
     let mut expressions = targets.map(|target| target["expr"].as_str().expect("an expression")).collect::<Vec<_>>();
     let variables = dashboard["templating"]["list"].as_array().expect("variables").iter();
-    expressions.extend(variables.filter_map(|variable| variable["definition"].as_str()));
+    expressions.extend(variables.filter_map(|variable| variable["query"]["query"].as_str()));
     let mut named = BTreeSet::new();
     for expression in &expressions {
         let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));

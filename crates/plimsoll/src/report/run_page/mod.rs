@@ -39,7 +39,8 @@ const STYLE: &str = ".curve,.points{fill:none;stroke-width:1.75;stroke-linejoin:
 .range{fill-opacity:.22}.first{stroke:var(--first)}.second{stroke:var(--second)}.third{stroke:var(--quiet)}\
 .range.first{fill:var(--first)}.range.second{fill:var(--second)}.range.third{fill:var(--quiet)}.chart .range{stroke:none}\
 .sample b{color:var(--second)}.settings{columns:20em}\
-.events td{text-align:left;white-space:normal;overflow-wrap:anywhere}.events th{white-space:nowrap}\n";
+.events td{text-align:left;white-space:normal;overflow-wrap:anywhere}.events th{white-space:nowrap}\
+.events thead th{text-align:left}\n";
 
 /// The page.
 pub fn run_html(story: &RunStory) -> String {
