@@ -4,9 +4,10 @@
 usage:  python scripts/notice.py [--check]
 needs:  Python alone, cargo, and the packages of Cargo.lock, which cargo fetches
 
-What is linked is what `cargo metadata --locked` says of dependencies that are not for tests. Where a package offers a
-choice of licenses, the first of ORDER is taken; equal texts are printed once, with the packages that they are of. A
-package without a file of its license gets the text with its authors' names, if that license is MIT; any other fails.
+What is linked is what `cargo metadata --locked` says of dependencies that are not for tests; scripts of pages are BUNDLED.
+Where a package offers a choice of licenses, the first of ORDER is taken; equal texts are printed once, with the packages
+that they are of. A package without a file of its license gets the text with its authors' names, if that license is MIT;
+any other fails.
 --check writes nothing and exits 1 if NOTICE is not what would be written.
 """
 
@@ -20,6 +21,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 NOTICE = REPOSITORY / "NOTICE"
 ROOT = "plimsoll"
+# Sources of others that are a part of the tree, with the file of their license beside them.
+BUNDLED = {"uPlot 1.6.32": REPOSITORY / "crates/serve/page/vendor/LICENSE"}
 # Licenses, the most wanted first, and words that only their texts have.
 ORDER = {
     "MIT": "Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated",
@@ -69,6 +72,11 @@ def linked() -> list[dict]:
 
 def notice(packages: list[dict]) -> str:
     by_text, printed = defaultdict(list), {}
+    for name, path in BUNDLED.items():
+        text = path.read_text()
+        same = " ".join(text.split())
+        printed[same] = text.strip("\n")
+        by_text[same].append(name)
     for package in packages:
         for text in texts(package):
             # Texts that differ in where their lines break are one.

@@ -134,8 +134,12 @@ fn every_command_takes_little_outside_its_plan() {
         (24, "logs kept"),
         (24, "stop kept"),
         (24, "attach kept"),
+        (24, "run --detach --name going --runs-dir runs -- sleep 600"),
+        (24, "pause going"),
+        (24, "resume going"),
+        (24, "stop going --now"),
     ];
-    let mut seen = BTreeSet::from(["calibrate".to_owned()]);
+    let mut seen = BTreeSet::from(["calibrate", "budget", "serve"].map(str::to_owned));
     let mut over = Vec::new();
     for (most, arguments) in all {
         let ended = run(&sandbox, sandbox.command(arguments.split_whitespace()));
@@ -159,6 +163,27 @@ fn every_command_takes_little_outside_its_plan() {
     }
     assert_eq!(over, [""; 0], "these take more than they may");
     assert_eq!(seen, commands(&sandbox), "each command has its bound here");
+}
+
+/// Those that don't come to an end by themselves, or have nothing to do here: a server, and an order that no run takes.
+#[test]
+fn servers_and_orders_take_little() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name a");
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let script = format!(
+        "{program} serve --listen 127.0.0.1:0 --token my-own-token > link & until [ -s link ]; do sleep 0.01; done; \
+         sleep 1; kill -TERM $!; wait $!"
+    );
+    let mut serve = Command::new("sh");
+    serve.args(["-c", &script]);
+    sandbox.confine(&mut serve);
+    for (command, code) in [(serve, 0), (sandbox.command(["budget", "a", "1"]), 4)] {
+        let ended = run(&sandbox, command);
+        assert_eq!(ended.code(), code, "{}", ended.stderr);
+        eprintln!("{} MiB", ended.peak_rss / MIB);
+        assert!(ended.peak_rss < 32 * MIB, "{} MiB", ended.peak_rss / MIB);
+    }
 }
 
 /// What `generate` had reserved, to three figures.

@@ -36,23 +36,23 @@ function toast(text, bad = false) {
 // Buttons -----------------------------------------------------------------------------------------------------------------------
 
 const BUTTONS = {
-  pause: { label: "Pause", text: "It waits between two micro-batches. Its memory stays taken; losses stay the same to the bit." },
-  resume: { label: "Resume", text: "It goes on where it waits." },
-  budget: { label: "Budget…", text: "It finishes its step, saves, plans again within this budget and goes on. If nothing fits, it says so and goes on as before." },
-  stop: { label: "Stop", text: "It finishes its step, saves a checkpoint and ends; it can be resumed later.", danger: true },
+  pause: { label: "Pause", title: "Pause", text: "It waits between two micro-batches. Its memory stays taken; losses stay the same to the bit." },
+  resume: { label: "Resume", title: "Resume", text: "It goes on where it waits." },
+  budget: { label: "Budget…", title: "New budget for", what: "Plan again", text: "It finishes its step, saves, plans again within this budget and goes on. If nothing fits, it says so and goes on as before." },
+  stop: { label: "Stop", title: "Stop", text: "It finishes its step, saves a checkpoint and ends; it can be resumed later.", danger: true },
 };
 
 async function press(run, action) {
   const button = BUTTONS[action];
   const dialog = $("dialog");
   const supervised = run.kind === "supervised";
-  $("ask-title").textContent = `${button.label.replace("…", "")} ${run.name}?`;
+  $("ask-title").textContent = `${button.title} ${run.name}?`;
   $("ask-text").textContent = supervised && action === "pause" ? "All its processes are stopped, as by Ctrl-Z, until you resume it."
     : supervised && action === "stop" ? "It gets SIGINT, after a minute SIGTERM, and at last SIGKILL." : button.text;
   $("ask-field").hidden = action !== "budget";
   $("ask-problem").hidden = true;
   $("ask-input").value = "";
-  $("ask-do").textContent = button.label.replace("…", "");
+  $("ask-do").textContent = button.what ?? button.label;
   $("ask-do").className = button.danger ? "main danger" : "main";
   dialog.returnValue = "cancel";
   dialog.showModal();
@@ -87,13 +87,17 @@ function showList() {
   const item = (run) => {
     const canvas = el("canvas", { "aria-hidden": "true" });
     sparkline(canvas, run.sparkline);
-    const loss = run.loss == null ? "" : ` · loss ${Format.number(run.loss)}`;
-    const step = run.step || run.last_step ? ` · step ${Format.count(run.step)}` : "";
+    // Whether it runs is said by its mark and its group.
+    const words = [
+      run.standing === "running" && !run.is_paused ? null : run.standing_words,
+      run.step || run.last_step ? `step ${Format.count(run.step)}` : null,
+      run.loss == null ? null : `loss ${Format.number(run.loss, 3)}`,
+    ].filter(Boolean);
     const bar = el("div", { class: "bar" }, el("i"));
     bar.firstChild.style.width = `${100 * (run.done ?? 0)}%`;
     return el("a", { class: "run", href: `#/run/${run.id}`, "aria-current": run.id === state.shown ? "page" : null },
       el("b", {}, el("span", { class: dotOf(run) }), run.name), canvas,
-      el("small", { text: `${run.standing_words}${step}${loss}` }),
+      el("small", { text: words.join(" · ") || run.standing_words }),
       run.standing === "running" && run.done != null ? bar : null);
   };
   const group = (title, runs) => (runs.length ? [el("p", { class: "group", text: title }), ...runs.map(item)] : []);
@@ -297,11 +301,12 @@ class RunPage {
     const tools = el("div", { class: "tools" }, ...this.logs, el("label", {}, "smooth", smooth));
     this.mapCanvas = el("canvas", { role: "img", "aria-label": "Memory map of the plan" });
     this.mapLive = el("div", { class: "live" });
+    this.heatNote = el("small");
     this.mapNote = el("small");
     this.mapPanel = panel("Memory map of the plan", "", this.mapNote, el("div", { class: "map" }, this.mapCanvas), el("ul", { class: "key" }), this.mapLive);
     this.cards = el("div");
     this.events = el("div");
-    this.more = el("div", { class: "grid" });
+    this.more = el("div", { class: "grid loose" });
     this.problems = el("div");
     this.main.replaceChildren(
       el("div", { class: "head" }, el("div", {}, this.title, this.sub), this.actions), this.problems, this.progress,
@@ -312,10 +317,9 @@ class RunPage {
         panel("Events", "third", null, this.events),
         panel("Learning rate", "third", null, places.rate), panel("Tokens a second", "third", null, places.speed),
         panel("Gradient norm", "third", null, places.norm),
-        panel("Heat and power", "half", null, places.heat), panel("Memory held", "half", null, places.memory),
+        panel("Heat and power", "half", this.heatNote, places.heat), panel("Memory held", "half", null, places.memory),
         this.mapPanel, panel("Machine", "", null, this.cards)),
       this.more);
-    this.more.style.marginTop = "14px";
     const one = (label, color, axis = {}) => ({
       series: [
         { label, scale: "y", color, width: 1, faint: true, value: axis.value, show: true },
@@ -338,7 +342,7 @@ class RunPage {
       norm: new Chart(places.norm, one("norm", "fourth", { fromZero: true })),
       memory: new Chart(places.memory, {
         series: [{ label: "held", scale: "y", color: "accent", width: 2, value: Format.bytes }, { label: "planned", scale: "y", color: "quiet", width: 1.5, dash: [6, 4], value: Format.bytes }],
-        axes: [{ scale: "y", value: Format.bytes, fromZero: true }],
+        axes: [{ scale: "y", value: Format.bytes, fromZero: true, size: 66 }],
       }),
     };
     this.places = places;
@@ -361,6 +365,7 @@ class RunPage {
       if (!this.places.heat.isConnected) return;
       const has = samples.cards.some((card) => card.temperature_c.some((v) => v != null) || card.power_w.some((v) => v != null));
       const cards = has ? samples.cards : [];
+      this.heatNote.textContent = has ? "" : "no card tells; the processor instead";
       const key = cards.map((card) => card.index).join();
       if (!this.charts.heat || this.heatKey !== key) {
         this.charts.heat?.destroy();
@@ -399,12 +404,12 @@ class RunPage {
     const { run, map } = this;
     if (!run || !map) return;
     const inMoments = (part) => Math.floor(Math.max(0, Math.min(0.999, part)) * map.map.moments);
-    if (run.standing !== "running") map.setNow({ moment: map.map.fullest, words: "It does not run; at its fullest moment" });
+    if (run.standing !== "running") map.setNow({ moment: map.map.fullest, words: "Nothing runs now; at the fullest moment" });
     else if (run.is_paused) map.setNow({ moment: 0, words: "Now, paused between micro-batches" });
     else if (run.step_ms > 1500 && run.last_s) {
       const part = ((Date.now() / 1000 - run.last_s) * 1000) / run.step_ms;
       map.setNow({ moment: inMoments((part * map.map.accumulation) % 1), words: "Now, by how long steps take" });
-    } else map.setNow({ moment: map.map.fullest, words: "Several times a second, at its fullest moment" });
+    } else map.setNow({ moment: map.map.fullest, words: "Steps take less than two seconds; at the fullest moment of each" });
   }
 
   showRun({ run, curves }) {
@@ -428,7 +433,7 @@ class RunPage {
     put("held", Format.number(run.held_out), held ? `after step ${Format.count(held[0])}` : "");
     put("speed", run.tokens_per_s == null ? "–" : Format.count(run.tokens_per_s), run.step_ms == null ? "" : `${Format.number(run.step_ms, 3)} ms a step`);
     put("memory", Format.bytes(run.memory_bytes), run.planned_bytes ? `planned ${Format.bytes(run.planned_bytes)}` : "");
-    put("rate", run.learning_rate == null ? "–" : run.learning_rate.toExponential(2), run.grad_norm == null ? "" : `gradient norm ${Format.number(run.grad_norm, 3)}`);
+    put("rate", run.learning_rate == null ? "–" : run.learning_rate.toExponential(2), run.grad_norm == null ? "" : `norm ${Format.number(run.grad_norm, 3)}`);
     put("left", run.standing === "running" ? Format.duration(run.seconds_left) : "–", `${Format.duration(run.seconds)} so far`);
     this.progress.hidden = run.done == null;
     this.bar.style.width = `${100 * (run.done ?? 0)}%`;
@@ -438,7 +443,9 @@ class RunPage {
     this.showMore(run);
     this.drawCurves();
     this.tick();
-    if (run.standing === "running" && Date.now() - (this.heatAt ?? 0) > 15000) this.loadHeat();
+    // The samples of a long run are many, and change little on its chart.
+    const every = Math.max(15, run.seconds / 200) * 1000;
+    if (run.standing === "running" && Date.now() - (this.heatAt ?? 0) > every) this.loadHeat();
   }
 
   showActions(run) {

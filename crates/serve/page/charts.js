@@ -16,7 +16,7 @@ const Format = {
     const s = Math.round(seconds);
     if (s < 60) return `${s} s`;
     if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
-    if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+    if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} m`;
     return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
   },
   number(n, digits = 4) {
@@ -34,6 +34,19 @@ const Format = {
     return Format.number(n, 4);
   },
   percent: (n) => (n == null ? "–" : `${Math.round(n)} %`),
+  // Moments on an axis: what tells them apart, and the day where it begins.
+  clocks(splits) {
+    const step = splits.length > 1 ? splits[1] - splits[0] : 1;
+    let day = new Date().toDateString();
+    return splits.map((seconds) => {
+      const date = new Date(seconds * 1000);
+      const clock = date.toLocaleTimeString("en-GB", step < 60 ? {} : { hour: "2-digit", minute: "2-digit" });
+      const is = date.toDateString();
+      const named = is === day ? clock : `${date.toLocaleDateString("en-CA").slice(5)} ${clock}`;
+      day = is;
+      return named;
+    });
+  },
   time(seconds) {
     const date = new Date(seconds * 1000);
     const today = new Date().toDateString() === date.toDateString();
@@ -101,10 +114,11 @@ class Chart {
       scales,
       cursor: { points: { size: 6 }, drag: { x: true, y: false } },
       legend: { live: true },
+      hooks: { setSelect: [(plot) => { this.isPart ||= plot.select.width > 0; }] },
       axes: [
-        { ...common, space: 60, values: time ? undefined : (plot, splits) => splits.map(Format.short) },
+        { ...common, space: time ? 78 : 60, values: (plot, splits) => (time ? Format.clocks(splits) : splits.map(Format.short)) },
         ...axes.map((axis, index) => ({
-          ...common, scale: axis.scale, side: axis.side ?? 3, size: 54, space: 34,
+          ...common, scale: axis.scale, side: axis.side ?? 3, size: axis.size ?? 54, space: 34,
           grid: index === 0 ? common.grid : { show: false },
           values: (plot, splits) => splits.map((v) => (v == null ? "" : (axis.value ?? Format.short)(v))),
         })),
@@ -115,11 +129,13 @@ class Chart {
         ...series.map((one) => ({
           label: one.label, scale: one.scale, stroke: () => Theme.color(one.color) + (one.faint ? "59" : ""),
           width: one.width ?? 2, dash: one.dash, spanGaps: one.spanGaps ?? true, show: one.show ?? true,
-          points: { show: one.points ?? false, size: 5 },
+          points: { show: one.points ?? false, size: 5, fill: () => Theme.color(one.color) },
           value: (plot, v) => (v == null ? "–" : (one.value ?? Format.number)(v)),
         })),
       ],
     }, this.data, this.parent);
+    this.isPart = false;
+    this.plot.over.addEventListener("dblclick", () => { this.isPart = false; });
     this.say();
   }
 
@@ -132,8 +148,17 @@ class Chart {
   // tables: one [x, y…] for each series, joined over their x
   set(tables) {
     const joined = tables.length === 1 ? tables[0] : uPlot.join(tables.map(([x, ...ys]) => [x, ...ys]));
+    // What has no values at all needs no place in the legend.
+    joined.slice(1).forEach((ys, index) => {
+      const is = ys.some((y) => y != null);
+      if (this.plot && this.plot.series[index + 1].show !== is) this.plot.setSeries(index + 1, { show: is });
+      const row = this.plot?.root.querySelectorAll(".u-series")[index + 1];
+      if (row) row.hidden = !is;
+    });
     this.data = this.log ? [joined[0], ...joined.slice(1).map((ys) => ys.map((y) => (y > 0 ? y : null)))] : joined;
-    this.plot?.setData(this.data);
+    // Who looks at a part goes on doing so.
+    this.plot?.setData(this.data, !this.isPart);
+    if (this.isPart) this.plot?.redraw(true);
     this.say();
   }
 

@@ -71,7 +71,8 @@ fn check(shared: &Shared, request: &Request) -> Result<(), Refused> {
     let headers = request.headers();
     let host = text(headers, HOST);
     if !host.is_some_and(|host| is_own_name(host, &shared.hosts)) {
-        let message = "this server does not know itself by that name; `plimsoll serve --allow-host NAME` allows one";
+        let message =
+            "this server does not know itself by that name: ask it by its address, or allow the name when it starts";
         return answer(problem(StatusCode::MISDIRECTED_REQUEST, message));
     }
     let is_page = request.uri().path() == "/";

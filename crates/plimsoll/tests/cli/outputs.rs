@@ -256,6 +256,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
         config.yaml
         journal.jsonl
         lock
+        orders.jsonl
         plan.json
         process.json
         report.html

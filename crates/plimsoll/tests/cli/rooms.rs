@@ -136,8 +136,21 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
 
 #[test]
 fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_services() {
-    let below =
-        ["units", "files", "graph", "heat", "plan", "exec", "data", "telemetry", "torch-memory", "supervise", "train"];
+    let below = [
+        "units",
+        "files",
+        "graph",
+        "heat",
+        "plan",
+        "exec",
+        "data",
+        "telemetry",
+        "torch-memory",
+        "supervise",
+        "train",
+        "orders",
+        "watch",
+    ];
     assert_free_of(&below, &["println!", "print!(", "stdout()", "stderr()", "<html", "http::", "\\x1b["]);
     let terminals = ["clap", "indicatif", "comfy-table", "ctrlc", "crossterm", "hyper", "axum", "tiny_http", "ureq"];
     for room in below {
@@ -156,11 +169,23 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
     }
 }
 
+/// The page is HTML over HTTP, and nothing for a terminal.
+#[test]
+fn invariant_8_the_server_knows_no_terminal_and_fetches_nothing() {
+    assert_free_of(&["serve"], &["println!", "print!(", "stdout()", "stderr()", "\\x1b[", "TcpStream::connect"]);
+    for dependency in dependencies("serve") {
+        assert!(
+            !["clap", "indicatif", "ratatui", "crossterm", "ureq", "lettre"].contains(&dependency.as_str()),
+            "{dependency}"
+        );
+    }
+}
+
 /// What a library would have somebody do is a value; which flag does it is for the command line to say.
 #[test]
 fn libraries_name_no_flags() {
     assert_free_of(
-        &["units", "files", "data", "heat", "telemetry", "torch-memory", "notify", "trackers"],
+        &["units", "files", "data", "heat", "telemetry", "torch-memory", "notify", "orders", "serve", "trackers"],
         &["`--", " --", "\"--"],
     );
 }

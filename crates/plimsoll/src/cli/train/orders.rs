@@ -187,9 +187,10 @@ impl Planner {
     /// A plan within what this budget leaves. Errors: why there is none, in words.
     pub(super) fn plan(&self, vram: Bytes) -> Result<Next, String> {
         let planned = self.try_plan(vram);
-        planned.map_err(|failure| {
-            let hints = failure.hints().iter().map(|hint| format!("; {hint}"));
-            std::iter::once(failure.message()).chain(hints).collect()
+        // The other ways out would change what is computed.
+        planned.map_err(|failure| match failure.hints().last() {
+            Some(enough) => format!("{}; {enough}", failure.message()),
+            None => failure.message(),
         })
     }
 

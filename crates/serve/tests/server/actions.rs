@@ -1,0 +1,67 @@
+//! What the buttons do.
+
+use crate::support::{Runs, bearer};
+use plimsoll_orders::Order;
+use plimsoll_telemetry::Event;
+
+#[test]
+fn buttons_give_orders_to_the_run_and_a_paused_one_has_others() {
+    let runs = Runs::new();
+    let mut a = runs.add("a", 3);
+    let server = runs.serve();
+    let id = server.id("a");
+    let press = |body: &str| server.post(&format!("/api/runs/{id}/order"), &bearer(), body);
+    for (body, order) in [
+        ("{\"action\":\"pause\"}", Order::Pause),
+        ("{\"action\":\"resume\"}", Order::Resume),
+        ("{\"action\":\"budget\",\"budget\":\"6\"}", Order::Budget { bytes: 6 << 30 }),
+        ("{\"action\":\"budget\",\"budget\":\"600MiB\"}", Order::Budget { bytes: 600 << 20 }),
+        ("{\"action\":\"stop\"}", Order::Stop),
+    ] {
+        let answer = press(body);
+        assert_eq!(answer.status, 202, "{answer:?}");
+        assert!(!answer.json()["said"].as_str().expect("words").is_empty());
+        assert_eq!(a.inbox.look().orders.into_iter().map(|(_, order)| order).collect::<Vec<_>>(), [order]);
+    }
+    let mut events = server.events(&format!("?run={id}"), "");
+    events.until("run", |_| true);
+    a.take(&Event::Paused { step: 4, order: 1 });
+    let told = events.until("run", |data| data["run"]["is_paused"] == true);
+    assert_eq!(told.data["run"]["actions"], serde_json::json!(["resume", "stop"]));
+    assert_eq!(told.data["run"]["standing_words"], "paused");
+    a.take(&Event::Unpaused { step: 4, order: Some(2), seconds: 1.0 });
+    events.until("run", |data| data["run"]["is_paused"] == false);
+    a.take(&Event::OrderRefused { step: 4, order: Some(9), reason: "nothing fits".to_owned() });
+    let told = events.until("run", |data| data["run"]["events"].to_string().contains("nothing fits"));
+    assert_eq!(told.data["run"]["events"].as_array().expect("a list").last().expect("one")["level"], "warn");
+}
+
+#[test]
+fn what_is_no_order_or_cannot_be_given_is_refused_with_words() {
+    let runs = Runs::new();
+    let mut a = runs.add("a", 1);
+    let server = runs.serve();
+    let path = format!("/api/runs/{}/order", server.id("a"));
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "{\"action\":\"rm\"}",
+        "{\"action\":\"stop\",\"x\":1}",
+        "{\"action\":\"budget\",\"budget\":\"much\"}",
+        "{\"action\":\"budget\"}",
+    ] {
+        let answer = server.post(&path, &bearer(), body);
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(!answer.json()["error"].as_str().expect("words").is_empty());
+    }
+    let large = format!("{{\"action\":\"{}\"}}", "x".repeat(10_000));
+    assert_eq!(server.post(&path, &bearer(), &large).status, 413);
+    assert_eq!(server.post("/api/runs/0123/order", &bearer(), "{\"action\":\"stop\"}").status, 404);
+    assert_eq!(a.inbox.look().orders, []);
+    let folder = a.folder.clone();
+    drop(a);
+    let answer = server.post(&path, &bearer(), "{\"action\":\"stop\"}");
+    assert_eq!((answer.status, answer.json()["error"].as_str()), (409, Some("nothing trains there")));
+    assert!(folder.join("orders.jsonl").is_file());
+}

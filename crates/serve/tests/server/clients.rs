@@ -1,0 +1,107 @@
+//! Clients that are slow, many, or want too much.
+
+use crate::support::{Runs, bearer};
+use plimsoll_serve::{Limits, Options, ServeError, Server, Token};
+use plimsoll_watch::Places;
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+fn limits() -> Limits {
+    let [request, stalled] = [300, 300].map(Duration::from_millis);
+    Limits { connections: 4, streams: 2, request, stalled }
+}
+
+#[test]
+fn who_says_nothing_or_half_a_request_keeps_no_place() {
+    let runs = Runs::new();
+    let server = runs.serve_at("127.0.0.1:0", limits());
+    let mut idle = (0..4).map(|_| server.connect()).collect::<Vec<_>>();
+    idle[0].write_all(b"GET /api/runs HTTP/1.1\r\nHost: loc").expect("it hears");
+    assert_eq!(server.get("/api/runs").status, 200, "a place is free once the others were given up");
+    for stream in &mut idle {
+        let mut rest = Vec::new();
+        // Hung up on, with or without a word.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 4"), "{rest:?}");
+    }
+}
+
+#[test]
+fn only_so_many_pages_are_kept_up_to_date_and_a_closed_one_makes_room() {
+    let runs = Runs::new();
+    let _a = runs.add("a", 1);
+    let server = runs.serve_at("127.0.0.1:0", Limits { connections: 8, ..limits() });
+    let open = [0; 2].map(|_| {
+        let mut events = server.events("", "");
+        events.until("runs", |_| true);
+        events
+    });
+    let refused = server.get("/api/events");
+    assert_eq!((refused.status, refused.json()["error"].as_str()), (503, Some("too many pages are open; close one")));
+    assert_eq!(server.get("/api/runs").status, 200, "others are answered");
+    drop(open);
+    // It notices when it next says something.
+    while server.say(&format!("HEAD /api/events HTTP/1.1\r\nHost: {}{}", server.address, bearer()), "").status == 503 {}
+}
+
+#[test]
+fn who_does_not_read_blocks_nobody_and_is_given_up() {
+    let runs = Runs::new();
+    let mut a = runs.add("a", 1);
+    let server = runs.serve_at("127.0.0.1:0", Limits { connections: 8, ..limits() });
+    let id = server.id("a");
+    let mut deaf = server.connect();
+    let head = format!("GET /api/events?run={id} HTTP/1.1\r\nHost: {}{}\r\n\r\n", server.address, bearer());
+    deaf.write_all(head.as_bytes()).expect("it hears");
+    let mut events = server.events(&format!("?run={id}"), "");
+    // Far more than the system keeps for a connection.
+    for round in 0..400_u64 {
+        (1..=50).for_each(|step| a.step(1 + round * 50 + step));
+        if round % 40 == 0 {
+            events.until("run", |data| data["run"]["step"].as_u64() >= Some(1 + round * 50 + 50));
+        }
+    }
+    assert_eq!(server.get("/api/runs").status, 200);
+}
+
+#[test]
+fn requests_that_are_too_long_are_refused() {
+    let runs = Runs::new();
+    let server = runs.serve();
+    let long = "x".repeat(100_000);
+    assert!([400, 431, 0].contains(&server.ask("/api/runs", &format!("\r\nX-Long: {long}{}", bearer())).status));
+    assert!([414, 400, 431, 0].contains(&server.get(&format!("/api/runs?{long}")).status));
+    let many = (0..500).map(|n| format!("\r\nX-{n}: 1")).collect::<String>();
+    assert!([400, 431].contains(&server.ask("/api/runs", &format!("{many}{}", bearer())).status));
+    for nonsense in ["\u{0}\u{1}", "GET", "GET / HTTP/9.9", "PRI * HTTP/2.0"] {
+        assert_ne!(server.say(nonsense, "").status, 200, "{nonsense:?}");
+    }
+    assert_eq!(server.get("/api/runs").status, 200);
+}
+
+#[test]
+fn a_port_that_is_in_use_is_an_error_that_says_so_and_addresses_of_both_kinds_can_be_had() {
+    let runs = Runs::new();
+    let server = runs.serve();
+    let options = Options {
+        listen: server.address,
+        token: Token::parse("another-token").expect("fit"),
+        hosts: vec![],
+        places: Places::default(),
+        named: vec![],
+        every: Duration::from_secs(1),
+        limits: Limits::default(),
+        report: Box::new(|_| Err(String::new())),
+    };
+    match Server::start(options) {
+        Err(ServeError::Listen { address, source }) => {
+            assert_eq!((address, source.kind()), (server.address, ErrorKind::AddrInUse));
+        }
+        other => panic!("{:?}", other.map(|_| "a server").err()),
+    }
+    // Machines without IPv6 have no such address.
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        let server = runs.serve_at("[::1]:0", Limits::default());
+        assert_eq!(server.get("/api/runs").status, 200);
+    }
+}
