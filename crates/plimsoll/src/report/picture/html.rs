@@ -58,9 +58,14 @@ body:has(#zoom-8:checked) .plot{width:800%}\n";
 pub(in crate::report) fn run_picture(plan: &Plan) -> (String, String) {
     let scene = Scene::of(plan);
     let Some(program) = scene.highest().or(scene.programs.first()) else { return (String::new(), String::new()) };
-    let charts = DETAILS.iter().map(|detail| chart(&scene, program, *detail, true));
-    let chart = charts.reduce(|drawn, smaller| if drawn.len() <= CHART_OF_RUN { drawn } else { smaller });
-    (style(), legend(&scene) + &chart.unwrap_or_default())
+    let mut drawn = String::new();
+    for detail in DETAILS {
+        drawn = chart(&scene, program, detail, true);
+        if drawn.len() <= CHART_OF_RUN {
+            break;
+        }
+    }
+    (style(), legend(&scene) + &drawn)
 }
 
 /// The colours of a plan.
