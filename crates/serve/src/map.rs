@@ -1,5 +1,5 @@
 //! The map of a plan's memory: which tensor lies where and when, while the program with the plan's peak runs. Moments across,
-//! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll plan --html`).
+//! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll`, `report/picture`).
 
 use plimsoll_files::read_at_most;
 use plimsoll_graph::{Place, Role, Storage, TensorId};

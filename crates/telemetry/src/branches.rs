@@ -3,8 +3,8 @@
 //! checkpoint, and each record of the journal, says which branch it is of.
 //!
 //! ```text
-//!   branch 0   1 ---- 5 ---- 10 ---- 15     resumed from step 5:
-//!   branch 1          +----- 10 ---- 15     the lineage of branch 1 is 0 up to step 5, then 1
+//!   branch 0   1 ──── 5 ──── 10 ──── 15     resumed from step 5:
+//!   branch 1          └───── 10 ──── 15     the lineage of branch 1 is 0 up to step 5, then 1
 //! ```
 
 use plimsoll_files::{Disk, read_text};

@@ -63,7 +63,9 @@ pub(crate) fn row_of(event: &Event, time_s: f64, steps_per_epoch: Option<f64>) -
         }
         _ => return None,
     };
-    let of_steps = steps_per_epoch.filter(|steps| *steps > 0.0);
+    // Once a step: MLflow's database takes no value twice.
+    let is_of_step = !matches!(event, Event::Evaluated { .. });
+    let of_steps = steps_per_epoch.filter(|steps| is_of_step && *steps > 0.0);
     values.extend(of_steps.map(|steps| (EPOCH, step as f64 / steps)));
     let values = values.into_iter().map(|(name, value)| (name.into(), value)).collect();
     Some(Row { step, time_s, values, of_machine: false })
@@ -144,7 +146,8 @@ mod tests {
         );
         assert_eq!(row.values.last(), Some(&(EPOCH.into(), 1.5)));
         let held_out = Event::Evaluated { step: 30, loss: 2.0, average_loss: Some(1.0), tokens: 4 };
-        assert_eq!(names(&row_of(&held_out, 1.0, None).expect("a row")), ["eval/loss", "eval/average_loss"]);
+        let row = row_of(&held_out, 1.0, Some(20.0)).expect("a row");
+        assert_eq!(names(&row), ["eval/loss", "eval/average_loss"], "no epoch, which the step has");
         assert_eq!(row_of(&Event::Interrupted { step: 3 }, 1.0, None), None);
         for event in [step, held_out] {
             let row = row_of(&event, 1.0, Some(1.0)).expect("a row");

@@ -158,8 +158,16 @@ impl Trackers {
             lanes.push(Lane { tracker, queue, path });
         }
         let queues = lanes.iter().map(|lane| lane.queue.clone()).collect();
-        let tap = MachineTap { queues, step: Arc::default(), logged_s: Arc::default() };
+        let tap = MachineTap { queues, step: Arc::new(AtomicU64::new(NOT_BEGUN)), logged_s: Arc::default() };
         Ok(Self { settings, lanes, tap, begin: None, standing: Standing::Failed })
+    }
+
+    /// Whether these trackers could start: to be asked before anything is made. Errors: MLflow's address can't be used.
+    pub fn check(trackers: &[Tracker], secrets: &Secrets) -> Result<(), TrackError> {
+        if trackers.contains(&Tracker::Mlflow) {
+            Store::of(secrets, PathBuf::new()).map_err(|reason| TrackError::Mlflow { reason })?;
+        }
+        Ok(())
     }
 
     /// What takes samples of the machine, from any thread.
@@ -241,19 +249,26 @@ impl Sink for Trackers {
     }
 }
 
+/// The last step of a session that has not begun.
+const NOT_BEGUN: u64 = u64::MAX;
+
 /// Takes samples of the machine for all trackers.
 #[derive(Debug, Clone)]
 pub struct MachineTap {
     queues: Vec<Arc<Queue>>,
-    /// The last step that was made.
+    /// The last step that was made, or [`NOT_BEGUN`].
     step: Arc<AtomicU64>,
     /// When a sample was logged last.
     logged_s: Arc<Mutex<Option<f64>>>,
 }
 
 impl MachineTap {
-    /// Logs a sample, unless one was logged a moment ago. Never waits for a disk or a server.
+    /// Logs a sample, unless one was logged a moment ago or the session has not begun. Never waits for a disk or a server.
     pub fn take(&self, sample: &Sample) {
+        let step = self.step.load(Ordering::Relaxed);
+        if step == NOT_BEGUN {
+            return;
+        }
         {
             let mut logged = self.logged_s.lock().unwrap_or_else(PoisonError::into_inner);
             // Clocks may be set back.
@@ -262,7 +277,7 @@ impl MachineTap {
             }
             *logged = Some(sample.time_s);
         }
-        let Some(row) = row_of_machine(sample, self.step.load(Ordering::Relaxed)) else { return };
+        let Some(row) = row_of_machine(sample, step) else { return };
         let row = Arc::new(row);
         self.queues.iter().for_each(|queue| queue.push(&row));
     }

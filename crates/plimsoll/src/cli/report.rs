@@ -1,13 +1,14 @@
-//! `plimsoll report`: the page of a run, made again from its folder; of one that crashed or is still going too.
+//! `plimsoll report`: the page of a run, made again from its folder; of one that crashed or is still going too. As Markdown or
+//! JSON on stdout.
 
 use super::Failure;
 use super::failure::{exit_code, io_failure};
 use super::train::newest_run;
-use crate::report::run_html;
+use crate::report::{CardStory, RunStory, run_html, run_markdown};
 use crate::streams::write_data;
-use ::plimsoll_train::RunRecord;
 use clap::Args;
 use plimsoll_files::{Disk, is_there, write_whole};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -18,6 +19,23 @@ pub(super) struct ReportArgs {
     /// Write the page here [default: report.html in the run's folder]
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Print a report in Markdown instead
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    md: bool,
+    /// Print JSON instead: everything that is known of the run, its curves in at most 400 stretches
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+}
+
+fn card_json(card: &CardStory) -> Value {
+    json!({
+        "index": card.index,
+        "uuid": card.uuid,
+        "name": card.name,
+        "temperature_c": card.temperature_c,
+        "power_w": card.power_w,
+        "energy_j": card.energy_j,
+    })
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
@@ -33,7 +51,21 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
             Failure::bad_input(message).hint("`plimsoll train` leaves its runs in `runs`, each in a folder of its own")
         );
     }
-    let page = run_html(&RunRecord::read(&run)?);
+    let story = RunStory::read(&run)?;
+    if args.md {
+        write_data(run_markdown(&story).trim_end())?;
+        return Ok(exit_code::DONE);
+    }
+    if args.json {
+        let json = json!({
+            "run": story.view,
+            "energy_j": story.energy_j(),
+            "cards": story.cards.iter().map(card_json).collect::<Vec<_>>(),
+        });
+        write_data(serde_json::to_string_pretty(&json).expect("plain data"))?;
+        return Ok(exit_code::DONE);
+    }
+    let page = run_html(&story);
     let path = match &args.html {
         Some(path) => {
             write_whole(path, page.as_bytes()).map_err(io_failure(path.display()))?;

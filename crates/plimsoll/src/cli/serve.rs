@@ -5,9 +5,8 @@ use super::failure::{io_failure, line};
 use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
 use super::train::sample_time;
-use crate::report::run_html;
+use crate::report::{RunStory, run_html};
 use crate::streams::{talk, write_data};
-use ::plimsoll_train::RunRecord;
 use clap::Args;
 use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
 use plimsoll_units::Seconds;
@@ -72,7 +71,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         named,
         every: Duration::from_secs_f64(args.sample_every.0),
         limits: Limits::default(),
-        report: Box::new(|folder| RunRecord::read(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),
+        report: Box::new(|folder| RunStory::read(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),
     };
     let server = Server::start(options)?;
     let address = server.address().map_err(io_failure("the server"))?;

@@ -69,6 +69,11 @@ impl TrackArgs {
         self.log_to.iter().flat_map(of).collect()
     }
 
+    /// Whether it could start, before anything is made. Errors: an address can't be used.
+    pub(super) fn check(&self, secrets: &Secrets) -> Result<(), Failure> {
+        Ok(Trackers::check(&self.trackers(), secrets)?)
+    }
+
     /// Starts to log; none where nothing is to be logged. Errors: an address can't be used.
     pub(super) fn start(&self, tracked: Tracked<'_>, secrets: &Secrets) -> Result<Option<Tracking>, Failure> {
         let trackers = self.trackers();
@@ -143,7 +148,7 @@ fn say_lost(report: &TrackerReport) {
         } else {
             String::new()
         };
-        talk(format_args!("warning: {lost} logs did not reach {}{slow}{why}", report.tracker));
+        talk(format_args!("warning: {} lacks {lost} of the run's logs{slow}{why}", report.tracker));
     } else if let (Some(error), 0) = (error, report.written) {
         talk(format_args!("warning: nothing was logged to {}: {error}", report.tracker));
     }

@@ -103,7 +103,7 @@ fn compute_mode(mode: &str) -> String {
 }
 
 /// `2026/11/23 15:49:01.123` in UTC.
-fn timestamp(time_s: f64) -> String {
+pub(super) fn timestamp(time_s: f64) -> String {
     let milliseconds = (time_s * 1000.0).round().max(0.0) as u64;
     let (days, of_day) = (milliseconds / 86_400_000, milliseconds % 86_400_000);
     let (year, month, day) = date(days);

@@ -48,7 +48,7 @@ pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, levers_table, moment_text, plan_table, products_named};
 pub use profile::{Best, StepProfile};
 pub use replay::{ReplayReport, replay_html, replay_json, replay_svg, replay_text};
-pub use run_page::run_html;
+pub use run_page::{CardStory, RunStory, run_html, run_markdown};
 #[cfg(unix)]
 pub use runs::{ListedRun, runs_json, runs_table};
 pub use self_test::{LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};

@@ -35,3 +35,4 @@ mod serve;
 mod supervise;
 #[cfg(unix)]
 mod top;
+mod track;

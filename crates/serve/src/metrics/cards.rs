@@ -68,7 +68,7 @@ pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     let is_there = |card: &CardView| card.is_there && card.sample.lost.is_none();
     let mut there = Family::new("plimsoll_gpu_up", Kind::Gauge, None, "Whether the card answers.");
     for (labels, card) in &cards {
-        there.push(labels, Some(f64::from(u8::from(is_there(card)))));
+        there.push(&own(labels), Some(f64::from(u8::from(is_there(card)))));
     }
     let mut throttled =
         Family::new("plimsoll_gpu_thermal_slowdown", Kind::Gauge, None, "Whether heat lowers the card's clocks.");
@@ -82,10 +82,15 @@ pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     });
     let mut families = fields.collect::<Vec<_>>();
     for (labels, card) in cards.iter().filter(|(_, card)| is_there(card)) {
-        throttled.push(labels, card.sample.throttling.map(|reasons| f64::from(u8::from(reasons.is_thermal()))));
+        throttled.push(&own(labels), card.sample.throttling.map(|reasons| f64::from(u8::from(reasons.is_thermal()))));
     }
     families.extend([there, throttled]);
     families
+}
+
+/// The labels of what has a name of our own: those that tell cards apart, which are not written as Prometheus would have it.
+fn own(labels: &Labels) -> Labels {
+    labels.iter().filter(|(name, _)| ["gpu", "UUID", "Hostname"].contains(name)).cloned().collect()
 }
 
 /// The labels that DCGM's exporter has.

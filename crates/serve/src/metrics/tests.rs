@@ -118,7 +118,7 @@ fn what_is_seen_has_a_line_under_the_names_of_dcgm_where_it_has_one() {
         format!("DCGM_FI_DEV_FB_USED{{{labels}}} 10240.0"),
         format!("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} 12500.0"),
         format!("DCGM_FI_DEV_XID_ERRORS{{{labels}}} 79.0"),
-        format!("plimsoll_gpu_up{{{labels}}} 1.0"),
+        "plimsoll_gpu_up{gpu=\"0\",UUID=\"GPU-1\",Hostname=\"host-1\"} 1.0".to_owned(),
         "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION unknown".to_owned(),
         "# TYPE plimsoll_run_skipped_updates counter".to_owned(),
         "# UNIT plimsoll_run_planned_bytes bytes".to_owned(),
@@ -210,7 +210,7 @@ fn the_dashboard_asks_for_what_there_is() {
         dashboard["panels"].as_array().expect("panels").iter().flat_map(|panel| panel["targets"].as_array()).flatten();
     let mut expressions = targets.map(|target| target["expr"].as_str().expect("an expression")).collect::<Vec<_>>();
     let variables = dashboard["templating"]["list"].as_array().expect("variables").iter();
-    expressions.extend(variables.filter_map(|variable| variable["definition"].as_str()));
+    expressions.extend(variables.filter_map(|variable| variable["query"]["query"].as_str()));
     let mut named = BTreeSet::new();
     for expression in &expressions {
         let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -235,7 +235,8 @@ fn the_dashboard_asks_for_what_there_is() {
 fn prints_for_the_check() {
     let Some(folder) = std::env::var_os("PLIMSOLL_METRICS_OUT").map(std::path::PathBuf::from) else { return };
     let runs = tempfile::tempdir().expect("a temporary folder");
+    let (machine, runs) = all(runs.path());
     for (name, format) in [("metrics.openmetrics", Format::OpenMetrics), ("metrics.txt", Format::Text)] {
-        std::fs::write(folder.join(name), text(runs.path(), format)).expect("written");
+        std::fs::write(folder.join(name), metrics(&machine, runs.iter(), "host-1", format)).expect("written");
     }
 }

@@ -4,5 +4,6 @@ mod actions;
 mod clients;
 mod doors;
 mod events;
+mod metrics;
 mod pages;
 mod support;

@@ -176,6 +176,8 @@ fn addresses_that_cannot_be_used_are_refused_before_anything_is_made() {
         ("file:///tmp/mlruns", "", false),
     ] {
         let secrets = secrets(&[("MLFLOW_TRACKING_URI", uri), ("MLFLOW_TRACKING_TOKEN", token)]);
+        assert_eq!(Trackers::check(&[Tracker::Mlflow], &secrets).is_err(), is_refused, "{uri}");
+        assert!(Trackers::check(&[Tracker::Csv], &secrets).is_ok());
         let started = Trackers::start(settings(folder.path()), &secrets);
         match started {
             Err(error @ TrackError::Mlflow { .. }) => {

@@ -179,6 +179,9 @@ fn the_machine_is_logged_as_w_and_b_names_it_and_not_at_every_sample() {
     let settings = settings(folder.path());
     let mut trackers = Trackers::start(settings.clone(), &Secrets::default()).expect("threads");
     let tap = trackers.machine_tap();
+    // The machine is sampled before the first step, when there is nothing yet to log to.
+    let early = CardSample { temperature_c: Some(1.0), ..CardSample::default() };
+    tap.take(&Sample { time_s: 990.0, cards: vec![early], ..Sample::default() });
     trackers.take(&started(5));
     trackers.take(&step(5, 1.0));
     for second in 0..31 {
@@ -190,7 +193,8 @@ fn the_machine_is_logged_as_w_and_b_names_it_and_not_at_every_sample() {
         };
         tap.take(&Sample { time_s: 1000.0 + f64::from(second), cards: vec![card], ..Sample::default() });
     }
-    trackers.finish(crate::LONG);
+    let reports = trackers.finish(crate::LONG);
+    assert!(reports.iter().all(|report| (report.written, report.lost) == (4, 0)), "{reports:?}");
     let stats = wandb_records(&settings.folder).iter().flat_map(|record| messages(record, 7)).collect::<Vec<_>>();
     let found = stats.iter().map(|stats| items(stats, 3)).collect::<Vec<_>>();
     assert_eq!(found.iter().map(|items| &*items["gpu.0.temp"]).collect::<Vec<_>>(), ["60.0", "75.0", "90.0"]);

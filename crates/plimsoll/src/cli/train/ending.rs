@@ -4,10 +4,10 @@ use super::Session;
 use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
-use crate::report::run_html;
+use crate::report::{RunStory, run_html};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::newest_whole;
-use ::plimsoll_train::{Ending, Outcome, RunRecord, Sample};
+use ::plimsoll_train::{Ending, Outcome, Sample};
 use std::path::Path;
 
 impl Session {
@@ -54,7 +54,7 @@ impl Session {
     /// Makes the run's page. Returns where it is, or why it is not, which is no failure of the run.
     pub(super) fn write_page(&self) -> String {
         let page = self.folder.page();
-        let written = RunRecord::read(self.folder.path())
+        let written = RunStory::read(self.folder.path())
             .and_then(|run| Ok(self.folder.write(&page, run_html(&run).as_bytes())?));
         match written {
             Ok(()) => page.display().to_string(),

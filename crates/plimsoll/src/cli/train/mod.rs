@@ -78,6 +78,7 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     settle_leftovers(false);
     // What is missing to tell somebody is said before anything is made.
     let notifier = args.tell.start()?;
+    args.track.check(&args.tell.secrets()?)?;
     in_pool(threads, || {
         let (session, device) = Session::prepare(args)?;
         let mut entered = Entered::default();

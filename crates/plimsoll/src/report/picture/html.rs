@@ -46,10 +46,40 @@ const DETAILS: [Detail; 5] = [
     Detail { columns: 120, pointed: 20 },
 ];
 
+/// Bytes that the chart of a run's plan may take beside all else on its page.
+const CHART_OF_RUN: usize = 110_000;
+
 const STYLE: &str = ".odd{fill-opacity:.78}.edge{stroke:var(--paper);stroke-width:.6}\
 .on-dark{color:#fff}.on-light{color:#14181d}.zoom{border:0;padding:0;margin:0 0 6px;font-size:13px}.zoom label{margin-right:12px}\
 body:has(#zoom-2:checked) .plot{width:200%}body:has(#zoom-4:checked) .plot{width:400%}\
 body:has(#zoom-8:checked) .plot{width:800%}\n";
+
+/// The picture of a plan for a run's page, of the program with its peak: rules of style, and the chart with its legend.
+pub(in crate::report) fn run_picture(plan: &Plan) -> (String, String) {
+    let scene = Scene::of(plan);
+    let Some(program) = scene.highest().or(scene.programs.first()) else { return (String::new(), String::new()) };
+    let mut drawn = String::new();
+    for detail in DETAILS {
+        drawn = chart(&scene, program, detail, true);
+        if drawn.len() <= CHART_OF_RUN {
+            break;
+        }
+    }
+    (style(), legend(&scene) + &drawn)
+}
+
+/// The colours of a plan.
+fn style() -> String {
+    let colours = PALETTE.iter().map(|(name, colour)| format!("--{name}:{colour};")).collect::<String>();
+    let fills = PALETTE.iter().map(|(name, _)| format!(".{name}{{fill:var(--{name})}}")).collect::<String>();
+    format!(":root{{{colours}}}{fills}{STYLE}")
+}
+
+fn legend(scene: &Scene) -> String {
+    let used = LEGEND.iter().filter(|(name, _)| scene.programs.iter().any(|program| program.uses(name)));
+    let legend = used.map(|(name, label)| format!("<li><i style=\"background:var(--{name})\"></i>{label}</li>\n"));
+    format!("<ul class=\"legend\">\n{}</ul>\n", legend.collect::<String>())
+}
 
 /// The page.
 pub fn plan_html(shown: &PlanPage) -> String {
@@ -59,9 +89,6 @@ pub fn plan_html(shown: &PlanPage) -> String {
     };
     let scene = Scene::of(plan);
     let title = title(shown.model, plan);
-    let colours = PALETTE.iter().map(|(name, colour)| format!("--{name}:{colour};")).collect::<String>();
-    let fills = PALETTE.iter().map(|(name, _)| format!(".{name}{{fill:var(--{name})}}")).collect::<String>();
-    let style = format!(":root{{{colours}}}{fills}{STYLE}");
     let body = format!(
         "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}</section>\n<aside>\n{}</aside>\n</main>\n",
         escape(&title),
@@ -71,7 +98,7 @@ pub fn plan_html(shown: &PlanPage) -> String {
         pictures(&scene),
         beside(shown, plan)
     );
-    page(&title, &style, &body)
+    page(&title, &style(), &body)
 }
 
 /// What it is planned for, in what, and where times come from.
@@ -109,16 +136,14 @@ fn key_figures(shown: &PlanPage, plan: &Plan) -> String {
 
 /// The charts of all programs, that with the peak first and open.
 fn pictures(scene: &Scene) -> String {
-    let used = LEGEND.iter().filter(|(name, _)| scene.programs.iter().any(|program| program.uses(name)));
-    let legend = used.map(|(name, label)| format!("<li><i style=\"background:var(--{name})\"></i>{label}</li>\n"));
     let zooms = [(1, "the whole width"), (2, "2×"), (4, "4×"), (8, "8×")].map(|(zoom, what)| {
         let checked = if zoom == 1 { " checked=\"\"" } else { "" };
         format!("<label><input type=\"radio\" name=\"zoom\" id=\"zoom-{zoom}\"{checked}/> {what}</label>\n")
     });
     format!(
-        "<ul class=\"legend\">\n{}</ul>\n<fieldset class=\"zoom\"><legend class=\"quiet\">Steps run from left to right, \
+        "{}<fieldset class=\"zoom\"><legend class=\"quiet\">Steps run from left to right, \
          blocks alternate in shade; what is under the pointer is named. Zoom:</legend>\n{}</fieldset>\n{}",
-        legend.collect::<String>(),
+        legend(scene),
         zooms.concat(),
         charts(scene)
     )

@@ -18,8 +18,9 @@ mod program;
 mod svg;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::report) mod tests;
 
+pub(super) use html::run_picture;
 pub use html::{PlanPage, plan_html};
 pub use svg::plan_svg;
 

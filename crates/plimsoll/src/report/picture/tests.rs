@@ -13,7 +13,7 @@ use plimsoll_plan::{
 };
 
 /// Plans of nano: plain, with two micro-batches, with recomputation, with the optimizer on the host.
-fn plans() -> Vec<Plan> {
+pub(in crate::report) fn plans() -> Vec<Plan> {
     let levers = |level, offload| LeverRequest {
         recompute: Some(Recompute::all(level)),
         optimizer_offload: Some(offload),

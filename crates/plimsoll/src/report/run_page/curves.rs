@@ -13,7 +13,7 @@ const SPEED: f64 = 130.0;
 const MEMORY: f64 = 120.0;
 
 /// Units across.
-const COLUMNS: usize = 1000;
+pub(super) const COLUMNS: usize = 1000;
 
 /// Steps as columns.
 struct Steps {
@@ -67,14 +67,29 @@ pub(super) fn loss_chart(run: &RunRecord) -> Option<Chart> {
     Some(chart)
 }
 
+/// Learning rates from zero up.
+pub(super) fn learning_rate_chart(run: &RunRecord, rates: &Curve) -> Option<Chart> {
+    number_chart(run, rates, "learning rate")
+}
+
+/// Norms of gradients from zero up.
+pub(super) fn grad_norm_chart(run: &RunRecord, norms: &Curve) -> Option<Chart> {
+    number_chart(run, norms, "norm of the gradient, before clipping")
+}
+
 /// Tokens a second from zero up.
 pub(super) fn speed_chart(run: &RunRecord) -> Option<Chart> {
-    let whole = run.tokens_per_s.whole()?;
+    number_chart(run, &run.tokens_per_s, "tokens per second")
+}
+
+/// Values from zero up.
+fn number_chart(run: &RunRecord, curve: &Curve, title: &str) -> Option<Chart> {
+    let whole = curve.whole()?;
     let (mut chart, steps) = (Chart::new(COLUMNS), Steps::of(run));
-    chart.title("tokens per second");
+    chart.title(title);
     let axis = NumberAxis::new(&mut chart, SPEED, [whole.lowest.value.min(0.0), whole.highest.value]);
     axis.draw_ground(&mut chart);
-    draw_curve(&mut chart, &steps, &run.tokens_per_s, "first", |value| axis.y(value));
+    draw_curve(&mut chart, &steps, curve, "first", |value| axis.y(value));
     steps.draw(&mut chart);
     Some(chart)
 }
@@ -99,12 +114,16 @@ pub(super) fn memory_chart(run: &RunRecord) -> Option<Chart> {
     Some(chart)
 }
 
+fn draw_curve(chart: &mut Chart, steps: &Steps, curve: &Curve, class: &str, y: impl Fn(f64) -> f64) {
+    draw(chart, curve, class, |stretch| steps.middle(stretch), y);
+}
+
 /// The means of a curve's stretches as a line, and what lies between their extremes as an area behind it. What is few
 /// has dots.
-fn draw_curve(chart: &mut Chart, steps: &Steps, curve: &Curve, class: &str, y: impl Fn(f64) -> f64) {
+pub(super) fn draw(chart: &mut Chart, curve: &Curve, class: &str, x: impl Fn(&Stretch) -> f64, y: impl Fn(f64) -> f64) {
     const FEW: usize = 60;
     let stretches = curve.stretches();
-    let place = |stretch: &Stretch, value: f64| format!("{:.1} {}", steps.middle(stretch), fine(y(value)));
+    let place = |stretch: &Stretch, value: f64| format!("{:.1} {}", x(stretch), fine(y(value)));
     if stretches.iter().any(|stretch| stretch.count > 1) {
         let above = stretches.iter().map(|stretch| place(stretch, stretch.highest.value));
         let below = stretches.iter().rev().map(|stretch| place(stretch, stretch.lowest.value));

@@ -1,17 +1,27 @@
 //! The page of a run: what it learned, how fast, in how much memory, with which settings. It is made of the run's folder
-//! alone (`plimsoll_train::RunRecord`), so a run that crashed or is still going has one too. What is not known is `-`.
+//! alone (`story.rs`), so a run that crashed or is still going has one too. What is not known is `-`.
 
 mod curves;
+mod heat;
+mod markdown;
+mod story;
+
+pub use markdown::run_markdown;
+pub use story::{CardStory, RunStory};
 
 #[cfg(test)]
 mod tests;
 
+use super::gpus_csv::timestamp;
 use super::page::{escape, figures, page, table};
 use super::plan_table::grouped;
-use curves::{loss_chart, memory_chart, speed_chart};
-use plimsoll_telemetry::{Curve, Level};
+use crate::report::picture::run_picture;
+use curves::{grad_norm_chart, learning_rate_chart, loss_chart, memory_chart, speed_chart};
+use heat::{CLASSES, power_chart, temperature_chart};
+use plimsoll_telemetry::{Curve, Level as NoteLevel};
 use plimsoll_train::{Report, RunRecord, Sample, Standing};
 use plimsoll_units::{Bytes, Seconds, format_duration};
+use plimsoll_watch::{EventLine, Level};
 use std::fmt::Write;
 
 /// Letters of what others wrote, at most.
@@ -22,30 +32,41 @@ const SETTINGS: usize = 20_000;
 /// Lines of tables.
 const ROWS: usize = 20;
 
+/// Events that are listed, the newest.
+const EVENTS: usize = 40;
+
 const STYLE: &str = ".curve,.points{fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}.points{stroke-width:5}\
 .range{fill-opacity:.22}.first{stroke:var(--first)}.second{stroke:var(--second)}.third{stroke:var(--quiet)}\
 .range.first{fill:var(--first)}.range.second{fill:var(--second)}.range.third{fill:var(--quiet)}.chart .range{stroke:none}\
-.sample b{color:var(--second)}.settings{columns:20em}\n";
+.sample b{color:var(--second)}.settings{columns:20em}\
+.events td{text-align:left;white-space:normal;overflow-wrap:anywhere}.events th{white-space:nowrap}\
+.events thead th{text-align:left}\n";
 
 /// The page.
-pub fn run_html(run: &RunRecord) -> String {
+pub fn run_html(story: &RunStory) -> String {
+    let run = &story.record;
+    let picture = story.plan.as_ref().map(run_picture);
     let title = format!("{}: {}", cut(&run.name, NAME), standing_words(run.standing));
     let body = format!(
-        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}{}{}{}</section>\n<aside>\n{}{}{}{}</aside>\n</main>\n",
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}{}{}{}{}{}</section>\n<aside>\n{}{}{}{}{}</aside>\n</main>\n",
         escape(&title),
         escape(&what(run)),
         problems(run),
-        key_figures(run),
-        pictures(run),
+        key_figures(story),
+        pictures(story),
+        heat(story),
         notes(run),
+        picture.as_ref().map_or(String::new(), |(_, html)| format!("<h2>The plan</h2>\n{html}")),
         sample(run),
         settings(run),
         memory(run),
         held_out(run),
         training(run),
-        checkpoints(run)
+        checkpoints(run),
+        happened(story)
     );
-    page(&title, STYLE, &body)
+    let style = picture.map_or(STYLE.to_owned(), |(style, _)| format!("{style}{STYLE}"));
+    page(&title, &style, &body)
 }
 
 fn standing_words(standing: Standing) -> &'static str {
@@ -85,7 +106,13 @@ fn loss_text(value: f64) -> String {
     if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
 }
 
-fn key_figures(run: &RunRecord) -> String {
+fn key_figures(story: &RunStory) -> String {
+    figures(&figures_of(story))
+}
+
+/// What matters most: what each is, the figure, and a note on it.
+fn figures_of(story: &RunStory) -> Vec<(&'static str, String, String)> {
+    let run = &story.record;
     let none = || "-".to_owned();
     let of = run.last_step.map_or(String::new(), |last| format!("of {}", grouped(last)));
     let report = run.report.as_ref();
@@ -100,7 +127,7 @@ fn key_figures(run: &RunRecord) -> String {
     let time = if run.sessions > 0 { format_duration(Seconds(seconds)) } else { none() };
     let planned = run.planned_bytes.map_or_else(none, |bytes| Bytes(bytes).to_string());
     let budget = run.budget_bytes.map_or(String::new(), |bytes| format!("of a budget of {}", Bytes(bytes)));
-    let mut all = vec![
+    let mut figures = vec![
         ("steps", grouped(run.step), of),
         ("loss", last(&run.losses), lowest(&run.losses)),
         ("held-out loss", last(&run.held_out), lowest(&run.held_out)),
@@ -110,13 +137,20 @@ fn key_figures(run: &RunRecord) -> String {
     ];
     if let Some(energy) = &run.energy {
         let token = report.and_then(|report| report.energy_j_per_token);
-        all.push((
-            "energy",
-            energy.to_string(),
-            token.map_or(String::new(), |joules| format!("{joules:.3} J a token")),
-        ));
+        let note = token.map_or(String::new(), |joules| format!("{joules:.3} J a token"));
+        figures.push(("energy", energy.to_string(), note));
+    // What was not summed up at the end is in the samples, unless nobody measured it.
+    } else if let Some(joules) = story.energy_j() {
+        let per_token = report.filter(|report| report.tokens_seen > 0).map(|report| joules / report.tokens_seen as f64);
+        let note = per_token.map_or("all cards".to_owned(), |joules| format!("all cards; {joules:.3} J per token"));
+        figures.push(("energy", format!("{} kWh", kwh(joules)), note));
     }
-    figures(&all)
+    figures
+}
+
+/// Kilowatt-hours of joules.
+fn kwh(joules: f64) -> String {
+    format!("{:.4}", joules / 3.6e6)
 }
 
 /// Tokens a second, and which.
@@ -131,7 +165,8 @@ fn speed(run: &RunRecord) -> (String, &'static str) {
 }
 
 /// The charts, each with what it shows in words.
-fn pictures(run: &RunRecord) -> String {
+fn pictures(story: &RunStory) -> String {
+    let run = &story.record;
     let mut html = "<h2>Loss, speed and memory over the steps</h2>\n".to_owned();
     let averaged = if run.averaged.whole().is_some() {
         "<li><i style=\"background:var(--quiet)\"></i>held out, averaged weights</li>\n"
@@ -167,8 +202,12 @@ fn pictures(run: &RunRecord) -> String {
         )
     };
     let losses = format!("{}; {}", ends("training loss", &run.losses), ends("held-out loss", &run.held_out));
+    let none = Curve::default();
+    let (rates, norms) = story.view.as_ref().map_or((&none, &none), |view| (&view.learning_rate, &view.grad_norm));
     let charts = [
         (loss_chart(run), losses),
+        (learning_rate_chart(run, rates), ends("learning rate", rates)),
+        (grad_norm_chart(run, norms), ends("norm of the gradient before clipping", norms)),
         (speed_chart(run), ends("tokens per second", &run.tokens_per_s)),
         (memory_chart(run), ends("bytes held on the device", &run.memory_bytes)),
     ];
@@ -185,8 +224,79 @@ fn pictures(run: &RunRecord) -> String {
     html
 }
 
+/// Temperatures and power over the run's time, with a table of the cards; nothing where there is no card.
+fn heat(story: &RunStory) -> String {
+    let rows = heat_rows(story);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let legend = story.cards.iter().enumerate().map(|(index, card)| {
+        let colour = ["first", "second", "quiet"][index.min(CLASSES.len() - 1)];
+        format!("<li><i style=\"background:var(--{colour})\"></i>{}</li>\n", escape(&cut(&card.title(), NAME)))
+    });
+    let mut html =
+        format!("<h2>Heat and power over the time</h2>\n<ul class=\"legend\">\n{}</ul>\n", legend.collect::<String>());
+    for (chart, summary) in [
+        (temperature_chart(story), "temperatures of the cards, in degrees Celsius"),
+        (power_chart(story), "power of the cards, in watts"),
+    ] {
+        if let Some(chart) = chart {
+            let _ = write!(html, "<figure>\n{}</figure>\n", chart.html(summary));
+        }
+    }
+    html + &table("", "", &["card", "°C, highest", "watts, mean", "kWh"], &rows)
+}
+
+fn heat_rows(story: &RunStory) -> Vec<Vec<String>> {
+    let rows = story.cards.iter().map(|card| {
+        let none = || "-".to_owned();
+        let slowdown = card.slowdown_c().map_or(String::new(), |slowdown| format!(" of {slowdown:.0}"));
+        let hottest = card.temperature_c.whole().map(|whole| whole.highest.value);
+        vec![
+            cut(&card.title(), NAME),
+            hottest.map_or_else(none, |celsius| format!("{celsius:.0}{slowdown}")),
+            card.power_w.whole().map_or_else(none, |whole| format!("{:.0}", whole.mean)),
+            card.energy_j.map_or_else(none, kwh),
+        ]
+    });
+    rows.collect()
+}
+
+/// What happened, the newest first.
+fn happened(story: &RunStory) -> String {
+    let rows = events(story);
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("<h2>Events</h2>\n{}", table("events", "", &["UTC", "", "what"], &rows))
+}
+
+fn events(story: &RunStory) -> Vec<Vec<String>> {
+    let events = story.view.iter().flat_map(|view| view.events.iter().rev()).take(EVENTS);
+    let row = |event: &EventLine| {
+        let level = match event.level {
+            Level::Info => "",
+            Level::Warn => "warning",
+            Level::Error => "error",
+        };
+        vec![moment(event.time_s), level.to_owned(), cut(&event.text, NAME)]
+    };
+    events.map(row).collect()
+}
+
+/// `2026/11/23 18:43`, UTC.
+fn moment(time_s: f64) -> String {
+    timestamp(time_s).chars().take("2026/11/23 18:43".len()).collect()
+}
+
 /// What was planned and what was measured, each with who says so.
 fn memory(run: &RunRecord) -> String {
+    let caption = "In parentheses is who counted; budget and plan are the planner's.";
+    let rows = memory_rows(run);
+    format!("<h2>Memory, planned and measured</h2>\n{}", table("memory", caption, &["", "size", "bytes"], &rows))
+}
+
+fn memory_rows(run: &RunRecord) -> Vec<Vec<String>> {
     let report = run.report.as_ref();
     let held = run.memory_bytes.whole().map(|whole| whole.highest.value as u64);
     let footprint = report.map(|report| report.measured.footprint);
@@ -204,17 +314,20 @@ fn memory(run: &RunRecord) -> String {
         let (size, exact) = bytes.map_or(("-".to_owned(), "-".to_owned()), |b| (Bytes(b).to_string(), grouped(b)));
         vec![what.to_owned(), size, exact]
     });
-    let caption = "In parentheses is who counted; budget and plan are the planner's.";
-    format!("<h2>Memory, planned and measured</h2>\n{}", table("memory", caption, &["", "size", "bytes"], &rows))
+    rows.to_vec()
 }
 
 fn held_out(run: &RunRecord) -> String {
     let heads = ["after step", "held out"];
-    let rows = rows_of(&run.held_out);
+    let rows = held_out_rows(run);
     if rows.is_empty() {
         return String::new();
     }
     format!("<h2>Held-out loss</h2>\n{}", table("", "nats per token", &heads, &rows))
+}
+
+fn held_out_rows(run: &RunRecord) -> Vec<Vec<String>> {
+    rows_of(&run.held_out)
 }
 
 /// Single values where there are few of them, else the last of each stretch, and the lowest of all.
@@ -229,15 +342,7 @@ fn rows_of(curve: &Curve) -> Vec<Vec<String>> {
 
 /// The curve of the loss as a table.
 fn training(run: &RunRecord) -> String {
-    let stretches = run.losses.in_stretches(ROWS);
-    let rows = stretches.iter().map(|stretch| {
-        let steps = match (stretch.first.step, stretch.last.step) {
-            (first, last) if first == last => grouped(first),
-            (first, last) => format!("{} to {}", grouped(first), grouped(last)),
-        };
-        vec![steps, loss_text(stretch.mean), loss_text(stretch.lowest.value), loss_text(stretch.highest.value)]
-    });
-    let rows = rows.collect::<Vec<_>>();
+    let rows = training_rows(run);
     if rows.is_empty() {
         return String::new();
     }
@@ -249,7 +354,19 @@ fn training(run: &RunRecord) -> String {
     format!("<h2>Training loss</h2>\n{}", table("", &caption, &["steps", "mean", "lowest", "highest"], &rows))
 }
 
-fn checkpoints(run: &RunRecord) -> String {
+fn training_rows(run: &RunRecord) -> Vec<Vec<String>> {
+    let stretches = run.losses.in_stretches(ROWS);
+    let rows = stretches.iter().map(|stretch| {
+        let steps = match (stretch.first.step, stretch.last.step) {
+            (first, last) if first == last => grouped(first),
+            (first, last) => format!("{} to {}", grouped(first), grouped(last)),
+        };
+        vec![steps, loss_text(stretch.mean), loss_text(stretch.lowest.value), loss_text(stretch.highest.value)]
+    });
+    rows.collect()
+}
+
+fn checkpoint_rows(run: &RunRecord) -> Vec<Vec<String>> {
     let rows = run.checkpoints.iter().map(|saved| {
         vec![
             grouped(saved.step),
@@ -258,7 +375,11 @@ fn checkpoints(run: &RunRecord) -> String {
             if saved.is_there { "yes" } else { "no" }.to_owned(),
         ]
     });
-    let rows = rows.collect::<Vec<_>>();
+    rows.collect()
+}
+
+fn checkpoints(run: &RunRecord) -> String {
+    let rows = checkpoint_rows(run);
     if rows.is_empty() {
         return "<h2>Checkpoints</h2>\n<p>-</p>\n".to_owned();
     }
@@ -277,9 +398,9 @@ fn notes(run: &RunRecord) -> String {
         let since = Seconds((note.time_s - began_s).max(0.0));
         let advice = note.advice.as_ref().map_or(String::new(), |advice| format!(" ({advice})"));
         let level = match note.level {
-            Level::Info => "",
-            Level::Warn => "warning",
-            Level::Error => "error",
+            NoteLevel::Info => "",
+            NoteLevel::Warn => "warning",
+            NoteLevel::Error => "error",
         };
         vec![format_duration(since), level.to_owned(), cut(&format!("{}{advice}", note.what), TEXT)]
     });

@@ -3,7 +3,9 @@
 use super::*;
 use crate::report::page::chart::check_labels;
 use crate::report::page::check_page;
-use plimsoll_telemetry::{Event, Record, SCHEMA_VERSION};
+use crate::report::picture::tests::plans;
+use plimsoll_files::Disk;
+use plimsoll_telemetry::{CardLimits, CardSample, Event, History, Record, SCHEMA_VERSION};
 use std::path::Path;
 use std::{fs, iter};
 
@@ -37,11 +39,19 @@ fn step(step: u64, loss: f64) -> String {
 
 /// The page, which must be sound and small, with labels that don't overlap.
 fn page_of(folder: &Path) -> String {
-    let run = RunRecord::read(folder).expect("a run's folder");
-    let page = run_html(&run);
+    let story = RunStory::read(folder).expect("a run's folder");
+    let page = run_html(&story);
     check_page(&page);
     assert!(page.len() < 300_000, "{} bytes", page.len());
-    for chart in [loss_chart(&run), speed_chart(&run), memory_chart(&run)].iter().flatten() {
+    let (run, view) = (&story.record, story.view.as_ref().expect("a view"));
+    let of_steps = [
+        loss_chart(run),
+        speed_chart(run),
+        memory_chart(run),
+        learning_rate_chart(run, &view.learning_rate),
+        grad_norm_chart(run, &view.grad_norm),
+    ];
+    for chart in of_steps.iter().chain(&[temperature_chart(&story), power_chart(&story)]).flatten() {
         check_labels(chart);
     }
     page
@@ -198,4 +208,111 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
     let flood = started(1, 50) + &heat.repeat(5000) + &energy(&"x".repeat(100_000));
     let page = page_of(folder_with(flood.as_bytes()).path());
     assert_says(&page, &["and 4970 earlier ones", "2.000 kWh (costs 0.60)"]);
+}
+
+/// A sample of two cards, of which the second tells no power.
+fn sample_at(time_s: f64, celsius: f64, watts: f64) -> plimsoll_telemetry::Sample {
+    let limits = CardLimits { slowdown_c: Some(93.0), ..CardLimits::default() };
+    let card = |index: u32, power_w| CardSample {
+        index,
+        uuid: format!("GPU-{index}"),
+        name: "<b>RTX".to_owned(),
+        temperature_c: Some(celsius - f64::from(index)),
+        power_w,
+        limits: limits.clone(),
+        ..CardSample::default()
+    };
+    plimsoll_telemetry::Sample { time_s, cards: vec![card(0, Some(watts)), card(1, None)], ..Default::default() }
+}
+
+#[test]
+fn the_page_has_what_the_cards_did_the_plan_as_a_picture_and_what_happened() {
+    let steps = (1..=30).map(|n| step(n, 5.0 - n as f64 / 10.0)).collect::<String>();
+    let heat = line(Event::Heat { card: "card 0".into(), what: "slowed to 50 % <of> the time".into() });
+    let folder = folder_with((started(1, 50) + &steps + &heat).as_bytes());
+    let bare = page_of(folder.path());
+    for heading in ["Heat and power", "The plan"] {
+        assert!(!bare.contains(heading), "nothing is known of it");
+    }
+    let mut history = History::open(folder.path(), Disk::default()).expect("a history");
+    for second in 0..1800 {
+        let celsius = if second == 900 { 81.0 } else { 60.0 };
+        history.append(&sample_at(1.7e9 + f64::from(second), celsius, 360.0)).expect("kept");
+    }
+    for plan in plans() {
+        fs::write(folder.path().join("plan.json"), serde_json::to_vec(&plan).expect("plain data")).expect("written");
+        let page = page_of(folder.path());
+        let hours = 0.36 * 1799.0 / 3600.0;
+        assert_says(
+            &page,
+            &[
+                &format!("<dt>energy</dt><dd>{hours:.4} kWh<small>all cards</small>"),
+                &format!("<th scope=\"row\">card 0, &lt;b&gt;RTX</th><td>81 of 93</td><td>360</td><td>{hours:.4}</td>"),
+                "<th scope=\"row\">card 1, &lt;b&gt;RTX</th><td>80 of 93</td><td>-</td><td>-</td>",
+                "°C, over minutes",
+                "<h2>The plan</h2>",
+                "aria-label=\"program ",
+                "learning rate: 0.0010 after step 1",
+                "norm of the gradient",
+                "<td>warning</td><td>card 0: slowed to 50 % &lt;of&gt; the time</td>",
+            ],
+        );
+    }
+    let story = RunStory::read(folder.path()).expect("a run's folder");
+    assert!((story.energy_j().expect("it is known") - 360.0 * 1799.0).abs() < 400.0, "{:?}", story.energy_j());
+}
+
+/// A plan that somebody changed is drawn or left out, whatever its numbers.
+#[test]
+fn a_damaged_plan_costs_its_picture_and_nothing_else() {
+    let folder = folder_with((started(1, 5) + &step(1, 1.0)).as_bytes());
+    let plan = plans().swap_remove(0);
+    let text = serde_json::to_string(&plan).expect("plain data");
+    let numbers = text.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect::<Vec<_>>();
+    for n in 0..60 {
+        let at = numbers[n * 7919 % numbers.len()];
+        let digit = ["9999999999", "18446744073709551615", "0", "-1"][n % 4];
+        let damaged = format!("{}{digit}{}", &text[..at], &text[at + 1..]);
+        fs::write(folder.path().join("plan.json"), damaged).expect("written");
+        assert_says(&page_of(folder.path()), &["<dt>loss</dt><dd>1.0000"]);
+    }
+}
+
+#[test]
+fn the_report_in_markdown_says_what_the_page_says_and_nothing_in_it_is_markup() {
+    let hostile = "a|b<img src=x>`*_[x](y)\n# z";
+    let start = Event::RunStarted {
+        name: hostile.into(),
+        model: "nano".into(),
+        parameters: 800_000,
+        planned_bytes: 64 << 20,
+        budget_bytes: 1 << 30,
+        first_step: 1,
+        last_step: Some(2),
+    };
+    let held_out = line(Event::Evaluated { step: 2, loss: 3.25, average_loss: None, tokens: 100 });
+    let saved = line(Event::CheckpointSaved { step: 2, checkpoint: "x".into(), bytes: 3 << 20, milliseconds: 1500.0 });
+    let journal = [line(start), step(1, 4.0), step(2, 3.5), held_out, saved].concat();
+    let folder = folder_with(journal.as_bytes());
+    fs::write(folder.path().join("config.yaml"), "key: ```\n# no heading\n").expect("written");
+    let text = run_markdown(&RunStory::read(folder.path()).expect("a run's folder"));
+    let title = "# a\\|b&lt;img src=x>\\`\\*\\_\\[x\\](y) \\# z: cut short";
+    for part in [
+        title,
+        "| steps | 2 | of 2 |",
+        "| loss | 3.5000 | lowest 3.5000 after step 2 |",
+        "| planned peak | 64.0 MiB | 67,108,864 |",
+        "## Held-out loss\n\n| after step | nats per token |\n| --- | ---: |\n| 2 | 3.2500 |",
+        "| 2 | 3.00 MiB | 2 s | no |",
+        "held-out loss 3.2500 |",
+        "\n````yaml\nkey: ```\n# no heading\n````\n",
+    ] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    let tables = text.split("\n\n").filter(|part| part.starts_with('|'));
+    for table in tables {
+        let counts = table.lines().map(columns).collect::<Vec<_>>();
+        assert!(counts.iter().all(|count| *count == counts[0]), "{table}");
+    }
 }
