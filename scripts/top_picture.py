@@ -57,6 +57,7 @@ clock real 1
 0 0 performance_state 2
 0..40 0 fan 40..64
 0 0 busy 97
+0 0 used 6632
 0 0 process {run} 212
 0 0 process {other} 6420
 0 1 temperature 41
@@ -98,7 +99,7 @@ def screen_of_a_run(program, nvml, at):
             while time.monotonic() - began < 600:
                 if select.select([terminal], [], [], 1)[0]:
                     stream.feed(os.read(terminal, 65536))
-                steps = re.search(r" (\d+)/(\d+) ", "\n".join(screen.display))
+                steps = re.search(r" running +(\d+)/(\d+) ", "\n".join(screen.display))
                 if steps and int(steps[1]) >= at * int(steps[2]):
                     return [[screen.buffer[y][x] for x in range(COLUMNS)] for y in range(ROWS)]
             raise SystemExit("the run did not come that far")
@@ -115,7 +116,20 @@ def screen_of_a_run(program, nvml, at):
             other.wait()
 
 
+# What the emulator makes of the first sixteen colors where a program asks for them by number.
+NUMBERED = {
+    "000000": "black",
+    "cd0000": "red",
+    "00cd00": "green",
+    "cdcd00": "brown",
+    "cd00cd": "magenta",
+    "00cdcd": "cyan",
+    "7f7f7f": "brightblack",
+}
+
+
 def color(name, usual):
+    name = NUMBERED.get(name, name)
     if name == "default":
         return usual
     return PALETTE.get(name, f"#{name}" if re.fullmatch("[0-9a-f]{6}", name) else usual)

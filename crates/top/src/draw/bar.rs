@@ -21,16 +21,17 @@ pub(crate) fn bar(buffer: &mut Buffer, area: Rect, parts: &[Part], marks: &[Mark
     let inner = usize::from(area.width - 2);
     let mut cells = vec![(' ', Style::new()); inner];
     let (mut done, mut from) = (0.0, 0);
-    for (fill, style, share) in parts {
-        let share = if share.is_finite() { share.max(0.0) } else { 0.0 };
-        done += share;
-        let least = if share > 0.0 { from + 1 } else { from };
-        let to = ((done * inner as f64).round() as usize).max(least).min(inner);
+    let mut later = parts.iter().filter(|(_, _, share)| *share > 0.0).count();
+    for (fill, style, share) in parts.iter().filter(|(_, _, share)| *share > 0.0) {
+        done += if share.is_finite() { *share } else { 0.0 };
+        later -= 1;
+        let to = ((done * inner as f64).round() as usize).min(inner.saturating_sub(later)).max(from + 1).min(inner);
         cells[from..to].fill((*fill, *style));
         from = to;
     }
     for (sign, style, place) in marks.iter().filter(|(_, _, place)| (0.0..=1.0).contains(place)) {
-        let cell = ((place * inner as f64) as usize).min(inner - 1);
+        // A line stands at the end of what it bounds.
+        let cell = ((place * inner as f64).ceil() as usize).saturating_sub(1);
         cells[cell] = (*sign, *style);
     }
     for (x, (fill, style)) in (area.x + 1..).zip(cells) {
@@ -68,7 +69,9 @@ mod tests {
         let style = Style::new();
         let parts = [('█', style, 0.5), ('░', style, 0.001), ('▒', style, 0.2)];
         assert_eq!(drawn(12, &parts, &[('│', style, 0.95)]), "▕█████░▒  │▏");
-        assert_eq!(drawn(5, &[('█', style, 9.0), ('▒', style, 1.0)], &[]), "▕███▏");
+        assert_eq!(drawn(8, &[('█', style, 0.5), (' ', style, 0.4999), ('▓', style, 0.0001)], &[]), "▕███  ▓▏");
+        assert_eq!(drawn(12, &[('█', style, 0.5)], &[('│', style, 0.5), ('┃', style, 1.0)]), "▕████│    ┃▏");
+        assert_eq!(drawn(5, &[('█', style, 9.0), ('▒', style, 1.0)], &[]), "▕██▒▏");
         assert_eq!(drawn(5, &[('█', style, f64::NAN), ('▒', style, -1.0)], &[('│', style, 7.0)]), "▕   ▏");
         assert_eq!(drawn(2, &parts, &[]), "  ");
     }

@@ -11,7 +11,7 @@ use super::text::{NONE, product, put, put_parts, reading, size_of};
 use crate::palette::Role;
 use crate::state::Pane;
 use plimsoll_heat::{Band, Limits, Settings, Span, Thresholds};
-use plimsoll_telemetry::CardSample;
+use plimsoll_telemetry::{CardSample, Throttling};
 use plimsoll_watch::{CardView, MemoryMap, RunView, Share, Standing};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -19,14 +19,15 @@ use ratatui::style::Style;
 /// Temperatures at the ends of a bar, where the card tells of no higher one.
 const BAR_C: [f64; 2] = [20.0, 100.0];
 
-/// From so many rows a card on, its last minutes are shown.
+/// From so many rows a card on, its last minutes are shown; if as many are left for the rest.
 const TALL: u16 = 3;
+const SPARED: u16 = 6;
 
 /// Rows that the cards take, of so many.
 pub(super) fn rows(pen: &Pen, most: u16) -> u16 {
     let cards = pen.state.seen().machine.cards.len().min(64) as u16;
     let tall = 1 + cards * TALL;
-    let wanted = if tall <= most { tall } else { 1 + cards * 2 };
+    let wanted = if tall + SPARED <= most { tall } else { 1 + cards * 2 };
     // Without a card one line says so.
     wanted.max(1).min(most)
 }
@@ -182,8 +183,11 @@ fn memory_line(pen: &mut Pen, area: Rect, card: &CardView, runs: &[&RunView]) {
         return;
     }
     let mut x = put(pen.buffer, area.x + 3, area.y, area.right(), "VRAM ", Style::new());
-    let width = (area.width * 2 / 5).clamp(16, 120);
-    let reasons = card.sample.throttling.map(|reasons| (reasons.words().join(", "), reasons.is_trouble()));
+    let width = (area.width / 3).clamp(16, 120);
+    // What costs the most speed comes first.
+    let most = if area.width < 100 { 1 } else { usize::MAX };
+    let words = |reasons: Throttling| reasons.words().into_iter().take(most).collect::<Vec<_>>().join(", ");
+    let reasons = card.sample.throttling.map(|reasons| (words(reasons), reasons.is_trouble()));
     let (reasons, is_trouble) = reasons.unwrap_or_default();
     let why = (reasons, pen.style(if is_trouble { Role::Bad } else { Role::Quiet }));
     let Some(map) = MemoryMap::of_card(&card.sample, runs) else {

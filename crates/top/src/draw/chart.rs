@@ -51,7 +51,9 @@ pub(crate) fn chart(pen: &mut Pen, area: Rect, lines: &[Line], ends: [String; 2]
         ..=5 => vec![label(low), label(high)],
         _ => vec![label(low), label((low + high) / 2.0), label(high)],
     };
-    let x_axis = Axis::default().bounds(xs).style(quiet).labels(ends.map(Span::raw));
+    // Where there is little room, it is the curve's.
+    let ends = if area.height < 6 { vec![] } else { ends.map(Span::raw).to_vec() };
+    let x_axis = Axis::default().bounds(xs).style(quiet).labels(ends);
     let y_axis = Axis::default().bounds(ys).style(quiet).labels(labels(ys).into_iter().map(Span::raw));
     let chart = Chart::new(sets.collect()).x_axis(x_axis).y_axis(y_axis).legend_position(None);
     chart.render(area, pen.buffer);

@@ -11,7 +11,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 /// Columns of a name before its value.
-const NAMES: u16 = 24;
+const NAMES: u16 = 25;
 
 pub(super) fn draw(pen: &mut Pen, area: Rect, pane: Pane, line: usize) {
     let state = pen.state;
@@ -70,9 +70,7 @@ fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
         words => words,
     });
     let pcie = |generation: Option<u32>, lanes: Option<u32>| {
-        generation
-            .zip(lanes)
-            .map_or(NONE.to_owned(), |(generation, lanes)| format!("generation {generation}, {lanes} lanes"))
+        generation.zip(lanes).map_or(NONE.to_owned(), |(generation, lanes)| format!("{generation} x{lanes}"))
     };
     let rows = [
         ("UUID", clean(&sample.uuid, 100)),
@@ -105,10 +103,7 @@ fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
         ("computes", percent(sample.busy_percent)),
         ("memory is read, written", percent(sample.memory_busy_percent)),
         ("video", format!("encoder {}, decoder {}", percent(sample.encoder_percent), percent(sample.decoder_percent))),
-        (
-            "memory used",
-            format!("{} of {}, {} kept by the driver", size(sample.used), size(sample.total), size(sample.reserved)),
-        ),
+        ("memory used", format!("{} of {}, driver {}", size(sample.used), size(sample.total), size(sample.reserved))),
         (
             "PCIe",
             format!(

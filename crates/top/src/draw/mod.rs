@@ -118,11 +118,11 @@ fn footer(pen: &mut Pen, area: Rect) {
         (_, true, _) => format!(" filter: {}▏  Enter keeps it, Esc clears it", state.filter),
         (_, _, Overlay::Details(..)) => " Esc back   ↑↓ scroll   space pause".to_owned(),
         _ if state.replay.is_some() => {
-            " ←→ time   Home End   space plays   Tab pane   Enter details   F1 help   q quit".to_owned()
+            " ←→ time  Home End  space plays  Tab pane  Enter details  F1 help  q quit".to_owned()
         }
         _ => {
             let kill = if state.focus == Pane::Processes { "k kill" } else { "F9 kill" };
-            format!(" F1 help   Tab pane   Enter details   / filter   s sort   {kill}   space pause   q quit")
+            format!(" F1 help  Tab pane  Enter more  / filter  s sort  {kill}  space pause  q quit")
         }
     };
     put(pen.buffer, area.x, area.y, area.right(), &words, edge);

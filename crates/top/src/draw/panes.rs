@@ -10,7 +10,7 @@ const WIDE: u16 = 150;
 const SYSTEM: u16 = 2;
 
 /// Rows of a run that is shown below the list, at least.
-const RUN: u16 = 6;
+const RUN: u16 = 7;
 
 pub(super) fn draw(pen: &mut Pen, body: Rect) {
     if body.width >= WIDE {

@@ -79,14 +79,13 @@ pub(super) fn steps(run: &RunView) -> [String; 2] {
     [format!("step {first}"), format!("{}", run.step)]
 }
 
-/// What happened, the newest at the bottom; so many of the newest are left out.
+/// What happened, the newest last; so many of the newest are left out.
 pub(super) fn events(pen: &mut Pen, area: Rect, run: &RunView, newer: usize) {
     let now_s = pen.state.seen().now_s;
     let rows = usize::from(area.height);
     let last = run.events.len().saturating_sub(newer);
     let shown = run.events.iter().take(last).skip(last.saturating_sub(rows)).collect::<Vec<_>>();
-    let first = area.bottom() - shown.len() as u16;
-    for (y, event) in (first..).zip(shown) {
+    for (y, event) in (area.top()..).zip(shown) {
         let role = match event.level {
             Level::Info => None,
             Level::Warn => Some(Role::Warn),

@@ -40,10 +40,10 @@ fn usage(pen: &mut Pen, area: Rect, system: &SystemSample) {
     let plain = pen.style(Role::Quiet);
     let swap = system.swap_used.filter(|swap| swap.0 > 0).map_or(String::new(), |swap| format!("swapped out {swap}"));
     let disk = system.disk_free.map_or(String::new(), |free| format!("disk {free} free"));
-    let group = system
-        .group_limit
-        .zip(system.group_used)
-        .map_or(String::new(), |(limit, used)| format!("group {}", size_of(used, limit)));
+    // A limit that is larger than the machine is none.
+    let limit = system.group_limit.filter(|limit| system.memory_total.is_none_or(|total| *limit < total));
+    let group =
+        limit.zip(system.group_used).map_or(String::new(), |(limit, used)| format!("group {}", size_of(used, limit)));
     let parts = [
         (format!("{}{cores}", reading(system.cpu_percent, "%")), strong),
         (disk, plain),

@@ -1,4 +1,5 @@
-//! Which row of a list is selected: by what the row is, so that the selection follows it wherever it is sorted to.
+//! Which row of a list is selected: the first, until somebody selects another; from then on by what the row is, so that the
+//! selection follows it wherever it is sorted to.
 
 /// A selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +28,10 @@ impl<K: Clone + PartialEq> List<K> {
 
     /// Follows the rows as they are now.
     pub fn settle(&mut self, keys: &[K]) {
-        let index = self.index(keys.iter());
-        (self.index, self.key) = (index.unwrap_or(0), index.map(|index| keys[index].clone()));
+        if self.key.is_some() {
+            let index = self.index(keys.iter());
+            (self.index, self.key) = (index.unwrap_or(0), index.map(|index| keys[index].clone()));
+        }
     }
 
     /// Goes so many rows down, or up.
@@ -46,7 +49,8 @@ mod tests {
     #[test]
     fn a_selection_follows_its_row_and_falls_to_the_next_where_that_is_gone() {
         let mut list = List::default();
-        list.settle(&[1, 2, 3]);
+        list.settle(&[3]);
+        assert_eq!(list.index([1, 2, 3].iter()), Some(0), "nobody has selected the 3");
         list.step(&[1, 2, 3], 1);
         assert_eq!(list.index([3, 2, 1, 0].iter()), Some(1));
         list.settle(&[0, 0, 0, 2]);

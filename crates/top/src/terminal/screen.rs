@@ -28,6 +28,8 @@ pub(super) struct Screen {
 }
 
 fn take() -> io::Result<()> {
+    // Whoever stopped this may have changed modes without its knowing, as shells do.
+    disable_raw_mode()?;
     enable_raw_mode()?;
     execute!(stdout(), EnterAlternateScreen)
 }
@@ -58,7 +60,7 @@ impl Screen {
         take().inspect_err(|_| give_back())?;
         let screen = BufWriter::with_capacity(WRITTEN_AT_ONCE, stdout());
         let mut screen = Self { terminal: Terminal::new(CrosstermBackend::new(screen)).inspect_err(|_| give_back())? };
-        screen.terminal.clear()?;
+        screen.draw_anew()?;
         Ok(screen)
     }
 
@@ -82,7 +84,14 @@ impl Screen {
     /// Takes the terminal again, and draws everything anew: others may have used it meanwhile.
     pub fn take_again(&mut self) -> io::Result<()> {
         take()?;
-        self.terminal.clear()
+        self.draw_anew()
+    }
+
+    /// Forgets what is on the screen. Not by `clear`, which asks the terminal where its cursor is: the answer comes as keys do,
+    /// and is taken by whoever reads those.
+    fn draw_anew(&mut self) -> io::Result<()> {
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 }
 

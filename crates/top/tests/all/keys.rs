@@ -78,7 +78,6 @@ fn what_may_not_be_ended_is_not_even_looked_at() {
         let card = CardSample { processes: vec![process], ..card(0) };
         let state = State::new(Palette::Mono, 1.0, OWN, is_contained);
         let state = give(state, Input::Sample(Box::new(sample(NOW_S, vec![card]))));
-        let state = give(state, Input::Runs(vec![nano()], 0));
         press(state, &[Key::BackTab, Key::Char('k')])
     };
     for (pid, words) in [(0, "first process"), (1, "first process"), (u32::MAX, "first process"), (OWN, "this program")]

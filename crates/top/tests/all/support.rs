@@ -111,6 +111,8 @@ pub fn nano() -> RunView {
         run.losses.push(step, loss);
         run.learning_rate.push(step, 1e-3 * (step as f64 / 1000.0));
         run.tokens_per_s.push(step, 14_000.0 + (step % 9) as f64 * 20.0);
+        run.grad_norm.push(step, 0.5);
+        run.memory_bytes.push(step, (12_500_u64 << 20) as f64);
         run.times_s.push(step, NOW_S - 206.0 + step as f64 / 2.0);
         if step % 100 == 0 {
             run.held_out.push(step, loss + 0.2);

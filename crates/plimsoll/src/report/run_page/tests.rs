@@ -184,7 +184,7 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
         kind: "xid".into(),
         what: "Xid 79: the card fell off the bus".into(),
         advice: Some("restart the machine".into()),
-        level: Level::Error,
+        level: plimsoll_telemetry::Level::Error,
     });
     let energy = |currency: &str| {
         let by = plimsoll_telemetry::EnergySource::Counter;
