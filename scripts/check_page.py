@@ -286,7 +286,7 @@ class Check:
         self.base = base
         page.evaluate("document.querySelector('.sub').lastChild.textContent = document.querySelector('.sub').lastChild.textContent.replace(/ · [^·]*$/, '')")
         shot = Image.open(io.BytesIO(page.screenshot()))
-        shot.convert("RGB").save(path, optimize=True)
+        shot.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
         assert path.stat().st_size < PICTURE_BYTES, f"{path} has {path.stat().st_size} bytes"
 
     def screens(self, link: str, folder: Path) -> None:
