@@ -134,12 +134,12 @@ class Check:
 
     def open(self, link: str, width: int, height: int, scheme: str, scale: float = 1) -> object:
         context = self.browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=scale)
-        page = context.new_page()
+        page, base = context.new_page(), self.base
         # A server that is gone for a moment is said by the browser too, and no fault of the page.
         expected = re.compile(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|401 \(Unauthorized\)|400 \(Bad Request\)|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
         page.on("console", lambda message: message.type == "error" and not expected.search(message.text) and self.said.append(message.text))
         page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("request", lambda request: request.url.startswith((self.base, "data:")) or self.said.append(f"asked {request.url}"))
+        page.on("request", lambda request: request.url.startswith((base, "data:")) or self.said.append(f"asked {request.url}"))
         page.goto(link)
         return page
 
@@ -286,7 +286,7 @@ class Check:
         self.base = base
         page.evaluate("document.querySelector('.sub').lastChild.textContent = document.querySelector('.sub').lastChild.textContent.replace(/ · [^·]*$/, '')")
         shot = Image.open(io.BytesIO(page.screenshot()))
-        shot.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(path, optimize=True)
+        shot.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
         assert path.stat().st_size < PICTURE_BYTES, f"{path} has {path.stat().st_size} bytes"
 
     def screens(self, link: str, folder: Path) -> None:

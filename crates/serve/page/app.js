@@ -320,11 +320,11 @@ class RunPage {
         figure("Memory", "memory"), figure("Learning rate", "rate"), figure("Time left", "left")),
       el("div", { class: "grid" },
         panel("Loss", "wide", tools, places.loss),
-        panel("Events", "third", null, this.events),
+        panel("Events", "third", null, this.events), this.mapPanel,
         panel("Learning rate", "third", null, places.rate), panel("Tokens a second", "third", null, places.speed),
         panel("Gradient norm", "third", null, places.norm),
         panel("Heat and power", "half", this.heatNote, places.heat), panel("Memory held", "half", null, places.memory),
-        this.mapPanel, panel("Machine", "", null, this.cards)),
+        panel("Machine", "", null, this.cards)),
       this.more);
     const one = (label, color, axis = {}) => ({
       series: [
