@@ -60,7 +60,7 @@ impl Meter {
         let missed_s = self.cards.iter().map(|card| card.missed_s).fold(0.0, f64::max);
         let is_told = self.cards.iter().any(|card| card.last.is_some_and(|(_, power)| power.is_some()))
             || self.cards.iter().any(|card| card.counter.is_some());
-        let now = is_told.then(|| EnergyUse {
+        let now = is_told.then_some(EnergyUse {
             energy_j: counted + integrated,
             by: match (counted > 0.0, integrated > 0.0) {
                 (_, false) => EnergySource::Counter,

@@ -346,7 +346,8 @@ pub(super) fn settle_leftovers(insists: bool) -> bool {
     if insists && settled.is_empty() {
         talk("nothing is to be put back");
     }
-    settled.iter().map(|one| say_settled(one, insists)).fold(true, |all, one| all && one)
+    // Each is told, whatever became of those before.
+    settled.iter().filter(|one| !say_settled(one, insists)).count() == 0
 }
 
 fn say_settled(Settled { card, came }: &Settled, insists: bool) -> bool {
