@@ -91,11 +91,13 @@ pub struct TrackerReport {
     pub last_error: Option<String>,
 }
 
+/// What a tracker writes, of a run whose logs lie there; nothing if that is on a server.
+type PathOf = Box<dyn Fn(&Place) -> Option<PathBuf> + Send>;
+
 struct Lane {
     tracker: Tracker,
     queue: Arc<Queue>,
-    /// What it writes, from the folder of logs on.
-    path: Box<dyn Fn(&Place) -> Option<PathBuf> + Send>,
+    path: PathOf,
 }
 
 /// Logs to all trackers that are set. Dropped without [`Trackers::finish`], its threads go on until the process ends.
@@ -118,7 +120,7 @@ impl Trackers {
         let mut lanes = Vec::new();
         for tracker in trackers {
             let disk = settings.disk.clone();
-            let (open, path): (Open, Box<dyn Fn(&Place) -> Option<PathBuf> + Send>) = match tracker {
+            let (open, path): (Open, PathOf) = match tracker {
                 Tracker::TensorBoard => (
                     Box::new(move |begin| Ok(boxed(TensorBoard::open(&disk, begin)?))),
                     Box::new(|place| Some(place.folder.join(tensorboard::FOLDER))),

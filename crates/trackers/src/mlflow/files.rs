@@ -154,7 +154,8 @@ fn experiment_of(root: &Path, name: &str) -> String {
     let is_it = |folder: &PathBuf| {
         let meta = read_text(&folder.join(META), META_BYTES_MAX).unwrap_or_default();
         let named = meta.lines().find_map(|line| line.strip_prefix("name: "));
-        named.is_some_and(|named| named == name || named == serde_json::Value::from(name).to_string())
+        let quoted = serde_json::Value::from(name).to_string();
+        named.is_some_and(|named| [name, &quoted].contains(&named))
     };
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten().take(EXPERIMENTS).map(|entry| entry.path());
     let mut found = entries.filter(is_it).collect::<Vec<_>>();

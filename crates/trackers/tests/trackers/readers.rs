@@ -243,8 +243,11 @@ pub fn mlflow(logs: &Path) -> Points {
     points
 }
 
+/// Reads the logs in a folder.
+pub type Read = fn(&Path) -> Points;
+
 /// All formats, by name.
-pub const ALL: [(&str, fn(&Path) -> Points); 5] =
+pub const ALL: [(&str, Read); 5] =
     [("tensorboard", tensorboard), ("wandb", wandb), ("jsonl", jsonl), ("csv", csv), ("mlflow", mlflow)];
 
 /// The steps and values of a metric, in their order.
