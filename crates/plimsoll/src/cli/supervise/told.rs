@@ -133,7 +133,7 @@ mod tests {
         let failed = narrator.take(&ended("card_memory"), 2.0).expect("it failed");
         assert_eq!(
             (failed.kind, failed.text.as_str()),
-            (Kind::Failure, "Ended after 5.0 s: exit code 1, card memory.")
+            (Kind::Failure, "Ended after 5 s: exit code 1, card memory.")
         );
         let averted = narrator.take(&restarting(&["batch 8 → 4 × 2"]), 3.0).expect("it is told");
         assert_eq!(averted.kind, Kind::OutOfMemoryAverted);
