@@ -110,6 +110,6 @@ fn a_pause_is_told_when_it_is_and_is_no_time_of_its_step_or_of_the_run() {
         _ => None,
     };
     assert_eq!(told.iter().filter_map(of).take(3).collect::<Vec<_>>()[0..2], ["paused", "unpaused"]);
-    assert_eq!(told.iter().filter_map(of).last(), Some("step 2"));
+    assert_eq!(told.iter().filter_map(of).next_back(), Some("step 2"));
     assert_eq!(outcome.report.seconds, 0.0);
 }
