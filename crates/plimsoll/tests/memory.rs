@@ -8,6 +8,7 @@ use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -202,7 +203,11 @@ fn top_takes_little() {
              \"grad_norm\":1.0,\"step_ms\":1.0,\"tokens_per_s\":9.0,\"memory_bytes\":9}}\n"
         )
     };
-    sandbox.write("runs/long/journal.jsonl", (1..=100_000).map(step).collect::<String>());
+    // Piece by piece: the peak of a child begins with what this process has.
+    sandbox.write("runs/long/journal.jsonl", "");
+    let mut journal = BufWriter::new(File::create(sandbox.path("runs/long/journal.jsonl")).expect("a file"));
+    (1..=100_000).for_each(|n| journal.write_all(step(n).as_bytes()).expect("written"));
+    drop(journal);
     let mut command = sandbox.command(["top"]);
     let (mut terminal, child) = crate::support::pty::Terminal::start(&mut command, 300, 60);
     terminal.wait_for("100000", 0);

@@ -125,7 +125,11 @@ fn each_card_gets_a_picture_of_its_own() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     for (file, card) in [("map-1.html", "RTX 3060"), ("map-2.html", "RTX 4090"), ("map-1", "RTX 3060")] {
         assert!(!sandbox.read(file).is_empty());
-        assert!(said.stderr.contains(&format!("the picture for NVIDIA GeForce {card} is in {file}")), "{}", said.stderr);
+        assert!(
+            said.stderr.contains(&format!("the picture for NVIDIA GeForce {card} is in {file}")),
+            "{}",
+            said.stderr
+        );
     }
     assert!(!sandbox.path("map.html").exists());
 }

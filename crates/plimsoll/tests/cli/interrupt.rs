@@ -474,6 +474,8 @@ fn checkpoints_that_do_not_fit_the_disk_are_noticed_before_the_first_step() {
 
     // A run that goes on where three lie already: old ones go for new ones.
     sandbox.must_train("--name old --max-steps 15 --runs-dir before");
+    // Its page lies there too.
+    let rest = rest + page;
     let three = rest + 3 * checkpoint + checkpoint / 2;
     let said = train_on_a_disk(&sandbox, three, "--resume disk/old --max-steps 20").expect("as before");
     assert_eq!(said.code, Some(0), "{}", said.stderr);

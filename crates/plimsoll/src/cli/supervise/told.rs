@@ -131,10 +131,7 @@ mod tests {
         let started = Event::RunStarted { name: "t-1".to_owned(), command: vec!["python".to_owned()], workers: 1 };
         assert_eq!(narrator.take(&started, 1.0).map(|m| (m.kind, m.run)), Some((Kind::Start, "t-1".to_owned())));
         let failed = narrator.take(&ended("card_memory"), 2.0).expect("it failed");
-        assert_eq!(
-            (failed.kind, failed.text.as_str()),
-            (Kind::Failure, "Ended after 5 s: exit code 1, card memory.")
-        );
+        assert_eq!((failed.kind, failed.text.as_str()), (Kind::Failure, "Ended after 5 s: exit code 1, card memory."));
         let averted = narrator.take(&restarting(&["batch 8 → 4 × 2"]), 3.0).expect("it is told");
         assert_eq!(averted.kind, Kind::OutOfMemoryAverted);
         assert_eq!(averted.text, "Out of memory averted: batch 8 → 4 × 2.");
