@@ -230,19 +230,23 @@ impl Entry {
         pids
     }
 
-    /// What its supervisor was started in, as a keeper of its programs still is; `None` if there is none, or the system
-    /// does not tell. They are nowhere written down, since variables have secrets.
+    /// What its supervisor was started in, as a keeper of its programs still is, or a program whose keeper was not entered yet;
+    /// `None` if there is none, or the system does not tell. They are nowhere written down, since variables have secrets.
     pub fn surroundings(&self) -> Option<Surroundings> {
-        let keepers =
-            self.workers.iter().filter_map(|worker| worker.keeper.as_ref()).filter(|keeper| keeper.is_alive());
-        keepers.map(|keeper| keeper.pid).find_map(|pid| {
+        let keepers = self.workers.iter().filter_map(|worker| worker.keeper.clone());
+        let programs = self.workers.iter().filter_map(|worker| self.leader(worker));
+        let alive = keepers.chain(programs).filter(Process::is_alive);
+        // What carries it is a program of the run.
+        let mark = OsString::from(self.mark());
+        alive.map(|process| process.pid).find_map(|pid| {
             let folder = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
             let words = fs::read(format!("/proc/{pid}/environ")).ok()?;
             let parts = |word: &[u8]| {
                 let at = word.iter().position(|&byte| byte == b'=')?;
                 Some((OsStr::from_bytes(&word[..at]).to_owned(), OsStr::from_bytes(&word[at + 1..]).to_owned()))
             };
-            Some(Surroundings { folder, variables: words.split(|&byte| byte == 0).filter_map(parts).collect() })
+            let variables = words.split(|&byte| byte == 0).filter_map(parts).filter(|(name, _)| *name != mark);
+            Some(Surroundings { folder, variables: variables.collect() })
         })
     }
 
