@@ -280,7 +280,7 @@ impl RunView {
         let has_begun = self.first_s.is_some_and(|first| first <= time_s);
         view.standing = if has_begun { Standing::Running } else { Standing::NotStarted };
         (view.step, view.last_s, view.sample) = (step, when, None);
-        view.seconds = self.first_s.map_or(0.0, |first| (time_s - first).clamp(0.0, self.seconds));
+        view.seconds = self.first_s.map_or(0.0, |first| (time_s - first).min(self.seconds).max(0.0));
         let value = |curve: &Curve| curve.whole().map(|whole| whole.last.value);
         view.last = (|| {
             Some(LastStep {
