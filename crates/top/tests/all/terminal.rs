@@ -118,7 +118,7 @@ fn signals_that_end_it_give_the_terminal_back() {
 fn a_panic_gives_the_terminal_back_before_it_is_told() {
     let terminal = Terminal::start(&["panic"]);
     let shown = terminal.wait_for("as it was asked to", 1);
-    let (back, told) = (shown.rfind(GIVEN_BACK), shown.find("as it was asked to"));
+    let (back, told) = (shown.find(GIVEN_BACK), shown.find("as it was asked to"));
     assert!(back < told && back.is_some(), "{shown:?}");
     assert_eq!(terminal.end(), 1);
 }
