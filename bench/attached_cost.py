@@ -9,7 +9,7 @@ usage:  python bench/attached_cost.py --plimsoll target/release/plimsoll --data 
             [--nvml LIBRARY --cards 2]
 needs:  Linux and nothing but Python's standard library
 
-Which of a pair goes first alternates. tokens/s are medians over a run's steps, of its report.json.
+Which of a pair goes first alternates. tokens/s are medians over a run's steps, of its journal.
 """
 
 import argparse
@@ -144,7 +144,8 @@ def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) 
             sys.exit(f"error: {services.taken} messages, {mail.taken} mails and {attached.drawn} bytes of top came")
         services.shutdown()
         mail.shutdown()
-    return json.loads((runs / name / "report.json").read_text())["tokens_per_s"]
+    steps = map(json.loads, (runs / name / "journal.jsonl").read_text().splitlines())
+    return statistics.median(step["tokens_per_s"] for step in steps if step["event"] == "step")
 
 
 def main() -> None:
