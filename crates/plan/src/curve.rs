@@ -1,5 +1,5 @@
-//! How fast a run is with less memory or more: the fastest plan at budgets from the least that is enough to the most that is
-//! of use, and what a little more than there is would buy.
+//! How fast a run is with less memory or more: the fastest plan at budgets from the least that is enough to the least that is
+//! as good as any, and what a little more than there is would buy.
 
 use crate::budget::Budget;
 use crate::request::{PlanError, Request};
@@ -16,17 +16,19 @@ pub struct CurvePoint {
     pub found: Found,
 }
 
-/// Points at so many budgets of the device, ascending: the least that is enough (to a thousandth of the most), the most that is of
-/// use, and even steps between. Errors: the request makes no sense. Empty if nothing fits in any.
+/// A step so little longer than the shortest is as good: micro-batches of hundreds would take ten times the memory for less.
+const AS_GOOD: f64 = 1.005;
+
+/// Points at so many budgets of the device, ascending: the least that is enough, the least whose step is as good as the shortest,
+/// both to a thousandth, and even steps between. Errors: the request makes no sense. Empty if nothing fits in any.
 pub fn curve(request: &Request, count: u64) -> Result<Vec<CurvePoint>, PlanError> {
     // Room that no plan uses; sums of it stay far from the largest number.
     let roomy = Bytes(u64::MAX >> 8);
-    let Some(most) = within(request, roomy)?.map(|found| found.plan.peak_bytes) else { return Ok(Vec::new()) };
-    let (mut short, mut enough) = (0, most);
-    while enough - short > most >> 10 {
-        let middle = short + (enough - short) / 2;
-        if within(request, Bytes(middle))?.is_some() { enough = middle } else { short = middle }
-    }
+    let Some(fastest) = within(request, roomy)? else { return Ok(Vec::new()) };
+    let largest = fastest.plan.peak_bytes;
+    let enough = least(largest, |device| Ok(within(request, device)?.is_some()))?;
+    let is_as_good = |found: Found| found.step.0 <= AS_GOOD * fastest.step.0;
+    let most = least(largest, |device| Ok(within(request, device)?.is_some_and(is_as_good)))?;
     let budgets = (0..count).map(|part| Bytes(enough + (most - enough) * part / (count - 1).max(1)));
     let points = budgets.collect::<Vec<_>>().into_par_iter().map(|budget| {
         let found = within(request, budget)?;
@@ -40,6 +42,16 @@ pub fn saved_with_more(request: &Request, found: &Found, more: Bytes) -> Result<
     let more = Bytes(request.budget.device().0.saturating_add(more.0));
     let step = within(request, more)?.map_or(found.step, |roomier| roomier.step);
     Ok(Seconds((found.step.0 - step.0).max(0.0)))
+}
+
+/// The least number of bytes that will do, to a thousandth, of which `largest` does.
+fn least(largest: u64, will_do: impl Fn(Bytes) -> Result<bool, PlanError>) -> Result<u64, PlanError> {
+    let (mut short, mut enough) = (0, largest);
+    while enough - short > enough >> 10 {
+        let middle = short + (enough - short) / 2;
+        if will_do(Bytes(middle))? { enough = middle } else { short = middle }
+    }
+    Ok(enough)
 }
 
 fn within(request: &Request, device: Bytes) -> Result<Option<Found>, PlanError> {

@@ -3,8 +3,8 @@
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
 use plimsoll_plan::{
-    Budget, Found, Level, LeverRequest, Machine, NodeSet, Precision, Rates, Recompute, Request, card, plan_settings,
-    recompute_ladder, search,
+    Budget, Found, Level, LeverRequest, Machine, NodeSet, Precision, Rates, Recompute, Request, card, curve,
+    plan_settings, recompute_ladder, search,
 };
 use plimsoll_units::Bytes;
 use rayon::prelude::*;
@@ -77,6 +77,22 @@ fn the_choice_is_close_to_the_best_that_is_possible() {
         let close = of_both.iter().filter(|(_, gap)| *gap <= 0.08).count();
         assert!(close * 4 >= of_both.len() * 3, "{model}, offloaded: {of_both:?}");
     });
+}
+
+/// Where micro-batches of hundreds fit in hundreds of gigabytes, the curve is still of what people have.
+#[test]
+fn a_curve_goes_from_what_is_enough_to_what_is_as_good_as_any() {
+    let request = request(["gpt2-medium", "4070"], (1024, None), 512);
+    let points = curve(&request, 5).expect("a sensible request");
+    let steps = points.iter().map(|point| point.found.step.0).collect::<Vec<_>>();
+    let fastest = within(&request, Bytes::gib(400).0).expect("enough memory").step.0;
+    assert!(points.len() == 5 && points.is_sorted_by(|a, b| a.budget < b.budget), "{steps:?}");
+    assert!(
+        steps.is_sorted_by(|a, b| a >= b) && steps[4] <= 1.005 * fastest && steps[3] > 1.005 * fastest,
+        "{steps:?}"
+    );
+    assert!(within(&request, points[0].budget.0 * 99 / 100).is_none(), "less is not enough");
+    assert!(points[4].budget < Bytes::gib(40), "{}", points[4].budget);
 }
 
 /// The figures that the manual has, at twenty budgets.

@@ -32,7 +32,7 @@ fn in_words(op: &Recomputed) -> String {
     format!("recomputed: {op} {recomputed} of {nodes}, {bytes} for {ms:.2} ms, {price:.2} ms for {MORE}")
 }
 
-/// The fastest plans from the least memory that is enough to the most that is of use.
+/// The fastest plans from the least memory that is enough to the least that is as good as any.
 pub(super) fn along_the_curve(points: &[CurvePoint], found: &Found) -> Answer {
     Answer { key: "curve", value: curve_json(points), words: curve_table(points, found) }
 }

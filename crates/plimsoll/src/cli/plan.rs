@@ -69,7 +69,7 @@ pub(super) struct PlanArgs {
     /// Show when the peak occurs and the largest tensors alive then, what is recomputed and what its bytes cost
     #[arg(long)]
     explain: bool,
-    /// Show the fastest plans at budgets from the least that is enough to the most that is of use
+    /// Show the fastest plans at budgets from the least that is enough to the least that is as good as any
     #[arg(long, conflicts_with_all = ["compare", "workers"])]
     curve: bool,
     /// Draw them as SVG. With several cards, one each: FILE-1, ...

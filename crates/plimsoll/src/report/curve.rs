@@ -120,6 +120,7 @@ fn ticks(most: f64) -> impl Iterator<Item = f64> {
 /// As people read it: `3.20 s`, `186 ms`, `1.25 ms`.
 fn milliseconds(Seconds(seconds): Seconds) -> String {
     match seconds * 1e3 {
+        0.0 => "0".to_owned(),
         ms if ms >= 1e3 => format!("{seconds:.2} s"),
         ms if ms >= 10.0 => format!("{ms:.0} ms"),
         ms => format!("{ms:.2} ms"),
