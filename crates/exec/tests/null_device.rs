@@ -63,6 +63,7 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
         average: perhaps(noise, Average { decay: 0.9, place }),
         recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(5)], rest: levels[noise.below(5)] },
+        activation_offload: noise.below(6).saturating_sub(1),
         update_in_backward,
         optimizer_offload: [0.0, 0.5, 1.0, fraction][noise.below(4)],
     }
@@ -219,6 +220,9 @@ impl Case {
                     blocks: self.levers.recompute.blocks.min(self.model.blocks()),
                     ..self.levers.recompute
                 }),
+                activation_offload: Some(
+                    self.levers.activation_offload.min(self.model.blocks()) as f64 / self.model.blocks() as f64,
+                ),
                 optimizer_offload: Some(self.levers.optimizer_offload),
                 update_in_backward: None,
                 head_chunk: Some(self.shape.head_chunk),
@@ -512,7 +516,7 @@ fn a_plan_without_any_one_of_its_waits_is_refused() {
     for seed in 0..3 {
         let mut case = Case::random(&mut Noise::new(300_000 + seed));
         case.targets = Targets::cuda((8, 6), 2);
-        case.levers.optimizer_offload = 0.7;
+        (case.levers.optimizer_offload, case.levers.activation_offload) = (0.7, 2);
         let plan = case.plan();
         for (program, planned) in plan.programs.iter().enumerate() {
             for (step, of_step) in planned.steps.iter().enumerate() {

@@ -8,7 +8,8 @@
 use crate::budget::Budget;
 use crate::layout::Layout;
 use crate::levers::{
-    ATTENTION_ROW_CHOICES, Levers, OFFLOADS, Recompute, divisors, head_chunk_choices, recompute_ladder,
+    ATTENTION_ROW_CHOICES, Level, Levers, OFFLOADS, Recompute, blocks_of, divisors, head_chunk_choices,
+    recompute_ladder,
 };
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
@@ -27,11 +28,33 @@ pub struct Settings {
     pub levers: Levers,
 }
 
+/// What becomes of the forward pass's results until the backward pass reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Kept {
+    pub(crate) recompute: Recompute,
+    /// Blocks, counted from the first, of which all that is not recomputed waits on the host.
+    pub(crate) sent_blocks: usize,
+}
+
+impl Kept {
+    /// On the device, all of it.
+    pub(crate) const ALL: Self = Self { recompute: Recompute::all(Level::None), sent_blocks: 0 };
+}
+
+impl Settings {
+    pub(crate) fn kept(&self) -> Kept {
+        Kept { recompute: self.levers.recompute, sent_blocks: self.levers.activation_offload }
+    }
+}
+
 /// A configuration whose graph is built and whose arena is not packed yet.
 pub(crate) struct Candidate {
     pub(crate) settings: Settings,
     pub(crate) graph: Graph,
 }
+
+/// So few rungs are tried one by one.
+pub(crate) const FEW_RUNGS: usize = 16;
 
 /// Micro-batches that are tried at most.
 const MOST_MICRO_BATCHES: usize = 10;
@@ -58,8 +81,36 @@ pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
     all.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, d)| d).collect()
 }
 
-/// What may be recomputed, ever more of it.
-pub(crate) fn rungs(request: &Request) -> Vec<Recompute> {
+/// How many blocks may have their kept activations sent to the host, ascending.
+pub(crate) fn sent_blocks(request: &Request) -> Vec<usize> {
+    let blocks = request.model.blocks();
+    match (request.levers.activation_offload, request.budget) {
+        (Some(part), _) => vec![blocks_of(part, blocks)],
+        // What is sent within one memory frees nothing.
+        (None, Budget::Shared(_)) => vec![0],
+        (None, Budget::Apart { .. }) => (0..=blocks).collect(),
+    }
+}
+
+/// What may be recomputed, ever more of it, with as little sent to the host as may be.
+pub(crate) fn rungs(request: &Request) -> Vec<Kept> {
+    let sent_blocks = sent_blocks(request)[0];
+    recomputed(request).into_iter().map(|recompute| Kept { recompute, sent_blocks }).collect()
+}
+
+/// The same, level by level, with as much sent as may be and as little: of these one takes the least memory.
+pub(crate) fn extremes(request: &Request) -> Vec<Kept> {
+    let sent = sent_blocks(request);
+    let mut ends = vec![sent[0], sent[sent.len() - 1]];
+    ends.dedup();
+    let mut levels = recomputed(request);
+    let few = levels.len() <= FEW_RUNGS;
+    levels.retain(|level| few || level.blocks == 0);
+    let of_end = |sent_blocks| levels.iter().rev().map(move |&recompute| Kept { recompute, sent_blocks });
+    ends.into_iter().flat_map(of_end).collect()
+}
+
+fn recomputed(request: &Request) -> Vec<Recompute> {
     request.levers.recompute.map_or_else(|| recompute_ladder(request.model.blocks()), |asked| vec![asked])
 }
 
@@ -99,9 +150,9 @@ pub(crate) fn settings(
     micro_batch: usize,
     optimizer_offload: f64,
     (head_chunk, attention_rows): (usize, usize),
-    recompute: Recompute,
+    kept: Kept,
 ) -> Settings {
-    let levers = request.levers.levers(recompute, optimizer_offload, attention_rows);
+    let levers = request.levers.levers(kept, optimizer_offload, attention_rows);
     Settings { micro_batch, head_chunk, levers }
 }
 

@@ -236,6 +236,20 @@ impl Machine {
         Seconds(seconds.sum())
     }
 
+    /// Seconds of a step that tensors are on their way to the device and to the host.
+    pub(crate) fn transfers(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> [f64; 2] {
+        let mut known = KnownTimes::default();
+        let mut seconds = [0.0; 2];
+        for (name, times) in Self::programs(accumulation) {
+            let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
+            for node in nodes.iter().filter(|node| matches!(node.op, Op::Transfer(_))) {
+                let place = graph[node.outputs[0]].place;
+                seconds[place as usize] += times as f64 * self.on_device(graph, node, targets, &mut known);
+            }
+        }
+        seconds
+    }
+
     /// The programs of a step, and how often each runs.
     pub(crate) fn programs(accumulation: usize) -> impl Iterator<Item = (&'static str, usize)> {
         let programs = [("micro_step", 1), ("micro_step_add", accumulation.saturating_sub(1)), ("update", 1)];

@@ -4,6 +4,7 @@ use crate::candidates::{Programs, built, plan_candidate, predicted_step, pulled}
 use crate::levers::{LEVERS, Lever};
 use crate::request::{PlanError, Request};
 use crate::search::Found;
+use plimsoll_units::Seconds;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -22,8 +23,8 @@ pub struct LeverEffect {
     pub host_bytes: i64,
     /// Predicted time that it adds to a step, as a part of the step without it; below zero where it saves some.
     pub added_time: f64,
-    /// Why it is off, where something excludes it.
-    pub note: Option<&'static str>,
+    /// Why it is off, where something excludes it; or what is to be known of it where it is on.
+    pub note: Option<String>,
 }
 
 /// One for each lever. Each that is pulled takes a plan of its own.
@@ -41,9 +42,11 @@ fn effect(lever: &dyn Lever, request: &Request, found: &Found) -> Result<LeverEf
         let plan = plan_candidate(request, &other);
         effect.saved_bytes = plan.peak_bytes as i64 - found.plan.peak_bytes as i64;
         effect.host_bytes = found.plan.host_bytes as i64 - plan.host_bytes as i64;
-        effect.added_time = found.step.0 / predicted_step(request, &other).0 - 1.0;
+        let without = predicted_step(request, &other);
+        effect.added_time = found.step.0 / without.0 - 1.0;
+        effect.note = lever.remark(request, Seconds(found.step.0 - without.0));
     } else {
-        effect.note = lever.excluded(now, request)?.map(|excluded| excluded.reason);
+        effect.note = lever.excluded(now, request)?.map(|excluded| excluded.reason.to_owned());
     }
     Ok(effect)
 }

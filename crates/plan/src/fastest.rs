@@ -18,10 +18,12 @@
 //! Chains are looked at on all threads, always so many at a time, and their answers are taken in order: which candidates
 //! are built, and which wins, is the same on any number of threads.
 
-use crate::candidates::{Candidate, least_scratch, micro_batches, rungs, scratches, settings};
+use crate::candidates::{
+    Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, rungs, scratches, sent_blocks, settings,
+};
 use crate::chains::{Chain, Group, Groups};
 use crate::layout::{Layout, lacks_at_least};
-use crate::least::{FEW_RUNGS, ends};
+use crate::least::ends;
 use crate::levers::Recompute;
 use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
@@ -39,7 +41,7 @@ pub(crate) struct Best {
     pub(crate) layout: Layout,
     /// Predicted.
     pub(crate) step: Seconds,
-    /// Index of what is recomputed.
+    /// Index of what is kept.
     rung: usize,
 }
 
@@ -65,8 +67,8 @@ pub(crate) struct Fastest<'r> {
     pub(crate) kept_out: [bool; 2],
     /// Whether weights, gradients and moments alone are too much, wherever they lie.
     pub(crate) state_is_too_large: bool,
-    /// What may be recomputed, ever more of it.
-    pub(crate) rungs: Vec<Recompute>,
+    /// What may be recomputed, ever more of it, or sent away.
+    pub(crate) rungs: Vec<Kept>,
 }
 
 /// What came of a chain.
@@ -99,20 +101,66 @@ impl<'r> Fastest<'r> {
         best.rung > 0 || self.kept_out != [false; 2]
     }
 
-    /// What is recomputed is chosen result by result from now on; the best so far remains.
-    pub(crate) fn choose(mut self) -> Result<Self, PlanError> {
-        // The same whatever the budget, so that more of it never makes a plan slower.
-        let all = *micro_batches(self.workshop.request).last().expect("there is always one");
-        self.rungs = self.workshop.choices(all)?.ladder();
-        if let Some(best) = &mut self.best {
-            // It stands on another ladder.
-            best.rung = 0;
+    /// Looks for the fastest that fits, with levels of recomputation.
+    pub(crate) fn search(self) -> Result<Self, PlanError> {
+        let request = self.workshop.request;
+        let sends = sent_blocks(request);
+        if sends[0] > 0 {
+            let levels = levels(&self.rungs, request);
+            return self.send(levels);
         }
-        self.search()
+        let found = self.climb_ladder()?;
+        if found.best.is_some() || sends.len() == 1 {
+            return Ok(found);
+        }
+        let levels = levels(&found.rungs, request);
+        found.send(levels)
     }
 
-    /// Looks for the fastest that fits.
-    pub(crate) fn search(mut self) -> Result<Self, PlanError> {
+    /// Looks for a faster one, with what is recomputed chosen result by result, and sending to the host what is not.
+    pub(crate) fn refine(mut self) -> Result<Self, PlanError> {
+        let request = self.workshop.request;
+        let sends = sent_blocks(request);
+        let mut all = levels(&rungs(request), request);
+        if request.levers.recompute.is_none() {
+            // The same whatever the budget, so that more of it never makes a plan slower.
+            let largest = *micro_batches(request).last().expect("there is always one");
+            self.rungs = self
+                .workshop
+                .choices(largest)?
+                .ladder()
+                .into_iter()
+                .map(|recompute| Kept { recompute, sent_blocks: sends[0] })
+                .collect();
+            if sends[0] == 0 {
+                self = self.climb_ladder()?;
+            }
+        }
+        if sends == [0] {
+            return Ok(self);
+        }
+        let mut chosen = levels(&self.rungs, request);
+        chosen.retain(|level| !all.contains(level));
+        all.append(&mut chosen);
+        self.send(all)
+    }
+
+    /// With these recomputed, one after the other, what is kept is sent to the host, of ever more blocks.
+    fn send(mut self, levels: Vec<Recompute>) -> Result<Self, PlanError> {
+        for recompute in levels {
+            let sends = sent_blocks(self.workshop.request).into_iter();
+            self.rungs = sends.map(|sent_blocks| Kept { recompute, sent_blocks }).collect();
+            self = self.climb_ladder()?;
+        }
+        Ok(self)
+    }
+
+    /// Looks for the fastest that fits on the rungs; the best so far remains if nothing is faster.
+    fn climb_ladder(mut self) -> Result<Self, PlanError> {
+        if let Some(best) = &mut self.best {
+            // It may stand on another ladder.
+            best.rung = 0;
+        }
         let request = self.workshop.request;
         if self.weights_are_too_large() {
             (self.kept_out[0], self.state_is_too_large) = (true, true);
@@ -161,7 +209,7 @@ impl<'r> Fastest<'r> {
     pub(crate) fn without_limits(&self) -> Result<Option<Seconds>, PlanError> {
         let request = self.workshop.request;
         let offload = request.levers.optimizer_offload.unwrap_or(0.0);
-        let step = |&micro_batch: &usize| self.first_step(&Group { micro_batch, offload });
+        let step = |&micro_batch: &usize| self.step_of(&Group { micro_batch, offload }, rungs(request)[0]);
         let steps = micro_batches(request).par_iter().map(step).collect::<Result<Vec<_>, _>>()?;
         Ok(steps.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)))
     }
@@ -170,13 +218,14 @@ impl<'r> Fastest<'r> {
     fn groups(&mut self) -> Result<Groups, PlanError> {
         let request = self.workshop.request;
         let ends = ends(request);
-        let parts = ends.par_iter().map(|&end| self.parts(end)).collect::<Result<Vec<_>, _>>()?;
+        let least = self.least();
+        let parts = ends.par_iter().map(|&end| self.parts(end, &least)).collect::<Result<Vec<_>, _>>()?;
         parts.iter().for_each(|parts| self.keep_out(parts.left_out));
         self.state_is_too_large = parts.iter().all(|parts| parts.state_is_too_large);
         let mut open = Vec::new();
         for (&end, parts) in ends.iter().zip(&parts) {
             for &offload in &parts.offloads {
-                let (may_fit, lacks) = self.micro_batches_that_may_fit(end, offload)?;
+                let (may_fit, lacks) = self.micro_batches_that_may_fit(end, offload, &least)?;
                 lacks.into_iter().for_each(|lacks| self.keep_out(lacks));
                 open.extend(may_fit.into_iter().map(|micro_batch| Group { micro_batch, offload }));
             }
@@ -198,6 +247,7 @@ impl<'r> Fastest<'r> {
         &self,
         end: usize,
         offload: f64,
+        least: &[Kept],
     ) -> Result<(Vec<usize>, Option<[Bytes; 2]>), PlanError> {
         let request = self.workshop.request;
         let mut alike = micro_batches(request);
@@ -205,12 +255,12 @@ impl<'r> Fastest<'r> {
         let (mut fitting, mut too_large) = (0, alike.len());
         while too_large - fitting > 1 {
             let middle = fitting + (too_large - fitting) / 2;
-            if self.may_fit(alike[middle], offload)? { fitting = middle } else { too_large = middle }
+            if self.may_fit(alike[middle], offload, least)? { fitting = middle } else { too_large = middle }
         }
         let lacks = match alike.get(too_large) {
             Some(&micro_batch) => {
                 let scratch = least_scratch(request, micro_batch);
-                Some(self.lacks_by_outline(micro_batch, 0, scratch, offload)?)
+                Some(self.lacks_by_outline(micro_batch, self.rungs[0], scratch, offload)?)
             }
             None => None,
         };
@@ -219,10 +269,15 @@ impl<'r> Fastest<'r> {
     }
 
     /// The step without recomputation and with all scratch.
-    fn first_step(&self, &Group { micro_batch, offload }: &Group) -> Result<Seconds, PlanError> {
+    fn first_step(&self, group: &Group) -> Result<Seconds, PlanError> {
+        self.step_of(group, self.rungs[0])
+    }
+
+    /// The step of a group that keeps this, with all scratch.
+    fn step_of(&self, &Group { micro_batch, offload }: &Group, kept: Kept) -> Result<Seconds, PlanError> {
         let request = self.workshop.request;
         let scratch = scratches(request, micro_batch)[0];
-        self.workshop.step_of(settings(request, micro_batch, offload, scratch, self.rungs[0]))
+        self.workshop.step_of(settings(request, micro_batch, offload, scratch, kept))
     }
 
     /// What comes of the chains of a group, one after the other, for they have their outlines in common.
@@ -365,7 +420,7 @@ impl<'r> Fastest<'r> {
 
     /// What budgets lack for a rung by its outline.
     fn outlined(&self, chain: &Chain, rung: usize) -> Result<[Bytes; 2], PlanError> {
-        self.lacks_by_outline(chain.group.micro_batch, rung, chain.scratch.1, chain.group.offload)
+        self.lacks_by_outline(chain.group.micro_batch, self.rungs[rung], chain.scratch.1, chain.group.offload)
     }
 
     fn is_outlined_too_slow(&self, chain: &Chain, rung: usize, best: Option<Mark>) -> Result<bool, PlanError> {
@@ -388,6 +443,14 @@ impl<'r> Fastest<'r> {
             *kept_out |= lacks > Bytes::ZERO;
         }
     }
+}
+
+/// What rungs recompute that treat all blocks alike, or what was asked for.
+fn levels(rungs: &[Kept], request: &Request) -> Vec<Recompute> {
+    if let Some(asked) = request.levers.recompute {
+        return vec![asked];
+    }
+    rungs.iter().map(|kept| kept.recompute).filter(|recompute| recompute.blocks == 0).collect()
 }
 
 fn is_too_slow(best: Option<Mark>, step: Seconds) -> bool {

@@ -10,7 +10,9 @@
 //!
 //! Each is at least what stands above it and costs more to know, so it is asked for where that one fits.
 
-use crate::candidates::{Programs, least_scratch, micro_batches, offloads, plan_candidate, settings, weights};
+use crate::candidates::{
+    FEW_RUNGS, Kept, Programs, extremes, least_scratch, micro_batches, offloads, plan_candidate, settings, weights,
+};
 use crate::fastest::{FITS, Fastest};
 use crate::layout::{Layout, lacks_at_least};
 use crate::plan::Plan;
@@ -20,9 +22,6 @@ use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-
-/// So few rungs are tried one by one.
-pub(crate) const FEW_RUNGS: usize = 16;
 
 /// Whether anything that the request leaves open makes it fit.
 pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
@@ -69,16 +68,17 @@ impl Fastest<'_> {
         }
         let request = self.workshop.request;
         for micro_batch in ends(request) {
-            let parts = self.parts(micro_batch)?;
-            for rung in self.milestones().chain([0]).filter(|_| !parts.offloads.is_empty()) {
+            let extremes = extremes(request);
+            let parts = self.parts(micro_batch, &extremes)?;
+            for &kept in extremes.iter().filter(|_| !parts.offloads.is_empty()) {
                 let mut trunk = None;
                 for &offload in parts.offloads.iter().rev() {
-                    if self.lacks_by_outline(micro_batch, rung, least_scratch(request, micro_batch), offload)? != FITS {
+                    if self.lacks_by_outline(micro_batch, kept, least_scratch(request, micro_batch), offload)? != FITS {
                         continue;
                     }
                     let trunk = match &trunk {
                         Some(trunk) => trunk,
-                        None => trunk.insert(self.trunk_of(micro_batch, rung)?),
+                        None => trunk.insert(self.trunk_of(micro_batch, kept)?),
                     };
                     if Layout::within(request, &self.workshop.moved(trunk.copy(), offload).graph).is_ok() {
                         return Ok(true);
@@ -93,14 +93,17 @@ impl Fastest<'_> {
     /// not fit. Of those that lack alike, the one that takes less of the host.
     pub(crate) fn smallest(&self) -> Result<Plan, PlanError> {
         let request = self.workshop.request;
-        let last = self.rungs.len() - 1;
+        // As much as may be recomputed, with all of what is kept on the host or none.
+        let extremes = extremes(request);
+        let most = extremes.iter().filter(|kept| kept.recompute == extremes[0].recompute).collect::<Vec<_>>();
         let of_end = |&micro_batch: &usize| {
             let scratch = least_scratch(request, micro_batch);
-            let bound = |offload: f64| {
-                let lacks = self.lacks_by_outline(micro_batch, last, scratch, offload)?;
-                Ok((lacks_in_all(lacks), settings(request, micro_batch, offload, scratch, self.rungs[last])))
+            let bound = |(offload, kept): (f64, Kept)| {
+                let lacks = self.lacks_by_outline(micro_batch, kept, scratch, offload)?;
+                Ok((lacks_in_all(lacks), settings(request, micro_batch, offload, scratch, kept)))
             };
-            offloads(request).into_iter().map(bound).collect::<Result<Vec<_>, PlanError>>()
+            let of_part = |offload| most.iter().map(move |kept| (offload, **kept));
+            offloads(request).into_iter().flat_map(of_part).map(bound).collect::<Result<Vec<_>, PlanError>>()
         };
         let bounds = ends(request).par_iter().map(of_end).collect::<Result<Vec<_>, _>>()?;
         let mut bounds = bounds.into_iter().flatten().collect::<Vec<_>>();
@@ -112,9 +115,10 @@ impl Fastest<'_> {
             if is_beaten(by_outline) {
                 break;
             }
-            let trunk = match trunks.entry(settings.micro_batch) {
+            let kept = settings.kept();
+            let trunk = match trunks.entry((settings.micro_batch, kept.sent_blocks)) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(free) => free.insert(self.trunk_of(settings.micro_batch, last)?),
+                Entry::Vacant(free) => free.insert(self.trunk_of(settings.micro_batch, kept)?),
             };
             let candidate = self.workshop.moved(trunk.copy(), settings.levers.optimizer_offload);
             if is_beaten(lacks_in_all(lacks_at_least(request, &candidate.graph))) {
@@ -129,8 +133,9 @@ impl Fastest<'_> {
         Ok(smallest.expect("a request has at least one configuration").1)
     }
 
-    /// The parts of the optimizer with which a micro-batch may fit.
-    pub(crate) fn parts(&self, micro_batch: usize) -> Result<Parts, PlanError> {
+    /// The parts of the optimizer with which a micro-batch may fit, if one of `least` does, of which the first is likely to
+    /// take the least.
+    pub(crate) fn parts(&self, micro_batch: usize, least: &[Kept]) -> Result<Parts, PlanError> {
         let request = self.workshop.request;
         let scratch = least_scratch(request, micro_batch);
         let mut parts = Parts { offloads: Vec::new(), left_out: FITS, state_is_too_large: true };
@@ -148,10 +153,10 @@ impl Fastest<'_> {
                 continue;
             }
             parts.state_is_too_large = false;
-            if self.may_fit(micro_batch, offload)? {
+            if self.may_fit(micro_batch, offload, least)? {
                 parts.offloads.push(offload);
             } else {
-                parts.leave_out(self.lacks_by_outline(micro_batch, self.rungs.len() - 1, scratch, offload)?);
+                parts.leave_out(self.lacks_by_outline(micro_batch, least[0], scratch, offload)?);
             }
         }
         parts.offloads.sort_by(f64::total_cmp);
@@ -159,20 +164,20 @@ impl Fastest<'_> {
     }
 
     /// Whether any of those fits by its outline that may take the least with this part moved.
-    pub(crate) fn may_fit(&self, micro_batch: usize, offload: f64) -> Result<bool, PlanError> {
+    pub(crate) fn may_fit(&self, micro_batch: usize, offload: f64, least: &[Kept]) -> Result<bool, PlanError> {
         let scratch = least_scratch(self.workshop.request, micro_batch);
-        for rung in self.milestones().chain([0]) {
-            if self.lacks_by_outline(micro_batch, rung, scratch, offload)? == FITS {
+        for &kept in least {
+            if self.lacks_by_outline(micro_batch, kept, scratch, offload)? == FITS {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// What candidates of a rung share with the least scratch.
-    fn trunk_of(&self, micro_batch: usize, rung: usize) -> Result<Trunk, PlanError> {
+    /// What candidates share that keep the same, with the least scratch.
+    fn trunk_of(&self, micro_batch: usize, kept: Kept) -> Result<Trunk, PlanError> {
         let request = self.workshop.request;
-        let settings = settings(request, micro_batch, 0.0, least_scratch(request, micro_batch), self.rungs[rung]);
+        let settings = settings(request, micro_batch, 0.0, least_scratch(request, micro_batch), kept);
         self.workshop.trunk(settings, Programs::All)
     }
 
@@ -180,20 +185,26 @@ impl Fastest<'_> {
     pub(crate) fn lacks_by_outline(
         &self,
         micro_batch: usize,
-        rung: usize,
+        kept: Kept,
         scratch: (usize, usize),
         offload: f64,
     ) -> Result<[Bytes; 2], PlanError> {
-        let outline = self.workshop.outline(micro_batch, self.rungs[rung])?;
+        let outline = self.workshop.outline(micro_batch, kept)?;
         Ok(self.workshop.request.budget.lacking(outline.least(offload, scratch)))
     }
 
     /// The rungs above the first of which one takes the least, the last one first. Mostly that is the last; but where a
     /// block's results are small beside what making them again takes, an earlier one. All of few rungs, of many those
-    /// that treat all blocks alike.
+    /// that recompute alike in all blocks and send nothing that the first does not.
     pub(crate) fn milestones(&self) -> impl Iterator<Item = usize> + use<'_> {
-        let few = self.rungs.len() <= FEW_RUNGS;
-        (1..self.rungs.len()).rev().filter(move |&rung| few || self.rungs[rung].blocks == 0)
+        let (few, last) = (self.rungs.len() <= FEW_RUNGS, self.rungs.len() - 1);
+        let is_one = move |kept: Kept| kept.recompute.blocks == 0 && kept.sent_blocks == self.rungs[0].sent_blocks;
+        (1..self.rungs.len()).rev().filter(move |&rung| few || rung == last || is_one(self.rungs[rung]))
+    }
+
+    /// The rungs of which one takes the least.
+    pub(crate) fn least(&self) -> Vec<Kept> {
+        self.milestones().chain([0]).map(|rung| self.rungs[rung]).collect()
     }
 }
 

@@ -49,12 +49,14 @@ impl Outline {
         let parts_moved = parts.iter().map(|&part| Moved::of(&trunk, part)).collect::<Vec<_>>();
         let owners = Owners::of(&trunk);
         let steps = common.steps_at_least(request, &trunk, &parts_moved);
-        let gathered = parts_moved.iter().map(|moved| gathered_on_host(&trunk, &owners, moved)).collect::<Vec<_>>();
+        let waiting = waiting_on_host(&trunk);
+        let on_host = |moved: &Moved| waiting.max(gathered_on_host(&trunk, &owners, moved));
+        let transient = parts_moved.iter().map(on_host).collect::<Vec<_>>();
         let live = live_at_least(trunk, &request.targets, &owners, &parts_moved, scratches);
         let scalars = scalars_in(Place::Device, &request.targets);
-        let least = live.into_iter().zip(&parts_moved).zip(gathered).map(|((by_scratch, moved), gathered)| {
+        let least = live.into_iter().zip(&parts_moved).zip(transient).map(|((by_scratch, moved), transient)| {
             let [device, host] = moved.state;
-            by_scratch.into_iter().map(|live| [scalars + device + tight(live), host + tight(gathered)]).collect()
+            by_scratch.into_iter().map(|live| [scalars + device + tight(live), host + tight(transient)]).collect()
         });
         let least = least.collect();
         Self { parts: parts.to_vec(), scratches: scratches.to_vec(), steps, least }
@@ -251,6 +253,14 @@ impl Transients {
     }
 }
 
+/// Bytes of activations that the micro-step sends to the host. All of them are there as the backward pass begins.
+fn waiting_on_host(graph: &Graph) -> u64 {
+    let Some(program) = micro_step(graph) else { return 0 };
+    let sent = graph.programs[program].nodes.iter().filter(|node| matches!(node.op, Op::Transfer(_)));
+    let on_host = sent.map(|node| &graph[node.outputs[0]]).filter(|tensor| tensor.place == Place::Host);
+    on_host.map(|tensor| tensor.ty.bytes().align_up(ALIGNMENT).0).sum()
+}
+
 /// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
 /// updates wait for a factor that is made of all of them.
 fn gathered_on_host(graph: &Graph, owners: &Owners, part: &Moved) -> u64 {
@@ -390,11 +400,17 @@ impl CommonTimes {
         let mut times = Times::new(request, graph);
         let mut steps = vec![Seconds(0.0); parts.len()];
         for (name, repeats, stays, movable) in &self.programs {
-            let nodes = times.nodes(name).iter().filter(|node| node.pass == Pass::Recompute);
-            let recomputed = nodes.map(|node| times.on_device(node).device).sum::<f64>();
+            let mut beside = Busy::default();
+            for node in times.nodes(name) {
+                match node.op {
+                    Op::Transfer(_) => beside.add(times.sent(node)),
+                    _ if node.pass == Pass::Recompute => beside.add(times.on_device(node)),
+                    _ => {}
+                }
+            }
             for (step, part) in steps.iter_mut().zip(parts) {
                 let mut busy = *stays;
-                busy.device += recomputed;
+                busy.add(beside);
                 for (owner, here, moved) in movable {
                     busy.add(if part.parameters[*owner] { *moved } else { *here });
                 }
@@ -424,11 +440,13 @@ impl<'a> Times<'a> {
         self.graph.program(program).map_or(&[], |program| &program.nodes)
     }
 
-    /// What is on the device in any case, and what may be elsewhere. Left out is what follows its operands, and what is
-    /// recomputed.
+    /// What is on the device in any case, and what may be elsewhere. Left out is what follows its operands, and what not all
+    /// graphs have: what is recomputed, and activations on their way.
     fn of_program(&mut self, nodes: &[Node], owners: &Owners) -> (Busy, Vec<Movable>) {
         let (mut stays, mut movable) = (Busy::default(), Vec::new());
-        for node in nodes.iter().filter(|node| node.pass != Pass::Recompute) {
+        let is_common =
+            |node: &&Node| node.pass != Pass::Recompute && !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_));
+        for node in nodes.iter().filter(is_common) {
             if let Some(owner) = owners.updated(node) {
                 movable.push((owner, self.on_device(node), self.when_moved(owner, node)));
             } else if node.op.home() == Home::Device && node.place(self.graph) == Place::Device {
@@ -464,6 +482,15 @@ impl<'a> Times<'a> {
         Busy { host, to_device, ..Busy::default() }
     }
 
+    /// A transfer of an activation.
+    fn sent(&mut self, node: &Node) -> Busy {
+        let seconds = self.transfer(node.inputs[0]);
+        match self.graph[node.outputs[0]].place {
+            Place::Device => Busy { to_device: seconds, ..Busy::default() },
+            Place::Host => Busy { to_host: seconds, ..Busy::default() },
+        }
+    }
+
     fn transfer(&mut self, id: TensorId) -> f64 {
         let (op, ty) = (Op::from(Transfer), &self.graph[id].ty);
         let io = plimsoll_graph::Io { inputs: vec![ty], outputs: vec![ty] };
@@ -475,7 +502,7 @@ impl<'a> Times<'a> {
 mod tests {
     use super::*;
     use crate::budget::Budget;
-    use crate::candidates::{micro_batches, offloads, rungs, scratches, settings};
+    use crate::candidates::{Kept, micro_batches, offloads, rungs, scratches, settings};
     use crate::cards::card;
     use crate::cost::Rates;
     use crate::layout::at_least;
@@ -529,11 +556,12 @@ mod tests {
         for request in requests() {
             let workshop = Workshop::new(&request);
             for micro_batch in ends(&request) {
-                for recompute in rungs(&request).into_iter().step_by(3) {
-                    let outline = workshop.outline(micro_batch, recompute).expect("a sensible request");
+                let sending = |(index, kept): (usize, Kept)| Kept { sent_blocks: index % 3, ..kept };
+                for kept in rungs(&request).into_iter().enumerate().map(sending).step_by(2) {
+                    let outline = workshop.outline(micro_batch, kept).expect("a sensible request");
                     for part in offloads(&request) {
                         for scratch in scratches(&request, micro_batch) {
-                            let settings = settings(&request, micro_batch, part, scratch, recompute);
+                            let settings = settings(&request, micro_batch, part, scratch, kept);
                             let candidate = workshop.candidate(settings).expect("levers that go together");
                             let found = at_least(&candidate.graph, &request.targets);
                             let least = outline.least(part, scratch);

@@ -26,8 +26,9 @@ pub struct Found {
     pub step: Seconds,
     /// What kept faster configurations out.
     pub bound: Bound,
-    /// No plan that fits is faster by more than this part of its own step, as far as steps are predicted: of all that keep what
-    /// blocks hand to each other and recompute any other result at most once. None where what is recomputed was asked for.
+    /// No plan that fits is faster by more than this part of its own step, as far as steps are predicted: of all that recompute
+    /// any result at most once, but not what blocks hand to each other, and send anything to the host where that is another
+    /// memory. None where what is recomputed was asked for.
     pub slower_at_most: Option<f64>,
     /// The next larger micro-batch and the bytes that it would need, unless this one is the whole global batch.
     pub next_larger: Option<(usize, Bytes)>,
@@ -75,8 +76,8 @@ pub struct Misfit {
 /// fit is `Ok(Err(misfit))`.
 pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
     let mut fastest = Fastest::new(request)?.search()?;
-    if fastest.best.as_ref().is_some_and(|best| request.levers.recompute.is_none() && fastest.was_pressed(best)) {
-        fastest = fastest.choose()?;
+    if fastest.best.as_ref().is_some_and(|best| fastest.was_pressed(best)) {
+        fastest = fastest.refine()?;
     }
     if let Some(best) = fastest.best.take() {
         return found(fastest, best).map(Ok);

@@ -11,13 +11,13 @@
 //! Most candidates are judged by their outline, and not built at all (`outline.rs`).
 
 use crate::candidates::{
-    Candidate, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
+    Candidate, Kept, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
 };
 use crate::choice::Choices;
-use crate::levers::{Level, Recompute, attention_rows, head_chunk, update_in_backward_excluded};
+use crate::levers::{attention_rows, head_chunk, update_in_backward_excluded};
 use crate::outline::{CommonTimes, Outline, live_over_time, state_when_moved};
 use crate::request::{PlanError, Request};
-use plimsoll_graph::{Graph, Node};
+use plimsoll_graph::Graph;
 use plimsoll_units::{Bytes, Seconds};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub(crate) struct Workshop<'r> {
     pub(crate) request: &'r Request,
     /// By micro-batch and programs, with whether its parameters are updated in the backward pass.
     bases: Mutex<BTreeMap<(usize, Programs), Arc<Base>>>,
-    /// By micro-batch and what is recomputed.
-    outlines: Mutex<FxHashMap<(usize, Recompute), Arc<Outline>>>,
+    /// By micro-batch and what is kept.
+    outlines: Mutex<FxHashMap<(usize, Kept), Arc<Outline>>>,
     built: AtomicUsize,
 }
 
@@ -98,8 +98,7 @@ impl<'r> Workshop<'r> {
 
     /// The predicted step of these settings, without a candidate that could be laid out.
     pub(crate) fn step_of(&self, settings: Settings) -> Result<Seconds, PlanError> {
-        let trunk = self.trunk(settings, Programs::OfStep)?;
-        Ok(self.step(&self.moved(trunk, settings.levers.optimizer_offload)))
+        Ok(self.step(&self.candidate_of_step(settings)?))
     }
 
     /// With this part of the optimizer on the host.
@@ -116,15 +115,15 @@ impl<'r> Workshop<'r> {
         predicted_step(self.request, candidate)
     }
 
-    /// What is known of all candidates of a micro-batch that recompute this.
-    pub(crate) fn outline(&self, micro_batch: usize, recompute: Recompute) -> Result<Arc<Outline>, PlanError> {
-        let key = (micro_batch, recompute);
+    /// What is known of all candidates of a micro-batch that keep this.
+    pub(crate) fn outline(&self, micro_batch: usize, kept: Kept) -> Result<Arc<Outline>, PlanError> {
+        let key = (micro_batch, kept);
         let known = self.outlines.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some(outline) = known {
             return Ok(outline);
         }
         let scratches = scratches(self.request, micro_batch);
-        let settings = settings(self.request, micro_batch, 0.0, scratches[0], recompute);
+        let settings = settings(self.request, micro_batch, 0.0, scratches[0], kept);
         let base = self.base(&settings, Programs::OfStep)?;
         let Trunk { graph, .. } = self.trunk_of(&base, settings)?;
         let common = base.times.get_or_init(|| CommonTimes::new(self.request, micro_batch, &graph));
@@ -136,7 +135,7 @@ impl<'r> Workshop<'r> {
     /// What there is to choose from of what is recomputed.
     pub(crate) fn choices(&self, micro_batch: usize) -> Result<Choices, PlanError> {
         let scratch = scratches(self.request, micro_batch)[0];
-        let settings = settings(self.request, micro_batch, 0.0, scratch, Recompute::all(Level::None));
+        let settings = settings(self.request, micro_batch, 0.0, scratch, Kept::ALL);
         Ok(Choices::new(self.request, &self.base(&settings, Programs::OfStep)?.graph))
     }
 
@@ -148,30 +147,20 @@ impl<'r> Workshop<'r> {
         optimizer_offload: f64,
     ) -> Result<Option<(Graph, Vec<u64>)>, PlanError> {
         let scratch = least_scratch(self.request, micro_batch);
-        let nothing = Recompute::all(Level::None);
-        let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratch, nothing), Programs::OfStep)?;
+        let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratch, Kept::ALL), Programs::OfStep)?;
         let live = live_over_time(self.request, trunk.graph.clone(), optimizer_offload, scratch);
         Ok(live.map(|live| (trunk.graph, live)))
     }
 
-    /// The least time of a step of these settings if the device does more beside, by program and node (`Machine::step_with`).
-    pub(crate) fn step_with(
-        &self,
-        settings: Settings,
-        before: impl Fn(&Graph, &[Node]) -> Vec<f64>,
-    ) -> Result<Seconds, PlanError> {
-        let trunk = self.trunk(settings, Programs::OfStep)?;
-        let Candidate { settings, graph } = self.moved(trunk, settings.levers.optimizer_offload);
-        let accumulation = self.request.global_batch / settings.micro_batch;
-        let before = |nodes: &[Node]| before(&graph, nodes);
-        Ok(self.request.machine.step_with(&graph, accumulation, &self.request.targets, before))
+    /// With the programs of a step alone.
+    pub(crate) fn candidate_of_step(&self, settings: Settings) -> Result<Candidate, PlanError> {
+        Ok(self.moved(self.trunk(settings, Programs::OfStep)?, settings.levers.optimizer_offload))
     }
 
     /// What budgets lack at the least for what is kept over the whole run, with this part of the optimizer on the host.
     pub(crate) fn lacks_for_state(&self, micro_batch: usize, optimizer_offload: f64) -> Result<[Bytes; 2], PlanError> {
         let scratch = least_scratch(self.request, micro_batch);
-        let nothing = Recompute::all(Level::None);
-        let settings = settings(self.request, micro_batch, optimizer_offload, scratch, nothing);
+        let settings = settings(self.request, micro_batch, optimizer_offload, scratch, Kept::ALL);
         let base = self.base(&settings, Programs::OfStep)?;
         Ok(self.request.budget.lacking(state_when_moved(&base.graph, optimizer_offload)))
     }

@@ -241,7 +241,10 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit() {
     let expected = plain.train(&mut device, CARD).expect("trains");
     drop(device);
     let recompute = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
+    let sent = Levers { activation_offload: 1, ..Levers::default() };
     for (levers, description, graphs) in [
+        (sent, "execution=late", true),
+        (Levers { activation_offload: 1, ..recompute }, "order=backward", false),
         (Levers::default(), "order=backward", true),
         (Levers::default(), "execution=late", false),
         (recompute, "mapping=0", true),
@@ -289,6 +292,32 @@ fn an_offloaded_optimizer_trains_as_one_on_the_card() {
     assert_eq!((memory.touched_bytes, memory.host_touched_bytes), (plan.peak_bytes, plan.host_bytes));
 }
 
+/// Three blocks, so that one is on its way while the next is computed.
+fn three_blocks() -> ModelConfig {
+    match gpt2() {
+        ModelConfig::Gpt2(config) => ModelConfig::Gpt2(Gpt2Config { n_layer: 3, ..config }),
+        other => other,
+    }
+}
+
+#[test]
+fn activations_that_wait_on_the_host_change_no_bit() {
+    let machine = Machine::of("execution=late");
+    let run = |activation_offload| Run::of(three_blocks()).levers(Levers { activation_offload, ..Levers::default() });
+    let mut device = machine.device(CudaOptions::default()).expect("a card");
+    let expected = run(0).train(&mut device, CARD).expect("trains");
+    drop(device);
+    for blocks in [1, 2, 3] {
+        machine.reset("execution=late");
+        let mut device = machine.device(CudaOptions::default()).expect("a card");
+        assert_eq!(run(blocks).train(&mut device, CARD).expect("trains"), expected, "{blocks} blocks");
+        let memory = device.memory();
+        let (_, plan) = run(blocks).plan(CARD);
+        assert_eq!((memory.touched_bytes, memory.host_touched_bytes), (plan.peak_bytes, plan.host_bytes));
+        assert!(plan.host_bytes > 0);
+    }
+}
+
 #[test]
 fn halves_train_about_as_well() {
     let machine = Machine::of("");
@@ -303,10 +332,18 @@ fn halves_train_about_as_well() {
 
 #[test]
 fn no_wait_of_an_offloaded_step_can_be_left_out() {
+    needs_its_waits(gpt2(), Levers { optimizer_offload: 1.0, ..Levers::default() });
+}
+
+#[test]
+fn no_wait_of_a_step_whose_activations_are_sent_can_be_left_out() {
+    needs_its_waits(three_blocks(), Levers { activation_offload: 3, ..Levers::default() });
+}
+
+fn needs_its_waits(model: ModelConfig, levers: Levers) {
     let Some(machine) = Machine::stand_in("") else { return };
-    let levers = Levers { optimizer_offload: 1.0, ..Levers::default() };
     let shape = TrainShape { micro_batch: 1, seq_len: 4, head_chunk: 4, ..Run::of(gpt2()).shape };
-    let run = Run { shape, ..Run::of(gpt2()) }.levers(levers);
+    let run = Run { shape, ..Run::of(model) }.levers(levers);
     let (graph, plan) = run.plan(CARD);
     let waits = without_a_wait(&plan);
     assert!(waits.len() > 20, "{} waits", waits.len());

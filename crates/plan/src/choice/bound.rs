@@ -14,16 +14,21 @@
 //!              bytes lacking
 //! ```
 //!
-//! All plans are meant that keep what blocks hand to each other, recompute any other result at most once, and are else what a
-//! request leaves open.
+//! What is sent to the host takes its bytes away as well, for the time of two transfers and nothing else; so the better of
+//! recomputing and sending is a bound, for the part that is sent at which both take as long.
+//!
+//! All plans are meant that recompute any result at most once but for what blocks hand to each other, send anything, and are
+//! else what a request leaves open.
 
 use super::{Choices, Kind, Rise, of_block};
-use crate::candidates::{micro_batches, offloads, scratches, settings};
+use crate::candidates::{Kept, micro_batches, offloads, scratches, sent_blocks, settings};
+use crate::cost::{KnownTimes, Work};
 use crate::layout::ALIGNMENT;
-use crate::levers::{Level, Places, Recompute, Uses};
-use crate::request::PlanError;
+use crate::levers::{Places, Uses};
+use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
-use plimsoll_graph::{Graph, Node, Pass};
+use plimsoll_graph::ops::Transfer;
+use plimsoll_graph::{Graph, Io, Node, Op, Pass, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
 use rayon::prelude::*;
 
@@ -33,19 +38,93 @@ pub(crate) fn step_at_least(workshop: &Workshop, found: Seconds) -> Result<Secon
     let groups = micro_batches(request).into_iter();
     let groups = groups.flat_map(|micro_batch| offloads(request).into_iter().map(move |part| (micro_batch, part)));
     let bounds = groups.collect::<Vec<_>>().into_par_iter().map(|(micro_batch, part)| {
-        let nothing = Recompute::all(Level::None);
-        if workshop.outline(micro_batch, nothing)?.step(part) >= found {
+        if workshop.outline(micro_batch, Kept::ALL)?.step(part) >= found {
             return Ok(found);
         }
         let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
         let choices = workshop.choices(micro_batch)?;
         let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { return Ok(found) };
         // No more scratch makes it faster, and what is recomputed comes between nodes whose order stays.
-        let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], nothing);
-        workshop.step_with(settings, |graph, nodes| choices.seconds_before(graph, nodes, &worst))
+        let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], Kept::ALL);
+        let candidate = workshop.candidate_of_step(settings)?;
+        let accumulation = request.global_batch / micro_batch;
+        let with = |sent: u64| {
+            let left = Worst { lacking: worst.lacking - sent, untouched: worst.untouched.clone() };
+            let before = |nodes: &[Node]| choices.seconds_before(&candidate.graph, nodes, &left);
+            request.machine.step_with(&candidate.graph, accumulation, &request.targets, before)
+        };
+        let most = choices.most_bytes(&count(&worst.untouched));
+        if sent_blocks(request).ends_with(&[0]) {
+            return Ok(if worst.lacking > most { found } else { with(0) });
+        }
+        // What is not there when it is lacking was sent before, and comes back after, on the queues of what an optimizer on the
+        // host is sent and sends back.
+        let one_way = accumulation as f64 * seconds_to_send_a_byte(request, &graph);
+        let [to_device, to_host] = request.machine.transfers(&candidate.graph, accumulation, &request.targets);
+        let sending = |sent: u64| {
+            let seconds = one_way * sent as f64;
+            Seconds(seconds + seconds.max(to_device).max(to_host))
+        };
+        Ok(least_of_both(worst.lacking.saturating_sub(most), worst.lacking, with, sending))
     });
     let bounds = bounds.collect::<Result<Vec<_>, PlanError>>()?;
     Ok(bounds.into_iter().fold(found, |least, step| if step < least { step } else { least }))
+}
+
+/// Bytes at each tick that the forward pass made before it and something reads after it.
+fn saved_over_time(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
+    let mut made = vec![None; graph.tensors.len()];
+    let mut read = vec![0; graph.tensors.len()];
+    for (node, time) in nodes.iter().zip(1_usize..) {
+        let is_forward = node.pass == Pass::Forward;
+        node.inputs.iter().filter(|_| !is_forward).for_each(|id| read[id.index()] = time);
+        node.outputs.iter().filter(|_| is_forward).for_each(|id| made[id.index()] = Some(time));
+    }
+    // Changes from tick to tick, which are summed up.
+    let mut saved = vec![0_i64; nodes.len() + 3];
+    for (tensor, (made, read)) in graph.tensors.iter().zip(made.into_iter().zip(read)) {
+        if let Some(made) = made.filter(|made| tensor.storage == Storage::Transient && read > made + 1) {
+            let bytes = tensor.ty.bytes().0.next_multiple_of(ALIGNMENT) as i64;
+            saved[made + 1] += bytes;
+            saved[read] -= bytes;
+        }
+    }
+    let sums = saved.into_iter().scan(0, |sum, change| {
+        *sum += change;
+        Some(*sum as u64)
+    });
+    sums.collect()
+}
+
+/// A bound on the larger of a value that falls and one that rises with so many bytes, from `least` to `most`.
+fn least_of_both(least: u64, most: u64, falling: impl Fn(u64) -> Seconds, rising: impl Fn(u64) -> Seconds) -> Seconds {
+    /// Parts of the range that are not told apart.
+    const PARTS: u64 = 1 << 10;
+    let larger = |a: Seconds, b: Seconds| if a < b { b } else { a };
+    let crossed = |bytes: u64| rising(bytes) >= falling(bytes);
+    if crossed(least) {
+        return rising(least);
+    }
+    let (mut below, mut above) = (least, most);
+    while above - below > (most - least) / PARTS + 1 {
+        let middle = below + (above - below) / 2;
+        if crossed(middle) { above = middle } else { below = middle }
+    }
+    // Whatever is not between them is larger than one of these two.
+    larger(falling(above), rising(below))
+}
+
+/// The least time that a byte of an activation takes from one memory to the other.
+fn seconds_to_send_a_byte(request: &Request, graph: &Graph) -> f64 {
+    let mut known = KnownTimes::default();
+    let of_tensor = |tensor: &Tensor| {
+        let io = Io { inputs: vec![&tensor.ty], outputs: vec![&tensor.ty] };
+        let op = Op::from(Transfer);
+        let seconds = request.machine.known(&op, Work::of(&op, &io, &request.targets.device), &mut known);
+        seconds / tensor.ty.bytes().0.max(1) as f64
+    };
+    let activations = graph.tensors.iter().filter(|t| t.role == Role::Activation && t.storage == Storage::Transient);
+    activations.map(of_tensor).min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 /// When a result is first used in the backward pass.
@@ -58,6 +137,7 @@ struct FirstUse {
 }
 
 /// A tick at which bytes are lacking.
+#[derive(Default)]
 struct Worst {
     lacking: u64,
     /// The blocks of each kind that can give some: which the backward pass has not reached.
@@ -65,7 +145,8 @@ struct Worst {
 }
 
 impl Choices {
-    /// The tick whose bytes cost the most time within so many bytes of the device; none if nothing fits.
+    /// The tick whose bytes cost the most time within so many bytes of the device; where recomputation can't make room for all of
+    /// them, the tick that lacks the most. None if nothing fits even without all that the forward pass makes for later.
     fn worst(&self, graph: &Graph, live: &[u64], budget: u64) -> Option<Worst> {
         let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"))?;
         let firsts = first_uses(graph, &program.nodes, self);
@@ -77,15 +158,19 @@ impl Choices {
         let mut untouched = self.of_blocks(true);
         let mut worst = Worst { lacking: 0, untouched: untouched.clone() };
         let (mut most, mut firsts) = (0.0, firsts.iter().peekable());
-        for (time, &live) in live.iter().enumerate().skip(begin + 1) {
+        let saved = saved_over_time(graph, &program.nodes);
+        for (time, (&live, saved)) in live.iter().zip(saved).enumerate().skip(begin + 1) {
+            if live.saturating_sub(saved) > budget {
+                return None;
+            }
             while let Some(first) = firsts.next_if(|first| first.time <= time) {
                 free += std::mem::take(&mut left[first.kind][first.block]);
                 free -= first.bytes;
                 untouched[first.kind][first.block] = false;
             }
             let lacking = live.saturating_sub(free).saturating_sub(budget);
-            let seconds = self.seconds_for(&rises, lacking, &count(&untouched))?;
-            if seconds > most {
+            let seconds = self.seconds_for(&rises, lacking, &count(&untouched)).unwrap_or(f64::INFINITY);
+            if seconds > most || (seconds.is_infinite() && lacking > worst.lacking) {
                 (most, worst) = (seconds, Worst { lacking, untouched: untouched.clone() });
             }
         }

@@ -4,6 +4,7 @@
 //! To add one: its file, with the rewrite and its [`Lever`]; here its field in [`Levers`] and [`LeverRequest`] and its
 //! line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open has a ladder in `candidates.rs` too.
 
+mod activation_offload;
 mod attention_rows;
 mod average;
 mod head_chunk;
@@ -17,6 +18,8 @@ mod recompute;
 mod settle;
 mod update_in_backward;
 
+pub use activation_offload::activation_offload;
+pub(crate) use activation_offload::blocks_of;
 pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::{Average, EVALUATE_AVERAGE, average};
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
@@ -32,10 +35,11 @@ pub use recompute::{Level, Recompute, recompute, recompute_ladder};
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 
-use crate::candidates::Settings;
+use crate::candidates::{Kept, Settings};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::Graph;
 use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
+use plimsoll_units::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// Where every lever stands that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
@@ -51,6 +55,9 @@ pub struct Levers {
     pub average: Option<Average>,
     /// What is recomputed in the backward pass.
     pub recompute: Recompute,
+    /// Blocks, counted from the first, whose kept activations wait on the host.
+    #[serde(default)]
+    pub activation_offload: usize,
     /// Whether parameters are updated in the backward pass.
     pub update_in_backward: bool,
     /// The part of the parameters, from 0 to 1, whose optimizer lives on the host.
@@ -66,6 +73,7 @@ impl Default for Levers {
             optimizer_state: StateFormat::F32,
             average: None,
             recompute: Recompute::all(Level::None),
+            activation_offload: 0,
             update_in_backward: false,
             optimizer_offload: 0.0,
         }
@@ -83,6 +91,9 @@ pub struct LeverRequest {
     pub average: Option<Average>,
     /// What is recomputed in the backward pass; none: what the budget makes necessary.
     pub recompute: Option<Recompute>,
+    /// The part of the blocks, from 0 to 1 and from the first on, whose kept activations wait on the host; none: what the
+    /// budget makes necessary, which is nothing where device and host share one.
+    pub activation_offload: Option<f64>,
     /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary, which is
     /// nothing where device and host share one.
     pub optimizer_offload: Option<f64>,
@@ -96,13 +107,14 @@ pub struct LeverRequest {
 
 impl LeverRequest {
     /// All levers, those that are left open as the search has chosen.
-    pub(crate) fn levers(&self, recompute: Recompute, optimizer_offload: f64, attention_rows: usize) -> Levers {
+    pub(crate) fn levers(&self, kept: Kept, optimizer_offload: f64, attention_rows: usize) -> Levers {
         Levers {
             attention_rows,
             precision: self.precision,
             optimizer_state: self.optimizer_state.unwrap_or(StateFormat::F32),
             average: self.average,
-            recompute,
+            recompute: kept.recompute,
+            activation_offload: kept.sent_blocks,
             update_in_backward: self.update_in_backward.unwrap_or(false),
             optimizer_offload,
         }
@@ -125,6 +137,11 @@ pub(crate) trait Lever: Sync {
         Ok(None)
     }
 
+    /// What is to be known of it where it is on and adds so much time to a step.
+    fn remark(&self, _request: &Request, _added: Seconds) -> Option<String> {
+        None
+    }
+
     /// Requests with this lever pulled further than is asked for, if that takes less memory and keeps the result; ever
     /// further.
     fn further(&self, _request: &Request) -> Vec<Alternative> {
@@ -143,8 +160,9 @@ pub(crate) trait Lever: Sync {
 }
 
 /// All levers, in the order in which they are shown.
-pub(crate) const LEVERS: [&dyn Lever; 8] = [
+pub(crate) const LEVERS: [&dyn Lever; 9] = [
     &recompute::RecomputeLever,
+    &activation_offload::ActivationOffloadLever,
     &offload::OffloadLever,
     &precision::PrecisionLever,
     &optimizer_state::OptimizerStateLever,
@@ -221,6 +239,7 @@ impl Levers {
     pub fn pull_order(&self, graph: &mut Graph) -> Result<(), Excluded> {
         // Copies of nodes read weights, so they must be there before updates are put behind the last reader.
         recompute(graph, self.recompute);
+        activation_offload(graph, self.activation_offload);
         let excluded = update_in_backward_excluded(graph, self.precision).filter(|_| self.update_in_backward);
         join_update(graph);
         match excluded {

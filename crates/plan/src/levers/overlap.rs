@@ -10,7 +10,7 @@
 //! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read.
 
 use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Access, Graph, Node, Op, Place, Storage, TensorId, TensorIds};
+use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId, TensorIds};
 use std::collections::HashSet;
 
 /// Orders the settled nodes of a program.
@@ -18,10 +18,11 @@ pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     held_until_sent(graph, results_behind(graph, fetches_ahead(graph, nodes)))
 }
 
-/// Whether a node sends a tensor, and not a single number, to this place.
+/// Whether a node sends a tensor, and not a single number, to this place. Activations are where they are to be already
+/// (`activation_offload.rs`).
 fn sends_to(graph: &Graph, node: &Node, place: Place) -> bool {
     let is_tensor = |id: TensorId| graph[id].place == place && graph[id].ty.elements() > 1;
-    matches!(node.op, Op::Transfer(_)) && is_tensor(node.outputs[0])
+    matches!(node.op, Op::Transfer(_)) && is_tensor(node.outputs[0]) && graph[node.outputs[0]].role != Role::Activation
 }
 
 fn reads(node: &Node, id: TensorId) -> bool {
@@ -112,9 +113,9 @@ fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let mut held = Vec::with_capacity(2 * nodes.len());
     let mut in_flight = [None::<Node>, None];
     for node in nodes {
-        let is_transfer = matches!(node.op, Op::Transfer(_));
-        let from = is_transfer.then(|| &graph[node.inputs[0]]);
-        let awaited = from.filter(|from| from.storage == Storage::Transient && from.ty.elements() > 1).map(|from| {
+        let is_sent = [Place::Device, Place::Host].into_iter().any(|place| sends_to(graph, &node, place));
+        let from = is_sent.then(|| &graph[node.inputs[0]]);
+        let awaited = from.filter(|from| from.storage == Storage::Transient).map(|from| {
             let op = AwaitTransfer.into();
             let await_node = Node { op, outputs: TensorIds::new(), ..node.clone() };
             in_flight[from.place as usize].replace(await_node)
@@ -130,13 +131,13 @@ fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
 mod tests {
     use super::*;
     use plimsoll_graph::ops::{Add, Transfer};
-    use plimsoll_graph::{Pass, Role, TensorType};
+    use plimsoll_graph::{Pass, TensorType};
 
     /// A graph with tensors of these places, all transient, by their index.
     fn graph(places: &[Place]) -> Graph {
         let mut graph = Graph::default();
         for (index, &place) in places.iter().enumerate() {
-            let id = graph.tensor(index.to_string(), TensorType::f32(&[8]), Role::Activation, Storage::Transient);
+            let id = graph.tensor(index.to_string(), TensorType::f32(&[8]), Role::Gradient, Storage::Transient);
             graph[id].place = place;
         }
         graph

@@ -38,7 +38,7 @@ struct Settled<'g> {
 
 impl Settled<'_> {
     fn take(&mut self, mut node: Node) {
-        if matches!(node.op, Op::Transfer(_)) {
+        if matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_)) {
             self.nodes.push(node);
             return;
         }

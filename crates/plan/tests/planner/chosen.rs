@@ -100,10 +100,10 @@ fn a_curve_goes_from_what_is_enough_to_what_is_as_good_as_any() {
 #[ignore = "prints a table and checks nothing"]
 fn table_of_gaps() {
     for (model, mut request) in held_to() {
-        for offload in [Some(0.0), None] {
-            request.levers.optimizer_offload = offload;
+        for (optimizer, activations) in [(Some(0.0), Some(0.0)), (Some(0.0), None), (None, None)] {
+            (request.levers.optimizer_offload, request.levers.activation_offload) = (optimizer, activations);
             let gaps = gaps(&request, 20);
-            println!("{model}, offload {offload:?}");
+            println!("{model}, optimizer offload {optimizer:?}, activation offload {activations:?}");
             gaps.iter().for_each(|(budget, gap)| println!("  {budget}: {:.2} %", 100.0 * gap));
         }
     }

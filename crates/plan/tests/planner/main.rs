@@ -7,3 +7,4 @@ mod plans;
 mod prices;
 mod queues;
 mod search;
+mod sent;

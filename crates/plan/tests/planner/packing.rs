@@ -88,6 +88,7 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
         average: dice.pick(&[Some(average), None, None, None]),
         recompute: dice.pick(&[mixed, Recompute::all(first), Recompute::all(first)]),
         update_in_backward: dice.pick(&[true, false]),
+        activation_offload: dice.pick(&[0, 0, 1, 9]),
         optimizer_offload: dice.pick(&[0.0, 0.0, 0.5, 1.0]),
     }
 }

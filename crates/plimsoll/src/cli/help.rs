@@ -61,6 +61,7 @@ const GROUPS: &[Group] = &[
             ("micro-batch", "Samples computed at a time"),
             ("precision", "`auto`, `fp32`, `bf16`, `fp16` or `bf16-pure`"),
             ("recompute", "What to recompute: `none` to `blocks`"),
+            ("activation-offload", ""),
             ("optimizer-offload", "Part of the optimizer that the host keeps"),
             ("optimizer-state", ""),
             ("vram-auto", ""),

@@ -17,6 +17,10 @@ pub(super) struct LeverArgs {
     /// N blocks
     #[arg(long, value_name = "LEVEL", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
     recompute: AutoOr<RecomputeChoice>,
+    /// Blocks whose kept activations wait in host memory until the backward pass reads them: `off`, `blocks` (all), or a
+    /// fraction of them, from 0 to 1. `auto` sends none on the CPU, where it frees no memory
+    #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, sent), default_value = "auto")]
+    activation_offload: AutoOr<Sent>,
     /// Fraction of the parameters, from 0 to 1, updated by the host in host memory. `auto` moves nothing on the
     /// CPU, where it frees no memory
     #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
@@ -74,6 +78,30 @@ impl std::fmt::Display for RecomputeChoice {
         match self {
             Self::Level(level) => f.write_str(level.name()),
             Self::Blocks(blocks) => blocks.fmt(f),
+        }
+    }
+}
+
+/// `--activation-offload`, where it is not `auto`: a part of the blocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sent(f64);
+
+fn sent(text: &str) -> Result<Sent, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" | "none" | "false" => Ok(Sent(0.0)),
+        "blocks" | "all" | "true" => Ok(Sent(1.0)),
+        other => part_from_zero(other)
+            .map(Sent)
+            .map_err(|_| "must be auto, off, blocks, or a fraction of the blocks from 0 to 1".to_owned()),
+    }
+}
+
+impl std::fmt::Display for Sent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0.0 => f.write_str("off"),
+            1.0 => f.write_str("blocks"),
+            part => part.fmt(f),
         }
     }
 }
@@ -160,6 +188,7 @@ impl LeverArgs {
                 RecomputeChoice::Level(level) => Recompute::all(level),
                 RecomputeChoice::Blocks(blocks) => Recompute { blocks, first: Level::Block, rest: Level::Cheap },
             }),
+            activation_offload: self.activation_offload.given().map(|Sent(part)| part),
             optimizer_offload: self.optimizer_offload.given(),
             update_in_backward: match self.update_in_backward {
                 Switch::Auto => None,
@@ -186,6 +215,7 @@ impl LeverArgs {
     pub(super) fn settings(&self, resolved: &::plimsoll_plan::Settings) -> Map<String, Value> {
         let mut settings = json!({
             "recompute": self.recompute.to_string(),
+            "activation_offload": self.activation_offload.to_string(),
             "optimizer_offload": self.optimizer_offload.to_string(),
             "precision": resolved.levers.precision.name(),
             "optimizer_state": name(&self.optimizer_state),

@@ -447,8 +447,12 @@ fn compare_rule(request: &Request, device: &Device, ours: &Result<Found, Box<Mis
     let mut model = request.model.clone();
     model.set_max_positions(model.max_positions().max(seq_len));
     let level = Recompute::all(if recompute { Level::Block } else { Level::None });
-    let levers =
-        ::plimsoll_plan::LeverRequest { recompute: Some(level), optimizer_offload: Some(0.0), ..request.levers };
+    let levers = ::plimsoll_plan::LeverRequest {
+        recompute: Some(level),
+        activation_offload: Some(0.0),
+        optimizer_offload: Some(0.0),
+        ..request.levers
+    };
     let global_batch = micro_batch * accumulation;
     let by_rule = Request { model, seq_len, global_batch, micro_batch: Some(micro_batch), levers, ..request.clone() };
     let open = Request { micro_batch: None, levers: request.levers, ..by_rule.clone() };

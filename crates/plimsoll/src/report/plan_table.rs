@@ -33,9 +33,12 @@ pub(super) fn found_words(found: &Found) -> Vec<String> {
     }];
     lines.push(bound_words(found.bound).to_owned());
     lines.extend(found.slower_at_most.filter(|_| found.bound != Bound::Nothing).map(|part| match part < 5e-4 {
-        true => "no other choice of what is recomputed is faster, as predicted".to_owned(),
+        true => "no other choice of what is recomputed or sent to the host is faster, as predicted".to_owned(),
         false => {
-            format!("at most {:.1} % slower than any other choice of what is recomputed, as predicted", 100.0 * part)
+            format!(
+                "at most {:.1} % slower than any other choice of what is recomputed or sent to the host, as predicted",
+                100.0 * part
+            )
         }
     }));
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
@@ -175,9 +178,12 @@ pub(super) fn lever_cells(effect: &LeverEffect) -> Vec<String> {
     ]
 }
 
-/// Why levers are off that something excludes.
+/// Why levers are off that something excludes, and what is to be known of those that are on.
 pub(super) fn lever_notes(effects: &[LeverEffect]) -> impl Iterator<Item = String> {
-    effects.iter().filter_map(|effect| Some(format!("{} is off: {}", effect.name.replace('-', " "), effect.note?)))
+    effects.iter().filter_map(|LeverEffect { name, on, note, .. }| {
+        let is_off = if *on { "" } else { " is off" };
+        Some(format!("{}{is_off}: {}", name.replace('-', " "), note.as_ref()?))
+    })
 }
 
 /// A line for each lever: where it stands, what it buys, what it costs.
