@@ -2,8 +2,9 @@
 //! as good as any, and what a little more than there is would buy.
 
 use crate::budget::Budget;
+use crate::least::can_fit;
 use crate::request::{PlanError, Request};
-use crate::search::{Found, search};
+use crate::search::{Found, search, shortest_step};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -26,9 +27,9 @@ pub fn curve(request: &Request, count: u64) -> Result<Vec<CurvePoint>, PlanError
     let roomy = Bytes(u64::MAX >> 8);
     let Some(fastest) = within(request, roomy)? else { return Ok(Vec::new()) };
     let largest = fastest.plan.peak_bytes;
-    let enough = least(largest, |device| Ok(within(request, device)?.is_some()))?;
-    let is_as_good = |found: Found| found.step.0 <= AS_GOOD * fastest.step.0;
-    let most = least(largest, |device| Ok(within(request, device)?.is_some_and(is_as_good)))?;
+    let enough = least(largest, |device| can_fit(&with(request, device)))?;
+    let is_as_good = |step: Seconds| step.0 <= AS_GOOD * fastest.step.0;
+    let most = least(largest, |device| Ok(shortest_step(&with(request, device))?.is_some_and(is_as_good)))?;
     let budgets = (0..count).map(|part| Bytes(enough + (most - enough) * part / (count - 1).max(1)));
     let points = budgets.collect::<Vec<_>>().into_par_iter().map(|budget| {
         let found = within(request, budget)?;
@@ -40,7 +41,7 @@ pub fn curve(request: &Request, count: u64) -> Result<Vec<CurvePoint>, PlanError
 /// How much shorter the step of a plan is with so many bytes more of the device. Errors: the request makes no sense.
 pub fn saved_with_more(request: &Request, found: &Found, more: Bytes) -> Result<Seconds, PlanError> {
     let more = Bytes(request.budget.device().0.saturating_add(more.0));
-    let step = within(request, more)?.map_or(found.step, |roomier| roomier.step);
+    let step = shortest_step(&with(request, more))?.unwrap_or(found.step);
     Ok(Seconds((found.step.0 - step.0).max(0.0)))
 }
 
@@ -55,9 +56,14 @@ fn least(largest: u64, will_do: impl Fn(Bytes) -> Result<bool, PlanError>) -> Re
 }
 
 fn within(request: &Request, device: Bytes) -> Result<Option<Found>, PlanError> {
+    Ok(search(&with(request, device))?.ok())
+}
+
+/// With so many bytes of the device.
+fn with(request: &Request, device: Bytes) -> Request {
     let budget = match request.budget {
         Budget::Shared(_) => Budget::Shared(device),
         Budget::Apart { host, .. } => Budget::Apart { device, host },
     };
-    Ok(search(&Request { budget, ..request.clone() })?.ok())
+    Request { budget, ..request.clone() }
 }

@@ -19,7 +19,7 @@
 //! are built, and which wins, is the same on any number of threads.
 
 use crate::candidates::{
-    Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, rungs, scratches, sent_blocks, settings,
+    Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, offloads, rungs, scratches, sent_blocks, settings,
 };
 use crate::chains::{Chain, Group, Groups};
 use crate::layout::{Layout, lacks_at_least};
@@ -121,17 +121,11 @@ impl<'r> Fastest<'r> {
     pub(crate) fn refine(mut self) -> Result<Self, PlanError> {
         let request = self.workshop.request;
         let sends = sent_blocks(request);
-        let mut all = levels(&rungs(request), request);
         if request.levers.recompute.is_none() {
             // The same whatever the budget, so that more of it never makes a plan slower.
             let largest = *micro_batches(request).last().expect("there is always one");
-            self.rungs = self
-                .workshop
-                .choices(largest)?
-                .ladder()
-                .into_iter()
-                .map(|recompute| Kept { recompute, sent_blocks: sends[0] })
-                .collect();
+            let ladder = self.workshop.choices(largest)?.ladder().into_iter();
+            self.rungs = ladder.map(|recompute| Kept { recompute, sent_blocks: sends[0] }).collect();
             if sends[0] == 0 {
                 self = self.climb_ladder()?;
             }
@@ -139,20 +133,34 @@ impl<'r> Fastest<'r> {
         if sends == [0] {
             return Ok(self);
         }
-        let mut chosen = levels(&self.rungs, request);
-        chosen.retain(|level| !all.contains(level));
-        all.append(&mut chosen);
-        self.send(all)
+        let levels = levels(&self.rungs, request);
+        self.send(levels)
     }
 
     /// With these recomputed, one after the other, what is kept is sent to the host, of ever more blocks.
     fn send(mut self, levels: Vec<Recompute>) -> Result<Self, PlanError> {
+        let sends = sent_blocks(self.workshop.request);
         for recompute in levels {
-            let sends = sent_blocks(self.workshop.request).into_iter();
-            self.rungs = sends.map(|sent_blocks| Kept { recompute, sent_blocks }).collect();
+            let kept = |&sent_blocks: &usize| Kept { recompute, sent_blocks };
+            if self.is_too_slow(self.step_at_least(kept(&sends[0]))?) {
+                continue;
+            }
+            self.rungs = sends.iter().map(kept).collect();
             self = self.climb_ladder()?;
         }
         Ok(self)
+    }
+
+    /// No step is shorter that keeps this.
+    fn step_at_least(&self, kept: Kept) -> Result<Seconds, PlanError> {
+        let request = self.workshop.request;
+        let mut least = Seconds(f64::INFINITY);
+        for micro_batch in micro_batches(request) {
+            let outline = self.workshop.outline(micro_batch, kept)?;
+            let steps = offloads(request).into_iter().map(|part| outline.step(part));
+            least = steps.fold(least, |least, step| if step < least { step } else { least });
+        }
+        Ok(least)
     }
 
     /// Looks for the fastest that fits on the rungs; the best so far remains if nothing is faster.

@@ -1,13 +1,13 @@
-//! What a plan recomputes, by op, and what that costs.
+//! What a plan recomputes or sends to the host, by op, and what that costs.
 
 use crate::cost::KnownTimes;
 use crate::layout::ALIGNMENT;
 use crate::request::Request;
 use crate::search::Found;
-use plimsoll_graph::{Pass, Storage};
+use plimsoll_graph::{Op, Pass, Place, Storage};
 use plimsoll_units::{Bytes, Seconds};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Results of one op in the forward pass of a micro-batch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -22,6 +22,12 @@ pub struct Recomputed {
     pub bytes: Bytes,
     /// Predicted time of recomputing them, in a micro-batch.
     pub seconds: Seconds,
+    /// Those that wait on the host until they are read again.
+    pub sent: usize,
+    /// What these have.
+    pub sent_bytes: Bytes,
+    /// Predicted time of their transfers there and back, in a micro-batch.
+    pub sent_seconds: Seconds,
 }
 
 /// By op, the most bytes first. Ops of which nothing is recomputed are last.
@@ -30,8 +36,25 @@ pub fn recomputed(request: &Request, found: &Found) -> Vec<Recomputed> {
     let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"));
     let mut known = KnownTimes::default();
     let mut by_op = BTreeMap::<&str, Recomputed>::new();
+    let mut makers = HashMap::new();
     for node in program.map_or(&[][..], |program| &program.nodes) {
         let op = node.op.name();
+        if let Op::Transfer(_) = node.op {
+            let (from, to) = (node.inputs[0], node.outputs[0]);
+            if let Some(&op) =
+                makers.get(&from).filter(|_| graph[to].place == Place::Host && node.pass == Pass::Forward)
+            {
+                let of: &mut Recomputed = by_op.get_mut(op).expect("a node made it");
+                of.sent += 1;
+                of.sent_bytes += graph[to].ty.bytes().align_up(ALIGNMENT);
+                of.sent_seconds.0 += 2.0 * request.machine.on_device(graph, node, &request.targets, &mut known);
+            }
+            continue;
+        }
+        makers.extend(node.outputs.iter().map(|&id| (id, op)));
+        if let Op::AwaitTransfer(_) = node.op {
+            continue;
+        }
         let of = by_op.entry(op).or_insert_with(|| Recomputed { op, ..Recomputed::default() });
         match node.pass {
             Pass::Forward => of.nodes += 1,

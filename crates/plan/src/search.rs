@@ -75,10 +75,7 @@ pub struct Misfit {
 /// Finds a plan under the request's budgets. The outer error is for requests that make no sense; a run that does not
 /// fit is `Ok(Err(misfit))`.
 pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
-    let mut fastest = Fastest::new(request)?.search()?;
-    if fastest.best.as_ref().is_some_and(|best| fastest.was_pressed(best)) {
-        fastest = fastest.refine()?;
-    }
+    let mut fastest = searched(request)?;
     if let Some(best) = fastest.best.take() {
         return found(fastest, best).map(Ok);
     }
@@ -86,6 +83,17 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
     let (nearest, plan) = (nearest?, plan?);
     let [short, host_short] = request.budget.lacking(plan.arenas());
     Ok(Err(Box::new(Misfit { plan, short, host_short, nearest, candidates: fastest.workshop.built() })))
+}
+
+/// The predicted step of the plan that [`search`] finds, if any fits.
+pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
+    Ok(searched(request)?.best.map(|best| best.step))
+}
+
+fn searched(request: &Request) -> Result<Fastest<'_>, PlanError> {
+    let fastest = Fastest::new(request)?.search()?;
+    let is_pressed = fastest.best.as_ref().is_some_and(|best| fastest.was_pressed(best));
+    if is_pressed { fastest.refine() } else { Ok(fastest) }
 }
 
 fn found(search: Fastest, Best { candidate, layout, step, .. }: Best) -> Result<Found, PlanError> {

@@ -8,6 +8,7 @@ use super::cards::DeviceArgs;
 use super::cublas::TuneArgs;
 use super::device::Device;
 use super::failure::exit_code;
+use super::levers::note_if_sent_for_nothing;
 use super::loading::Flags;
 use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
@@ -157,6 +158,7 @@ impl BenchArgs {
         }
         let flags = Flags { device: &self.device, budget: &self.budget };
         let mut engine = flags.load(opened, &mut found, plan_for)?;
+        note_if_sent_for_nothing(&found.settings, found.plan.targets.device.kind());
         let plan = PlanSummary::from(&found.plan);
         let (parameters, products) = (found.plan.parameters, found.plan.targets.device.products());
         let vocab = chosen.config.vocab_size();

@@ -1,4 +1,4 @@
-//! What a plan recomputes and why, and what more memory or less would make of it.
+//! What a plan recomputes or sends to the host and why, and what more memory or less would make of it.
 
 use super::Failure;
 use super::plan::Answer;
@@ -10,7 +10,8 @@ use serde_json::json;
 /// What a margin is told of.
 const MORE: Bytes = Bytes::mib(100);
 
-/// What is recomputed, op by op, with the price of its bytes, and what a little more memory would save.
+/// What is recomputed and what is sent to the host, op by op, with the price of its bytes, and what a little more memory would
+/// save.
 pub(super) fn choice(request: &Request, found: &Found) -> Result<Answer, Failure> {
     let ops = recomputed(request, found);
     let saved = saved_with_more(request, found, MORE)?;
@@ -19,6 +20,14 @@ pub(super) fn choice(request: &Request, found: &Found) -> Result<Answer, Failure
     if lines.is_empty() {
         lines.push("nothing is recomputed".to_owned());
     }
+    lines.extend(ops.iter().filter(|op| op.sent > 0).map(
+        |Recomputed { op, nodes, sent, sent_bytes, sent_seconds, .. }| {
+            format!(
+                "sent to the host: {op} {sent} of {nodes}, {sent_bytes}, {:.2} ms on the link",
+                1e3 * sent_seconds.0
+            )
+        },
+    ));
     lines.push(format!("at the margin {MORE} more would save {:.1} % of the step", 100.0 * part));
     let value = json!({ "ops": ops, "margin": { "more_bytes": MORE.0, "saved_part": part } });
     Ok(Answer { key: "recomputed", value, words: lines.join("\n") })
@@ -26,7 +35,7 @@ pub(super) fn choice(request: &Request, found: &Found) -> Result<Answer, Failure
 
 /// `recomputed: gelu 24 of 24, 768 MiB for 3.1 ms, 0.40 ms for 100 MiB`
 fn in_words(op: &Recomputed) -> String {
-    let Recomputed { op, nodes, recomputed, bytes, seconds } = op;
+    let Recomputed { op, nodes, recomputed, bytes, seconds, .. } = op;
     let ms = seconds.0 * 1e3;
     let price = ms * MORE.0 as f64 / (bytes.0 as f64).max(1.0);
     format!("recomputed: {op} {recomputed} of {nodes}, {bytes} for {ms:.2} ms, {price:.2} ms for {MORE}")

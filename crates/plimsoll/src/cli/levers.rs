@@ -1,10 +1,11 @@
 //! The flags of the levers, which `train`, `plan` and `bench` share.
 
 use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
+use crate::streams::talk;
 use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
-use plimsoll_graph::Place;
 use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::{DeviceKind, Place};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -165,6 +166,15 @@ enum SpaceChoice {
 /// A value as it is written behind its flag.
 fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().expect("no choice is hidden").get_name().to_owned()
+}
+
+/// Says it where activations are sent within one memory.
+pub(super) fn note_if_sent_for_nothing(settings: &::plimsoll_plan::Settings, device: DeviceKind) {
+    if settings.levers.activation_offload > 0 && device == DeviceKind::Cpu {
+        talk(
+            "note: `--activation-offload` saves nothing on the CPU, where device and host share one memory, and costs copies",
+        );
+    }
 }
 
 impl LeverArgs {

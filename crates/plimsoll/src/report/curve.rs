@@ -12,7 +12,17 @@ use std::fmt::Write;
 pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["budget", "peak", "step", "time", "at most slower", "micro-batch", "offload", ""]);
+    table.set_header([
+        "budget",
+        "peak",
+        "step",
+        "time",
+        "at most slower",
+        "micro-batch",
+        "optimizer",
+        "sent blocks",
+        "",
+    ]);
     let fastest = points.iter().map(|point| point.found.step.0).fold(f64::INFINITY, f64::min);
     let here = points.iter().rposition(|point| point.budget.0 <= chosen.plan.budget_bytes);
     for (index, CurvePoint { budget, found }) in points.iter().enumerate() {
@@ -24,10 +34,11 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
             found.slower_at_most.map_or("-".to_owned(), |part| format!("{:.1} %", 100.0 * part)),
             format!("{} x {}", found.plan.micro_batch, found.plan.accumulation),
             format!("{:.0} %", 100.0 * found.settings.levers.optimizer_offload),
+            found.settings.levers.activation_offload.to_string(),
             if here == Some(index) { "< the plan above" } else { "" }.to_owned(),
         ]);
     }
-    for column in 0..=6 {
+    for column in 0..=7 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -45,6 +56,7 @@ pub fn curve_json(points: &[CurvePoint]) -> Value {
             "step_ms": found.step.0 * 1e3,
             "slower_at_most": found.slower_at_most,
             "micro_batch": found.plan.micro_batch,
+            "activation_offload_blocks": found.settings.levers.activation_offload,
             "optimizer_offload": found.settings.levers.optimizer_offload,
         })
     };

@@ -293,6 +293,13 @@ fn numbers() {
             ("--seed -1", USAGE, &["`-1` is not a whole number from 0 to 18446744073709551615"]),
             ("--seed 18446744073709551616", USAGE, &["is not a whole number"]),
             ("--recompute 0", USAGE, &["must be auto, none"]),
+            (
+                "--activation-offload 1.5",
+                USAGE,
+                &["must be auto, off, blocks, or a fraction of the blocks from 0 to 1"],
+            ),
+            ("--activation-offload -1", USAGE, &["must be auto, off, blocks"]),
+            ("--activation-offload some", USAGE, &["must be auto, off, blocks"]),
             ("--optimizer-offload 1.5", USAGE, &["`1.5` must be from 0 to 1"]),
             ("--optimizer-offload some", USAGE, &["`some` is not a number"]),
             ("--host-ram lots", USAGE, &["`lots` is not a size"]),

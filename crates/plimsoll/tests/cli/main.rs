@@ -31,6 +31,7 @@ mod replay;
 mod rooms;
 mod run_page;
 mod self_test;
+mod sent;
 mod serve;
 mod supervise;
 #[cfg(unix)]

@@ -369,6 +369,7 @@ fn the_plan_as_a_table() {
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡
         │ recompute            off   -                        -      -        - │
+        │ activation offload   off   -                        -      -        - │
         │ optimizer offload    off   -                        -      -        - │
         │ precision            off   -                        -      -        - │
         │ optimizer state      off   -                        -      -        - │
@@ -603,13 +604,13 @@ fn help_names_the_flags() {
             "train",
             "--data --tokenizer --model --init --vram --vram-auto --vram-margin --seq-len --global-batch --micro-batch \
              --max-steps --epochs --duration --learning-rate --warmup-steps --weight-decay --grad-clip --dropout --seed \
-             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --blas --recompute --optimizer-offload --host-ram --precision \
+             --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --blas --recompute --activation-offload --optimizer-offload --host-ram --precision \
              --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
              --json",
         ),
         (
             "plan",
-            "--model --vram --seq-len --global-batch --micro-batch --threads --recompute --optimizer-offload --host-ram \
+            "--model --vram --seq-len --global-batch --micro-batch --threads --recompute --activation-offload --optimizer-offload --host-ram \
              --precision --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --explain --json --html --svg",
         ),
         (

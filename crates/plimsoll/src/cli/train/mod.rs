@@ -23,6 +23,7 @@ use super::budget::Budget;
 use super::cards::Opened;
 use super::device::Device;
 use super::hub;
+use super::levers::note_if_sent_for_nothing;
 use super::loading::Flags;
 use super::misfit::{Others, misfit_of};
 use super::model::{self, Chosen};
@@ -268,6 +269,7 @@ impl Session {
         entered: &mut Entered,
     ) -> Result<u8, Failure> {
         talk(self.plan_table());
+        note_if_sent_for_nothing(&self.found.settings, self.found.plan.targets.device.kind());
         let (card, reopening) = (opened.uuid(), opened.reopening());
         let engine = self.load(opened)?;
         self.warn_if_long();
