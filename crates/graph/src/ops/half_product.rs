@@ -18,16 +18,26 @@ pub const HALF_BLOCK_WORDS: usize = 96 << 10;
 const FEWEST_WORDS: usize = 16;
 
 /// Extents are filled up to whole tiles: multiples of this are, for every kernel.
-const MULTIPLE: usize = 96;
+pub const HALF_MULTIPLE: usize = 96;
 
 /// Rows and columns of the parts that a product of (rows, inner) and (inner, columns) is done in.
 pub fn half_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
     let most = if inner > HALF_PART_WORDS { CUT } else { usize::MAX };
     let of = |extent: usize, most: usize| {
         let parts = extent.div_ceil(most).max(1);
-        extent.div_ceil(parts).div_ceil(MULTIPLE).max(1) * MULTIPLE
+        extent.div_ceil(parts).div_ceil(HALF_MULTIPLE).max(1) * HALF_MULTIPLE
     };
     if rows <= columns { [of(rows, SHARED), of(columns, most)] } else { [of(rows, most), of(columns, SHARED)] }
+}
+
+/// Rows or columns that panels are filled up to a multiple of, one or the other or a divisor of it.
+const PANEL_LINES: [usize; 2] = [12, 32];
+
+/// Words that an operand takes in panels at most, whatever the kernel: so many rows or columns of so many terms.
+pub fn half_panel_words(lines: usize, terms: usize) -> usize {
+    let most = PANEL_LINES.into_iter().map(|width| lines.next_multiple_of(width)).max().unwrap_or(lines);
+    // As many as fill cache lines.
+    most * terms.next_multiple_of(FEWEST_WORDS)
 }
 
 /// What the processor needs to multiply matrices of (rows, inner) and (inner, columns) on `workers` workers: the shorter
