@@ -185,7 +185,7 @@ impl<E: Float> Item<'_, E> {
             return in_single(dq, tile, |dq| dq.fill(0.0));
         }
         let rows = || block.queries.clone();
-        let (queries, dy, y) = (self.head.queries.rows(rows()), self.dy.rows(rows()), self.y.rows(rows()));
+        let (queries, dy) = (self.head.queries.rows(rows()), self.dy.rows(rows()));
         let room = &mut &mut **panels;
         let of_queries = products.right(queries.transposed(), room);
         let of_dy = products.right(dy.transposed(), room);
@@ -203,12 +203,13 @@ impl<E: Float> Item<'_, E> {
         }
 
         products.key_by_query(block, other, 1.0, self.values, of_dy);
-        let mut deltas = [0.0; BLOCK];
-        for (query, delta) in deltas[..columns].iter_mut().enumerate() {
-            *delta = inner_product_of(dy.row(query), y.row(query));
-        }
         let mask_scale = self.mask.map(|mask| mask.scale);
-        score_gradient(other, scores, &deltas[..columns], self.scale, mask_scale);
+        let mut deltas = [0.0; BLOCK];
+        let deltas = &mut deltas[..columns];
+        for (delta, query) in deltas.iter_mut().zip(rows()) {
+            *delta = inner_product_of(self.dy.row(query), self.y.row(query));
+        }
+        score_gradient(other, scores, deltas, self.scale, mask_scale);
         if !distances.is_empty() {
             for (gradient, key) in other.chunks_exact(columns).zip(block.keys.clone()) {
                 add(&mut distances[self.head.distances(block, key)], gradient);
@@ -219,7 +220,7 @@ impl<E: Float> Item<'_, E> {
     }
 }
 
-/// Channels that are widened at a time; all of them in single precision.
+/// Channels that are widened at a time.
 const WIDENED: usize = 64;
 
 /// Σ a·b, whatever the precision.
@@ -227,8 +228,8 @@ fn inner_product_of<E: Float>(a: &[E], b: &[E]) -> f32 {
     if E::DTYPE == DType::F32 {
         return inner_product(bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     }
-    let pairs = a.chunks(WIDENED).zip(b.chunks(WIDENED));
-    pairs.map(|(a, b)| inner_product(widened(a, &mut [0.0; WIDENED]), widened(b, &mut [0.0; WIDENED]))).sum()
+    let parts = a.chunks(WIDENED).zip(b.chunks(WIDENED));
+    parts.map(|(a, b)| inner_product(widened(a, &mut [0.0; WIDENED]), widened(b, &mut [0.0; WIDENED]))).sum()
 }
 
 vectorized! {

@@ -41,7 +41,7 @@ mod working;
 
 pub use example::{Example, Fill};
 pub use half_product::{
-    HALF_BLOCK_WORDS, HALF_MULTIPLE, HALF_PART_WORDS, half_panel_words, half_parts, half_product_scratch,
+    HALF_BLOCK_WORDS, HALF_MULTIPLE, half_panel_words, half_part_words, half_parts, half_product_scratch,
 };
 pub use inner_parts::InnerParts;
 pub use list::*;

@@ -33,7 +33,7 @@ use ::half::{bf16, f16};
 use kernel::{Kernel, MOST_TILE, Panels};
 use pack::{MOST_ROWS, pack};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{HALF_BLOCK_WORDS, HALF_PART_WORDS, half_parts};
+use plimsoll_graph::ops::{HALF_BLOCK_WORDS, half_part_words, half_parts};
 use std::ops::Range;
 
 /// A matrix that is multiplied, in the precision that it lies in.
@@ -278,7 +278,7 @@ fn multiply_part(
     let by_columns = rows <= columns;
     let (shared, cut) = if by_columns { (a, b) } else { (b, a) };
     let groups = inner.div_ceil(kernel.terms());
-    let steps = groups.div_ceil(HALF_PART_WORDS).max(1);
+    let steps = groups.div_ceil(half_part_words(groups)).max(1);
     let words = shared.panels.groups(groups.div_ceil(steps) * kernel.terms());
     let tiles = shared.extent.div_ceil(shared.panels.width);
     let panels = cut.extent.div_ceil(cut.panels.width);
