@@ -65,10 +65,19 @@ class Case:
     # What Plimsoll recomputes instead of keeping it. Cheap are norms and activations: next to no time, and a quarter
     # to a third of what is kept. The result is the same to the bit whatever it is.
     recompute: str = "cheap"
+    # What Plimsoll may use, by precision; within it, it chooses by itself what to recompute. In neither case does either
+    # side clip gradients, so that Plimsoll may update each parameter as soon as its gradient is complete.
+    memory: tuple[tuple[str, str], ...] = ()
 
     @property
     def tokens_per_step(self) -> int:
         return self.micro_batch * self.seq_len
+
+    def own_flags(self, precision: str) -> list[str]:
+        """The flags that only Plimsoll needs."""
+        if not self.memory:
+            return ["--recompute", self.recompute]
+        return ["--vram", dict(self.memory)[precision], "--grad-clip", "0"]
 
     def flags(self) -> list[str]:
         """The flags that both sides understand."""
@@ -88,9 +97,11 @@ class Case:
 
     def describe(self) -> str:
         biases = "biases" if self.bias else "no biases"
+        within = [f"{precision} within {memory}" for precision, memory in self.memory]
+        plimsoll = f"{', '.join(within)}, not clipped" if within else f"--recompute {self.recompute}"
         return (
             f"{self.layers} layers, {self.hidden} wide, {self.heads} heads, vocabulary {self.vocab_size}, "
-            f"T {self.seq_len}, B {self.micro_batch}, {biases}"
+            f"T {self.seq_len}, B {self.micro_batch}, {biases}, {plimsoll}"
         )
 
 
@@ -117,9 +128,12 @@ class Preset:
     def torch_flags(self) -> list[str]:
         return []
 
+    def own_flags(self, _precision: str) -> list[str]:
+        return ["--recompute", self.recompute]
+
     def describe(self) -> str:
         target = "" if self.target_len is None else f" -> {self.target_len}, tokens of both"
-        return f"{self.model}, T {self.seq_len}{target}, B {self.micro_batch}"
+        return f"{self.model}, T {self.seq_len}{target}, B {self.micro_batch}, --recompute {self.recompute}"
 
 
 CHAR = Case(6, 384, 6, 65, positions=256, seq_len=256, micro_batch=12, bias=False)
@@ -131,6 +145,7 @@ CASES = {
     "char-6x384-blocks": replace(CHAR, recompute="blocks"),
     "gpt2-124m": GPT2,
     "gpt2-124m-blocks": replace(GPT2, recompute="blocks"),
+    "gpt2-124m-tight": replace(GPT2, memory=(("fp32", "1800MiB"), ("bf16", "1880MiB"))),
     "gpt2-124m-1x1024": replace(GPT2, seq_len=1024, micro_batch=1),
     "gpt2-124m-1x4096": replace(GPT2, positions=4096, seq_len=4096, micro_batch=1),
     "smollm2-135m": SMOLLM2,
@@ -243,7 +258,7 @@ def measure(name: str, arguments: argparse.Namespace) -> Measured:
 
 def run_plimsoll(case: Case | Preset, precision: str, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
-    command = [arguments.plimsoll, "bench", "--device", "cpu", *case.flags(), "--recompute", case.recompute, *counts]
+    command = [arguments.plimsoll, "bench", "--device", "cpu", *case.flags(), *case.own_flags(precision), *counts]
     command += ["--precision", precision, "--blas", arguments.blas, "--json"]
     output, usage = run(command, arguments.threads)
     plan, measured = output["plan"], output["measured"]
@@ -375,7 +390,7 @@ def report(arguments: argparse.Namespace, measured: dict[str, Measured]) -> str:
         f"- Matrix products of Plimsoll: {blas}",
         f"- {arguments.threads} threads; {arguments.rounds} rounds in turn, {arguments.steps} measured steps in each",
         f"- Command: `{command_line()}`",
-        *(f"- {name}: {CASES[name].describe()}, --recompute {CASES[name].recompute}" for name in arguments.cases),
+        *(f"- {name}: {CASES[name].describe()}" for name in arguments.cases),
         "",
         "## Tokens in a second",
         "",

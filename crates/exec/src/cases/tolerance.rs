@@ -8,7 +8,7 @@ use plimsoll_graph::{DType, DeviceKind, Op};
 /// `largest` the absolute value of its largest in that result: sums of terms as large as that are rounded on the way.
 pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, largest: f64) -> f64 {
     let between = match on {
-        DeviceKind::Cpu => rounds_on_processor(case),
+        DeviceKind::Cpu => rounds_on_processor(case, output),
         DeviceKind::Cuda => rounds_between(case, output),
     };
     (2e-5 + between) * (1.0 + largest) + rounding(case.outputs[output].dtype, expected)
@@ -39,11 +39,10 @@ fn rounds_between(case: &Case, output: usize) -> f64 {
     }
 }
 
-/// The same on a processor, which rounds the slopes of output heads alone, and only to `Bf16`, where it multiplies that.
-fn rounds_on_processor(case: &Case) -> f64 {
-    let is_head = matches!(case.example.op, Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_));
+/// The same on a processor, which rounds what it multiplies only to `Bf16`, where it has instructions for that.
+fn rounds_on_processor(case: &Case, output: usize) -> f64 {
     let in_bf16 = case.example.inputs.iter().any(|(ty, _)| ty.dtype == DType::Bf16);
-    if is_head && in_bf16 && half_products().multiplies_bf16() { rounding(DType::Bf16, 1.0) } else { 0.0 }
+    if in_bf16 && half_products().multiplies_bf16() { rounds_between(case, output) } else { 0.0 }
 }
 
 /// One code, or the distance to the next value of a precision, since the one may round up where the other rounds down,

@@ -12,22 +12,23 @@
 //!                   └───┘
 //! ```
 //!
-//! Products go down the diagonal in strips of some queries each, and leave out what no query of a strip sees.
+//! Products (`attention_products.rs`) go down the diagonal in strips of some queries each, and leave out what no query of a
+//! strip sees.
 //!
 //! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
+use super::attention_products::{Operand, Products};
 use super::dropout::{Columns, MOST_COLUMNS, Mask, drop_columns};
 use super::half::Float;
 use super::math::{exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::product::product;
-use super::tiles::{in_single, operand, split_results, widened_matrix};
+use super::tiles::{in_single, operand, split_results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE};
+use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE, HALF_MULTIPLE, half_panel_words};
 use std::ops::Range;
 
 /// Queries of a block at most, so that what belongs to each of them fits in an array. They are the columns of its mask.
@@ -43,6 +44,8 @@ const BELOW_ALL: f32 = -1e30;
 pub(super) fn run<E: Float>(op: &ops::Attention, mut call: Call) {
     let operands = Operands::<E>::new(op, &call, 0);
     let e = operands.extents;
+    let products = Products::of::<E>();
+    let length = op.rows.min(e.queries);
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
     let (y, mut others) = split_results::<E>(&mut call);
     let lse: &mut [f32] = bytemuck::cast_slice_mut(others.next().expect("the op's types name each result"));
@@ -55,8 +58,11 @@ pub(super) fn run<E: Float>(op: &ops::Attention, mut call: Call) {
         call.threads,
         |(item, (mut y, lse)), scratch| {
             let head = Head::new(&operands, item / op.heads, item % op.heads);
-            let ([k, v], [q, result], scratch) = operands.tiles(scratch);
-            let (keys, values) = (widened_matrix(head.keys, k), widened_matrix(head.values, v));
+            let mut scratch = scratch;
+            let (keys, values) = (products.left(head.keys, &mut scratch), products.right(head.values, &mut scratch));
+            let (q, scratch) = scratch.split_at_mut(operands.panel_words(length, e.head_size));
+            let (p, scratch) = scratch.split_at_mut(operands.panel_words(1, e.keys));
+            let (result, scratch) = scratch.split_at_mut(operands.tile(length));
             let (bias, scratch) = scratch.split_at_mut(operands.distances());
             head.biases(bias);
             for block in head.blocks() {
@@ -66,8 +72,8 @@ pub(super) fn run<E: Float>(op: &ops::Attention, mut call: Call) {
                     lse.fill(EMPTY_LSE);
                     continue;
                 }
-                let queries = widened_matrix(head.queries.rows(block.queries.clone()), q);
-                let scores = head.scores(&block, queries, keys.rows(block.keys.clone()), bias, scratch);
+                let queries = products.right(head.queries.rows(block.queries.clone()).transposed(), &mut &mut *q);
+                let scores = head.scores(&products, &block, queries, keys, bias, scratch);
                 let mut factors = [0.0; BLOCK];
                 let least = if op.segmented { BELOW_ALL } else { f32::NEG_INFINITY };
                 softmax(scores, lse, &mut factors[..block.queries.len()], least);
@@ -75,7 +81,7 @@ pub(super) fn run<E: Float>(op: &ops::Attention, mut call: Call) {
                     drop_columns(scores, &head.columns(&block), mask);
                 }
                 in_single(&mut y, result, |y| {
-                    block.sum_over_keys(y, scores, values.rows(block.keys.clone()));
+                    products.sum_over_keys(&block, y, scores, values, p);
                     for (row, factor) in factors[..y.row_count()].iter().enumerate() {
                         for y in y.row(row) {
                             *y *= factor;
@@ -112,22 +118,14 @@ impl<'a, E: Float> Operands<'a, E> {
         if self.op.bias.is_some() { self.extents.queries + self.extents.keys } else { 0 }
     }
 
-    /// Room for `K` tiles of a head's keys and `Q` of a block's queries, none in single precision; and the rest of the
-    /// scratch.
-    pub(super) fn tiles<'s, const K: usize, const Q: usize>(
-        &self,
-        scratch: &'s mut [f32],
-    ) -> ([&'s mut [f32]; K], [&'s mut [f32]; Q], &'s mut [f32]) {
-        let floats = if E::DTYPE == DType::F32 { 0 } else { self.extents.head_size };
-        let mut rest = scratch;
-        let mut take = |rows: usize| {
-            let (tile, behind) = std::mem::take(&mut rest).split_at_mut(rows * floats);
-            rest = behind;
-            tile
-        };
-        let of_keys = [(); K].map(|()| take(self.extents.keys));
-        let of_queries = [(); Q].map(|()| take(self.op.rows.min(self.extents.queries)));
-        (of_keys, of_queries, rest)
+    /// Floats that operands in panels take; none in single precision.
+    pub(super) fn panel_words(&self, lines: usize, terms: usize) -> usize {
+        if E::DTYPE == DType::F32 { 0 } else { half_panel_words(lines, terms) }
+    }
+
+    /// Floats of so many rows of a head in single precision; none if they are so already.
+    pub(super) fn tile(&self, rows: usize) -> usize {
+        if E::DTYPE == DType::F32 { 0 } else { rows * self.extents.head_size }
     }
 }
 
@@ -162,56 +160,29 @@ pub(super) struct Strip {
 
 impl Block {
     /// The steps in which a causal attention's block goes down the diagonal; for any other, the block.
-    pub(super) fn strips(&self) -> impl Iterator<Item = Strip> + use<> {
-        let Self { ref queries, ref keys, causal } = *self;
-        let (count, key_count) = (queries.len(), keys.len());
-        let before_diagonal = queries.start.saturating_sub(keys.start);
-        let beyond = keys.start.saturating_sub(queries.start);
-        // How many keys the queries before query `end` see together.
-        let seen = move |end: usize| match (causal, end) {
-            (_, 0) => 0,
-            (false, _) => key_count,
-            (true, end) => (before_diagonal + end).saturating_sub(beyond).min(key_count),
-        };
-        let length = if causal { STRIP } else { count };
+    pub(super) fn strips(&self) -> impl Iterator<Item = Strip> {
+        let count = self.queries.len();
+        let length = if self.causal { STRIP } else { count };
         (0..count).step_by(length).map(move |first| {
             let end = count.min(first + length);
-            Strip { queries: first..end, keys: 0..seen(end), new_keys: seen(first)..seen(end) }
+            Strip { queries: first..end, keys: 0..self.seen(end), new_keys: self.seen(first)..self.seen(end) }
         })
     }
 
-    /// into = scale · a bᵀ for each key and each query that may see it, and zero for the others.
-    /// into: (keys, queries), a: (keys, D), b: (queries, D).
-    pub(super) fn key_by_query(&self, into: &mut [f32], scale: f32, a: Matrix, b: Matrix) {
-        let columns = self.queries.len();
-        let mut into = MatrixMut::new(into, self.keys.len(), columns);
-        for Strip { queries, new_keys, .. } in self.strips() {
-            let mut rows = into.rows(new_keys.clone());
-            rows.columns(0..queries.start).fill(0.0);
-            let seeing = queries.start..columns;
-            product(&mut rows.columns(seeing.clone()), false, scale, a.rows(new_keys), b.rows(seeing).transposed(), 1);
+    /// How many keys the queries before query `end` see together, both counted from the block's first.
+    pub(super) fn seen(&self, end: usize) -> usize {
+        match (self.causal, end) {
+            (_, 0) => 0,
+            (false, _) => self.keys.len(),
+            (true, end) => (self.queries.start + end).saturating_sub(self.keys.start).min(self.keys.len()),
         }
     }
 
-    /// into = weightsᵀ b, where each query's sum is over the keys that it may see.
-    /// into: (queries, D), weights: (keys, queries), b: (keys, D).
-    pub(super) fn sum_over_keys(&self, into: &mut MatrixMut, weights: &[f32], b: Matrix) {
-        let weights = Matrix::new(weights, self.keys.len(), self.queries.len());
-        for Strip { queries, keys, .. } in self.strips() {
-            let weights = weights.rows(keys.clone()).columns(queries.clone());
-            product(&mut into.rows(queries), false, 1.0, weights.transposed(), b.rows(keys), 1);
-        }
-    }
-
-    /// into = weights b, added to what is there if `accumulate`, where each key's sum is over the queries that may see
-    /// it. into: (keys, D), weights: (keys, queries), b: (queries, D).
-    pub(super) fn sum_over_queries(&self, into: &mut MatrixMut, accumulate: bool, weights: &[f32], b: Matrix) {
-        let columns = self.queries.len();
-        let weights = Matrix::new(weights, self.keys.len(), columns);
-        for Strip { queries, new_keys, .. } in self.strips() {
-            let seeing = queries.start..columns;
-            let weights = weights.rows(new_keys.clone()).columns(seeing.clone());
-            product(&mut into.rows(new_keys), accumulate, 1.0, weights, b.rows(seeing), 1);
+    /// The first query that may see a key, counted likewise.
+    pub(super) fn first_seeing(&self, key: usize) -> usize {
+        match self.causal {
+            true => (self.keys.start + key).saturating_sub(self.queries.start).min(self.queries.len()),
+            false => 0,
         }
     }
 }
@@ -244,15 +215,17 @@ impl<'a, E: Float> Head<'a, E> {
         })
     }
 
-    /// From the first key to the last that any of these queries sees. Begins with a quad, as dropout draws them.
+    /// From the first key to the last that any of these queries sees. Begins with a quad, as dropout draws them, and in half
+    /// precision where panels may.
     fn seen(&self, queries: &Range<usize>) -> Range<usize> {
         let end = if self.operands.op.causal { queries.end } else { self.operands.extents.keys };
+        let grain = if E::DTYPE == DType::F32 { 4 } else { HALF_MULTIPLE };
         let Some([of_queries, of_keys]) = self.segments else { return 0..end };
         let wanted = &of_queries[queries.clone()];
         let visible = |segment: &i32| wanted.contains(segment);
         match of_keys[..end].iter().position(visible) {
             None => 0..0,
-            Some(first) => first / 4 * 4..of_keys[..end].iter().rposition(visible).map_or(end, |last| last + 1),
+            Some(first) => first / grain * grain..of_keys[..end].iter().rposition(visible).map_or(end, |last| last + 1),
         }
     }
 
@@ -288,20 +261,21 @@ impl<'a, E: Float> Head<'a, E> {
         }
     }
 
-    /// The scores of a block (keys, queries) of these queries and keys, at the beginning of `scratch`. `bias` is what
-    /// [`Head::biases`] gives.
+    /// The scores of a block (keys, queries) of these queries, (D, queries), and of the head's keys, (keys, D), at the
+    /// beginning of `scratch`. `bias` is what [`Head::biases`] gives.
     pub(super) fn scores<'s>(
         &self,
+        products: &Products,
         block: &Block,
-        of_queries: Matrix,
-        of_keys: Matrix,
+        of_queries: Operand,
+        of_keys: Operand,
         bias: &[f32],
         scratch: &'s mut [f32],
     ) -> &'s mut [f32] {
         let Range { start, end } = block.queries;
         let (keys, columns) = (block.keys.clone(), end - start);
         let scores = &mut scratch[..keys.len() * columns];
-        block.key_by_query(scores, self.operands.op.scale, of_keys, of_queries);
+        products.key_by_query(block, scores, self.operands.op.scale, of_keys, of_queries);
         if self.operands.op.bias.is_some() {
             for (scores, key) in scores.chunks_exact_mut(columns).zip(keys.clone()) {
                 add(scores, &bias[self.distances(block, key)]);

@@ -5,21 +5,24 @@
 //! Source: Dao et al. 2022, appendix B.2.
 
 use super::attention::{BLOCK, Block, Head, Operands, add};
+use super::attention_products::{Operand, Products};
 use super::dropout::{Mask, mark_columns};
 use super::half::Float;
 use super::math::{dot, exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::tiles::{in_single, operand, widened_matrix};
+use super::tiles::{in_single, operand, widened};
 use super::vectorize::vectorized;
 use crate::call::Call;
-use plimsoll_graph::ops;
+use plimsoll_graph::{DType, ops};
 
 pub(super) fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
     let (accumulate, op) = (grad.accumulate, &grad.forward);
     let operands = Operands::<E>::new(op, &call, 1);
     let e = operands.extents;
     let (dy, y, lse) = (operand::<E>(&call, 0), operand::<E>(&call, op.operands() + 1), call.f32(op.operands() + 2));
+    let products = Products::of::<E>();
+    let length = op.rows.min(e.queries);
     let mask = op.dropout.map(|key| Mask::new(key, call.scalars));
     let group = op.heads / op.kv_heads;
     let buckets = op.bias.map_or(0, |bias| bias.buckets);
@@ -32,13 +35,21 @@ pub(super) fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
     let items = gradients(outputs, &operands).map(|into| (into, partial.next())).enumerate();
     parallel::for_each_with_scratch(items, scratch, call.threads, |(item, (mut into, mut partial)), scratch| {
         let (sample, kv_head) = (item / op.kv_heads, item % op.kv_heads);
-        let ([k, v, dk, dv], blocks, scratch) = operands.tiles(scratch);
+        let mut scratch = scratch;
+        let first_head = Head::new(&operands, sample, kv_head * group);
+        let keys = products.left(first_head.keys, &mut scratch);
+        let added_keys = products.right(first_head.keys, &mut scratch);
+        let values = products.left(first_head.values, &mut scratch);
+        let panels = 2 * (operands.panel_words(length, e.head_size) + operands.panel_words(e.head_size, length));
+        let (panels, scratch) = scratch.split_at_mut(panels);
+        let (panel, scratch) = scratch.split_at_mut(operands.panel_words(1, e.keys.max(length)));
+        let (dk, scratch) = scratch.split_at_mut(operands.tile(e.keys));
+        let (dv, scratch) = scratch.split_at_mut(operands.tile(e.keys));
+        let (dq, scratch) = scratch.split_at_mut(operands.tile(length));
         let (biases, scratch) = scratch.split_at_mut(2 * operands.distances());
         let (biases, distances) = biases.split_at_mut(operands.distances());
         let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
-        let first_head = Head::new(&operands, sample, kv_head * group);
-        let (keys, values) = (widened_matrix(first_head.keys, k), widened_matrix(first_head.values, v));
-        let room = &mut Room { scores, upstream, blocks };
+        let room = &mut Room { scores, upstream, panels, panel, dq };
         in_single(&mut into.keys, dk, |dk| {
             in_single(&mut into.values, dv, |dv| {
                 // A block that sees all keys sets what the others add to: a causal attention's last one does, with no
@@ -62,7 +73,9 @@ pub(super) fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
                         mask: mask.as_ref(),
                         scale: op.scale,
                         biases,
+                        products: &products,
                         keys,
+                        added_keys,
                         values,
                         head,
                     };
@@ -98,11 +111,14 @@ struct Gradients<'a, E> {
     values: MatrixMut<'a, E>,
 }
 
-/// A worker's memory: of two blocks of scores, and in half precision of the tiles of a block's queries, dY, Y and dQ.
+/// A worker's memory: of two blocks of scores, and in half precision of a block's queries and dY in panels, of a panel of
+/// scores, and of dQ.
 struct Room<'a> {
     scores: &'a mut [f32],
     upstream: &'a mut [f32],
-    blocks: [&'a mut [f32]; 4],
+    panels: &'a mut [f32],
+    panel: &'a mut [f32],
+    dq: &'a mut [f32],
 }
 
 /// The places of the gradients of each key head of each sample.
@@ -138,8 +154,11 @@ fn gradients<'a, E: Float>(
 /// One head of one sample, with what the forward pass left and what comes from above.
 struct Item<'a, E> {
     head: Head<'a, E>,
-    keys: Matrix<'a>,
-    values: Matrix<'a>,
+    products: &'a Products,
+    /// To be multiplied by queries, and to be added up.
+    keys: Operand<'a>,
+    added_keys: Operand<'a>,
+    values: Operand<'a>,
     y: Matrix<'a, E>,
     dy: Matrix<'a, E>,
     lse: &'a [f32],
@@ -160,42 +179,57 @@ impl<E: Float> Item<'_, E> {
         distances: &mut [f32],
         room: &mut Room,
     ) {
-        let [q, of_dy, of_y, of_dq] = &mut room.blocks;
-        let (keys, columns) = (block.keys.len(), block.queries.len());
+        let Room { scores, upstream, panels, panel, dq: tile } = room;
+        let (products, keys, columns) = (self.products, block.keys.len(), block.queries.len());
         if keys == 0 {
-            return in_single(dq, of_dq, |dq| dq.fill(0.0));
+            return in_single(dq, tile, |dq| dq.fill(0.0));
         }
         let rows = || block.queries.clone();
-        let queries = widened_matrix(self.head.queries.rows(rows()), q);
-        let (dy, y) = (widened_matrix(self.dy.rows(rows()), of_dy), widened_matrix(self.y.rows(rows()), of_y));
-        let (of_keys, of_values) = (self.keys.rows(block.keys.clone()), self.values.rows(block.keys.clone()));
-        let scores = self.head.scores(block, queries, of_keys, self.biases, room.scores);
-        let other = &mut room.upstream[..keys * columns];
+        let (queries, dy) = (self.head.queries.rows(rows()), self.dy.rows(rows()));
+        let room = &mut &mut **panels;
+        let of_queries = products.right(queries.transposed(), room);
+        let of_dy = products.right(dy.transposed(), room);
+        let (added_queries, added_dy) = (products.right(queries, room), products.right(dy, room));
+        let scores = self.head.scores(products, block, of_queries, self.keys, self.biases, scores);
+        let other = &mut upstream[..keys * columns];
 
         probabilities(scores, &self.lse[rows()]);
         if let Some(mask) = self.mask {
             mark_columns(scores, &self.head.columns(block), mask);
             keep_unmarked(other, scores, mask.scale);
-            block.sum_over_queries(&mut dv, accumulate, other, dy);
+            products.sum_over_queries(block, &mut dv, accumulate, other, added_dy, panel);
         } else {
-            block.sum_over_queries(&mut dv, accumulate, scores, dy);
+            products.sum_over_queries(block, &mut dv, accumulate, scores, added_dy, panel);
         }
 
-        block.key_by_query(other, 1.0, of_values, dy);
-        let mut deltas = [0.0; BLOCK];
-        for (query, delta) in deltas[..columns].iter_mut().enumerate() {
-            *delta = inner_product(dy.row(query), y.row(query));
-        }
+        products.key_by_query(block, other, 1.0, self.values, of_dy);
         let mask_scale = self.mask.map(|mask| mask.scale);
-        score_gradient(other, scores, &deltas[..columns], self.scale, mask_scale);
+        let mut deltas = [0.0; BLOCK];
+        let deltas = &mut deltas[..columns];
+        for (delta, query) in deltas.iter_mut().zip(rows()) {
+            *delta = inner_product_of(self.dy.row(query), self.y.row(query));
+        }
+        score_gradient(other, scores, deltas, self.scale, mask_scale);
         if !distances.is_empty() {
             for (gradient, key) in other.chunks_exact(columns).zip(block.keys.clone()) {
                 add(&mut distances[self.head.distances(block, key)], gradient);
             }
         }
-        in_single(dq, of_dq, |dq| block.sum_over_keys(dq, other, of_keys));
-        block.sum_over_queries(&mut dk, accumulate, other, queries);
+        in_single(dq, tile, |dq| products.sum_over_keys(block, dq, other, self.added_keys, panel));
+        products.sum_over_queries(block, &mut dk, accumulate, other, added_queries, panel);
     }
+}
+
+/// Channels that are widened at a time.
+const WIDENED: usize = 64;
+
+/// Σ a·b, whatever the precision.
+fn inner_product_of<E: Float>(a: &[E], b: &[E]) -> f32 {
+    if E::DTYPE == DType::F32 {
+        return inner_product(bytemuck::cast_slice(a), bytemuck::cast_slice(b));
+    }
+    let parts = a.chunks(WIDENED).zip(b.chunks(WIDENED));
+    parts.map(|(a, b)| inner_product(widened(a, &mut [0.0; WIDENED]), widened(b, &mut [0.0; WIDENED]))).sum()
 }
 
 vectorized! {

@@ -2,6 +2,8 @@
 //! How kernels use them is in `tiles.rs`.
 
 use super::add;
+use super::half_product::Factor;
+use super::matrix::Matrix;
 use super::parallel::{self, CHUNK};
 use super::vectorize::vectorized;
 use ::half::slice::HalfFloatSliceExt;
@@ -25,6 +27,9 @@ pub(super) trait Float: Pod + Send + Sync {
 
     /// Values rounded to the nearest. Panics if the lengths differ.
     fn round(from: &[f32], into: &mut [Self]);
+
+    /// A matrix to be multiplied.
+    fn factor(matrix: Matrix<Self>) -> Factor;
 }
 
 impl Float for f32 {
@@ -40,6 +45,10 @@ impl Float for f32 {
 
     fn round(from: &[f32], into: &mut [Self]) {
         into.copy_from_slice(from);
+    }
+
+    fn factor(matrix: Matrix<Self>) -> Factor {
+        matrix.into()
     }
 }
 
@@ -64,6 +73,10 @@ impl Float for f16 {
     fn round(from: &[f32], into: &mut [Self]) {
         into.convert_from_f32_slice(from);
     }
+
+    fn factor(matrix: Matrix<Self>) -> Factor {
+        matrix.into()
+    }
 }
 
 impl Float for bf16 {
@@ -79,6 +92,10 @@ impl Float for bf16 {
 
     fn round(from: &[f32], into: &mut [Self]) {
         round_to_bf16(from, into);
+    }
+
+    fn factor(matrix: Matrix<Self>) -> Factor {
+        matrix.into()
     }
 }
 

@@ -1,11 +1,13 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
-use super::half_product::{Factor, Sums, any_product};
+use super::half::Float;
+use super::half_product::{Factor, Sums, any_product, half_products};
 use super::math::{exponentials, sum};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
+use ::half::bf16;
 use plimsoll_graph::DType;
 use plimsoll_graph::ops;
 use pulp::Simd;
@@ -45,9 +47,10 @@ pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
         let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
         parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
             *loss = replace_by_gradient(logits, target, op.smoothing, slope_scale);
+            head.round(logits);
         });
         total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
-        head.backward(first, logits, dx.as_mut(), dweight.as_mut(), room);
+        head.backward(first, head.slopes(logits), dx.as_mut(), dweight.as_mut(), room);
     }
     let before = if op.accumulate_loss { loss[0] } else { 0.0 };
     loss[0] = before + (total * f64::from(scale)) as f32;
@@ -63,6 +66,8 @@ pub(super) struct Head<'a> {
     pub(super) vocab: usize,
     /// Rows at a time, as scratch was declared for.
     pub(super) chunk: usize,
+    /// Whether gradients of logits are multiplied in half precision.
+    rounds: bool,
     workers: usize,
 }
 
@@ -73,7 +78,8 @@ impl<'a> Head<'a> {
         let (vocab, channels) = (ty.shape[0], ty.shape[1]);
         let (x, weight) = (Factor::of(call, x, rows, channels), Factor::of(call, weight, vocab, channels));
         let (targets, workers) = (call.i32(targets), call.threads);
-        Self { x, weight, targets, rows, channels, vocab, chunk: chunk.min(rows), workers }
+        let rounds = ty.dtype == DType::Bf16 && half_products().multiplies_bf16();
+        Self { x, weight, targets, rows, channels, vocab, chunk: chunk.min(rows), rounds, workers }
     }
 
     /// Room for logits, losses, and what products need.
@@ -102,18 +108,34 @@ impl<'a> Head<'a> {
         Sums::of(dweight, DType::F32, [self.vocab, self.channels], None, keep)
     }
 
+    /// Rounds the gradient of a row of logits where it lies, if it is multiplied so: two products read it then at twice the
+    /// speed. Overwrites the rest of its place.
+    pub(super) fn round(&self, row: &mut [f32]) {
+        if self.rounds {
+            round_in_front(row);
+        }
+    }
+
+    /// Gradients of logits, of which each row was [rounded](Self::round).
+    pub(super) fn slopes<'s>(&self, dlogits: &'s [f32]) -> Factor<'s> {
+        let (rows, vocab) = (dlogits.len() / self.vocab, self.vocab);
+        match self.rounds {
+            true => Matrix::<bf16>::strided(bytemuck::cast_slice(dlogits), rows, vocab, 2 * vocab).into(),
+            false => Matrix::new(dlogits, rows, vocab).into(),
+        }
+    }
+
     /// From the gradients of the chunk of logits that begins at row `first`: dx = dlogits · weight of these rows, and
     /// dweight = dlogitsᵀ · x, to which the next chunk adds.
     pub(super) fn backward(
         &self,
         first: usize,
-        dlogits: &[f32],
+        dlogits: Factor,
         dx: Option<&mut Sums>,
         dweight: Option<&mut Sums>,
         room: &mut [f32],
     ) {
         let rows = first..self.rows.min(first + self.chunk);
-        let dlogits = Factor::F32(Matrix::new(dlogits, rows.len(), self.vocab));
         if let Some(dx) = dx {
             let into = dx.part(rows.clone(), 0..self.channels);
             any_product(into, 1.0, dlogits, self.weight, room, self.workers);
@@ -123,6 +145,20 @@ impl<'a> Head<'a> {
             any_product(into, 1.0, dlogits.transposed(), self.x.rows(rows), room, self.workers);
             dweight.keep();
         }
+    }
+}
+
+/// Elements of a row that are rounded at a time.
+const ROUNDED: usize = 1 << 10;
+
+/// Rounds a row to the front half of its place.
+fn round_in_front(row: &mut [f32]) {
+    for first in (0..row.len()).step_by(ROUNDED) {
+        let mut tile = [bf16::ZERO; ROUNDED];
+        let values = &row[first..row.len().min(first + ROUNDED)];
+        let tile = &mut tile[..values.len()];
+        bf16::round(values, tile);
+        bytemuck::cast_slice_mut::<f32, bf16>(row)[first..][..tile.len()].copy_from_slice(tile);
     }
 }
 

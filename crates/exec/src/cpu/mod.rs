@@ -13,6 +13,7 @@
 mod add;
 mod attention;
 mod attention_grad;
+mod attention_products;
 mod blas;
 mod cached_attention;
 mod cast;

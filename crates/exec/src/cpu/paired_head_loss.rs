@@ -41,11 +41,14 @@ pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
     let mut total = 0.0;
     for first in (0..heads[0].rows).step_by(heads[0].chunk) {
         let rows = heads[0].chunk.min(heads[0].rows - first);
-        total +=
-            room.losses(&heads, first, |[a, b], target| replace_by_gradients(a, b, target, &objective, slope_scale));
+        total += room.losses(&heads, first, |[a, b], target| {
+            let loss = replace_by_gradients(a, b, target, &objective, slope_scale);
+            [a, b].into_iter().for_each(|row| heads[0].round(row));
+            loss
+        });
         for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
             let dlogits = &room.logits[draw][..rows * head.vocab];
-            head.backward(first, dlogits, dx.as_mut(), dweight.as_mut(), room.products);
+            head.backward(first, head.slopes(dlogits), dx.as_mut(), dweight.as_mut(), room.products);
         }
     }
     let before = if op.accumulate_loss { loss[0] } else { 0.0 };

@@ -6,7 +6,7 @@
 //! memory that their ops declare, each worker's in a slot of its own.
 
 use super::half::Float;
-use super::matrix::{Matrix, MatrixMut};
+use super::matrix::MatrixMut;
 use super::parallel::{self, CHUNK};
 use crate::call::{Call, Input};
 use plimsoll_graph::DType;
@@ -79,19 +79,6 @@ pub(super) fn widened<'a, E: Float>(values: &'a [E], tile: &'a mut [f32]) -> &'a
     let tile = &mut tile[..values.len()];
     E::widen(values, tile);
     tile
-}
-
-/// A matrix in single precision, as it lies or widened into a tile that has room for it.
-pub(super) fn widened_matrix<'a, E: Float>(matrix: Matrix<'a, E>, tile: &'a mut [f32]) -> Matrix<'a> {
-    if E::DTYPE == DType::F32 {
-        return matrix.cast();
-    }
-    let (rows, columns) = matrix.extents();
-    let tile = &mut tile[..rows * columns];
-    for (row, tile) in tile.chunks_exact_mut(columns.max(1)).enumerate() {
-        E::widen(matrix.row(row), tile);
-    }
-    Matrix::new(tile, rows, columns)
 }
 
 /// Runs `work` on a result in single precision: as it lies, or on a tile that has room for it and is rounded afterwards.

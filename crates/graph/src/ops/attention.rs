@@ -3,6 +3,7 @@
 
 use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
+    half_panel_words,
 };
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -20,7 +21,8 @@ pub const ATTENTION_ROWS: usize = 64;
 /// Probabilities are dropped out after the softmax, if at all. That of query i and key j is element
 /// (`DROPOUT_TOKENS` · i + j) at its head's site, whatever T and S are, so that padding does not change what is dropped.
 /// Saves its operands, y, lse: linear in T and S.
-/// Scratch: `rows` × S scores a worker, and with a bias T + S of its values.
+/// Scratch: `rows` × S scores a worker, and with a bias T + S of its values; in half precision a head and a block of queries
+/// in panels.
 /// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
 /// grouped heads.
@@ -107,8 +109,9 @@ impl RelativeBias {
 /// Gradient of [`Attention`], which recomputes the probabilities from lse.
 /// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
 /// of the bias' table, `F32`, if `table`.
-/// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables. On a card B × H × T floats, and
-/// B × H × T / [`card_queries`] partial tables.
+/// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables; in half
+/// precision a head, a block of queries and the head's gradients. On a card B × H × T floats, and B × H × T / [`card_queries`]
+/// partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
@@ -174,9 +177,22 @@ impl Attention {
         (buffers * (self.rows.min(e.queries) * e.keys + bias)).next_multiple_of(16)
     }
 
-    /// Floats of what a worker of the processor takes in half precision: `tiles` of a head's keys and of a block's queries.
-    fn worker_tiles(&self, e: &AttentionExtents, dtype: DType, tiles: usize) -> usize {
-        if dtype.is_half() { tiles * (e.keys + self.rows.min(e.queries)) * e.head_size } else { 0 }
+    /// Floats that a worker of the processor takes in half precision: operands in panels of a head, of a block of queries and
+    /// of a block of scores, and a block of results.
+    fn worker_panels(&self, e: &AttentionExtents, dtype: DType) -> usize {
+        let (rows, d) = (self.rows.min(e.queries), e.head_size);
+        let of_head = half_panel_words(e.keys, d) + half_panel_words(d, e.keys);
+        let of_block = half_panel_words(rows, d) + half_panel_words(1, e.keys) + rows * d;
+        if dtype.is_half() { of_head + of_block } else { 0 }
+    }
+
+    /// The same of its gradient, with the results of a head.
+    fn worker_panels_of_gradient(&self, e: &AttentionExtents, dtype: DType) -> usize {
+        let (rows, d) = (self.rows.min(e.queries), e.head_size);
+        let of_head = 2 * half_panel_words(e.keys, d) + half_panel_words(d, e.keys) + 2 * e.keys * d;
+        let panels = 2 * (half_panel_words(rows, d) + half_panel_words(d, rows));
+        let of_block = panels + half_panel_words(1, e.keys.max(rows)) + rows * d;
+        if dtype.is_half() { of_head + of_block } else { 0 }
     }
 
     /// Floats of what a card computes before its tiles: for each query of each head, the product of the output and its
@@ -261,7 +277,7 @@ impl Operation for Attention {
         match *target {
             Target::Cpu { threads } => {
                 let e = self.extents(&io.inputs);
-                let of_worker = self.worker_scratch(&e, 1) + self.worker_tiles(&e, io.inputs[0].dtype, 2);
+                let of_worker = self.worker_scratch(&e, 1) + self.worker_panels(&e, io.inputs[0].dtype);
                 Bytes(4 * (threads * of_worker.next_multiple_of(16)) as u64)
             }
             // Tiles of scores stay on the chip.
@@ -382,8 +398,8 @@ impl Operation for AttentionGrad {
         let e = self.forward.extents(&io.inputs[1..]);
         let (rows, tiles) = match *target {
             Target::Cpu { threads } => {
-                let tiles = self.forward.worker_tiles(&e, io.inputs[1].dtype, 4);
-                (threads * (self.forward.worker_scratch(&e, 2) + tiles).next_multiple_of(16), 1)
+                let panels = self.forward.worker_panels_of_gradient(&e, io.inputs[1].dtype);
+                (threads * (self.forward.worker_scratch(&e, 2) + panels).next_multiple_of(16), 1)
             }
             Target::Cuda { compute_capability, .. } => {
                 let queries = card_queries(io.inputs[1].dtype, e.head_size, compute_capability);

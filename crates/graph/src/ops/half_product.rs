@@ -9,7 +9,17 @@ const SHARED: usize = 1056;
 const CUT: usize = 3168;
 
 /// Words of a sum that are multiplied at a time at most. A word is a float, or two neighboring terms in `Bf16`.
-pub const HALF_PART_WORDS: usize = 1536;
+const PART_WORDS: usize = 1536;
+
+/// The same of sums that are several times as long, of which the shorter operand's part is to stay in a second-level cache:
+/// it is read once for every block of the other. GPT-2's gradient of hidden states at the head took a third longer with
+/// four times as many.
+const LONG_PART_WORDS: usize = 384;
+
+/// Words of a sum of so many in all that are multiplied at a time.
+pub fn half_part_words(words: usize) -> usize {
+    if words > 4 * PART_WORDS { LONG_PART_WORDS } else { PART_WORDS }
+}
 
 /// Words of a block that a worker packs for itself: they fit a second-level cache.
 pub const HALF_BLOCK_WORDS: usize = 96 << 10;
@@ -18,25 +28,35 @@ pub const HALF_BLOCK_WORDS: usize = 96 << 10;
 const FEWEST_WORDS: usize = 16;
 
 /// Extents are filled up to whole tiles: multiples of this are, for every kernel.
-const MULTIPLE: usize = 96;
+pub const HALF_MULTIPLE: usize = 96;
 
 /// Rows and columns of the parts that a product of (rows, inner) and (inner, columns) is done in.
 pub fn half_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
-    let most = if inner > HALF_PART_WORDS { CUT } else { usize::MAX };
+    let most = if inner > PART_WORDS { CUT } else { usize::MAX };
     let of = |extent: usize, most: usize| {
         let parts = extent.div_ceil(most).max(1);
-        extent.div_ceil(parts).div_ceil(MULTIPLE).max(1) * MULTIPLE
+        extent.div_ceil(parts).div_ceil(HALF_MULTIPLE).max(1) * HALF_MULTIPLE
     };
     if rows <= columns { [of(rows, SHARED), of(columns, most)] } else { [of(rows, most), of(columns, SHARED)] }
+}
+
+/// Rows or columns that panels are filled up to a multiple of, one or the other or a divisor of it.
+const PANEL_LINES: [usize; 2] = [12, 32];
+
+/// Words that an operand takes in panels at most, whatever the kernel: so many rows or columns of so many terms.
+pub fn half_panel_words(lines: usize, terms: usize) -> usize {
+    let most = PANEL_LINES.into_iter().map(|width| lines.next_multiple_of(width)).max().unwrap_or(lines);
+    // As many as fill cache lines.
+    most * terms.next_multiple_of(FEWEST_WORDS)
 }
 
 /// What the processor needs to multiply matrices of (rows, inner) and (inner, columns) on `workers` workers: the shorter
 /// operand, a block of the other for each worker, and the sums of a part if they are not done in one go.
 pub fn half_product_scratch([rows, inner, columns]: [usize; 3], workers: usize) -> Bytes {
     let [height, width] = half_parts([rows, inner, columns]);
-    let words = inner.clamp(FEWEST_WORDS, HALF_PART_WORDS);
+    let words = inner.clamp(FEWEST_WORDS, PART_WORDS);
     let [shared, cut] = if rows <= columns { [height, width] } else { [width, height] };
-    let sums = if inner > HALF_PART_WORDS { height * width } else { 0 };
+    let sums = if inner > PART_WORDS { height * width } else { 0 };
     let block = (cut * words).min(HALF_BLOCK_WORDS);
     Bytes(4 * (sums + shared * words + workers * block) as u64).align_up(64)
 }

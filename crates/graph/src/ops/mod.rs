@@ -40,7 +40,9 @@ mod transfer;
 mod working;
 
 pub use example::{Example, Fill};
-pub use half_product::{HALF_BLOCK_WORDS, HALF_PART_WORDS, half_parts, half_product_scratch};
+pub use half_product::{
+    HALF_BLOCK_WORDS, HALF_MULTIPLE, half_panel_words, half_part_words, half_parts, half_product_scratch,
+};
 pub use inner_parts::InnerParts;
 pub use list::*;
 

@@ -44,9 +44,14 @@ pub(super) struct Panels {
 }
 
 impl Panels {
+    /// Terms of a sum in a word.
+    pub(super) fn terms(&self) -> usize {
+        if self.pairs { 2 } else { 1 }
+    }
+
     /// Words of a row for so many terms.
     pub(super) fn groups(&self, terms: usize) -> usize {
-        terms.div_ceil(if self.pairs { 2 } else { 1 }).next_multiple_of(self.multiple)
+        terms.div_ceil(self.terms()).next_multiple_of(self.multiple)
     }
 }
 
@@ -134,7 +139,7 @@ impl Kernel {
 
     /// Terms of a sum in a word.
     pub(super) fn terms(&self) -> usize {
-        if self.pairs { 2 } else { 1 }
+        self.right().terms()
     }
 
     /// Words of a row that are multiplied with all panels of a block before the next, of so many in all.

@@ -7,6 +7,7 @@
 //!   pack.rs    parts of operands ─► panels
 //!   kernel.rs  panels ─► a tile of sums in registers, with AMX in amx.rs
 //!   store.rs   tiles ─► the result, with bias and rounding
+//!   packed.rs  small products of operands that stay packed
 //!   path.rs    which instructions there are
 //! ```
 //!
@@ -17,9 +18,11 @@
 mod amx;
 mod kernel;
 mod pack;
+mod packed;
 mod path;
 mod store;
 
+pub(super) use packed::{Packed, PackedProducts};
 pub use path::{HalfProducts, half_products};
 
 use super::matrix::{Matrix, MatrixMut};
@@ -30,7 +33,7 @@ use ::half::{bf16, f16};
 use kernel::{Kernel, MOST_TILE, Panels};
 use pack::{MOST_ROWS, pack};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{HALF_BLOCK_WORDS, HALF_PART_WORDS, half_parts};
+use plimsoll_graph::ops::{HALF_BLOCK_WORDS, half_part_words, half_parts};
 use std::ops::Range;
 
 /// A matrix that is multiplied, in the precision that it lies in.
@@ -275,7 +278,7 @@ fn multiply_part(
     let by_columns = rows <= columns;
     let (shared, cut) = if by_columns { (a, b) } else { (b, a) };
     let groups = inner.div_ceil(kernel.terms());
-    let steps = groups.div_ceil(HALF_PART_WORDS).max(1);
+    let steps = groups.div_ceil(half_part_words(groups)).max(1);
     let words = shared.panels.groups(groups.div_ceil(steps) * kernel.terms());
     let tiles = shared.extent.div_ceil(shared.panels.width);
     let panels = cut.extent.div_ceil(cut.panels.width);
@@ -391,7 +394,7 @@ mod tests {
 
     /// Whole numbers that look random and are the same every time: small enough that every sum is exact, so that a single
     /// wrong element of an operand shows, and products of `Bf16` by any instructions are the same.
-    fn numbers<E: Float>(count: usize, seed: u32) -> Vec<E> {
+    pub(super) fn numbers<E: Float>(count: usize, seed: u32) -> Vec<E> {
         let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
         let mut next = || {
             state ^= state << 13;
@@ -406,7 +409,13 @@ mod tests {
     }
 
     /// A matrix with gaps between its rows, or columns if it is transposed; its elements in single precision too.
-    fn matrix<E: Float>(data: &[E], rows: usize, columns: usize, gap: usize, transposed: bool) -> Matrix<'_, E> {
+    pub(super) fn matrix<E: Float>(
+        data: &[E],
+        rows: usize,
+        columns: usize,
+        gap: usize,
+        transposed: bool,
+    ) -> Matrix<'_, E> {
         if transposed {
             Matrix::strided(data, columns, rows, rows + gap).transposed()
         } else {
@@ -414,7 +423,7 @@ mod tests {
         }
     }
 
-    fn element<E: Float>(matrix: Matrix<E>, row: usize, column: usize) -> f32 {
+    pub(super) fn element<E: Float>(matrix: Matrix<E>, row: usize, column: usize) -> f32 {
         let mut value = [0.0];
         E::widen(&[matrix.data[row * matrix.row_stride + column * matrix.column_stride]], &mut value);
         value[0]

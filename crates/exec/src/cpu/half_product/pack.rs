@@ -137,7 +137,7 @@ use x86::{Load, pack_pairs};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::kernel::GROUPS_TOGETHER;
+    use super::super::kernel::{GROUPS_TOGETHER, prefetch};
     use super::{Order, Panels, Part, TOGETHER};
     use ::half::bf16;
     use std::arch::x86_64::*;
@@ -167,11 +167,11 @@ mod x86 {
         /// The processor has AVX-512 with BF16.
         unsafe fn load_32(line: &[Self], first: usize) -> __m512i;
 
-        /// The next 16 likewise.
+        /// The first 16 of one line, then of another, likewise.
         ///
         /// # Safety
         /// The processor has AVX-512 with BF16.
-        unsafe fn load_16(line: &[Self], first: usize) -> __m256i;
+        unsafe fn load_both(even: &[Self], odd: &[Self]) -> __m512i;
     }
 
     /// The lowest bits.
@@ -190,10 +190,15 @@ mod x86 {
 
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-        unsafe fn load_16(line: &[Self], first: usize) -> __m256i {
-            let line = &line[first..];
+        unsafe fn load_both(even: &[Self], odd: &[Self]) -> __m512i {
             // SAFETY: no more is loaded than there is.
-            unsafe { _mm256_maskz_loadu_epi16(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) }
+            let [even, odd] = unsafe {
+                [
+                    _mm256_maskz_loadu_epi16(mask(even.len().min(LANES)) as u16, even.as_ptr().cast()),
+                    _mm256_maskz_loadu_epi16(mask(odd.len().min(LANES)) as u16, odd.as_ptr().cast()),
+                ]
+            };
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(even), odd)
         }
     }
 
@@ -213,12 +218,12 @@ mod x86 {
 
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-        unsafe fn load_16(line: &[Self], first: usize) -> __m256i {
-            let line = &line[first..];
-            // SAFETY: no more is loaded than there is, and a vector of halves is 256 bits as one of integers is.
+        unsafe fn load_both(even: &[Self], odd: &[Self]) -> __m512i {
+            // SAFETY: no more is loaded than there is, and a vector of pairs is 512 bits as one of integers is.
             unsafe {
-                let values = _mm512_maskz_loadu_ps(mask(line.len().min(LANES)) as u16, line.as_ptr());
-                std::mem::transmute(_mm512_cvtneps_pbh(values))
+                let even = _mm512_maskz_loadu_ps(mask(even.len().min(LANES)) as u16, even.as_ptr());
+                let odd = _mm512_maskz_loadu_ps(mask(odd.len().min(LANES)) as u16, odd.as_ptr());
+                std::mem::transmute(_mm512_cvtne2ps_pbh(odd, even))
             }
         }
     }
@@ -232,8 +237,10 @@ mod x86 {
                 for group in (0..groups).step_by(LANES) {
                     let mut tile = [_mm512_setzero_si512(); LANES];
                     for (row, tile) in (first..first + rows).zip(&mut tile) {
+                        let line = part.line(row);
+                        prefetch(line.as_ptr().wrapping_add(LANES * part.stride + 2 * group));
                         // SAFETY: this function asks for the same instructions.
-                        *tile = unsafe { T::load_32(part.line(row), 2 * group) };
+                        *tile = unsafe { T::load_32(line, 2 * group) };
                     }
                     let tile = transposed(tile);
                     for (group, words) in (group..groups).zip(tile) {
@@ -244,41 +251,48 @@ mod x86 {
         }
     }
 
+    /// Terms that a packer of lines asks for ahead: lines may lie in a page each, where nothing fetches them by itself.
+    const AHEAD: usize = 4 * TOGETHER;
+
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn pack_across<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for first_group in (0..groups).step_by(TOGETHER) {
+            let lines: [[&[T]; 2]; TOGETHER] = std::array::from_fn(|group| lines_of(part, first_group + group));
+            let count = TOGETHER.min(groups - first_group);
             for (panel, into) in into.chunks_exact_mut(groups * width).enumerate() {
-                for group in first_group..groups.min(first_group + TOGETHER) {
-                    for lane in (0..width).step_by(LANES) {
-                        let (first, count) = (panel * width + lane, LANES.min(width - lane));
+                let into = &mut into[first_group * width..][..count * width];
+                for (lines, into) in lines.iter().zip(into.chunks_exact_mut(width)) {
+                    for line in lines {
+                        prefetch(line.as_ptr().wrapping_add(AHEAD * part.stride + panel * width));
+                    }
+                    for (lane, into) in into.chunks_mut(LANES).enumerate() {
                         // SAFETY: this function asks for the same instructions.
-                        let words = unsafe { words_across(part, group, first) };
-                        store(&mut into[group * width + lane..][..count], words);
+                        store(into, unsafe { words_across(*lines, panel * width + lane * LANES) });
                     }
                 }
             }
         }
     }
 
-    /// Word `group` of sixteen rows from `first`, zeros beyond the part.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn words_across<T: Load>(part: Part<T>, group: usize, first: usize) -> __m512i {
-        // SAFETY: this function asks for the same instructions.
-        let (even, odd) = unsafe { (load_across(part, 2 * group, first), load_across(part, 2 * group + 1, first)) };
-        let (even, odd) = (_mm512_cvtepu16_epi32(even), _mm512_cvtepu16_epi32(odd));
-        _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd))
+    /// The two terms of a group of words, empty beyond the last.
+    #[inline(always)]
+    fn lines_of<T>(part: Part<'_, T>, group: usize) -> [&[T]; 2] {
+        let line = |term| if term < part.terms { part.line(term) } else { &[] };
+        [line(2 * group), line(2 * group + 1)]
     }
 
-    /// One term of sixteen rows from `first`, zeros beyond the part.
+    /// The words that two terms of sixteen rows from `first` make, zeros beyond the last row.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn load_across<T: Load>(part: Part<T>, term: usize, first: usize) -> __m256i {
-        if term >= part.terms || first >= part.rows {
-            return _mm256_setzero_si256();
-        }
+    unsafe fn words_across<T: Load>(lines: [&[T]; 2], first: usize) -> __m512i {
+        let interleaved = _mm512_set_epi16(
+            31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17,
+            1, 16, 0,
+        );
+        let [even, odd] = lines;
         // SAFETY: this function asks for the same instructions.
-        unsafe { T::load_16(part.line(term), first) }
+        let both = unsafe { T::load_both(even.get(first..).unwrap_or_default(), odd.get(first..).unwrap_or_default()) };
+        _mm512_permutexvar_epi16(interleaved, both)
     }
 
     /// Runs of words are neighbors in memory and in panels, so they are copied.
@@ -289,6 +303,7 @@ mod x86 {
                 let line = if panel * width + row < part.rows { part.line(panel * width + row) } else { &[] };
                 for (run, into) in into.chunks_exact_mut(GROUPS_TOGETHER * width).enumerate() {
                     let first = (2 * GROUPS_TOGETHER * run).min(line.len());
+                    prefetch(line.as_ptr().wrapping_add(part.stride + first));
                     // SAFETY: this function asks for the same instructions.
                     let words = unsafe { T::load_32(line, first) };
                     store(&mut into[GROUPS_TOGETHER * row..][..GROUPS_TOGETHER], words);
@@ -300,14 +315,18 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn pack_rows_across<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for run in 0..groups / GROUPS_TOGETHER {
+            let lines: [[&[T]; 2]; GROUPS_TOGETHER] =
+                std::array::from_fn(|group| lines_of(part, run * GROUPS_TOGETHER + group));
             for (panel, into) in into.chunks_exact_mut(groups * width).enumerate() {
                 let into = &mut into[run * GROUPS_TOGETHER * width..][..GROUPS_TOGETHER * width];
+                for line in lines.as_flattened() {
+                    prefetch(line.as_ptr().wrapping_add(2 * GROUPS_TOGETHER * part.stride + panel * width));
+                }
                 for (lane, into) in into.chunks_exact_mut(GROUPS_TOGETHER * LANES).enumerate() {
                     let mut words = [_mm512_setzero_si512(); LANES];
-                    for (group, words) in words.iter_mut().enumerate() {
-                        let (group, first) = (run * GROUPS_TOGETHER + group, panel * width + lane * LANES);
+                    for (lines, words) in lines.iter().zip(&mut words) {
                         // SAFETY: this function asks for the same instructions.
-                        *words = unsafe { words_across(part, group, first) };
+                        *words = unsafe { words_across(*lines, panel * width + lane * LANES) };
                     }
                     for (into, words) in into.chunks_exact_mut(GROUPS_TOGETHER).zip(transposed(words)) {
                         store(into, words);

@@ -57,7 +57,11 @@ fn round<E: Float>(into: &mut MatrixMut<E>, bias: Option<&[E]>, scale: f32, tile
     E::round(tile, rounded);
     for (row, values) in (0..into.row_count()).zip(rounded.chunks_exact(width)) {
         let into = into.row(row);
-        into.copy_from_slice(&values[..into.len()]);
+        // Most rows are whole, and of a length that is known here.
+        match (into.as_chunks_mut::<MOST_COLUMNS>(), values.as_chunks::<MOST_COLUMNS>()) {
+            (([into], []), ([values], [])) => *into = *values,
+            _ => into.copy_from_slice(&values[..into.len()]),
+        }
     }
 }
 
