@@ -183,7 +183,7 @@ def measure_torch(case: Case, threads: int) -> dict:
     """PyTorch's side: the peak of the second step by the allocator, and of the third by storages."""
     # Here, so that the process that compares needs no memory for it.
     import torch
-    from torch_step import Gpt
+    from torch_step import Gpt, held
 
     torch.set_num_threads(threads)
     torch.manual_seed(1337)
@@ -206,13 +206,13 @@ def measure_torch(case: Case, threads: int) -> dict:
     state = [value for values in optimizer.state.values() for value in values.values() if torch.is_tensor(value)]
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     held_bytes = storage_bytes([*model.parameters(), *model.buffers(), *gradients, *state, batch])
-    risen_bytes, peak_phase = allocator_peak(step)
+    risen = held(step)
     return {
         "torch": torch.__version__,
         "parameters": sum(p.numel() for p in model.parameters()),
         "held_bytes": held_bytes,
-        "allocator_bytes": held_bytes + risen_bytes,
-        "peak_phase": peak_phase,
+        "allocator_bytes": held_bytes + risen.peak_bytes,
+        "peak_phase": risen.peak_phase,
         "storages_bytes": storages_peak(step),
     }
 
@@ -221,28 +221,6 @@ def storage_bytes(tensors: Iterable["torch.Tensor"]) -> int:
     """Bytes of the tensors' storages, each counted once."""
     storages = (tensor.untyped_storage() for tensor in tensors)
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-
-
-def allocator_peak(step: Callable[[], None]) -> tuple[int, str]:
-    """The most that the CPU allocator held during a step above what it held before, and which part that was in."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        step()
-    events = sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns())
-    total_bytes, peak_bytes, phase, peak_phase = 0, 0, "", ""
-    for event in events:
-        if event.name() in ("forward", "backward", "optimizer"):
-            phase = event.name()
-        if event.name() != "[memory]":
-            continue
-        total_bytes += event.nbytes()
-        if total_bytes > peak_bytes:
-            peak_bytes, peak_phase = total_bytes, phase
-    # A step leaves nothing behind; if this sum says otherwise, events were lost.
-    if peak_bytes == 0 or total_bytes != 0:
-        sys.exit(f"error: the profiler's events come to {total_bytes} bytes after the step, {peak_bytes} at the peak")
-    return peak_bytes, peak_phase
 
 
 def storages_peak(step: Callable[[], None]) -> int:

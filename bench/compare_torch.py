@@ -160,10 +160,11 @@ PRECISIONS = ("fp32", "bf16")
 
 @dataclass(frozen=True)
 class Usage:
-    """What the kernel counted while one process ran. `others_share` is of all cores, 0 to 1."""
+    """What the kernel counted while one process ran. `others_share` is of all cores, 0 to 1; `cpu_s` is the process's own."""
 
     peak_rss_bytes: int
     others_share: float
+    cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -317,11 +318,12 @@ def run(command: list[str], threads: int) -> tuple[dict, Usage]:
             output = json.load(stdout)
         except json.JSONDecodeError as error:
             sys.exit(f"error: stdout is no JSON ({error}) from: {shlex.join(command)}")
-    others_s = busy_s - usage.ru_utime - usage.ru_stime
+    cpu_s = usage.ru_utime + usage.ru_stime
+    others_s = busy_s - cpu_s
     # The two clocks tick at different moments, so the difference may fall just below 0.
     others_share = max(0.0, others_s / (wall_s * os.cpu_count()))
     # Linux counts ru_maxrss in KiB.
-    return output, Usage(usage.ru_maxrss * 1024, others_share)
+    return output, Usage(usage.ru_maxrss * 1024, others_share, cpu_s)
 
 
 def busy_cores_s() -> float:

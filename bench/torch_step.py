@@ -8,6 +8,7 @@ usage:  python bench/torch_step.py --layers 6 --hidden 384 --heads 6 --vocab-siz
             --seq-len 256 --micro-batch 12 [--mode eager] [--steps 5] [--warm-up 2] [--threads 2]
         python bench/torch_step.py --model smollm2-135m --seq-len 256 --micro-batch 4 [--mode compile-autocast]
         python bench/torch_step.py --model t5-small --seq-len 256 --target-len 64 --micro-batch 8
+        python bench/torch_step.py --model smollm2-135m --seq-len 256 --micro-batch 4 --mode compile --memory-budget 0.5
 needs:  pip install torch numpy, for `--model` also transformers; modes with torch.compile need a C++ compiler
 
 A GPT is the module below; models by name are those of transformers, with random weights, attention by
@@ -15,18 +16,24 @@ scaled_dot_product_attention and no dropout. Weights and optimizer are in float3
 bfloat16 where PyTorch says so.
 
 stdout is one JSON object; rss_after_import_bytes is what the process held before it built the model, once what the mode
-needs was loaded: PyTorch, transformers and torch.compile's own code, by compiling a function of one addition.
+needs was loaded: PyTorch, transformers and torch.compile's own code, by compiling a function of one addition. With
+--memory-budget, which is torch._functorch.config.activation_memory_budget, there is `activations` beside: what the forward
+pass saved in one more step, by autograd's graph and by the allocator, and how far the step's memory rose.
 """
 
 import argparse
 import json
 import resource
 import statistics
+import sys
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.profiler import record_function
 
 INIT_STD = 0.02
 # Layers, channels, inner channels, heads, heads of keys, ids, positions, epsilon and theta. Source: the config.json of
@@ -159,6 +166,61 @@ def rss_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@dataclass(frozen=True)
+class Held:
+    """What the CPU allocator held in a step above what it held before."""
+
+    peak_bytes: int
+    peak_phase: str
+    after_forward_bytes: int
+
+
+def held(step: Callable[[], None]) -> Held:
+    """Of a step whose parts are record_functions: forward, backward, optimizer."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    events = sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    forward_end_ns = next(e.start_ns() + e.duration_ns() for e in events if e.name() == "forward")
+    total_bytes, peak_bytes, phase, peak_phase, after_forward_bytes = 0, 0, "", "", 0
+    for event in events:
+        if event.name() in ("forward", "backward", "optimizer"):
+            phase = event.name()
+        if event.name() != "[memory]":
+            continue
+        total_bytes += event.nbytes()
+        if event.start_ns() <= forward_end_ns:
+            after_forward_bytes = total_bytes
+        if total_bytes > peak_bytes:
+            peak_bytes, peak_phase = total_bytes, phase
+    # A step leaves nothing behind; if this sum says otherwise, events were lost.
+    if peak_bytes == 0 or total_bytes != 0:
+        sys.exit(f"error: the profiler's events come to {total_bytes} bytes after the step, {peak_bytes} at the peak")
+    return Held(peak_bytes, peak_phase, after_forward_bytes)
+
+
+def saved_bytes(loss: torch.Tensor, model: nn.Module, batch: dict[str, torch.Tensor]) -> int:
+    """Bytes of the storages that autograd's graph keeps for the backward pass, each counted once: not those of parameters
+    and of the batch, which are there anyway."""
+    inputs = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *batch.values()]}
+    found, seen, waiting = {}, set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+        # Those of compiled functions, and of the operations around them.
+        names = [name for name in dir(node) if name == "saved_tensors" or name.startswith("_saved_")]
+        for value in (getattr(node, name) for name in names):
+            for tensor in value if isinstance(value, (tuple, list)) else [value]:
+                if isinstance(tensor, torch.Tensor):
+                    storage = tensor.untyped_storage()
+                    found[storage.data_ptr()] = storage.nbytes()
+    return sum(size for pointer, size in found.items() if pointer not in inputs)
+
+
 def boolean(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
@@ -177,12 +239,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5, help="steps that count")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before those, which do not")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory-budget", type=float, metavar="0..1", help="activation_memory_budget of torch.compile")
     a = parser.parse_args()
     missing = [name for name in (*sizes, "bias") if getattr(a, name.replace("-", "_")) is None]
     if a.model is None and missing:
         parser.error(f"a GPT needs --{missing[0]}")
     if (a.target_len is not None) != (a.model in T5):
         parser.error("--target-len is for T5, which needs it")
+    if a.memory_budget is not None and not a.mode.startswith("compile"):
+        parser.error("--memory-budget is for the modes with torch.compile")
     return a
 
 
@@ -203,21 +268,33 @@ def main() -> None:
 
     model = build(a).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    if a.memory_budget is not None:
+        torch._functorch.config.activation_memory_budget = a.memory_budget
     run = torch.compile(model) if a.mode.startswith("compile") else model
     autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.mode.endswith("autocast"))
+
+    def forward(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        with autocast:
+            result = run(**batch)
+        # The logits are not to outlive the forward pass.
+        return result if a.model is None else result.loss
+
+    def step(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        with record_function("forward"):
+            loss = forward(batch)
+        with record_function("backward"):
+            loss.backward()
+        with record_function("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
     step_ms = []
     for _ in range(a.warm_up + a.steps):
         # Drawing the batch is not part of the step.
         batch = draw_batch(a, model)
         start = time.perf_counter()
-        with autocast:
-            result = run(**batch)
-        loss = result if a.model is None else result.loss
-        # The logits are not to outlive the forward pass.
-        del result
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        loss = step(batch)
         step_ms.append((time.perf_counter() - start) * 1e3)
     step_ms = step_ms[a.warm_up :]
 
@@ -234,6 +311,9 @@ def main() -> None:
         "peak_rss_bytes": rss_peak_bytes(),
         "last_loss": loss.item(),
     }
+    if a.memory_budget is not None:
+        by_graph = saved_bytes(forward(batch), model, batch)
+        report["activations"] = {"saved_bytes": by_graph} | asdict(held(lambda: step(batch)))
     print(json.dumps(report))
 
 

@@ -5,7 +5,7 @@ use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Optimizer, Role, Targets};
 use plimsoll_plan::{
     Budget, Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request,
-    card, search, validate,
+    card, saved_activations, search, validate,
 };
 use plimsoll_units::Bytes;
 
@@ -213,5 +213,23 @@ fn memory_grows_linearly_with_the_length_of_sequences() {
         assert!(largest < scores / 8, "{largest} bytes of scratch");
         let transient = longest.tensors.iter().filter(|t| t.role == Role::Activation);
         assert!(transient.map(|t| t.region().bytes).max() < Some(scores), "an activation is quadratic");
+    }
+}
+
+/// By hand, for rows of hidden states of 4 bytes an element: what a block of GPT-2 saves, and what is saved outside of blocks.
+#[test]
+fn what_the_forward_pass_saves_is_counted_once() {
+    let (rows, channels, heads, blocks) = (4 * 64, 128, 4, 4);
+    let hidden = rows * channels * 4;
+    let statistics = 2 * rows * 4;
+    // Norms, queries with keys and values, attention, the sum behind it; gelu with its operand; the sum behind that.
+    let block = 2 * (hidden + statistics) + 3 * hidden + (hidden + rows * heads * 4) + hidden + 8 * hidden + hidden;
+    // What the first block takes in, the last norm's statistics, and the gradient that the output head made.
+    let outside = hidden + statistics + hidden;
+    for (level, expected) in [(Level::None, blocks * block + outside), (Level::Block, blocks * hidden + outside)] {
+        let plain = request("nano", 4, Some(4), Bytes::gib(8));
+        let levers = LeverRequest { recompute: Some(Recompute::all(level)), ..plain.levers };
+        let found = found(&Request { levers, ..plain });
+        assert_eq!(saved_activations(&found.plan), Bytes(expected), "{level:?}");
     }
 }

@@ -16,7 +16,7 @@ use super::request::{RequestArgs, Sequences};
 use super::{Failure, in_pool, model};
 use crate::report::{Best, StepProfile};
 use crate::streams::write_data;
-use ::plimsoll_plan::search;
+use ::plimsoll_plan::{saved_activations, search};
 use ::plimsoll_train::{Engine, PlanSummary, TimedStep, TrainError};
 use clap::Args;
 use plimsoll_exec::Ceilings;
@@ -151,7 +151,7 @@ impl BenchArgs {
         };
         let mut found = plan_for(&opened.device)?;
         opened.check_free(&self.budget, &found.plan)?;
-        let (paper, tf32) = (opened.on_paper(), opened.tf32);
+        let (paper, tf32, times) = (opened.on_paper(), opened.tf32, opened.device.times.clone());
         if self.profile && paper.is_none() {
             // Taken when the plan's memory is free again.
             self.budget.check_room(Ceilings::MEMORY)?;
@@ -160,6 +160,7 @@ impl BenchArgs {
         let mut engine = flags.load(opened, &mut found, plan_for)?;
         note_if_sent_for_nothing(&found.settings, found.plan.targets.device.kind());
         let plan = PlanSummary::from(&found.plan);
+        let (saved, predicted_ms) = (saved_activations(&found.plan), found.step.0 * 1e3);
         let (parameters, products) = (found.plan.parameters, found.plan.targets.device.products());
         let vocab = chosen.config.vocab_size();
         let result = ::plimsoll_train::bench(&mut engine, vocab, self.warmup, self.steps, self.seed)?;
@@ -182,6 +183,8 @@ impl BenchArgs {
             let value = json!({
                 "model": { "name": chosen.name, "parameters": parameters },
                 "plan": plan,
+                "saved_activations_bytes": saved.0,
+                "predicted": { "step_ms": predicted_ms, "times": times },
                 "measured": result.measured,
                 "step_ms": result.step_ms,
                 "loss": result.loss,

@@ -1,7 +1,7 @@
 //! `plan --json`.
 
 use super::plan_table::as_flags;
-use plimsoll_plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan};
+use plimsoll_plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan, saved_activations};
 use plimsoll_train::PlanSummary;
 use serde_json::{Value, json};
 
@@ -55,6 +55,7 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "bound": bound,
         "slower_at_most": result.as_ref().ok().and_then(|found| found.slower_at_most),
         "breakdown": plan.breakdown,
+        "saved_activations_bytes": saved_activations(plan).0,
         "next_larger": next_larger,
         "nearest": nearest,
         "levers": levers,

@@ -113,6 +113,7 @@ fn plan_as_json() {
             predicted.step_ms: number
             predicted.times: text
             predicted.tokens_per_s: number
+            saved_activations_bytes: count
             search.candidates: count
             search.milliseconds: number
             short_by_bytes: count
@@ -171,8 +172,11 @@ fn invariant_3_exact_bench_as_json() {
             plan.peak_bytes: count
             plan.seq_len: count
             plan.target_len: null
+            predicted.step_ms: number
+            predicted.times: text
             products: null
             profile: null
+            saved_activations_bytes: count
             step_ms[]: number
             threads: count
         "#]],

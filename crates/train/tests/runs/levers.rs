@@ -1,10 +1,13 @@
 //! Levers change bytes and time, never the result.
 
-use crate::support::{GLOBAL_BATCH, Setup, assert_close, bits, families, tiny_gpt2};
+use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Optimizer, Place, TrainShape};
-use plimsoll_plan::{Average, Level, Levers, NodeSet, Plan, Precision, Recompute};
+use plimsoll_graph::{Optimizer, Place, Targets, TrainShape};
+use plimsoll_plan::{
+    Average, CurvePoint, Level, LeverRequest, Levers, Machine, NodeSet, Plan, Precision, Rates, Recompute, Request,
+    curve,
+};
 use plimsoll_train::{Ending, Footprint, LossScale, Start};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
@@ -246,6 +249,74 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
         assert_eq!(report.measured.device_allocations_after_first_step, 0);
         assert_resident(&report.measured.footprint, &plan);
     }
+}
+
+/// What the planner chooses for a run within budgets from the least that is enough to as much as is of use.
+fn chosen_within_budgets(setup: &Setup, count: u64) -> Vec<CurvePoint> {
+    let shape = setup.shape.clone();
+    let request = Request {
+        optimizer: setup.optimizer.clone(),
+        global_batch: GLOBAL_BATCH,
+        micro_batch: Some(shape.micro_batch),
+        seq_len: shape.seq_len,
+        target_len: shape.target_len,
+        buckets: shape.buckets,
+        packed: shape.packed,
+        objective: shape.objective,
+        levers: LeverRequest {
+            update_in_backward: Some(setup.levers.update_in_backward),
+            // Fewer rows would change the order of sums.
+            head_chunk: Some(shape.head_chunk),
+            attention_rows: Some(setup.levers.attention_rows),
+            ..LeverRequest::default()
+        },
+        evaluates: shape.evaluates,
+        sample_prefill: shape.sample_prefill,
+        ..Request::new(setup.model.clone(), Targets::cpu(setup.threads), Machine::of_rates(Rates::guess(setup.threads)))
+    };
+    curve(&request, count).expect("a sensible request")
+}
+
+/// Budgets are met by what is recomputed alone: each plan is within its budget, the device takes what was planned to the byte,
+/// and no loss differs from that of the run which recomputes nothing.
+#[test]
+fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
+    let of_families =
+        families().into_iter().flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
+    of_families.collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
+        let joined = micro_batch == GLOBAL_BATCH;
+        // Nothing but steps, so that no other program is the peak.
+        let shape = TrainShape { evaluates: false, sample_prefill: None, ..setup.shape.clone() };
+        let plain = Setup {
+            levers: Levers { update_in_backward: joined, ..Levers::default() },
+            optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
+            eval_every: None,
+            ..with_micro_batch(&Setup { shape, ..setup }, micro_batch)
+        };
+        let plain = Setup { steps: 6, ..plain };
+        let (expected, most) = (bits(&plain.losses()), plain.plan().1.peak_bytes);
+        let mut peaks = Vec::new();
+        for CurvePoint { budget, found } in chosen_within_budgets(&plain, 9) {
+            let what = format!("{family}, micro-batch {micro_batch}, within {budget}: {:?}", found.settings.levers);
+            let setup = Setup { levers: found.settings.levers, ..plain.clone() };
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let (_, report, _) = setup.run(&folder.path().join("run"), &Start::Fresh, |_: &_, _: &_| {});
+            assert_eq!(bits(&all_losses(&report, setup.steps)), expected, "{what}");
+            let measured = &report.measured;
+            assert!(found.plan.peak() <= budget, "{what}");
+            // Of pairs, the longest that is allowed need not have come in a few steps.
+            let is_whole = measured.planned_bytes_of_what_ran == found.plan.peak_bytes;
+            assert!(is_whole || setup.shape.target_len.is_some(), "{what}");
+            assert_eq!(measured.touched_bytes, measured.planned_bytes_of_what_ran, "{what}");
+            assert_resident(&measured.footprint, &found.plan);
+            peaks.push(found.plan.peak_bytes);
+        }
+        peaks.dedup();
+        assert!(
+            peaks.is_sorted() && peaks.len() >= 4 && peaks[0] < most,
+            "{family}, {micro_batch}: {peaks:?} of {most}"
+        );
+    });
 }
 
 #[test]

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Compares how memory is traded for time: Plimsoll's plans within budgets beside torch.compile's activation_memory_budget.
+
+The same training step on the same CPU in float32, with AdamW and no clipping: forward, backward, update. PyTorch's budget is a
+part, 0 to 1, of what its default saves; ours are bytes, from the least that is enough to the least that is as good as any, in as
+many even steps. Each is a process of its own; the sides alternate, and rounds go forwards and backwards in turn.
+
+    saved       bytes that the forward pass leaves for the backward pass. PyTorch's: all storages that autograd's graph of the
+                compiled step keeps, each counted once, in one step more than those that are timed; not those of parameters
+                and of the batch. The allocator's sum at the end of the forward pass must say the same within 1 %, else the
+                table says DISAGREE. Ours: tensors of the plan that the forward pass makes and a later pass reads
+                (`saved_activations_bytes`); `bench` measures that the arena which holds them is as large as planned
+    step        the fastest step of all rounds: what other processes do makes steps longer, never shorter. In the curves it is
+                relative to the fastest of its own side, so it says what memory costs, not who is faster
+    rise        how far the memory of a step rises above weights and moments: saved activations, gradients, scratch, and what is
+                recomputed. PyTorch's by its allocator, ours as planned. It is what decides if a step fits, and no part of the
+                claim: ours has updates in the backward pass, so that gradients need not all be there at the end
+    below       ours lies below theirs at a point of theirs, if one of our points saves no more bytes and takes no longer,
+                each relative to its own fastest. Where theirs saves less than ours can, there is none: ours keeps what
+                blocks hand to each other, theirs may recompute the whole model at once
+
+usage:  plimsoll calibrate --threads 2
+        python bench/compare_budget.py --plimsoll target/release/plimsoll [--rounds 3] [--threads 2] [--steps 3] [--budgets 11]
+            [--cases gpt2-124m,smollm2-135m,small] [--seq-len 256] [--micro-batch 4] [--out bench/results/NAME.md]
+needs:  Linux, a C++ compiler, and a Python with torch, numpy and transformers (this one, or the one given by --python)
+
+stdout is Markdown, which --out also writes to a file, with a picture beside it, NAME.svg; stderr tells how far it is.
+Exit status: 0, or 1 if ours is not below theirs at every budget, or more memory makes ours slower.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from budget_picture import Curve, Panel, picture
+from compare_torch import BUSY_SHARE, MIB, TORCH_STEP, Case, Preset, command_line, cpu_model, memory_gib, mib, positive, run
+from measured_budgets import AtBudget, Bench, add_arguments, case_of, take
+
+# Above this difference, relative to the allocator's, the two ways to count what PyTorch saves disagree.
+HIGHEST_DIFFERENCE = 0.01
+# Steps that differ by less are as long: what is left of noise in the fastest of some.
+NOISE = 0.01
+
+
+@dataclass
+class Torch:
+    """What torch_step.py says at a budget."""
+
+    part: float
+    saved_bytes: int
+    allocator_bytes: int
+    rise_bytes: int
+    rise_phase: str
+    torch: str
+    step_ms: list[float] = field(default_factory=list)
+    others_share: float = 0.0
+
+    @property
+    def fastest_ms(self) -> float:
+        return min(self.step_ms)
+
+    @property
+    def disagrees(self) -> bool:
+        return abs(self.saved_bytes - self.allocator_bytes) > HIGHEST_DIFFERENCE * self.allocator_bytes + MIB / 64
+
+
+@dataclass
+class Compared:
+    """A case's points, by ascending budget."""
+
+    case: Case | Preset
+    torch: list[Torch]
+    own: list[AtBudget]
+
+    def relative(self, side: list[Torch] | list[AtBudget]) -> list[float]:
+        least = min(point.fastest_ms for point in side)
+        return [point.fastest_ms / least for point in side]
+
+    def own_within(self, saved_bytes: int) -> float | None:
+        """The relative time of our fastest that saves no more than so many bytes."""
+        own = zip(self.own, self.relative(self.own))
+        return min((time for point, time in own if point.saved_bytes <= saved_bytes), default=None)
+
+    def below(self) -> list[bool | None]:
+        """Whether ours is, at each of PyTorch's budgets; none where ours can't save as little."""
+        found = [(self.own_within(point.saved_bytes), time) for point, time in zip(self.torch, self.relative(self.torch))]
+        return [None if own is None else own <= time + NOISE for own, time in found]
+
+
+def slower_with_more(relative: list[float]) -> float:
+    """By how much the curve rises at the most as memory grows."""
+    return max((relative[j] - min(relative[: j + 1]) for j in range(len(relative))), default=0.0)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    compared = {name: measure(name, arguments) for name in arguments.cases}
+    text = report(arguments, compared)
+    print(text, end="")
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text)
+        arguments.out.with_suffix(".svg").write_text(picture([panel(name, one) for name, one in compared.items()]))
+    holds = all(all(one.below()) and slower_with_more(one.relative(one.own)) <= NOISE for one in compared.values())
+    sys.exit(0 if holds else 1)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compares plans within budgets with torch.compile's memory budget.")
+    add_arguments(parser, rounds=3)
+    parser.add_argument("--budgets", type=positive, default=11, help="of PyTorch, from 0 to 1, and about as many of ours")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
+    return parser.parse_args()
+
+
+def measure(name: str, arguments: argparse.Namespace) -> Compared:
+    case = case_of(name, arguments)
+    last = max(arguments.budgets - 1, 1)
+    parts = [number / last for number in range(arguments.budgets)]
+    torch, own = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(case, Path(folder), arguments)
+        budgets = bench.budgets()
+        budgets = sorted({budgets[round(part * (len(budgets) - 1))] for part in parts})
+        for number in range(arguments.rounds):
+            backwards = slice(None, None, -1 if number % 2 else 1)
+            for part in parts[backwards]:
+                join(torch, run_torch(case, part, arguments))
+                say(name, number, arguments, f"PyTorch {part:.2f}", torch[part])
+            for budget in budgets[backwards]:
+                take(own, budget, bench.measure(budget))
+                say(name, number, arguments, "Plimsoll", own[budget])
+    return Compared(case, [torch[part] for part in parts], [own[budget] for budget in budgets])
+
+
+def run_torch(case: Case | Preset, part: float, arguments: argparse.Namespace) -> Torch:
+    counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads), "--memory-budget", str(part)]
+    command = [arguments.python, str(TORCH_STEP), *case.flags(), *case.torch_flags(), "--mode", "compile", *counts]
+    output, usage = run(command, arguments.threads)
+    of = output["activations"]
+    point = Torch(part, of["saved_bytes"], of["after_forward_bytes"], of["peak_bytes"], of["peak_phase"], output["torch"])
+    point.step_ms, point.others_share = output["step_ms"], usage.others_share
+    return point
+
+
+def join(found: dict[float, Torch], again: Torch) -> None:
+    first = found.setdefault(again.part, again)
+    if first is not again:
+        first.step_ms += again.step_ms
+        first.others_share = max(first.others_share, again.others_share)
+
+
+def say(name: str, number: int, arguments: argparse.Namespace, side: str, point: Torch | AtBudget) -> None:
+    print(
+        f"{name} round {number + 1}/{arguments.rounds} {side}: saves {mib(point.saved_bytes)} MiB, "
+        f"{point.fastest_ms:.1f} ms",
+        file=sys.stderr,
+    )
+
+
+def report(arguments: argparse.Namespace, compared: dict[str, Compared]) -> str:
+    version = next(iter(compared.values())).torch[0].torch
+    lines = [
+        "# Memory for time: budgets of Plimsoll and of torch.compile",
+        "",
+        f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
+        f"- Date: {date.today().isoformat()}",
+        f"- PyTorch {version}: torch.compile, activation_memory_budget, fused AdamW; float32 on both sides",
+        f"- {arguments.threads} threads; {arguments.rounds} rounds in turn, {arguments.steps} measured steps in each",
+        f"- Command: `{command_line()}`",
+    ]
+    if arguments.out:
+        lines += ["", f"![both curves]({arguments.out.with_suffix('.svg').name})"]
+    for name, one in compared.items():
+        lines += ["", f"## {name}", "", one.case.describe(), "", *table(one), "", *verdict(one)]
+    lines += [
+        "",
+        "Saved: what the forward pass leaves for the backward pass, MiB. Time: the fastest step over the fastest of its side. "
+        "Rise: how far a step's memory rises above weights and moments, MiB, with the part in which PyTorch's peak is. "
+        "Ours within: the time of our fastest that saves no more than PyTorch's does; - where ours can't save as little. "
+        "Rows have one budget of each, ascending; what they save is not the same.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def table(one: Compared) -> list[str]:
+    columns = ["budget", "PyTorch saved", "its step, ms", "time", "its rise", "ours within", "Plimsoll's budget"]
+    columns += ["saved", "step, ms", "time", "rise"]
+    rows = [f"| {' | '.join(columns)} |", f"|{' ---: |' * len(columns)}"]
+    own_times, below = one.relative(one.own), one.below()
+    for index, (point, time) in enumerate(zip(one.torch, one.relative(one.torch))):
+        within = one.own_within(point.saved_bytes)
+        cells = [f"{point.part:.2f}", mib(point.saved_bytes) + (" DISAGREE" if point.disagrees else "")]
+        cells += [f"{point.fastest_ms:.0f}", f"{time:.3f}", f"{mib(point.rise_bytes)} ({point.rise_phase})"]
+        cells += ["-" if within is None else f"{within:.3f}" + ("" if below[index] else " ABOVE")]
+        rows.append(f"| {' | '.join(cells + own_cells(one, own_times, index))} |")
+    return rows
+
+
+def own_cells(one: Compared, times: list[float], index: int) -> list[str]:
+    if index >= len(one.own):
+        return [""] * 5
+    point = one.own[index]
+    inexact = "" if point.is_exact else " NOT AS PLANNED"
+    cells = [mib(point.budget_bytes) + inexact, mib(point.saved_bytes), f"{point.fastest_ms:.0f}", f"{times[index]:.3f}"]
+    return [*cells, mib(point.rise_bytes)]
+
+
+def verdict(one: Compared) -> list[str]:
+    below = one.below()
+    own_rise, torch_rise = (slower_with_more(one.relative(side)) for side in (one.own, one.torch))
+    saved = [point.saved_bytes for point in one.torch]
+    worst = max(point.others_share for point in [*one.torch, *one.own])
+    return [
+        f"Ours is below theirs at {below.count(True)} of {len(below)} budgets, above at {below.count(False)}, and saves "
+        f"more than theirs at {below.count(None)}. As memory grows, ours becomes slower by {own_rise:.1%} at the most, "
+        f"theirs by {torch_rise:.1%}; what theirs saves {'grows' if saved == sorted(saved) else 'does NOT always grow'} "
+        f"with its budget. Others used at most {worst:.0%} of the cores{' BUSY' if worst > BUSY_SHARE else ''}."
+    ]
+
+
+def panel(name: str, one: Compared) -> Panel:
+    def curve(label: str, side: list[Torch] | list[AtBudget]) -> Curve:
+        points = zip((point.saved_bytes / MIB for point in side), one.relative(side))
+        return Curve(label, sorted(points))
+
+    return Panel(name, [curve("torch.compile", one.torch), curve("Plimsoll", one.own)])
+
+
+if __name__ == "__main__":
+    main()
