@@ -10,6 +10,10 @@ usage:  python bench/attached_cost.py --plimsoll target/release/plimsoll --data 
 needs:  Linux and nothing but Python's standard library
 
 Which of a pair goes first alternates. tokens/s are medians over a run's steps, of its journal.
+
+Beside that, the processor's time of whatever watches, as a part of the run's own: the kernel's counts (`schedstat`), which other
+programs on the machine do not change as they change wall clocks. Of the run it is that of the threads that log and tell, of `serve`
+and `top` all of it from the run's first step on; the servers and the client of this script are said by themselves.
 """
 
 import argparse
@@ -27,8 +31,12 @@ import sys
 import tempfile
 import termios
 import threading
+import time
 import urllib.request
 from pathlib import Path
+
+# Threads of a run that are there for those who watch it.
+WATCHING = ("log-", "notify-")
 
 
 class Sink(http.server.BaseHTTPRequestHandler):
@@ -70,6 +78,30 @@ def listen(handler: type, server: type) -> socketserver.BaseServer:
     server.taken = 0
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
+
+
+class Usage:
+    """The processor's time of a process by its threads' names, looked at now and then: what a thread used after the last look
+    before its end is not known."""
+
+    def __init__(self, pid: int):
+        self.tasks = Path(f"/proc/{pid}/task")
+        self.seconds: dict[str, tuple[str, float]] = {}
+
+    def look(self) -> None:
+        for task in self.tasks.iterdir() if self.tasks.exists() else ():
+            try:
+                name, used = (task / "comm").read_text().strip(), (task / "schedstat").read_text().split()
+            except OSError:
+                continue
+            if used:
+                self.seconds[task.name] = (name, int(used[0]) / 1e9)
+
+    def by_name(self) -> dict[str, float]:
+        names: dict[str, float] = {}
+        for name, seconds in self.seconds.values():
+            names[name] = names.get(name, 0.0) + seconds
+        return names
 
 
 def follow(link: str) -> None:
@@ -117,7 +149,28 @@ class Attached:
             process.wait()
 
 
-def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) -> float:
+def used_while(run: subprocess.Popen, others: dict[str, int], journal: Path) -> dict[str, float]:
+    """Processor's seconds until the run's end, of its threads that watch, of its others, and of other processes from its first
+    step on."""
+    of_run, of_others = Usage(run.pid), {name: Usage(pid) for name, pid in others.items()}
+    before: dict[str, float] | None = None
+    while run.poll() is None:
+        of_run.look()
+        for usage in of_others.values():
+            usage.look()
+        if before is None and journal.exists() and '"step"' in journal.read_text():
+            before = {name: sum(usage.by_name().values()) for name, usage in of_others.items()}
+        time.sleep(0.5)
+    threads = of_run.by_name()
+    watching = {name: seconds for name, seconds in threads.items() if name.startswith(WATCHING)}
+    used = {"run": sum(threads.values()) - sum(watching.values()), **watching}
+    for name, usage in of_others.items():
+        used |= {name: sum(usage.by_name().values()) - (before or {}).get(name, 0.0)}
+        used |= {f"  {name}: {thread}": seconds for thread, seconds in usage.by_name().items()}
+    return used
+
+
+def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) -> tuple[float, dict[str, float]]:
     runs = folder / "runs"
     runs.mkdir(exist_ok=True)
     command = [a.plimsoll, "train", "--model", "nano", "--data", a.data, "--max-steps", str(a.steps), "--seed", "1"]
@@ -135,9 +188,15 @@ def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) 
         command += ["--mail-to", "me@localhost.test", "--smtp", f"127.0.0.1:{mail.server_address[1]}"]
         command += ["--smtp-encryption", "none"]
         attached = Attached(a.plimsoll, runs, environment)
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
-    if ended.returncode != 0:
-        sys.exit(f"error: exit code {ended.returncode}: {ended.stderr[-2000:]}")
+    own = time.process_time()
+    with tempfile.TemporaryFile() as errors:
+        run = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors, cwd=folder)
+        others = {"serve": attached.serve.pid, "top": attached.top.pid} if attached else {}
+        used = used_while(run, others, runs / name / "journal.jsonl")
+        if run.returncode != 0:
+            errors.seek(0)
+            sys.exit(f"error: exit code {run.returncode}: {errors.read().decode()[-2000:]}")
+    used["this script"] = time.process_time() - own
     if attached:
         attached.end()
         if min(services.taken, mail.taken, attached.drawn) == 0:
@@ -145,7 +204,17 @@ def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) 
         services.shutdown()
         mail.shutdown()
     steps = map(json.loads, (runs / name / "journal.jsonl").read_text().splitlines())
-    return statistics.median(step["tokens_per_s"] for step in steps if step["event"] == "step")
+    return statistics.median(step["tokens_per_s"] for step in steps if step["event"] == "step"), used
+
+
+def print_used(used: dict[str, float]) -> None:
+    """What watches, as a part of the run's processor time."""
+    run, ours = used.pop("run"), used.pop("this script")
+    watching = sum(seconds for name, seconds in used.items() if not name.startswith(" "))
+    print(f"\nprocessor's time: the run {run:.2f} s; what watches it {watching:.3f} s, {watching / run:.2%} of that:")
+    for name, seconds in sorted(used.items(), key=lambda part: -part[1]):
+        print(f"  {seconds:8.3f} s  {seconds / run:7.3%}  {name}")
+    print(f"  and this script's servers and client {ours:.3f} s, {ours / run:.2%}\n", flush=True)
 
 
 def main() -> None:
@@ -162,12 +231,13 @@ def main() -> None:
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         for pair in range(a.pairs):
-            speeds = {}
+            speeds, used = {}, {}
             for watched in (pair % 2 == 0, pair % 2 != 0):
                 name = f"{'watched' if watched else 'alone'}-{pair}"
-                speeds[watched] = tokens_per_s(a, Path(folder), name, watched)
+                speeds[watched], used[watched] = tokens_per_s(a, Path(folder), name, watched)
             ratios.append(speeds[True] / speeds[False])
             print(f"| {pair + 1} | {speeds[False]:.0f} | {speeds[True]:.0f} | {ratios[-1]:.4f} |", flush=True)
+            print_used(used[True])
     print(f"median {statistics.median(ratios):.4f}, least {min(ratios):.4f}, most {max(ratios):.4f}")
 
 

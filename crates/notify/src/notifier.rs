@@ -11,21 +11,22 @@ use crate::service::Service;
 use crate::settings::{NotifyError, NotifySettings, Timing};
 use crate::worker::{Send, work};
 use crate::{discord, ntfy, slack, telegram, webhook};
+use plimsoll_telemetry::Lane;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Tells messages to all services that are set. Dropped without [`Notifier::finish`], its threads go on until the process
 /// ends.
 #[derive(Debug)]
 pub struct Notifier {
-    lanes: Vec<Lane>,
+    told: Vec<Told>,
 }
 
+/// A service, and what waits for it.
 #[derive(Debug)]
-struct Lane {
+struct Told {
     service: Service,
-    queue: Arc<Queue>,
+    queue: Arc<Lane<Queue>>,
     gate: Mutex<Gate>,
 }
 
@@ -83,41 +84,41 @@ impl Notifier {
         });
         let senders = services.into_iter().map(|service| Ok((service, sender(service, settings, secrets)?)));
         let senders = senders.collect::<Result<Vec<_>, NotifyError>>()?;
-        let mut lanes = Vec::new();
+        let mut told = Vec::new();
         for (service, send) in senders {
-            let queue = Arc::new(Queue::new(settings.timing.waiting_max));
+            let queue = Arc::new(Lane::new(Queue::new(settings.timing.waiting_max)));
             let gate = match (service, &settings.mail) {
                 (Service::Mail, Some(mail)) => {
                     Gate::Time { every: mail.every, next: Instant::now().checked_add(mail.every) }
                 }
                 _ => Gate::Steps { every: settings.every_steps, next: settings.every_steps },
             };
-            let (of_thread, timing, redactor) = (queue.clone(), settings.timing.clone(), secrets.redactor());
-            thread::Builder::new()
-                .name(format!("notify-{service}"))
-                .spawn(move || work(&of_thread, send, Rate::of(service, timing.pace), &timing, &redactor))
+            let (timing, redactor) = (settings.timing.clone(), secrets.redactor());
+            let rate = Rate::of(service, timing.pace);
+            queue
+                .start(format!("notify-{service}"), move |lane| work(lane, send, rate, &timing, &redactor))
                 .map_err(|source| NotifyError::Thread { service, source })?;
-            lanes.push(Lane { service, queue, gate: Mutex::new(gate) });
+            told.push(Told { service, queue, gate: Mutex::new(gate) });
         }
-        Ok(Self { lanes })
+        Ok(Self { told })
     }
 
     /// Whether somebody wants to hear of progress after this step. Cheap: for every step of a run.
     pub fn is_progress_due(&self, step: u64) -> bool {
-        self.lanes.iter().any(|lane| lane.is_due(step, false))
+        self.told.iter().any(|told| told.is_due(step, false))
     }
 
     /// Tells a message to whom it concerns. Never waits for a server. Progress goes where it is due; mails are for what
     /// a person wants to know at once, and for progress.
     pub fn tell(&self, message: &Message) {
-        for lane in &self.lanes {
+        for told in &self.told {
             let concerned = match message.kind {
-                Kind::Progress => lane.is_due(message.step.unwrap_or(u64::MAX), true),
-                Kind::Checkpoint => lane.service != Service::Mail,
+                Kind::Progress => told.is_due(message.step.unwrap_or(u64::MAX), true),
+                Kind::Checkpoint => told.service != Service::Mail,
                 _ => true,
             };
             if concerned {
-                lane.queue.push(message.clone());
+                told.queue.put(|queue, counts| queue.push(counts, message.clone()));
             }
         }
     }
@@ -125,25 +126,25 @@ impl Notifier {
     /// Sends what waits, for `timeout` at most; what must arrive goes first.
     pub fn finish(self, timeout: Duration) -> Report {
         let deadline = Instant::now() + timeout;
-        for lane in &self.lanes {
-            lane.queue.close(deadline);
+        for told in &self.told {
+            told.queue.close(deadline, Queue::close);
         }
-        let report = |lane: &Lane| {
-            let (counts, unsent) = lane.queue.wait_for_end(deadline);
+        let report = |told: &Told| {
+            let (counts, unsent) = told.queue.wait_for_end(deadline, Queue::left);
             SenderReport {
-                service: lane.service,
-                sent: counts.sent,
+                service: told.service,
+                sent: counts.done,
                 failed: counts.failed,
                 dropped: counts.dropped,
                 unsent,
                 last_error: counts.last_error,
             }
         };
-        Report { senders: self.lanes.iter().map(report).collect() }
+        Report { senders: self.told.iter().map(report).collect() }
     }
 }
 
-impl Lane {
+impl Told {
     /// Whether progress is due after this step; with `and_take`, the next is then due later.
     fn is_due(&self, step: u64, and_take: bool) -> bool {
         match &mut *self.gate.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -7,13 +7,14 @@ use crate::rate::Rate;
 use crate::secret::Redactor;
 use crate::send_error::{Retry, SendError};
 use crate::settings::Timing;
+use plimsoll_telemetry::Lane;
 use std::time::Instant;
 
 /// Sends one message.
 pub(crate) type Send = Box<dyn FnMut(&Message) -> Result<(), SendError> + core::marker::Send>;
 
-/// Sends until the queue is closed and empty, or its deadline has come.
-pub(crate) fn work(queue: &Queue, mut send: Send, mut rate: Rate, timing: &Timing, redactor: &Redactor) {
+/// Sends until the lane is closed and empty, or its deadline has come.
+pub(crate) fn work(lane: &Lane<Queue>, mut send: Send, mut rate: Rate, timing: &Timing, redactor: &Redactor) {
     let mut backoff = Backoff::new(timing.first_delay, timing.longest_delay, timing.seed);
     // No message goes before; a server asked for it, or the last try failed.
     let mut asked = None::<Instant>;
@@ -26,15 +27,16 @@ pub(crate) fn work(queue: &Queue, mut send: Send, mut rate: Rate, timing: &Timin
             let paced = if closing { now } else { rate.next(now) };
             [Some(paced), asked, delayed].into_iter().flatten().max().expect("there is one")
         };
-        let Some(Entry { message, attempts }) = queue.next(not_before) else { return };
+        let next = lane.next(|queue, deadline| queue.next(|| not_before(deadline.is_some()), deadline));
+        let Some(Entry { message, attempts }) = next else { return };
         rate.spend(Instant::now());
         (asked, delayed) = (None, None);
         let Err(error) = send(&message) else {
             failures = 0;
-            queue.arrived();
+            lane.settle(Queue::arrived);
             continue;
         };
-        queue.note(redactor.clean(&error.text));
+        lane.note(redactor.clean(&error.text));
         failures += 1;
         let now = Instant::now();
         match error.retry {
@@ -44,9 +46,9 @@ pub(crate) fn work(queue: &Queue, mut send: Send, mut rate: Rate, timing: &Timin
         }
         let is_kept = message.kind.is_kept() && message.kind != Kind::Test;
         if error.retry == Retry::Never || attempts + 1 >= timing.attempts && !is_kept {
-            queue.give_up(&message);
+            lane.settle(|queue, counts| queue.give_up(counts, &message));
         } else {
-            queue.put_back(Entry { message, attempts: attempts + 1 });
+            lane.settle(|queue, counts| queue.put_back(counts, Entry { message, attempts: attempts + 1 }));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Not here: how anything is shown. Read next: `event.rs`.
 
 mod available;
+mod background;
 mod branches;
 mod control_groups;
 mod curve;
@@ -14,12 +15,14 @@ mod gpus;
 mod history;
 mod holders;
 mod journal;
+mod lane;
 mod machine;
 mod sample;
 mod tail;
 mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
+pub use background::let_others_go_first;
 pub use branches::{BRANCHES_FILE, Branches, BranchesError, Lineage, Origin};
 pub use control_groups::oom_kills;
 pub use curve::{Curve, Point, Stretch};
@@ -31,6 +34,7 @@ pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use history::{History, history, history_span};
 pub use holders::{Holder, gpu_holders};
 pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
+pub use lane::{Counts, Lane, Next, Wake};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};
 pub use sample::{
     CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,

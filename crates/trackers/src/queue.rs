@@ -1,164 +1,155 @@
-//! The rows that wait for one writer: so many at most. Who puts one in never waits for a disk or a server; rows for which there
-//! is no room are dropped and counted.
+//! The rows that wait for one writer: so many at most; rows for which there is no room are dropped and counted. While rows come
+//! fast, they are gathered for a moment, so that a step wakes no writer. Pure, but for what time it is told.
+//! Not here: threads and waiting (`plimsoll_telemetry::Lane`).
 
 use crate::row::Row;
 use crate::writer::{Begin, End};
+use plimsoll_telemetry::{Counts, Next, Wake};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Rows that are written at once.
+const BATCH: usize = 256;
+
+/// Between two times that rows are written.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// What a writer gets next.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(crate) enum Work {
     /// A session begins.
     Begin(Arc<Begin>),
     /// Rows, at least one.
     Rows(Vec<Arc<Row>>),
-    /// The session is over; its end is said if there is time for it.
-    End(Option<End>),
 }
 
-/// What came of the rows so far.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) written: u64,
-    /// That could not be written.
-    pub(crate) lost: u64,
-    /// For which there was no room.
-    pub(crate) dropped: u64,
-    pub(crate) last_error: Option<String>,
-}
-
-#[derive(Debug, Default)]
-struct State {
+/// The rows that wait.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    most: usize,
     begin: Option<Arc<Begin>>,
     waiting: VecDeque<Arc<Row>>,
     /// Rows that the writer has.
     in_flight: u64,
-    counts: Counts,
-    /// Set at the end of the run: how it ended, and when everything stops.
-    closed: Option<(End, Instant)>,
-    ended: bool,
-}
-
-/// A bounded queue with one reader.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    most: usize,
-    state: Mutex<State>,
-    changed: Condvar,
+    /// No rows are written before, unless there are many.
+    not_before: Option<Instant>,
+    /// How the run ended, once it has.
+    pub(crate) end: Option<End>,
 }
 
 impl Queue {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default(), changed: Condvar::new() }
+        Self { most, begin: None, waiting: VecDeque::new(), in_flight: 0, not_before: None, end: None }
     }
 
-    /// The lock is held for moments only, never while something is written. A thread that panicked left nothing half done.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn begin(&self, begin: &Arc<Begin>) {
-        self.lock().begin = Some(begin.clone());
-        self.changed.notify_all();
+    pub(crate) fn begin(&mut self, begin: &Arc<Begin>) -> Wake {
+        self.begin = Some(begin.clone());
+        Wake::Yes
     }
 
     /// Adds a row, if there is room.
-    pub(crate) fn push(&self, row: &Arc<Row>) {
-        let mut state = self.lock();
-        if state.closed.is_some() {
-            return;
+    pub(crate) fn push(&mut self, counts: &mut Counts, row: &Arc<Row>, now: Instant) -> Wake {
+        if self.waiting.len() >= self.most {
+            counts.dropped += 1;
+            return Wake::No;
         }
-        if state.waiting.len() >= self.most {
-            state.counts.dropped += 1;
-            return;
-        }
-        state.waiting.push_back(row.clone());
-        self.changed.notify_all();
+        self.waiting.push_back(row.clone());
+        let is_waited_for = match self.waiting.len() {
+            1 => !self.gathers(now),
+            many => many == BATCH,
+        };
+        if is_waited_for { Wake::Yes } else { Wake::No }
     }
 
-    /// What is next: the begin of a session before its rows, then rows, all that wait but `most` at a time. Waits until there
-    /// is something.
-    pub(crate) fn next(&self, most: usize) -> Next {
-        let mut state = self.lock();
-        loop {
-            if let Some((end, deadline)) = state.closed {
-                let is_late = Instant::now() >= deadline;
-                if is_late || state.begin.is_none() && state.waiting.is_empty() {
-                    return Next::End((!is_late).then_some(end));
-                }
-            }
-            if let Some(begin) = state.begin.take() {
-                return Next::Begin(begin);
-            }
-            if !state.waiting.is_empty() {
-                let count = state.waiting.len().min(most);
-                let rows = state.waiting.drain(..count).collect::<Vec<_>>();
-                state.in_flight = rows.len() as u64;
-                return Next::Rows(rows);
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    fn gathers(&self, now: Instant) -> bool {
+        self.not_before.is_some_and(|moment| now < moment)
     }
 
-    /// Waits so long before another try, or less if the run ends. Says whether there is time for one.
-    pub(crate) fn pause(&self, wait: Duration) -> bool {
-        let begun = Instant::now();
-        let mut state = self.lock();
-        loop {
-            let left = match state.closed {
-                Some((_, deadline)) if Instant::now() + wait.saturating_sub(begun.elapsed()) >= deadline => {
-                    return false;
-                }
-                _ => wait.saturating_sub(begun.elapsed()),
-            };
-            if left.is_zero() {
-                return true;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    /// What is next: the begin of a session before its rows, then rows, all that wait but so many at a time.
+    pub(crate) fn next(&mut self, now: Instant, is_closed: bool) -> Next<Work> {
+        if let Some(begin) = self.begin.take() {
+            return Next::Now(Work::Begin(begin));
         }
+        match self.not_before {
+            // A row that comes meanwhile wakes nobody.
+            Some(moment) if now < moment && !is_closed && self.waiting.len() < BATCH => return Next::At(moment),
+            _ if self.waiting.is_empty() => return if is_closed { Next::Over } else { Next::Later },
+            _ => {}
+        }
+        let count = self.waiting.len().min(BATCH);
+        let rows = self.waiting.drain(..count).collect::<Vec<_>>();
+        self.in_flight = rows.len() as u64;
+        self.not_before = Some(now + GATHER);
+        Next::Now(Work::Rows(rows))
     }
 
     /// The rows that the writer had are written.
-    pub(crate) fn written(&self) {
-        let mut state = self.lock();
-        state.counts.written += std::mem::take(&mut state.in_flight);
+    pub(crate) fn written(&mut self, counts: &mut Counts) {
+        counts.done += std::mem::take(&mut self.in_flight);
     }
 
     /// They could not be.
-    pub(crate) fn lost(&self) {
-        let mut state = self.lock();
-        state.counts.lost += std::mem::take(&mut state.in_flight);
+    pub(crate) fn lost(&mut self, counts: &mut Counts) {
+        counts.failed += std::mem::take(&mut self.in_flight);
     }
 
-    /// Keeps what went wrong last.
-    pub(crate) fn note(&self, error: String) {
-        self.lock().counts.last_error = Some(error);
+    /// Rows that are not written.
+    pub(crate) fn left(&self) -> u64 {
+        self.waiting.len() as u64 + self.in_flight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(step: u64) -> Arc<Row> {
+        Arc::new(Row { step, time_s: 0.0, values: vec![], of_machine: false })
     }
 
-    /// The run ends like this, and nothing goes on behind the deadline.
-    pub(crate) fn close(&self, end: End, deadline: Instant) {
-        self.lock().closed = Some((end, deadline));
-        self.changed.notify_all();
-    }
-
-    /// The writer is done.
-    pub(crate) fn ended(&self) {
-        self.lock().ended = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for the writer until `deadline`. Gives the counts, and how many rows it did not come to.
-    pub(crate) fn wait_for_end(&self, deadline: Instant) -> (Counts, u64) {
-        let mut state = self.lock();
-        while !state.ended {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    /// The steps that are written at a moment.
+    fn steps(next: Next<Work>) -> Vec<u64> {
+        match next {
+            Next::Now(Work::Rows(rows)) => rows.iter().map(|row| row.step).collect(),
+            other => panic!("{other:?}"),
         }
-        (state.counts.clone(), state.waiting.len() as u64 + state.in_flight)
+    }
+
+    #[test]
+    fn rows_that_come_fast_are_gathered_and_wake_nobody() {
+        let (mut queue, mut counts, begun) = (Queue::new(1000), Counts::default(), Instant::now());
+        let at = |ms| begun + Duration::from_millis(ms);
+        assert!(matches!(queue.next(at(0), false), Next::Later));
+        assert_eq!(queue.push(&mut counts, &row(1), at(1)), Wake::Yes, "the first goes at once");
+        assert_eq!(steps(queue.next(at(2), false)), [1]);
+        let Next::At(moment) = queue.next(at(3), false) else { panic!("nothing is to be done") };
+        assert_eq!(moment, at(1002));
+        for step in 2..=20 {
+            assert_eq!(queue.push(&mut counts, &row(step), at(50 * step)), Wake::No);
+        }
+        assert!(matches!(queue.next(at(1001), false), Next::At(_)));
+        assert_eq!(steps(queue.next(at(1002), false)), (2..=20).collect::<Vec<_>>());
+        // Nothing came for a while: the next row goes at once.
+        assert!(matches!(queue.next(at(2002), false), Next::Later));
+        assert_eq!(queue.push(&mut counts, &row(21), at(9000)), Wake::Yes);
+        assert_eq!(steps(queue.next(at(9001), false)), [21]);
+        // At the end nothing is waited for.
+        assert_eq!(queue.push(&mut counts, &row(22), at(9002)), Wake::No);
+        assert_eq!(steps(queue.next(at(9003), true)), [22]);
+        assert!(matches!(queue.next(at(9004), true), Next::Over));
+    }
+
+    #[test]
+    fn many_rows_are_written_in_parts_and_those_without_room_are_counted() {
+        let (mut queue, mut counts, now) = (Queue::new(BATCH + 10), Counts::default(), Instant::now());
+        queue.not_before = Some(now + GATHER);
+        let wakes = (0..BATCH as u64 + 12).map(|step| queue.push(&mut counts, &row(step), now)).collect::<Vec<_>>();
+        assert_eq!(wakes.iter().position(|wake| *wake == Wake::Yes), Some(BATCH - 1), "before it is time");
+        assert_eq!((steps(queue.next(now, false)).len(), queue.left()), (BATCH, BATCH as u64 + 10));
+        queue.written(&mut counts);
+        assert_eq!(steps(queue.next(now, true)).len(), 10);
+        queue.lost(&mut counts);
+        assert_eq!((counts.done, counts.failed, counts.dropped, queue.left()), (BATCH as u64, 10, 2, 0));
     }
 }

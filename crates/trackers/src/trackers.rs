@@ -13,13 +13,12 @@ use crate::worker::work;
 use crate::writer::{Begin, End, Open, Standing, Writer};
 use plimsoll_files::Disk;
 use plimsoll_notify::Secrets;
-use plimsoll_telemetry::{Event, Sample, Sink, now_s};
+use plimsoll_telemetry::{Event, Lane, Sample, Sink, now_s};
 use serde_json::{Map, Value};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Rows that wait at most for a writer: minutes of the shortest steps.
@@ -94,16 +93,16 @@ pub struct TrackerReport {
 /// What a tracker writes, of a run whose logs lie there; nothing if that is on a server.
 type PathOf = Box<dyn Fn(&Place) -> Option<PathBuf> + Send>;
 
-struct Lane {
+struct Track {
     tracker: Tracker,
-    queue: Arc<Queue>,
+    queue: Arc<Lane<Queue>>,
     path: PathOf,
 }
 
 /// Logs to all trackers that are set. Dropped without [`Trackers::finish`], its threads go on until the process ends.
 pub struct Trackers {
     settings: TrackSettings,
-    lanes: Vec<Lane>,
+    tracks: Vec<Track>,
     tap: MachineTap,
     begin: Option<Arc<Begin>>,
     standing: Standing,
@@ -117,7 +116,7 @@ impl Trackers {
         trackers.sort_unstable();
         trackers.dedup();
         let store = Store::of(secrets, settings.mlruns.clone());
-        let mut lanes = Vec::new();
+        let mut tracks = Vec::new();
         for tracker in trackers {
             let disk = settings.disk.clone();
             let (open, path): (Open, PathOf) = match tracker {
@@ -151,17 +150,16 @@ impl Trackers {
                     ),
                 },
             };
-            let queue = Arc::new(Queue::new(WAITING_MAX));
-            let (of_thread, redactor) = (queue.clone(), secrets.redactor());
-            thread::Builder::new()
-                .name(format!("log-{tracker}"))
-                .spawn(move || work(&of_thread, &open, &redactor))
+            let queue = Arc::new(Lane::new(Queue::new(WAITING_MAX)));
+            let redactor = secrets.redactor();
+            queue
+                .start(format!("log-{tracker}"), move |lane| work(lane, &open, &redactor))
                 .map_err(|source| TrackError::Thread { tracker, source })?;
-            lanes.push(Lane { tracker, queue, path });
+            tracks.push(Track { tracker, queue, path });
         }
-        let queues = lanes.iter().map(|lane| lane.queue.clone()).collect();
+        let queues = tracks.iter().map(|track| track.queue.clone()).collect();
         let tap = MachineTap { queues, step: Arc::new(AtomicU64::new(NOT_BEGUN)), logged_s: Arc::default() };
-        Ok(Self { settings, lanes, tap, begin: None, standing: Standing::Failed })
+        Ok(Self { settings, tracks, tap, begin: None, standing: Standing::Failed })
     }
 
     /// Whether these trackers could start: to be asked before anything is made. Errors: MLflow's address can't be used.
@@ -177,11 +175,6 @@ impl Trackers {
         self.tap.clone()
     }
 
-    fn push(&self, row: Row) {
-        let row = Arc::new(row);
-        self.lanes.iter().for_each(|lane| lane.queue.push(&row));
-    }
-
     fn begin(&mut self, name: &str, first_step: u64, more: [(&str, Value); 4]) {
         let settings = &self.settings;
         let time_s = now_s();
@@ -192,7 +185,9 @@ impl Trackers {
         let (project, entity) = (settings.project.clone(), settings.entity.clone());
         let begin = Begin { first_step, time_s, name: name.to_owned(), project, entity, config, place };
         let begin = Arc::new(begin);
-        self.lanes.iter().for_each(|lane| lane.queue.begin(&begin));
+        for track in &self.tracks {
+            track.queue.put(|queue, _| queue.begin(&begin));
+        }
         self.tap.step.store(first_step.saturating_sub(1), Ordering::Relaxed);
         self.begin = Some(begin);
     }
@@ -201,21 +196,31 @@ impl Trackers {
     pub fn finish(self, timeout: Duration) -> Vec<TrackerReport> {
         let deadline = Instant::now() + timeout;
         let end = End { standing: self.standing, time_s: now_s() };
-        self.lanes.iter().for_each(|lane| lane.queue.close(end, deadline));
-        let report = |lane: &Lane| {
-            let (counts, unwritten) = lane.queue.wait_for_end(deadline);
+        for track in &self.tracks {
+            track.queue.close(deadline, |queue, _| queue.end = Some(end));
+        }
+        let report = |track: &Track| {
+            let (counts, unwritten) = track.queue.wait_for_end(deadline, Queue::left);
             let place = self.begin.as_ref().and_then(|begin| begin.place.as_ref().ok());
             TrackerReport {
-                tracker: lane.tracker,
-                path: place.and_then(&lane.path).filter(|path| path.exists()),
-                written: counts.written,
-                lost: counts.lost,
+                tracker: track.tracker,
+                path: place.and_then(&track.path).filter(|path| path.exists()),
+                written: counts.done,
+                lost: counts.failed,
                 dropped: counts.dropped,
                 unwritten,
                 last_error: counts.last_error,
             }
         };
-        self.lanes.iter().map(report).collect()
+        self.tracks.iter().map(report).collect()
+    }
+}
+
+/// Never waits for a disk or a server.
+fn push_to<'a>(queues: impl IntoIterator<Item = &'a Arc<Lane<Queue>>>, row: Row) {
+    let (row, now) = (Arc::new(row), Instant::now());
+    for queue in queues {
+        queue.put(|queue, counts| queue.push(counts, &row, now));
     }
 }
 
@@ -246,7 +251,7 @@ impl Sink for Trackers {
         let is_left_out =
             matches!(event, Event::Step { step, .. } if !step.is_multiple_of(self.settings.every_steps.max(1)));
         if !is_left_out {
-            self.push(row);
+            push_to(self.tracks.iter().map(|track| &track.queue), row);
         }
     }
 }
@@ -257,7 +262,7 @@ const NOT_BEGUN: u64 = u64::MAX;
 /// Takes samples of the machine for all trackers.
 #[derive(Debug, Clone)]
 pub struct MachineTap {
-    queues: Vec<Arc<Queue>>,
+    queues: Vec<Arc<Lane<Queue>>>,
     /// The last step that was made, or [`NOT_BEGUN`].
     step: Arc<AtomicU64>,
     /// When a sample was logged last.
@@ -280,7 +285,6 @@ impl MachineTap {
             *logged = Some(sample.time_s);
         }
         let Some(row) = row_of_machine(sample, step) else { return };
-        let row = Arc::new(row);
-        self.queues.iter().for_each(|queue| queue.push(&row));
+        push_to(&self.queues, row);
     }
 }

@@ -9,9 +9,12 @@ use crate::report::{RunStory, run_html};
 use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
+use plimsoll_telemetry::let_others_go_first;
 use plimsoll_units::Seconds;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The file in the user's state folder that keeps a token that was made.
@@ -73,6 +76,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         limits: Limits::default(),
         report: Box::new(|folder| RunStory::read(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),
     };
+    // Runs on this machine come before whoever looks at them.
+    let_others_go_first();
     let server = Server::start(options)?;
     let address = server.address().map_err(io_failure("the server"))?;
     let stopper = server.stopper();
@@ -105,22 +110,39 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 fn end_on_signals(end: impl Fn() + Send + 'static) -> Result<(), Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag::{register, register_conditional_shutdown};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         register_conditional_shutdown(signal, 128 + signal, asked.clone())
             .and_then(|_| register(signal, asked.clone()))
             .map_err(io_failure("can't handle signals"))?;
     }
+    let first = first_signal(asked)?;
     let wait = move || {
-        while !asked.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        first();
         end();
     };
     let waiter = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
     waiter.map(drop).map_err(io_failure("can't handle signals"))
+}
+
+/// What waits for the first signal. Without waking up meanwhile: a server that nobody asks anything costs nothing.
+#[cfg(unix)]
+fn first_signal(_: Arc<AtomicBool>) -> Result<impl FnOnce() + Send + 'static, Failure> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(io_failure("can't handle signals"))?;
+    Ok(move || {
+        signals.forever().next();
+    })
+}
+
+#[cfg(not(unix))]
+fn first_signal(asked: Arc<AtomicBool>) -> Result<impl FnOnce() + Send + 'static, Failure> {
+    Ok(move || {
+        while !asked.load(std::sync::atomic::Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    })
 }
 
 impl From<TokenError> for Failure {
