@@ -10,25 +10,15 @@ memory of one, and that somebody else has some too. Nothing on the screen is cha
 """
 
 import argparse
-import fcntl
 import os
-import pty
 import re
-import select
-import signal
-import struct
 import subprocess
 import tempfile
-import termios
-import time
-from html import escape
 from pathlib import Path
 
-import pyte
-from picture import CELL_HEIGHT, CELL_WIDTH, MARGIN
+from terminal_svg import GROUND, TEXT, Terminal, svg
 
 COLUMNS, ROWS = 110, 38
-GROUND, TEXT = "#1b1f27", "#d8dee9"
 PALETTE = {
     "default": TEXT,
     "black": "#1b1f27",
@@ -73,13 +63,16 @@ clock real 1
 
 
 def screen_of_a_run(program, nvml, at):
-    """The rows of the terminal when `at` of the run is done: each a list of characters with their looks."""
-    screen = pyte.Screen(COLUMNS, ROWS)
-    stream = pyte.ByteStream(screen)
+    """The rows of the terminal when `at` of the run is done."""
+
+    def is_done(lines):
+        steps = re.search(r" running +(\d+)/(\d+) ", "\n".join(lines))
+        return steps and int(steps[1]) >= at * int(steps[2])
+
     with tempfile.TemporaryDirectory() as folder:
         runs = ["--runs-dir", f"{folder}/runs"]
         # Where names of runs are kept, so that those of whoever makes the picture are not in it.
-        own = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "TERM": "xterm-256color"}
+        own = {**os.environ, "XDG_STATE_HOME": f"{folder}/state"}
         # Somebody else on the card.
         other = subprocess.Popen(["sleep", "600"])
         train = subprocess.Popen(
@@ -87,33 +80,15 @@ def screen_of_a_run(program, nvml, at):
         )
         script = Path(folder, "script")
         script.write_text(VALUES.format(run=train.pid, other=other.pid))
-        child, terminal = pty.fork()
-        if child == 0:
-            own |= {"PLIMSOLL_NVML": nvml, "PLIMSOLL_FAKE_GPUS": MACHINE, "PLIMSOLL_FAKE_NVML_SCRIPT": str(script)}
-            # What is seen before the terminal has its size is drawn again.
-            os.execve(program, [program, "top", "--palette", "color", *runs], own)
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        os.kill(child, signal.SIGWINCH)
+        own |= {"PLIMSOLL_NVML": nvml, "PLIMSOLL_FAKE_GPUS": MACHINE, "PLIMSOLL_FAKE_NVML_SCRIPT": str(script)}
+        terminal = Terminal([program, "top", "--palette", "color", *runs], own, COLUMNS, ROWS)
         try:
-            began = time.monotonic()
-            while time.monotonic() - began < 600:
-                if select.select([terminal], [], [], 1)[0]:
-                    stream.feed(os.read(terminal, 65536))
-                steps = re.search(r" running +(\d+)/(\d+) ", "\n".join(screen.display))
-                if steps and int(steps[1]) >= at * int(steps[2]):
-                    return [[screen.buffer[y][x] for x in range(COLUMNS)] for y in range(ROWS)]
-            raise SystemExit("the run did not come that far")
-        except OSError as end:
-            raise SystemExit("the screen ended before that") from end
+            return terminal.when(is_done)
         finally:
-            for process in (child, train.pid, other.pid):
-                try:
-                    os.kill(process, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            os.waitpid(child, 0)
-            train.wait()
-            other.wait()
+            terminal.end()
+            for process in (train, other):
+                process.kill()
+                process.wait()
 
 
 # What the emulator makes of the first sixteen colors where a program asks for them by number.
@@ -135,45 +110,10 @@ def color(name, usual):
     return PALETTE.get(name, f"#{name}" if re.fullmatch("[0-9a-f]{6}", name) else usual)
 
 
-def looks(cell):
+def look(cell, _):
     """The colors of letter and ground, and whether it is bold."""
     letter, ground = color(cell.fg, TEXT), color(cell.bg, GROUND)
     return (ground, letter, cell.bold) if cell.reverse else (letter, ground, cell.bold)
-
-
-def drawn(rows):
-    width, height = COLUMNS * CELL_WIDTH + 2 * MARGIN, ROWS * CELL_HEIGHT + 2 * MARGIN
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" height="{height}" '
-        'role="img" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14">',
-        "<title>plimsoll top in a terminal: cards, their memory and processes, and a run as it trains</title>",
-        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>',
-    ]
-    for y, cells in enumerate(rows):
-        x = 0
-        while x < COLUMNS:
-            end, look = x, looks(cells[x])
-            while end < COLUMNS and looks(cells[end]) == look:
-                end += 1
-            letter, ground, bold = look
-            piece = "".join(cell.data for cell in cells[x:end])
-            if ground != GROUND:
-                out.append(
-                    f'<rect x="{MARGIN + x * CELL_WIDTH:.1f}" y="{MARGIN + y * CELL_HEIGHT}" '
-                    f'width="{(end - x) * CELL_WIDTH:.1f}" height="{CELL_HEIGHT}" fill="{ground}"/>'
-                )
-            start = x + len(piece) - len(piece.lstrip())
-            piece = piece.strip()
-            if piece:
-                weight = ' font-weight="bold"' if bold else ""
-                out.append(
-                    f'<text x="{MARGIN + start * CELL_WIDTH:.1f}" y="{MARGIN + (y + 0.75) * CELL_HEIGHT:.1f}" '
-                    f'textLength="{len(piece) * CELL_WIDTH:.1f}" lengthAdjust="spacingAndGlyphs" xml:space="preserve" '
-                    f'fill="{letter}"{weight}>{escape(piece)}</text>'
-                )
-            x = end
-    out.append("</svg>")
-    return "\n".join(out) + "\n"
 
 
 def main():
@@ -184,7 +124,8 @@ def main():
     parser.add_argument("--at", type=float, default=0.6)
     given = parser.parse_args()
     program, nvml = str(given.plimsoll.resolve()), str(given.nvml.resolve())
-    given.out.write_text(drawn(screen_of_a_run(program, nvml, given.at)))
+    title = "plimsoll top in a terminal: cards, their memory and processes, and a run as it trains"
+    given.out.write_text(svg(screen_of_a_run(program, nvml, given.at), look, title))
 
 
 if __name__ == "__main__":

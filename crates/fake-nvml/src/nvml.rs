@@ -64,6 +64,18 @@ struct Card {
     holders: Vec<(c_uint, u64)>,
 }
 
+/// `nvmlPciInfo_t`
+#[repr(C)]
+pub struct PciInfo {
+    legacy_address: [u8; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    device_id: c_uint,
+    subsystem_id: c_uint,
+    address: [u8; 32],
+}
+
 /// `nvmlProcessInfo_v2_t`
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -261,6 +273,21 @@ unsafe extern "C" fn nvmlDeviceGetName(handle: *mut c_void, name: *mut c_char, r
 unsafe extern "C" fn nvmlDeviceGetUUID(handle: *mut c_void, uuid: *mut c_char, room: c_uint) -> Code {
     // SAFETY: NVML's callers grant `room` bytes.
     unsafe { answer_text(uuid, room, card(handle, "nvmlDeviceGetUUID").map(|card| &card.uuid[..])) }
+}
+
+/// The cards lie on buses of their own, in the order of their numbers, from 1.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(handle: *mut c_void, info: *mut PciInfo) -> Code {
+    let bus = handle.addr() as c_uint;
+    let text = |text: String, into: &mut [u8]| into[..text.len()].copy_from_slice(text.as_bytes());
+    let told = card(handle, "nvmlDeviceGetPciInfo_v3").map(|_| {
+        let (mut legacy_address, mut address) = ([0; 16], [0; 32]);
+        text(format!("0000:{bus:02X}:00.0"), &mut legacy_address);
+        text(format!("00000000:{bus:02X}:00.0"), &mut address);
+        PciInfo { legacy_address, domain: 0, bus, device: 0, device_id: 0x2684_10DE, subsystem_id: 0, address }
+    });
+    // SAFETY: NVML's callers give places that can be written.
+    unsafe { answer(info, told) }
 }
 
 /// The card of this UUID.

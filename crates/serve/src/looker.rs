@@ -158,8 +158,8 @@ pub enum LookError {
 fn look(before: &Seen, follower: &RunsFollower, machine_view: Arc<MachineView>) -> Option<Seen> {
     let version = before.version + 1;
     let runs = follower.views().map(|run| match before.run(&run.id) {
-        Some((known, since)) if **known == *run => (known.clone(), *since),
-        _ => (Arc::new(run.clone()), version),
+        Some((known, since)) if Arc::ptr_eq(known, run) => (known.clone(), *since),
+        _ => (run.clone(), version),
     });
     let runs = runs.collect::<Vec<_>>();
     let is_listed_alike = |list: &[(Arc<RunView>, u64)]| {

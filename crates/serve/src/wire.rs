@@ -67,7 +67,7 @@ impl<'a> Summary<'a> {
             kind: run.kind,
             model: run.model.as_deref(),
             standing: run.standing,
-            standing_words: if run.is_paused { "paused" } else { run.standing.words() },
+            standing_words: run.standing_words(),
             is_paused: run.is_paused,
             step: run.step,
             last_step: run.last_step,

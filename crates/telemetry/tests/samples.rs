@@ -105,6 +105,7 @@ fn all_that_a_card_says_is_in_a_sample() {
     let [card, other] = &seen.cards[..] else { panic!("{} cards", seen.cards.len()) };
     // What no driver of NVIDIA's tells, and what does not happen here.
     assert_eq!(unknown(card), ["hotspot_temperature_c", "lost", "xids"].map(str::to_owned).into());
+    assert_eq!(card.pci_bus_id.as_deref(), Some("00000000:01:00.0"));
     assert_eq!((card.temperature_c, card.memory_temperature_c), (Some(61.0), Some(74.0)));
     assert_eq!((card.power_w, card.power_limit_w, card.energy_j), (Some(312.5), Some(450.0), Some(1234.5)));
     assert_eq!((card.total, card.used), (Some(Bytes::mib(24564)), Some(Bytes::mib(20000))));

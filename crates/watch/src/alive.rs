@@ -1,6 +1,7 @@
 //! Whether somebody is at a run, and who. What a process wrote of itself counts before locks: asking for a lock takes it for
 //! a moment, in which the run could not begin.
 
+use crate::process::owner;
 use plimsoll_files::open_regular;
 use std::fs::TryLockError;
 use std::path::Path;
@@ -12,6 +13,8 @@ pub(crate) struct Alive {
     pub is_running: bool,
     /// The process that trains, or that keeps those that do.
     pub process: Option<u32>,
+    /// The user that it runs as, by number.
+    pub uid: Option<u32>,
     /// All that are known.
     pub processes: Vec<u32>,
 }
@@ -20,7 +23,7 @@ pub(crate) struct Alive {
 pub(crate) fn alive(folder: &Path) -> Alive {
     #[cfg(unix)]
     if let Some(alive) = crate::supervised::alive(folder) {
-        return alive;
+        return Alive { uid: alive.process.and_then(owner), ..alive };
     }
     Alive { is_running: is_locked(&folder.join("lock")), ..Alive::default() }
 }

@@ -2,23 +2,11 @@
 //! Not here: what is told to people elsewhere, and when (`plimsoll-notify`).
 
 use crate::text::{LINE, clean};
-use plimsoll_telemetry::Event;
+use plimsoll_telemetry::{Event, Level};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::path::Path;
-
-/// How much an event matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// As it should be.
-    Info,
-    /// Something that somebody may want to look at.
-    Warn,
-    /// Something failed.
-    Error,
-}
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -84,12 +72,7 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
         Event::Health { card, what, advice, level, .. } => {
             let of = card.as_ref().map_or(String::new(), |card| format!("{card}: "));
             let advice = advice.as_ref().map_or(String::new(), |advice| format!("; {advice}"));
-            let level = match level {
-                plimsoll_telemetry::Level::Info => Info,
-                plimsoll_telemetry::Level::Warn => Warn,
-                plimsoll_telemetry::Level::Error => Error,
-            };
-            (level, format!("{of}{what}{advice}"))
+            (*level, format!("{of}{what}{advice}"))
         }
         Event::OutOfMemoryAverted { what } => (Warn, format!("out of memory averted: {what}")),
         Event::Paused { step, .. } => (Info, format!("paused in step {step}")),

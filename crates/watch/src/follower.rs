@@ -1,8 +1,8 @@
 //! A run that is followed: its view, brought up to date whenever that is asked for, at the cost of what was added.
 
-use crate::alive::alive;
+use crate::alive::{Alive, alive};
 use crate::reader::{Cutoffs, PROBLEMS, Reader, first_step};
-use crate::run_view::{Kind, RunView, Standing};
+use crate::run_view::{Kind, RunView, SavedCheckpoint, Standing};
 use crate::text::{LINE, NAME, clean};
 use plimsoll_files::{is_folder, is_there, read_text};
 use plimsoll_telemetry::{Branches, Grown, JournalError, Lineage, SCHEMA_VERSION, Tail};
@@ -10,6 +10,7 @@ use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Far more than settings take.
 const SETTINGS_BYTES_MAX: Bytes = Bytes::mib(1);
@@ -33,7 +34,8 @@ pub enum WatchError {
 pub struct RunFollower {
     folder: PathBuf,
     source: Source,
-    view: RunView,
+    /// Shared, since views are large, and are handed to whoever shows them.
+    view: Arc<RunView>,
 }
 
 #[derive(Debug, Clone)]
@@ -52,6 +54,17 @@ struct Train {
     reader: Reader,
     /// As many sessions there were when settings were read.
     settings_of: Option<usize>,
+    /// What was beside the journal.
+    beside: Option<Beside>,
+}
+
+/// What may change of a run while nothing is added to its journal.
+#[derive(Debug, Clone, PartialEq)]
+struct Beside {
+    alive: Alive,
+    problem: Option<String>,
+    /// Which of the checkpoints in the view are there.
+    checkpoints: Vec<bool>,
 }
 
 /// What no other folder has.
@@ -71,7 +84,7 @@ impl RunFollower {
         let mut follower = if is_there(&folder.join("journal.jsonl")).unwrap_or(false) {
             let view = view(Kind::Train);
             let source = Source::Train(Box::new(Train::new(&folder, view.clone())));
-            Self { folder, source, view }
+            Self { folder, source, view: Arc::new(view) }
         } else {
             Self::open_supervised(view(Kind::Supervised))?
         };
@@ -83,7 +96,9 @@ impl RunFollower {
     fn open_supervised(view: RunView) -> Result<Self, WatchError> {
         let folder = view.folder.clone();
         match crate::supervised::Supervised::open(&folder, view.clone()) {
-            Some(supervised) => Ok(Self { folder, source: Source::Supervised(Box::new(supervised)), view }),
+            Some(supervised) => {
+                Ok(Self { folder, source: Source::Supervised(Box::new(supervised)), view: Arc::new(view) })
+            }
             None => Err(WatchError::NotARun { folder }),
         }
     }
@@ -93,9 +108,14 @@ impl RunFollower {
         Err(WatchError::NotARun { folder: view.folder })
     }
 
-    /// The run as it was when it was looked at last.
-    pub fn view(&self) -> &RunView {
+    /// The run as it was when it was looked at last; the same value as long as nothing has changed.
+    pub fn view(&self) -> &Arc<RunView> {
         &self.view
+    }
+
+    /// Whether nobody is at the run, so that it stays as it is until somebody begins.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.view.standing != Standing::Running && self.view.process.is_none()
     }
 
     /// Looks again; whether anything has changed.
@@ -104,10 +124,11 @@ impl RunFollower {
         let view = match &mut self.source {
             Source::Train(train) => train.refresh(&self.folder)?,
             #[cfg(unix)]
-            Source::Supervised(supervised) => supervised.refresh(&self.folder)?,
+            Source::Supervised(supervised) => Some(supervised.refresh(&self.folder)?),
         };
-        let has_changed = view != self.view;
-        self.view = view;
+        let changed = view.filter(|view| *view != *self.view);
+        let has_changed = changed.is_some();
+        self.view = changed.map_or_else(|| self.view.clone(), Arc::new);
         Ok(has_changed)
     }
 }
@@ -121,26 +142,47 @@ impl Train {
             lineage,
             problem: None,
             settings_of: None,
+            beside: None,
         }
     }
 
-    fn refresh(&mut self, folder: &Path) -> Result<RunView, JournalError> {
+    /// The run as it is now; none if it is as it was when it was looked at last, which costs little to see.
+    fn refresh(&mut self, folder: &Path) -> Result<Option<RunView>, JournalError> {
         let branches = Branches::read(&folder.join("checkpoints"));
         let problem = branches.as_ref().err().map(|error| format!("its branches can't be told apart: {error}"));
         let lineage = branches.unwrap_or_default().lineage();
+        // Whatever goes wrong below, the next look sees something new.
+        let before = self.beside.take();
         let is_first = self.reader.view.first_s.is_none();
         let has_branched = lineage != self.lineage;
         (self.lineage, self.problem) = (lineage, problem);
         let reader = &mut self.reader;
-        let must_reread = is_first
-            || has_branched
-            || self.tail.read(|record| reader.take(record))? == Grown::Replaced
-            || reader.is_outdated;
-        if must_reread {
-            self.read_all(folder)?;
+        let grown =
+            if is_first || has_branched { Grown::Replaced } else { self.tail.read(|record| reader.take(record))? };
+        match grown {
+            Grown::Same => {
+                let beside = Some(self.beside(folder));
+                if beside == before {
+                    self.beside = beside;
+                    return Ok(None);
+                }
+            }
+            Grown::Appended if !reader.is_outdated => {}
+            Grown::Appended | Grown::Replaced => self.read_all(folder)?,
         }
         self.reader.settle();
-        Ok(self.finished(folder))
+        let beside = self.beside(folder);
+        let view = self.finished(folder, &beside);
+        self.beside = Some(beside);
+        Ok(Some(view))
+    }
+
+    fn beside(&self, folder: &Path) -> Beside {
+        let checkpoints = folder.join("checkpoints");
+        let is_there =
+            |saved: &SavedCheckpoint| is_folder(&checkpoints.join(format!("step-{:06}", saved.step))).unwrap_or(false);
+        let checkpoints = self.reader.view.checkpoints.iter().map(is_there).collect();
+        Beside { alive: alive(folder), problem: self.problem.clone(), checkpoints }
     }
 
     /// Reads all of the journal: first where sessions begin, then what they did.
@@ -162,18 +204,17 @@ impl Train {
     }
 
     /// With everything that the journal does not tell.
-    fn finished(&mut self, folder: &Path) -> RunView {
+    fn finished(&mut self, folder: &Path, beside: &Beside) -> RunView {
         let mut view = self.reader.view.clone();
-        let alive = alive(folder);
+        let alive = &beside.alive;
         if view.standing == Standing::Running && !alive.is_running {
             (view.standing, view.seconds_left) = (Standing::CutShort, None);
         }
         view.is_paused &= view.standing == Standing::Running;
-        (view.process, view.processes) = (alive.process, alive.processes);
-        view.problems.extend(self.problem.as_deref().map(|problem| clean(problem, LINE)));
-        for saved in &mut view.checkpoints {
-            let checkpoint = folder.join("checkpoints").join(format!("step-{:06}", saved.step));
-            saved.is_there = is_folder(&checkpoint).unwrap_or(false);
+        (view.process, view.process_uid, view.processes) = (alive.process, alive.uid, alive.processes.clone());
+        view.problems.extend(beside.problem.as_deref().map(|problem| clean(problem, LINE)));
+        for (saved, is_there) in view.checkpoints.iter_mut().zip(&beside.checkpoints) {
+            saved.is_there = *is_there;
         }
         // Settings are written before a session's first record, and the sample before its last.
         if self.settings_of != Some(view.sessions) || view.settings.is_none() {

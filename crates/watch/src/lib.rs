@@ -22,11 +22,11 @@ mod runs;
 mod supervised;
 mod text;
 
-pub use events::{EventLine, Level, words};
+pub use events::{EventLine, words};
 pub use follower::{RunFollower, WatchError};
 pub use machine::{CardView, MachineView, Trace};
 pub use memory_map::{MemoryMap, Segment, Share};
 pub use process::{ProcessInfo, has_own_numbers};
-pub use run_view::{HeatAction, Kind, LastStep, RunView, Sample, SavedCheckpoint, Standing};
+pub use run_view::{HeatAction, Kind, LastStep, Noted, RunView, Sample, SavedCheckpoint, Standing};
 pub use runs::{Found, Places, Runs, RunsFollower};
 pub use text::clean;

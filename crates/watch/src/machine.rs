@@ -39,6 +39,8 @@ impl Trace {
 pub struct CardView {
     /// What it said last.
     pub sample: CardSample,
+    /// The last error that the driver reported, by NVIDIA's number.
+    pub last_xid: Option<u64>,
     /// Whether it is in the newest sample; one that is not has fallen off, or its driver is gone.
     pub is_there: bool,
     /// When it was seen last: seconds since 1970.
@@ -98,6 +100,7 @@ impl MachineView {
         let index = self.cards.iter().position(is_same).unwrap_or_else(|| {
             self.cards.push(CardView {
                 sample: card.clone(),
+                last_xid: None,
                 is_there: true,
                 seen_s: time_s,
                 temperature_c: Trace::default(),
@@ -117,6 +120,7 @@ impl MachineView {
             view.sample.name = name;
         }
         (view.is_there, view.seen_s) = (true, time_s);
+        view.last_xid = card.xids.last().copied().or(view.last_xid);
         view.temperature_c.push(time_s, card.temperature_c);
         view.power_w.push(time_s, card.power_w);
         view.busy_percent.push(time_s, card.busy_percent.map(f64::from));
@@ -157,6 +161,21 @@ mod tests {
         for time_s in [-1e9, 1e9] {
             view.observe(&sample(time_s, &[(1, "b", None)]));
             assert_eq!(view.cards.len(), 1, "{time_s}");
+        }
+    }
+
+    #[test]
+    fn the_last_error_of_a_card_is_kept_while_it_reports_none() {
+        let with = |time_s, xids: &[u64]| {
+            let mut sample = sample(time_s, &[(0, "a", None)]);
+            sample.cards[0].xids = xids.to_vec();
+            sample
+        };
+        let mut view = MachineView::of([with(1.0, &[])]);
+        assert_eq!(view.cards[0].last_xid, None);
+        for (time_s, xids, last) in [(2.0, &[31, 79][..], 79), (3.0, &[], 79), (4.0, &[13], 13)] {
+            view.observe(&with(time_s, xids));
+            assert_eq!(view.cards[0].last_xid, Some(last));
         }
     }
 

@@ -42,8 +42,9 @@ fn started(pid: u32) -> Option<String> {
     plimsoll_supervise::Process::of(pid).map(|process| process.started)
 }
 
+/// The user that a process runs as, by number.
 #[cfg(unix)]
-fn owner(pid: u32) -> Option<u32> {
+pub(crate) fn owner(pid: u32) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
@@ -54,7 +55,7 @@ fn started(_: u32) -> Option<String> {
 }
 
 #[cfg(not(unix))]
-fn owner(_: u32) -> Option<u32> {
+pub(crate) fn owner(_: u32) -> Option<u32> {
     None
 }
 

@@ -7,9 +7,9 @@
 //! A cutoff comes after what it cuts, so a journal is read twice; what is added later once, unless it has another one.
 
 use crate::events::{push, words};
-use crate::run_view::{HeatAction, LastStep, RunView, SavedCheckpoint, Standing};
+use crate::run_view::{HeatAction, LastStep, Noted, RunView, SavedCheckpoint, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_telemetry::{Event, Lineage, Record};
+use plimsoll_telemetry::{EnergyUse, Event, Level, Lineage, Record};
 use std::collections::{BTreeMap, VecDeque};
 
 /// No run makes as many steps.
@@ -20,6 +20,10 @@ const CHECKPOINTS: usize = 30;
 pub(crate) const PROBLEMS: usize = 20;
 /// Actions against heat that are kept, the newest.
 const ACTIONS: usize = 200;
+/// Notes that are kept, the newest.
+const NOTES: usize = 30;
+/// Letters of a currency.
+const CURRENCY: usize = 8;
 /// Steps whose time tells how fast the next are made.
 const RECENT: usize = 64;
 
@@ -155,6 +159,20 @@ impl Reader {
                     view.heat.pop_front();
                 }
                 view.heat.push_back(HeatAction { time_s, card: clean(&card, NAME), what: clean(&what, LINE) });
+                note(view, Noted { time_s, level: Level::Warn, what: format!("{card}: {what}"), advice: None });
+            }
+            Event::Health { card, what, advice, level, .. } => {
+                let what = card.map_or(what.clone(), |card| format!("{card}: {what}"));
+                note(view, Noted { time_s, level, what, advice });
+            }
+            Event::OutOfMemoryAverted { what } => {
+                let what = format!("out of memory averted: {what}");
+                note(view, Noted { time_s, level: Level::Warn, what, advice: None });
+            }
+            Event::Energy(energy) => {
+                let currency = energy.currency.filter(|name| name.chars().count() <= CURRENCY);
+                let currency = currency.map(|name| clean(&name, CURRENCY));
+                view.energy = Some(EnergyUse { currency, ..energy });
             }
             Event::Paused { .. } => view.is_paused = true,
             Event::Unpaused { .. } => {
@@ -201,4 +219,14 @@ impl Reader {
         let pace = (ended_s - began_s) / steps as f64;
         (self.view.standing == Standing::Running && pace >= 0.0).then_some(left as f64 * pace)
     }
+}
+
+/// Keeps a note, made safe to show; the oldest goes where there are too many.
+fn note(view: &mut RunView, note: Noted) {
+    if view.notes.len() == NOTES {
+        view.notes.pop_front();
+        view.more_notes += 1;
+    }
+    let advice = note.advice.map(|advice| clean(&advice, LINE));
+    view.notes.push_back(Noted { what: clean(&note.what, LINE), advice, ..note });
 }

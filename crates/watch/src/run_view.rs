@@ -2,7 +2,7 @@
 
 use crate::events::EventLine;
 use crate::text::{NAME, clean};
-use plimsoll_telemetry::Curve;
+use plimsoll_telemetry::{Curve, EnergyUse, Level};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -114,6 +114,19 @@ pub struct HeatAction {
     pub what: String,
 }
 
+/// Something about a run's card or machine that a person should know.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Noted {
+    /// When: seconds since 1970, UTC.
+    pub time_s: f64,
+    /// How bad it is.
+    pub level: Level,
+    /// What happened, with the card.
+    pub what: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunView {
@@ -183,8 +196,16 @@ pub struct RunView {
     pub events: VecDeque<EventLine>,
     /// What was done about heat, the oldest first.
     pub heat: VecDeque<HeatAction>,
+    /// What was noted of heat, health and memory, the newest last.
+    pub notes: VecDeque<Noted>,
+    /// How many notes there were before.
+    pub more_notes: usize,
+    /// What the run's cards used, by the last event that tells.
+    pub energy: Option<EnergyUse>,
     /// The process that trains, or that keeps those that do, while it is there.
     pub process: Option<u32>,
+    /// The user that it runs as, by number.
+    pub process_uid: Option<u32>,
     /// All of its processes that are known.
     pub processes: Vec<u32>,
     /// config.yaml, as it is: for views to escape.
@@ -232,7 +253,11 @@ impl RunView {
             more_checkpoints: 0,
             events: VecDeque::new(),
             heat: VecDeque::new(),
+            notes: VecDeque::new(),
+            more_notes: 0,
+            energy: None,
             process: None,
+            process_uid: None,
             processes: Vec::new(),
             settings: None,
             sample: None,
@@ -245,6 +270,11 @@ impl RunView {
         let values = self.settings.as_deref()?.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let value = values.map(|value| value.trim().trim_matches(['"', '\''])).next()?;
         Some(clean(value, NAME)).filter(|value| !value.is_empty())
+    }
+
+    /// Where it stands, in words, of which a pause is one.
+    pub fn standing_words(&self) -> &'static str {
+        if self.is_paused { "paused" } else { self.standing.words() }
     }
 
     /// The part that is done, from 0 to 1, where its end is known.
@@ -271,6 +301,7 @@ impl RunView {
             checkpoints: self.checkpoints.iter().filter(|saved| saved.step <= step).cloned().collect(),
             events: self.events.iter().filter(|event| event.time_s <= time_s).cloned().collect(),
             heat: self.heat.iter().filter(|action| action.time_s <= time_s).cloned().collect(),
+            notes: self.notes.iter().filter(|note| note.time_s <= time_s).cloned().collect(),
             ..self.clone()
         };
         let is_over = self.last_s.is_none_or(|last| last <= time_s);
@@ -278,8 +309,8 @@ impl RunView {
             return view;
         }
         let has_begun = self.first_s.is_some_and(|first| first <= time_s);
-        view.standing = if has_begun { Standing::Running } else { Standing::NotStarted };
-        (view.step, view.last_s, view.sample) = (step, when, None);
+        (view.standing, view.is_paused) = (if has_begun { Standing::Running } else { Standing::NotStarted }, false);
+        (view.step, view.last_s, view.sample, view.energy) = (step, when, None, None);
         view.seconds = self.first_s.map_or(0.0, |first| (time_s - first).min(self.seconds).max(0.0));
         let value = |curve: &Curve| curve.whole().map(|whole| whole.last.value);
         view.last = (|| {

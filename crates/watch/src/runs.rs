@@ -7,6 +7,7 @@ use crate::text::{NAME, clean};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Entries of a folder that are looked at.
@@ -129,12 +130,16 @@ impl RunsFollower {
     /// Looks again at what is followed, and now and then for what is new. Whether anything has changed.
     pub fn refresh(&mut self) -> bool {
         let mut has_changed = false;
-        if self.named.is_empty() && self.discovered.is_none_or(|then| then.elapsed() >= DISCOVER_EVERY) {
+        let looks_for_new =
+            self.named.is_empty() && self.discovered.is_none_or(|then| then.elapsed() >= DISCOVER_EVERY);
+        if looks_for_new {
             has_changed |= self.discover();
             self.discovered = Some(Instant::now());
         }
-        // A journal that can't be read now may be later; the view stays as it was.
-        for follower in &mut self.followers {
+        // What begins again is noticed as soon as what is new.
+        let looks_at_idle = looks_for_new || !self.named.is_empty();
+        for follower in self.followers.iter_mut().filter(|follower| looks_at_idle || !follower.is_idle()) {
+            // A journal that can't be read now may be later; the view stays as it was.
             has_changed |= follower.refresh().unwrap_or(false);
         }
         has_changed
@@ -155,8 +160,8 @@ impl RunsFollower {
         has_changed
     }
 
-    /// The runs, those that run first, then the newest; named ones as they were named.
-    pub fn views(&self) -> impl Iterator<Item = &RunView> {
+    /// The runs, those that run first, then the newest; named ones as they were named. One that is as it was is the same value.
+    pub fn views(&self) -> impl Iterator<Item = &Arc<RunView>> {
         self.followers.iter().map(RunFollower::view)
     }
 

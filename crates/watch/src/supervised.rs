@@ -1,12 +1,12 @@
 //! A program that is kept alive: its view, from what its supervisor writes.
 
 use crate::alive::Alive;
-use crate::events::{Level, push};
+use crate::events::push;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
 use plimsoll_files::{open_regular, read_exact_at};
 use plimsoll_supervise::{Entry, Event, Kind, Progress, SCHEMA_VERSION, State, Status, last_progress, output_of};
-use plimsoll_telemetry::{JournalError, Record, Tail};
+use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
 
@@ -35,9 +35,11 @@ pub(crate) fn alive(folder: &Path) -> Option<Alive> {
         _ if !is_running => Alive::default(),
         Kind::Own => {
             let process = entry.process.pid;
-            Alive { is_running, process: Some(process), processes: vec![process] }
+            Alive { is_running, process: Some(process), processes: vec![process], uid: None }
         }
-        Kind::Supervised => Alive { is_running, process: Some(entry.process.pid), processes: entry.survivors() },
+        Kind::Supervised => {
+            Alive { is_running, process: Some(entry.process.pid), processes: entry.survivors(), uid: None }
+        }
     })
 }
 
@@ -67,8 +69,8 @@ impl Supervised {
                 (view.step, view.last_step) = (progress.step, progress.of);
             }
         }
-        let alive = alive(folder).unwrap_or_default();
-        (view.process, view.processes) = (alive.process, alive.processes);
+        let alive = crate::alive::alive(folder);
+        (view.process, view.process_uid, view.processes) = (alive.process, alive.uid, alive.processes);
         Ok(view.clone())
     }
 }

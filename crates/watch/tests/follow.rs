@@ -1,12 +1,13 @@
 //! Runs that are followed: whatever is appended, replaced or damaged, the view is that of somebody who reads the folder for
 //! the first time; and its size is bounded.
 
-use plimsoll_telemetry::{Event, Record, SCHEMA_VERSION};
-use plimsoll_watch::{Kind, Level, Places, RunFollower, RunView, Runs, RunsFollower, Standing, WatchError};
+use plimsoll_telemetry::{EnergySource, EnergyUse, Event, Level, Record, SCHEMA_VERSION};
+use plimsoll_watch::{Kind, Places, RunFollower, RunView, Runs, RunsFollower, Standing, WatchError};
 use proptest::prelude::*;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 struct Run {
     _parent: tempfile::TempDir,
@@ -62,7 +63,9 @@ fn a_run_is_followed_as_its_journal_grows() {
     run.write("config.yaml", "model: gpt2\ndevice: \"cuda:1\"\n");
     let mut follower = run.follow();
     assert_eq!((follower.view().name.as_str(), follower.view().step), ("nano", 0));
+    let before = follower.view().clone();
     assert!(!follower.refresh().expect("readable"), "nothing has changed");
+    assert!(Arc::ptr_eq(&before, follower.view()), "it is not built again");
     for made in 1..=4 {
         run.append(&record(100.0 + made as f64 * 2.0, 0, step(made, 5.0 - made as f64)));
         assert!(follower.refresh().expect("readable"));
@@ -89,6 +92,11 @@ fn a_run_is_followed_as_its_journal_grows() {
         lines[1..],
         [(Level::Warn, "card 1: slowed to 60 %"), (Level::Info, "step 4: checkpoint saved, 7 B in 0.0 s")]
     );
+    // Nothing is added to the journal, and a checkpoint is gone.
+    fs::remove_dir(run.folder.join("checkpoints/step-000004")).expect("it was there");
+    assert!(follower.refresh().expect("readable"));
+    let view = follower.view();
+    assert!(!view.checkpoints[0].is_there);
     // Nobody is at it.
     assert_eq!((view.standing, view.seconds_left, view.process), (Standing::CutShort, None, None));
     run.append(&record(112.0, 0, Event::Finished { step: 4, seconds: 12.0 }));
@@ -96,6 +104,44 @@ fn a_run_is_followed_as_its_journal_grows() {
     follower.refresh().expect("readable");
     assert_eq!(follower.view().standing, Standing::Finished);
     assert_eq!(follower.view().sample.as_ref().map(|sample| sample.prompt.as_str()), Some("Once"));
+}
+
+#[test]
+fn what_was_noted_of_heat_health_memory_and_energy_is_bounded_and_safe() {
+    let run = Run::new();
+    run.append(&record(1.0, 0, started(1, Some(10))));
+    let flood = (0..40).map(|n| Event::Heat { card: "card 0".to_owned(), what: format!("slowed {n}") });
+    let health = Event::Health {
+        card: Some("card\u{1b} 1".to_owned()),
+        kind: "xid".to_owned(),
+        what: "Xid 79".to_owned(),
+        advice: Some("restart it".to_owned()),
+        level: Level::Error,
+    };
+    let energy = |currency: &str| {
+        let (by, currency) = (EnergySource::Counter, Some(currency.to_owned()));
+        Event::Energy(EnergyUse { energy_j: 7.0, by, missed_s: 0.0, cost: Some(0.5), currency })
+    };
+    let averted = Event::OutOfMemoryAverted { what: "a micro-batch of 4".to_owned() };
+    let events = flood.chain([health, averted, energy("EUR")]);
+    run.append(&events.map(|event| record(2.0, 0, event)).collect::<String>());
+    let mut follower = run.follow();
+    let view = follower.view();
+    assert_eq!((view.notes.len(), view.more_notes), (30, 12));
+    let newest = view.notes.iter().rev().take(3);
+    let newest = newest.map(|note| (note.level, note.what.as_str(), note.advice.as_deref())).collect::<Vec<_>>();
+    let expected = [
+        (Level::Warn, "out of memory averted: a micro-batch of 4", None),
+        (Level::Error, "card\u{fffd} 1: Xid 79", Some("restart it")),
+        (Level::Warn, "card 0: slowed 39", None),
+    ];
+    assert_eq!(newest, expected);
+    let currency = |view: &RunView| view.energy.as_ref().and_then(|energy| energy.currency.clone());
+    assert_eq!(currency(view).as_deref(), Some("EUR"));
+    assert!(view.at(1.5).notes.is_empty() && view.at(1.5).energy.is_none());
+    run.append(&record(3.0, 0, energy(&"x".repeat(100_000))));
+    follower.refresh().expect("readable");
+    assert_eq!(currency(follower.view()), None);
 }
 
 /// A run whose lock is held is at work; how long it will be is what its last steps took.
@@ -190,7 +236,7 @@ fn a_view_is_small_however_long_its_journal_is() {
         (100_000, Some((100_000, 54_321)))
     );
     assert_eq!((view.checkpoints.len(), view.more_checkpoints), (30, 4_970));
-    let bytes = serde_json::to_string(view).expect("plain data").len();
+    let bytes = serde_json::to_string(&**view).expect("plain data").len();
     assert!(bytes < 2_000_000, "{bytes} bytes of a journal of {}", text.len());
 }
 
@@ -272,7 +318,7 @@ fn a_view_is_shown_as_it_was() {
     assert_eq!(early.last.map(|last| (last.step, last.loss)), Some((20, 4.8)));
     assert_eq!((at(99.0).standing, at(99.0).step), (Standing::NotStarted, 0));
     assert_eq!((at(160.0).heat.len(), at(199.5).standing), (1, Standing::Running));
-    assert_eq!(at(200.0), *follower.view());
+    assert_eq!(at(200.0), **follower.view());
 }
 
 #[test]

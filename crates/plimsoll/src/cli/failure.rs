@@ -8,7 +8,8 @@ use ::plimsoll_plan::{PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use plimsoll_exec::DeviceError;
 use plimsoll_graph::GraphError;
-use plimsoll_telemetry::{GpuError, gpu_holders};
+use plimsoll_telemetry::{GpuError, JournalError, gpu_holders};
+use plimsoll_watch::WatchError;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -183,17 +184,34 @@ impl From<TrainError> for Failure {
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),
-            TrainError::Journal(error) if error.source.kind() == std::io::ErrorKind::InvalidInput => {
-                Self::bad_input(message)
-                    .hint("a run's journal must be a regular file in its folder; move away what is there")
-            }
-            TrainError::Journal(_) => Self::device(message).hint("is the disk full, or the folder read-only?"),
+            TrainError::Journal(error) => error.into(),
             TrainError::Vocabulary { .. } => {
                 Self::bad_input(message).hint("use the tokenizer that the model was made for, or a larger `vocab_size`")
             }
             TrainError::NothingToTrainOn { .. } => {
                 Self::bad_input(message).hint("add text, or use a shorter `--seq-len`")
             }
+        }
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        let message = line(&error);
+        match error.source.kind() {
+            std::io::ErrorKind::InvalidInput => Self::bad_input(message)
+                .hint("a run's journal must be a regular file in its folder; move away what is there"),
+            _ => Self::device(message).hint("is the disk full, or the folder read-only?"),
+        }
+    }
+}
+
+impl From<WatchError> for Failure {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::NotARun { .. } => Self::bad_input(line(&error))
+                .hint("`plimsoll train` leaves its runs in `runs`, each in a folder of its own"),
+            WatchError::Journal(error) => error.into(),
         }
     }
 }

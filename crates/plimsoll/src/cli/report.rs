@@ -58,7 +58,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     }
     if args.json {
         let json = json!({
-            "run": story.view,
+            "run": story.run,
             "energy_j": story.energy_j(),
             "cards": story.cards.iter().map(card_json).collect::<Vec<_>>(),
         });

@@ -8,6 +8,9 @@ use plimsoll_watch::{CardView, MachineView};
 /// A field: its name, its kind, what it is, and its value of a card.
 type Field = (&'static str, Kind, &'static str, fn(&CardSample) -> Option<f64>);
 
+/// DCGM's field of errors, which keeps the last one.
+const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
+
 const MIB: f64 = 1_048_576.0;
 
 fn mib(bytes: Option<Bytes>) -> Option<f64> {
@@ -48,9 +51,6 @@ const FIELDS: &[Field] = &[
     ("DCGM_FI_DEV_PSTATE", Kind::Gauge, "Performance state; 0 is the fastest.", |card| {
         card.performance_state.map(f64::from)
     }),
-    ("DCGM_FI_DEV_XID_ERRORS", Kind::Gauge, "The Xid error of the last moment, if there was one.", |card| {
-        card.xids.last().map(|xid| *xid as f64)
-    }),
     ("DCGM_FI_DEV_FB_TOTAL", Kind::Gauge, "Memory of the card (in MiB).", |card| mib(card.total)),
     ("DCGM_FI_DEV_FB_USED", Kind::Gauge, "Memory used (in MiB).", |card| mib(card.used)),
     ("DCGM_FI_DEV_FB_FREE", Kind::Gauge, "Memory free (in MiB).", |card| mib(card.free)),
@@ -72,6 +72,7 @@ pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     }
     let mut throttled =
         Family::new("plimsoll_gpu_thermal_slowdown", Kind::Gauge, None, "Whether heat lowers the card's clocks.");
+    let mut xids = Family::new(XID, Kind::Gauge, None, "The last Xid error, if there was one.");
     let fields = FIELDS.iter().map(|(name, kind, help, value)| {
         let mut family = Family::new(name, *kind, None, help);
         // What a card said before it fell off is not what it says.
@@ -82,9 +83,10 @@ pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     });
     let mut families = fields.collect::<Vec<_>>();
     for (labels, card) in cards.iter().filter(|(_, card)| is_there(card)) {
+        xids.push(labels, card.last_xid.map(|xid| xid as f64));
         throttled.push(&own(labels), card.sample.throttling.map(|reasons| f64::from(u8::from(reasons.is_thermal()))));
     }
-    families.extend([there, throttled]);
+    families.extend([xids, there, throttled]);
     families
 }
 
@@ -95,11 +97,14 @@ fn own(labels: &Labels) -> Labels {
 
 /// The labels that DCGM's exporter has.
 fn labels(card: &CardSample, host: &str) -> Labels {
-    vec![
+    let mut labels = vec![
         ("gpu", card.index.to_string()),
         ("UUID", card.uuid.clone()),
         ("device", format!("nvidia{}", card.index)),
         ("modelName", card.name.clone()),
         ("Hostname", host.to_owned()),
-    ]
+    ];
+    // Where the driver does not tell, a label would only be empty.
+    labels.extend(card.pci_bus_id.clone().map(|address| ("pci_bus_id", address)));
+    labels
 }

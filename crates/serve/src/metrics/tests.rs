@@ -39,7 +39,7 @@ fn run(folder: &Path, name: &str, loss: f64, last: Option<Event>) -> RunView {
     }
     let mut follower = RunFollower::open(folder).expect("a run");
     follower.refresh().expect("readable");
-    RunView { seconds_left: Some(60.0), ..follower.view().clone() }
+    RunView { seconds_left: Some(60.0), ..follower.view().as_ref().clone() }
 }
 
 fn card() -> CardSample {
@@ -47,6 +47,7 @@ fn card() -> CardSample {
         index: 0,
         uuid: "GPU-1".to_owned(),
         name: "RTX \"X\"".to_owned(),
+        pci_bus_id: Some("00000000:01:00.0".to_owned()),
         limits: CardLimits { slowdown_c: Some(93.0), shutdown_c: Some(98.0), ..CardLimits::default() },
         temperature_c: Some(61.0),
         memory_temperature_c: Some(70.0),
@@ -93,7 +94,10 @@ fn all(folder: &Path) -> (MachineView, Vec<RunView>) {
         disk_free: bytes,
         ..SystemSample::default()
     };
-    let machine = MachineView::of([Sample { time_s: 1e9, cards: vec![card()], system }]);
+    // The errors of the first moment are none of the last.
+    let cards = vec![CardSample { xids: vec![], ..card() }];
+    let first = Sample { time_s: 1e9 - 1.0, cards: vec![card()], ..Sample::default() };
+    let machine = MachineView::of([first, Sample { time_s: 1e9, cards, system }]);
     let finished = Event::Finished { step: 7, seconds: 1.0 };
     let runs = vec![
         run(&folder.join("a"), "nano-1", 3.25, Some(finished)),
@@ -112,7 +116,8 @@ fn text(folder: &Path, format: Format) -> String {
 fn what_is_seen_has_a_line_under_the_names_of_dcgm_where_it_has_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let text = text(folder.path(), Format::OpenMetrics);
-    let labels = "gpu=\"0\",UUID=\"GPU-1\",device=\"nvidia0\",modelName=\"RTX \\\"X\\\"\",Hostname=\"host-1\"";
+    let labels = "gpu=\"0\",UUID=\"GPU-1\",device=\"nvidia0\",modelName=\"RTX \\\"X\\\"\",Hostname=\"host-1\",\
+        pci_bus_id=\"00000000:01:00.0\"";
     for line in [
         format!("DCGM_FI_DEV_GPU_TEMP{{{labels}}} 61.0"),
         format!("DCGM_FI_DEV_FB_USED{{{labels}}} 10240.0"),

@@ -29,6 +29,7 @@ pub(super) struct CardReader<'nvml> {
     index: u32,
     uuid: String,
     name: String,
+    pci_bus_id: Option<String>,
     limits: CardLimits,
     /// Where the driver reports errors of the card; none where it does not.
     errors: Option<EventSet<'nvml>>,
@@ -49,9 +50,10 @@ impl<'nvml> CardReader<'nvml> {
     pub fn new(nvml: &'nvml Nvml, index: u32) -> Result<Self, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let (uuid, name) = (device.uuid()?, device.name().unwrap_or_else(|_| "NVIDIA card".to_owned()));
+        let pci_bus_id = told(device.pci_info()).map(|info| info.bus_id);
         let errors = nvml.create_event_set();
         let errors = errors.ok().and_then(|set| device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok());
-        Ok(Self { nvml, index, uuid, name, limits: CardLimits::default(), errors, samples: 0 })
+        Ok(Self { nvml, index, uuid, name, pci_bus_id, limits: CardLimits::default(), errors, samples: 0 })
     }
 
     /// Whether NVML's number is still this card's.
@@ -62,7 +64,7 @@ impl<'nvml> CardReader<'nvml> {
     /// The card now. One that does not answer is there with the reason alone.
     pub fn read(&mut self) -> CardSample {
         let (index, uuid, name) = (self.index, self.uuid.clone(), self.name.clone());
-        let known = CardSample { index, uuid, name, ..CardSample::default() };
+        let known = CardSample { index, uuid, name, pci_bus_id: self.pci_bus_id.clone(), ..CardSample::default() };
         match self.device().and_then(|device| device.uuid().map(|uuid| (uuid, device))) {
             Err(error) => CardSample { lost: Some(error.to_string()), limits: self.limits.clone(), ..known },
             Ok((uuid, _)) if uuid != self.uuid => {

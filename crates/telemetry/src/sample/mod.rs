@@ -33,6 +33,8 @@ pub struct CardSample {
     pub uuid: String,
     /// The product.
     pub name: String,
+    /// Where it is plugged in: `00000000:01:00.0`.
+    pub pci_bus_id: Option<String>,
     /// Why nothing is known of it: it fell off the bus, or the driver does not answer for it.
     pub lost: Option<String>,
     /// Of the core.

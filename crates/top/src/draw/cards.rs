@@ -52,7 +52,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     let keys = machine.cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
     let selected = state.cards.index(keys.iter()).unwrap_or(0);
     let first = (selected + 1).saturating_sub(shown);
-    let runs = state.seen().runs.iter().collect::<Vec<_>>();
+    let runs = state.seen().runs.iter().map(|run| &**run).collect::<Vec<_>>();
     for (place, (number, card)) in machine.cards.iter().enumerate().skip(first).take(shown).enumerate() {
         let y = body.y + place as u16 * each;
         let line = |row: u16| Rect { y: y + row, height: 1, ..body };

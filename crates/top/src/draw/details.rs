@@ -56,7 +56,7 @@ fn table(pen: &mut Pen, area: Rect, rows: &[(&str, String)], line: usize) {
 fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
     let CardView { sample, .. } = card;
     pen.title(Rect { height: 1, ..area }, &format!("card {}: {}", sample.index, product(&sample.name)), true);
-    let runs = pen.state.seen().runs.iter().collect::<Vec<_>>();
+    let runs = pen.state.seen().runs.iter().map(|run| &**run).collect::<Vec<_>>();
     let word = cards::band(sample, &runs).map_or(String::new(), |(_, word)| format!(", {word}"));
     let count = |value: Option<u64>| value.map_or(NONE.to_owned(), grouped);
     let percent = |value: Option<u32>| reading(value.map(f64::from), "%");
@@ -165,7 +165,7 @@ fn draw_process(pen: &mut Pen, area: Rect, row: &ProcessRow) {
 }
 
 fn draw_run(pen: &mut Pen, area: Rect, run: &RunView, line: usize) {
-    let title = format!("{}: {} in {}", run.name, run.standing.words(), clean(&run.folder.to_string_lossy(), 200));
+    let title = format!("{}: {} in {}", run.name, run.standing_words(), clean(&run.folder.to_string_lossy(), 200));
     pen.title(Rect { height: 1, ..area }, &title, true);
     figures(pen, Rect { x: area.x + 1, y: area.y + 1, width: area.width - 1, height: 1 }, run);
     let facts = [

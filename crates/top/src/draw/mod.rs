@@ -15,8 +15,9 @@ mod text;
 
 use crate::palette::Role;
 use crate::state::{Overlay, Pane, State};
+use plimsoll_telemetry::Level;
 use plimsoll_units::{Seconds, format_duration};
-use plimsoll_watch::{Level, Standing};
+use plimsoll_watch::Standing;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

@@ -4,8 +4,9 @@ use super::Pen;
 use super::chart::{Line, chart};
 use super::text::{age, grouped, loss, put, put_parts, size_of, time};
 use crate::palette::Role;
+use plimsoll_telemetry::Level;
 use plimsoll_units::Bytes;
-use plimsoll_watch::{Level, RunView};
+use plimsoll_watch::RunView;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 

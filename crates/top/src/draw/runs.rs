@@ -15,7 +15,7 @@ type Column = (&'static str, u16, fn(&RunView) -> String);
 /// As many of these as fit, the first before the others.
 const COLUMNS: [Column; 9] = [
     ("RUN", 18, |run| run.name.clone()),
-    ("STATE", 12, |run| run.standing.words().to_owned()),
+    ("STATE", 12, |run| run.standing_words().to_owned()),
     ("STEP", 15, steps),
     ("LOSS", 9, |run| run.last.map_or(NONE.to_owned(), |last| loss(last.loss))),
     ("TOK/S", 11, |run| run.last.map_or(NONE.to_owned(), |last| grouped(last.tokens_per_s.max(0.0) as u64))),
@@ -33,8 +33,10 @@ fn steps(run: &RunView) -> String {
 }
 
 /// How where a run stands looks.
-pub(super) fn role(standing: Standing) -> Role {
-    match standing {
+pub(super) fn role(run: &RunView) -> Role {
+    match run.standing {
+        // It waits for somebody.
+        _ if run.is_paused => Role::Warn,
         Standing::Running => Role::Ours,
         Standing::Finished => Role::Good,
         Standing::Interrupted | Standing::NotStarted => Role::Quiet,
@@ -78,7 +80,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
             let style = match is_selected {
                 true if has_keys => pen.style(Role::Selected),
                 true if *name == "RUN" => pen.style(Role::Marked),
-                _ if *name == "STATE" => pen.style(role(run.standing)),
+                _ if *name == "STATE" => pen.style(role(run)),
                 _ => Style::new(),
             };
             put(pen.buffer, *x, area.y, x + width - 1, &text(run), style);

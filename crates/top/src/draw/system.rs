@@ -20,7 +20,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
         usage(pen, row(0), &system);
     }
     if area.height > 1 {
-        let runs = seen.runs.iter().collect::<Vec<_>>();
+        let runs = seen.runs.iter().map(|run| &**run).collect::<Vec<_>>();
         memory(pen, row(1), &system, &runs);
     }
 }

@@ -1,7 +1,7 @@
 //! Keys, as htop and nvitop have them.
 
 use super::{Action, INTERVALS_S, Overlay, Pane, ProcessRow, State};
-use plimsoll_watch::Level;
+use plimsoll_telemetry::Level;
 
 /// A key, whatever the terminal calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 //! this one, or one whose number may mean another here.
 
 use super::{Action, Overlay, ProcessRow, State};
-use plimsoll_watch::{Level, ProcessInfo};
+use plimsoll_telemetry::Level;
+use plimsoll_watch::ProcessInfo;
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,9 +14,10 @@ pub(crate) use processes::{ProcessRow, ProcessSort, process_rows};
 pub use replay::Replay;
 
 use crate::palette::Palette;
-use plimsoll_telemetry::Sample;
-use plimsoll_watch::{Level, MachineView, ProcessInfo, RunView};
+use plimsoll_telemetry::{Level, Sample};
+use plimsoll_watch::{MachineView, ProcessInfo, RunView};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Something that comes in.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ pub enum Input {
     /// A sample of the machine.
     Sample(Box<Sample>),
     /// The runs as they are now, and how many others there are.
-    Runs(Vec<RunView>, usize),
+    Runs(Vec<Arc<RunView>>, usize),
     /// The time: seconds since 1970.
     Tick(f64),
     /// The samples up to the time that a replay shows.
@@ -87,7 +88,7 @@ pub(crate) enum Overlay {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     pub machine: MachineView,
-    pub runs: Vec<RunView>,
+    pub runs: Vec<Arc<RunView>>,
     pub more_runs: usize,
     pub now_s: f64,
 }
@@ -207,10 +208,10 @@ impl State {
     pub(crate) fn shown_runs(&self) -> Vec<&RunView> {
         let filter = self.filter.to_lowercase();
         let has = |run: &&RunView| {
-            let words = [run.name.as_str(), run.model.as_deref().unwrap_or(""), run.standing.words()];
+            let words = [run.name.as_str(), run.model.as_deref().unwrap_or(""), run.standing_words()];
             filter.is_empty() || words.iter().any(|word| word.to_lowercase().contains(&filter))
         };
-        self.seen().runs.iter().filter(has).collect()
+        self.seen().runs.iter().map(|run| &**run).filter(has).collect()
     }
 
     /// The processes that the filter lets through, sorted.
@@ -243,7 +244,7 @@ impl State {
     /// Shows a replay where its slider is.
     fn show_replay(&mut self) -> Vec<Action> {
         let Some(replay) = &self.replay else { return vec![] };
-        self.live.runs = vec![replay.run.at(replay.at_s)];
+        self.live.runs = vec![Arc::new(replay.run.at(replay.at_s))];
         self.live.now_s = replay.at_s;
         vec![Action::Load(replay.at_s)]
     }

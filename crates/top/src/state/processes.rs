@@ -102,7 +102,7 @@ pub(crate) fn process_rows(seen: &Seen, users: &BTreeMap<u32, String>) -> Vec<Pr
         Some(ProcessRow {
             pid,
             card: None,
-            owner: None,
+            owner: run.process_uid.map(owner),
             memory: memory(run),
             name: None,
             run: Some(run.name.clone()),

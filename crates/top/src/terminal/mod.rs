@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the clock, and between two pictures of a replay.
+/// Between two looks at the clock, and between two pictures of a replay. What comes by itself meanwhile is drawn with the next;
+/// keys are answered at once.
 const TICK: Duration = Duration::from_secs(1);
 const FRAME: Duration = Duration::from_millis(100);
 
@@ -81,7 +82,9 @@ pub fn run(options: Options) -> Result<Option<i32>, TopError> {
 
 fn first_state(options: &Options) -> Result<State, TopError> {
     Ok(match &options.replay {
-        Some(folder) => State::replaying(options.palette, Replay::new(RunFollower::open(folder)?.view().clone())),
+        Some(folder) => {
+            State::replaying(options.palette, Replay::new(RunFollower::open(folder)?.view().as_ref().clone()))
+        }
         None => State::new(options.palette, options.every_s, std::process::id(), has_own_numbers()),
     })
 }
@@ -104,6 +107,25 @@ struct Top {
     messages: Receiver<Message>,
 }
 
+/// What has come for the first time, for which nobody is to wait.
+#[derive(Default)]
+struct Firsts {
+    has_sample: bool,
+    has_runs: bool,
+}
+
+impl Firsts {
+    /// Whether a message is to be drawn at once.
+    fn is_urgent(&mut self, message: &Message) -> bool {
+        let Message::Input(input) = message else { return true };
+        match &**input {
+            Input::Sample(_) => !std::mem::replace(&mut self.has_sample, true),
+            Input::Runs(..) => !std::mem::replace(&mut self.has_runs, true),
+            _ => true,
+        }
+    }
+}
+
 /// What a message leads to.
 enum Next {
     Go(Box<State>),
@@ -112,8 +134,9 @@ enum Next {
 
 impl Top {
     fn show(&mut self, mut state: State, screen: &mut Screen) -> Result<Option<i32>, TopError> {
-        let tick = if self.options.replay.is_some() { FRAME } else { TICK };
         let mut next_tick = Instant::now();
+        let mut is_due = true;
+        let mut firsts = Firsts::default();
         if let Some(replay) = &state.replay {
             let load = Action::Load(replay.at_s);
             state = match self.act(state, vec![load], screen)? {
@@ -128,9 +151,13 @@ impl Top {
                     Next::Go(next) => state = *next,
                     Next::End(signal) => return Ok(signal),
                 }
-                next_tick = Instant::now() + tick;
+                next_tick = Instant::now() + self.tick();
+                is_due = true;
             }
-            screen.draw(|area, buffer| draw(&state, area, buffer)).map_err(TopError::Terminal)?;
+            if is_due {
+                screen.draw(|area, buffer| draw(&state, area, buffer)).map_err(TopError::Terminal)?;
+                is_due = false;
+            }
             let wait = next_tick.saturating_duration_since(Instant::now());
             let mut message = match self.messages.recv_timeout(wait) {
                 Ok(message) => Some(message),
@@ -140,6 +167,7 @@ impl Top {
             // All that waits is taken before the next picture.
             for _ in 0..WAITING {
                 let Some(taken) = message else { break };
+                is_due |= firsts.is_urgent(&taken);
                 match self.receive(state, taken, screen)? {
                     Next::Go(next) => state = *next,
                     Next::End(signal) => return Ok(signal),
@@ -149,6 +177,14 @@ impl Top {
             if screen::has_failed() {
                 return Err(TopError::Failed);
             }
+        }
+    }
+
+    /// Between two pictures that nobody asks for.
+    fn tick(&self) -> Duration {
+        match self.options.replay {
+            Some(_) => FRAME,
+            None => TICK.min(Duration::from_secs_f64(self.options.every_s)),
         }
     }
 

@@ -92,7 +92,7 @@ fn what_may_not_be_ended_is_not_even_looked_at() {
     assert!(shown(&state).contains("in a container"), "{}", shown(&state));
     // A run's own word counts there.
     let state = State::new(Palette::Mono, 1.0, OWN, true);
-    let state = give(state, Input::Runs(vec![nano()], 0));
+    let state = give(state, Input::Runs(vec![nano().into()], 0));
     assert_eq!(press(state, &[Key::BackTab, Key::Char('k')]).1, [Action::Find(OURS)]);
     let (state, actions) = press(State::new(Palette::Mono, 1.0, OWN, false), &[Key::BackTab, Key::Char('k')]);
     assert_eq!((actions, shown(&state).contains("no process is selected")), (vec![], true));
@@ -128,7 +128,7 @@ fn a_paused_view_stands_still_and_catches_up() {
     let (state, _) = press(busy(Palette::Mono), &[Key::Char(' ')]);
     let mut run = nano();
     run.step = 999;
-    let state = give(state, Input::Runs(vec![run], 0));
+    let state = give(state, Input::Runs(vec![run.into()], 0));
     let state = give(state, Input::Sample(Box::new(sample(NOW_S + 1.0, vec![]))));
     assert!(
         shown(&state).contains("PAUSED") && shown(&state).contains("412/1000") && shown(&state).contains("312/450 W")
@@ -156,7 +156,7 @@ fn selections_move_and_follow_their_rows() {
     (other.id, other.name) = ("9".to_owned(), "newer".to_owned());
     let mut second = nano();
     (second.id, second.name) = ("2".to_owned(), "gpt2-wiki".to_owned());
-    let state = give(state, Input::Runs(vec![other, nano(), second], 0));
+    let state = give(state, Input::Runs([other, nano(), second].map(Into::into).to_vec(), 0));
     assert!(shown(&state).contains("gpt2-wiki: nano"), "it is the third now");
     let (state, _) = press(state, &[Key::Char('k'), Key::Up, Key::Up]);
     assert!(shown(&state).contains("newer: nano"));

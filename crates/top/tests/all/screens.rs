@@ -2,10 +2,10 @@
 
 use crate::support::{NOW_S, busy, card, cells, give, nano, press, sample, text};
 use expect_test::expect_file;
-use plimsoll_telemetry::{CardProcess, CardSample};
+use plimsoll_telemetry::{CardProcess, CardSample, Level};
 use plimsoll_top::{Input, Key, Palette, Replay, State};
 use plimsoll_units::Bytes;
-use plimsoll_watch::{EventLine, Level, MachineView};
+use plimsoll_watch::{EventLine, MachineView};
 use proptest::prelude::*;
 use ratatui::style::Color;
 
@@ -53,8 +53,12 @@ fn a_machine_without_cards_and_without_runs() {
     let state = give(state, Input::Sample(Box::new(sample(NOW_S, vec![]))));
     let mut run = nano();
     run.device = Some("cpu".to_owned());
-    let state = give(state, Input::Runs(vec![run], 0));
+    (run.process_uid, run.is_paused) = (Some(1_000), true);
+    let state = give(state, Input::Users([(1_000, "ada".to_owned())].into()));
+    let state = give(state, Input::Runs(vec![run.into()], 0));
     let shown = text(&state, 80, 24);
+    assert!(shown.lines().any(|line| line.contains("4711") && line.contains("ada") && line.contains("CPU")), "{shown}");
+    assert!(shown.lines().any(|line| line.contains("nano-1") && line.contains("paused")), "{shown}");
     for words in ["no NVIDIA card", "CPU  ", "runs 12.2 GiB", "planned 14.0 GiB", "4711", "loss 2.0342"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
@@ -190,7 +194,7 @@ proptest! {
         run.losses.push(count.into(), number);
         run.events.push_back(EventLine { time_s: number, level: Level::Error, text: "x".repeat(400) });
         let state = give(busy(Palette::Color), Input::Sample(Box::new(sample(time_s, cards))));
-        let state = give(state, Input::Runs(vec![run.clone()], count as usize));
+        let state = give(state, Input::Runs(vec![run.clone().into()], count as usize));
         let state = give(state, Input::Tick(number));
         let (state, _) = press(state, &keys);
         cells(&state, columns, rows);

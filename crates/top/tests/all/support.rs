@@ -1,9 +1,9 @@
 //! A machine with two cards and some runs, and the screen as text.
 
-use plimsoll_telemetry::{CardLimits, CardProcess, CardSample, Sample, SystemSample, Throttling};
+use plimsoll_telemetry::{CardLimits, CardProcess, CardSample, Level, Sample, SystemSample, Throttling};
 use plimsoll_top::{Action, Input, Key, Palette, State, draw};
 use plimsoll_units::Bytes;
-use plimsoll_watch::{EventLine, HeatAction, Kind, LastStep, Level, RunView, SavedCheckpoint, Standing};
+use plimsoll_watch::{EventLine, HeatAction, Kind, LastStep, RunView, SavedCheckpoint, Standing};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -171,7 +171,7 @@ pub fn busy(palette: Palette) -> State {
         state = give(state, Input::Sample(Box::new(sample)));
     }
     state = give(state, Input::Users(BTreeMap::from([(1000, "ada".to_owned()), (1001, "blaise".to_owned())])));
-    state = give(state, Input::Runs(vec![nano(), finished(), supervised()], 4));
+    state = give(state, Input::Runs([nano(), finished(), supervised()].map(Into::into).to_vec(), 4));
     give(state, Input::Tick(NOW_S))
 }
 

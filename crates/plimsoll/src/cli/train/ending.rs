@@ -7,7 +7,8 @@ use crate::cli::failure::exit_code;
 use crate::report::{RunStory, run_html};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::newest_whole;
-use ::plimsoll_train::{Ending, Outcome, Sample};
+use ::plimsoll_train::{Ending, Outcome};
+use plimsoll_watch::Sample;
 use std::path::Path;
 
 impl Session {
@@ -55,7 +56,8 @@ impl Session {
     pub(super) fn write_page(&self) -> String {
         let page = self.folder.page();
         let written = RunStory::read(self.folder.path())
-            .and_then(|run| Ok(self.folder.write(&page, run_html(&run).as_bytes())?));
+            .map_err(|error| error.to_string())
+            .and_then(|run| self.folder.write(&page, run_html(&run).as_bytes()).map_err(|error| error.to_string()));
         match written {
             Ok(()) => page.display().to_string(),
             Err(error) => format!("not written: {error}"),

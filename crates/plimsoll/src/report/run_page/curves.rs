@@ -3,8 +3,8 @@
 use crate::report::page::axis::{ByteAxis, NumberAxis};
 use crate::report::page::chart::{Chart, LINE, fine};
 use plimsoll_telemetry::{Curve, Stretch};
-use plimsoll_train::RunRecord;
 use plimsoll_units::Bytes;
+use plimsoll_watch::RunView;
 use std::fmt::Write;
 
 /// Heights in pixels.
@@ -23,7 +23,7 @@ struct Steps {
 
 impl Steps {
     /// All that a run has values for.
-    fn of(run: &RunRecord) -> Self {
+    fn of(run: &RunView) -> Self {
         let curves = [&run.losses, &run.held_out, &run.averaged];
         let wholes = || curves.iter().filter_map(|curve| curve.whole());
         let first = wholes().map(|whole| whole.first.step).min().unwrap_or(0);
@@ -51,7 +51,7 @@ impl Steps {
 }
 
 /// Losses in training and held out; none without any.
-pub(super) fn loss_chart(run: &RunRecord) -> Option<Chart> {
+pub(super) fn loss_chart(run: &RunView) -> Option<Chart> {
     let curves = [(&run.losses, "first"), (&run.held_out, "second"), (&run.averaged, "third")];
     let wholes = curves.iter().filter_map(|(curve, _)| curve.whole()).collect::<Vec<_>>();
     let lowest = wholes.iter().map(|whole| whole.lowest.value).reduce(f64::min)?;
@@ -68,22 +68,22 @@ pub(super) fn loss_chart(run: &RunRecord) -> Option<Chart> {
 }
 
 /// Learning rates from zero up.
-pub(super) fn learning_rate_chart(run: &RunRecord, rates: &Curve) -> Option<Chart> {
-    number_chart(run, rates, "learning rate")
+pub(super) fn learning_rate_chart(run: &RunView) -> Option<Chart> {
+    number_chart(run, &run.learning_rate, "learning rate")
 }
 
 /// Norms of gradients from zero up.
-pub(super) fn grad_norm_chart(run: &RunRecord, norms: &Curve) -> Option<Chart> {
-    number_chart(run, norms, "norm of the gradient, before clipping")
+pub(super) fn grad_norm_chart(run: &RunView) -> Option<Chart> {
+    number_chart(run, &run.grad_norm, "norm of the gradient, before clipping")
 }
 
 /// Tokens a second from zero up.
-pub(super) fn speed_chart(run: &RunRecord) -> Option<Chart> {
+pub(super) fn speed_chart(run: &RunView) -> Option<Chart> {
     number_chart(run, &run.tokens_per_s, "tokens per second")
 }
 
 /// Values from zero up.
-fn number_chart(run: &RunRecord, curve: &Curve, title: &str) -> Option<Chart> {
+fn number_chart(run: &RunView, curve: &Curve, title: &str) -> Option<Chart> {
     let whole = curve.whole()?;
     let (mut chart, steps) = (Chart::new(COLUMNS), Steps::of(run));
     chart.title(title);
@@ -95,7 +95,7 @@ fn number_chart(run: &RunRecord, curve: &Curve, title: &str) -> Option<Chart> {
 }
 
 /// What is held on the device, below what is planned and the budget.
-pub(super) fn memory_chart(run: &RunRecord) -> Option<Chart> {
+pub(super) fn memory_chart(run: &RunView) -> Option<Chart> {
     let whole = run.memory_bytes.whole()?;
     let (planned, budget) = (run.planned_bytes?, run.budget_bytes?);
     let (mut chart, steps) = (Chart::new(COLUMNS), Steps::of(run));

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// The report.
 pub fn run_markdown(story: &RunStory) -> String {
-    let run = &story.record;
+    let run = &story.run;
     let mut text =
         format!("# {}: {}\n\n{}\n", inline(&cut(&run.name, NAME)), standing_words(run.standing), inline(&what(run)));
     for problem in &run.problems {
@@ -20,7 +20,7 @@ pub fn run_markdown(story: &RunStory) -> String {
     table(&mut text, "", &["", "", ""], &figures.collect::<Vec<_>>());
     table(&mut text, "Held-out loss", &["after step", "nats per token"], &held_out_rows(run));
     table(&mut text, "Training loss", &["steps", "mean", "lowest", "highest"], &training_rows(run));
-    table(&mut text, "Memory, planned and measured", &["", "size", "bytes"], &memory_rows(run));
+    table(&mut text, "Memory, planned and measured", &["", "size", "bytes"], &memory_rows(story));
     table(&mut text, "Cards", &["card", "°C, highest", "watts, mean", "kWh"], &heat_rows(story));
     table(&mut text, "Checkpoints", &["after step", "size", "saved in", "there still"], &checkpoint_rows(run));
     table(&mut text, "Events", &["UTC", "", "what"], &events(story));

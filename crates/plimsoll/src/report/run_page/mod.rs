@@ -18,10 +18,10 @@ use super::plan_table::grouped;
 use crate::report::picture::run_picture;
 use curves::{grad_norm_chart, learning_rate_chart, loss_chart, memory_chart, speed_chart};
 use heat::{CLASSES, power_chart, temperature_chart};
-use plimsoll_telemetry::{Curve, Level as NoteLevel};
-use plimsoll_train::{Report, RunRecord, Sample, Standing};
+use plimsoll_telemetry::{Curve, Level};
+use plimsoll_train::Report;
 use plimsoll_units::{Bytes, Seconds, format_duration};
-use plimsoll_watch::{EventLine, Level};
+use plimsoll_watch::{EventLine, RunView, Sample, Standing};
 use std::fmt::Write;
 
 /// Letters of what others wrote, at most.
@@ -44,7 +44,7 @@ const STYLE: &str = ".curve,.points{fill:none;stroke-width:1.75;stroke-linejoin:
 
 /// The page.
 pub fn run_html(story: &RunStory) -> String {
-    let run = &story.record;
+    let run = &story.run;
     let picture = story.plan.as_ref().map(run_picture);
     let title = format!("{}: {}", cut(&run.name, NAME), standing_words(run.standing));
     let body = format!(
@@ -58,8 +58,8 @@ pub fn run_html(story: &RunStory) -> String {
         notes(run),
         picture.as_ref().map_or(String::new(), |(_, html)| format!("<h2>The plan</h2>\n{html}")),
         sample(run),
-        settings(run),
-        memory(run),
+        settings(story),
+        memory(story),
         held_out(run),
         training(run),
         checkpoints(run),
@@ -76,6 +76,7 @@ fn standing_words(standing: Standing) -> &'static str {
         Standing::TooHot => "stopped for heat; it can be resumed",
         Standing::Diverged => "diverged",
         Standing::Unsaved => "ended, and its last state is not on disk",
+        Standing::Failed => "failed",
         Standing::Running => "running when this page was made",
         Standing::CutShort => "cut short, its last session has no end",
         Standing::NotStarted => "not started",
@@ -90,14 +91,14 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-fn what(run: &RunRecord) -> String {
+fn what(run: &RunView) -> String {
     let parameters = run.parameters.map_or(String::new(), |n| format!(", {} trained parameters", grouped(n)));
     let sessions =
         if run.sessions > 1 { format!(", in {} sessions", grouped(run.sessions as u64)) } else { String::new() };
     format!("{}{parameters}{sessions}", cut(run.model.as_deref().unwrap_or("-"), NAME))
 }
 
-fn problems(run: &RunRecord) -> String {
+fn problems(run: &RunView) -> String {
     run.problems.iter().map(|problem| format!("<p class=\"over\">{}</p>\n", escape(&cut(problem, NAME)))).collect()
 }
 
@@ -112,16 +113,16 @@ fn key_figures(story: &RunStory) -> String {
 
 /// What matters most: what each is, the figure, and a note on it.
 fn figures_of(story: &RunStory) -> Vec<(&'static str, String, String)> {
-    let run = &story.record;
+    let run = &story.run;
     let none = || "-".to_owned();
     let of = run.last_step.map_or(String::new(), |last| format!("of {}", grouped(last)));
-    let report = run.report.as_ref();
+    let report = story.report.as_ref();
     let last = |curve: &Curve| curve.whole().map_or_else(none, |whole| loss_text(whole.last.value));
     let lowest = |curve: &Curve| {
         let best = curve.whole().map(|whole| whole.lowest);
         best.map_or(String::new(), |best| format!("lowest {} after step {}", loss_text(best.value), grouped(best.step)))
     };
-    let (speed, of_speed) = speed(run);
+    let (speed, of_speed) = speed(story);
     let seconds = report.map_or(run.seconds, |report| report.seconds);
     let tokens = report.map_or(String::new(), |report| format!("{} tokens", grouped(report.tokens_seen)));
     let time = if run.sessions > 0 { format_duration(Seconds(seconds)) } else { none() };
@@ -154,9 +155,9 @@ fn kwh(joules: f64) -> String {
 }
 
 /// Tokens a second, and which.
-fn speed(run: &RunRecord) -> (String, &'static str) {
-    let median = run.report.as_ref().and_then(|report| report.measured.tokens_per_s);
-    let mean = run.tokens_per_s.whole().map(|whole| whole.mean);
+fn speed(story: &RunStory) -> (String, &'static str) {
+    let median = story.report.as_ref().and_then(|report| report.measured.tokens_per_s);
+    let mean = story.run.tokens_per_s.whole().map(|whole| whole.mean);
     match (median, mean) {
         (Some(median), _) => (grouped(median as u64), "median of the last session"),
         (None, Some(mean)) => (grouped(mean as u64), "mean of all steps"),
@@ -166,7 +167,7 @@ fn speed(run: &RunRecord) -> (String, &'static str) {
 
 /// The charts, each with what it shows in words.
 fn pictures(story: &RunStory) -> String {
-    let run = &story.record;
+    let run = &story.run;
     let mut html = "<h2>Loss, speed and memory over the steps</h2>\n".to_owned();
     let averaged = if run.averaged.whole().is_some() {
         "<li><i style=\"background:var(--quiet)\"></i>held out, averaged weights</li>\n"
@@ -202,12 +203,10 @@ fn pictures(story: &RunStory) -> String {
         )
     };
     let losses = format!("{}; {}", ends("training loss", &run.losses), ends("held-out loss", &run.held_out));
-    let none = Curve::default();
-    let (rates, norms) = story.view.as_ref().map_or((&none, &none), |view| (&view.learning_rate, &view.grad_norm));
     let charts = [
         (loss_chart(run), losses),
-        (learning_rate_chart(run, rates), ends("learning rate", rates)),
-        (grad_norm_chart(run, norms), ends("norm of the gradient before clipping", norms)),
+        (learning_rate_chart(run), ends("learning rate", &run.learning_rate)),
+        (grad_norm_chart(run), ends("norm of the gradient before clipping", &run.grad_norm)),
         (speed_chart(run), ends("tokens per second", &run.tokens_per_s)),
         (memory_chart(run), ends("bytes held on the device", &run.memory_bytes)),
     ];
@@ -272,7 +271,7 @@ fn happened(story: &RunStory) -> String {
 }
 
 fn events(story: &RunStory) -> Vec<Vec<String>> {
-    let events = story.view.iter().flat_map(|view| view.events.iter().rev()).take(EVENTS);
+    let events = story.run.events.iter().rev().take(EVENTS);
     let row = |event: &EventLine| {
         let level = match event.level {
             Level::Info => "",
@@ -290,14 +289,14 @@ fn moment(time_s: f64) -> String {
 }
 
 /// What was planned and what was measured, each with who says so.
-fn memory(run: &RunRecord) -> String {
+fn memory(story: &RunStory) -> String {
     let caption = "In parentheses is who counted; budget and plan are the planner's.";
-    let rows = memory_rows(run);
+    let rows = memory_rows(story);
     format!("<h2>Memory, planned and measured</h2>\n{}", table("memory", caption, &["", "size", "bytes"], &rows))
 }
 
-fn memory_rows(run: &RunRecord) -> Vec<Vec<String>> {
-    let report = run.report.as_ref();
+fn memory_rows(story: &RunStory) -> Vec<Vec<String>> {
+    let (run, report) = (&story.run, story.report.as_ref());
     let held = run.memory_bytes.whole().map(|whole| whole.highest.value as u64);
     let footprint = report.map(|report| report.measured.footprint);
     let rows = [
@@ -317,7 +316,7 @@ fn memory_rows(run: &RunRecord) -> Vec<Vec<String>> {
     rows.to_vec()
 }
 
-fn held_out(run: &RunRecord) -> String {
+fn held_out(run: &RunView) -> String {
     let heads = ["after step", "held out"];
     let rows = held_out_rows(run);
     if rows.is_empty() {
@@ -326,7 +325,7 @@ fn held_out(run: &RunRecord) -> String {
     format!("<h2>Held-out loss</h2>\n{}", table("", "nats per token", &heads, &rows))
 }
 
-fn held_out_rows(run: &RunRecord) -> Vec<Vec<String>> {
+fn held_out_rows(run: &RunView) -> Vec<Vec<String>> {
     rows_of(&run.held_out)
 }
 
@@ -341,7 +340,7 @@ fn rows_of(curve: &Curve) -> Vec<Vec<String>> {
 }
 
 /// The curve of the loss as a table.
-fn training(run: &RunRecord) -> String {
+fn training(run: &RunView) -> String {
     let rows = training_rows(run);
     if rows.is_empty() {
         return String::new();
@@ -354,7 +353,7 @@ fn training(run: &RunRecord) -> String {
     format!("<h2>Training loss</h2>\n{}", table("", &caption, &["steps", "mean", "lowest", "highest"], &rows))
 }
 
-fn training_rows(run: &RunRecord) -> Vec<Vec<String>> {
+fn training_rows(run: &RunView) -> Vec<Vec<String>> {
     let stretches = run.losses.in_stretches(ROWS);
     let rows = stretches.iter().map(|stretch| {
         let steps = match (stretch.first.step, stretch.last.step) {
@@ -366,7 +365,7 @@ fn training_rows(run: &RunRecord) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-fn checkpoint_rows(run: &RunRecord) -> Vec<Vec<String>> {
+fn checkpoint_rows(run: &RunView) -> Vec<Vec<String>> {
     let rows = run.checkpoints.iter().map(|saved| {
         vec![
             grouped(saved.step),
@@ -378,7 +377,7 @@ fn checkpoint_rows(run: &RunRecord) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-fn checkpoints(run: &RunRecord) -> String {
+fn checkpoints(run: &RunView) -> String {
     let rows = checkpoint_rows(run);
     if rows.is_empty() {
         return "<h2>Checkpoints</h2>\n<p>-</p>\n".to_owned();
@@ -389,18 +388,18 @@ fn checkpoints(run: &RunRecord) -> String {
 }
 
 /// What a person should know of heat, health and memory; nothing where there was nothing.
-fn notes(run: &RunRecord) -> String {
+fn notes(run: &RunView) -> String {
     if run.notes.is_empty() {
         return String::new();
     }
-    let began_s = run.notes.first().map_or(0.0, |note| note.time_s);
+    let began_s = run.notes.front().map_or(0.0, |note| note.time_s);
     let rows = run.notes.iter().map(|note| {
         let since = Seconds((note.time_s - began_s).max(0.0));
         let advice = note.advice.as_ref().map_or(String::new(), |advice| format!(" ({advice})"));
         let level = match note.level {
-            NoteLevel::Info => "",
-            NoteLevel::Warn => "warning",
-            NoteLevel::Error => "error",
+            Level::Info => "",
+            Level::Warn => "warning",
+            Level::Error => "error",
         };
         vec![format_duration(since), level.to_owned(), cut(&format!("{}{advice}", note.what), TEXT)]
     });
@@ -409,7 +408,7 @@ fn notes(run: &RunRecord) -> String {
     format!("<h2>What was noted</h2>\n{}", table("", &more, &["after the first", "", "what"], &rows))
 }
 
-fn sample(run: &RunRecord) -> String {
+fn sample(run: &RunView) -> String {
     let Some(Sample { step, prompt, text }) = &run.sample else { return String::new() };
     format!(
         "<h2>A sample after step {}</h2>\n<p class=\"quiet\">Held-out text, and behind ▶ what the model wrote after it.</p>\n\
@@ -420,9 +419,9 @@ fn sample(run: &RunRecord) -> String {
     )
 }
 
-fn settings(run: &RunRecord) -> String {
-    let plan = run.report.as_ref().map(shape).unwrap_or_default();
-    let text = run.settings.as_deref().map_or("-".to_owned(), |text| cut(text.trim_end(), SETTINGS));
+fn settings(story: &RunStory) -> String {
+    let plan = story.report.as_ref().map(shape).unwrap_or_default();
+    let text = story.run.settings.as_deref().map_or("-".to_owned(), |text| cut(text.trim_end(), SETTINGS));
     format!("<h2>Settings</h2>\n{plan}<pre class=\"settings\">{}</pre>\n", escape(&text))
 }
 

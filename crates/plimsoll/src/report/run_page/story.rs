@@ -1,16 +1,20 @@
 //! Everything that a run's folder tells for a report: its journal, its samples of the machine, its plan. Nothing in the folder is
 //! trusted; what is missing or damaged is left out.
 
-use plimsoll_files::read_at_most;
+use plimsoll_files::{read_at_most, read_text};
 use plimsoll_plan::{Plan, validate};
 use plimsoll_telemetry::{CardSample, Curve, history, history_span};
-use plimsoll_train::{RunRecord, TrainError};
+use plimsoll_train::Report;
 use plimsoll_units::Bytes;
-use plimsoll_watch::{RunFollower, RunView};
+use plimsoll_watch::{Kind, RunFollower, RunView, Standing, WatchError};
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Far more than the plan of a model that fits a card.
 const PLAN_BYTES_MAX: Bytes = Bytes::mib(64);
+
+/// Room for the losses of some million steps.
+const REPORT_BYTES_MAX: Bytes = Bytes::mib(128);
 
 /// Hours of samples that are read, the newest: two years.
 const HOURS_MAX: f64 = 17_520.0;
@@ -23,10 +27,10 @@ const GAP_S: f64 = 150.0;
 
 /// A run.
 pub struct RunStory {
-    /// What its journal and its files tell.
-    pub record: RunRecord,
-    /// The same as views follow it: curves and events that the record has not.
-    pub view: Option<RunView>,
+    /// What its journal and its files tell, as all views have it.
+    pub run: RunView,
+    /// report.json, if it is of the last session.
+    pub report: Option<Report>,
     /// The cards while it ran.
     pub cards: Vec<CardStory>,
     /// Between the first and the last sample.
@@ -56,19 +60,40 @@ pub struct CardStory {
 }
 
 impl RunStory {
-    /// Reads a run's folder. Errors: it has no journal that can be read.
-    pub fn read(folder: &Path) -> Result<Self, TrainError> {
-        let record = RunRecord::read(folder)?;
-        let view = RunFollower::open(folder).ok().map(|follower| follower.view().clone());
+    /// Reads a run's folder. Errors: it has no journal that can be read, or it is of a program that is kept alive.
+    pub fn read(folder: &Path) -> Result<Self, WatchError> {
+        let mut run = RunView::clone(RunFollower::open(folder)?.view());
+        if run.kind != Kind::Train {
+            return Err(WatchError::NotARun { folder: folder.to_owned() });
+        }
+        let report = report(folder, &mut run);
         let (cards, sampled_s) = cards(folder);
         let plan = read_at_most(&folder.join("plan.json"), PLAN_BYTES_MAX).ok().and_then(|bytes| sound_plan(&bytes));
-        Ok(Self { record, view, cards, sampled_s, plan })
+        Ok(Self { run, report, cards, sampled_s, plan })
     }
 
     /// What all cards used together, in joules.
     pub fn energy_j(&self) -> Option<f64> {
         self.cards.iter().filter_map(|card| card.energy_j).reduce(|a, b| a + b)
     }
+}
+
+/// What the run itself summed up at its end; none while it is going, and of an earlier session. One that can't be read is a problem.
+fn report(folder: &Path, run: &mut RunView) -> Option<Report> {
+    if matches!(run.standing, Standing::Running | Standing::CutShort | Standing::NotStarted) {
+        return None;
+    }
+    let text = match read_text(&folder.join("report.json"), REPORT_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) => {
+            let is_there = error.kind() != ErrorKind::NotFound;
+            run.problems.extend(is_there.then(|| format!("report.json can't be read: {error}")));
+            return None;
+        }
+    };
+    let report = serde_json::from_str::<Report>(&text);
+    let report = report.map_err(|error| run.problems.push(format!("report.json is damaged: {error}"))).ok();
+    report.filter(|report| report.losses.len() as u64 >= run.step)
 }
 
 /// A plan that can be drawn: nothing in it points out of it, and its validator accepts it.

@@ -43,14 +43,9 @@ fn page_of(folder: &Path) -> String {
     let page = run_html(&story);
     check_page(&page);
     assert!(page.len() < 300_000, "{} bytes", page.len());
-    let (run, view) = (&story.record, story.view.as_ref().expect("a view"));
-    let of_steps = [
-        loss_chart(run),
-        speed_chart(run),
-        memory_chart(run),
-        learning_rate_chart(run, &view.learning_rate),
-        grad_norm_chart(run, &view.grad_norm),
-    ];
+    let run = &story.run;
+    let of_steps =
+        [loss_chart(run), speed_chart(run), memory_chart(run), learning_rate_chart(run), grad_norm_chart(run)];
     for chart in of_steps.iter().chain(&[temperature_chart(&story), power_chart(&story)]).flatten() {
         check_labels(chart);
     }
@@ -96,7 +91,7 @@ fn steps_that_were_made_again_count_once() {
     let again = (11..=20).map(|n| step(n, 1.0)).collect::<String>();
     let finished = line(Event::Finished { step: 20, seconds: 1.0 });
     let folder = folder_with([started(1, 30), first, started(11, 20), again, finished].concat().as_bytes());
-    let run = RunRecord::read(folder.path()).expect("a run's folder");
+    let run = RunStory::read(folder.path()).expect("a run's folder").run;
     let whole = run.losses.whole().expect("losses");
     assert_eq!((run.step, run.sessions, run.standing), (20, 2, Standing::Finished));
     assert_eq!((whole.count, whole.last.value, whole.mean.round()), (20, 1.0, 5.0));
