@@ -220,18 +220,18 @@ impl Machine {
     }
 
     /// The least time that the same step can take if the device does more beside, which a graph with the same nodes in the same
-    /// order would have: `before` says of each node of a program how many seconds of that come before it at the least.
+    /// order would have: `before` says of each node of a program, by its name, how many seconds of that come before it at the least.
     pub(crate) fn step_with(
         &self,
         graph: &Graph,
         accumulation: usize,
         targets: &Targets,
-        before: impl Fn(&[Node]) -> Vec<f64>,
+        before: impl Fn(&str) -> Vec<f64>,
     ) -> Seconds {
         let mut known = KnownTimes::default();
         let seconds = Self::programs(accumulation).map(|(name, times)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            times as f64 * self.program(graph, nodes, targets, &before(nodes), &mut known)
+            times as f64 * self.program(graph, nodes, targets, &before(name), &mut known)
         });
         Seconds(seconds.sum())
     }

@@ -31,6 +31,7 @@ use plimsoll_graph::ops::Transfer;
 use plimsoll_graph::{Graph, Io, Node, Op, Pass, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 /// No plan that fits has a shorter step than this, as far as those are concerned that are shorter than `found`.
 pub(crate) fn step_at_least(workshop: &Workshop, found: Seconds) -> Result<Seconds, PlanError> {
@@ -48,9 +49,11 @@ pub(crate) fn step_at_least(workshop: &Workshop, found: Seconds) -> Result<Secon
         let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], Kept::ALL);
         let candidate = workshop.candidate_of_step(settings)?;
         let accumulation = request.global_batch / micro_batch;
+        let ends =
+            candidate.graph.programs.iter().map(|p| (&*p.name, choices.ends(&candidate.graph, &p.nodes, &worst)));
+        let ends = ends.collect::<BTreeMap<_, _>>();
         let with = |sent: u64| {
-            let left = Worst { lacking: worst.lacking - sent, untouched: worst.untouched.clone() };
-            let before = |nodes: &[Node]| choices.seconds_before(&candidate.graph, nodes, &left);
+            let before = |program: &str| choices.seconds_before(&ends[program], worst.lacking - sent, &worst);
             request.machine.step_with(&candidate.graph, accumulation, &request.targets, before)
         };
         let most = choices.most_bytes(&count(&worst.untouched));
@@ -99,7 +102,7 @@ fn saved_over_time(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
 /// A bound on the larger of a value that falls and one that rises with so many bytes, from `least` to `most`.
 fn least_of_both(least: u64, most: u64, falling: impl Fn(u64) -> Seconds, rising: impl Fn(u64) -> Seconds) -> Seconds {
     /// Parts of the range that are not told apart.
-    const PARTS: u64 = 1 << 10;
+    const PARTS: u64 = 1 << 8;
     let larger = |a: Seconds, b: Seconds| if a < b { b } else { a };
     let crossed = |bytes: u64| rising(bytes) >= falling(bytes);
     if crossed(least) {
@@ -134,6 +137,12 @@ struct FirstUse {
     /// Of its kind's blocks.
     block: usize,
     kind: usize,
+}
+
+/// When blocks are done in a program: the first tick behind all that recomputes some of them, with their kind, ascending.
+struct Ends {
+    nodes: usize,
+    of_blocks: Vec<(usize, usize)>,
 }
 
 /// A tick at which bytes are lacking.
@@ -177,10 +186,8 @@ impl Choices {
         Some(worst)
     }
 
-    /// For each node the seconds of recomputation that come before it at the least: for those bytes that blocks which may still be
-    /// recomputed after it could not give.
-    fn seconds_before(&self, graph: &Graph, nodes: &[Node], worst: &Worst) -> Vec<f64> {
-        let rises = self.rises();
+    /// When the blocks that can give bytes at the worst tick are done in a program.
+    fn ends(&self, graph: &Graph, nodes: &[Node], worst: &Worst) -> Ends {
         let mut last = self.of_blocks(0);
         first_uses(graph, nodes, self).iter().for_each(|first| last[first.kind][first.block] = first.time);
         let mut ends = Vec::new();
@@ -189,16 +196,23 @@ impl Choices {
             ends.extend(blocks.map(|(block, _)| (last[kind][block], kind)));
         }
         ends.sort_unstable();
+        Ends { nodes: nodes.len(), of_blocks: ends }
+    }
+
+    /// For each node the seconds of recomputation that come before it at the least: for those of the lacking bytes that blocks
+    /// which may still be recomputed after it could not give.
+    fn seconds_before(&self, ends: &Ends, lacking: u64, worst: &Worst) -> Vec<f64> {
+        let rises = self.rises();
         let (mut later, mut before) = (count(&worst.untouched), vec![0; self.kinds.len()]);
-        let mut ends = ends.into_iter().peekable();
+        let mut blocks = ends.of_blocks.iter().peekable();
         let mut seconds = 0.0;
-        let of_node = (1..=nodes.len()).map(|time| {
+        let of_node = (1..=ends.nodes).map(|time| {
             let mut is_new = false;
-            while let Some((_, kind)) = ends.next_if(|(end, _)| *end <= time) {
-                (later[kind], before[kind], is_new) = (later[kind] - 1, before[kind] + 1, true);
+            while let Some((_, kind)) = blocks.next_if(|(end, _)| *end <= time) {
+                (later[*kind], before[*kind], is_new) = (later[*kind] - 1, before[*kind] + 1, true);
             }
             if is_new {
-                let lacking = worst.lacking.saturating_sub(self.most_bytes(&later));
+                let lacking = lacking.saturating_sub(self.most_bytes(&later));
                 seconds = self.seconds_for(&rises, lacking, &before).expect("all blocks have as much");
             }
             seconds
