@@ -511,7 +511,8 @@ mod tests {
     /// More than are packed together, as they are and transposed. A tile has elements that are looked at, and many.
     #[test]
     fn products_of_many_rows_columns_or_terms_are_exact() {
-        const MANY: [[usize; 3]; 5] = [[1060, 1070, 5], [2100, 3, 2], [3, 5000, 4], [1060, 4, 1540], [2, 3300, 3080]];
+        const MANY: [[usize; 3]; 6] =
+            [[1060, 1070, 5], [2100, 3, 2], [3, 5000, 4], [1060, 4, 1540], [2, 3300, 3080], [40, 70, 12_400]];
         check::<bf16, bf16>(&MANY, 4..6, 97);
         check::<bf16, bf16>(&MANY, 9..11, 97);
         check::<f32, f16>(&MANY, 4..6, 97);
