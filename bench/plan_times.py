@@ -17,7 +17,6 @@ to a file; stderr tells how far it is. Exit status: 0, or 1 if a choice is worse
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -165,12 +164,9 @@ def compared(runs: list[Run]) -> str:
 
 
 def presets(binary: str) -> list[str]:
-    """The names of all presets, which the hint after an unknown one lists."""
-    said = subprocess.run([binary, "plan", "--model", "?"], capture_output=True, text=True, check=False).stderr
-    known = re.search(r"known models: ([^;]+);", said)
-    if not known:
-        sys.exit(f"error: {binary} does not name its presets: {said}")
-    return known[1].split(", ")
+    """The names of all presets."""
+    said = subprocess.run([binary, "models", "--json"], capture_output=True, text=True, check=True).stdout
+    return [model["name"] for model in json.loads(said)["models"]]
 
 
 def ms(seconds: float) -> str:
