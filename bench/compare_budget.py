@@ -144,7 +144,7 @@ def run_torch(case: Case | Preset, part: float, arguments: argparse.Namespace) -
     output, usage = run(command, arguments.threads)
     of = output["activations"]
     point = Torch(part, of["saved_bytes"], of["after_forward_bytes"], of["peak_bytes"], of["peak_phase"], output["torch"])
-    point.step_ms, point.others_share = output["step_ms"], usage.others_share
+    point.step_ms, point.others_share = [output["step_ms_min"]], usage.others_share
     return point
 
 

@@ -96,12 +96,14 @@ def grid(arguments: argparse.Namespace) -> tuple[list[str], bool]:
     models = arguments.models.split(",") if arguments.models else presets(arguments.plimsoll)
     table = [f"Wall time in ms; with a star where nothing fits. {len(models)} presets on {len(CARDS)} cards.", ""]
     table += ["| preset | " + " | ".join(CARDS) + " |", "| --- |" + " ---: |" * len(CARDS)]
-    runs = []
+    runs, slowest = [], ("", 0.0)
     for model in models:
         print(f"timing: {model}", file=sys.stderr)
         of_model = [plan(arguments.plimsoll, ["--model", model, "--gpu", card], arguments) for card in CARDS]
         table.append(f"| {model} | " + " | ".join(ms(run.wall_s) + "*" * (not run.fits) for run in of_model) + " |")
         runs += of_model
+        slowest = max(slowest, *((f"{model}, {card}", run.cpu_s) for card, run in zip(CARDS, of_model)), key=lambda one: one[1])
+    table += ["", f"The most of the processors' time: {slowest[0]}, {ms(slowest[1])} ms."]
     table += ["", "| plans | number | wall, median | wall, most | CPU, median | CPU, most |"]
     table.append("| --- | ---: | ---: | ---: | ---: | ---: |")
     for what, some in [("fit", [r for r in runs if r.fits]), ("do not fit", [r for r in runs if not r.fits])]:

@@ -260,7 +260,9 @@ fn chosen_within_budgets(setup: &Setup, count: u64) -> Vec<CurvePoint> {
         packed: shape.packed,
         objective: shape.objective,
         levers: LeverRequest {
-            update_in_backward: Some(setup.levers.update_in_backward),
+            optimizer_offload: Some(0.0),
+            // Where it can.
+            update_in_backward: None,
             // Fewer rows would change the order of sums.
             head_chunk: Some(shape.head_chunk),
             attention_rows: Some(setup.levers.attention_rows),
@@ -287,9 +289,9 @@ fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
             levers: Levers { update_in_backward: joined, ..Levers::default() },
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             eval_every: None,
+            steps: 6,
             ..with_micro_batch(&Setup { shape, ..setup }, micro_batch)
         };
-        let plain = Setup { steps: 6, ..plain };
         let (expected, most) = (bits(&plain.losses()), plain.plan().1.peak_bytes);
         let mut peaks = Vec::new();
         for CurvePoint { budget, found } in chosen_within_budgets(&plain, 9) {
@@ -309,7 +311,7 @@ fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
         }
         peaks.dedup();
         assert!(
-            peaks.is_sorted() && peaks.len() >= 4 && peaks[0] < most,
+            peaks.is_sorted() && peaks.len() >= 3 && peaks[0] < most,
             "{family}, {micro_batch}: {peaks:?} of {most}"
         );
     });
