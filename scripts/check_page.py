@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--picture")
     parser.add_argument("--screens")
     args = parser.parse_args()
+    args.plimsoll = str(Path(args.plimsoll).resolve())
     with tempfile.TemporaryDirectory() as folder:
         check = Check(args, Path(folder))
         try:

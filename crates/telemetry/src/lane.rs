@@ -199,7 +199,8 @@ impl<W> Drop for Ended<'_, W> {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3600);
+    /// Far longer than anything takes.
+    const LONG: Duration = Duration::from_secs(60);
 
     fn first(waiting: &mut Vec<u32>, deadline: Option<Instant>) -> Next<u32> {
         match (waiting.is_empty(), deadline) {
