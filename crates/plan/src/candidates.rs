@@ -98,16 +98,22 @@ pub(crate) fn rungs(request: &Request) -> Vec<Kept> {
     recomputed(request).into_iter().map(|recompute| Kept { recompute, sent_blocks }).collect()
 }
 
-/// The same, level by level, with as much sent as may be and as little: of these one takes the least memory.
+/// The same, level by level, each with as much sent as may be, ever less of it, and as little: of these one takes the least
+/// memory of the device that the host has room for.
 pub(crate) fn extremes(request: &Request) -> Vec<Kept> {
-    let sent = sent_blocks(request);
-    let mut ends = vec![sent[0], sent[sent.len() - 1]];
-    ends.dedup();
     let mut levels = recomputed(request);
     let few = levels.len() <= FEW_RUNGS;
     levels.retain(|level| few || level.blocks == 0);
-    let of_end = |sent_blocks| levels.iter().rev().map(move |&recompute| Kept { recompute, sent_blocks });
-    ends.into_iter().flat_map(of_end).collect()
+    let sent = milestones_of(&sent_blocks(request));
+    let of_level = |recompute| sent.iter().rev().map(move |&sent_blocks| Kept { recompute, sent_blocks });
+    levels.into_iter().rev().flat_map(of_level).collect()
+}
+
+/// All of few, of many some that lie evenly among them, the first and the last too.
+pub(crate) fn milestones_of(sent: &[usize]) -> Vec<usize> {
+    let (last, parts) = (sent.len() - 1, (sent.len() - 1).min(FEW_RUNGS / 2));
+    let few = sent.len() <= FEW_RUNGS;
+    if few { sent.to_vec() } else { (0..=parts).map(|part| sent[last * part / parts]).collect() }
 }
 
 fn recomputed(request: &Request) -> Vec<Recompute> {

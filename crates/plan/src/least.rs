@@ -11,7 +11,8 @@
 //! Each is at least what stands above it and costs more to know, so it is asked for where that one fits.
 
 use crate::candidates::{
-    FEW_RUNGS, Kept, Programs, extremes, least_scratch, micro_batches, offloads, plan_candidate, settings, weights,
+    FEW_RUNGS, Kept, Programs, extremes, least_scratch, micro_batches, milestones_of, offloads, plan_candidate,
+    settings, weights,
 };
 use crate::fastest::{FITS, Fastest};
 use crate::layout::{Layout, lacks_at_least};
@@ -70,10 +71,11 @@ impl Fastest<'_> {
         for micro_batch in ends(request) {
             let extremes = extremes(request);
             let parts = self.parts(micro_batch, &extremes)?;
+            let mut lacking = Vec::new();
             for &kept in extremes.iter().filter(|_| !parts.offloads.is_empty()) {
                 let mut trunk = None;
                 for &offload in parts.offloads.iter().rev() {
-                    if self.lacks_by_outline(micro_batch, kept, least_scratch(request, micro_batch), offload)? != FITS {
+                    if self.may_lack(micro_batch, kept, offload, &mut lacking)? {
                         continue;
                     }
                     let trunk = match &trunk {
@@ -93,7 +95,7 @@ impl Fastest<'_> {
     /// not fit. Of those that lack alike, the one that takes less of the host.
     pub(crate) fn smallest(&self) -> Result<Plan, PlanError> {
         let request = self.workshop.request;
-        // As much as may be recomputed, with all of what is kept on the host or none.
+        // As much as may be recomputed, with what is kept on the host or none.
         let extremes = extremes(request);
         let most = extremes.iter().filter(|kept| kept.recompute == extremes[0].recompute).collect::<Vec<_>>();
         let of_end = |&micro_batch: &usize| {
@@ -165,13 +167,37 @@ impl Fastest<'_> {
 
     /// Whether any of those fits by its outline that may take the least with this part moved.
     pub(crate) fn may_fit(&self, micro_batch: usize, offload: f64, least: &[Kept]) -> Result<bool, PlanError> {
-        let scratch = least_scratch(self.workshop.request, micro_batch);
+        let mut lacking = Vec::new();
         for &kept in least {
-            if self.lacks_by_outline(micro_batch, kept, scratch, offload)? == FITS {
+            if !self.may_lack(micro_batch, kept, offload, &mut lacking)? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether this lacks something by its outline, with the least scratch. It is not asked where the device lacks bytes even with
+    /// more of it sent, which `lacking` remembers.
+    fn may_lack(
+        &self,
+        micro_batch: usize,
+        kept: Kept,
+        offload: f64,
+        lacking: &mut Vec<(Kept, f64)>,
+    ) -> Result<bool, PlanError> {
+        let sends_more = |(more, part): &(Kept, f64)| {
+            *part == offload && more.recompute == kept.recompute && more.sent_blocks > kept.sent_blocks
+        };
+        // A block or two on their way may take more than none.
+        if kept.sent_blocks > 0 && lacking.iter().any(sends_more) {
+            return Ok(true);
+        }
+        let scratch = least_scratch(self.workshop.request, micro_batch);
+        let lacks = self.lacks_by_outline(micro_batch, kept, scratch, offload)?;
+        if lacks[0] > Bytes::ZERO {
+            lacking.push((kept, offload));
+        }
+        Ok(lacks != FITS)
     }
 
     /// What candidates share that keep the same, with the least scratch.
@@ -195,11 +221,14 @@ impl Fastest<'_> {
 
     /// The rungs above the first of which one takes the least, the last one first. Mostly that is the last; but where a
     /// block's results are small beside what making them again takes, an earlier one. All of few rungs, of many those
-    /// that recompute alike in all blocks and send nothing that the first does not.
+    /// that recompute alike in all blocks, and of those that differ in what is sent some that lie among them.
     pub(crate) fn milestones(&self) -> impl Iterator<Item = usize> + use<'_> {
-        let (few, last) = (self.rungs.len() <= FEW_RUNGS, self.rungs.len() - 1);
-        let is_one = move |kept: Kept| kept.recompute.blocks == 0 && kept.sent_blocks == self.rungs[0].sent_blocks;
-        (1..self.rungs.len()).rev().filter(move |&rung| few || rung == last || is_one(self.rungs[rung]))
+        let few = self.rungs.len() <= FEW_RUNGS;
+        let mut sent = self.rungs.iter().map(|kept| kept.sent_blocks).collect::<Vec<_>>();
+        sent.dedup();
+        let sent = milestones_of(&sent);
+        let is_one = move |kept: Kept| kept.recompute.blocks == 0 && sent.contains(&kept.sent_blocks);
+        (1..self.rungs.len()).rev().filter(move |&rung| few || is_one(self.rungs[rung]))
     }
 
     /// The rungs of which one takes the least.

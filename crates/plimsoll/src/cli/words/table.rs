@@ -25,6 +25,8 @@ const OWN_TOKENIZER: &str = "the tokenizer beside the weights is used, or `token
 const SAME_ANYWAY: &str = "a seed always gives the same run";
 const ANY_FORMAT: &str = "weights are read in any format; `precision` says how they are trained";
 const SAFETENSORS: &str = "checkpoints are whole, in safetensors";
+const SENT: &str =
+    "activations that do not fit are sent to the host or recomputed by themselves, or as `activation_offload` says";
 const FITTED: &str = "what fits is planned before the first step";
 const WHICH_RUNS: &str = "`plimsoll train` trains and evaluates";
 const OWN_RECOMPUTE: &str = "recomputation has no such details";
@@ -59,6 +61,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("ac_mode", Nothing(OWN_RECOMPUTE)),
     ("ac_option", Nothing(OWN_RECOMPUTE)),
     ("accelerator_config*", Nothing(ONE_DEVICE)),
+    ("activation_offloading", Nothing(SENT)),
     ("adafactor", Missing(OTHER_OPTIMIZER)),
     ("adam_beta1", Name("beta1")),
     ("adam_beta2", Name("beta2")),
@@ -174,7 +177,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("early_stopping*", Missing(NO_EARLY_END)),
     ("ema_decay", Name("ema")),
     ("enable_activation_checkpointing", Choice(RECOMPUTE)),
-    ("enable_activation_offloading", Nothing(FITTED)),
+    ("enable_activation_offloading", Nothing(SENT)),
     ("enable_async_checkpointing", Nothing(SAFETENSORS)),
     ("enable_liger_kernel", Nothing(NOTHING_COMPILED)),
     ("epochs_per_dataset", Missing(NO_MIX)),
