@@ -101,7 +101,9 @@ fn per_token(step: Seconds, of: &Request) -> f64 {
 /// What was fixed and keeps the result, turned further.
 fn keeping(request: &Request) -> Vec<Ladder> {
     let mut smaller = Vec::new();
-    if let Some(asked) = request.micro_batch {
+    // Updates in the backward pass need the whole batch at once.
+    let may_accumulate = request.levers.update_in_backward != Some(true);
+    if let Some(asked) = request.micro_batch.filter(|_| may_accumulate) {
         let divisors = divisors(request.global_batch).into_iter().rev().filter(|&samples| samples < asked);
         smaller.extend(divisors.map(|samples| {
             Alternative::new("micro-batch", samples, Request { micro_batch: Some(samples), ..request.clone() })

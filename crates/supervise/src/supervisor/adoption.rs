@@ -67,16 +67,11 @@ impl Supervisor<'_> {
         let running = match (started, end, leader) {
             (Some(started), ..) => Running::kept(started, self.setting(index)).map(|running| (running, true)),
             // Its keeper is gone. What it left behind is cleared away as after any end.
-            (None, _, Some(leader)) => {
+            (None, end, Some(leader)) => {
+                let logged_bytes = end.and_then(|end| end.logged_bytes);
+                self.workers[index].output.recall_logged(logged_bytes.unwrap_or(0));
                 let (pipes, keeper) = (entered.pipes.clone(), entered.keeper.clone());
                 Running::unkept(leader, pipes, keeper, self.setting(index)).map(|running| (running, false))
-            }
-            (None, None, None) => {
-                // It was to be started, and was not.
-                let worker = &mut self.workers[index];
-                worker.attempt_number -= 1;
-                worker.phase = Phase::Pausing(Instant::now());
-                return;
             }
             (None, Some(End { status, logged_bytes, .. }), None) => {
                 let output = &self.workers[index].output;
@@ -84,6 +79,13 @@ impl Supervisor<'_> {
                 let (tail, progress) = output.finish();
                 let ending = Ending { code: status.code, signal: status.signal, tail, progress, ..Ending::default() };
                 self.judge(index, &ending);
+                return;
+            }
+            (None, None, None) => {
+                // It was to be started, and was not.
+                let worker = &mut self.workers[index];
+                worker.attempt_number -= 1;
+                worker.phase = Phase::Pausing(Instant::now());
                 return;
             }
         };
