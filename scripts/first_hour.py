@@ -164,6 +164,7 @@ def main():
         "| the manual builds | `mdbook build docs` |",
         "| its commands are run | `cargo test --workspace --test cli manual` |",
         "| the picture | `python scripts/picture.py --plimsoll target/release/plimsoll --out docs/src/train.svg` |",
+        "| the picture of `top` | `python scripts/top_picture.py --plimsoll target/release/plimsoll --nvml LIBRARY --out docs/src/top.svg` |",
         "| archive, Debian package, checksums | `scripts/release.sh` |",
         "| the goldens of chat templates, and TRL beside them | `python scripts/golden_chat.py`, `python scripts/check_trl.py` |",
         "",
