@@ -98,12 +98,15 @@ fn per_token(step: Seconds, of: &Request) -> f64 {
     step.0 / (of.global_batch * (of.seq_len + of.target_len.unwrap_or(0))) as f64
 }
 
+/// Whether a smaller micro-batch can be suggested: updates in the backward pass need the whole batch at once.
+fn may_accumulate(request: &Request) -> bool {
+    request.levers.update_in_backward != Some(true)
+}
+
 /// What was fixed and keeps the result, turned further.
 fn keeping(request: &Request) -> Vec<Ladder> {
     let mut smaller = Vec::new();
-    // Updates in the backward pass need the whole batch at once.
-    let may_accumulate = request.levers.update_in_backward != Some(true);
-    if let Some(asked) = request.micro_batch.filter(|_| may_accumulate) {
+    if let Some(asked) = request.micro_batch.filter(|_| may_accumulate(request)) {
         let divisors = divisors(request.global_batch).into_iter().rev().filter(|&samples| samples < asked);
         smaller.extend(divisors.map(|samples| {
             Alternative::new("micro-batch", samples, Request { micro_batch: Some(samples), ..request.clone() })
@@ -117,7 +120,9 @@ fn together(request: &Request) -> Vec<Ladder> {
     let auto = |setting| Change { setting, value: "auto".to_owned() };
     let mut open = request.clone();
     let mut changes = Vec::new();
-    changes.extend(open.micro_batch.take().map(|_| auto("micro-batch")));
+    if may_accumulate(request) {
+        changes.extend(open.micro_batch.take().map(|_| auto("micro-batch")));
+    }
     for lever in LEVERS {
         changes.extend(lever.leave_open(&mut open.levers).then(|| auto(lever.name())));
     }

@@ -93,6 +93,17 @@ fn invariant_6_does_not_fit_is_a_value_with_configurations_that_do() {
     assert!(!misfit.nearest.is_empty() && misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}", misfit.nearest);
 }
 
+/// A smaller micro-batch is no way out then: it would accumulate.
+#[test]
+fn what_does_not_fit_with_updates_in_the_backward_pass_is_a_misfit_too() {
+    let mut request = request("nano", 8, Some(8), Bytes::mib(4));
+    request.optimizer.grad_clip = None;
+    request.levers.update_in_backward = Some(true);
+    let misfit = search(&request).expect("a sensible request").unwrap_err();
+    let settings = misfit.nearest.iter().flat_map(|way| &way.changes).map(|change| change.setting);
+    assert!(misfit.short > Bytes::ZERO && !settings.clone().any(|setting| setting == "micro-batch"));
+}
+
 #[test]
 fn requests_without_sense_are_refused() {
     let ok = request("nano", 12, None, Bytes::gib(1));
