@@ -36,7 +36,7 @@ fn results(op: &Op, shapes: &[(&[usize], Fill)], threads: usize) -> (Vec<Vec<f64
         Value::Int(values) => Value::Int(values.clone()),
     });
     let wide = wide.collect::<Vec<_>>();
-    let io = || Io { inputs: types.iter().collect(), outputs: outputs.iter().collect() };
+    let io = || Io::new(&types, &outputs);
     let scalars = Scalars::default();
     run(op, &RefCall { inputs: wide.iter().collect(), io: io(), scalars: &scalars }, &mut exact);
 

@@ -306,7 +306,7 @@ fn smoothed_and_paired_losses_are_pytorchs() {
     let ids = ids.with_dtype(DType::I32);
     let one = TensorType::f32(&[1]);
     let loss = |op: Op, inputs: Vec<&Value<f64>>, types: Vec<&TensorType>| {
-        let io = Io { inputs: types, outputs: vec![&one] };
+        let io = Io::new(types, [&one]);
         let mut outputs = vec![vec![0.0]];
         run(&op, &RefCall { inputs, io, scalars: &Scalars::default() }, &mut outputs);
         outputs[0][0]

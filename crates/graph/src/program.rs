@@ -203,8 +203,8 @@ impl Graph {
 
     /// The types of a node's operands and results.
     pub fn io<'a>(&'a self, inputs: &[TensorId], outputs: &[TensorId]) -> Io<'a> {
-        let types = |ids: &[TensorId]| ids.iter().map(|&id| &self[id].ty).collect();
-        Io { inputs: types(inputs), outputs: types(outputs) }
+        let type_of = |&id: &TensorId| &self[id].ty;
+        Io::new(inputs.iter().map(type_of), outputs.iter().map(type_of))
     }
 }
 

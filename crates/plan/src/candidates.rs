@@ -8,8 +8,8 @@
 use crate::budget::Budget;
 use crate::layout::Layout;
 use crate::levers::{
-    ATTENTION_ROW_CHOICES, Level, Levers, OFFLOADS, Recompute, blocks_of, divisors, head_chunk_choices,
-    recompute_ladder,
+    ATTENTION_ROW_CHOICES, Level, Levers, OFFLOADS, Recompute, attention_rows, blocks_of, divisors, head_chunk,
+    head_chunk_choices, recompute_ladder,
 };
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
@@ -51,6 +51,16 @@ impl Settings {
 pub(crate) struct Candidate {
     pub(crate) settings: Settings,
     pub(crate) graph: Graph,
+}
+
+impl Candidate {
+    /// The same with other rows of logits and of scores at a time, which are attributes of ops.
+    pub(crate) fn with_scratch(mut self, (chunk, rows): (usize, usize)) -> Self {
+        head_chunk(&mut self.graph, chunk);
+        attention_rows(&mut self.graph, rows);
+        (self.settings.head_chunk, self.settings.levers.attention_rows) = (chunk, rows);
+        self
+    }
 }
 
 /// So few rungs are tried one by one.
@@ -250,8 +260,10 @@ pub fn plan_sampling(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::card;
     use crate::cost::{Machine, Rates};
     use crate::levers::default_head_chunk;
+    use crate::workshop::Workshop;
     use plimsoll_graph::Targets;
     use plimsoll_graph::models::ModelConfig;
     use plimsoll_graph::{DType, DeviceKind};
@@ -283,6 +295,38 @@ mod tests {
             assert_eq!(scratches[0].0, most, "{micro_batch}");
             assert!(scratches.is_sorted_by(|a, b| a.0 >= b.0 && a.1 >= b.1 && a != b), "{scratches:?}");
             assert_eq!(least_scratch(&request, micro_batch), *scratches.last().expect("there is some"));
+        }
+    }
+
+    /// They are attributes of ops alone, whatever levers are pulled.
+    #[test]
+    fn other_rows_of_scratch_make_of_a_candidate_the_one_that_is_built_with_them() {
+        let card = card("3060").expect("a known card");
+        for (model, target_len) in [("nano", None), ("t5-nano", Some(64))] {
+            let request = Request {
+                target_len,
+                budget: Budget::Apart { device: Bytes::gib(1), host: Bytes::gib(1) },
+                targets: Targets::cuda(card.compute_capability, 2),
+                model: ModelConfig::preset(model).expect("a preset"),
+                evaluates: true,
+                ..request(4)
+            };
+            let workshop = Workshop::new(&request);
+            let scratches = scratches(&request, 2);
+            let (most, least) = (scratches[0], least_scratch(&request, 2));
+            assert_ne!(most, least);
+            for recompute in [Level::None, Level::Block].map(Recompute::all) {
+                for (sent_blocks, part) in [(0, 0.0), (2, 0.5)] {
+                    let kept = Kept { recompute, sent_blocks };
+                    let built = |scratch| {
+                        workshop.candidate(settings(&request, 2, part, scratch, kept)).expect("levers that go together")
+                    };
+                    let (changed, expected) = (built(most).with_scratch(least), built(least));
+                    assert_eq!(changed.settings, expected.settings);
+                    assert!(changed.graph == expected.graph, "{model}, {:?}", expected.settings);
+                    assert!(built(most).graph != expected.graph);
+                }
+            }
         }
     }
 }

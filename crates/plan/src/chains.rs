@@ -1,19 +1,20 @@
-//! Chains of configurations in the order in which a search looks at them: by the step of their first rung.
+//! Chains of configurations in the order in which a search looks at them: by a bound on their steps.
 //!
 //! ```text
-//!   group    micro-batch, part of the optimizer that is moved      a bound on its first step, then the step itself
-//!   chain    rows of scratch                                       the same step, or a slower one
-//!   rung     what is recomputed                                    slower from rung to rung
+//!   group    micro-batch, part of the optimizer that is moved      a bound on its steps: first that of its first rung, then
+//!   chain    rows of scratch                                       that of the first that may fit
+//!   rung     what is recomputed, or sent                           slower from rung to rung
 //! ```
 //!
-//! A group's first step is predicted when no other's bound is lower, so most are never predicted.
+//! Which rung of a group may fit is asked when no other's bound is lower, so of most it is never asked.
 
 use crate::candidates::scratches;
+use crate::fastest::FITS;
 use crate::request::{PlanError, Request};
-use plimsoll_units::Seconds;
+use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
-/// Groups whose first steps are predicted together.
+/// Groups that are asked together which of their rungs may fit.
 const TOGETHER: usize = 2;
 
 /// Configurations that differ in what is recomputed and in rows of scratch.
@@ -55,48 +56,63 @@ impl Chain {
 /// A group that was not handed out yet.
 struct Waiting {
     group: Group,
-    /// Of its first rung with all scratch.
-    step: Seconds,
-    /// Whether that is its step, and not a bound.
-    is_predicted: bool,
+    bound: Bounded,
+    /// Whether the bound is that of the first rung that may fit.
+    is_narrowed: bool,
+}
+
+/// What is known of a group before anything of it is built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounded {
+    /// None of its steps that fit is shorter.
+    pub(crate) step: Seconds,
+    /// What its first rung lacks at the least.
+    pub(crate) lacks: [Bytes; 2],
 }
 
 /// Groups that were not handed out yet, equals in the order in which they are.
 pub(crate) struct Groups(Vec<Waiting>);
 
 impl Groups {
-    /// Groups with a bound on their first step.
+    /// Groups with bounds on the steps of their first rungs.
     pub(crate) fn new(groups: impl Iterator<Item = (Group, Seconds)>) -> Self {
-        Self(groups.map(|(group, step)| Waiting { group, step, is_predicted: false }).collect())
+        let waiting = |(group, step)| Waiting { group, bound: Bounded { step, lacks: FITS }, is_narrowed: false };
+        Self(groups.map(waiting).collect())
     }
 
-    /// The next group and its first step; none if all that are left are too slow.
+    /// The next group and its bound; none if all that are left are too slow.
     pub(crate) fn next(
         &mut self,
         is_too_slow: impl Fn(Seconds) -> bool,
-        predict: impl Fn(&Group) -> Result<Seconds, PlanError> + Sync,
-    ) -> Result<Option<(Group, Seconds)>, PlanError> {
+        narrow: impl Fn(&Group) -> Result<Bounded, PlanError> + Sync,
+    ) -> Result<Option<(Group, Bounded)>, PlanError> {
         loop {
-            // Bounds come before steps of the same length, which may turn out longer.
-            self.0.sort_by(|a, b| a.step.0.total_cmp(&b.step.0).then(a.is_predicted.cmp(&b.is_predicted)));
+            // The bounds of first rungs come before others that are equal, for they may become larger.
+            let by_step = |a: &Waiting, b: &Waiting| a.bound.step.0.total_cmp(&b.bound.step.0);
+            self.0.sort_by(|a, b| by_step(a, b).then(a.is_narrowed.cmp(&b.is_narrowed)));
             match self.0.first() {
                 None => return Ok(None),
-                Some(fastest) if is_too_slow(fastest.step) => return Ok(None),
-                Some(fastest) if fastest.is_predicted => {
-                    let Waiting { group, step, .. } = self.0.remove(0);
-                    return Ok(Some((group, step)));
+                Some(fastest) if is_too_slow(fastest.bound.step) => return Ok(None),
+                Some(fastest) if fastest.is_narrowed => {
+                    let Waiting { group, bound, .. } = self.0.remove(0);
+                    return Ok(Some((group, bound)));
                 }
                 Some(_) => {
-                    let bounded = self.0.iter_mut().take_while(|waiting| !waiting.is_predicted);
-                    let bounded = bounded.take(TOGETHER).collect::<Vec<_>>();
-                    let predicted = bounded.into_par_iter().map(|waiting| {
-                        waiting.step = predict(&waiting.group)?;
-                        waiting.is_predicted = true;
+                    let first = self.0.iter_mut().take_while(|waiting| !waiting.is_narrowed);
+                    let first = first.take(TOGETHER).collect::<Vec<_>>();
+                    let narrowed = first.into_par_iter().map(|waiting| {
+                        waiting.bound = narrow(&waiting.group)?;
+                        waiting.is_narrowed = true;
                         Ok(())
                     });
-                    predicted.collect::<Result<(), PlanError>>()?;
+                    narrowed.collect::<Result<(), PlanError>>()?;
                 }
             }
         }
+    }
+
+    /// Those that are left, whose first rung is known to lack something, with what it lacks.
+    pub(crate) fn lacking(self) -> impl Iterator<Item = (Group, [Bytes; 2])> {
+        self.0.into_iter().map(|waiting| (waiting.group, waiting.bound.lacks)).filter(|(_, lacks)| *lacks != FITS)
     }
 }

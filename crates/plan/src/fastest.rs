@@ -4,11 +4,11 @@
 //!
 //! ```text
 //!   parts of the optimizer that no chain can have     left out, by what the configurations that take the least lack
-//!   chains, by the step of their first rung ──►       the first rung fits: nothing in this chain is faster
-//!     │                                               it does not, but the last may: bisected for the first that may,
-//!     │                                               by what lives at once; that one is packed
-//!     ▼                                               the last can't either: nor can larger micro-batches' chains
-//!   until the next chain's first rung is slower than the best so far
+//!   chains, by a bound on the first rung that may fit ──►   the first rung fits: nothing in this chain is faster
+//!     │                                                     it does not, but the last may: bisected for the first that
+//!     │                                                     may, by what lives at once; that one is packed
+//!     ▼                                                     the last can't either: nor can larger micro-batches' chains
+//!   until the next chain's bound is slower than the best so far
 //! ```
 //!
 //! More budget never gives a slower plan: the chains don't depend on budgets, what fits in less fits in more, so each
@@ -21,7 +21,7 @@
 use crate::candidates::{
     Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, offloads, rungs, scratches, sent_blocks, settings,
 };
-use crate::chains::{Chain, Group, Groups};
+use crate::chains::{Bounded, Chain, Group, Groups};
 use crate::layout::{Layout, lacks_at_least};
 use crate::least::ends;
 use crate::levers::Recompute;
@@ -29,6 +29,7 @@ use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 /// Groups of chains that are looked at together.
 const TOGETHER: usize = 2;
@@ -81,6 +82,16 @@ enum Climbed {
     Hopeless([Bytes; 2]),
 }
 
+/// What outlines say of a chain whose first rung does not fit.
+enum Outlined {
+    /// The first rung that may.
+    Fits(usize),
+    /// What may is slower than the best so far.
+    TooSlow,
+    /// None may.
+    Hopeless,
+}
+
 /// The rungs of a chain among which the first is that fits.
 struct Range {
     /// Its outline fits, and that of none before it.
@@ -88,6 +99,9 @@ struct Range {
     /// The first of those that were looked for whose outline fits.
     last: usize,
 }
+
+/// Rungs of a group that were built and did not fit, by their index: its chains differ in scratch alone.
+type Built = FxHashMap<usize, Candidate>;
 
 impl<'r> Fastest<'r> {
     pub(crate) fn new(request: &'r Request) -> Result<Self, PlanError> {
@@ -137,13 +151,23 @@ impl<'r> Fastest<'r> {
         self.send(levels)
     }
 
-    /// With these recomputed, one after the other, what is kept is sent to the host, of ever more blocks.
+    /// With these recomputed, ever more of it, what is kept is sent to the host, of ever more blocks.
     fn send(mut self, levels: Vec<Recompute>) -> Result<Self, PlanError> {
-        let sends = sent_blocks(self.workshop.request);
+        let request = self.workshop.request;
+        let sends = sent_blocks(request);
+        let mut micro_batches = micro_batches(request);
         for recompute in levels {
             let kept = |&sent_blocks: &usize| Kept { recompute, sent_blocks };
-            if self.is_too_slow(self.step_at_least(kept(&sends[0]))?) {
-                continue;
+            // Those that are too slow are so with more recomputed too.
+            let mut open = Vec::with_capacity(micro_batches.len());
+            for micro_batch in micro_batches {
+                if !self.is_too_slow(self.step_at_least(micro_batch, kept(&sends[0]))?) {
+                    open.push(micro_batch);
+                }
+            }
+            micro_batches = open;
+            if micro_batches.is_empty() {
+                break;
             }
             self.rungs = sends.iter().map(kept).collect();
             self = self.climb_ladder()?;
@@ -151,16 +175,11 @@ impl<'r> Fastest<'r> {
         Ok(self)
     }
 
-    /// No step is shorter that keeps this.
-    fn step_at_least(&self, kept: Kept) -> Result<Seconds, PlanError> {
-        let request = self.workshop.request;
-        let mut least = Seconds(f64::INFINITY);
-        for micro_batch in micro_batches(request) {
-            let outline = self.workshop.outline(micro_batch, kept)?;
-            let steps = offloads(request).into_iter().map(|part| outline.step(part));
-            least = steps.fold(least, |least, step| if step < least { step } else { least });
-        }
-        Ok(least)
+    /// No step of this micro-batch is shorter that keeps this.
+    fn step_at_least(&self, micro_batch: usize, kept: Kept) -> Result<Seconds, PlanError> {
+        let outline = self.workshop.outline(micro_batch, kept)?;
+        let steps = offloads(self.workshop.request).into_iter().map(|part| outline.step(part));
+        Ok(steps.fold(Seconds(f64::INFINITY), |least, step| if step < least { step } else { least }))
     }
 
     /// Looks for the fastest that fits on the rungs; the best so far remains if nothing is faster.
@@ -176,26 +195,25 @@ impl<'r> Fastest<'r> {
         }
         let mut groups = self.groups()?;
         let mut hopeless = Vec::<Chain>::new();
+        let mut lacking = Vec::new();
         loop {
             let mut now = Vec::with_capacity(TOGETHER);
             while now.len() < TOGETHER
-                && let Some((group, step)) =
-                    groups.next(|step| self.is_too_slow(step), |group| self.first_step(group))?
+                && let Some((group, bound)) =
+                    groups.next(|step| self.is_too_slow(step), |group| self.narrowed(group))?
             {
                 let mut chains = group.chains(request);
                 chains.retain(|chain| !hopeless.iter().any(|other| chain.takes_more(other, request.global_batch)));
-                now.push((step, chains));
+                lacking.push((group, bound.lacks));
+                now.push(chains);
             }
             if now.is_empty() {
+                lacking.extend(groups.lacking());
+                self.keep_out_faster(lacking)?;
                 return Ok(self);
             }
-            let climbed = now.par_iter().map(|(_, chains)| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
-            let of_chain = |(step, chains): (Seconds, Vec<Chain>)| chains.into_iter().map(move |chain| (step, chain));
-            for ((step, chain), climbed) in now.into_iter().flat_map(of_chain).zip(climbed.into_iter().flatten()) {
-                // What would not have been looked at after the one beside it says nothing of what is faster.
-                if self.is_too_slow(step) {
-                    continue;
-                }
+            let climbed = now.par_iter().map(|chains| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
+            for (chain, climbed) in now.into_iter().flatten().zip(climbed.into_iter().flatten()) {
                 let lacks = match climbed {
                     Climbed::Found(found, lacks) => {
                         self.offer(*found);
@@ -207,9 +225,20 @@ impl<'r> Fastest<'r> {
                         lacks
                     }
                 };
+                lacking.push((chain.group, lacks));
+            }
+        }
+    }
+
+    /// Of groups whose first rung lacks something, those are kept out that would be faster than the best.
+    fn keep_out_faster(&mut self, lacking: Vec<(Group, [Bytes; 2])>) -> Result<(), PlanError> {
+        for (group, lacks) in lacking {
+            let is_new = self.kept_out.iter().zip(lacks).any(|(kept_out, lacks)| !kept_out && lacks > Bytes::ZERO);
+            if is_new && !self.is_too_slow(self.first_step(&group)?) {
                 self.keep_out(lacks);
             }
         }
+        Ok(())
     }
 
     /// The predicted step of the fastest configuration with all the memory that it asks for, so that nothing is moved
@@ -288,11 +317,54 @@ impl<'r> Fastest<'r> {
         self.workshop.step_of(settings(request, micro_batch, offload, scratch, kept))
     }
 
+    /// A bound on the steps of a group that fit: the least scratch fits first.
+    fn narrowed(&self, group: &Group) -> Result<Bounded, PlanError> {
+        let chain = group.chains(self.workshop.request).pop().expect("there is always some scratch");
+        let lacks = self.outlined(&chain, 0)?;
+        let best = self.best.as_ref().map(Best::mark);
+        let bound = |rung: usize| -> Result<Seconds, PlanError> {
+            Ok(self.workshop.outline(group.micro_batch, self.rungs[rung])?.step(group.offload))
+        };
+        let step = match lacks {
+            FITS => bound(0)?,
+            _ => match self.first_outlined(&chain, best)? {
+                Outlined::Fits(first) => bound(first)?,
+                Outlined::TooSlow => Seconds(f64::INFINITY),
+                // What its chains lack is found out as they are climbed.
+                Outlined::Hopeless => bound(0)?,
+            },
+        };
+        Ok(Bounded { step, lacks })
+    }
+
+    /// What is known by outlines of the rungs above the first.
+    fn first_outlined(&self, chain: &Chain, best: Option<Mark>) -> Result<Outlined, PlanError> {
+        if self.rungs.len() <= FEW_RUNGS {
+            for rung in 1..self.rungs.len() {
+                if self.is_outlined_too_slow(chain, rung, best)? {
+                    return Ok(Outlined::TooSlow);
+                }
+                if self.outlined(chain, rung)? == FITS {
+                    return Ok(Outlined::Fits(rung));
+                }
+            }
+            return Ok(Outlined::Hopeless);
+        }
+        for last in self.milestones() {
+            if self.outlined(chain, last)? == FITS {
+                let range = self.range(chain, last, best)?;
+                return Ok(range.map_or(Outlined::TooSlow, |range| Outlined::Fits(range.first)));
+            }
+        }
+        Ok(Outlined::Hopeless)
+    }
+
     /// What comes of the chains of a group, one after the other, for they have their outlines in common.
     fn climb_all(&self, chains: &[Chain]) -> Result<Vec<Climbed>, PlanError> {
         let mut best = self.best.as_ref().map(Best::mark);
+        let mut built = Built::default();
         let climb = |chain| {
-            let climbed = self.climb(chain, best)?;
+            let climbed = self.climb(chain, best, &mut built)?;
             if let Climbed::Found(found, _) = &climbed {
                 best = Some(found.mark());
             }
@@ -302,12 +374,13 @@ impl<'r> Fastest<'r> {
     }
 
     /// The first rung of a chain that fits, if it is faster than the best so far.
-    fn climb(&self, chain: &Chain, best: Option<Mark>) -> Result<Climbed, PlanError> {
+    fn climb(&self, chain: &Chain, best: Option<Mark>, built: &mut Built) -> Result<Climbed, PlanError> {
         let mut lacks = self.outlined(chain, 0)?;
         if lacks == FITS {
-            let first = self.rung(chain, 0)?;
+            let first = self.rung(chain, 0, built)?;
             let step = self.workshop.step(&first);
             if is_too_slow(best, step) {
+                built.insert(0, first);
                 return Ok(Climbed::TooSlow(FITS));
             }
             lacks = match Layout::within(self.workshop.request, &first.graph) {
@@ -317,9 +390,10 @@ impl<'r> Fastest<'r> {
                 }
                 Err(lacks) => lacks,
             };
+            built.insert(0, first);
         }
         if (2..=FEW_RUNGS).contains(&self.rungs.len()) {
-            return self.packed(chain, 1, None, best, lacks);
+            return self.packed(chain, (1, false), built, best, lacks);
         }
         // Chains are much alike, so the best one's rung tells the most.
         let alike = best.map(|best| best.rung).filter(|&rung| rung > 0);
@@ -331,8 +405,8 @@ impl<'r> Fastest<'r> {
                 continue;
             }
             let Some(range) = self.range(chain, guess, best)? else { return Ok(Climbed::TooSlow(lacks)) };
-            if let Some((rung, candidate)) = self.first_that_lives(chain, range)? {
-                return self.packed(chain, rung, Some(candidate), best, lacks);
+            if let Some(rung) = self.first_that_lives(chain, range, built)? {
+                return self.packed(chain, (rung, true), built, best, lacks);
             }
         }
         Ok(Climbed::Hopeless(lacks))
@@ -362,39 +436,36 @@ impl<'r> Fastest<'r> {
         &self,
         chain: &Chain,
         Range { first, last }: Range,
-    ) -> Result<Option<(usize, Candidate)>, PlanError> {
-        let living = |rung: usize| {
-            let candidate = self.rung(chain, rung)?;
+        built: &mut Built,
+    ) -> Result<Option<usize>, PlanError> {
+        let mut lives = |rung: usize| {
+            let candidate = self.rung(chain, rung, built)?;
             let lives = lacks_at_least(self.workshop.request, &candidate.graph) == FITS;
-            Ok::<_, PlanError>(lives.then_some((rung, candidate)))
+            built.insert(rung, candidate);
+            Ok::<_, PlanError>(lives)
         };
         let (mut too_few, mut tried, mut stride) = (first, first, 1);
-        let mut enough = loop {
-            if let Some(living) = living(tried)? {
-                break living;
-            }
+        while !lives(tried)? {
             if tried == last {
                 return Ok(None);
             }
             (too_few, tried, stride) = (tried, last.min(tried + stride), 2 * stride);
-        };
-        while enough.0 > too_few + 1 {
-            let middle = too_few + (enough.0 - too_few) / 2;
-            match living(middle)? {
-                Some(living) => enough = living,
-                None => too_few = middle,
-            }
+        }
+        let mut enough = tried;
+        while enough > too_few + 1 {
+            let middle = too_few + (enough - too_few) / 2;
+            if lives(middle)? { enough = middle } else { too_few = middle }
         }
         Ok(Some(enough))
     }
 
-    /// The first rung from this one on that is really packed into the budget: mostly this one, which may be built, if what
+    /// The first rung from this one on that is really packed into the budget: mostly this one, of which may be known that what
     /// lives at once fits.
     fn packed(
         &self,
         chain: &Chain,
-        from: usize,
-        mut built: Option<Candidate>,
+        (from, lives): (usize, bool),
+        built: &mut Built,
         best: Option<Mark>,
         lacks: [Bytes; 2],
     ) -> Result<Climbed, PlanError> {
@@ -405,25 +476,30 @@ impl<'r> Fastest<'r> {
             if self.outlined(chain, rung)? != FITS {
                 continue;
             }
-            let (candidate, lives) = match built.take() {
-                Some(candidate) => (candidate, true),
-                None => (self.rung(chain, rung)?, false),
-            };
+            let candidate = self.rung(chain, rung, built)?;
             let step = self.workshop.step(&candidate);
             if is_too_slow(best, step) {
+                built.insert(rung, candidate);
                 return Ok(Climbed::TooSlow(lacks));
             }
-            let within = if lives { Layout::packed_within } else { Layout::within };
+            let within = if lives && rung == from { Layout::packed_within } else { Layout::within };
             if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
                 return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
             }
+            built.insert(rung, candidate);
         }
         Ok(Climbed::Hopeless(lacks))
     }
 
-    fn rung(&self, chain: &Chain, rung: usize) -> Result<Candidate, PlanError> {
-        let Chain { group: Group { micro_batch, offload }, scratch, .. } = *chain;
-        self.workshop.candidate(settings(self.workshop.request, micro_batch, offload, scratch.1, self.rungs[rung]))
+    fn rung(&self, chain: &Chain, rung: usize, built: &mut Built) -> Result<Candidate, PlanError> {
+        let Chain { group: Group { micro_batch, offload }, scratch: (_, scratch), .. } = *chain;
+        match built.remove(&rung) {
+            Some(candidate) => Ok(candidate.with_scratch(scratch)),
+            None => {
+                let settings = settings(self.workshop.request, micro_batch, offload, scratch, self.rungs[rung]);
+                self.workshop.candidate(settings)
+            }
+        }
     }
 
     /// What budgets lack for a rung by its outline.

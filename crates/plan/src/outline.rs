@@ -18,7 +18,7 @@ use crate::lifetimes::{Buffer, Lifetimes};
 use crate::request::Request;
 use plimsoll_graph::ops::{Home, Transfer};
 use plimsoll_graph::{
-    Access, Graph, Node, Op, Parameter, Pass, Place, Program, Role, Storage, Targets, Tensor, TensorId, Training,
+    Access, Graph, Io, Node, Op, Parameter, Pass, Place, Program, Role, Storage, Targets, Tensor, TensorId, Training,
 };
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
@@ -353,6 +353,12 @@ fn micro_step(graph: &Graph) -> Option<usize> {
     position("micro_step_add").or_else(|| position("micro_step"))
 }
 
+/// Leaves of a graph whose levers are not pulled the programs that an [`Outline`] is read off: that one and the update.
+pub(crate) fn keep_what_is_outlined(graph: &mut Graph) {
+    let most_live = micro_step(graph).map(|program| graph.programs[program].name.clone());
+    graph.programs.retain(|program| Some(&program.name) == most_live.as_ref() || program.name == "update");
+}
+
 /// Seconds of the queues that work side by side.
 #[derive(Default, Clone, Copy)]
 struct Busy {
@@ -401,7 +407,9 @@ impl CommonTimes {
         let mut steps = vec![Seconds(0.0); parts.len()];
         for (name, repeats, stays, movable) in &self.programs {
             let mut beside = Busy::default();
-            for node in times.nodes(name) {
+            // A first micro-step recomputes and sends what those do that add to it.
+            let program = if graph.program(name).is_none() && *name == "micro_step" { "micro_step_add" } else { name };
+            for node in times.nodes(program) {
                 match node.op {
                     Op::Transfer(_) => beside.add(times.sent(node)),
                     _ if node.pass == Pass::Recompute => beside.add(times.on_device(node)),
@@ -493,7 +501,7 @@ impl<'a> Times<'a> {
 
     fn transfer(&mut self, id: TensorId) -> f64 {
         let (op, ty) = (Op::from(Transfer), &self.graph[id].ty);
-        let io = plimsoll_graph::Io { inputs: vec![ty], outputs: vec![ty] };
+        let io = Io::new([ty], [ty]);
         self.machine.known(&op, Work::of(&op, &io, &self.targets.device), &mut self.known)
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   base    per micro-batch          model, gradients, precision, moments      kept
-//!   trunk   per rung                 recomputation, place of the update        its outline is kept
+//!   trunk   per rung                 recomputation, place of the update        its outline is kept, made of the one
+//!                                                                              program that is live the most
 //!   graph   per part that is moved   tensors on the host, transfers
 //!           per scratch              two attributes of ops: set on the graph   nothing is built
 //! ```
@@ -14,8 +15,8 @@ use crate::candidates::{
     Candidate, Kept, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
 };
 use crate::choice::Choices;
-use crate::levers::{attention_rows, head_chunk, update_in_backward_excluded};
-use crate::outline::{CommonTimes, Outline, live_over_time, state_when_moved};
+use crate::levers::{Levers, Recompute, attention_rows, head_chunk, recompute, update_in_backward_excluded};
+use crate::outline::{CommonTimes, Outline, keep_what_is_outlined, live_over_time, state_when_moved};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::Graph;
 use plimsoll_units::{Bytes, Seconds};
@@ -38,8 +39,30 @@ pub(crate) struct Workshop<'r> {
 struct Base {
     graph: Graph,
     update_in_backward: bool,
+    outlined: OnceLock<Outlined>,
+}
+
+/// What a micro-batch's outlines have in common.
+struct Outlined {
+    /// The base without programs that outlines are not read off, with all scratch.
+    graph: Graph,
     /// Of the nodes that all trunks have.
-    times: OnceLock<CommonTimes>,
+    times: CommonTimes,
+    /// What was recomputed last, and its graph: rungs that differ in what is sent come one after the other.
+    recomputed: Mutex<Option<(Recompute, Arc<Graph>)>>,
+}
+
+impl Outlined {
+    /// The graph with this recomputed.
+    fn recomputed(&self, wanted: Recompute) -> Arc<Graph> {
+        let mut last = self.recomputed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, graph)) = last.as_ref().filter(|(recomputed, _)| *recomputed == wanted) {
+            return graph.clone();
+        }
+        let mut graph = self.graph.clone();
+        recompute(&mut graph, wanted);
+        last.insert((wanted, Arc::new(graph))).1.clone()
+    }
 }
 
 /// A graph whose levers are pulled but for those that say where tensors lie.
@@ -72,7 +95,7 @@ impl<'r> Workshop<'r> {
         let excluded = || update_in_backward_excluded(&graph, settings.levers.precision);
         let update_in_backward = self.request.levers.update_in_backward.unwrap_or_else(|| excluded().is_none());
         settings.levers.pull_types(&mut graph);
-        let base = Arc::new(Base { graph, update_in_backward, times: OnceLock::new() });
+        let base = Arc::new(Base { graph, update_in_backward, outlined: OnceLock::new() });
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(bases.entry(key).or_insert(base).clone())
     }
@@ -123,13 +146,41 @@ impl<'r> Workshop<'r> {
             return Ok(outline);
         }
         let scratches = scratches(self.request, micro_batch);
-        let settings = settings(self.request, micro_batch, 0.0, scratches[0], kept);
+        let mut settings = settings(self.request, micro_batch, 0.0, scratches[0], kept);
         let base = self.base(&settings, Programs::OfStep)?;
-        let Trunk { graph, .. } = self.trunk_of(&base, settings)?;
-        let common = base.times.get_or_init(|| CommonTimes::new(self.request, micro_batch, &graph));
-        let outline = Outline::new(self.request, common, graph, &offloads(self.request), &scratches);
+        settings.levers.update_in_backward = base.update_in_backward;
+        let outlined = match base.outlined.get() {
+            Some(outlined) => outlined,
+            None => {
+                let outlined = self.outlined(&base, settings)?;
+                base.outlined.get_or_init(|| outlined)
+            }
+        };
+        let mut graph = match kept.sent_blocks {
+            0 => outlined.graph.clone(),
+            _ => outlined.recomputed(kept.recompute).as_ref().clone(),
+        };
+        if kept.sent_blocks == 0 {
+            recompute(&mut graph, kept.recompute);
+        }
+        settings.levers.pull_order_of_recomputed(&mut graph)?;
+        let outline = Outline::new(self.request, &outlined.times, graph, &offloads(self.request), &scratches);
         let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(outlines.entry(key).or_insert_with(|| Arc::new(outline)).clone())
+    }
+
+    /// What the outlines have in common that are made of a base.
+    fn outlined(&self, base: &Base, settings: Settings) -> Result<Outlined, PlanError> {
+        let kept = Settings {
+            levers: Levers { recompute: Kept::ALL.recompute, activation_offload: 0, ..settings.levers },
+            ..settings
+        };
+        let times = CommonTimes::new(self.request, settings.micro_batch, &self.trunk_of(base, kept)?.graph);
+        let mut graph = base.graph.clone();
+        attention_rows(&mut graph, settings.levers.attention_rows);
+        head_chunk(&mut graph, settings.head_chunk);
+        keep_what_is_outlined(&mut graph);
+        Ok(Outlined { graph, times, recomputed: Mutex::default() })
     }
 
     /// What there is to choose from of what is recomputed.

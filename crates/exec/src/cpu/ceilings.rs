@@ -72,7 +72,7 @@ fn measure_bf16(threads: usize) -> Result<f64, DeviceError> {
     let types = [[rows, inner], [inner, columns], [rows, columns]];
     let types = types.map(|shape| TensorType::f32(&shape).with_dtype(DType::Bf16));
     let [x, weight, y] = &types;
-    let io = Io { inputs: vec![x, weight], outputs: vec![y] };
+    let io = Io::new([x, weight], [y]);
     let floats = |ty: &TensorType| ty.bytes().0 as usize / 4;
     let scratch = op.working_bytes(&io, &Target::Cpu { threads }).0 as usize / 4;
     let scalars = Scalars::default();

@@ -60,7 +60,7 @@ mod tests {
     fn a_cast_needs_no_working_memory() {
         let (single, half) = (TensorType::f32(&[4, 300]), TensorType::f32(&[4, 300]).with_dtype(DType::Bf16));
         for (from, to) in [(&single, &half), (&half, &single)] {
-            let io = Io { inputs: vec![from], outputs: vec![to] };
+            let io = Io::new([from], [to]);
             let op = crate::Op::from(Cast { to: to.dtype });
             assert_eq!(op.working_bytes(&io, &Target::Cpu { threads: 2 }), Bytes::ZERO, "{from:?} to {to:?}");
         }

@@ -198,7 +198,7 @@ mod tests {
     fn bytes_that_pass_are_those_of_rows_weights_and_logits() {
         let (x, weight) = (TensorType::f32(&[1, 8, 4]), TensorType::f32(&[10, 4]));
         let inputs = [&x, &x, &weight, &TensorType::i32(&[1, 8])];
-        let io = Io { inputs: inputs.to_vec(), outputs: vec![] };
+        let io = Io::new(inputs, []);
         let (rows, weights, targets, logits) = (128, 160, 32, 8 * 10 * 4);
         let forward = PairedHeadLoss { chunk: 4, alpha: 1.0, smoothing: 0.0 };
         assert_eq!(forward.bytes_moved(&io).0, 2 * rows + weights + targets + 4 * logits);

@@ -121,7 +121,7 @@ fn least_of_both(least: u64, most: u64, falling: impl Fn(u64) -> Seconds, rising
 fn seconds_to_send_a_byte(request: &Request, graph: &Graph) -> f64 {
     let mut known = KnownTimes::default();
     let of_tensor = |tensor: &Tensor| {
-        let io = Io { inputs: vec![&tensor.ty], outputs: vec![&tensor.ty] };
+        let io = Io::new([&tensor.ty], [&tensor.ty]);
         let op = Op::from(Transfer);
         let seconds = request.machine.known(&op, Work::of(&op, &io, &request.targets.device), &mut known);
         seconds / tensor.ty.bytes().0.max(1) as f64

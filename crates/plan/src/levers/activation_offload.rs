@@ -124,7 +124,7 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, is_sent: &[bool]) -> Vec<Node> {
     let makers = nodes.iter().filter(|node| node.outputs.iter().any(|id| is_sent[id.index()]));
     let sent_blocks = makers.filter_map(|node| node.block).collect::<BTreeSet<_>>();
     let (mut held, mut away) = (Vec::<Sent>::new(), Vec::<Sent>::new());
-    let mut back = vec![None; is_sent.len()];
+    let (mut back, mut is_away) = (vec![None; is_sent.len()], vec![false; is_sent.len()]);
     let mut rewritten = Vec::with_capacity(2 * nodes.len());
     for mut node in nodes {
         let done = held.extract_if(.., |sent| sent.is_done_before(&node)).collect::<Vec<_>>();
@@ -133,6 +133,7 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, is_sent: &[bool]) -> Vec<Node> {
             let (op, outputs) = (AwaitTransfer.into(), TensorIds::new());
             Node { op, outputs, ..sent.moved(sent.from, sent.host) }
         }));
+        done.iter().for_each(|sent| is_away[sent.from.index()] = true);
         away.extend(done);
         if node.pass == Pass::Forward {
             let made = node.outputs.iter().filter(|id| is_sent[id.index()]).map(|&from| Sent {
@@ -150,10 +151,14 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, is_sent: &[bool]) -> Vec<Node> {
         // What was made last is mostly needed first.
         let mut fetched = Vec::new();
         while let Some(sent) = away.pop_if(|sent| sent.is_next_after(&node)) {
+            is_away[sent.from.index()] = false;
             fetched.push(sent);
         }
-        fetched.extend(away.extract_if(.., |sent| node.inputs.contains(&sent.from)));
+        if node.inputs.iter().any(|id| is_away.get(id.index()) == Some(&true)) {
+            fetched.extend(away.extract_if(.., |sent| node.inputs.contains(&sent.from)));
+        }
         for sent in fetched {
+            is_away[sent.from.index()] = false;
             let device = beside(graph, sent.from, Place::Device);
             rewritten.push(Node { pass: node.pass, ..sent.moved(sent.host, device) });
             back[sent.from.index()] = Some(device);

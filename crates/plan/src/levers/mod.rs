@@ -239,6 +239,11 @@ impl Levers {
     pub fn pull_order(&self, graph: &mut Graph) -> Result<(), Excluded> {
         // Copies of nodes read weights, so they must be there before updates are put behind the last reader.
         recompute(graph, self.recompute);
+        self.pull_order_of_recomputed(graph)
+    }
+
+    /// Those of them that come after what is recomputed. Errors: what excludes what.
+    pub(crate) fn pull_order_of_recomputed(&self, graph: &mut Graph) -> Result<(), Excluded> {
         activation_offload(graph, self.activation_offload);
         let excluded = update_in_backward_excluded(graph, self.precision).filter(|_| self.update_in_backward);
         join_update(graph);

@@ -13,8 +13,8 @@ use crate::candidates::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::Transfer;
 use plimsoll_graph::{Graph, Node, Pass, Place, Role, Storage, TensorId};
+use rustc_hash::FxHashMap;
 use smallvec::smallvec;
-use std::collections::HashMap;
 
 /// Parts of the optimizer that a search tries to move.
 pub const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
@@ -28,7 +28,7 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
     }
     let gradients = gradients(graph);
     // Weights that had no master behind them, and the one that they get.
-    let mut masters = HashMap::new();
+    let mut masters = FxHashMap::default();
     for index in moved {
         let weight = graph.parameters[index].tensor;
         let mut training = graph.parameters[index].training.clone().expect("what is moved is trained");
@@ -68,8 +68,8 @@ pub(crate) fn moved(graph: &Graph, fraction: f64) -> Vec<usize> {
 }
 
 /// The gradients that each weight or master is updated by, in all programs: some have gradients of their own.
-fn gradients(graph: &Graph) -> HashMap<TensorId, Vec<TensorId>> {
-    let mut gradients = HashMap::<_, Vec<_>>::new();
+fn gradients(graph: &Graph) -> FxHashMap<TensorId, Vec<TensorId>> {
+    let mut gradients = FxHashMap::<_, Vec<_>>::default();
     for node in graph.programs.iter().flat_map(|p| &p.nodes).filter(|n| n.pass == Pass::Update) {
         if let Some(update) = node.op.update() {
             gradients.entry(node.outputs[update.weight]).or_default().push(node.inputs[update.gradient]);
@@ -79,7 +79,7 @@ fn gradients(graph: &Graph) -> HashMap<TensorId, Vec<TensorId>> {
 }
 
 /// The optimizer's nodes work on the master, and the weights follow it; what else the update reads, it reads there.
-fn follow_master(mut node: Node, masters: &HashMap<TensorId, TensorId>, nodes: &mut Vec<Node>) {
+fn follow_master(mut node: Node, masters: &FxHashMap<TensorId, TensorId>, nodes: &mut Vec<Node>) {
     if node.pass != Pass::Update {
         return nodes.push(node);
     }

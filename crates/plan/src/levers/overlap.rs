@@ -11,7 +11,7 @@
 
 use plimsoll_graph::ops::AwaitTransfer;
 use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId, TensorIds};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// Orders the settled nodes of a program.
 pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
@@ -78,8 +78,8 @@ fn results_behind(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
 #[derive(Default)]
 struct Behind {
     nodes: Vec<Node>,
-    read: HashSet<TensorId>,
-    written: HashSet<TensorId>,
+    read: FxHashSet<TensorId>,
+    written: FxHashSet<TensorId>,
 }
 
 impl Behind {

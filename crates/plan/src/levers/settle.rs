@@ -8,8 +8,8 @@ use super::offload::sent;
 use super::overlap::overlap;
 use plimsoll_graph::ops::Home;
 use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
+use rustc_hash::FxHashMap;
 use smallvec::smallvec;
-use std::collections::HashMap;
 
 /// Rewrites all programs of a graph that touch tensors on the host.
 pub fn settle(graph: &mut Graph) {
@@ -19,7 +19,7 @@ pub fn settle(graph: &mut Graph) {
             continue;
         }
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
-        let mut settled = Settled { graph, nodes: Vec::with_capacity(nodes.len()), sent: HashMap::new() };
+        let mut settled = Settled { graph, nodes: Vec::with_capacity(nodes.len()), sent: FxHashMap::default() };
         for node in nodes {
             settled.take(node);
         }
@@ -33,7 +33,7 @@ struct Settled<'g> {
     graph: &'g mut Graph,
     nodes: Vec<Node>,
     /// Single numbers that are in another place too: sent over, or made there.
-    sent: HashMap<(TensorId, Place), TensorId>,
+    sent: FxHashMap<(TensorId, Place), TensorId>,
 }
 
 impl Settled<'_> {

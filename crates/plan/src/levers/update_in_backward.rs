@@ -12,8 +12,8 @@ use crate::candidates::{Programs, Settings, built};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::ops::GradClip;
 use plimsoll_graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::smallvec;
-use std::collections::{HashMap, HashSet};
 
 /// Why parameters can't be updated in the backward pass of this graph, in words; nothing if they can.
 pub fn update_in_backward_excluded(graph: &Graph, precision: Precision) -> Option<Excluded> {
@@ -45,12 +45,10 @@ pub fn join_update(graph: &mut Graph) {
     if accumulates(graph) {
         return;
     }
-    let mut gradients = HashSet::new();
-    for parameter in graph.parameters.clone() {
-        if let Some(training) = parameter.training {
-            graph[training.gradient].storage = Storage::Transient;
-            gradients.insert(training.gradient);
-        }
+    let mut gradients = FxHashSet::default();
+    for training in graph.parameters.iter().filter_map(|parameter| parameter.training.as_ref()) {
+        graph.tensors[training.gradient.index()].storage = Storage::Transient;
+        gradients.insert(training.gradient);
     }
     let update = position(graph, "update");
     let update = std::mem::take(&mut graph.programs[update].nodes);
@@ -73,8 +71,8 @@ fn micro_steps(graph: &Graph) -> Vec<usize> {
 
 /// Gives a program transients of its own in place of the gradients and of those of the update, which begins at node
 /// `joined`: a transient tensor belongs to one program.
-fn separate(graph: &mut Graph, nodes: &mut [Node], joined: usize, gradients: &HashSet<TensorId>) {
-    let mut copies = HashMap::new();
+fn separate(graph: &mut Graph, nodes: &mut [Node], joined: usize, gradients: &FxHashSet<TensorId>) {
+    let mut copies = FxHashMap::default();
     for (index, node) in nodes.iter_mut().enumerate() {
         for id in node.inputs.iter_mut().chain(&mut node.outputs) {
             let shared = gradients.contains(id) || index >= joined && graph[*id].storage == Storage::Transient;
@@ -111,10 +109,10 @@ fn with_updates_early(graph: &mut Graph, mut nodes: Vec<Node>) -> Vec<Node> {
     let chain = Chain::of(&of_update);
     let parameters = graph.parameters.iter().enumerate();
     let parameters =
-        parameters.flat_map(|(index, p)| [(p.tensor, index), (p.master(), index)]).collect::<HashMap<_, _>>();
+        parameters.flat_map(|(index, p)| [(p.tensor, index), (p.master(), index)]).collect::<FxHashMap<_, _>>();
     // What each parameter's own chain makes of its gradient; and where what the update writes is to be written.
-    let mut norms = HashMap::new();
-    let mut owners = HashMap::new();
+    let mut norms = FxHashMap::default();
+    let mut owners = FxHashMap::default();
     for node in &of_update {
         let Some(update) = node.op.update() else { continue };
         let (gradient, written) = (node.inputs[update.gradient], node.outputs[update.weight]);

@@ -3,7 +3,7 @@
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
 use plimsoll_plan::{
-    Budget, Found, Level, LeverRequest, Machine, NodeSet, Precision, Rates, Recompute, Request, card, curve,
+    Bound, Budget, Found, Level, LeverRequest, Machine, NodeSet, Precision, Rates, Recompute, Request, card, curve,
     plan_settings, recompute_ladder, search,
 };
 use plimsoll_units::Bytes;
@@ -80,6 +80,22 @@ fn the_choice_is_close_to_the_best_that_is_possible() {
             assert!(close * 3 >= gaps.len() * 2, "{what}");
         }
     });
+}
+
+/// A budget is said to keep something faster out exactly where a larger one would make a faster plan.
+#[test]
+fn a_budget_limits_a_plan_where_more_of_it_makes_a_faster_one() {
+    let request = request(["gpt2", "3060"], (256, None), 8);
+    let fastest = within(&request, Bytes::gib(400).0).expect("enough memory");
+    assert_eq!(fastest.bound, Bound::Nothing);
+    let (least, most) = (Bytes::mib(700).0, fastest.plan.peak_bytes);
+    let budgets = (0..=12).map(|part| least + (most - least) * part / 12);
+    let found = budgets.filter_map(|budget| within(&request, budget)).collect::<Vec<_>>();
+    let limited = |found: &&Found| found.bound != Bound::Nothing;
+    assert!(found.iter().filter(limited).count() > 6, "{:?}", found.iter().map(|f| f.bound).collect::<Vec<_>>());
+    for found in &found {
+        assert_eq!(limited(&found), found.step > fastest.step, "{:?}: {:?}", found.settings, found.bound);
+    }
 }
 
 /// Where micro-batches of hundreds fit in hundreds of gigabytes, the curve is still of what people have.
