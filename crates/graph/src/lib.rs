@@ -15,7 +15,7 @@ mod training;
 
 pub use error::GraphError;
 pub use gradient::{Backward, differentiate};
-pub use ops::{Access, Example, Fill, Io, Op, Operation, Scalars, Types};
+pub use ops::{Access, Example, Fill, Io, Op, Operation, Scalars};
 pub use optimizers::Optimizer;
 pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, TensorIds, Training};
 pub use target::{DeviceKind, Products, Target, Targets};

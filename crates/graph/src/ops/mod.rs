@@ -50,7 +50,6 @@ use crate::{Backward, DType, GraphError, Target, TensorType};
 use check::{accumulating, expect_rank, expect_type, operands};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 /// Numbers that differ from one execution of a program to the next. They reach kernels by value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -105,9 +104,9 @@ pub enum Access {
 #[derive(Debug, Clone)]
 pub struct Io<'a> {
     /// Operands in the op's order.
-    pub inputs: Types<'a>,
+    pub inputs: Vec<&'a TensorType>,
     /// Results in the op's order.
-    pub outputs: Types<'a>,
+    pub outputs: Vec<&'a TensorType>,
 }
 
 impl<'a> Io<'a> {
@@ -119,9 +118,6 @@ impl<'a> Io<'a> {
         Self { inputs: inputs.into_iter().collect(), outputs: outputs.into_iter().collect() }
     }
 }
-
-/// Types of operands or results. Those of most ops are looked at without asking for memory, since a search asks ops by the million.
-pub type Types<'a> = SmallVec<[&'a TensorType; 6]>;
 
 /// What an op's kernels spend their time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
