@@ -199,6 +199,16 @@ impl Timeline {
 /// Times of nodes that were predicted already.
 pub(crate) type KnownTimes = FxHashMap<(&'static str, Work), f64>;
 
+/// What is done beside a program's nodes, at the least.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// Seconds of the device that come before each node; behind the end of the list none are known of.
+    pub(crate) before: Vec<f64>,
+    /// A node of the device before which tensors are on their way to the host for so many seconds, and after whose start they
+    /// come back. What comes before later nodes comes after it.
+    pub(crate) away: Option<(usize, f64)>,
+}
+
 impl Machine {
     /// A machine of which only rates are known.
     pub fn of_rates(rates: Rates) -> Self {
@@ -216,22 +226,22 @@ impl Machine {
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
-        self.step_with(graph, accumulation, targets, |_| Vec::new())
+        self.step_with(graph, accumulation, targets, |_| Beside::default())
     }
 
-    /// The least time that the same step can take if the device does more beside, which a graph with the same nodes in the same
-    /// order would have: `before` says of each node of a program, by its name, how many seconds of that come before it at the least.
+    /// The least time that the same step can take if more is done beside, which a graph with the same nodes in the same order
+    /// would have: what that is in a program, by its name.
     pub(crate) fn step_with(
         &self,
         graph: &Graph,
         accumulation: usize,
         targets: &Targets,
-        before: impl Fn(&str) -> Vec<f64>,
+        beside: impl Fn(&str) -> Beside,
     ) -> Seconds {
         let mut known = KnownTimes::default();
         let seconds = Self::programs(accumulation).map(|(name, times)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            times as f64 * self.program(graph, nodes, targets, &before(name), &mut known)
+            times as f64 * self.program(graph, nodes, targets, &beside(name), &mut known)
         });
         Seconds(seconds.sum())
     }
@@ -263,11 +273,23 @@ impl Machine {
 
     /// Nodes on the queues that run them, each as early as what it needs is there; on a device that does one thing at a
     /// time, one after the other.
-    fn program(&self, graph: &Graph, nodes: &[Node], targets: &Targets, before: &[f64], known: &mut KnownTimes) -> f64 {
+    fn program(
+        &self,
+        graph: &Graph,
+        nodes: &[Node],
+        targets: &Targets,
+        beside: &Beside,
+        known: &mut KnownTimes,
+    ) -> f64 {
         let overlaps = self.overlaps(targets);
         let mut timeline = Timeline::new(graph.tensors.len());
-        let mut busy = 0.0;
+        let (mut busy, mut back) = (0.0_f64, 0.0);
         for (index, node) in nodes.iter().enumerate() {
+            if let Some((_, seconds)) = beside.away.filter(|(node, _)| overlaps && *node == index) {
+                let free = &mut timeline.free[Queue::Device as usize];
+                *free = free.max(seconds);
+                (busy, back) = (*free, *free + seconds);
+            }
             let place = node.place(graph);
             let io = graph.io(&node.inputs, &node.outputs);
             let work = Work::of(&node.op, &io, &targets[place]);
@@ -283,12 +305,12 @@ impl Machine {
             if queue == Queue::Device {
                 // What is done meanwhile may fill gaps, so it adds to what the device does, and not to when that ends.
                 let free = &mut timeline.free[Queue::Device as usize];
-                *free = free.max(busy + before.get(index).copied().unwrap_or(0.0));
+                *free = free.max(busy + beside.before.get(index).copied().unwrap_or(0.0));
                 busy += seconds;
             }
             timeline.run(queue, node, seconds);
         }
-        timeline.end()
+        timeline.end().max(back)
     }
 
     /// Predicted time of a node of the device.

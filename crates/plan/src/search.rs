@@ -114,7 +114,7 @@ fn found(search: Fastest, Best { candidate, layout, step, .. }: Best) -> Result<
         [true, true] => Bound::DeviceAndHost,
     };
     let slower_at_most = match workshop.request.levers.recompute {
-        None => Some(step.0 / step_at_least(workshop, step)?.0 - 1.0),
+        None => Some(step.0 / step_at_least(workshop, &settings, step)?.0 - 1.0),
         Some(_) => None,
     };
     let candidates = workshop.built();

@@ -14,64 +14,85 @@
 //!              bytes lacking
 //! ```
 //!
-//! What is sent to the host takes its bytes away as well, for the time of two transfers and nothing else; so the better of
-//! recomputing and sending is a bound, for the part that is sent at which both take as long.
+//! What is sent to the host takes its bytes away as well, for the time of two transfers. The device does not come to the worst
+//! tick before they are on the host, and they come back after it, when what is recomputed is recomputed too. Of all parts that
+//! may be sent the best is a bound.
 //!
 //! All plans are meant that recompute any result at most once but for what blocks hand to each other, send anything, and are
 //! else what a request leaves open.
 
 use super::{Choices, Kind, Rise, of_block};
-use crate::candidates::{Kept, micro_batches, offloads, scratches, sent_blocks, settings};
-use crate::cost::{KnownTimes, Work};
+use crate::candidates::{Kept, Settings, micro_batches, offloads, scratches, sent_blocks, settings};
+use crate::cost::{Beside, KnownTimes, Work};
 use crate::layout::ALIGNMENT;
 use crate::levers::{Places, Uses};
 use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
 use plimsoll_graph::ops::Transfer;
-use plimsoll_graph::{Graph, Io, Node, Op, Pass, Role, Storage, Tensor};
+use plimsoll_graph::{Graph, Io, Node, Op, Pass, Place, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// No plan that fits has a shorter step than this, as far as those are concerned that are shorter than `found`.
-pub(crate) fn step_at_least(workshop: &Workshop, found: Seconds) -> Result<Seconds, PlanError> {
+/// No plan that fits has a shorter step than this, as far as those are concerned that are shorter than one that was found.
+pub(crate) fn step_at_least(workshop: &Workshop, settings: &Settings, found: Seconds) -> Result<Seconds, PlanError> {
     let request = workshop.request;
     let groups = micro_batches(request).into_iter();
     let groups = groups.flat_map(|micro_batch| offloads(request).into_iter().map(move |part| (micro_batch, part)));
     let bounds = groups.collect::<Vec<_>>().into_par_iter().map(|(micro_batch, part)| {
+        // The one that was found is a plan that fits, so the bound of its like is below it.
+        let is_known = (micro_batch, part) == (settings.micro_batch, settings.levers.optimizer_offload);
+        if cfg!(debug_assertions) && is_known {
+            let bound = group_at_least(workshop, micro_batch, part, Seconds(f64::INFINITY))?;
+            debug_assert!(bound.0 <= found.0 * (1.0 + 1e-9), "{bound:?} is no bound of {found:?}: {settings:?}");
+        }
         if workshop.outline(micro_batch, Kept::ALL)?.step(part) >= found {
             return Ok(found);
         }
-        let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
-        let choices = workshop.choices(micro_batch)?;
-        let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { return Ok(found) };
-        // No more scratch makes it faster, and what is recomputed comes between nodes whose order stays.
-        let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], Kept::ALL);
-        let candidate = workshop.candidate_of_step(settings)?;
-        let accumulation = request.global_batch / micro_batch;
-        let ends =
-            candidate.graph.programs.iter().map(|p| (&*p.name, choices.ends(&candidate.graph, &p.nodes, &worst)));
-        let ends = ends.collect::<BTreeMap<_, _>>();
-        let with = |sent: u64| {
-            let before = |program: &str| choices.seconds_before(&ends[program], worst.lacking - sent, &worst);
-            request.machine.step_with(&candidate.graph, accumulation, &request.targets, before)
-        };
-        let most = choices.most_bytes(&count(&worst.untouched));
-        if sent_blocks(request).ends_with(&[0]) {
-            return Ok(if worst.lacking > most { found } else { with(0) });
-        }
-        // What is not there when it is lacking was sent before, and comes back after, on the queues of what an optimizer on the
-        // host is sent and sends back.
-        let one_way = accumulation as f64 * seconds_to_send_a_byte(request, &graph);
-        let [to_device, to_host] = request.machine.transfers(&candidate.graph, accumulation, &request.targets);
-        let sending = |sent: u64| {
-            let seconds = one_way * sent as f64;
-            Seconds(seconds + seconds.max(to_device).max(to_host))
-        };
-        Ok(least_of_both(worst.lacking.saturating_sub(most), worst.lacking, with, sending))
+        group_at_least(workshop, micro_batch, part, found)
     });
     let bounds = bounds.collect::<Result<Vec<_>, PlanError>>()?;
     Ok(bounds.into_iter().fold(found, |least, step| if step < least { step } else { least }))
+}
+
+/// No plan that fits with this micro-batch and this part of the optimizer on the host has a shorter step than this, or than one
+/// that was found.
+fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Seconds) -> Result<Seconds, PlanError> {
+    let request = workshop.request;
+    let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
+    let choices = workshop.choices(micro_batch)?;
+    let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { return Ok(found) };
+    // No more scratch makes it faster, and what is recomputed comes between nodes whose order stays.
+    let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], Kept::ALL);
+    let candidate = workshop.candidate_of_step(settings)?;
+    let accumulation = request.global_batch / micro_batch;
+    let seconds_to_send_a_byte = seconds_to_send_a_byte(request, &graph);
+    let ends = candidate.graph.programs.iter().map(|p| (&*p.name, choices.ends(&candidate.graph, &p.nodes, &worst)));
+    let ends = ends.collect::<BTreeMap<_, _>>();
+    // No less is recomputed, and no less sent.
+    let with = |recomputed: u64, sent: u64| {
+        let beside = |program: &str| {
+            let ends = &ends[program];
+            let seconds = seconds_to_send_a_byte * sent as f64;
+            let away = ends.worst.filter(|_| sent > 0).map(|node| (node, seconds));
+            Beside { before: choices.seconds_before(ends, recomputed, &worst), away }
+        };
+        request.machine.step_with(&candidate.graph, accumulation, &request.targets, beside)
+    };
+    let most = choices.most_bytes(&count(&worst.untouched));
+    if sent_blocks(request).ends_with(&[0]) {
+        return Ok(if worst.lacking > most { found } else { with(worst.lacking, 0) });
+    }
+    // What is not there when it is lacking was sent before, and comes back after, on the queues of what an optimizer on the
+    // host is sent and sends back.
+    let [to_device, to_host] = request.machine.transfers(&candidate.graph, accumulation, &request.targets);
+    let of_parts = |[least, most]: [u64; 2]| {
+        let on_the_way = accumulation as f64 * seconds_to_send_a_byte * least as f64;
+        let transfers = Seconds(on_the_way + on_the_way.max(to_device).max(to_host));
+        let step = with(worst.lacking - most, least);
+        if step < transfers { transfers } else { step }
+    };
+    Ok(least_of_parts([worst.lacking.saturating_sub(most), worst.lacking], found, of_parts))
 }
 
 /// Bytes at each tick that the forward pass made before it and something reads after it.
@@ -99,22 +120,33 @@ fn saved_over_time(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
     sums.collect()
 }
 
-/// A bound on the larger of a value that falls and one that rises with so many bytes, from `least` to `most`.
-fn least_of_both(least: u64, most: u64, falling: impl Fn(u64) -> Seconds, rising: impl Fn(u64) -> Seconds) -> Seconds {
-    /// Parts of the range that are not told apart.
+/// A bound below all numbers of bytes from the first to the last, or `enough` if it is no smaller. `bound` is one for a part of
+/// them, the closer the narrower it is.
+fn least_of_parts(all: [u64; 2], enough: Seconds, bound: impl Fn([u64; 2]) -> Seconds) -> Seconds {
+    /// Parts that are not told apart.
     const PARTS: u64 = 1 << 8;
-    let larger = |a: Seconds, b: Seconds| if a < b { b } else { a };
-    let crossed = |bytes: u64| rising(bytes) >= falling(bytes);
-    if crossed(least) {
-        return rising(least);
+    let narrow = (all[1] - all[0]) / PARTS + 1;
+    let mut open = vec![(bound(all), all)];
+    loop {
+        let least = open.iter().enumerate().min_by(|a, b| a.1.0.0.total_cmp(&b.1.0.0)).expect("parts of something").0;
+        let (step, [first, last]) = open.swap_remove(least);
+        if step >= enough || last - first <= narrow {
+            return if step < enough { step } else { enough };
+        }
+        let middle = first + (last - first) / 2;
+        open.extend([[first, middle], [middle, last]].map(|part| (bound(part), part)));
     }
-    let (mut below, mut above) = (least, most);
-    while above - below > (most - least) / PARTS + 1 {
-        let middle = below + (above - below) / 2;
-        if crossed(middle) { above = middle } else { below = middle }
-    }
-    // Whatever is not between them is larger than one of these two.
-    larger(falling(above), rising(below))
+}
+
+/// The indices of the nodes of the device that belong to the forward or the backward pass, of which all graphs of a micro-batch
+/// have the same that recompute and send nothing.
+fn passes<'a>(graph: &'a Graph, nodes: &'a [Node]) -> impl Iterator<Item = usize> + 'a {
+    let is_one = |node: &Node| {
+        matches!(node.pass, Pass::Forward | Pass::Backward)
+            && !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_))
+            && node.place(graph) == Place::Device
+    };
+    nodes.iter().enumerate().filter(move |(_, node)| is_one(node)).map(|(index, _)| index)
 }
 
 /// The least time that a byte of an activation takes from one memory to the other.
@@ -142,12 +174,16 @@ struct FirstUse {
 /// When blocks are done in a program: the first tick behind all that recomputes some of them, with their kind, ascending.
 struct Ends {
     nodes: usize,
+    /// The node of the device that runs at the worst tick.
+    worst: Option<usize>,
     of_blocks: Vec<(usize, usize)>,
 }
 
 /// A tick at which bytes are lacking.
 #[derive(Default)]
 struct Worst {
+    /// Nodes of the forward and the backward pass that are done before it.
+    done: usize,
     lacking: u64,
     /// The blocks of each kind that can give some: which the backward pass has not reached.
     untouched: Vec<Vec<bool>>,
@@ -165,7 +201,7 @@ impl Choices {
         let (mut free, mut left) = (0, self.of_blocks(0));
         firsts.iter().for_each(|first| left[first.kind][first.block] += first.bytes);
         let mut untouched = self.of_blocks(true);
-        let mut worst = Worst { lacking: 0, untouched: untouched.clone() };
+        let mut worst = Worst { done: 0, lacking: 0, untouched: untouched.clone() };
         let (mut most, mut firsts) = (0.0, firsts.iter().peekable());
         let saved = saved_over_time(graph, &program.nodes);
         for (time, (&live, saved)) in live.iter().zip(saved).enumerate().skip(begin + 1) {
@@ -180,7 +216,8 @@ impl Choices {
             let lacking = live.saturating_sub(free).saturating_sub(budget);
             let seconds = self.seconds_for(&rises, lacking, &count(&untouched)).unwrap_or(f64::INFINITY);
             if seconds > most || (seconds.is_infinite() && lacking > worst.lacking) {
-                (most, worst) = (seconds, Worst { lacking, untouched: untouched.clone() });
+                let done = passes(graph, &program.nodes[..time - 1]).count();
+                (most, worst) = (seconds, Worst { done, lacking, untouched: untouched.clone() });
             }
         }
         Some(worst)
@@ -192,11 +229,12 @@ impl Choices {
         first_uses(graph, nodes, self).iter().for_each(|first| last[first.kind][first.block] = first.time);
         let mut ends = Vec::new();
         for (kind, of) in worst.untouched.iter().enumerate() {
-            let blocks = of.iter().enumerate().filter(|(_, untouched)| **untouched);
-            ends.extend(blocks.map(|(block, _)| (last[kind][block], kind)));
+            // The update has no blocks.
+            let blocks = of.iter().zip(&last[kind]).filter(|(untouched, last)| **untouched && **last > 0);
+            ends.extend(blocks.map(|(_, &last)| (last, kind)));
         }
         ends.sort_unstable();
-        Ends { nodes: nodes.len(), of_blocks: ends }
+        Ends { nodes: nodes.len(), worst: passes(graph, nodes).nth(worst.done), of_blocks: ends }
     }
 
     /// For each node the seconds of recomputation that come before it at the least: for those of the lacking bytes that blocks
