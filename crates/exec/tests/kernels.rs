@@ -11,6 +11,7 @@ use plimsoll_exec::{Call, HalfProducts, Input, Output, half_products, run_cpu_ke
 use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
+use rayon::prelude::*;
 use std::collections::HashSet;
 use std::process::Command;
 
@@ -202,7 +203,7 @@ fn kernels_equal_their_references_by_all_instructions_for_half_precision() {
 
 #[test]
 fn fast_kernels_equal_their_references_on_random_shapes() {
-    for seed in 0..40 {
+    (0..40).into_par_iter().for_each(|seed| {
         let mut noise = Noise::new(1000 + seed);
         for example in random_examples(&mut noise, 130) {
             check(&example, &mut noise);
@@ -211,7 +212,7 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
                 check(&half, &mut noise);
             }
         }
-    }
+    });
 }
 
 /// Kernels that pass over tensors compute in single precision whatever these are kept in, to the bit.

@@ -118,7 +118,7 @@ fn any_flags_of_plan_are_done_or_refused() {
 fn any_sizes_of_plan_fit_or_do_not() {
     let sandbox = Sandbox::new();
     let flag = select(SENSIBLE).prop_flat_map(|(flag, values)| (Just(flag), word(values)));
-    for_each(300, prop::collection::vec(flag, 0..6), |given| {
+    for_each(200, prop::collection::vec(flag, 0..6), |given| {
         let given = given.into_iter().collect::<BTreeMap<_, _>>();
         let flags = given.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         let arguments = std::iter::once("plan".to_owned()).chain(flags).collect::<Vec<_>>();

@@ -28,13 +28,14 @@ impl MessageServer {
                         _ => break,
                     }
                 }
+                // Who has an answer finds the request here.
+                if sender.send(text.clone()).is_err() {
+                    return;
+                }
                 let body = if status < 300 { "ok" } else { text.as_str() };
                 let length = body.len();
                 // A client that is gone gets no answer.
                 let _ = write!(stream, "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\n\r\n{body}");
-                if sender.send(text).is_err() {
-                    return;
-                }
             }
         });
         Self { url, requests }

@@ -67,7 +67,7 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
         levers: Levers::default(),
         // Without clipping, so that parameters may be updated in the backward pass.
         optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
-        steps: 50,
+        steps: 20,
         ..with_micro_batch(setup, micro_batch)
     };
     let mut ways = Vec::new();
