@@ -11,9 +11,15 @@ needs:  Linux and nothing but Python's standard library
 
 Which of a pair goes first alternates. tokens/s are medians over a run's steps, of its journal.
 
-Beside that, the processor's time of whatever watches, as a part of the run's own: the kernel's counts (`schedstat`), which other
-programs on the machine do not change as they change wall clocks. Of the run it is that of the threads that log and tell, of `serve`
-and `top` all of it from the run's first step on; the servers and the client of this script are said by themselves.
+Beside that stand the kernel's counts (`schedstat`), which a machine that is fast now and slow then does not change as it changes
+wall clocks:
+
+    waited     how long the run's own threads could have run and another program or thread had their core, watched less alone,
+               over the time from the first step to the last: no more than this part of its tokens/s can be lost, since a thread
+               that waits holds up a step by no longer than it waits
+    time       the processor's time of whatever watches, as a part of the run's own. Of the run it is that of the threads that
+               log and tell, of `serve` and `top` all of it from the run's first step on; the servers and the client of this
+               script, which nobody has on the machine that trains, are said by themselves
 """
 
 import argparse
@@ -87,6 +93,7 @@ class Usage:
     def __init__(self, pid: int):
         self.tasks = Path(f"/proc/{pid}/task")
         self.seconds: dict[str, tuple[str, float]] = {}
+        self.waited: dict[str, tuple[str, float]] = {}
 
     def look(self) -> None:
         for task in self.tasks.iterdir() if self.tasks.exists() else ():
@@ -96,6 +103,7 @@ class Usage:
                 continue
             if used:
                 self.seconds[task.name] = (name, int(used[0]) / 1e9)
+                self.waited[task.name] = (name, int(used[1]) / 1e9)
 
     def by_name(self) -> dict[str, float]:
         names: dict[str, float] = {}
@@ -164,6 +172,7 @@ def used_while(run: subprocess.Popen, others: dict[str, int], journal: Path) -> 
     threads = of_run.by_name()
     watching = {name: seconds for name, seconds in threads.items() if name.startswith(WATCHING)}
     used = {"run": sum(threads.values()) - sum(watching.values()), **watching}
+    used["waited"] = sum(seconds for name, seconds in of_run.waited.values() if not name.startswith(WATCHING))
     for name, usage in of_others.items():
         used |= {name: sum(usage.by_name().values()) - (before or {}).get(name, 0.0)}
         used |= {f"  {name}: {thread}": seconds for thread, seconds in usage.by_name().items()}
@@ -203,13 +212,15 @@ def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) 
             sys.exit(f"error: {services.taken} messages, {mail.taken} mails and {attached.drawn} bytes of top came")
         services.shutdown()
         mail.shutdown()
-    steps = map(json.loads, (runs / name / "journal.jsonl").read_text().splitlines())
-    return statistics.median(step["tokens_per_s"] for step in steps if step["event"] == "step"), used
+    events = map(json.loads, (runs / name / "journal.jsonl").read_text().splitlines())
+    steps = [event for event in events if event["event"] == "step"]
+    used["waited"] /= steps[-1]["time_s"] - steps[0]["time_s"]
+    return statistics.median(step["tokens_per_s"] for step in steps), used
 
 
 def print_used(used: dict[str, float]) -> None:
     """What watches, as a part of the run's processor time."""
-    run, ours = used.pop("run"), used.pop("this script")
+    run, ours, _ = used.pop("run"), used.pop("this script"), used.pop("waited")
     watching = sum(seconds for name, seconds in used.items() if not name.startswith(" "))
     print(f"\nprocessor's time: the run {run:.2f} s; what watches it {watching:.3f} s, {watching / run:.2%} of that:")
     for name, seconds in sorted(used.items(), key=lambda part: -part[1]):
@@ -228,7 +239,7 @@ def main() -> None:
     parser.add_argument("--cards", type=int, default=2)
     a = parser.parse_args()
     a.plimsoll, a.data = (str(Path(path).resolve()) for path in (a.plimsoll, a.data))
-    ratios = []
+    ratios, waits = [], []
     with tempfile.TemporaryDirectory() as folder:
         for pair in range(a.pairs):
             speeds, used = {}, {}
@@ -236,9 +247,12 @@ def main() -> None:
                 name = f"{'watched' if watched else 'alone'}-{pair}"
                 speeds[watched], used[watched] = tokens_per_s(a, Path(folder), name, watched)
             ratios.append(speeds[True] / speeds[False])
-            print(f"| {pair + 1} | {speeds[False]:.0f} | {speeds[True]:.0f} | {ratios[-1]:.4f} |", flush=True)
+            waits.append(used[True]["waited"] - used[False]["waited"])
+            cells = f"{speeds[False]:.0f} | {speeds[True]:.0f} | {ratios[-1]:.4f} | {waits[-1]:.2%}"
+            print(f"| {pair + 1} | {cells} |", flush=True)
             print_used(used[True])
     print(f"median {statistics.median(ratios):.4f}, least {min(ratios):.4f}, most {max(ratios):.4f}")
+    print(f"waited: median {statistics.median(waits):.2%}, least {min(waits):.2%}, most {max(waits):.2%}")
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ fn every_kernel_for_cards_equals_its_reference_on_the_examples() {
 /// A case with float operands filled uniformly.
 #[test]
 fn kernels_for_cards_equal_their_references_on_random_shapes() {
-    on_random_shapes(0..1, 33);
+    on_random_shapes(0..1, 20);
 }
 
 #[test]
@@ -620,10 +620,8 @@ fn attention_on_tensor_cores_is_right() {
         (attention(3, 3, false), [1, 20, 40, 20]),
         (attention(1, 1, false), [1, 130, 1, 8]),
     ];
-    // The kernels of one type are made of the other's: each case takes one, in turn.
-    let cases = cases.into_iter().zip([DType::F16, DType::Bf16].into_iter().cycle());
-    let halves = cases.flat_map(|(case, dtype)| both_ways(case).map(|example| in_half(&example, dtype)));
-    let cases = halves.flatten().enumerate().collect::<Vec<_>>();
+    let halves = |example: Example| [DType::F16, DType::Bf16].map(|dtype| in_half(&example, dtype));
+    let cases = cases.into_iter().flat_map(both_ways).flat_map(halves).flatten().enumerate().collect::<Vec<_>>();
     cases.into_par_iter().for_each(|(seed, example)| check(&example, seed as u64));
 }
 
@@ -705,9 +703,9 @@ fn attention_skips_tiles_of_other_documents() {
 fn attention_sees_documents_in_any_order() {
     let plain = Attention { segmented: true, ..attention(1, 1, true) };
     let orders = [vec![3, 0, 2, 3], vec![0, 0, 7, 7], vec![-1, 5, 5, i32::MIN], vec![4, 4, 4, 1]];
-    let cases = orders.iter().flat_map(|order| {
-        [(true, 64), (false, 64), (false, 128)].map(|(causal, head_size)| (order, causal, head_size))
-    });
+    let cases = orders.iter().flat_map(|order| [true, false].map(|causal| (order, causal, 64)));
+    // Kernels for larger heads go by the same tiles.
+    let cases = cases.chain([(&orders[0], false, 128)]);
     cases.enumerate().collect::<Vec<_>>().into_par_iter().for_each(|(seed, (order, causal, head_size))| {
         let of_row = |length: usize| (0..length).map(|token| order[token * order.len() / length]).collect::<Vec<_>>();
         let (queries, keys) = if causal { (130, 130) } else { (70, 150) };

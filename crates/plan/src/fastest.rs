@@ -29,7 +29,6 @@ use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
 
 /// Groups of chains that are looked at together.
 const TOGETHER: usize = 2;
@@ -100,8 +99,28 @@ struct Range {
     last: usize,
 }
 
-/// Rungs of a group that were built and did not fit, by their index: its chains differ in scratch alone.
-type Built = FxHashMap<usize, Candidate>;
+/// Rungs of a group that were built and did not fit, by their index: its chains differ in scratch alone, and have their first
+/// rung that fits close together. A few, since graphs are large.
+#[derive(Default)]
+struct Built(Vec<(usize, Candidate)>);
+
+impl Built {
+    const MOST: usize = 3;
+
+    fn take(&mut self, rung: usize) -> Option<Candidate> {
+        let index = self.0.iter().position(|(built, _)| *built == rung)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    fn keep(&mut self, rung: usize, candidate: Candidate) {
+        if self.0.len() == Self::MOST {
+            let farthest = self.0.iter().enumerate().max_by_key(|(_, (built, _))| built.abs_diff(rung));
+            let (farthest, _) = farthest.expect("there are some");
+            self.0.swap_remove(farthest);
+        }
+        self.0.push((rung, candidate));
+    }
+}
 
 impl<'r> Fastest<'r> {
     pub(crate) fn new(request: &'r Request) -> Result<Self, PlanError> {
@@ -380,7 +399,7 @@ impl<'r> Fastest<'r> {
             let first = self.rung(chain, 0, built)?;
             let step = self.workshop.step(&first);
             if is_too_slow(best, step) {
-                built.insert(0, first);
+                built.keep(0, first);
                 return Ok(Climbed::TooSlow(FITS));
             }
             lacks = match Layout::within(self.workshop.request, &first.graph) {
@@ -390,7 +409,7 @@ impl<'r> Fastest<'r> {
                 }
                 Err(lacks) => lacks,
             };
-            built.insert(0, first);
+            built.keep(0, first);
         }
         if (2..=FEW_RUNGS).contains(&self.rungs.len()) {
             return self.packed(chain, (1, false), built, best, lacks);
@@ -441,7 +460,7 @@ impl<'r> Fastest<'r> {
         let mut lives = |rung: usize| {
             let candidate = self.rung(chain, rung, built)?;
             let lives = lacks_at_least(self.workshop.request, &candidate.graph) == FITS;
-            built.insert(rung, candidate);
+            built.keep(rung, candidate);
             Ok::<_, PlanError>(lives)
         };
         let (mut too_few, mut tried, mut stride) = (first, first, 1);
@@ -479,21 +498,21 @@ impl<'r> Fastest<'r> {
             let candidate = self.rung(chain, rung, built)?;
             let step = self.workshop.step(&candidate);
             if is_too_slow(best, step) {
-                built.insert(rung, candidate);
+                built.keep(rung, candidate);
                 return Ok(Climbed::TooSlow(lacks));
             }
             let within = if lives && rung == from { Layout::packed_within } else { Layout::within };
             if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
                 return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
             }
-            built.insert(rung, candidate);
+            built.keep(rung, candidate);
         }
         Ok(Climbed::Hopeless(lacks))
     }
 
     fn rung(&self, chain: &Chain, rung: usize, built: &mut Built) -> Result<Candidate, PlanError> {
         let Chain { group: Group { micro_batch, offload }, scratch: (_, scratch), .. } = *chain;
-        match built.remove(&rung) {
+        match built.take(rung) {
             Some(candidate) => Ok(candidate.with_scratch(scratch)),
             None => {
                 let settings = settings(self.workshop.request, micro_batch, offload, scratch, self.rungs[rung]);

@@ -62,37 +62,60 @@ fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Sec
     let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
     let choices = workshop.choices(micro_batch)?;
     let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { return Ok(found) };
-    // No more scratch makes it faster, and what is recomputed comes between nodes whose order stays.
     let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], Kept::ALL);
-    let candidate = workshop.candidate_of_step(settings)?;
-    let accumulation = request.global_batch / micro_batch;
-    let seconds_to_send_a_byte = seconds_to_send_a_byte(request, &graph);
-    let ends = candidate.graph.programs.iter().map(|p| (&*p.name, choices.ends(&candidate.graph, &p.nodes, &worst)));
-    let ends = ends.collect::<BTreeMap<_, _>>();
-    // No less is recomputed, and no less sent.
-    let with = |recomputed: u64, sent: u64| {
-        let beside = |program: &str| {
-            let ends = &ends[program];
-            let seconds = seconds_to_send_a_byte * sent as f64;
-            let away = ends.worst.filter(|_| sent > 0).map(|node| (node, seconds));
-            Beside { before: choices.seconds_before(ends, recomputed, &worst), away }
+    let alike = Alike {
+        request,
+        choices,
+        graph: workshop.candidate_of_step(settings)?.graph,
+        accumulation: request.global_batch / micro_batch,
+        seconds_to_send_a_byte: seconds_to_send_a_byte(request, &graph),
+    };
+    let bounds = worst.iter().map(|worst| alike.at_least(worst, found));
+    Ok(bounds.fold(Seconds(0.0), |least, bound| if least < bound { bound } else { least }))
+}
+
+/// Plans of a micro-batch with a part of the optimizer on the host, whatever they recompute and send.
+struct Alike<'r> {
+    request: &'r Request,
+    choices: Choices,
+    /// The one that recomputes and sends nothing and has all scratch: no more of it makes a step faster, and what is recomputed
+    /// comes between nodes whose order stays.
+    graph: Graph,
+    accumulation: usize,
+    seconds_to_send_a_byte: f64,
+}
+
+impl Alike<'_> {
+    /// No step is shorter that makes room at this tick, or than one that was found.
+    fn at_least(&self, worst: &Worst, found: Seconds) -> Seconds {
+        let Self { request, choices, graph, accumulation, seconds_to_send_a_byte } = self;
+        let ends = graph.programs.iter().map(|program| (&*program.name, choices.ends(graph, &program.nodes, worst)));
+        let ends = ends.collect::<BTreeMap<_, _>>();
+        // No less is recomputed, and no less sent.
+        let with = |recomputed: u64, sent: u64| {
+            let beside = |program: &str| {
+                let ends = &ends[program];
+                let seconds = seconds_to_send_a_byte * sent as f64;
+                let away = ends.worst.filter(|_| sent > 0).map(|node| (node, seconds));
+                Beside { before: choices.seconds_before(ends, recomputed, worst), away }
+            };
+            request.machine.step_with(graph, *accumulation, &request.targets, beside)
         };
-        request.machine.step_with(&candidate.graph, accumulation, &request.targets, beside)
-    };
-    let most = choices.most_bytes(&count(&worst.untouched));
-    if sent_blocks(request).ends_with(&[0]) {
-        return Ok(if worst.lacking > most { found } else { with(worst.lacking, 0) });
+        let most = choices.most_bytes(&count(&worst.untouched));
+        if sent_blocks(request).ends_with(&[0]) {
+            return if worst.lacking > most { found } else { with(worst.lacking, 0) };
+        }
+        // What is not there when it is lacking was sent before, and comes back after, on the queues of what an optimizer on the
+        // host is sent and sends back.
+        let [to_device, to_host] = request.machine.transfers(graph, *accumulation, &request.targets);
+        let of_parts = |[least, most]: [u64; 2]| {
+            let on_the_way = *accumulation as f64 * seconds_to_send_a_byte * least as f64;
+            let transfers = Seconds(on_the_way + on_the_way.max(to_device).max(to_host));
+            let step = with(worst.lacking - most, least);
+            if step < transfers { transfers } else { step }
+        };
+        least_of_parts([worst.lacking.saturating_sub(most), worst.lacking], found, of_parts)
     }
-    // What is not there when it is lacking was sent before, and comes back after, on the queues of what an optimizer on the
-    // host is sent and sends back.
-    let [to_device, to_host] = request.machine.transfers(&candidate.graph, accumulation, &request.targets);
-    let of_parts = |[least, most]: [u64; 2]| {
-        let on_the_way = accumulation as f64 * seconds_to_send_a_byte * least as f64;
-        let transfers = Seconds(on_the_way + on_the_way.max(to_device).max(to_host));
-        let step = with(worst.lacking - most, least);
-        if step < transfers { transfers } else { step }
-    };
-    Ok(least_of_parts([worst.lacking.saturating_sub(most), worst.lacking], found, of_parts))
 }
 
 /// Bytes at each tick that the forward pass made before it and something reads after it.
@@ -180,7 +203,7 @@ struct Ends {
 }
 
 /// A tick at which bytes are lacking.
-#[derive(Default)]
+#[derive(Clone)]
 struct Worst {
     /// Nodes of the forward and the backward pass that are done before it.
     done: usize,
@@ -190,9 +213,10 @@ struct Worst {
 }
 
 impl Choices {
-    /// The tick whose bytes cost the most time within so many bytes of the device; where recomputation can't make room for all of
-    /// them, the tick that lacks the most. None if nothing fits even without all that the forward pass makes for later.
-    fn worst(&self, graph: &Graph, live: &[u64], budget: u64) -> Option<Worst> {
+    /// The tick whose bytes cost the most time within so many bytes of the device, where recomputation can't make room for all of
+    /// them the one of these that lacks the most; and the tick that lacks the most of all, if it is another. None if nothing fits
+    /// even without all that the forward pass makes for later.
+    fn worst(&self, graph: &Graph, live: &[u64], budget: u64) -> Option<Vec<Worst>> {
         let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"))?;
         let firsts = first_uses(graph, &program.nodes, self);
         let begin = program.nodes.iter().position(|node| node.pass == Pass::Backward)?;
@@ -201,7 +225,8 @@ impl Choices {
         let (mut free, mut left) = (0, self.of_blocks(0));
         firsts.iter().for_each(|first| left[first.kind][first.block] += first.bytes);
         let mut untouched = self.of_blocks(true);
-        let mut worst = Worst { done: 0, lacking: 0, untouched: untouched.clone() };
+        let nothing = Worst { done: 0, lacking: 0, untouched: untouched.clone() };
+        let (mut worst, mut largest) = (nothing.clone(), nothing);
         let (mut most, mut firsts) = (0.0, firsts.iter().peekable());
         let saved = saved_over_time(graph, &program.nodes);
         for (time, (&live, saved)) in live.iter().zip(saved).enumerate().skip(begin + 1) {
@@ -215,12 +240,20 @@ impl Choices {
             }
             let lacking = live.saturating_sub(free).saturating_sub(budget);
             let seconds = self.seconds_for(&rises, lacking, &count(&untouched)).unwrap_or(f64::INFINITY);
-            if seconds > most || (seconds.is_infinite() && lacking > worst.lacking) {
+            let is_worst = seconds > most || (seconds.is_infinite() && lacking > worst.lacking);
+            if is_worst || lacking > largest.lacking {
                 let done = passes(graph, &program.nodes[..time - 1]).count();
-                (most, worst) = (seconds, Worst { done, lacking, untouched: untouched.clone() });
+                let here = Worst { done, lacking, untouched: untouched.clone() };
+                if lacking > largest.lacking {
+                    largest = here.clone();
+                }
+                if is_worst {
+                    (most, worst) = (seconds, here);
+                }
             }
         }
-        Some(worst)
+        let other = (largest.done != worst.done).then_some(largest);
+        Some([worst].into_iter().chain(other).collect())
     }
 
     /// When the blocks that can give bytes at the worst tick are done in a program.
