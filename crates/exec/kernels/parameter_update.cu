@@ -4,6 +4,7 @@
 // A warp for each 256 elements, of which each lane has two fours. All is updated in place.
 
 #include "philox.cuh"
+#include "remainder.cuh"
 
 #define BLOCK 256
 #define EACH Fours<float>::SIZE
@@ -100,11 +101,12 @@ __device__ __forceinline__ Fours<bf16> rounded_at_random(const Fours<float> &val
 }
 
 // How a weight or a moment is kept.
-enum Format { PLAIN, ROUNDED, CODES };
+enum Format { PLAIN, ROUNDED, CODES, JOINED };
 
-// A tensor that is updated: where it lies, and the scales and levels of its codes.
+// A tensor that is updated: where it lies, its remainders, and the scales and levels of its codes.
 struct Kept {
     void *at;
+    short *remainders;
     float *scales;
     const float *levels;
     int format;
@@ -119,6 +121,13 @@ __device__ __forceinline__ Fours<float> decode(const Kept &kept, u64 block, int 
         Fours<bf16> some = Fours<bf16>::load(static_cast<const bf16 *>(kept.at) + first, count);
 #pragma unroll
         for (int k = 0; k < EACH; ++k) values.at[k] = widen(some.at[k]);
+        return values;
+    }
+    if (kept.format == JOINED) {
+        Fours<bf16> weights = Fours<bf16>::load(static_cast<const bf16 *>(kept.at) + first, count);
+        Fours<short> remainders = Fours<short>::load(kept.remainders + first, count);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) values.at[k] = joined(weights.at[k], remainders.at[k]);
         return values;
     }
     Fours<unsigned char> some = Fours<unsigned char>::load(static_cast<const unsigned char *>(kept.at) + first, count);
@@ -171,11 +180,27 @@ __device__ __forceinline__ void encode(const Fours<float> &values, const Kept &k
         coded(values, kept, block, is_signed).store(static_cast<unsigned char *>(kept.at) + first, count);
 }
 
+// A weight, whichever of its formats it has: codes are not among them.
+__device__ __forceinline__ void encode_weight(const Fours<float> &values, const Kept &kept, u64 block, int count,
+                                              const Scalars *scalars, u32 site) {
+    if (kept.format != JOINED) return encode(values, kept, block, count, true, scalars, site, 0);
+    u64 first = block * BLOCK;
+    Fours<bf16> weights;
+    Fours<short> remainders;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) {
+        weights.at[k] = rounded_weight(values.at[k]);
+        remainders.at[k] = remainder_of(values.at[k]);
+    }
+    weights.store(static_cast<bf16 *>(kept.at) + first, count);
+    remainders.store(kept.remainders + first, count);
+}
+
 // If the factor is not a number nothing is written.
 template <class R>
 __device__ __forceinline__ void update(const float *gradient, const float *factor, const Scalars *scalars,
-                                       void *weight, void *const (&moments)[2], float *const (&scales)[2],
-                                       u64 elements, int weight_format, int state_format, u32 site, const Rule &rule,
+                                       void *weight, short *remainders, void *const (&moments)[2],
+                                       float *const (&scales)[2], u64 elements, int weight_format, int state_format, u32 site, const Rule &rule,
                                        const Levels &levels) {
     __shared__ Shared shared;
     __shared__ float decoded[2][256];
@@ -190,11 +215,11 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
     if (block * BLOCK >= elements) return;
     u64 first = block * BLOCK;
     int count = elements - first < BLOCK ? (int)(elements - first) : BLOCK;
-    Kept kept = {weight, nullptr, nullptr, weight_format};
+    Kept kept = {weight, remainders, nullptr, nullptr, weight_format};
     Fours<float> g = Fours<float>::load(gradient + first, count), w = decode(kept, block, count), m[R::MOMENTS];
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
-        m[i] = decode({moments[i], scales[i], decoded[i], state_format}, block, count);
+        m[i] = decode({moments[i], nullptr, scales[i], decoded[i], state_format}, block, count);
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
         float each[R::MOMENTS];
@@ -204,20 +229,20 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
 #pragma unroll
         for (int i = 0; i < R::MOMENTS; ++i) m[i].at[k] = Fours<float>::first() + Fours<float>::behind(k) < count ? each[i] : 0.0f;
     }
-    encode(w, kept, block, count, true, scalars, site, 0);
+    encode_weight(w, kept, block, count, scalars, site);
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
-        encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, count, i == 0, scalars, site, 1 + i);
+        encode(m[i], {moments[i], nullptr, scales[i], decoded[i], state_format}, block, count, i == 0, scalars, site, 1 + i);
 }
 
-// Moments and scales that there are not are null.
+// Remainders, moments and scales that there are not are null.
 #define KERNELS(name, R)                                                                                               \
     KERNEL(THREADS) name(const float *gradient, const float *factor, const Scalars *scalars, void *weight,             \
-                         void *first, void *second, float *first_scales, float *second_scales, u64 elements,           \
-                         int weight_format, int state_format, u32 site, Rule rule, Levels levels) {                    \
+                         short *remainders, void *first, void *second, float *first_scales, float *second_scales,      \
+                         u64 elements, int weight_format, int state_format, u32 site, Rule rule, Levels levels) {                    \
         void *const moments[2] = {first, second};                                                                      \
         float *const scales[2] = {first_scales, second_scales};                                                        \
-        update<R>(gradient, factor, scalars, weight, moments, scales, elements, weight_format, state_format, site,     \
+        update<R>(gradient, factor, scalars, weight, remainders, moments, scales, elements, weight_format, state_format, site,     \
                   rule, levels);                                                                                       \
     }
 KERNELS(adamw, AdamW)

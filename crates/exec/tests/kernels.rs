@@ -40,6 +40,7 @@ impl Aligned {
                 DType::F32 => into.copy_from_slice(&value.to_ne_bytes()),
                 DType::F16 => into.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
                 DType::Bf16 => into.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+                DType::I16 => into.copy_from_slice(&(value as i16).to_ne_bytes()),
                 DType::U8 => into.copy_from_slice(&[value as u8]),
                 DType::I32 => panic!("integers are no results"),
             }
@@ -58,6 +59,7 @@ impl Aligned {
             (DType::F32, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
             (DType::F16, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
             (DType::Bf16, &[a, b]) => bf16::from_ne_bytes([a, b]).to_f32(),
+            (DType::I16, &[a, b]) => f32::from(i16::from_ne_bytes([a, b])),
             (DType::U8, &[code]) => f32::from(code),
             other => panic!("{other:?}"),
         };

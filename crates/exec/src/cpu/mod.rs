@@ -39,6 +39,7 @@ mod parameter_update;
 mod positions;
 mod product;
 mod relu;
+mod remainder;
 mod rms_norm;
 mod rotary;
 mod scale;
@@ -51,6 +52,7 @@ pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
 pub use ceilings::Ceilings;
 pub use half::converted;
 pub use half_product::{HalfProducts, half_products};
+pub use remainder::{joined, remainders, rounded_weight};
 
 use crate::call::Call;
 use plimsoll_graph::Op;

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   fp32         weight F32 ◄── adamw
-//!   bf16, fp16   weight half ◄── cast ◄── master F32 ◄── adamw
+//!   bf16         weight Bf16 and its remainder I16 ◄── adamw      together the master, to the bit
+//!   fp16         weight F16 ◄── cast ◄── master F32 ◄── adamw
 //!   bf16-pure    weight Bf16 ◄── adamw, stochastic rounding
 //! ```
-//! Gradients of parameters, statistics of norms, sums and losses are in single precision always.
+//! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 
 use super::{Alternative, Lever, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use plimsoll_graph::ops::{Cast, StateFormat};
+use plimsoll_graph::ops::{Cast, WeightFormat};
 use plimsoll_graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
@@ -22,7 +23,7 @@ pub enum Precision {
     /// Everything in single precision.
     #[default]
     Fp32,
-    /// `Bf16`, with weights in single precision behind.
+    /// `Bf16`, with what weights lack of single precision beside them.
     Bf16,
     /// `F16`, with weights in single precision behind; gradients are scaled up on their way, by the loop.
     Fp16,
@@ -65,12 +66,17 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
         let tensor = graph.parameters[index].tensor;
         let full = graph[tensor].ty.clone();
         graph[tensor].ty.dtype = precision.dtype();
-        let name = format!("{}.master", graph[tensor].name);
-        let keeps_master = precision != Precision::Bf16Pure;
-        if graph.parameters[index].training.is_some() && keeps_master {
-            let master = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
-            graph.parameters[index].training.as_mut().expect("just seen").master = Some(master);
+        let declare = |graph: &mut Graph, suffix: &str, dtype| {
+            let (name, ty) = (format!("{}.{suffix}", graph[tensor].name), full.with_dtype(dtype));
+            Some(graph.tensor(name, ty, Role::Optimizer, Storage::Persistent))
+        };
+        let Some(mut training) = graph.parameters[index].training.take() else { continue };
+        match precision {
+            Precision::Fp16 => training.master = declare(graph, MASTER, DType::F32),
+            Precision::Bf16 => training.remainder = declare(graph, REMAINDER, DType::I16),
+            Precision::Fp32 | Precision::Bf16Pure => {}
         }
+        graph.parameters[index].training = Some(training);
     }
     for index in 0..graph.programs.len() {
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
@@ -88,6 +94,12 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
     }
 }
 
+/// What the name of a weight in single precision behind another ends with.
+pub(super) const MASTER: &str = "master";
+
+/// What the name of the remainder of a weight ends with.
+const REMAINDER: &str = "remainder";
+
 fn cast(to: DType, from: TensorId, into: TensorId, pass: Pass) -> Node {
     Node { op: Cast { to }.into(), inputs: smallvec![from], outputs: smallvec![into], block: None, pass }
 }
@@ -96,7 +108,8 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
     if let Some(update) = node.op.update() {
         let weight = node.outputs[update.weight];
         let owner = graph.parameters.iter().find(|p| p.tensor == weight).expect("a parameter is updated");
-        match owner.training.as_ref().and_then(|t| t.master) {
+        let [master, remainder] = owner.training.as_ref().map_or([None; 2], |t| [t.master, t.remainder]);
+        match master {
             Some(master) => {
                 node.outputs[update.weight] = master;
                 let pass = node.pass;
@@ -104,8 +117,11 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
                 rewritten.push(cast(precision.dtype(), master, weight, pass));
             }
             None => {
-                let state = StateFormat::F32;
-                node.op = node.op.keeping(precision.dtype(), state).expect("an optimizer keeps its weight as asked");
+                let format = if remainder.is_some() { WeightFormat::Bf16AndRemainder } else { WeightFormat::Bf16 };
+                node.op = node.op.keeping_weight(format).expect("an optimizer keeps its weight as asked");
+                if let (Some(at), Some(remainder)) = (node.op.update().and_then(|u| u.remainder), remainder) {
+                    node.outputs.insert(at, remainder);
+                }
                 rewritten.push(node);
             }
         }
