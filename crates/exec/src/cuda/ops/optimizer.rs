@@ -53,7 +53,6 @@ enum Format {
     Plain = 0,
     Rounded = 1,
     Codes = 2,
-    Joined = 3,
 }
 
 pub(super) fn parameter_update(op: &ParameterUpdate, operands: &Operands) -> Vec<Launch> {
@@ -63,11 +62,7 @@ pub(super) fn parameter_update(op: &ParameterUpdate, operands: &Operands) -> Vec
         Rule::AdamW(rule) => ("adamw", [rule.beta1, rule.beta2, rule.eps]),
         Rule::Lion(rule) => ("lion", [rule.beta1, rule.beta2, 0.0]),
     };
-    let weight = match op.weight {
-        WeightFormat::F32 => Format::Plain,
-        WeightFormat::Bf16 => Format::Rounded,
-        WeightFormat::Bf16AndRemainder => Format::Joined,
-    };
+    let weight = if op.weight == WeightFormat::F32 { Format::Plain } else { Format::Rounded };
     let update = op.update().expect("an optimizer");
     let remainder = update.remainder.map_or(0, |at| operands.outputs[at]);
     let state = match op.state {
