@@ -3,9 +3,12 @@
 //! several orders of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be
 //! touched.
 
+#[path = "support/parts.rs"]
+mod parts;
 #[path = "support/random.rs"]
 mod random;
 
+use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
 use plimsoll_exec::reference::Value;
@@ -229,6 +232,13 @@ fn case(op: impl Into<Op>, shapes: &[&[usize]]) -> Example {
 fn integers(mut example: Example, index: usize, fill: Fill) -> Example {
     example.inputs[index] = (example.inputs[index].0.with_dtype(DType::I32), fill);
     example
+}
+
+#[test]
+fn weights_with_their_remainders_are_kept_to_the_bit_on_cards() {
+    for capability in CAPABILITIES {
+        check_parts(|case| case.on_card(How { capability, order: Order::Forward, blur: 0, reused: None }));
+    }
 }
 
 /// Of weights in bf16 with what they lack.

@@ -1,10 +1,13 @@
 //! Every fast kernel against its reference, on the ops' examples and on random shapes, and every kernel against what
 //! its op declared: it writes nothing but its outputs and its scratch, and gives the same bits on one thread and two.
 
+#[path = "support/parts.rs"]
+mod parts;
 #[path = "support/random.rs"]
 mod random;
 
 use half::{bf16, f16};
+use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, HalfProducts, Input, Output, half_products, run_cpu_kernel};
@@ -168,6 +171,14 @@ fn every_fast_kernel_equals_its_reference_in_half_precision() {
     }
     let left_out = Op::VARIANTS.iter().filter(|v| !covered.contains(*v)).copied().collect::<Vec<_>>();
     assert_eq!(left_out, SINGLE, "an op takes no half precision");
+}
+
+#[test]
+fn weights_with_their_remainders_are_kept_to_the_bit() {
+    check_parts(|case| {
+        let results = fast(case, 2, None);
+        results.iter().zip(&case.outputs).map(|(values, ty)| encode(ty.dtype, values)).collect()
+    });
 }
 
 /// Names the instructions for products in half precision.

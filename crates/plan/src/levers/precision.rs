@@ -182,8 +182,9 @@ mod tests {
         graph
     }
 
-    /// Weights and activations are in the precision that was asked for, gradients, moments and losses in single; a master
-    /// is behind each weight where one belongs, and the weight is rounded from it right after its update.
+    /// Weights and activations are in the precision that was asked for, gradients, moments and losses in single. Each weight
+    /// in `F16` has a master, from which it is rounded right after its update; one in `Bf16` has what it lacks beside it, and
+    /// is the result of the update itself.
     #[test]
     fn every_tensor_is_in_the_precision_that_belongs_to_it() {
         for wanted in [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
@@ -194,17 +195,29 @@ mod tests {
                 if is_weight || is_residual {
                     assert_eq!(tensor.ty.dtype, wanted.dtype(), "{wanted:?}: {}", tensor.name);
                 }
+                let is_remainder = tensor.name.ends_with(".remainder");
+                assert_eq!(tensor.ty.dtype == DType::I16, is_remainder, "{wanted:?}: {}", tensor.name);
                 let is_single = matches!(tensor.role, Role::Gradient | Role::Optimizer) || *tensor.name == *"loss";
-                assert!(!is_single || tensor.ty.dtype == DType::F32, "{wanted:?}: {}", tensor.name);
+                let is_right = !is_single || is_remainder || tensor.ty.dtype == DType::F32;
+                assert!(is_right, "{wanted:?}: {}", tensor.name);
             }
             assert!(graph.tensors.iter().any(|t| t.name.ends_with("/add")), "a model has residuals");
-            let keeps_master = matches!(wanted, Precision::Bf16 | Precision::Fp16);
+            let keeps_master = wanted == Precision::Fp16;
             let nodes = &graph.program("update").expect("a graph that trains").nodes;
             for parameter in &graph.parameters {
                 let training = parameter.training.as_ref().expect("all are trained");
                 assert_eq!(training.master.is_some(), keeps_master, "{wanted:?}");
+                assert_eq!(training.remainder.is_some(), wanted == Precision::Bf16, "{wanted:?}");
                 let of_it = |n: &Node| n.op.update().is_some_and(|u| n.outputs[u.weight] == parameter.master());
                 let at = nodes.iter().position(of_it).expect("every parameter is updated");
+                if let Some(remainder) = training.remainder {
+                    let bytes = |id: TensorId| graph[id].ty.bytes().0;
+                    let kept = bytes(parameter.tensor) + bytes(remainder);
+                    assert_eq!(kept, 4 * graph[parameter.tensor].ty.elements() as u64);
+                    assert_eq!(nodes[at].outputs[..2], [parameter.tensor, remainder]);
+                    let reads = |n: &Node| n.inputs.contains(&parameter.tensor);
+                    assert!(!nodes.iter().any(reads), "nothing is rounded once more");
+                }
                 if keeps_master {
                     let expected = cast(wanted.dtype(), parameter.master(), parameter.tensor, Pass::Update);
                     assert_eq!(nodes[at + 1], expected, "{wanted:?}");
