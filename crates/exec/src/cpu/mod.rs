@@ -5,7 +5,8 @@
 //! `product.rs` decides who multiplies: `gemm.rs`, with the only call to the matrix library, or `blas.rs`, with those to
 //! another that users may name; both take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
 //! Kernels other than products compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision,
-//! which `half.rs` converts; `half_product/` multiplies halves.
+//! which `half.rs` converts; `half_product/` multiplies halves. What weights in `Bf16` lack of single precision is split off
+//! and joined by `remainder.rs`.
 //!
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
 //! that are left to a BLAS are the exception: they are cut by the number of workers.

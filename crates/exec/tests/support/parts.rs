@@ -25,8 +25,8 @@ pub fn check_parts(run: impl Fn(&Case) -> Vec<Vec<u8>>) {
     let numbers = hard_numbers();
     let bytes = encode(DType::F32, &numbers);
     let weights = numbers.iter().map(|&x| rounded_weight(x).to_f32()).collect::<Vec<_>>();
-    let lacks = remainders(&bytes, DType::F32).as_chunks().0.iter().map(|&two| f32::from(i16::from_le_bytes(two)));
-    let lacks = lacks.collect::<Vec<_>>();
+    let lacks = remainders(&bytes, DType::F32);
+    let lacks = lacks.as_chunks().0.iter().map(|&two| f32::from(i16::from_le_bytes(two))).collect::<Vec<_>>();
     let [shape, factor] = [numbers.len(), 1].map(|elements| TensorType::f32(&[elements]));
     for rule in Rule::all() {
         for state in [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8] {
