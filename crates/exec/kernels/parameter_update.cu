@@ -126,11 +126,10 @@ __device__ __forceinline__ void encode_floats(const Fours<float> &values, void *
     if (remainders) {
         Fours<short> lacks;
 #pragma unroll
-        for (int k = 0; k < EACH; ++k) {
-            some.at[k] = rounded_weight(values.at[k]);
-            lacks.at[k] = remainder_of(values.at[k]);
-        }
+        for (int k = 0; k < EACH; ++k) lacks.at[k] = remainder_of(values.at[k]);
         lacks.store(remainders + first, count);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) some.at[k] = rounded_weight(values.at[k]);
     } else {
         some = rounded_at_random(values, bits(scalars, block, site, which));
     }
