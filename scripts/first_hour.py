@@ -48,7 +48,7 @@ POINTS = [
     ]),
     ("7", "What is found can be run; ways out combine levers and keep the family", [
         ("plimsoll plan --model gpt2 --gpu 3060 --find seq-len", ["longest", "parameters;"], 3),
-        ("plimsoll plan --model google/flan-t5-xl --vram 12", ["hint"], 4),
+        ("plimsoll plan --model google/flan-t5-xl --vram 12 --host-ram 18", ["hint"], 4),
     ]),
     ("8", "Contradictions are said, cards are listed, durations are for people", [
         ("plimsoll plan --model gpt2 --gpu 3060 --vram 16", ["error", "hint"], 3),

@@ -1,7 +1,16 @@
-// y = x in another precision, rounded to nearest, ties to even. Launched with a thread for each 8 elements.
+// y = x in another precision, rounded to nearest: ties to even, to bf16 away from zero, as weights are. Launched with a thread for each 8 elements.
 // Reference: `Cast` of the graph; values are of one precision in src/reference.
 
-#include "common.cuh"
+#include "remainder.cuh"
+
+template <class To>
+__device__ __forceinline__ To rounded(float x) {
+    return round_to<To>(x);
+}
+template <>
+__device__ __forceinline__ bf16 rounded<bf16>(float x) {
+    return rounded_weight(x);
+}
 
 template <class From, class To>
 __device__ __forceinline__ void cast(const From *x, To *y, u64 elements) {
@@ -12,7 +21,7 @@ __device__ __forceinline__ void cast(const From *x, To *y, u64 elements) {
     Fours<From> from = Fours<From>::load(x + first, count);
     Fours<To> to;
 #pragma unroll
-    for (int k = 0; k < Fours<To>::SIZE; ++k) to.at[k] = round_to<To>(widen(from.at[k]));
+    for (int k = 0; k < Fours<To>::SIZE; ++k) to.at[k] = rounded<To>(widen(from.at[k]));
     to.store(y + first, count);
 }
 

@@ -4,6 +4,7 @@
 // A warp for each 256 elements, of which each lane has two fours. All is updated in place.
 
 #include "philox.cuh"
+#include "remainder.cuh"
 
 #define BLOCK 256
 #define EACH Fours<float>::SIZE
@@ -102,7 +103,40 @@ __device__ __forceinline__ Fours<bf16> rounded_at_random(const Fours<float> &val
 // How a weight or a moment is kept.
 enum Format { PLAIN, ROUNDED, CODES };
 
-// A tensor that is updated: where it lies, and the scales and levels of its codes.
+// The first `count` elements of a block that has no codes, joined with their remainders where there are any.
+__device__ __forceinline__ Fours<float> decode_floats(const void *at, const short *remainders, int format, u64 block,
+                                                      int count) {
+    u64 first = block * BLOCK;
+    if (format == PLAIN) return Fours<float>::load(static_cast<const float *>(at) + first, count);
+    Fours<bf16> some = Fours<bf16>::load(static_cast<const bf16 *>(at) + first, count);
+    Fours<short> lacks = {};
+    if (remainders) lacks = Fours<short>::load(remainders + first, count);
+    Fours<float> values;
+#pragma unroll
+    for (int k = 0; k < EACH; ++k) values.at[k] = joined(some.at[k], lacks.at[k]);
+    return values;
+}
+
+// To the nearest where there are remainders, else at random.
+__device__ __forceinline__ void encode_floats(const Fours<float> &values, void *at, short *remainders, int format,
+                                              u64 block, int count, const Scalars *scalars, u32 site, u32 which) {
+    u64 first = block * BLOCK;
+    if (format == PLAIN) return values.store(static_cast<float *>(at) + first, count);
+    Fours<bf16> some;
+    if (remainders) {
+        Fours<short> lacks;
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) lacks.at[k] = remainder_of(values.at[k]);
+        lacks.store(remainders + first, count);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) some.at[k] = rounded_weight(values.at[k]);
+    } else {
+        some = rounded_at_random(values, bits(scalars, block, site, which));
+    }
+    some.store(static_cast<bf16 *>(at) + first, count);
+}
+
+// A moment: where it lies, and the scales and levels of its codes.
 struct Kept {
     void *at;
     float *scales;
@@ -110,17 +144,10 @@ struct Kept {
     int format;
 };
 
-// Of the first `count` elements of a block.
 __device__ __forceinline__ Fours<float> decode(const Kept &kept, u64 block, int count) {
+    if (kept.format != CODES) return decode_floats(kept.at, nullptr, kept.format, block, count);
     u64 first = block * BLOCK;
     Fours<float> values;
-    if (kept.format == PLAIN) return Fours<float>::load(static_cast<const float *>(kept.at) + first, count);
-    if (kept.format == ROUNDED) {
-        Fours<bf16> some = Fours<bf16>::load(static_cast<const bf16 *>(kept.at) + first, count);
-#pragma unroll
-        for (int k = 0; k < EACH; ++k) values.at[k] = widen(some.at[k]);
-        return values;
-    }
     Fours<unsigned char> some = Fours<unsigned char>::load(static_cast<const unsigned char *>(kept.at) + first, count);
     float scale = kept.scales[block];
 #pragma unroll
@@ -162,21 +189,18 @@ __device__ __forceinline__ Fours<unsigned char> coded(const Fours<float> &values
 
 __device__ __forceinline__ void encode(const Fours<float> &values, const Kept &kept, u64 block, int count,
                                        bool is_signed, const Scalars *scalars, u32 site, u32 which) {
+    if (kept.format != CODES)
+        return encode_floats(values, kept.at, nullptr, kept.format, block, count, scalars, site, which);
     u64 first = block * BLOCK;
-    if (kept.format == PLAIN)
-        values.store(static_cast<float *>(kept.at) + first, count);
-    else if (kept.format == ROUNDED)
-        rounded_at_random(values, bits(scalars, block, site, which)).store(static_cast<bf16 *>(kept.at) + first, count);
-    else
-        coded(values, kept, block, is_signed).store(static_cast<unsigned char *>(kept.at) + first, count);
+    coded(values, kept, block, is_signed).store(static_cast<unsigned char *>(kept.at) + first, count);
 }
 
 // If the factor is not a number nothing is written.
 template <class R>
 __device__ __forceinline__ void update(const float *gradient, const float *factor, const Scalars *scalars,
-                                       void *weight, void *const (&moments)[2], float *const (&scales)[2],
-                                       u64 elements, int weight_format, int state_format, u32 site, const Rule &rule,
-                                       const Levels &levels) {
+                                       void *weight, short *remainders, void *const (&moments)[2],
+                                       float *const (&scales)[2], u64 elements, int weight_format, int state_format,
+                                       u32 site, const Rule &rule, const Levels &levels) {
     __shared__ Shared shared;
     __shared__ float decoded[2][256];
     float scale = *factor;
@@ -190,8 +214,8 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
     if (block * BLOCK >= elements) return;
     u64 first = block * BLOCK;
     int count = elements - first < BLOCK ? (int)(elements - first) : BLOCK;
-    Kept kept = {weight, nullptr, nullptr, weight_format};
-    Fours<float> g = Fours<float>::load(gradient + first, count), w = decode(kept, block, count), m[R::MOMENTS];
+    Fours<float> g = Fours<float>::load(gradient + first, count), m[R::MOMENTS];
+    Fours<float> w = decode_floats(weight, remainders, weight_format, block, count);
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
         m[i] = decode({moments[i], scales[i], decoded[i], state_format}, block, count);
@@ -204,21 +228,21 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
 #pragma unroll
         for (int i = 0; i < R::MOMENTS; ++i) m[i].at[k] = Fours<float>::first() + Fours<float>::behind(k) < count ? each[i] : 0.0f;
     }
-    encode(w, kept, block, count, true, scalars, site, 0);
+    encode_floats(w, weight, remainders, weight_format, block, count, scalars, site, 0);
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
         encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, count, i == 0, scalars, site, 1 + i);
 }
 
-// Moments and scales that there are not are null.
+// Remainders, moments and scales that there are not are null.
 #define KERNELS(name, R)                                                                                               \
     KERNEL(THREADS) name(const float *gradient, const float *factor, const Scalars *scalars, void *weight,             \
-                         void *first, void *second, float *first_scales, float *second_scales, u64 elements,           \
-                         int weight_format, int state_format, u32 site, Rule rule, Levels levels) {                    \
+                         short *remainders, void *first, void *second, float *first_scales, float *second_scales,      \
+                         u64 elements, int weight_format, int state_format, u32 site, Rule rule, Levels levels) {      \
         void *const moments[2] = {first, second};                                                                      \
         float *const scales[2] = {first_scales, second_scales};                                                        \
-        update<R>(gradient, factor, scalars, weight, moments, scales, elements, weight_format, state_format, site,     \
-                  rule, levels);                                                                                       \
+        update<R>(gradient, factor, scalars, weight, remainders, moments, scales, elements, weight_format,             \
+                  state_format, site, rule, levels);                                                                   \
     }
 KERNELS(adamw, AdamW)
 KERNELS(lion, Lion)

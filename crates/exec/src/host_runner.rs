@@ -70,7 +70,7 @@ impl HostRunner {
             inputs[index] = match tensor.dtype() {
                 DType::F32 => Input::F32(bytemuck::cast_slice(bytes)),
                 DType::I32 => Input::I32(bytemuck::cast_slice(bytes)),
-                DType::F16 | DType::Bf16 | DType::U8 => Input::Raw(bytes),
+                DType::F16 | DType::Bf16 | DType::I16 | DType::U8 => Input::Raw(bytes),
             };
         }
         let outputs = step.outputs.iter().map(|&id| {

@@ -3,9 +3,12 @@
 //! several orders of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be
 //! touched.
 
+#[path = "support/parts.rs"]
+mod parts;
 #[path = "support/random.rs"]
 mod random;
 
+use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
 use plimsoll_exec::reference::Value;
@@ -18,7 +21,8 @@ use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, CachedAttention, Cast, Dropout, DropoutKey, Embedding, EmbeddingGrad,
     Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear,
     LinearInputGrad, LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Positions, PositionsGrad, RelativeBias,
-    Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Scale, StateFormat, TakeRow, Transfer, WeightLayout,
+    Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Scale, StateFormat, TakeRow, Transfer, WeightFormat,
+    WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -230,6 +234,22 @@ fn integers(mut example: Example, index: usize, fill: Fill) -> Example {
     example
 }
 
+#[test]
+fn weights_with_their_remainders_are_kept_to_the_bit_on_cards() {
+    for capability in CAPABILITIES {
+        check_parts(|case| case.on_card(How { capability, order: Order::Forward, blur: 0, reused: None }));
+    }
+}
+
+/// Of weights in bf16 with what they lack.
+fn average_of_remainders(shape: &[usize]) -> Example {
+    let mut example = case(MovingAverage { decay: 0.9 }, &[shape, &[1], shape]);
+    for (index, dtype) in [(0, DType::Bf16), (2, DType::I16)] {
+        example.inputs[index].0.dtype = dtype;
+    }
+    example
+}
+
 /// Rows that whole vectors fit in, and tiles of products with an edge on each side.
 #[test]
 fn vectors_and_edges_of_tiles_are_right() {
@@ -292,6 +312,7 @@ fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
         integers(case(Embedding, &[rows, &[64, 512]]), 0, Fill::Index(64)),
         case(GradNorm, &[flat]),
         case(MovingAverage { decay: 0.9 }, &[flat, &[1]]),
+        average_of_remainders(flat),
     ];
     for accumulate in [true, false] {
         let op = EmbeddingGrad { vocab_size: 64, accumulate };
@@ -301,10 +322,12 @@ fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
         streaming.extend([case(Gated { activation }, &[x, x]), case(GatedGrad { activation }, &[x, x, x])]);
     }
     for (weight, state) in [
-        (DType::F32, StateFormat::F32),
-        (DType::F32, StateFormat::Blockwise8),
-        (DType::Bf16, StateFormat::Bf16),
-        (DType::Bf16, StateFormat::Blockwise8),
+        (WeightFormat::F32, StateFormat::F32),
+        (WeightFormat::F32, StateFormat::Blockwise8),
+        (WeightFormat::Bf16, StateFormat::Bf16),
+        (WeightFormat::Bf16, StateFormat::Blockwise8),
+        (WeightFormat::Bf16AndRemainder, StateFormat::F32),
+        (WeightFormat::Bf16AndRemainder, StateFormat::Blockwise8),
     ] {
         let update = |rule| ParameterUpdate { rule, weight_decay: 0.1, rate: 1.0, weight, state, site: 3 };
         streaming.extend(Rule::all().into_iter().map(|rule| case(update(rule), &[flat, &[1]])));

@@ -1,10 +1,13 @@
 //! Every fast kernel against its reference, on the ops' examples and on random shapes, and every kernel against what
 //! its op declared: it writes nothing but its outputs and its scratch, and gives the same bits on one thread and two.
 
+#[path = "support/parts.rs"]
+mod parts;
 #[path = "support/random.rs"]
 mod random;
 
 use half::{bf16, f16};
+use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, HalfProducts, Input, Output, half_products, run_cpu_kernel};
@@ -40,6 +43,7 @@ impl Aligned {
                 DType::F32 => into.copy_from_slice(&value.to_ne_bytes()),
                 DType::F16 => into.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
                 DType::Bf16 => into.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+                DType::I16 => into.copy_from_slice(&(value as i16).to_ne_bytes()),
                 DType::U8 => into.copy_from_slice(&[value as u8]),
                 DType::I32 => panic!("integers are no results"),
             }
@@ -58,6 +62,7 @@ impl Aligned {
             (DType::F32, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
             (DType::F16, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
             (DType::Bf16, &[a, b]) => bf16::from_ne_bytes([a, b]).to_f32(),
+            (DType::I16, &[a, b]) => f32::from(i16::from_ne_bytes([a, b])),
             (DType::U8, &[code]) => f32::from(code),
             other => panic!("{other:?}"),
         };
@@ -166,6 +171,14 @@ fn every_fast_kernel_equals_its_reference_in_half_precision() {
     }
     let left_out = Op::VARIANTS.iter().filter(|v| !covered.contains(*v)).copied().collect::<Vec<_>>();
     assert_eq!(left_out, SINGLE, "an op takes no half precision");
+}
+
+#[test]
+fn weights_with_their_remainders_are_kept_to_the_bit() {
+    check_parts(|case| {
+        let results = fast(case, 2, None);
+        results.iter().zip(&case.outputs).map(|(values, ty)| encode(ty.dtype, values)).collect()
+    });
 }
 
 /// Names the instructions for products in half precision.

@@ -128,6 +128,9 @@ pub struct Training {
     pub gradient: TensorId,
     /// The weights that the optimizer works on, where the parameter's own are only their copy: rounded, or far away.
     pub master: Option<TensorId>,
+    /// What the parameter's own weights lack of single precision, where there is no master and they are rounded: 16 bits
+    /// each. The optimizer works on both together.
+    pub remainder: Option<TensorId>,
     /// The optimizer's moments and, where they are quantised, their scales.
     pub state: Vec<TensorId>,
     /// The moving average of the weights.
@@ -135,7 +138,8 @@ pub struct Training {
 }
 
 impl Parameter {
-    /// The weights that hold all there is to know: the master's, where there is one.
+    /// The weights that the optimizer updates: the master's, where there is one. With their remainder, where there is one,
+    /// they hold all there is to know.
     pub fn master(&self) -> TensorId {
         self.training.as_ref().and_then(|t| t.master).unwrap_or(self.tensor)
     }
@@ -178,7 +182,8 @@ impl Graph {
                 |suffix: &str, role| self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent);
             let gradient = declare("grad", Role::Gradient);
             let state = moments.iter().map(|moment| declare(moment.name, Role::Optimizer)).collect();
-            self.parameters[index].training = Some(Training { gradient, master: None, state, average: None });
+            self.parameters[index].training =
+                Some(Training { gradient, master: None, remainder: None, state, average: None });
         }
     }
 

@@ -29,6 +29,8 @@ pub enum DType {
     Bf16,
     /// Signed 32-bit integers: token ids and targets.
     I32,
+    /// Signed 16-bit integers: what `Bf16` lacks of single precision.
+    I16,
     /// Bytes: codes of quantised values.
     U8,
 }
@@ -38,7 +40,7 @@ impl DType {
     pub const fn size_bytes(self) -> u64 {
         match self {
             Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::Bf16 => 2,
+            Self::F16 | Self::Bf16 | Self::I16 => 2,
             Self::U8 => 1,
         }
     }

@@ -3,7 +3,8 @@
 
 use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig};
 use crate::ops::{
-    GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, StateFormat, TakeRow, WeightLayout,
+    GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, StateFormat, TakeRow, WeightFormat,
+    WeightLayout,
 };
 use crate::optimizers::Optimizer;
 use crate::{DType, Graph, GraphError, Pass, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
@@ -241,7 +242,7 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
             rule: optimizer.rule,
             weight_decay: if parameter.decay { optimizer.weight_decay } else { 0.0 },
             rate: optimizer.layer_decay.powi(depths[&parameter.tensor]),
-            weight: DType::F32,
+            weight: WeightFormat::F32,
             state: StateFormat::F32,
             site,
         };

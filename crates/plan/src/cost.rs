@@ -100,7 +100,7 @@ impl Rates {
             DType::F16 => self.f16_flops_per_s,
             DType::Bf16 => self.bf16_flops_per_s,
             DType::F32 if op.nature() == Nature::Products => self.product_flops_per_s,
-            DType::F32 | DType::I32 | DType::U8 => self.flops_per_s,
+            DType::F32 | DType::I32 | DType::I16 | DType::U8 => self.flops_per_s,
         }
     }
 }

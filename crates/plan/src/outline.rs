@@ -13,12 +13,13 @@
 
 use crate::cost::{KnownTimes, Machine, Work};
 use crate::layout::{ALIGNMENT, lifetimes_of, scalars_in, scratch_bytes, tight};
-use crate::levers::{attention_rows, head_chunk, moved};
+use crate::levers::{attention_rows, head_chunk, moved, whole};
 use crate::lifetimes::{Buffer, Lifetimes};
 use crate::request::Request;
 use plimsoll_graph::ops::{Home, Transfer};
 use plimsoll_graph::{
-    Access, Graph, Io, Node, Op, Parameter, Pass, Place, Program, Role, Storage, Targets, Tensor, TensorId, Training,
+    Access, DType, Graph, Io, Node, Op, Parameter, Pass, Place, Program, Role, Storage, Targets, Tensor, TensorId,
+    Training,
 };
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
@@ -108,14 +109,21 @@ impl Moved {
         for index in moved(graph, part) {
             parameters[index] = true;
             let Parameter { tensor, training, .. } = &graph.parameters[index];
-            let Training { gradient, master, state: moments, .. } =
+            let Training { gradient, master, remainder, state: moments, .. } =
                 training.as_ref().expect("what is moved is trained");
             for &id in moments.iter().chain([gradient]).chain(master).filter(|id| is_kept(&graph[**id])) {
                 state[Place::Device as usize] -= bytes(&graph[id]);
                 state[Place::Host as usize] += bytes(&graph[id]);
             }
-            if master.is_none() {
-                state[Place::Host as usize] += bytes(&graph[*tensor]);
+            // The master that it gets there.
+            match (master, remainder) {
+                (Some(_), _) => {}
+                (None, Some(remainder)) => {
+                    state[Place::Device as usize] -= bytes(&graph[*remainder]);
+                    let ty = graph[*tensor].ty.with_dtype(DType::F32);
+                    state[Place::Host as usize] += ty.bytes().align_up(ALIGNMENT).0;
+                }
+                (None, None) => state[Place::Host as usize] += bytes(&graph[*tensor]),
             }
         }
         Self { parameters, state }
@@ -479,14 +487,22 @@ impl<'a> Times<'a> {
 
     /// An optimizer's node beside its state on the host; where the weight has no master, it is sent back.
     fn when_moved(&mut self, owner: usize, node: &Node) -> Busy {
-        let io = self.graph.io(&node.inputs, &node.outputs);
-        let work = Work::of(&node.op, &io, &self.targets.host);
-        let host = match self.machine.overlaps(self.targets) {
-            true => self.machine.on_host_known(&node.op, work, &mut self.known),
-            false => self.machine.known(&node.op, work, &mut self.known),
-        };
         let parameter = &self.graph.parameters[owner];
-        let to_device = if parameter.master() == parameter.tensor { self.transfer(parameter.tensor) } else { 0.0 };
+        let mut io = self.graph.io(&node.inputs, &node.outputs);
+        let (mut op, mut master) = (node.op.clone(), None);
+        let update = node.op.update().expect("an optimizer's node updates a weight");
+        if let Some(remainder) = update.remainder {
+            op = whole(&node.op);
+            io.outputs.remove(remainder);
+            io.outputs[update.weight] = master.insert(self.graph[parameter.tensor].ty.with_dtype(DType::F32));
+        }
+        let work = Work::of(&op, &io, &self.targets.host);
+        let host = match self.machine.overlaps(self.targets) {
+            true => self.machine.on_host_known(&op, work, &mut self.known),
+            false => self.machine.known(&op, work, &mut self.known),
+        };
+        let is_sent_itself = parameter.master() == parameter.tensor && update.remainder.is_none();
+        let to_device = if is_sent_itself { self.transfer(parameter.tensor) } else { 0.0 };
         Busy { host, to_device, ..Busy::default() }
     }
 

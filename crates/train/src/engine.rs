@@ -3,7 +3,9 @@
 use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::cuda::ProductChoices;
-use plimsoll_exec::{Capabilities, Device, DeviceError, converted, fill_normal, run_program, run_program_timed};
+use plimsoll_exec::{
+    Capabilities, Device, DeviceError, converted, fill_normal, remainders, run_program, run_program_timed,
+};
 use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
@@ -113,7 +115,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets a parameter's weights, their master and their average, each in its own precision, part by part.
+    /// Sets a parameter's weights, their master or remainder, and their average, each in its own precision, part by part.
     /// Errors: `WrongSize`.
     pub fn fill_parameter(&mut self, parameter: &Parameter, dtype: DType, values: &[u8]) -> Result<(), TrainError> {
         let (elements, size) = (self.plan[parameter.tensor].ty.elements(), dtype.size_bytes() as usize);
@@ -143,6 +145,10 @@ impl Engine {
             let stored = self.plan[tensor].dtype();
             let offset = first as u64 * stored.size_bytes();
             self.device.write_part(&self.plan, tensor, offset, &converted(values, dtype, stored))?;
+        }
+        if let Some(remainder) = parameter.training.as_ref().and_then(|t| t.remainder) {
+            let offset = first as u64 * DType::I16.size_bytes();
+            self.device.write_part(&self.plan, remainder, offset, &remainders(values, dtype))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use peak_alloc::PeakAlloc;
-use plimsoll_exec::{converted, normal_pair};
+use plimsoll_exec::{converted, normal_pair, remainders};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{DType, Init, Place};
 use plimsoll_plan::{Average, Levers, Precision};
@@ -84,6 +84,9 @@ fn a_weight_is_a_function_of_the_seed_and_its_number() {
             assert!(engine.view(tensor).expect("a tensor") == expected, "{}", engine.name(tensor));
             compared += elements;
         }
+        let remainder = parameter.training.as_ref().and_then(|t| t.remainder).expect("weights in bf16 have remainders");
+        let expected = remainders(bytemuck::cast_slice(&whole), DType::F32);
+        assert!(engine.view(remainder).expect("a tensor") == expected, "{}", engine.name(remainder));
     }
     assert!(compared > 3 * LARGEST_TENSOR / 4, "{compared} weights");
 }

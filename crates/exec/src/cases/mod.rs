@@ -7,7 +7,7 @@ mod tolerance;
 pub use noise::{Noise, fill_value};
 pub use tolerance::allowed;
 
-use crate::reference::{RefCall, Value, run};
+use crate::reference::{RefCall, Value, run, whole};
 use half::{bf16, f16};
 use plimsoll_graph::{DType, DeviceKind, Example, Io, TensorType};
 
@@ -113,19 +113,45 @@ impl Case {
         self.compare_values(on, &decoded, expected)
     }
 
-    /// The same of values. Panics if there are more or fewer of them than the reference has.
+    /// The same of values. A weight and its remainder are compared as the number that they are: where one of two numbers that
+    /// are as good as equal is rounded up and the other down, their parts are far apart. Panics if there are more or fewer
+    /// results than the reference has.
     pub fn compare_values(&self, on: DeviceKind, found: &[Vec<f32>], expected: &[Vec<f64>]) -> Verdict {
         assert_eq!(found.len(), expected.len(), "results of {:?}", self.example.op);
         let mut verdict = Verdict::default();
-        for (output, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let (found, expected) = (self.with_whole_weights(found), self.with_whole_weights(expected));
+        for (output, (found, expected)) in found.iter().zip(&expected).enumerate() {
             assert_eq!(found.len(), expected.len(), "elements of result {output} of {:?}", self.example.op);
             let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |most, x| most.max(x.abs()));
             for (element, (&found, &expected)) in found.iter().zip(expected).enumerate() {
                 let allowed = allowed(on, self, output, expected, largest);
-                verdict.judge(Wrong { output, element, found, expected, allowed });
+                verdict.judge(Wrong { output, element, found: found as f32, expected, allowed });
             }
         }
         verdict
+    }
+
+    /// The results with each weight as it is together with its remainder, in place of which there is nothing.
+    fn with_whole_weights<T: Copy + Into<f64>>(&self, results: &[Vec<T>]) -> Vec<Vec<f64>> {
+        let values = results.iter().map(|values| values.iter().map(|&value| value.into()).collect::<Vec<_>>());
+        let mut values = values.collect::<Vec<_>>();
+        if let Some((weight, remainder)) = self.parts_of_weight() {
+            let lacks = std::mem::take(&mut values[remainder]);
+            values[weight].iter_mut().zip(&lacks).for_each(|(weight, &lacks)| *weight = whole(*weight, lacks));
+        }
+        values
+    }
+
+    /// The results that are a weight together, where there are two.
+    fn parts_of_weight(&self) -> Option<(usize, usize)> {
+        let update = self.example.op.update()?;
+        Some((update.weight, update.remainder?))
+    }
+
+    /// The precision that a result is compared in.
+    fn compared_in(&self, output: usize) -> DType {
+        let is_whole = self.parts_of_weight().is_some_and(|(weight, _)| weight == output);
+        if is_whole { DType::F32 } else { self.outputs[output].dtype }
     }
 }
 
@@ -175,6 +201,7 @@ pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
         DType::F32 => value.to_le_bytes().to_vec(),
         DType::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
         DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+        DType::I16 => (value as i16).to_le_bytes().to_vec(),
         DType::U8 => vec![value as u8],
         DType::I32 => panic!("integers are no floats"),
     };
@@ -187,6 +214,7 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
         (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
         (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
         (DType::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
+        (DType::I16, &[a, b]) => f32::from(i16::from_le_bytes([a, b])),
         (DType::U8, &[code]) => f32::from(code),
         other => panic!("{other:?}"),
     };

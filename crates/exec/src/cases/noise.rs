@@ -44,11 +44,12 @@ fn rounded(dtype: DType, value: f32) -> f64 {
 }
 
 /// Fills a tensor as an example asks. Floats are rounded to the tensor's precision, so that all who compute with them
-/// see the same; codes are any bytes.
+/// see the same; codes are any bytes, remainders any 16 bits.
 pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Value<F> {
     let (mut run, mut left) = (0, 0);
     filled(ty, |_| match fill {
         _ if ty.dtype == DType::U8 => noise.below(256) as f64,
+        _ if ty.dtype == DType::I16 => noise.below(1 << 16) as f64 + f64::from(i16::MIN),
         Fill::Uniform => rounded(ty.dtype, (2.0 * noise.unit() - 1.0) as f32),
         Fill::Positive => rounded(ty.dtype, (0.5 + noise.unit()) as f32),
         Fill::Index(n) => noise.below(n as usize) as f64,

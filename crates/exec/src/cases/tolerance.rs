@@ -11,7 +11,7 @@ pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, larges
         DeviceKind::Cpu => rounds_on_processor(case, output),
         DeviceKind::Cuda => rounds_between(case, output),
     };
-    (2e-5 + between) * (1.0 + largest) + rounding(case.outputs[output].dtype, expected)
+    (2e-5 + between) * (1.0 + largest) + rounding(case.compared_in(output), expected)
 }
 
 /// The error, as a part of the largest result, of what an op rounds to 16 bits between its operands and a result on a
@@ -52,6 +52,6 @@ fn rounding(dtype: DType, expected: f64) -> f64 {
         DType::F32 | DType::I32 => 0.0,
         DType::F16 => 2f64.powi(-10) * expected.abs().max(2f64.powi(-14)),
         DType::Bf16 => 2f64.powi(-7) * expected.abs(),
-        DType::U8 => 1.0,
+        DType::I16 | DType::U8 => 1.0,
     }
 }

@@ -5,6 +5,7 @@ use super::add;
 use super::half_product::Factor;
 use super::matrix::Matrix;
 use super::parallel::{self, CHUNK};
+use super::remainder::{rounded_weight, single};
 use super::vectorize::vectorized;
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
@@ -157,8 +158,8 @@ pub(super) fn narrow(dtype: DType, from: &[f32], into: &mut [u8]) {
     });
 }
 
-/// Values in another precision; as they are if it is the same one. Halves of one kind pass through single precision to
-/// become the other. Panics if either is not of floats.
+/// Weights in another precision; as they are if it is the same one. Halves of one kind pass through single precision to
+/// become the other. They are rounded as by `Cast`. Panics if either is not of floats.
 pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
     if from == to {
         return Cow::Borrowed(values);
@@ -166,16 +167,11 @@ pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
     // Value by value, since a file may lay them at any byte; and with a single copy, since a tensor may be large.
     let mut into = Vec::with_capacity(values.len() / from.size_bytes() as usize * to.size_bytes() as usize);
     for value in values.chunks_exact(from.size_bytes() as usize) {
-        let single = match (from, value) {
-            (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
-            (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
-            (DType::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
-            (other, _) => panic!("{other:?} is not of floats"),
-        };
+        let single = single(value, from);
         match to {
             DType::F32 => into.extend_from_slice(&single.to_le_bytes()),
             DType::F16 => into.extend_from_slice(&f16::from_f32(single).to_le_bytes()),
-            DType::Bf16 => into.extend_from_slice(&bf16::from_f32(single).to_le_bytes()),
+            DType::Bf16 => into.extend_from_slice(&rounded_weight(single).to_le_bytes()),
             other => panic!("{other:?} is not of floats"),
         }
     }

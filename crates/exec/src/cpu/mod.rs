@@ -5,7 +5,8 @@
 //! `product.rs` decides who multiplies: `gemm.rs`, with the only call to the matrix library, or `blas.rs`, with those to
 //! another that users may name; both take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
 //! Kernels other than products compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision,
-//! which `half.rs` converts; `half_product/` multiplies halves.
+//! which `half.rs` converts; `half_product/` multiplies halves. What weights in `Bf16` lack of single precision is split off
+//! and joined by `remainder.rs`.
 //!
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
 //! that are left to a BLAS are the exception: they are cut by the number of workers.
@@ -39,6 +40,7 @@ mod parameter_update;
 mod positions;
 mod product;
 mod relu;
+mod remainder;
 mod rms_norm;
 mod rotary;
 mod scale;
@@ -51,6 +53,7 @@ pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
 pub use ceilings::Ceilings;
 pub use half::converted;
 pub use half_product::{HalfProducts, half_products};
+pub use remainder::{joined, remainders, rounded_weight};
 
 use crate::call::Call;
 use plimsoll_graph::Op;

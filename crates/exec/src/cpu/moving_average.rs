@@ -3,8 +3,10 @@
 use super::half::widen;
 use super::math::mul_add;
 use super::parallel::{self, CHUNK};
+use super::remainder::join;
 use super::vectorize::vectorized;
 use crate::call::{Call, Input};
+use ::half::bf16;
 use plimsoll_graph::ops;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -16,8 +18,19 @@ pub(super) fn run(op: &ops::MovingAverage, mut call: Call) {
     let (weight, dtype) = (call.inputs[0], call.io.inputs[0].dtype);
     let [average] = call.take_outputs();
     let elements = 2 * average.len();
-    match weight {
-        Input::Raw(bytes) => {
+    match (weight, call.inputs.get(2)) {
+        (Input::Raw(weight), Some(Input::Raw(remainder))) => {
+            let (weight, remainder) =
+                (bytemuck::cast_slice::<_, bf16>(weight), bytemuck::cast_slice::<_, i16>(remainder));
+            let parts = weight.par_chunks(CHUNK).zip(remainder.par_chunks(CHUNK)).zip(average.par_chunks_mut(CHUNK));
+            parallel::for_each(elements, parts, |((weight, remainder), average)| {
+                let mut whole = [0.0; CHUNK];
+                let whole = &mut whole[..average.len()];
+                join(weight, remainder, whole);
+                approach(average, whole, op.decay);
+            });
+        }
+        (Input::Raw(bytes), _) => {
             let parts = average.par_chunks_mut(CHUNK).zip(bytes.par_chunks(2 * CHUNK));
             parallel::for_each(elements, parts, |(average, bytes)| {
                 let mut weight = [0.0; CHUNK];

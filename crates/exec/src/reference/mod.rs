@@ -21,12 +21,14 @@ mod parameter_update;
 mod positions;
 mod real;
 mod relu;
+mod remainder;
 mod rms_norm;
 mod rotary;
 mod scale;
 mod take_row;
 
 pub use real::Real;
+pub(crate) use remainder::whole;
 
 use plimsoll_graph::{DType, Graph, Io, Op, Program, Scalars, TensorId};
 use std::collections::HashMap;
@@ -150,7 +152,7 @@ pub fn interpret<F: Real>(
 /// A value of this type, filled by `fill`, which gets the element's index.
 pub fn filled<F: Real>(ty: &plimsoll_graph::TensorType, mut fill: impl FnMut(usize) -> f64) -> Value<F> {
     match ty.dtype {
-        DType::F32 | DType::F16 | DType::Bf16 | DType::U8 => {
+        DType::F32 | DType::F16 | DType::Bf16 | DType::I16 | DType::U8 => {
             Value::Float((0..ty.elements()).map(|i| F::from_f64(fill(i))).collect())
         }
         DType::I32 => Value::Int((0..ty.elements()).map(|i| fill(i) as i32).collect()),

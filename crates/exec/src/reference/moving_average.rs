@@ -1,5 +1,6 @@
 //! Reference of `ops/moving_average.rs`.
 
+use super::remainder::whole;
 use super::{Real, RefCall};
 use plimsoll_graph::ops::MovingAverage;
 
@@ -8,7 +9,11 @@ pub(super) fn moving_average<F: Real>(op: &MovingAverage, call: &RefCall<F>, out
         return;
     }
     let decay = f64::from(op.decay);
-    for (average, weight) in outputs[0].iter_mut().zip(call.f(0)) {
-        *average = F::from_f64(decay * average.to_f64() + (1.0 - decay) * weight.to_f64());
+    let weight = |i: usize| match call.inputs.get(2) {
+        Some(remainder) => whole(call.f(0)[i].to_f64(), remainder.floats()[i].to_f64()),
+        None => call.f(0)[i].to_f64(),
+    };
+    for (i, average) in outputs[0].iter_mut().enumerate() {
+        *average = F::from_f64(decay * average.to_f64() + (1.0 - decay) * weight(i));
     }
 }

@@ -1,9 +1,11 @@
-//! Reference of `ops/parameter_update.rs` and of all its optimizers. Rounding to `Bf16` is left out, since what it draws is
-//! nobody's meaning; codes of quantised moments are whole numbers, found by looking at every level.
+//! Reference of `ops/parameter_update.rs` and of all its optimizers. Rounding to `Bf16` at random is left out, since what it
+//! draws is nobody's meaning; codes of quantised moments are whole numbers, found by looking at every level, and so are
+//! remainders, of which `reference/remainder.rs` tells.
 
+use super::remainder::{nearest, whole};
 use super::{Real, RefCall};
 use crate::quantise::Levels;
-use plimsoll_graph::ops::{ParameterUpdate, STATE_BLOCK, StateFormat};
+use plimsoll_graph::ops::{Operation, ParameterUpdate, STATE_BLOCK, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 
 pub(super) fn parameter_update<F: Real>(op: &ParameterUpdate, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
@@ -12,12 +14,22 @@ pub(super) fn parameter_update<F: Real>(op: &ParameterUpdate, call: &RefCall<F>,
         return;
     }
     let rate = f64::from(op.rate) * f64::from(call.scalars.learning_rate);
+    let remainder = op.update().and_then(|update| update.remainder);
     let mut moments = (0..op.rule.moments().len()).map(|which| decoded(op, outputs, which)).collect::<Vec<_>>();
     for (i, g) in gradient.iter().enumerate() {
         let mut kept = moments.iter().map(|moment| moment[i]).collect::<Vec<_>>();
         let moved = step(&op.rule, factor * g.to_f64(), &mut kept, call.scalars.update as f64);
-        let decayed = outputs[0][i].to_f64() * (1.0 - rate * f64::from(op.weight_decay));
-        outputs[0][i] = F::from_f64(decayed - rate * moved);
+        let weight = match remainder {
+            Some(at) => whole(outputs[0][i].to_f64(), outputs[at][i].to_f64()),
+            None => outputs[0][i].to_f64(),
+        };
+        let weight = weight * (1.0 - rate * f64::from(op.weight_decay)) - rate * moved;
+        match remainder.map(|at| (at, nearest(weight))) {
+            Some((at, [nearest, lacks])) => {
+                (outputs[0][i], outputs[at][i]) = (F::from_f64(nearest), F::from_f64(lacks));
+            }
+            None => outputs[0][i] = F::from_f64(weight),
+        }
         moments.iter_mut().zip(kept).for_each(|(moment, kept)| moment[i] = kept);
     }
     for (which, moment) in moments.iter().enumerate() {
@@ -45,6 +57,11 @@ fn step(rule: &Rule, g: f64, moments: &mut [f64], number: f64) -> f64 {
     }
 }
 
+/// The place of the first moment among the results.
+fn first_moment(op: &ParameterUpdate) -> usize {
+    op.update().map_or(1, |update| update.state)
+}
+
 /// The levels that codes of a moment stand for.
 fn levels(op: &ParameterUpdate, which: usize) -> Levels {
     if op.rule.moments()[which].is_signed { Levels::signed() } else { Levels::unsigned() }
@@ -52,11 +69,11 @@ fn levels(op: &ParameterUpdate, which: usize) -> Levels {
 
 /// The values of a moment.
 fn decoded<F: Real>(op: &ParameterUpdate, outputs: &[Vec<F>], which: usize) -> Vec<f64> {
-    let stored = outputs[1 + which].iter().map(|x| x.to_f64());
+    let stored = outputs[first_moment(op) + which].iter().map(|x| x.to_f64());
     if op.state != StateFormat::Blockwise8 {
         return stored.collect();
     }
-    let (scales, levels) = (&outputs[1 + op.rule.moments().len() + which], levels(op, which));
+    let (scales, levels) = (&outputs[first_moment(op) + op.rule.moments().len() + which], levels(op, which));
     let scale = |i: usize| scales[i / STATE_BLOCK].to_f64();
     stored.enumerate().map(|(i, code)| scale(i) * f64::from(levels.decode(code as u8))).collect()
 }
@@ -64,10 +81,10 @@ fn decoded<F: Real>(op: &ParameterUpdate, outputs: &[Vec<F>], which: usize) -> V
 /// Stores a moment as it is kept.
 fn encode<F: Real>(op: &ParameterUpdate, outputs: &mut [Vec<F>], which: usize, values: &[f64]) {
     if op.state != StateFormat::Blockwise8 {
-        outputs[1 + which] = values.iter().map(|&x| F::from_f64(x)).collect();
+        outputs[first_moment(op) + which] = values.iter().map(|&x| F::from_f64(x)).collect();
         return;
     }
-    let (scales, is_signed) = (1 + op.rule.moments().len() + which, op.rule.moments()[which].is_signed);
+    let (scales, is_signed) = (first_moment(op) + op.rule.moments().len() + which, op.rule.moments()[which].is_signed);
     let levels = levels(op, which);
     for (block, values) in values.chunks(STATE_BLOCK).enumerate() {
         let largest = values.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
@@ -76,7 +93,7 @@ fn encode<F: Real>(op: &ParameterUpdate, outputs: &mut [Vec<F>], which: usize, v
             let distance = |code: u8| (f64::from(levels.decode(code)) * largest - value).abs();
             let allowed = |code: &u8| is_signed || value == 0.0 || *code > 0;
             let nearest = (0..=255).filter(allowed).min_by(|a, b| distance(*a).total_cmp(&distance(*b)));
-            outputs[1 + which][block * STATE_BLOCK + i] = F::from_f64(nearest.map_or(0.0, f64::from));
+            outputs[first_moment(op) + which][block * STATE_BLOCK + i] = F::from_f64(nearest.map_or(0.0, f64::from));
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::machine::Machine;
 use super::streams::without_a_wait;
 use plimsoll_exec::cuda::CudaOptions;
-use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, normal_pair, philox, run_program};
+use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, joined, normal_pair, philox, remainders, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{
     DType, Graph, Init, Optimizer, Products, Scalars, Target, Targets, TensorId, TrainShape, build_training,
@@ -139,7 +139,11 @@ fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Res
     for parameter in &graph.parameters {
         let master = parameter.master();
         let bytes = device.view(plan, master)?;
-        let single = converted(&bytes, plan[master].dtype(), DType::F32);
+        let remainder = parameter.training.as_ref().and_then(|t| t.remainder);
+        let single = match remainder {
+            Some(remainder) => joined(&bytes, &device.view(plan, remainder)?).into(),
+            None => converted(&bytes, plan[master].dtype(), DType::F32),
+        };
         weights.extend(single.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four bytes"))));
     }
     Ok((losses, weights))
@@ -173,6 +177,9 @@ fn start_weights(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<
         for tensor in [Some(parameter.tensor), master].into_iter().flatten() {
             let bytes = converted(bytemuck::cast_slice(&values), DType::F32, plan[tensor].dtype());
             device.write(plan, tensor, &bytes)?;
+        }
+        if let Some(remainder) = parameter.training.as_ref().and_then(|t| t.remainder) {
+            device.write(plan, remainder, &remainders(bytemuck::cast_slice(&values), DType::F32))?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad,
     GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
     MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm,
-    RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightLayout,
+    RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -60,7 +60,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         example
     };
     let state = [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)];
-    let master = if noise.unit() < 0.5 { DType::F32 } else { DType::Bf16 };
+    let kept = [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Bf16AndRemainder][noise.below(3)];
     let x: &[usize] = &[b, t, c];
     let with_bias = |op: Op, shapes: &[&[usize]], extra: &[usize]| {
         case(op, &if bias { [shapes, &[extra]].concat() } else { shapes.to_vec() })
@@ -79,7 +79,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let rotary = Rotary { head_size: 2 * d, base: 1e4, scaling, inverse: residual, offset: accumulate };
     let rules = Rule::all();
     let rule = rules[noise.below(rules.len())];
-    let update = ParameterUpdate { rule, weight_decay: 0.1, rate: 0.5, weight: master, state, site: 1 };
+    let update = ParameterUpdate { rule, weight_decay: 0.1, rate: 0.5, weight: kept, state, site: 1 };
     let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
     vec![
         case(Add.into(), &[x, x]),

@@ -4,7 +4,10 @@ use super::{Example, Home, Io, Operation, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = x, rounded to the nearest value of `to`, to the even one of two. x: floats of any shape -> y the same shape.
+/// y = x, rounded to the nearest value of `to`. Of two that are as near it is the even one of `F16`, and of `Bf16` the one
+/// farther from zero: so are weights rounded, for what they then lack is a signed number of 16 bits (`WeightFormat`), and
+/// a weight is the same whether its optimizer keeps that or all of single precision. x: floats of any shape -> y the same
+/// shape.
 /// Scratch: none. Errors: `ShapeMismatch` if x is not of floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cast {
@@ -19,7 +22,7 @@ impl Operation for Cast {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [x] = operands("cast", inputs)?;
-        if [x.dtype, self.to].iter().any(|dtype| matches!(dtype, DType::I32 | DType::U8)) {
+        if [x.dtype, self.to].iter().any(|dtype| matches!(dtype, DType::I32 | DType::I16 | DType::U8)) {
             let problem = format!("{:?} can't be made {:?}", x.dtype, self.to);
             return Err(GraphError::ShapeMismatch { op: "cast", problem });
         }

@@ -19,7 +19,7 @@ pub use super::layer_norm::{LayerNorm, LayerNormGrad};
 pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
 pub use super::moving_average::MovingAverage;
 pub use super::paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};
-pub use super::parameter_update::{ParameterUpdate, STATE_BLOCK, StateFormat};
+pub use super::parameter_update::{ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat};
 pub use super::positions::{Positions, PositionsGrad};
 pub use super::relu::{Relu, ReluGrad};
 pub use super::rms_norm::{RmsNorm, RmsNormGrad};

@@ -46,7 +46,7 @@ pub use half_product::{
 pub use inner_parts::InnerParts;
 pub use list::*;
 
-use crate::{Backward, DType, GraphError, Target, TensorType};
+use crate::{Backward, GraphError, Target, TensorType};
 use check::{accumulating, expect_rank, expect_type, operands};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -145,8 +145,8 @@ pub enum Home {
     EachOperand,
 }
 
-/// What an optimizer's node takes and updates, as places among its operands and results. Its results behind `weight`
-/// are its state: moments first, in a fixed order, and then what else their format needs.
+/// What an optimizer's node takes and updates, as places among its operands and results. Its results from `state` on are
+/// moments, in a fixed order, and then what else their format needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpdateOperands {
     /// Operand: the gradient, `F32`.
@@ -155,6 +155,10 @@ pub struct UpdateOperands {
     pub factor: usize,
     /// Result: the weight.
     pub weight: usize,
+    /// Result, where the weight is rounded and nothing may be lost: what it lacks of single precision.
+    pub remainder: Option<usize>,
+    /// The first result that is state.
+    pub state: usize,
 }
 
 /// What an op says about itself.
@@ -216,8 +220,13 @@ pub trait Operation {
         None
     }
 
-    /// This optimizer with its weight and its state kept otherwise; none for an op that is no optimizer.
-    fn keeping(&self, _weight: DType, _state: StateFormat) -> Option<Op> {
+    /// This optimizer with its weight kept otherwise; none for an op that is no optimizer.
+    fn keeping_weight(&self, _weight: WeightFormat) -> Option<Op> {
+        None
+    }
+
+    /// This optimizer with its state kept otherwise; none for an op that is no optimizer.
+    fn keeping_state(&self, _state: StateFormat) -> Option<Op> {
         None
     }
 

@@ -4,8 +4,8 @@ use super::{Access, Example, Fill, Home, Io, Operation, expect_type, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// average = decay · average + (1 - decay) · weight. weight: floats of any shape, factor: (1,), the update's
-/// -> average: the same shape, `F32`, updated in place. If the factor is not a number nothing is written: there was
+/// average = decay · average + (1 - decay) · weight. weight: floats of any shape, factor: (1,), the update's; where the
+/// weight is `Bf16` and has a remainder, this: the same shape, `I16` -> average: the same shape, `F32`, updated in place. If the factor is not a number nothing is written: there was
 /// no update. Scratch: none. Source: Polyak & Juditsky 1992; with a decay, Tarvainen & Valpola 2017, eq. 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MovingAverage {
@@ -19,7 +19,14 @@ impl Operation for MovingAverage {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        let [weight, factor] = operands("moving_average", inputs)?;
+        let [weight, factor] = match inputs {
+            [weight, factor, remainder] => {
+                expect_type("moving_average", "weight", weight, &weight.with_dtype(DType::Bf16))?;
+                expect_type("moving_average", "remainder", remainder, &weight.with_dtype(DType::I16))?;
+                [*weight, *factor]
+            }
+            _ => operands("moving_average", inputs)?,
+        };
         expect_type("moving_average", "factor", factor, &TensorType::f32(&[1]))?;
         Ok(vec![weight.with_dtype(DType::F32)])
     }
@@ -42,6 +49,12 @@ impl Operation for MovingAverage {
             example.inputs[0].0.dtype = dtype;
             example
         };
-        vec![case(DType::F32, &[3, 5]), case(DType::Bf16, &[5000])]
+        let with_remainder = |shape: &[usize]| {
+            let mut example = case(DType::Bf16, shape);
+            example.inputs.push((TensorType::f32(shape).with_dtype(DType::I16), Fill::Uniform));
+            example
+        };
+        let plain = [case(DType::F32, &[3, 5]), case(DType::Bf16, &[5000])];
+        plain.into_iter().chain([&[3, 5][..], &[4099]].map(with_remainder)).collect()
     }
 }

@@ -8,6 +8,35 @@ use serde::{Deserialize, Serialize};
 /// Elements that share a scale where moments are quantised.
 pub const STATE_BLOCK: usize = 256;
 
+/// How a weight is kept between updates. Arithmetic is in single precision always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightFormat {
+    /// As it is.
+    F32,
+    /// Rounded to `Bf16`, up or down at random so that nothing is lost on average.
+    Bf16,
+    /// Rounded to `Bf16` as by [`Cast`](super::Cast), and beside it the 16 bits that this lacks of single precision:
+    ///
+    /// ```text
+    ///   bits of the weight in F32 = bits of the weight in Bf16 · 2^16 + remainder, from -2^15 to 2^15 - 1
+    /// ```
+    /// So whoever multiplies has the rounded weight, and the next update has the weight as the last one left it, to the bit.
+    /// Only of what is no number the lower bits are lost.
+    Bf16AndRemainder,
+}
+
+impl WeightFormat {
+    /// Types of what is kept of a weight.
+    fn types(self, weight: &TensorType) -> Vec<TensorType> {
+        match self {
+            Self::F32 => vec![weight.with_dtype(DType::F32)],
+            Self::Bf16 => vec![weight.with_dtype(DType::Bf16)],
+            Self::Bf16AndRemainder => [DType::Bf16, DType::I16].map(|dtype| weight.with_dtype(dtype)).to_vec(),
+        }
+    }
+}
+
 /// How moments are kept between updates. Arithmetic is in single precision always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,11 +52,11 @@ pub enum StateFormat {
 }
 
 /// The weight and its moments as the rule makes them, with g = factor · gradient, r = `rate` · `Scalars::learning_rate`
-/// and λ = `weight_decay`. gradient: any shape, `F32`, factor: (1,) -> weight, moments: the same shape, updated in place;
-/// where moments are quantised also the scales of each: one for each `STATE_BLOCK` elements. If the factor is not a
-/// number nothing is written. Scratch: none.
+/// and λ = `weight_decay`. gradient: any shape, `F32`, factor: (1,) -> weight, its remainder where there is one, moments: the
+/// same shape, updated in place; where moments are quantised also the scales of each: one for each `STATE_BLOCK` elements.
+/// If the factor is not a number nothing is written. Scratch: none.
 /// Sources: the rule's; Dettmers et al. 2021 (arXiv:2110.02861), sections 2 and 3; stochastic rounding: Zamirai et al. 2020
-/// (arXiv:2010.06192).
+/// (arXiv:2010.06192); remainders: `store_param_remainders` of NVIDIA Apex's distributed Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ParameterUpdate {
     /// The optimizer.
@@ -36,8 +65,8 @@ pub struct ParameterUpdate {
     pub weight_decay: f32,
     /// This parameter's part of the learning rate: one, unless layers learn at rates of their own.
     pub rate: f32,
-    /// Precision of the weight: `F32`, or `Bf16`, to which it is rounded stochastically.
-    pub weight: DType,
+    /// How the weight is kept.
+    pub weight: WeightFormat,
     /// How moments are kept.
     pub state: StateFormat,
     /// Number of the parameter: what is rounded stochastically is keyed by it.
@@ -68,7 +97,7 @@ impl Operation for ParameterUpdate {
         let [gradient, factor] = operands(self.name(), inputs)?;
         expect_type(self.name(), "gradient", gradient, &gradient.with_dtype(DType::F32))?;
         expect_type(self.name(), "factor", factor, &TensorType::f32(&[1]))?;
-        let mut outputs = vec![gradient.with_dtype(self.weight)];
+        let mut outputs = self.weight.types(gradient);
         outputs.extend(self.state_types(gradient));
         Ok(outputs)
     }
@@ -86,11 +115,16 @@ impl Operation for ParameterUpdate {
     }
 
     fn update(&self) -> Option<UpdateOperands> {
-        Some(UpdateOperands { gradient: 0, factor: 1, weight: 0 })
+        let remainder = (self.weight == WeightFormat::Bf16AndRemainder).then_some(1);
+        Some(UpdateOperands { gradient: 0, factor: 1, weight: 0, remainder, state: remainder.map_or(1, |at| at + 1) })
     }
 
-    fn keeping(&self, weight: DType, state: StateFormat) -> Option<Op> {
-        Some(Self { weight, state, ..*self }.into())
+    fn keeping_weight(&self, weight: WeightFormat) -> Option<Op> {
+        Some(Self { weight, ..*self }.into())
+    }
+
+    fn keeping_state(&self, state: StateFormat) -> Option<Op> {
+        Some(Self { state, ..*self }.into())
     }
 
     fn examples() -> Vec<Example> {
@@ -105,14 +139,18 @@ fn examples_of(rule: Rule) -> Vec<Example> {
         Example { state: Fill::Positive, ..Example::uniform(op, &[shape, &[1]]).fill(1, Fill::Positive) }
     };
     vec![
-        case(1.0, 0.1, DType::F32, StateFormat::F32, &[3, 5]),
-        case(1.0, 0.0, DType::F32, StateFormat::F32, &[5000]),
-        case(1.0, 0.1, DType::Bf16, StateFormat::F32, &[3, 5]),
-        case(1.0, 0.0, DType::Bf16, StateFormat::Bf16, &[5000]),
-        case(1.0, 0.1, DType::F32, StateFormat::Bf16, &[9, 33]),
-        case(0.3, 0.1, DType::F32, StateFormat::F32, &[65]),
-        case(0.0, 0.1, DType::F32, StateFormat::F32, &[7]),
-        case(1.0, 0.1, DType::F32, StateFormat::Blockwise8, &[70, 100]),
-        case(1.0, 0.0, DType::Bf16, StateFormat::Blockwise8, &[257]),
+        case(1.0, 0.1, WeightFormat::F32, StateFormat::F32, &[3, 5]),
+        case(1.0, 0.0, WeightFormat::F32, StateFormat::F32, &[5000]),
+        case(1.0, 0.1, WeightFormat::Bf16, StateFormat::F32, &[3, 5]),
+        case(1.0, 0.0, WeightFormat::Bf16, StateFormat::Bf16, &[5000]),
+        case(1.0, 0.1, WeightFormat::F32, StateFormat::Bf16, &[9, 33]),
+        case(0.3, 0.1, WeightFormat::F32, StateFormat::F32, &[65]),
+        case(0.0, 0.1, WeightFormat::F32, StateFormat::F32, &[7]),
+        case(1.0, 0.1, WeightFormat::F32, StateFormat::Blockwise8, &[70, 100]),
+        case(1.0, 0.0, WeightFormat::Bf16, StateFormat::Blockwise8, &[257]),
+        case(1.0, 0.1, WeightFormat::Bf16AndRemainder, StateFormat::F32, &[3, 5]),
+        case(1.0, 0.1, WeightFormat::Bf16AndRemainder, StateFormat::F32, &[4099]),
+        case(0.3, 0.0, WeightFormat::Bf16AndRemainder, StateFormat::Bf16, &[9, 33]),
+        case(1.0, 0.1, WeightFormat::Bf16AndRemainder, StateFormat::Blockwise8, &[70, 101]),
     ]
 }

@@ -26,19 +26,22 @@ pub const EVALUATE_AVERAGE: &str = "evaluate_average";
 /// weight.
 pub fn average(graph: &mut Graph, wanted: Average) {
     let mut averages = HashMap::new();
+    let mut remainders = HashMap::new();
     for index in 0..graph.parameters.len() {
         if graph.parameters[index].training.is_none() {
             continue;
         }
-        let weight = graph[graph.parameters[index].tensor].clone();
+        let parameter = graph.parameters[index].tensor;
+        let weight = graph[parameter].clone();
         let name = format!("{}.average", weight.name);
         let full = TensorType::f32(&weight.ty.shape);
         let average = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
         graph[average].place = wanted.place;
-        averages.insert(graph.parameters[index].tensor, average);
+        averages.insert(parameter, average);
         averages.insert(graph.parameters[index].master(), average);
         if let Some(training) = &mut graph.parameters[index].training {
             training.average = Some(average);
+            remainders.extend(training.remainder.map(|remainder| (parameter, remainder)));
         }
     }
     for program in &mut graph.programs {
@@ -47,7 +50,8 @@ pub fn average(graph: &mut Graph, wanted: Average) {
             let follows = node.op.update().map(|update| {
                 let (weight, factor) = (node.outputs[update.weight], node.inputs[update.factor]);
                 let op = MovingAverage { decay: wanted.decay }.into();
-                Node { op, inputs: smallvec![weight, factor], outputs: smallvec![averages[&weight]], ..node.clone() }
+                let inputs = [weight, factor].into_iter().chain(remainders.get(&weight).copied()).collect();
+                Node { op, inputs, outputs: smallvec![averages[&weight]], ..node.clone() }
             });
             program.nodes.push(node);
             program.nodes.extend(follows);

@@ -1,5 +1,6 @@
 //! Optimizer offload: gradients, master weights and moments of some parameters live in the host's memory and are
-//! updated there; the device keeps the weights that it computes with.
+//! updated there; the device keeps the weights that it computes with. A weight that had its remainder beside it gets a
+//! whole master: where the halves of one would lie in two memories, both would travel.
 //!
 //! ```text
 //!   device   weight ─────► backward ─► gradient'          weight ◄─────────────┐
@@ -7,12 +8,13 @@
 //!   host                               gradient ─► adamw ─► master ─► (cast) ──┘
 //! ```
 
+use super::precision::MASTER;
 use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::budget::Budget;
 use crate::candidates::Settings;
 use crate::request::Request;
-use plimsoll_graph::ops::Transfer;
-use plimsoll_graph::{Graph, Node, Pass, Place, Role, Storage, TensorId};
+use plimsoll_graph::ops::{Cast, Transfer, WeightFormat};
+use plimsoll_graph::{DType, Graph, Node, Op, Pass, Place, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
@@ -32,12 +34,13 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
     for index in moved {
         let weight = graph.parameters[index].tensor;
         let mut training = graph.parameters[index].training.clone().expect("what is moved is trained");
-        let master = *training.master.get_or_insert_with(|| {
-            let copy = graph[weight].clone();
-            let master = graph.tensor(format!("{}.master", copy.name), copy.ty, Role::Optimizer, Storage::Persistent);
-            masters.insert(weight, master);
+        let master = training.master.unwrap_or_else(|| {
+            let remainder = training.remainder.take();
+            let master = master_of(graph, weight, remainder);
+            masters.insert(weight, NewMaster { master, remainder });
             master
         });
+        training.master = Some(master);
         let written_by = [weight, master].into_iter().filter_map(|written| gradients.get(&written)).flatten();
         let moved_along = training.state.iter().chain([&training.gradient, &master]);
         for &id in written_by.chain(moved_along) {
@@ -52,6 +55,26 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
         }
         program.nodes = nodes;
     }
+}
+
+/// The master that a weight gets.
+struct NewMaster {
+    master: TensorId,
+    /// What the weight had beside it so far.
+    remainder: Option<TensorId>,
+}
+
+/// A master for a weight that has none. Where it has a remainder, the master is the tensor that this was, so that nothing
+/// is left of it.
+fn master_of(graph: &mut Graph, weight: TensorId, remainder: Option<TensorId>) -> TensorId {
+    let name = format!("{}.{MASTER}", graph[weight].name);
+    let Some(remainder) = remainder else {
+        let ty = graph[weight].ty.clone();
+        return graph.tensor(name, ty, Role::Optimizer, Storage::Persistent);
+    };
+    graph[remainder].name = name.into();
+    graph[remainder].ty.dtype = DType::F32;
+    remainder
 }
 
 /// The parameters whose optimizer is moved, by their index.
@@ -79,21 +102,32 @@ fn gradients(graph: &Graph) -> FxHashMap<TensorId, Vec<TensorId>> {
 }
 
 /// The optimizer's nodes work on the master, and the weights follow it; what else the update reads, it reads there.
-fn follow_master(mut node: Node, masters: &FxHashMap<TensorId, TensorId>, nodes: &mut Vec<Node>) {
+fn follow_master(mut node: Node, masters: &FxHashMap<TensorId, NewMaster>, nodes: &mut Vec<Node>) {
     if node.pass != Pass::Update {
         return nodes.push(node);
     }
+    let read = node.inputs.iter().filter_map(|input| masters.get(input)?.remainder).collect::<Vec<_>>();
+    node.inputs.retain(|input| !read.contains(input));
     for input in &mut node.inputs {
-        *input = masters.get(input).copied().unwrap_or(*input);
+        *input = masters.get(input).map_or(*input, |new| new.master);
     }
     let back = node.op.update().and_then(|update| {
         let weight = node.outputs[update.weight];
-        let master = *masters.get(&weight)?;
+        let NewMaster { master, .. } = *masters.get(&weight)?;
         node.outputs[update.weight] = master;
-        Some(sent(&node, master, weight))
+        let Some(remainder) = update.remainder else { return Some(sent(&node, master, weight)) };
+        node.outputs.remove(remainder);
+        node.op = whole(&node.op);
+        let (inputs, outputs) = (smallvec![master], smallvec![weight]);
+        Some(Node { op: Cast { to: DType::Bf16 }.into(), inputs, outputs, ..node.clone() })
     });
     nodes.push(node);
     nodes.extend(back);
+}
+
+/// An optimizer of a weight with its remainder, of a whole master.
+pub(crate) fn whole(op: &Op) -> Op {
+    op.keeping_weight(WeightFormat::F32).expect("an optimizer keeps its weight as asked")
 }
 
 /// A transfer beside a node.

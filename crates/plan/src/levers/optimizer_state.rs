@@ -31,13 +31,13 @@ fn keep_as(graph: &mut Graph, node: &mut Node, format: StateFormat) {
     if format == StateFormat::Blockwise8 && weight.elements() < FEWEST_QUANTISED {
         return;
     }
-    node.op = node.op.keeping(weight.dtype, format).expect("an optimizer keeps its state in any format");
+    node.op = node.op.keeping_state(format).expect("an optimizer keeps its state in any format");
     let types = {
         let inputs = node.inputs.iter().map(|&id| &graph[id].ty).collect::<Vec<_>>();
         node.op.infer(&inputs).expect("an optimizer takes the gradient that it took")
     };
-    let moments = node.outputs.drain(update.weight + 1..).collect::<Vec<_>>();
-    for (number, ty) in types.into_iter().skip(update.weight + 1).enumerate() {
+    let moments = node.outputs.drain(update.state..).collect::<Vec<_>>();
+    for (number, ty) in types.into_iter().skip(update.state).enumerate() {
         let kept = match moments.get(number) {
             Some(&moment) => {
                 graph[moment].ty = ty;
@@ -51,7 +51,7 @@ fn keep_as(graph: &mut Graph, node: &mut Node, format: StateFormat) {
         node.outputs.push(kept);
     }
     let owner = graph.parameters.iter_mut().filter_map(|p| p.training.as_mut()).find(|t| t.state == moments);
-    owner.expect("an optimizer's state is a parameter's").state = node.outputs[update.weight + 1..].to_vec();
+    owner.expect("an optimizer's state is a parameter's").state = node.outputs[update.state..].to_vec();
 }
 
 pub(super) struct OptimizerStateLever;

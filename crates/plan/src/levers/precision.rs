@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   fp32         weight F32 ◄── adamw
-//!   bf16, fp16   weight half ◄── cast ◄── master F32 ◄── adamw
+//!   bf16         weight Bf16 and its remainder I16 ◄── adamw      together the master, to the bit
+//!   fp16         weight F16 ◄── cast ◄── master F32 ◄── adamw
 //!   bf16-pure    weight Bf16 ◄── adamw, stochastic rounding
 //! ```
-//! Gradients of parameters, statistics of norms, sums and losses are in single precision always.
+//! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 
 use super::{Alternative, Lever, Levers};
 use crate::candidates::Settings;
 use crate::request::Request;
-use plimsoll_graph::ops::{Cast, StateFormat};
+use plimsoll_graph::ops::{Cast, WeightFormat};
 use plimsoll_graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
@@ -22,7 +23,7 @@ pub enum Precision {
     /// Everything in single precision.
     #[default]
     Fp32,
-    /// `Bf16`, with weights in single precision behind.
+    /// `Bf16`, with what weights lack of single precision beside them.
     Bf16,
     /// `F16`, with weights in single precision behind; gradients are scaled up on their way, by the loop.
     Fp16,
@@ -65,12 +66,17 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
         let tensor = graph.parameters[index].tensor;
         let full = graph[tensor].ty.clone();
         graph[tensor].ty.dtype = precision.dtype();
-        let name = format!("{}.master", graph[tensor].name);
-        let keeps_master = precision != Precision::Bf16Pure;
-        if graph.parameters[index].training.is_some() && keeps_master {
-            let master = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
-            graph.parameters[index].training.as_mut().expect("just seen").master = Some(master);
+        let declare = |graph: &mut Graph, suffix: &str, dtype| {
+            let (name, ty) = (format!("{}.{suffix}", graph[tensor].name), full.with_dtype(dtype));
+            Some(graph.tensor(name, ty, Role::Optimizer, Storage::Persistent))
+        };
+        let Some(mut training) = graph.parameters[index].training.take() else { continue };
+        match precision {
+            Precision::Fp16 => training.master = declare(graph, MASTER, DType::F32),
+            Precision::Bf16 => training.remainder = declare(graph, REMAINDER, DType::I16),
+            Precision::Fp32 | Precision::Bf16Pure => {}
         }
+        graph.parameters[index].training = Some(training);
     }
     for index in 0..graph.programs.len() {
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
@@ -88,6 +94,12 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
     }
 }
 
+/// What the name of a weight in single precision behind another ends with.
+pub(super) const MASTER: &str = "master";
+
+/// What the name of the remainder of a weight ends with.
+const REMAINDER: &str = "remainder";
+
 fn cast(to: DType, from: TensorId, into: TensorId, pass: Pass) -> Node {
     Node { op: Cast { to }.into(), inputs: smallvec![from], outputs: smallvec![into], block: None, pass }
 }
@@ -96,7 +108,8 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
     if let Some(update) = node.op.update() {
         let weight = node.outputs[update.weight];
         let owner = graph.parameters.iter().find(|p| p.tensor == weight).expect("a parameter is updated");
-        match owner.training.as_ref().and_then(|t| t.master) {
+        let [master, remainder] = owner.training.as_ref().map_or([None; 2], |t| [t.master, t.remainder]);
+        match master {
             Some(master) => {
                 node.outputs[update.weight] = master;
                 let pass = node.pass;
@@ -104,8 +117,11 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
                 rewritten.push(cast(precision.dtype(), master, weight, pass));
             }
             None => {
-                let state = StateFormat::F32;
-                node.op = node.op.keeping(precision.dtype(), state).expect("an optimizer keeps its weight as asked");
+                let format = if remainder.is_some() { WeightFormat::Bf16AndRemainder } else { WeightFormat::Bf16 };
+                node.op = node.op.keeping_weight(format).expect("an optimizer keeps its weight as asked");
+                if let (Some(at), Some(remainder)) = (node.op.update().and_then(|u| u.remainder), remainder) {
+                    node.outputs.insert(at, remainder);
+                }
                 rewritten.push(node);
             }
         }
@@ -166,8 +182,9 @@ mod tests {
         graph
     }
 
-    /// Weights and activations are in the precision that was asked for, gradients, moments and losses in single; a master
-    /// is behind each weight where one belongs, and the weight is rounded from it right after its update.
+    /// Weights and activations are in the precision that was asked for, gradients, moments and losses in single. Each weight
+    /// in `F16` has a master, from which it is rounded right after its update; one in `Bf16` has what it lacks beside it, and
+    /// is the result of the update itself.
     #[test]
     fn every_tensor_is_in_the_precision_that_belongs_to_it() {
         for wanted in [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
@@ -178,17 +195,29 @@ mod tests {
                 if is_weight || is_residual {
                     assert_eq!(tensor.ty.dtype, wanted.dtype(), "{wanted:?}: {}", tensor.name);
                 }
+                let is_remainder = tensor.name.ends_with(".remainder");
+                assert_eq!(tensor.ty.dtype == DType::I16, is_remainder, "{wanted:?}: {}", tensor.name);
                 let is_single = matches!(tensor.role, Role::Gradient | Role::Optimizer) || *tensor.name == *"loss";
-                assert!(!is_single || tensor.ty.dtype == DType::F32, "{wanted:?}: {}", tensor.name);
+                let is_right = !is_single || is_remainder || tensor.ty.dtype == DType::F32;
+                assert!(is_right, "{wanted:?}: {}", tensor.name);
             }
             assert!(graph.tensors.iter().any(|t| t.name.ends_with("/add")), "a model has residuals");
-            let keeps_master = matches!(wanted, Precision::Bf16 | Precision::Fp16);
+            let keeps_master = wanted == Precision::Fp16;
             let nodes = &graph.program("update").expect("a graph that trains").nodes;
             for parameter in &graph.parameters {
                 let training = parameter.training.as_ref().expect("all are trained");
                 assert_eq!(training.master.is_some(), keeps_master, "{wanted:?}");
+                assert_eq!(training.remainder.is_some(), wanted == Precision::Bf16, "{wanted:?}");
                 let of_it = |n: &Node| n.op.update().is_some_and(|u| n.outputs[u.weight] == parameter.master());
                 let at = nodes.iter().position(of_it).expect("every parameter is updated");
+                if let Some(remainder) = training.remainder {
+                    let bytes = |id: TensorId| graph[id].ty.bytes().0;
+                    let kept = bytes(parameter.tensor) + bytes(remainder);
+                    assert_eq!(kept, 4 * graph[parameter.tensor].ty.elements() as u64);
+                    assert_eq!(nodes[at].outputs[..2], [parameter.tensor, remainder]);
+                    let reads = |n: &Node| n.inputs.contains(&parameter.tensor);
+                    assert!(!nodes.iter().any(reads), "nothing is rounded once more");
+                }
                 if keeps_master {
                     let expected = cast(wanted.dtype(), parameter.master(), parameter.tensor, Pass::Update);
                     assert_eq!(nodes[at + 1], expected, "{wanted:?}");

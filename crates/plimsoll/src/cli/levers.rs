@@ -121,7 +121,7 @@ enum PrecisionChoice {
     Auto,
     /// Single precision.
     Fp32,
-    /// bfloat16, with a single-precision copy of the weights.
+    /// bfloat16, with the bits that weights lack of single precision beside them.
     Bf16,
     /// IEEE half precision with dynamic loss scaling and a single-precision copy of the weights.
     Fp16,

@@ -16,6 +16,7 @@ mod read;
 mod same_run;
 mod size;
 mod state;
+mod tensors;
 mod write;
 
 pub use error::CheckpointError;

@@ -2,7 +2,7 @@
 //! Not here: which checkpoints there are (`find.rs`).
 
 use super::archive::Archive;
-use super::contents::contents;
+use super::contents::{Content, contents};
 use super::find::{read_state, verify_file};
 use super::names::{candidates, is_buffer, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
@@ -29,9 +29,9 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
         match file {
             MODEL_FILE => fill_weights(engine, &archive, false)?,
             _ => {
-                let names = tensors.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+                let names = tensors.iter().map(|content| content.name.clone()).collect::<Vec<_>>();
                 hand_out(&archive, &names, false, |index, _, view| {
-                    let (name, tensor) = &tensors[index];
+                    let Content { name, tensor, .. } = &tensors[index];
                     let (dtype, shape) = (engine.plan()[*tensor].dtype(), engine.plan()[*tensor].ty.shape.clone());
                     if dtype_of(view) != Some(dtype) || *view.shape() != *shape {
                         return Err(wrong(&path, name, format!("{dtype:?} {shape:?}"), view).into());
@@ -60,7 +60,7 @@ pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainErro
     fill_weights(engine, &Archive::file(&folder.join(AVERAGE_FILE))?, true)
 }
 
-/// Fills parameters, their masters and their averages, which start from the same weights.
+/// Fills parameters, their masters or remainders, and their averages, which start from the same weights.
 fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
     let parameters = engine.parameters().to_vec();
     let names = parameters.iter().map(|p| engine.name(p.tensor).to_owned()).collect::<Vec<_>>();
@@ -87,6 +87,7 @@ fn dtype_of(view: &TensorView) -> Option<DType> {
         Dtype::F32 => Some(DType::F32),
         Dtype::F16 => Some(DType::F16),
         Dtype::BF16 => Some(DType::Bf16),
+        Dtype::I16 => Some(DType::I16),
         Dtype::U8 => Some(DType::U8),
         _ => None,
     }

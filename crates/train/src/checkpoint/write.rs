@@ -1,20 +1,16 @@
 //! Writing a checkpoint: into a temporary folder, each file synced and hashed, then renamed, then the parent synced.
 //! Until the rename the older checkpoints are all there is, and they are only deleted after it.
 
-use super::contents::contents;
+use super::contents::{Content, contents};
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
 use super::size::room;
-use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State};
+use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State, tensors};
 use crate::{Engine, RunFolder, TrainError};
 use plimsoll_files::{Disk, free_space, is_there};
-use plimsoll_graph::{DType, TensorId};
 use plimsoll_telemetry::Branches;
 use plimsoll_units::Bytes;
-use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
-use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,48 +23,6 @@ pub struct Saved {
     /// Size of all its files.
     pub bytes: u64,
 }
-
-/// A tensor of the device as safetensors wants it. `transformers` asks for the format in the metadata.
-struct DeviceTensor<'e> {
-    engine: &'e Engine,
-    tensor: TensorId,
-    bytes: usize,
-    /// Where it is said that the tensor can't be read, since nobody can be told while a file is written.
-    unread: &'e OnceCell<TrainError>,
-}
-
-impl View for DeviceTensor<'_> {
-    fn dtype(&self) -> Dtype {
-        dtype_of(self.engine.plan()[self.tensor].dtype())
-    }
-    fn shape(&self) -> &[usize] {
-        &self.engine.plan()[self.tensor].ty.shape
-    }
-    fn data(&self) -> Cow<'_, [u8]> {
-        self.engine.view(self.tensor).unwrap_or_else(|error| {
-            // The file is written to its end, and is then no checkpoint.
-            let _ = self.unread.set(error);
-            Cow::Owned(vec![0; self.bytes])
-        })
-    }
-    fn data_len(&self) -> usize {
-        self.bytes
-    }
-}
-
-/// What safetensors calls a type.
-pub(super) fn dtype_of(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::Bf16 => Dtype::BF16,
-        DType::I32 => Dtype::I32,
-        DType::U8 => Dtype::U8,
-    }
-}
-
-/// What a file of tensors says about itself.
-pub(super) const METADATA: [(&str, &str); 1] = [("format", "pt")];
 
 /// Which checkpoints stay.
 #[derive(Debug, Clone, Copy)]
@@ -142,15 +96,11 @@ type Source<'e> = (&'e Engine, &'e OnceCell<TrainError>);
 fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, config_json: &str, mut state: State) -> io::Result<u64> {
     disk.remove_if_there(folder)?;
     disk.create_folder(folder)?;
-    let config = folder.join(CONFIG_FILE);
-    disk.write_new(&config, config_json.as_bytes())?;
-    // The library makes its files readable by their owner alone; a checkpoint is as open as any other file.
-    let permissions = config.metadata()?.permissions();
+    disk.write_new(&folder.join(CONFIG_FILE), config_json.as_bytes())?;
     let contents = contents(from.0);
     for (name, tensors) in &contents {
         let path = folder.join(name);
         disk.create_with(&path, |path| write_tensors(from, tensors, path))?;
-        fs::set_permissions(&path, permissions.clone())?;
         disk.sync_file(&path)?;
     }
     let names = contents.iter().map(|(name, _)| *name).chain([CONFIG_FILE]);
@@ -161,18 +111,11 @@ fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, config_json: &str, 
     Ok(state.files.iter().map(|f| f.bytes).sum::<u64>() + own.len() as u64)
 }
 
-fn write_tensors((engine, unread): Source<'_>, tensors: &[(String, TensorId)], path: &Path) -> io::Result<()> {
-    let views = tensors.iter().map(|(name, tensor)| {
-        let tensor = *tensor;
-        let bytes = engine.plan()[tensor].region().bytes as usize;
-        (name, DeviceTensor { engine, tensor, bytes, unread })
-    });
-    let metadata = HashMap::from(METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
-        SafeTensorError::IoError(source) => source,
-        other => io::Error::other(other),
-    })?;
-    if unread.get().is_some() { Err(io::Error::other("a tensor can't be read")) } else { Ok(()) }
+fn write_tensors((engine, unread): Source<'_>, contents: &[Content], path: &Path) -> io::Result<()> {
+    tensors::write(engine, contents, path).unwrap_or_else(|error| {
+        let _ = unread.set(error);
+        Err(io::Error::other("a tensor can't be read"))
+    })
 }
 
 fn sum_of(folder: &Path, name: &str) -> io::Result<FileSum> {

@@ -54,7 +54,7 @@ fn run(setup: &Setup, folder: &Path, start: &Start, rate: f64, steps: u64) -> (V
 fn state(engine: &Engine) -> Vec<Vec<u8>> {
     let kept = engine.parameters().iter().flat_map(|p| {
         let training = p.training.as_ref().expect("a run that trains");
-        let copies = [Some(p.tensor), training.master, training.average];
+        let copies = [Some(p.tensor), training.master, training.remainder, training.average];
         copies.into_iter().flatten().chain(training.state.clone()).collect::<Vec<_>>()
     });
     kept.map(|id| engine.view(id).expect("a loaded plan").into_owned()).collect()

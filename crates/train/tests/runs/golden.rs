@@ -3,7 +3,6 @@
 //! agree with it.
 
 use crate::support::{assert_close, plan_training};
-use half::bf16;
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{DType, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape};
@@ -406,16 +405,14 @@ fn ten_steps_of_adamw_are_pytorchs() {
     }
 }
 
-/// A machine in bf16, with PyTorch's weights in single precision as the masters of what it computes with.
+/// A machine in bf16, with PyTorch's weights in single precision: rounded, and what they then lack.
 fn in_bf16(golden: &Golden) -> Fast {
     let mut fast = fast_with(golden, &Levers { precision: Precision::Bf16, ..Levers::default() });
     fill(&mut fast, golden);
     for parameter in fast.graph.parameters.clone() {
         let weight = golden.floats(&format!("weight.{}", fast.graph[parameter.tensor].name));
-        let master = parameter.training.as_ref().and_then(|training| training.master).expect("weights have masters");
-        fast.write_floats(master, &weight);
-        let rounded = weight.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>();
-        fast.engine.write(parameter.tensor, bytemuck::cast_slice(&rounded)).expect("a tensor of this size");
+        let weight = bytemuck::cast_slice(&weight);
+        fast.engine.fill_parameter(&parameter, DType::F32, weight).expect("a tensor of this size");
     }
     fast
 }

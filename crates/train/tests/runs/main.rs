@@ -15,5 +15,6 @@ mod optimizers;
 mod paced;
 mod packing;
 mod precision;
+mod remainders;
 mod resume;
 mod sampling;

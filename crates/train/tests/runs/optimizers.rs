@@ -202,7 +202,7 @@ fn levers_change_no_bit_of_a_run_with_frozen_parameters() {
     }
 }
 
-/// Of a frozen parameter there is no gradient, no moment and no master, and no product makes its gradient.
+/// Of a frozen parameter there is no gradient, no moment and no remainder, and no product makes its gradient.
 #[test]
 fn a_frozen_parameter_costs_its_weight_alone() {
     let setup = open_to_all(&Setup::default(), AdamW::default().into());
@@ -222,7 +222,8 @@ fn a_frozen_parameter_costs_its_weight_alone() {
         let elements = frozen.map(|p| graph[p.tensor].ty.elements() as u64).sum::<u64>();
         assert!(elements > 0);
         assert_eq!((plan.parameters, plan.trained_parameters), (whole.parameters, whole.parameters - elements));
-        let a_parameter = 4 * if precision == Precision::Bf16 { 3 } else { 2 };
+        // Two moments, and in bf16 what weights lack.
+        let a_parameter = if precision == Precision::Bf16 { 10 } else { 8 };
         let saved = whole.breakdown.optimizer_bytes - plan.breakdown.optimizer_bytes;
         // Rounded up to whole alignments, tensor by tensor.
         assert!((elements * a_parameter..elements * a_parameter * 2).contains(&saved), "{precision:?}: {saved}");

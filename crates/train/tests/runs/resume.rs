@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Asks to stop after a step, or before the first; the last step of all is none.
-fn stop_after(last: u64) -> impl View {
+pub fn stop_after(last: u64) -> impl View {
     move |event: &Event, stop: &AtomicBool| {
         let is_it = match event {
             Event::RunStarted { .. } => last == 0,
@@ -27,7 +27,7 @@ fn stop_after(last: u64) -> impl View {
 }
 
 /// A run in sessions that are stopped after these steps, each resumed from the newest checkpoint of the one before.
-fn run_with_stops(setup: &Setup, folder: &Path, stops: &[u64]) -> Outcome {
+pub fn run_with_stops(setup: &Setup, folder: &Path, stops: &[u64]) -> Outcome {
     let mut start = Start::Fresh;
     for &step in stops {
         let (ending, report, checkpoint) = setup.run(folder, &start, stop_after(step));
@@ -42,7 +42,7 @@ fn run_with_stops(setup: &Setup, folder: &Path, stops: &[u64]) -> Outcome {
 }
 
 /// Panics unless two runs that ended have the same bits in their reports and in their last checkpoints.
-fn assert_same_run(what: &str, setup: &Setup, found: &Outcome, expected: &Outcome) {
+pub fn assert_same_run(what: &str, setup: &Setup, found: &Outcome, expected: &Outcome) {
     let losses = |outcome: &Outcome| bits(&all_losses(&outcome.1, setup.steps));
     let held_out = |outcome: &Outcome| outcome.1.eval.iter().map(|e| (e.step, e.loss.to_bits())).collect::<Vec<_>>();
     assert_eq!((found.0, expected.0), (Ending::Finished, Ending::Finished), "{what}");
@@ -55,7 +55,7 @@ fn assert_same_run(what: &str, setup: &Setup, found: &Outcome, expected: &Outcom
     }
 }
 
-fn last_checkpoint(outcome: &Outcome) -> &PathBuf {
+pub fn last_checkpoint(outcome: &Outcome) -> &PathBuf {
     outcome.2.as_ref().expect("a run that ended has a checkpoint")
 }
 

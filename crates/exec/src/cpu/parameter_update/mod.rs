@@ -1,19 +1,22 @@
 //! Updates by the optimizers that treat each element by itself: weight and moments in single precision as they lie, or a
-//! block of them at a time that is decoded, updated and encoded. Each optimizer's formula has a file of its own.
+//! block of them at a time that is decoded, updated and encoded. A weight that has a remainder is joined with it before, and
+//! split after. Each optimizer's formula has a file of its own.
 
 mod adamw;
 mod lion;
 
 use super::half::widen;
 use super::parallel::{self, CHUNK};
+use super::remainder::{join, split};
 use crate::call::{Call, Output};
 use crate::philox::philox;
 use crate::quantise::Levels;
+use ::half::bf16;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{ParameterUpdate, STATE_BLOCK, StateFormat};
+use plimsoll_graph::ops::{ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat};
 use plimsoll_graph::optimizers::Rule;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
+use rayon::slice::ParallelSlice;
 use std::sync::LazyLock;
 
 /// What an optimizer does to a stretch of a weight and of its moments, given the same stretch of the gradient.
@@ -48,25 +51,32 @@ pub(super) fn run(op: &ParameterUpdate, call: Call) {
 }
 
 fn update<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl Formula<MOMENTS>, call: Call) {
-    if op.weight != DType::F32 || op.state != StateFormat::F32 {
+    if op.weight == WeightFormat::Bf16 || op.state != StateFormat::F32 {
         return update_encoded(op, formula, call);
     }
-    update_as_it_lies(formula, call);
+    update_as_it_lies(op, formula, call);
 }
 
-fn update_as_it_lies<const MOMENTS: usize>(formula: &impl Formula<MOMENTS>, mut call: Call) {
+fn update_as_it_lies<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl Formula<MOMENTS>, mut call: Call) {
     let gradient = call.f32(0);
-    let mut outputs = call.take_f32_outputs();
-    let weight = outputs.next().expect("an update has a weight");
+    let weight = take_weight(op, &mut call, CHUNK);
+    let outputs = call.take_f32_outputs();
     let mut moments = outputs.map(|moment| moment.chunks_mut(CHUNK)).collect::<Vec<_>>();
-    let parts = weight.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK));
+    let parts = weight.into_par_iter().zip(gradient.par_chunks(CHUNK));
     let of_chunk = (0..gradient.len().div_ceil(CHUNK)).map(|_| {
         let mut moments = moments.iter_mut().map(|chunks| chunks.next().expect("moments are as long as their weight"));
         [(); MOMENTS].map(|()| moments.next().expect("the op's types name each moment"))
     });
     let parts = parts.zip(of_chunk.collect::<Vec<_>>());
-    parallel::for_each((2 + MOMENTS) * gradient.len(), parts, |((weight, gradient), moments)| {
-        formula.update(weight, moments, gradient);
+    parallel::for_each((2 + MOMENTS) * gradient.len(), parts, |((weight, gradient), moments)| match weight {
+        Stored::F32(weight) => formula.update(weight, moments, gradient),
+        mut stored => {
+            let mut weights = [0.0; CHUNK];
+            let weights = &mut weights[..gradient.len()];
+            stored.load(weights, &LEVELS[0]);
+            formula.update(weights, moments, gradient);
+            stored.store(weights, &LEVELS[0], |_| panic!("nothing here is rounded at random"));
+        }
     });
 }
 
@@ -77,20 +87,22 @@ static LEVELS: LazyLock<[Levels; 2]> = LazyLock::new(|| [Levels::signed(), Level
 enum Stored<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [u8]),
+    /// Weights, and what they lack.
+    WithRemainder(&'a mut [bf16], &'a mut [i16]),
     /// Codes, and the scale of these.
     Codes(&'a mut [u8], &'a mut f32),
 }
 
 fn update_encoded<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl Formula<MOMENTS>, mut call: Call) {
     let gradient = call.f32(0);
+    let weight = take_weight(op, &mut call, STATE_BLOCK);
     let mut outputs = std::mem::take(&mut call.outputs).into_iter();
     let mut next = || outputs.next().expect("the op's types name this output");
-    let weight = next();
     let moments = [(); MOMENTS].map(|()| next());
     let scales = [(); MOMENTS].map(|()| (op.state == StateFormat::Blockwise8).then(&mut next));
     let mut moments = moments.into_iter().zip(scales).map(|(moment, scales)| blocks(moment, scales).into_iter());
     let mut moments = [(); MOMENTS].map(|()| moments.next().expect("as many as there are"));
-    let blocks = blocks(weight, None).into_iter().map(|weight| {
+    let blocks = weight.into_iter().map(|weight| {
         (weight, moments.each_mut().map(|blocks| blocks.next().expect("moments are as long as their weight")))
     });
     let blocks = blocks.collect::<Vec<_>>();
@@ -121,11 +133,34 @@ fn update_encoded<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl For
 /// Sets these draws of the generator apart from all others.
 const ROUNDING: u32 = 0x524F_554E;
 
+/// Takes the weight out of the results, in pieces of so many elements.
+fn take_weight<'a>(op: &ParameterUpdate, call: &mut Call<'a>, elements: usize) -> Vec<Stored<'a>> {
+    let weight = call.outputs.remove(0);
+    if op.weight != WeightFormat::Bf16AndRemainder {
+        return pieces(weight, elements);
+    }
+    match (weight, call.outputs.remove(0)) {
+        (Output::Raw(weights), Output::Raw(remainders)) => {
+            let weights = bytemuck::cast_slice_mut(weights).chunks_mut(elements);
+            let remainders = bytemuck::cast_slice_mut(remainders).chunks_mut(elements);
+            weights.zip(remainders).map(|(weights, remainders)| Stored::WithRemainder(weights, remainders)).collect()
+        }
+        (weight, remainder) => panic!("{weight:?} does not lack {remainder:?}: the op's types exclude that"),
+    }
+}
+
+/// A tensor that has neither scales nor a remainder, in pieces of so many elements.
+fn pieces(stored: Output<'_>, elements: usize) -> Vec<Stored<'_>> {
+    match stored {
+        Output::F32(values) => values.chunks_mut(elements).map(Stored::F32).collect(),
+        Output::Raw(bytes) => bytes.chunks_mut(2 * elements).map(Stored::Bf16).collect(),
+    }
+}
+
 /// A tensor in blocks of `STATE_BLOCK` elements.
 fn blocks<'a>(stored: Output<'a>, scales: Option<Output<'a>>) -> Vec<Stored<'a>> {
     match (stored, scales) {
-        (Output::F32(values), None) => values.chunks_mut(STATE_BLOCK).map(Stored::F32).collect(),
-        (Output::Raw(bytes), None) => bytes.chunks_mut(2 * STATE_BLOCK).map(Stored::Bf16).collect(),
+        (stored, None) => pieces(stored, STATE_BLOCK),
         (Output::Raw(codes), Some(Output::F32(scales))) => {
             codes.chunks_mut(STATE_BLOCK).zip(scales).map(|(codes, scale)| Stored::Codes(codes, scale)).collect()
         }
@@ -138,6 +173,7 @@ impl Stored<'_> {
         match self {
             Self::F32(values) => into.copy_from_slice(values),
             Self::Bf16(bytes) => widen(DType::Bf16, bytes, into),
+            Self::WithRemainder(weights, remainders) => join(weights, remainders, into),
             Self::Codes(codes, scale) => {
                 into.iter_mut().zip(&**codes).for_each(|(into, &code)| *into = **scale * levels.decode(code));
             }
@@ -157,6 +193,7 @@ impl Stored<'_> {
                     }
                 }
             }
+            Self::WithRemainder(weights, remainders) => split(values, weights, remainders),
             Self::Codes(codes, scale) => {
                 let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
                 **scale = largest;

@@ -3,8 +3,9 @@
 use super::shape::{THREADS, blocks, launch, many, named};
 use crate::cuda::launch::{Arguments, Launch, Operands};
 use crate::quantise::Levels;
-use plimsoll_graph::DType;
-use plimsoll_graph::ops::{GradClip, MovingAverage, NORM_BLOCK, ParameterUpdate, STATE_BLOCK, StateFormat};
+use plimsoll_graph::ops::{
+    GradClip, MovingAverage, NORM_BLOCK, Operation, ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat,
+};
 use plimsoll_graph::optimizers::Rule;
 
 /// The squares of each operand by blocks, and their sum to the total, which lies behind the blocks of the largest.
@@ -41,7 +42,9 @@ pub(super) fn moving_average(op: &MovingAverage, operands: &Operands) -> Vec<Lau
         .addresses(&operands.outputs)
         .long(average.elements() as u64)
         .float(op.decay);
-    vec![launch("moving_average", named("moving_average", weight), blocks(average.elements(), 1), arguments)]
+    let has_remainder = operands.inputs.len() > 2;
+    let entry = if has_remainder { "moving_average_joined".to_owned() } else { named("moving_average", weight) };
+    vec![launch("moving_average", entry, blocks(average.elements(), 1), arguments)]
 }
 
 /// `enum Format` of `parameter_update.cu`.
@@ -59,7 +62,9 @@ pub(super) fn parameter_update(op: &ParameterUpdate, operands: &Operands) -> Vec
         Rule::AdamW(rule) => ("adamw", [rule.beta1, rule.beta2, rule.eps]),
         Rule::Lion(rule) => ("lion", [rule.beta1, rule.beta2, 0.0]),
     };
-    let weight = if op.weight == DType::F32 { Format::Plain } else { Format::Rounded };
+    let weight = if op.weight == WeightFormat::F32 { Format::Plain } else { Format::Rounded };
+    let update = op.update().expect("an optimizer");
+    let remainder = update.remainder.map_or(0, |at| operands.outputs[at]);
     let state = match op.state {
         StateFormat::F32 => Format::Plain,
         StateFormat::Bf16 => Format::Rounded,
@@ -67,13 +72,14 @@ pub(super) fn parameter_update(op: &ParameterUpdate, operands: &Operands) -> Vec
     };
     // Null where there is no such moment, or none has a scale.
     let result = |set: usize, which: usize| match which < moments {
-        true => operands.outputs.get(1 + set * moments + which).copied().unwrap_or(0),
+        true => operands.outputs.get(update.state + set * moments + which).copied().unwrap_or(0),
         false => 0,
     };
     let levels = [Levels::signed(), Levels::unsigned()].map(|levels| *levels.values()).concat();
     let arguments = Arguments::default()
         .addresses(&operands.inputs)
-        .addresses(&[operands.scalars, operands.outputs[0], result(0, 0), result(0, 1), result(1, 0), result(1, 1)])
+        .addresses(&[operands.scalars, operands.outputs[update.weight], remainder])
+        .addresses(&[result(0, 0), result(0, 1), result(1, 0), result(1, 1)])
         .long(elements as u64)
         .int(weight as usize)
         .int(state as usize)

@@ -204,6 +204,7 @@ fn precision((dtype, tf32): Precision) -> &'static str {
         DType::F16 => "fp16",
         DType::Bf16 => "bf16",
         DType::I32 => "int32",
+        DType::I16 => "int16",
         DType::U8 => "uint8",
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn tflops_on_paper(card: &Card, (dtype, tf32): Precision) -> Option<f
         DType::F32 => Some(card.fp32_tflops),
         DType::F16 => Some(card.fp16_tflops),
         DType::Bf16 => card.bf16_tflops,
-        DType::I32 | DType::U8 => None,
+        DType::I32 | DType::I16 | DType::U8 => None,
     }
 }
 

@@ -1,0 +1,98 @@
+//! A file of tensors of a device, in the format of safetensors: how it is laid out, and writing it. A weight that has its
+//! remainder beside it is joined with it some elements at a time, so that no tensor is held once more.
+
+use super::contents::Content;
+use crate::{Engine, TrainError};
+use plimsoll_exec::joined;
+use plimsoll_graph::DType;
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// What a file of tensors says about itself: `transformers` asks for the format.
+const METADATA: [(&str, &str); 1] = [("format", "pt")];
+
+/// Bytes of weights that are joined at a time.
+const PART_BYTES: usize = 1 << 17;
+
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What comes before the tensors, in which order they follow, and how many bytes they have together.
+struct Layout<'c> {
+    /// The header's length, and the header, padded to eights.
+    head: Vec<u8>,
+    tensors: Vec<&'c Content>,
+    bytes: u64,
+}
+
+impl<'c> Layout<'c> {
+    /// In the order of the format's own library: the widest types first, then by name; without gaps.
+    fn of(engine: &Engine, contents: &'c [Content]) -> Self {
+        let dtype = |content: &Content| dtype_of(content.dtype(engine));
+        let mut tensors = contents.iter().collect::<Vec<_>>();
+        tensors.sort_by(|a, b| (Reverse(dtype(a)), &a.name).cmp(&(Reverse(dtype(b)), &b.name)));
+        let mut end = 0;
+        let infos = tensors.iter().map(|content| {
+            let start = end;
+            end += content.bytes(engine) as usize;
+            let shape = engine.plan()[content.tensor].ty.shape.to_vec();
+            (content.name.clone(), TensorInfo { dtype: dtype(content), shape, data_offsets: (start, end) })
+        });
+        let infos = infos.collect();
+        let metadata = HashMap::from(METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let header = Metadata::new(Some(metadata), infos).expect("offsets follow each other");
+        let mut header = serde_json::to_string(&header).expect("plain data").into_bytes();
+        header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
+        let head = [&(header.len() as u64).to_le_bytes()[..], &header].concat();
+        Self { head, tensors, bytes: end as u64 }
+    }
+}
+
+/// The size of a file of these tensors.
+pub(super) fn file_bytes(engine: &Engine, contents: &[Content]) -> u64 {
+    let layout = Layout::of(engine, contents);
+    layout.head.len() as u64 + layout.bytes
+}
+
+/// Writes a file of these tensors, which must not be there. It is not synced. Errors: of the disk within those of the
+/// device, which can't be read.
+pub(super) fn write(engine: &Engine, contents: &[Content], path: &Path) -> Result<io::Result<()>, TrainError> {
+    let layout = Layout::of(engine, contents);
+    let mut file = match File::create_new(path) {
+        Ok(file) => BufWriter::with_capacity(BUFFER_BYTES, file),
+        Err(error) => return Ok(Err(error)),
+    };
+    if let Err(error) = file.write_all(&layout.head) {
+        return Ok(Err(error));
+    }
+    for content in layout.tensors {
+        if let Err(error) = write_tensor(engine, content, &mut file)? {
+            return Ok(Err(error));
+        }
+    }
+    Ok(file.flush())
+}
+
+fn write_tensor(engine: &Engine, content: &Content, file: &mut impl Write) -> Result<io::Result<()>, TrainError> {
+    let bytes = engine.view(content.tensor)?;
+    let Some(remainder) = content.remainder else { return Ok(file.write_all(&bytes)) };
+    let remainder = engine.view(remainder)?;
+    let mut parts = bytes.chunks(PART_BYTES).zip(remainder.chunks(PART_BYTES));
+    Ok(parts.try_for_each(|(weights, remainders)| file.write_all(&joined(weights, remainders))))
+}
+
+/// What safetensors calls a type.
+fn dtype_of(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::Bf16 => Dtype::BF16,
+        DType::I32 => Dtype::I32,
+        DType::I16 => Dtype::I16,
+        DType::U8 => Dtype::U8,
+    }
+}

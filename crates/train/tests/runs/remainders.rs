@@ -1,0 +1,97 @@
+//! Weights in bf16 with what they lack beside them train as whole masters do, to the bit, and leave the same checkpoints.
+
+use crate::resume::{assert_same_run, last_checkpoint, run_with_stops, stop_after};
+use crate::support::{Outcome, Setup, tiny_gpt2};
+use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::optimizers::{AdamW, Lion};
+use plimsoll_graph::{DType, Optimizer, Place, Storage};
+use plimsoll_plan::{Average, Levers, Precision};
+use plimsoll_train::Start;
+use plimsoll_train::checkpoint::{AVERAGE_FILE, MODEL_FILE};
+use safetensors::{Dtype, SafeTensors};
+use std::fs;
+
+/// A run in bf16, of so wide a model that some moments are quantised.
+fn in_bf16(levers: Levers) -> Setup {
+    let model = ModelConfig::Gpt2(Gpt2Config { n_embd: 48, ..tiny_gpt2() });
+    Setup { model, levers: Levers { precision: Precision::Bf16, ..levers }, ..Setup::default() }
+}
+
+/// The same with a part of the optimizer on the host, which works on whole masters.
+fn with_masters(setup: &Setup, part: f64) -> Setup {
+    Setup { levers: Levers { optimizer_offload: part, ..setup.levers }, ..setup.clone() }
+}
+
+/// How many parameters have a remainder, and how many a master.
+fn kept(setup: &Setup) -> [usize; 2] {
+    let (graph, plan) = setup.plan();
+    let training = || graph.parameters.iter().filter_map(|p| p.training.as_ref());
+    let remainders = training().filter_map(|t| t.remainder).collect::<Vec<_>>();
+    let masters = training().filter_map(|t| t.master).collect::<Vec<_>>();
+    assert!(remainders.iter().all(|&id| plan[id].dtype() == DType::I16 && plan[id].place == Place::Device));
+    assert!(masters.iter().all(|&id| plan[id].dtype() == DType::F32 && plan[id].place == Place::Host));
+    let persistent = graph.tensors.iter().filter(|tensor| tensor.storage == Storage::Persistent);
+    let all = persistent.filter(|tensor| tensor.ty.dtype == DType::I16).count();
+    assert_eq!(all, remainders.len(), "no remainder is kept beside a master");
+    [remainders.len(), masters.len()]
+}
+
+#[test]
+fn weights_with_remainders_are_trained_as_whole_masters_are() {
+    let lion = Optimizer { rule: Lion::default().into(), ..Optimizer::default() };
+    let adamw = Optimizer { rule: AdamW::default().into(), ..Optimizer::default() };
+    for (optimizer, optimizer_state, place) in [
+        (adamw.clone(), StateFormat::F32, Some(Place::Device)),
+        (adamw.clone(), StateFormat::Bf16, None),
+        (adamw, StateFormat::Blockwise8, Some(Place::Host)),
+        (lion, StateFormat::F32, None),
+    ] {
+        let what = format!("{} {optimizer_state:?}, average on {place:?}", optimizer.rule.name());
+        let average = place.map(|place| Average { decay: 0.9, place });
+        let plain = in_bf16(Levers { optimizer_state, average, ..Levers::default() });
+        let plain = Setup { optimizer, ..plain };
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let expected = run_with_stops(&plain, &parent.path().join("remainders"), &[]);
+        let all = kept(&plain)[0];
+        assert_eq!(kept(&plain), [all, 0], "{what}");
+        for part in [0.4, 1.0] {
+            let moved = with_masters(&plain, part);
+            let [remainders, masters] = kept(&moved);
+            assert_eq!(remainders + masters, all, "{what}");
+            assert!(masters > 0 && (remainders > 0) == (part < 1.0), "{what}: {masters} of {all} at {part}");
+            let found = run_with_stops(&moved, &parent.path().join(format!("masters-{part}")), &[]);
+            assert_same_run(&format!("{what}, {part} on the host"), &plain, &found, &expected);
+            if average.is_some() {
+                let averages =
+                    |outcome: &Outcome| fs::read(last_checkpoint(outcome).join(AVERAGE_FILE)).expect("averages");
+                assert!(averages(&found) == averages(&expected), "averages differ, {what}");
+            }
+        }
+    }
+}
+
+/// Checkpoints have whole weights in single precision, so they can be resumed with remainders or with masters.
+#[test]
+fn invariant_7_a_run_with_remainders_is_resumed_with_masters_and_the_reverse() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let plain = in_bf16(Levers::default());
+    let whole = run_with_stops(&plain, &parent.path().join("whole"), &[]);
+    let folder = parent.path().join("moved");
+    let mut start = Start::Fresh;
+    for (part, last) in [(0.0, 3), (1.0, 6), (0.5, 9), (0.0, u64::MAX)] {
+        let outcome = with_masters(&plain, part).run(&folder, &start, stop_after(last));
+        let checkpoint = last_checkpoint(&outcome).clone();
+        let file = fs::read(checkpoint.join(MODEL_FILE)).expect("a whole checkpoint");
+        let tensors = SafeTensors::deserialize(&file).expect("a whole checkpoint");
+        assert!(tensors.tensors().iter().all(|(_, tensor)| tensor.dtype() == Dtype::F32), "{part} on the host");
+        // As the format's own library would lay it out.
+        let views = tensors.tensors();
+        let metadata = Some([("format".to_owned(), "pt".to_owned())].into());
+        assert!(safetensors::serialize(views, metadata).expect("tensors") == file, "{part} on the host");
+        start = Start::Resume(checkpoint);
+        if last == u64::MAX {
+            assert_same_run("remainders, masters, some of each, remainders", &plain, &outcome, &whole);
+        }
+    }
+}
