@@ -18,7 +18,7 @@ impl Supervisor<'_> {
         if pace.has_become_silent {
             self.emit(Event::SensorsSilent {});
         }
-        if let Some(code) = pace.ends.filter(|_| self.asked.is_none()) {
+        if let Some(code) = pace.ends.filter(|_| self.asked.is_none() && self.has_more_to_do()) {
             self.end_for_heat(code);
         }
         let is_ending = self.asked.is_some();
@@ -35,6 +35,15 @@ impl Supervisor<'_> {
         if let Some(error) = lost {
             self.tell_loss(&error.to_string());
         }
+    }
+
+    /// Whether a program runs, or is to be started: a run that came to its end by itself did not end for heat.
+    fn has_more_to_do(&self) -> bool {
+        self.workers.iter().any(|worker| match &worker.phase {
+            Phase::Live(live) => !live.has_ended(),
+            Phase::Waiting | Phase::Pausing(_) => true,
+            Phase::Done(_) => false,
+        })
     }
 
     fn end_for_heat(&mut self, code: i32) {

@@ -97,16 +97,35 @@ fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
     assert!(!is_alive(&outside) && !sandbox.path("runs/it/held-0").exists());
 }
 
+/// The time in which it is stopped neither counts as one in which it hangs, nor ends such a time.
+#[test]
+fn a_program_that_hangs_is_seen_while_it_is_slowed() {
+    let sandbox = Sandbox::new();
+    // Longer than it runs in one piece.
+    let flags = "--throttle-temp 78 --max-temp 110 --sample-every 0.05 --hang-timeout 3 --max-restarts 0 --grace 0.2";
+    let child = start(&sandbox, "0 0 temperature 84\n", flags, "echo $$ > pid; exec sleep 600");
+    let pid = written_pid(&sandbox, "pid");
+    until("it is slowed", || is_stopped(&pid));
+    let start = Instant::now();
+    let said = end_of(child);
+    assert!(start.elapsed() > Duration::from_secs(4), "it ran for less: {}", said.stderr);
+    assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "hang": 1 }), "{}", said.stderr);
+}
+
 #[test]
 fn a_program_is_paused_for_one_reading_above_the_maximum_and_goes_on_after_the_next() {
     let sandbox = Sandbox::new();
-    let script = "0 0 temperature 60\n4 0 temperature 90\n5 0 temperature 60\n";
+    // It is stopped by hand before heat comes, and is no child that the others wait for.
     let shell = format!("sleep 600 & echo $! > other; {COUNTS}");
-    let child = start(&sandbox, script, "--max-temp 83 --sample-every 0.8", &shell);
+    let child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 2", &shell);
     let [pid, outside] = both(&sandbox);
     let other = written_pid(&sandbox, "other");
     kill("STOP", &other);
+    until("it is stopped by hand", || is_stopped(&other));
+    set_temperature(&sandbox, 90);
     until("both are stopped", || is_stopped(&pid) && is_stopped(&outside));
+    // Before the next sample.
+    set_temperature(&sandbox, 60);
     until("both go on", || !is_stopped(&pid) && !is_stopped(&outside));
     let before = steps(&sandbox);
     until("it works again", || steps(&sandbox) > before + 3);
