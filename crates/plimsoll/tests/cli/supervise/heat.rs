@@ -57,10 +57,16 @@ fn steps(sandbox: &Sandbox) -> usize {
     sandbox.text("runs/it/output.log").lines().count()
 }
 
-/// The signal that ends a run, after which its end is returned.
+/// What a run said, which ends by itself, or should.
+fn ended(mut child: Child) -> Said {
+    until("it ends", || child.try_wait().expect("a child").is_some());
+    end_of(child)
+}
+
+/// The same, after a signal that asks it to end.
 fn ended_by(name: &str, child: Child) -> Said {
     signal(&child, name);
-    end_of(child)
+    ended(child)
 }
 
 #[test]
@@ -107,7 +113,7 @@ fn a_program_that_hangs_is_seen_while_it_is_slowed() {
     let pid = written_pid(&sandbox, "pid");
     until("it is slowed", || is_stopped(&pid));
     let start = Instant::now();
-    let said = end_of(child);
+    let said = ended(child);
     assert!(start.elapsed() > Duration::from_secs(4), "it ran for less: {}", said.stderr);
     assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "hang": 1 }), "{}", said.stderr);
 }
@@ -146,7 +152,7 @@ fn above_the_maximum_a_program_is_asked_to_end_and_not_started_again() {
         is_told(&sandbox, "paused: its core is at 81 °C, the run ends above 83") && is_stopped(&pid)
     });
     set_temperature(&sandbox, 90);
-    let said = end_of(child);
+    let said = ended(child);
     assert_eq!(said.code, Some(6), "{}", said.stderr);
     assert!(said.stdout_text().contains("saved"), "{}", said.stderr);
     for words in ["its core is at 90 °C, above 83: the run is asked to end", "SIGTERM: its card is too hot"] {
