@@ -3,7 +3,7 @@
 use super::Supervisor;
 use crate::event::Event;
 use crate::report::Status;
-use crate::worker::{Live, Phase};
+use crate::worker::Phase;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,6 @@ impl Supervisor<'_> {
             (Duration::ZERO, Signal::TERM, "its card is too hot"),
             (self.settings.grace, Signal::KILL, "it did not end when it was asked to"),
         ];
-        self.lives().for_each(Live::let_go);
         self.lives().for_each(|live| live.schedule(&signals));
     }
 }
