@@ -40,6 +40,15 @@ impl Guard {
         Self { cards, clock: Clock::new(), batch_s: None, share: 1.0, stopped: None, notes: Vec::new() }
     }
 
+    /// Watches over one more card from now on; returns its place among the readings.
+    pub fn add(&mut self, limits: &Limits, power: Option<PowerRange>) -> usize {
+        let index = self.cards.len();
+        let mut card = Card::new(index, *limits);
+        card.set_power(power);
+        self.cards.push(card);
+        index
+    }
+
     /// Lets the power limits of cards be lowered instead of pauses, where there are ranges; in the order of the cards.
     #[must_use]
     pub fn with_power(mut self, ranges: &[Option<PowerRange>]) -> Self {

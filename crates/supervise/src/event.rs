@@ -120,6 +120,15 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// What became of a card's heat, or was done about it.
+    Heat {
+        /// The card's number and name.
+        card: String,
+        /// What happened, with figures.
+        what: String,
+    },
+    /// Nobody says any more how hot cards are: half of the time is waited.
+    SensorsSilent {},
     /// The time for the run is over.
     TimeOver {
         /// So long it was.

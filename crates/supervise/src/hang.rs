@@ -22,23 +22,27 @@ pub(crate) struct Watch {
     card: Option<String>,
     looked: Instant,
     idle: Duration,
+    /// For how long the program was stopped for heat, when it was last looked at.
+    held: Duration,
     bytes: u64,
     ticks: u64,
 }
 
 impl Watch {
     pub(crate) fn new(timeout: Duration, card: Option<String>, output: &Output) -> Self {
-        Self { timeout, card, looked: Instant::now(), idle: Duration::ZERO, bytes: output.bytes(), ticks: 0 }
+        let (idle, held) = (Duration::ZERO, Duration::ZERO);
+        Self { timeout, card, looked: Instant::now(), idle, held, bytes: output.bytes(), ticks: 0 }
     }
 
-    /// Looks if it is time to. Returns for how long nothing has happened, once that is too long.
-    pub(crate) fn look(&mut self, output: &Output, group: &Group) -> Option<Duration> {
+    /// Looks if it is time to. `held`: for how long the program was stopped for heat until now, which is no time that counts.
+    /// Returns for how long nothing has happened, once that is too long.
+    pub(crate) fn look(&mut self, output: &Output, group: &Group, held: Duration) -> Option<Duration> {
         let every = self.timeout / LOOKS;
-        let passed = self.looked.elapsed();
+        let passed = self.looked.elapsed().saturating_sub(held - self.held);
         if passed < every {
             return None;
         }
-        self.looked = Instant::now();
+        (self.looked, self.held) = (Instant::now(), held);
         let members = group.members();
         let ticks = members.iter().map(|member| member.row.cpu_ticks).sum::<u64>();
         let computed = ticks.saturating_sub(self.ticks) as f64 / TICKS;

@@ -20,6 +20,7 @@ mod keeper;
 pub mod ladder;
 mod mender;
 mod output;
+mod pace;
 mod pause;
 mod processes;
 mod registry;
@@ -41,6 +42,7 @@ pub use input::Input;
 pub use keeper::keep;
 pub use mender::Mender;
 pub use output::{Progress, Stream, last_progress};
+pub use pace::{Pacer, run_slice};
 pub use pause::{PauseError, is_paused, pause, resume};
 pub use processes::{MARK, Machine, Process};
 pub use registry::{Ended, Entry, Kind, Registry, State, Surroundings, WorkerEntry};
@@ -57,6 +59,9 @@ pub const SUCCESS: &str = "success";
 
 /// The kind of an end that somebody asked for.
 pub const STOPPED: &str = "stopped";
+
+/// The kind of an end that was asked for because a card was too hot.
+pub const TOO_HOT: &str = "too_hot";
 
 /// The kind of an end of which nothing is known.
 pub const UNKNOWN: &str = "unknown";

@@ -14,6 +14,8 @@ pub enum Status {
     Failed,
     /// Somebody stopped it.
     Stopped,
+    /// A card was too hot for it.
+    TooHot,
     /// Its time was over.
     TimeOver,
     /// Its processes are gone, and since their supervisor was replaced nobody knows how they ended.
@@ -76,7 +78,7 @@ impl Report {
         for attempt in &self.attempts {
             match attempt.kind.as_str() {
                 crate::SUCCESS => succeeded += 1,
-                crate::STOPPED => {}
+                crate::STOPPED | crate::TOO_HOT => {}
                 kind => {
                     failed += 1;
                     *self.failures.entry(kind.to_owned()).or_default() += 1;

@@ -5,6 +5,7 @@ use crate::child::Running;
 use crate::hang::Watch;
 use crate::keeper::Status;
 use crate::output::Output;
+use crate::pace::{Held, continue_all, stop_all};
 use crate::repair::{Attempt, Ending, Repair};
 use crate::restarts::Restarts;
 use crate::shares::Share;
@@ -12,6 +13,8 @@ use plimsoll_telemetry::oom_kills;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long processes that were left behind may take to end once they were asked to.
@@ -70,6 +73,10 @@ pub(crate) struct Live {
     hung: bool,
     status: Option<Status>,
     sweep: Option<Sweep>,
+    /// What of it is stopped for heat.
+    held: Option<Held>,
+    /// For how long it was, until now.
+    held_for: Duration,
 }
 
 /// The clearing away of processes that outlived the first.
@@ -94,7 +101,18 @@ impl Live {
     pub(crate) fn new(running: Running, watch: Option<Watch>) -> Self {
         let oom_before = oom_kills().unwrap_or(0);
         let schedule = VecDeque::new();
-        Self { running, started: Instant::now(), oom_before, watch, schedule, hung: false, status: None, sweep: None }
+        Self {
+            running,
+            started: Instant::now(),
+            oom_before,
+            watch,
+            schedule,
+            hung: false,
+            status: None,
+            sweep: None,
+            held: None,
+            held_for: Duration::ZERO,
+        }
     }
 
     /// The first process has ended.
@@ -123,6 +141,44 @@ impl Live {
         self.running.group.signal(signal);
     }
 
+    /// Stops it for heat, unless it is ending or is stopped already. `worker`: its number, for the record in the run's folder.
+    /// Errors: that can't be written; it is stopped all the same.
+    pub(crate) fn hold(&mut self, folder: &Path, worker: usize) -> io::Result<()> {
+        if self.held.is_some() || self.has_ended() || self.is_asked_to_end() || self.hung {
+            return Ok(());
+        }
+        let (held, written) = Held::new(folder, worker, &self.running.group);
+        self.held = Some(held);
+        written
+    }
+
+    /// Whether it is stopped for heat although it is to end.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.held.is_some() && (self.has_ended() || self.is_asked_to_end())
+    }
+
+    /// Lets it go on if it is stopped for heat.
+    pub(crate) fn let_go(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.held_for += held.release();
+        }
+    }
+
+    /// Stops it for a person, whose it is from now on.
+    pub(crate) fn pause(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.held_for += held.leave();
+        }
+        stop_all(&self.running.group);
+    }
+
+    /// Lets it go on for a person, unless it is stopped for heat.
+    pub(crate) fn resume(&self) {
+        if self.held.is_none() {
+            continue_all(&self.running.group);
+        }
+    }
+
     /// Whether its first process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.status.is_some()
@@ -144,8 +200,10 @@ impl Live {
         if self.status.is_some() {
             return self.clear_away(now, grace);
         }
-        let watch = self.watch.as_mut().filter(|_| self.schedule.is_empty() && !self.hung);
-        match watch.and_then(|watch| watch.look(output, &self.running.group)) {
+        // Who is stopped for heat can't show that it works.
+        let is_watched = self.schedule.is_empty() && !self.hung && self.held.is_none();
+        let watch = self.watch.as_mut().filter(|_| is_watched);
+        match watch.and_then(|watch| watch.look(output, &self.running.group, self.held_for)) {
             Some(idle) => {
                 self.hung = true;
                 Seen::Hangs(idle)

@@ -68,6 +68,7 @@ impl Workplace {
             arguments: vec![],
             input: Input::Nothing,
             streams: [nowhere(), nowhere()],
+            pacer: None,
         };
         let mut events = Vec::new();
         let report = supervise(job, &mut |event| events.push(event.clone())).expect("supervised").report;

@@ -154,13 +154,7 @@ impl Reader {
                 view.problems.push(clean(&format!("the journal lost {events} events: {reason}"), LINE));
                 view.problems.truncate(PROBLEMS);
             }
-            Event::Heat { card, what } => {
-                if view.heat.len() == ACTIONS {
-                    view.heat.pop_front();
-                }
-                view.heat.push_back(HeatAction { time_s, card: clean(&card, NAME), what: clean(&what, LINE) });
-                note(view, Noted { time_s, level: Level::Warn, what: format!("{card}: {what}"), advice: None });
-            }
+            Event::Heat { card, what } => heat_action(view, time_s, &card, &what),
             Event::Health { card, what, advice, level, .. } => {
                 let what = card.map_or(what.clone(), |card| format!("{card}: {what}"));
                 note(view, Noted { time_s, level, what, advice });
@@ -219,6 +213,15 @@ impl Reader {
         let pace = (ended_s - began_s) / steps as f64;
         (self.view.standing == Standing::Running && pace >= 0.0).then_some(left as f64 * pace)
     }
+}
+
+/// Keeps what was done about heat, made safe to show.
+pub(crate) fn heat_action(view: &mut RunView, time_s: f64, card: &str, what: &str) {
+    if view.heat.len() == ACTIONS {
+        view.heat.pop_front();
+    }
+    view.heat.push_back(HeatAction { time_s, card: clean(card, NAME), what: clean(what, LINE) });
+    note(view, Noted { time_s, level: Level::Warn, what: format!("{card}: {what}"), advice: None });
 }
 
 /// Keeps a note, made safe to show; the oldest goes where there are too many.

@@ -2,6 +2,7 @@
 
 use crate::alive::Alive;
 use crate::events::push;
+use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
 use plimsoll_files::{open_regular, read_exact_at};
@@ -81,6 +82,7 @@ fn standing(entry: &Entry) -> Standing {
         (_, Some(Status::Finished)) => Standing::Finished,
         (_, Some(Status::Failed)) => Standing::Failed,
         (_, Some(Status::Stopped | Status::TimeOver)) => Standing::Interrupted,
+        (_, Some(Status::TooHot)) => Standing::TooHot,
         _ => Standing::CutShort,
     }
 }
@@ -108,6 +110,9 @@ fn take(view: &mut RunView, record: &Record<Event>) {
     }
     if let Some(line) = words(&record.event) {
         push(&mut view.events, time_s, line);
+    }
+    if let Event::Heat { card, what } = &record.event {
+        heat_action(view, time_s, card, what);
     }
     if let Event::RecordsLost { reason } = &record.event {
         view.problems.push(clean(reason, LINE));
@@ -142,6 +147,8 @@ fn words(event: &Event) -> Option<(Level, String)> {
             (Warn, format!("{}starts again: {why}{notes}", of(worker)))
         }
         Event::GaveUp { worker, why } => (Error, format!("{}is not started again: {why}", of(worker))),
+        Event::Heat { card, what } => (Warn, format!("{card}: {what}")),
+        Event::SensorsSilent {} => (Warn, "sensors no longer answer: half of the time is waited".to_owned()),
         Event::TimeOver { duration_s } => {
             (Warn, format!("its time of {} is over", format_duration(Seconds(*duration_s))))
         }
@@ -161,6 +168,7 @@ fn status_words(status: Status) -> &'static str {
         Status::Finished => "finished",
         Status::Failed => "failed",
         Status::Stopped => "stopped",
+        Status::TooHot => "stopped for heat",
         Status::TimeOver => "its time is over",
         Status::Unknown => "nobody knows how",
     }

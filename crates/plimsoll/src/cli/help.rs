@@ -141,7 +141,7 @@ const GROUPS: &[Group] = &[
     (
         "Heat, power, messages",
         &[
-            ("max-temp", "Heat at which a run ends: 83; slowed before"),
+            ("max-temp", "Slow for heat, and end above this: 83"),
             ("throttle-temp", ""),
             ("resume-temp", ""),
             ("memory-temp", ""),

@@ -19,6 +19,7 @@ mod find;
 mod generate;
 mod gpus;
 mod half;
+mod heat;
 mod help;
 mod hub;
 mod levers;

@@ -24,7 +24,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("orders", &["units", "files"]),
     ("torch-memory", &["units", "plan"]),
     ("trainers", &["units"]),
-    ("supervise", &["units", "files", "telemetry", "trainers"]),
+    ("supervise", &["units", "files", "heat", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     ("watch", &["units", "files", "telemetry", "supervise"]),

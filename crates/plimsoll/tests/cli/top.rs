@@ -1,7 +1,7 @@
 //! `plimsoll top` in a terminal: runs, cards of a script, replays. What is on its screens is tested in `plimsoll-top`.
 
-use crate::support::Sandbox;
 use crate::support::pty::Terminal;
+use crate::support::{Said, Sandbox};
 use std::fs;
 use std::process::{Child, Command};
 
@@ -56,6 +56,27 @@ fn cards_and_runs_are_shown_and_a_run_is_found_by_its_name() {
         assert!(shown > 0 && terminal.shows("\u{1b}[3"), "it has colors");
         leave(terminal, child);
     }
+}
+
+/// Another program that a person paused, and that goes on.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_is_paused_is_shown_as_such() {
+    let sandbox = Sandbox::new();
+    let arguments = ["run", "--detach", "--name", "it", "--", "sleep", "600"];
+    let done = |arguments: &[&str]| {
+        let said = Said::of(sandbox.command(arguments).output().expect("the binary runs"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+    };
+    done(&arguments);
+    let (terminal, child) = Terminal::start(&mut command(&sandbox, "top it --sample-every 0.1"), 120, 40);
+    let before = terminal.wait_for("running", 0);
+    assert!(!terminal.shows("paused"));
+    done(&["pause", "it"]);
+    terminal.wait_for("paused", before);
+    done(&["resume", "it"]);
+    leave(terminal, child);
+    done(&["stop", "it", "--now"]);
 }
 
 #[test]

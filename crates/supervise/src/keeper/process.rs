@@ -3,6 +3,7 @@
 use super::place::{End, listen};
 use super::protocol::{FINISH, Frame, Program, RELEASE, Spec, Status, Told, write_frame, write_output};
 use crate::output::{OutputLog, TAIL, Tail};
+use crate::pace::release_left;
 use crate::processes::{Process, pid};
 use plimsoll_telemetry::now_s;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -199,7 +200,7 @@ impl Keeper {
                 if let Some(supervisor) = &mut self.supervisor
                     && write_output(supervisor, stream, bytes).is_err()
                 {
-                    self.supervisor = None;
+                    self.lose_supervisor();
                 }
                 if let Some(reason) = self.log.reason().filter(|_| !self.has_told_loss) {
                     let lost = Told::Lost(reason.to_owned());
@@ -231,8 +232,14 @@ impl Keeper {
             Ok(1..) if byte[0] == FINISH => self.is_finishing = true,
             Ok(1..) => self.is_released = byte[0] == RELEASE,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Ok(0) | Err(_) => self.supervisor = None,
+            Ok(0) | Err(_) => self.lose_supervisor(),
         }
+    }
+
+    /// The supervisor is gone. What it stopped for heat goes on: nobody else would see to that.
+    fn lose_supervisor(&mut self) {
+        self.supervisor = None;
+        release_left(Path::new(&self.spec.folder), self.spec.worker, &self.program.leader);
     }
 
     /// Another supervisor came. The run's lock says that there is no other.
@@ -257,7 +264,7 @@ impl Keeper {
     fn tell(&mut self, frame: &Frame) {
         let is_gone = self.supervisor.as_mut().is_some_and(|supervisor| write_frame(supervisor, frame).is_err());
         if is_gone {
-            self.supervisor = None;
+            self.lose_supervisor();
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::child::Running;
 use crate::event::{Event, Record};
 use crate::folder::JOURNAL;
 use crate::keeper::{End, Started};
+use crate::pace::release_left;
 use crate::processes::Process;
 use crate::registry::{Entry, WorkerEntry};
 use crate::repair::Ending;
@@ -64,6 +65,9 @@ impl Supervisor<'_> {
             None => End::complete(self.folder.path(), index, entered.attempt, entered.keeper.as_ref()),
         };
         let leader = entry.leader(entered);
+        if let Some(leader) = &leader {
+            release_left(self.folder.path(), index, leader);
+        }
         let running = match (started, end, leader) {
             (Some(started), ..) => Running::kept(started, self.setting(index)).map(|running| (running, true)),
             // Its keeper is gone. What it left behind is cleared away as after any end.

@@ -12,10 +12,10 @@ impl Supervisor<'_> {
     pub(super) fn take_signal(&mut self, signal: Signal) {
         match signal {
             Signal::TSTP => {
-                self.lives().for_each(|live| live.forward(Signal::STOP));
+                self.lives().for_each(Live::pause);
                 let _ = kill_process(getpid(), Signal::STOP);
             }
-            Signal::CONT => self.lives().for_each(|live| live.forward(Signal::CONT)),
+            Signal::CONT => self.lives().for_each(|live| live.resume()),
             Signal::INT if self.interrupts > 0 => {
                 self.interrupts += 1;
                 self.lives().for_each(Live::kill);

@@ -9,11 +9,11 @@ use crate::keeper::End;
 use crate::processes::Process;
 use crate::registry::WorkerEntry;
 use crate::repair::{Attempt, Decision, Ending};
-use crate::report::AttemptReport;
+use crate::report::{AttemptReport, Status};
 use crate::restarts::Next;
 use crate::shares::keep_on;
 use crate::worker::{Live, Outcome, Phase, Seen};
-use crate::{STOPPED, SUCCESS, stacks};
+use crate::{STOPPED, SUCCESS, TOO_HOT, stacks};
 use std::ffi::OsString;
 use std::io;
 use std::time::{Duration, Instant};
@@ -178,6 +178,7 @@ impl Supervisor<'_> {
         let (is_success, is_asked) = (ending.is_success(), self.asked.is_some());
         let kind = match () {
             () if is_success => SUCCESS.to_owned(),
+            () if self.asked == Some(Status::TooHot) => TOO_HOT.to_owned(),
             () if is_asked => STOPPED.to_owned(),
             () => verdict.kind,
         };

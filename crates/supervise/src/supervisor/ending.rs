@@ -26,6 +26,7 @@ impl Supervisor<'_> {
         let failed = outcomes.iter().find(|outcome| !outcome.is_success);
         self.report.code = match self.interrupts {
             2.. => Some(130),
+            _ if self.report.status == Status::TooHot => Some(self.asked_code),
             _ => failed.map_or(Some(0), |outcome| outcome.code),
         };
         self.report.ran_s = self.began.elapsed().as_secs_f64();

@@ -3,6 +3,7 @@
 use crate::folder::Folder;
 use crate::input::Input;
 use crate::output::Stream;
+use crate::pace::Pacer;
 use crate::registry::Registry;
 use crate::repair::Repair;
 use crate::report::Report;
@@ -54,6 +55,8 @@ pub struct Job {
     pub input: Input,
     /// Where their stdout and stderr are passed on to.
     pub streams: [Stream; 2],
+    /// How fast its programs may go, if somebody says so.
+    pub pacer: Option<Pacer>,
 }
 
 /// Why a run can't be supervised.

@@ -5,6 +5,7 @@ mod adoption;
 mod asked;
 mod attempts;
 mod ending;
+mod heat;
 mod job;
 
 pub use adoption::adopt;
@@ -15,6 +16,7 @@ use crate::folder::Folder;
 use crate::input::Keyboard;
 use crate::keeper::Status as Exit;
 use crate::output::{Output, Screen};
+use crate::pace::Pacing;
 use crate::registry::{Entry, Registry};
 use crate::repair::{Attempt, Repair};
 use crate::report::{Report, Status};
@@ -91,6 +93,8 @@ struct Supervisor<'t> {
     interrupts: u32,
     /// The exit code where somebody asked before a program had one.
     asked_code: i32,
+    /// How fast its programs may go, if somebody says so.
+    pacing: Option<Pacing>,
     has_started: bool,
     refusal: Option<Refusal>,
 }
@@ -98,7 +102,7 @@ struct Supervisor<'t> {
 impl<'t> Supervisor<'t> {
     fn new(job: Job, tell: &'t mut dyn FnMut(&Event)) -> Result<Self, SuperviseError> {
         let system = |what| move |source| SuperviseError::System { what, source };
-        let Job { folder, registry, settings, command, workers, keeper, arguments, input, streams } = job;
+        let Job { folder, registry, settings, command, workers, keeper, arguments, input, streams, pacer } = job;
         let journal = Journal::open(folder.disk(), &folder.journal())?;
         let (sender, messages) = channel();
         let signals = sender.clone();
@@ -146,6 +150,7 @@ impl<'t> Supervisor<'t> {
             asked: None,
             interrupts: 0,
             asked_code: 130,
+            pacing: pacer.map(|pacer| Pacing::new(pacer, Instant::now())),
             has_started: false,
             refusal: None,
             folder,
@@ -196,6 +201,7 @@ impl<'t> Supervisor<'t> {
                 self.take(message);
             }
             self.check_time();
+            self.check_heat();
             for worker in 0..self.workers.len() {
                 self.advance(worker);
             }

@@ -3,6 +3,7 @@
 
 mod attach;
 mod detach;
+mod heat;
 mod logs;
 mod order;
 mod ps;

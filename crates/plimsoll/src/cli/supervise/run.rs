@@ -1,5 +1,6 @@
 //! `plimsoll run`: keeps somebody else's trainer alive.
 
+use super::heat::HeatArgs;
 use super::repair::RepairArgs;
 use super::told::Told;
 use super::{RunsArgs, detach, open, say};
@@ -98,6 +99,9 @@ pub(in crate::cli) struct RunArgs {
     repair: RepairArgs,
 
     #[command(flatten)]
+    heat: HeatArgs,
+
+    #[command(flatten)]
     recipients: Recipients,
 
     /// How much of each worker's output is kept; the oldest goes first
@@ -146,6 +150,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
         }
         (None, None) => {
             // What is missing to tell somebody is said before anything is made. One in the background tells by itself.
+            args.heat.settings()?;
             let told = Told::start(&args.recipients)?;
             let folder = args.new_folder()?;
             if args.detach {
@@ -186,7 +191,8 @@ impl RunArgs {
     }
 
     fn start_in(self, folder: Folder, mut told: Told) -> Result<u8, Failure> {
-        let job = self.job(folder)?;
+        let mut job = self.job(folder)?;
+        let _watched = self.heat.watch(&mut job)?;
         let supervised = supervise(job, &mut |event| told.take(event));
         told.finish();
         conclude(supervised?)
@@ -237,6 +243,7 @@ impl RunArgs {
             arguments: std::env::args_os().skip(2).collect(),
             input,
             streams,
+            pacer: None,
         })
     }
 
@@ -269,6 +276,7 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     let mut job = args.job(folder)?;
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
+    let _watched = args.heat.watch(&mut job)?;
     let mut told = Told::start(&args.recipients)?.of_run(&entry.name());
     let supervised = adopt(job, &entry, &mut |event| told.take(event));
     told.finish();
@@ -276,7 +284,7 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
 }
 
 /// The UUIDs of the cards that commands see, in their order; none where there is no driver.
-fn cards() -> Vec<String> {
+pub(super) fn cards() -> Vec<String> {
     let mut cards = gpus().map(|gpus| gpus.cards).unwrap_or_default();
     cards.retain(|card| card.cuda_index.is_some());
     cards.sort_by_key(|card| card.cuda_index);

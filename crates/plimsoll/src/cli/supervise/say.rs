@@ -1,7 +1,7 @@
 //! What a supervisor says: events as lines, and the last one about a run.
 
 use crate::streams::talk;
-use plimsoll_supervise::{Event, Report, STOPPED, SUCCESS, Status};
+use plimsoll_supervise::{Event, Report, STOPPED, SUCCESS, Status, TOO_HOT};
 use plimsoll_units::{Seconds, format_duration};
 
 /// Says what people want to know while it happens.
@@ -40,7 +40,8 @@ pub(super) fn line(event: &Event) -> Option<String> {
                 (None, None) => "exit code unknown".to_owned(),
             };
             // What the system alone tells of an end is said already.
-            let is_said = kind == STOPPED || ["exit_", "signal_"].iter().any(|plain| kind.starts_with(plain));
+            let is_said = [STOPPED, TOO_HOT].contains(&kind.as_str())
+                || ["exit_", "signal_"].iter().any(|plain| kind.starts_with(plain));
             let kind = if is_said { String::new() } else { format!(", {}", kind.replace('_', " ")) };
             format!("{}ended after {}: {how}{kind}", of(*worker), duration(*ran_s))
         }
@@ -48,6 +49,8 @@ pub(super) fn line(event: &Event) -> Option<String> {
             format!("{}next attempt in {pause_s:.1} s: {why}", of(*worker))
         }
         Event::GaveUp { worker, why } => format!("{}no further attempt: {why}", of(*worker)),
+        Event::Heat { card, what } => format!("{card}: {what}"),
+        Event::SensorsSilent {} => "sensors no longer answer: half of the time is waited".to_owned(),
         Event::TimeOver { duration_s } => format!("{} are over", duration(*duration_s)),
         Event::RecordsLost { reason } => format!("warning: the run's records are incomplete: {reason}"),
         Event::OutputLost { worker, reason } => format!("warning: {}output is not kept: {reason}", of(*worker)),
@@ -73,6 +76,8 @@ pub(super) fn summary(report: &Report) -> String {
         (Status::Failed, Some(code)) => format!("failed (exit code {code})"),
         (Status::Failed, None) => "failed".to_owned(),
         (Status::Stopped, _) => "stopped".to_owned(),
+        (Status::TooHot, Some(code)) => format!("stopped for heat (exit code {code})"),
+        (Status::TooHot, None) => "stopped for heat".to_owned(),
         (Status::TimeOver, _) => "its time was over".to_owned(),
         (Status::Unknown, _) => "ended, exit code unknown".to_owned(),
     };

@@ -4,7 +4,7 @@ use super::say;
 use crate::cli::Failure;
 use crate::cli::notify::{Recipients, say_goodbye};
 use plimsoll_notify::{Kind, Message, Notifier};
-use plimsoll_supervise::{Event, SUCCESS, Status};
+use plimsoll_supervise::{Event, SUCCESS, Status, TOO_HOT};
 use plimsoll_telemetry::now_s;
 use std::collections::BTreeMap;
 
@@ -62,7 +62,8 @@ impl Narrator {
             }
             Event::AttemptEnded { worker, kind, .. } => {
                 self.ended.insert(*worker, kind.clone());
-                if kind == SUCCESS {
+                // That the run ends for heat is told as such.
+                if kind == SUCCESS || kind == TOO_HOT {
                     return None;
                 }
                 (Kind::Failure, sentence(event)?)
@@ -77,12 +78,14 @@ impl Narrator {
             Event::NotStarted { .. } | Event::Hung { .. } | Event::GaveUp { .. } | Event::RecordsLost { .. } => {
                 (Kind::Failure, sentence(event)?)
             }
+            Event::Heat { .. } | Event::SensorsSilent {} => (Kind::Heat, sentence(event)?),
             Event::RunEnded { status, code } => {
                 let code = code.map_or("unknown".to_owned(), |code| code.to_string());
                 let how = match status {
                     Status::Finished => "Finished".to_owned(),
                     Status::Failed => "Failed".to_owned(),
                     Status::Stopped => "Stopped, as it was asked to".to_owned(),
+                    Status::TooHot => "Stopped for heat".to_owned(),
                     Status::TimeOver => "Its time was over".to_owned(),
                     Status::Unknown => "Ended, and nobody knows how".to_owned(),
                 };

@@ -4,7 +4,6 @@ mod args;
 mod binary;
 mod ending;
 mod folder;
-mod heat_words;
 mod orders;
 mod prompt;
 mod replan;

@@ -7,13 +7,14 @@ use super::orders::{Asked, Asking, Listener, Next, Planner};
 use super::watched::Watched;
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
+use crate::cli::heat::checked;
 use crate::cli::power::Set;
 use crate::streams::talk;
 use ::plimsoll_train::{Ending, MicroBatch, Pace};
 use clap::Args;
 use plimsoll_files::Disk;
 use plimsoll_health::{Facts, Settings as HealthSettings};
-use plimsoll_heat::{Limits, Order, Settings, Thresholds};
+use plimsoll_heat::{Order, Settings};
 use plimsoll_notify::{Card, Teller};
 use plimsoll_power::{Meter, Price};
 use plimsoll_telemetry::{EnergyUse, Event, History, Sample, Sampler, SamplerOptions, Sink, for_each_record};
@@ -28,12 +29,6 @@ use std::time::{Duration, Instant};
 
 /// While it waits, a run looks this often whether it is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// An order that is older than so many samples, and than this, is nobody's any more.
-const STALE: (u32, Duration) = (10, Duration::from_secs(30));
-
-/// A run whose orders are stale waits as long as it computes.
-const STALE_SHARE: f64 = 0.5;
 
 /// Who is paused says so this often, so that nobody takes it for one that hangs.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -95,11 +90,7 @@ impl WatchArgs {
             resume_c: self.resume_temp,
             memory_max_c: self.memory_temp,
         };
-        let hint = "`--resume-temp`, `--throttle-temp` and `--max-temp` rise in this order; usual are 70, 78 and 83";
-        match Limits::new(&settings, &Thresholds::default()) {
-            Ok(_) => Ok(settings),
-            Err(error) => Err(Failure::bad_flag(error.to_string()).hint(hint)),
-        }
+        checked(settings)
     }
 
     /// Whether nothing is sampled.
@@ -220,7 +211,7 @@ impl State {
         let share = match order {
             // The step is finished, and the run ends.
             Order::Stop { .. } => return None,
-            order if is_stale => order.share().clamp(STALE_SHARE, 1.0),
+            order if is_stale => order.stale().share(),
             order => order.share(),
         };
         // At no share there is no end but another order.
@@ -242,7 +233,8 @@ impl Watch {
             SampleEvery::Off => None,
             SampleEvery::Time(time) => Some(Duration::from_secs_f64(time.0)),
         };
-        let stale = (every.unwrap_or_default() * STALE.0).max(STALE.1);
+        let stale = Order::lasts(Seconds(every.unwrap_or_default().as_secs_f64()));
+        let stale = Duration::from_secs_f64(stale.0);
         let shared = Arc::<Shared>::default();
         shared.lock().facts.checkpoint = Some(subject.checkpoint);
         let (sampler, listener, power) = (OnceLock::new(), OnceLock::new(), power.map(Arc::new));

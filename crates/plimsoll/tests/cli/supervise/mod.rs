@@ -1,9 +1,10 @@
 //! Programs under `plimsoll run`: real processes that fail, hang, fork and ignore signals; that lose their supervisor
-//! (`adoption.rs`), lack memory (`repairs.rs`), or have no room for what they print (`room.rs`).
+//! (`adoption.rs`), work on hot cards (`heat.rs`), lack memory (`repairs.rs`), or have no room for what they print (`room.rs`).
 
 #![cfg(target_os = "linux")]
 
 mod adoption;
+mod heat;
 mod repairs;
 mod room;
 

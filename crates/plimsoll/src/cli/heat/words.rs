@@ -3,9 +3,9 @@
 use plimsoll_heat::{Sensor, Told, What};
 use plimsoll_units::format_duration;
 
-/// What is told of a card's heat; nothing for what only says how warm it is.
-pub(super) fn told_words(told: &Told) -> Option<String> {
-    let words = in_words(&told.note.what)?;
+/// What is told of a card's heat; nothing for what only says how warm it is. `end`: what becomes of the run above the maximum.
+pub(super) fn told_words(told: &Told, end: &str) -> Option<String> {
+    let words = in_words(&told.note.what, end)?;
     Some(match told.times {
         1 => words,
         times => format!("{words} (for the {times}th time in {})", format_duration(told.over)),
@@ -13,7 +13,7 @@ pub(super) fn told_words(told: &Told) -> Option<String> {
 }
 
 /// What happened to a card, for people; nothing for what only says how warm it is.
-fn in_words(what: &What) -> Option<String> {
+fn in_words(what: &What, end: &str) -> Option<String> {
     let of = |sensor: Sensor| match sensor {
         Sensor::Core => "core",
         Sensor::Memory => "memory",
@@ -37,12 +37,7 @@ fn in_words(what: &What) -> Option<String> {
             format!("at {celsius:.0} °C; runs freely again after {}", format_duration(slowed))
         }
         What::Stops(hot) => {
-            format!(
-                "its {} is at {:.0} °C, above {:.0}: the run saves and ends",
-                of(hot.sensor),
-                hot.celsius,
-                hot.max_c
-            )
+            format!("its {} is at {:.0} °C, above {:.0}: {end}", of(hot.sensor), hot.celsius, hot.max_c)
         }
         What::SensorLost { sensor, last_c } => {
             format!("its {} tells no temperature any more; last {last_c:.0} °C", of(sensor))
