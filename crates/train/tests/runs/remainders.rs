@@ -42,8 +42,8 @@ fn weights_with_remainders_are_trained_as_whole_masters_are() {
     let lion = Optimizer { rule: Lion::default().into(), ..Optimizer::default() };
     let adamw = Optimizer { rule: AdamW::default().into(), ..Optimizer::default() };
     for (optimizer, optimizer_state, place) in [
-        (adamw.clone(), StateFormat::F32, Some(Place::Device)),
-        (adamw.clone(), StateFormat::Bf16, None),
+        (adamw, StateFormat::F32, Some(Place::Device)),
+        (adamw, StateFormat::Bf16, None),
         (adamw, StateFormat::Blockwise8, Some(Place::Host)),
         (lion, StateFormat::F32, None),
     ] {
