@@ -37,7 +37,7 @@ from datetime import date
 from pathlib import Path
 
 from budget_picture import Curve, Panel, picture
-from compare_torch import BUSY_SHARE, MIB, TORCH_STEP, Case, Preset, command_line, cpu_model, memory_gib, mib, positive, run
+from compare_torch import BUSY_SHARE, MIB, TORCH_STEP, Case, Preset, command_line, cpu_model, memory_gib, mib, positive, publish, run
 from measured_budgets import AtBudget, Bench, add_arguments, case_of, take
 
 # Above this difference, relative to the allocator's, the two ways to count what PyTorch saves disagree.
@@ -101,10 +101,8 @@ def main() -> None:
     arguments = parse_arguments()
     compared = {name: measure(name, arguments) for name in arguments.cases}
     text = report(arguments, compared)
-    print(text, end="")
+    publish(text, arguments.out)
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
         arguments.out.with_suffix(".svg").write_text(picture([panel(name, one) for name, one in compared.items()]))
     holds = all(all(one.below("saved_bytes")) and slower_with_more(one.relative(one.own)) <= NOISE for one in compared.values())
     sys.exit(0 if holds else 1)

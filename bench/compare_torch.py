@@ -183,10 +183,15 @@ def main() -> None:
     arguments = parse_arguments()
     measured = {name: measure(name, arguments) for name in arguments.cases}
     text = report(arguments, measured)
+    publish(text, arguments.out)
+
+
+def publish(text: str, out: Path | None) -> None:
+    """Prints a report, and writes it to a file where one is asked for."""
     print(text, end="")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text)
 
 
 def parse_arguments() -> argparse.Namespace:

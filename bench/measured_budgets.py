@@ -36,7 +36,7 @@ from datetime import date
 from pathlib import Path
 
 from compare_memory import BUDGET_GIB, config_of
-from compare_torch import BUSY_SHARE, Case, Preset, command_line, cpu_model, memory_gib, mib, names_of, positive, run
+from compare_torch import BUSY_SHARE, Case, Preset, command_line, cpu_model, memory_gib, mib, names_of, positive, publish, run
 from compare_torch import CASES as TIMED_CASES
 
 LEAST_CORRELATION = 0.9
@@ -173,10 +173,7 @@ def main() -> None:
         lines += ["", f"## {name}", "", *table]
         all_hold &= holds
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
+    publish(text, arguments.out)
     sys.exit(0 if all_hold else 1)
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from compare_torch import command_line, cpu_model, memory_gib, names_of, positive
+from compare_torch import command_line, cpu_model, memory_gib, names_of, positive, publish
 
 CARDS = (
     *("GTX 1060 6GB", "RTX 2060", "RTX 3050 6GB", "RTX 3060 12GB", "RTX 3070", "RTX 3090", "RTX 4090", "RTX 5090", "T4"),
@@ -72,10 +72,7 @@ def main() -> None:
         lines += ["", f"## {part.capitalize()}", "", *table]
         is_worse |= part_is_worse
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
+    publish(text, arguments.out)
     sys.exit(1 if is_worse else 0)
 
 
