@@ -74,7 +74,8 @@ fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
     let sandbox = Sandbox::new();
     // Far below the maximum, and as far above what is held as asks for half of the time.
     let flags = "--throttle-temp 78 --max-temp 110 --sample-every 0.05 --hang-timeout 1 --max-restarts 0";
-    let child = start(&sandbox, "0 0 temperature 84\n", flags, COUNTS);
+    let shell = format!("sleep 600 & echo $! > other; kill -STOP $!; {COUNTS}");
+    let child = start(&sandbox, "0 0 temperature 84\n", flags, &shell);
     let [pid, outside] = both(&sandbox);
     until("it is slowed", || is_told(&sandbox, "slowed to "));
     let told = heat(&sandbox);
@@ -96,6 +97,9 @@ fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
     // What was printed just before may be kept just after.
     assert!(stopped - before < 10 && ran - stopped > 10, "{before} {stopped} {ran}");
     until("what left the group is stopped, too", || is_stopped(&outside));
+    until("both go on", || !is_stopped(&pid) && !is_stopped(&outside));
+    assert!(is_stopped(&written_pid(&sandbox, "other")), "what a person stopped is not let go on by heat");
+    until("both are stopped", || is_stopped(&pid) && is_stopped(&outside));
     let said = ended_by("TERM", child);
     assert_eq!(said.code, Some(3), "who is stopped hears what it is sent: {}", said.stderr);
     assert!(!said.stderr.contains("nothing computed") && said.stdout_text().contains("saved"), "{}", said.stderr);
@@ -116,28 +120,6 @@ fn a_program_that_hangs_is_seen_while_it_is_slowed() {
     let said = ended(child);
     assert!(start.elapsed() > Duration::from_secs(4), "it ran for less: {}", said.stderr);
     assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "hang": 1 }), "{}", said.stderr);
-}
-
-#[test]
-fn a_program_is_paused_for_one_reading_above_the_maximum_and_goes_on_after_the_next() {
-    let sandbox = Sandbox::new();
-    // It is stopped by hand before heat comes, and is no child that the others wait for.
-    let shell = format!("sleep 600 & echo $! > other; {COUNTS}");
-    let child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 2", &shell);
-    let [pid, outside] = both(&sandbox);
-    let other = written_pid(&sandbox, "other");
-    kill("STOP", &other);
-    until("it is stopped by hand", || is_stopped(&other));
-    set_temperature(&sandbox, 90);
-    until("both are stopped", || is_stopped(&pid) && is_stopped(&outside));
-    // Before the next sample.
-    set_temperature(&sandbox, 60);
-    until("both go on", || !is_stopped(&pid) && !is_stopped(&outside));
-    let before = steps(&sandbox);
-    until("it works again", || steps(&sandbox) > before + 3);
-    assert!(is_stopped(&other), "a person stopped it, not heat");
-    assert_eq!(heat(&sandbox), Vec::<String>::new(), "one reading may be wrong");
-    assert_eq!(ended_by("TERM", child).code, Some(3));
 }
 
 #[test]
