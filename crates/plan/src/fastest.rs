@@ -18,6 +18,7 @@
 //! Chains are looked at on all threads, always so many at a time, and their answers are taken in order: which candidates
 //! are built, and which wins, is the same on any number of threads.
 
+use crate::budget::Budget;
 use crate::candidates::{
     Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, offloads, rungs, scratches, sent_blocks, settings,
 };
@@ -431,21 +432,34 @@ impl<'r> Fastest<'r> {
         Ok(Climbed::Hopeless(lacks))
     }
 
-    /// Bisected by outlines; none where a rung that can't fit is too slow, since what does fit is further on, and slower
-    /// still. All chains halve the same intervals, so that they ask for the same outlines.
+    /// Looked for by outlines, up to one that fits; none where a rung that can't fit is too slow, since what does fit is further
+    /// on, and slower still. Bytes fall nearly evenly, so the first looks are where they would meet the budget.
     fn range(&self, chain: &Chain, last: usize, best: Option<Mark>) -> Result<Option<Range>, PlanError> {
-        let (mut too_few, mut first) = (0, self.rungs.len() - 1);
-        while first - too_few > 1 {
-            let middle = too_few + (first - too_few) / 2;
-            if middle >= last || self.outlined(chain, middle)? == FITS {
-                first = middle;
-            } else if self.is_outlined_too_slow(chain, middle, best)? {
+        /// Behind them what is left is bisected.
+        const GUESSES: usize = 4;
+        let budget = self.workshop.request.budget;
+        let bytes = |rung: usize| -> Result<u64, PlanError> {
+            let outline = self.workshop.outline(chain.group.micro_batch, self.rungs[rung])?;
+            let arenas = outline.least(chain.group.offload, chain.scratch.1);
+            Ok(Budget::needed(arenas, budget.host().is_none())[0].0)
+        };
+        let (mut too_few, mut first) = ((0, bytes(0)?), (last, bytes(last)?));
+        let mut looks = 0;
+        while first.0 - too_few.0 > 1 {
+            let rung = match looks < GUESSES {
+                true => where_met(too_few, first, budget.device().0),
+                false => too_few.0 + (first.0 - too_few.0) / 2,
+            };
+            looks += 1;
+            if self.outlined(chain, rung)? == FITS {
+                first = (rung, bytes(rung)?);
+            } else if self.is_outlined_too_slow(chain, rung, best)? {
                 return Ok(None);
             } else {
-                too_few = middle;
+                too_few = (rung, bytes(rung)?);
             }
         }
-        let first = first.min(last);
+        let first = first.0;
         Ok((!self.is_outlined_too_slow(chain, first, best)?).then_some(Range { first, last }))
     }
 
@@ -546,6 +560,15 @@ impl<'r> Fastest<'r> {
             *kept_out |= lacks > Bytes::ZERO;
         }
     }
+}
+
+/// The rung between two at which bytes would come down to the budget if they fell evenly; the middle if they don't pass it.
+fn where_met((a, bytes_of_a): (usize, u64), (b, bytes_of_b): (usize, u64), budget: u64) -> usize {
+    if !(bytes_of_b..bytes_of_a).contains(&budget) {
+        return a + (b - a) / 2;
+    }
+    let part = (bytes_of_a - budget) as f64 / (bytes_of_a - bytes_of_b) as f64;
+    a + ((part * (b - a) as f64).ceil() as usize).clamp(1, b - a - 1)
 }
 
 /// What rungs recompute that treat all blocks alike, or what was asked for.

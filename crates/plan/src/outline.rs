@@ -47,11 +47,13 @@ impl Outline {
         parts: &[f64],
         scratches: &[(usize, usize)],
     ) -> Self {
-        let parts_moved = parts.iter().map(|&part| Moved::of(&trunk, part)).collect::<Vec<_>>();
+        let kept = kept_over_the_run(&trunk);
+        let parts_moved = parts.iter().map(|&part| Moved::new(&trunk, part, kept)).collect::<Vec<_>>();
         let owners = Owners::of(&trunk);
         let steps = common.steps_at_least(request, &trunk, &parts_moved);
         let waiting = waiting_on_host(&trunk);
-        let on_host = |moved: &Moved| waiting.max(gathered_on_host(&trunk, &owners, moved));
+        let gathered = gathered(&trunk, &owners);
+        let on_host = |moved: &Moved| waiting.max(gathered_on_host(&gathered, moved));
         let transient = parts_moved.iter().map(on_host).collect::<Vec<_>>();
         let live = live_at_least(trunk, &request.targets, &owners, &parts_moved, scratches);
         let scalars = scalars_in(Place::Device, &request.targets);
@@ -93,18 +95,34 @@ struct Moved {
     state: [u64; 2],
 }
 
+/// Whether a tensor has bytes over the whole run: where a step has one micro-batch, gradients don't outlive it.
+fn is_kept(graph: &Graph) -> impl Fn(&Tensor) -> bool + use<> {
+    let keeps_gradients = graph.program("micro_step_add").is_some();
+    move |tensor| tensor.storage == Storage::Persistent && (keeps_gradients || tensor.role != Role::Gradient)
+}
+
+fn kept_bytes(tensor: &Tensor) -> u64 {
+    tensor.ty.bytes().align_up(ALIGNMENT).0
+}
+
+/// Bytes of device and host that tensors keep over the run where they lie.
+fn kept_over_the_run(graph: &Graph) -> [u64; 2] {
+    let is_kept = is_kept(graph);
+    let mut state = [0; 2];
+    for tensor in graph.tensors.iter().filter(|tensor| is_kept(tensor)) {
+        state[tensor.place as usize] += kept_bytes(tensor);
+    }
+    state
+}
+
 impl Moved {
     fn of(graph: &Graph, part: f64) -> Self {
-        // Where a step has one micro-batch, gradients don't outlive it.
-        let keeps_gradients = graph.program("micro_step_add").is_some();
-        let is_kept = |tensor: &Tensor| {
-            tensor.storage == Storage::Persistent && (keeps_gradients || tensor.role != Role::Gradient)
-        };
-        let bytes = |tensor: &Tensor| tensor.ty.bytes().align_up(ALIGNMENT).0;
-        let mut state = [0; 2];
-        for tensor in graph.tensors.iter().filter(|tensor| is_kept(tensor)) {
-            state[tensor.place as usize] += bytes(tensor);
-        }
+        Self::new(graph, part, kept_over_the_run(graph))
+    }
+
+    /// Beside it what is kept where nothing is moved yet.
+    fn new(graph: &Graph, part: f64, mut state: [u64; 2]) -> Self {
+        let (is_kept, bytes) = (is_kept(graph), kept_bytes);
         let mut parameters = vec![false; graph.parameters.len()];
         for index in moved(graph, part) {
             parameters[index] = true;
@@ -269,23 +287,38 @@ fn waiting_on_host(graph: &Graph) -> u64 {
     on_host.map(|tensor| tensor.ty.bytes().align_up(ALIGNMENT).0).sum()
 }
 
-/// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
-/// updates wait for a factor that is made of all of them.
-fn gathered_on_host(graph: &Graph, owners: &Owners, part: &Moved) -> u64 {
-    let Some(program) = micro_step(graph) else { return 0 };
+/// A gradient whose update waits for a factor that is made of it and others: of which parameter, and its bytes.
+struct Gathered {
+    factor: TensorId,
+    owner: usize,
+    bytes: u64,
+}
+
+/// Those of the micro-step that are not kept.
+fn gathered(graph: &Graph, owners: &Owners) -> Vec<Gathered> {
+    let Some(program) = micro_step(graph) else { return Vec::new() };
     let mut made_of = vec![&[] as &[TensorId]; graph.tensors.len()];
-    let mut by_factor = FxHashMap::<TensorId, u64>::default();
+    let mut gathered = Vec::new();
     for node in &graph.programs[program].nodes {
         if let (Some(update), Some(owner)) = (node.op.update(), owners.updated(node)) {
             let (gradient, factor) = (node.inputs[update.gradient], node.inputs[update.factor]);
             let norms = made_of[factor.index()];
             let waits_for_it = norms.iter().any(|norm| made_of[norm.index()].contains(&gradient));
-            let is_transient = graph[gradient].storage == Storage::Transient;
-            if part.parameters[owner] && waits_for_it && is_transient {
-                *by_factor.entry(factor).or_default() += graph[gradient].ty.bytes().align_up(ALIGNMENT).0;
+            if waits_for_it && graph[gradient].storage == Storage::Transient {
+                gathered.push(Gathered { factor, owner, bytes: kept_bytes(&graph[gradient]) });
             }
         }
         node.outputs.iter().for_each(|id| made_of[id.index()] = &node.inputs);
+    }
+    gathered
+}
+
+/// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
+/// updates wait for a factor that is made of all of them.
+fn gathered_on_host(gathered: &[Gathered], part: &Moved) -> u64 {
+    let mut by_factor = FxHashMap::<TensorId, u64>::default();
+    for Gathered { factor, bytes, .. } in gathered.iter().filter(|gradient| part.parameters[gradient.owner]) {
+        *by_factor.entry(*factor).or_default() += bytes;
     }
     by_factor.into_values().max().unwrap_or(0)
 }
