@@ -70,6 +70,8 @@ pub(crate) struct Fastest<'r> {
     pub(crate) state_is_too_large: bool,
     /// What may be recomputed, ever more of it, or sent away.
     pub(crate) rungs: Vec<Kept>,
+    /// Groups whose first rung was found or is too slow: on ladders that begin with as much recomputed they are no faster.
+    closed: Vec<Group>,
 }
 
 /// What came of a chain.
@@ -103,23 +105,27 @@ struct Range {
 /// Rungs of a group that were built and did not fit, by their index: its chains differ in scratch alone, and have their first
 /// rung that fits close together. A few, since graphs are large.
 #[derive(Default)]
-struct Built(Vec<(usize, Candidate)>);
+struct Built {
+    candidates: Vec<(usize, Candidate)>,
+    /// From this rung on all are too slow: one of a chain with more scratch is, and less of it makes none faster.
+    below: usize,
+}
 
 impl Built {
     const MOST: usize = 3;
 
     fn take(&mut self, rung: usize) -> Option<Candidate> {
-        let index = self.0.iter().position(|(built, _)| *built == rung)?;
-        Some(self.0.swap_remove(index).1)
+        let index = self.candidates.iter().position(|(built, _)| *built == rung)?;
+        Some(self.candidates.swap_remove(index).1)
     }
 
     fn keep(&mut self, rung: usize, candidate: Candidate) {
-        if self.0.len() == Self::MOST {
-            let farthest = self.0.iter().enumerate().max_by_key(|(_, (built, _))| built.abs_diff(rung));
+        if self.candidates.len() == Self::MOST {
+            let farthest = self.candidates.iter().enumerate().max_by_key(|(_, (built, _))| built.abs_diff(rung));
             let (farthest, _) = farthest.expect("there are some");
-            self.0.swap_remove(farthest);
+            self.candidates.swap_remove(farthest);
         }
-        self.0.push((rung, candidate));
+        self.candidates.push((rung, candidate));
     }
 }
 
@@ -127,7 +133,7 @@ impl<'r> Fastest<'r> {
     pub(crate) fn new(request: &'r Request) -> Result<Self, PlanError> {
         request.check()?;
         let (workshop, rungs) = (Workshop::new(request), rungs(request));
-        Ok(Self { workshop, best: None, kept_out: [false; 2], state_is_too_large: false, rungs })
+        Ok(Self { workshop, best: None, kept_out: [false; 2], state_is_too_large: false, rungs, closed: Vec::new() })
     }
 
     /// Whether a budget kept something faster out than this.
@@ -155,6 +161,8 @@ impl<'r> Fastest<'r> {
     pub(crate) fn refine(mut self) -> Result<Self, PlanError> {
         let request = self.workshop.request;
         let sends = sent_blocks(request);
+        // Ladders begin again with nothing recomputed.
+        self.closed.clear();
         if request.levers.recompute.is_none() {
             // The same whatever the budget, so that more of it never makes a plan slower.
             let largest = *micro_batches(request).last().expect("there is always one");
@@ -233,7 +241,12 @@ impl<'r> Fastest<'r> {
                 return Ok(self);
             }
             let climbed = now.par_iter().map(|chains| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
-            for (chain, climbed) in now.into_iter().flatten().zip(climbed.into_iter().flatten()) {
+            let is_closed = |(chains, (_, is_closed)): (&Vec<Chain>, &(_, bool))| {
+                chains.first().filter(|_| *is_closed).map(|c| c.group)
+            };
+            self.closed.extend(now.iter().zip(&climbed).filter_map(is_closed));
+            let climbed = climbed.into_iter().flat_map(|(climbed, _)| climbed);
+            for (chain, climbed) in now.into_iter().flatten().zip(climbed) {
                 let lacks = match climbed {
                     Climbed::Found(found, lacks) => {
                         self.offer(*found);
@@ -287,6 +300,7 @@ impl<'r> Fastest<'r> {
                 open.extend(may_fit.into_iter().map(|micro_batch| Group { micro_batch, offload }));
             }
         }
+        open.retain(|group| !self.closed.contains(group));
         // Those of a micro-batch have their outline in common.
         open.sort_by(|a, b| a.micro_batch.cmp(&b.micro_batch).then(a.offload.total_cmp(&b.offload)));
         let bound = |groups: &[Group]| {
@@ -379,10 +393,11 @@ impl<'r> Fastest<'r> {
         Ok(Outlined::Hopeless)
     }
 
-    /// What comes of the chains of a group, one after the other, for they have their outlines in common.
-    fn climb_all(&self, chains: &[Chain]) -> Result<Vec<Climbed>, PlanError> {
+    /// What comes of the chains of a group, one after the other, for they have their outlines in common; and whether no rung is
+    /// left that may be faster.
+    fn climb_all(&self, chains: &[Chain]) -> Result<(Vec<Climbed>, bool), PlanError> {
         let mut best = self.best.as_ref().map(Best::mark);
-        let mut built = Built::default();
+        let mut built = Built { below: self.rungs.len(), ..Built::default() };
         let climb = |chain| {
             let climbed = self.climb(chain, best, &mut built)?;
             if let Climbed::Found(found, _) = &climbed {
@@ -390,21 +405,26 @@ impl<'r> Fastest<'r> {
             }
             Ok(climbed)
         };
-        chains.iter().map(climb).collect()
+        let climbed = chains.iter().map(climb).collect::<Result<_, PlanError>>()?;
+        Ok((climbed, built.below == 0))
     }
 
     /// The first rung of a chain that fits, if it is faster than the best so far.
     fn climb(&self, chain: &Chain, best: Option<Mark>, built: &mut Built) -> Result<Climbed, PlanError> {
         let mut lacks = self.outlined(chain, 0)?;
+        if built.below == 0 {
+            return Ok(Climbed::TooSlow(lacks));
+        }
         if lacks == FITS {
             let first = self.rung(chain, 0, built)?;
             let step = self.workshop.step(&first);
             if is_too_slow(best, step) {
-                built.keep(0, first);
+                built.below = 0;
                 return Ok(Climbed::TooSlow(FITS));
             }
             lacks = match Layout::within(self.workshop.request, &first.graph) {
                 Ok(layout) => {
+                    built.below = 0;
                     let found = Best { candidate: first, layout, step, rung: 0 };
                     return Ok(Climbed::Found(Box::new(found), FITS));
                 }
@@ -425,8 +445,15 @@ impl<'r> Fastest<'r> {
                 continue;
             }
             let Some(range) = self.range(chain, guess, best)? else { return Ok(Climbed::TooSlow(lacks)) };
-            if let Some(rung) = self.first_that_lives(chain, range, built)? {
+            if range.first >= built.below {
+                return Ok(Climbed::TooSlow(lacks));
+            }
+            let until = Range { last: range.last.min(built.below - 1), ..range };
+            if let Some(rung) = self.first_that_lives(chain, until, built)? {
                 return self.packed(chain, (rung, true), built, best, lacks);
+            }
+            if range.last >= built.below {
+                return Ok(Climbed::TooSlow(lacks));
             }
         }
         Ok(Climbed::Hopeless(lacks))
@@ -503,7 +530,8 @@ impl<'r> Fastest<'r> {
         lacks: [Bytes; 2],
     ) -> Result<Climbed, PlanError> {
         for rung in from..self.rungs.len() {
-            if self.is_outlined_too_slow(chain, rung, best)? {
+            if rung >= built.below || self.is_outlined_too_slow(chain, rung, best)? {
+                built.below = rung;
                 return Ok(Climbed::TooSlow(lacks));
             }
             if self.outlined(chain, rung)? != FITS {
@@ -512,11 +540,13 @@ impl<'r> Fastest<'r> {
             let candidate = self.rung(chain, rung, built)?;
             let step = self.workshop.step(&candidate);
             if is_too_slow(best, step) {
+                built.below = rung;
                 built.keep(rung, candidate);
                 return Ok(Climbed::TooSlow(lacks));
             }
             let within = if lives && rung == from { Layout::packed_within } else { Layout::within };
             if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
+                built.below = rung;
                 return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
             }
             built.keep(rung, candidate);

@@ -25,7 +25,7 @@ use super::{Choices, Kind, Rise, of_block};
 use crate::candidates::{Kept, Settings, micro_batches, offloads, scratches, sent_blocks, settings};
 use crate::cost::{Beside, KnownTimes, Work};
 use crate::layout::ALIGNMENT;
-use crate::levers::{Places, Uses};
+use crate::levers::{Levers, Places, Uses};
 use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
 use plimsoll_graph::ops::Transfer;
@@ -34,25 +34,36 @@ use plimsoll_units::Seconds;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
+/// Groups whose bounds are asked for together.
+const TOGETHER: usize = 2;
+
 /// No plan that fits has a shorter step than this, as far as those are concerned that are shorter than one that was found.
 pub(crate) fn step_at_least(workshop: &Workshop, settings: &Settings, found: Seconds) -> Result<Seconds, PlanError> {
     let request = workshop.request;
-    let groups = micro_batches(request).into_iter();
-    let groups = groups.flat_map(|micro_batch| offloads(request).into_iter().map(move |part| (micro_batch, part)));
-    let bounds = groups.collect::<Vec<_>>().into_par_iter().map(|(micro_batch, part)| {
+    if cfg!(debug_assertions) {
         // The one that was found is a plan that fits, so the bound of its like is below it.
-        let is_known = (micro_batch, part) == (settings.micro_batch, settings.levers.optimizer_offload);
-        if cfg!(debug_assertions) && is_known {
-            let bound = group_at_least(workshop, micro_batch, part, Seconds(f64::INFINITY))?;
-            debug_assert!(bound.0 <= found.0 * (1.0 + 1e-9), "{bound:?} is no bound of {found:?}: {settings:?}");
+        let Settings { micro_batch, levers: Levers { optimizer_offload: part, .. }, .. } = *settings;
+        let bound = group_at_least(workshop, micro_batch, part, Seconds(f64::INFINITY))?;
+        debug_assert!(bound.0 <= found.0 * (1.0 + 1e-9), "{bound:?} is no bound of {found:?}: {settings:?}");
+    }
+    let mut groups = Vec::new();
+    for micro_batch in micro_batches(request) {
+        let outline = workshop.outline(micro_batch, Kept::ALL)?;
+        groups.extend(offloads(request).into_iter().map(|part| (outline.step(part), micro_batch, part)));
+    }
+    // Those are first whose bounds may be the least, so that others need not be asked.
+    groups.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
+    let mut least = found;
+    for together in groups.chunks(TOGETHER) {
+        if together[0].0 >= least {
+            break;
         }
-        if workshop.outline(micro_batch, Kept::ALL)?.step(part) >= found {
-            return Ok(found);
-        }
-        group_at_least(workshop, micro_batch, part, found)
-    });
-    let bounds = bounds.collect::<Result<Vec<_>, PlanError>>()?;
-    Ok(bounds.into_iter().fold(found, |least, step| if step < least { step } else { least }))
+        let of_group =
+            |&(_, micro_batch, part): &(Seconds, usize, f64)| group_at_least(workshop, micro_batch, part, found);
+        let bounds = together.par_iter().map(of_group).collect::<Result<Vec<_>, PlanError>>()?;
+        least = bounds.into_iter().fold(least, |least, step| if step < least { step } else { least });
+    }
+    Ok(least)
 }
 
 /// No plan that fits with this micro-batch and this part of the optimizer on the host has a shorter step than this, or than one
