@@ -21,7 +21,7 @@ pub mod self_test;
 pub use arena::FreeMemory;
 pub use call::{Call, Input, Output};
 pub use cpu::{
-    Blas, BlasError, BlasLibrary, Ceilings, HalfProducts, blas_in_use, converted, half_products, joined, remainders,
+    Blas, BlasError, BlasLibrary, Ceilings, Instructions, blas_in_use, converted, instructions, joined, remainders,
     rounded_weight, run as run_cpu_kernel, use_blas,
 };
 pub use cpu_device::CpuDevice;

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
-use plimsoll_exec::{Call, HalfProducts, Input, Output, half_products, run_cpu_kernel};
+use plimsoll_exec::{Call, Input, Instructions, Output, instructions, run_cpu_kernel};
 use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
@@ -181,19 +181,19 @@ fn weights_with_their_remainders_are_kept_to_the_bit() {
     });
 }
 
-/// Names the instructions for products in half precision.
-const SWITCH: &str = "PLIMSOLL_HALF_PRODUCTS";
+/// Names the instructions for products.
+const SWITCH: &str = "PLIMSOLL_INSTRUCTIONS";
 
 #[test]
-fn halves_are_multiplied_by_the_instructions_that_the_switch_names() {
+fn matrices_are_multiplied_by_the_instructions_that_the_switch_names() {
     match std::env::var(SWITCH) {
-        Ok(wanted) => assert_eq!(half_products().name(), wanted),
+        Ok(wanted) => assert_eq!(instructions().name(), wanted),
         Err(_) => {
             assert!(
-                HalfProducts::ALL
+                Instructions::ALL
                     .into_iter()
                     .filter(|path| path.is_here())
-                    .all(|path| { path >= half_products() || path == HalfProducts::Avx512Bf16 })
+                    .all(|path| { path >= instructions() || path == Instructions::Avx512Bf16 })
             )
         }
     }
@@ -201,16 +201,17 @@ fn halves_are_multiplied_by_the_instructions_that_the_switch_names() {
 
 /// Each set of instructions that is here, in a process of its own, which chooses once.
 #[test]
-fn kernels_equal_their_references_by_all_instructions_for_half_precision() {
+fn kernels_equal_their_references_by_all_instructions() {
     let tests = [
-        "halves_are_multiplied_by_the_instructions_that_the_switch_names",
+        "matrices_are_multiplied_by_the_instructions_that_the_switch_names",
+        "every_fast_kernel_equals_its_reference_on_the_examples",
         "every_fast_kernel_equals_its_reference_in_half_precision",
     ];
-    for path in HalfProducts::ALL.into_iter().filter(|path| path.is_here()) {
+    for path in Instructions::ALL.into_iter().filter(|path| path.is_here()) {
         let mut command = Command::new(std::env::current_exe().expect("tests are a program"));
         let said = command.arg("--exact").args(tests).env(SWITCH, path.name()).output().expect("it runs again");
         let text = String::from_utf8_lossy(&said.stdout);
-        assert!(said.status.success() && text.contains("2 passed"), "{path:?}: {text}");
+        assert!(said.status.success() && text.contains("3 passed"), "{path:?}: {text}");
     }
 }
 

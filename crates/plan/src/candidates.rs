@@ -137,7 +137,7 @@ pub(crate) fn scratches(request: &Request, micro_batch: usize) -> Vec<(usize, us
         Some(rows) => [rows; 3],
         None => {
             let rows = micro_batch * request.target_len.unwrap_or(request.seq_len);
-            head_chunk_choices(rows, request.model.vocab_size(), request.targets.device.kind(), asked.precision.dtype())
+            head_chunk_choices(rows, request.model.vocab_size(), request.targets.device.kind())
         }
     };
     let rows = asked.attention_rows.map_or(ATTENTION_ROW_CHOICES, |rows| [rows; 3]);
@@ -264,9 +264,9 @@ mod tests {
     use crate::cost::{Machine, Rates};
     use crate::levers::default_head_chunk;
     use crate::workshop::Workshop;
+    use plimsoll_graph::DeviceKind;
     use plimsoll_graph::Targets;
     use plimsoll_graph::models::ModelConfig;
-    use plimsoll_graph::{DType, DeviceKind};
 
     fn request(global_batch: usize) -> Request {
         let model = ModelConfig::preset("nano").expect("a preset");
@@ -291,7 +291,7 @@ mod tests {
         let vocab_size = request.model.vocab_size();
         for micro_batch in [1, 2, 3, 12] {
             let scratches = scratches(&request, micro_batch);
-            let most = default_head_chunk(micro_batch * 64, vocab_size, DeviceKind::Cpu, DType::F32);
+            let most = default_head_chunk(micro_batch * 64, vocab_size, DeviceKind::Cpu);
             assert_eq!(scratches[0].0, most, "{micro_batch}");
             assert!(scratches.is_sorted_by(|a, b| a.0 >= b.0 && a.1 >= b.1 && a != b), "{scratches:?}");
             assert_eq!(least_scratch(&request, micro_batch), *scratches.last().expect("there is some"));

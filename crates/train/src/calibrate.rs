@@ -72,8 +72,8 @@ impl TimedRun {
     fn of(model: ModelConfig, seq_len: usize, batches: [usize; 2], levers: Levers, targets: &Targets) -> Self {
         let [global_batch, micro_batch] = batches;
         let rows = micro_batch * seq_len;
-        let (device, dtype) = (targets.device.kind(), levers.precision.dtype());
-        let head_chunk = plimsoll_plan::default_head_chunk(rows, model.vocab_size(), device, dtype);
+        let device = targets.device.kind();
+        let head_chunk = plimsoll_plan::default_head_chunk(rows, model.vocab_size(), device);
         let request = Request {
             optimizer: Optimizer { grad_clip: None, ..Optimizer::default() },
             global_batch,

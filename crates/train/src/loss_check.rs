@@ -6,7 +6,7 @@ use crate::calibrate::MakeDevice;
 use crate::{CalibrationError, Engine};
 use plimsoll_exec::{CpuDevice, Device};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{DType, Graph, Targets};
+use plimsoll_graph::{Graph, Targets};
 use plimsoll_plan::{Levers, Machine, Plan, PlanError, Rates, Request, Settings, default_head_chunk, plan_settings};
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,7 @@ impl Trial {
             ..Request::new(self.model.clone(), *targets, machine)
         };
         let rows = self.micro_batch * self.seq_len;
-        let head_chunk = default_head_chunk(rows, self.model.vocab_size(), targets.device.kind(), DType::F32);
+        let head_chunk = default_head_chunk(rows, self.model.vocab_size(), targets.device.kind());
         plan_settings(&request, Settings { micro_batch: self.micro_batch, head_chunk, levers: Levers::default() })
     }
 

@@ -1,7 +1,7 @@
 //! How far from the reference a kernel's result may lie: the one place that says so, for all who compare.
 
 use super::Case;
-use crate::half_products;
+use crate::instructions;
 use plimsoll_graph::{DType, DeviceKind, Op};
 
 /// What an element of result `output` of a case may be off by on such a device. `expected` is the reference's element,
@@ -42,7 +42,7 @@ fn rounds_between(case: &Case, output: usize) -> f64 {
 /// The same on a processor, which rounds what it multiplies only to `Bf16`, where it has instructions for that.
 fn rounds_on_processor(case: &Case, output: usize) -> f64 {
     let in_bf16 = case.example.inputs.iter().any(|(ty, _)| ty.dtype == DType::Bf16);
-    if in_bf16 && half_products().multiplies_bf16() { rounds_between(case, output) } else { 0.0 }
+    if in_bf16 && instructions().multiplies_bf16() { rounds_between(case, output) } else { 0.0 }
 }
 
 /// One code, or the distance to the next value of a precision, since the one may round up where the other rounds down,

@@ -28,7 +28,7 @@ use super::tiles::{in_single, operand, split_results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE, HALF_MULTIPLE, half_panel_words};
+use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE, TILE_MULTIPLE, panel_words};
 use std::ops::Range;
 
 /// Queries of a block at most, so that what belongs to each of them fits in an array. They are the columns of its mask.
@@ -120,7 +120,7 @@ impl<'a, E: Float> Operands<'a, E> {
 
     /// Floats that operands in panels take; none in single precision.
     pub(super) fn panel_words(&self, lines: usize, terms: usize) -> usize {
-        if E::DTYPE == DType::F32 { 0 } else { half_panel_words(lines, terms) }
+        if E::DTYPE == DType::F32 { 0 } else { panel_words(lines, terms) }
     }
 
     /// Floats of so many rows of a head in single precision; none if they are so already.
@@ -219,7 +219,7 @@ impl<'a, E: Float> Head<'a, E> {
     /// precision where panels may.
     fn seen(&self, queries: &Range<usize>) -> Range<usize> {
         let end = if self.operands.op.causal { queries.end } else { self.operands.extents.keys };
-        let grain = if E::DTYPE == DType::F32 { 4 } else { HALF_MULTIPLE };
+        let grain = if E::DTYPE == DType::F32 { 4 } else { TILE_MULTIPLE };
         let Some([of_queries, of_keys]) = self.segments else { return 0..end };
         let wanted = &of_queries[queries.clone()];
         let visible = |segment: &i32| wanted.contains(segment);

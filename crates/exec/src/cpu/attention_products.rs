@@ -1,12 +1,12 @@
 //! Products of attention's blocks: in single precision by the matrix library, strip by strip down the diagonal; in half
-//! precision by our own kernels (`half_product/packed.rs`), tile by tile, from panels in which operands are packed once for
+//! precision by our own kernels (`tiled/packed.rs`), tile by tile, from panels in which operands are packed once for
 //! all products with them.
 
 use super::attention::{Block, Strip};
 use super::half::Float;
-use super::half_product::{Factor, Packed, PackedProducts, Sums};
 use super::matrix::{Matrix, MatrixMut};
 use super::product::product;
+use super::tiled::{Factor, Packed, PackedProducts, Sums};
 use plimsoll_graph::DType;
 use std::ops::Range;
 
@@ -52,7 +52,13 @@ impl Products {
         match (&self.0, a, b) {
             (Some(products), Operand::Half(a), Operand::Half(b)) => {
                 let is_seen = |keys: &Range<usize>, queries: &Range<usize>| block.seen(queries.end) > keys.start;
-                products.multiply(&mut Sums::F32 { into, keep: false }, scale, a.lines(block.keys.clone()), b, is_seen);
+                products.multiply(
+                    &mut Sums::F32 { into, keep: false, bias: None },
+                    scale,
+                    a.lines(block.keys.clone()),
+                    b,
+                    is_seen,
+                );
             }
             (None, Operand::Single(a), Operand::Single(b)) => {
                 let a = a.rows(block.keys.clone());
@@ -81,7 +87,7 @@ impl Products {
         let weights = Matrix::new(weights, block.keys.len(), block.queries.len());
         match (&self.0, b) {
             (Some(products), Operand::Half(b)) => {
-                let mut into = Sums::F32 { into: into.part(0..into.rows, 0..into.columns), keep: false };
+                let mut into = Sums::F32 { into: into.part(0..into.rows, 0..into.columns), keep: false, bias: None };
                 let seen = |queries: &Range<usize>| 0..block.seen(queries.end);
                 let a = Factor::F32(weights.transposed());
                 products.multiply_unpacked(&mut into, a, b.terms(block.keys.clone()), room, seen);
@@ -112,7 +118,8 @@ impl Products {
         let weights = Matrix::new(weights, block.keys.len(), columns);
         match (&self.0, b) {
             (Some(products), Operand::Half(b)) => {
-                let mut into = Sums::F32 { into: into.part(0..into.rows, 0..into.columns), keep: accumulate };
+                let mut into =
+                    Sums::F32 { into: into.part(0..into.rows, 0..into.columns), keep: accumulate, bias: None };
                 let seeing = |keys: &Range<usize>| block.first_seeing(keys.start)..columns;
                 products.multiply_unpacked(&mut into, Factor::F32(weights), b, room, seeing);
             }

@@ -26,9 +26,10 @@ const FEWEST: usize = 4;
 /// The highest rates that were measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ceilings {
-    /// Floating point operations of a product of 2,048 x 512 and 512 x 2,048, by the library that kernels multiply with.
+    /// Floating point operations of a product of 2,048 x 512 and 512 x 2,048, by the library or as a linear layer multiplies,
+    /// whichever is faster.
     pub flops_per_s: f64,
-    /// Those of a linear layer of the same extents in `Bf16`, by our own kernels; none where nothing is in it.
+    /// Those of a linear layer of the same extents in `Bf16`; none where nothing is in it.
     pub bf16_flops_per_s: Option<f64>,
     /// Bytes read and written by a copy of 128 MiB.
     pub bytes_per_s: f64,
@@ -51,7 +52,7 @@ impl Ceilings {
     /// system refuses the arena.
     pub fn measure(threads: usize, in_bf16: bool) -> Result<Self, DeviceError> {
         let [rows, inner, columns] = PRODUCT;
-        let flops_per_s = measure([rows * inner, inner * columns, rows * columns], |[a, b, into]| {
+        let by_library = measure([rows * inner, inner * columns, rows * columns], |[a, b, into]| {
             let (a, b) = (Matrix::new(a, rows, inner), Matrix::new(b, inner, columns));
             product(&mut MatrixMut::new(into, rows, columns), false, 1.0, a, b, threads);
             2 * rows * inner * columns
@@ -60,17 +61,18 @@ impl Ceilings {
             parallel::copy(into, from);
             2 * size_of_val(from)
         })?;
-        let bf16_flops_per_s = if in_bf16 { Some(measure_bf16(threads)?) } else { None };
+        let flops_per_s = by_library.max(measure_linear(threads, DType::F32)?);
+        let bf16_flops_per_s = if in_bf16 { Some(measure_linear(threads, DType::Bf16)?) } else { None };
         Ok(Self { flops_per_s, bf16_flops_per_s, bytes_per_s })
     }
 }
 
-/// Floating point operations in a second of the product in `Bf16`.
-fn measure_bf16(threads: usize) -> Result<f64, DeviceError> {
+/// Floating point operations in a second of the product as a linear layer in this precision.
+fn measure_linear(threads: usize, dtype: DType) -> Result<f64, DeviceError> {
     let [rows, inner, columns] = PRODUCT;
     let op = Op::from(Linear { layout: WeightLayout::InOut, bias: false });
     let types = [[rows, inner], [inner, columns], [rows, columns]];
-    let types = types.map(|shape| TensorType::f32(&shape).with_dtype(DType::Bf16));
+    let types = types.map(|shape| TensorType::f32(&shape).with_dtype(dtype));
     let [x, weight, y] = &types;
     let io = Io::new([x, weight], [y]);
     let floats = |ty: &TensorType| ty.bytes().0 as usize / 4;

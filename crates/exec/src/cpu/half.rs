@@ -2,10 +2,10 @@
 //! How kernels use them is in `tiles.rs`.
 
 use super::add;
-use super::half_product::Factor;
 use super::matrix::Matrix;
 use super::parallel::{self, CHUNK};
 use super::remainder::{rounded_weight, single};
+use super::tiled::Factor;
 use super::vectorize::vectorized;
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};

@@ -1,10 +1,10 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
 use super::half::Float;
-use super::half_product::{Factor, Sums, any_product, half_products};
 use super::math::{exponentials, sum};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::tiled::{Factor, Sums, any_product, instructions};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use ::half::bf16;
@@ -78,7 +78,7 @@ impl<'a> Head<'a> {
         let (vocab, channels) = (ty.shape[0], ty.shape[1]);
         let (x, weight) = (Factor::of(call, x, rows, channels), Factor::of(call, weight, vocab, channels));
         let (targets, workers) = (call.i32(targets), call.threads);
-        let rounds = ty.dtype == DType::Bf16 && half_products().multiplies_bf16();
+        let rounds = ty.dtype == DType::Bf16 && instructions().multiplies_bf16();
         Self { x, weight, targets, rows, channels, vocab, chunk: chunk.min(rows), rounds, workers }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Head<'a> {
     ) -> (&'s mut [f32], &'a [i32]) {
         let rows = first..self.rows.min(first + self.chunk);
         let logits = &mut scratch[..rows.len() * self.vocab];
-        let into = Sums::F32 { into: MatrixMut::new(logits, rows.len(), self.vocab), keep: false };
+        let into = Sums::F32 { into: MatrixMut::new(logits, rows.len(), self.vocab), keep: false, bias: None };
         any_product(into, 1.0, self.x.rows(rows.clone()), self.weight.transposed(), room, self.workers);
         (logits, &self.targets[rows])
     }

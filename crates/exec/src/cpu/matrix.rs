@@ -140,6 +140,22 @@ impl<'a, T: Copy + Send> MatrixMut<'a, T> {
         MatrixMut { start: self.start.wrapping_add(first * self.stride), rows: height.min(self.rows - first), ..*self }
     }
 
+    /// Cuts the matrix into these columns. Panics where they don't ascend, or if there are not that many.
+    pub(super) fn column_parts(
+        self,
+        parts: impl Iterator<Item = Range<usize>> + Send,
+    ) -> impl Iterator<Item = MatrixMut<'a, T>> + Send {
+        ascending(parts, self.columns).map(move |columns| self.column_block(columns.start, columns.len()))
+    }
+
+    /// Cuts the matrix into these rows. Panics where they don't ascend, or if there are not that many.
+    pub(super) fn row_parts(
+        self,
+        parts: impl Iterator<Item = Range<usize>> + Send,
+    ) -> impl Iterator<Item = MatrixMut<'a, T>> + Send {
+        ascending(parts, self.rows).map(move |rows| self.row_block(rows.start, rows.len()))
+    }
+
     /// Some of the rows. Panics if there are not that many.
     pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_, T> {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
@@ -179,6 +195,18 @@ impl<'a, T: Copy + Send> MatrixMut<'a, T> {
     }
 }
 
+/// The same ranges. Panics at one that begins before the last has ended, or ends beyond `end`.
+fn ascending(
+    ranges: impl Iterator<Item = Range<usize>> + Send,
+    end: usize,
+) -> impl Iterator<Item = Range<usize>> + Send {
+    let mut free = 0;
+    ranges.inspect(move |range| {
+        assert!(free <= range.start && range.start <= range.end && range.end <= end, "{range:?} of {free}..{end}");
+        free = range.end;
+    })
+}
+
 /// Panics unless `rows` rows of `columns` elements, `stride` apart, end within `length` elements.
 fn assert_inside(length: usize, rows: usize, columns: usize, stride: usize) {
     let end = rows.saturating_sub(1).saturating_mul(stride).saturating_add(columns);
@@ -200,6 +228,13 @@ mod tests {
             }
         }
         assert_eq!(data, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 0.0, 0.0].repeat(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "2..4 of 3..10")]
+    fn parts_that_overlap_are_refused() {
+        let mut data = vec![0.0; 10 * 2];
+        MatrixMut::new(&mut data, 10, 2).row_parts([0..3, 2..4].into_iter()).for_each(drop);
     }
 
     #[test]

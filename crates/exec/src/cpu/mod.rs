@@ -2,10 +2,10 @@
 //! threads. One file an op, named after the op's own; what each computes is said in `graph`, not here.
 //!
 //! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
-//! `product.rs` decides who multiplies: `gemm.rs`, with the only call to the matrix library, or `blas.rs`, with those to
-//! another that users may name; both take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
+//! `tiled/` multiplies matrices, and decides whether a library does: then `product.rs` picks `gemm.rs`, with the only call to
+//! the built-in one, or `blas.rs`, with those to another that users may name; all take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
 //! Kernels other than products compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision,
-//! which `half.rs` converts; `half_product/` multiplies halves. What weights in `Bf16` lack of single precision is split off
+//! which `half.rs` converts. What weights in `Bf16` lack of single precision is split off
 //! and joined by `remainder.rs`.
 //!
 //! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
@@ -27,7 +27,6 @@ mod gemm;
 mod grad_clip;
 mod grad_norm;
 mod half;
-mod half_product;
 mod head_loss;
 mod layer_norm;
 mod linear;
@@ -45,15 +44,15 @@ mod rms_norm;
 mod rotary;
 mod scale;
 mod take_row;
+mod tiled;
 mod tiles;
-mod transpose;
 mod vectorize;
 
 pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
 pub use ceilings::Ceilings;
 pub use half::converted;
-pub use half_product::{HalfProducts, half_products};
 pub use remainder::{joined, remainders, rounded_weight};
+pub use tiled::{Instructions, instructions};
 
 use crate::call::Call;
 use plimsoll_graph::Op;

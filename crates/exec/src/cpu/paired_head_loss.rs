@@ -2,10 +2,10 @@
 //! where they lie. Probabilities are recomputed for each pass over a row, a stretch at a time that stays in the
 //! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
 
-use super::half_product::Sums;
 use super::head_loss::{Head, wanted};
 use super::math::{dot, exp, maximum, sum, update};
 use super::parallel;
+use super::tiled::Sums;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops;

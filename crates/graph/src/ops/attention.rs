@@ -3,7 +3,7 @@
 
 use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
-    half_panel_words,
+    panel_words,
 };
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -181,17 +181,17 @@ impl Attention {
     /// of a block of scores, and a block of results.
     fn worker_panels(&self, e: &AttentionExtents, dtype: DType) -> usize {
         let (rows, d) = (self.rows.min(e.queries), e.head_size);
-        let of_head = half_panel_words(e.keys, d) + half_panel_words(d, e.keys);
-        let of_block = half_panel_words(rows, d) + half_panel_words(1, e.keys) + rows * d;
+        let of_head = panel_words(e.keys, d) + panel_words(d, e.keys);
+        let of_block = panel_words(rows, d) + panel_words(1, e.keys) + rows * d;
         if dtype.is_half() { of_head + of_block } else { 0 }
     }
 
     /// The same of its gradient, with the results of a head.
     fn worker_panels_of_gradient(&self, e: &AttentionExtents, dtype: DType) -> usize {
         let (rows, d) = (self.rows.min(e.queries), e.head_size);
-        let of_head = 2 * half_panel_words(e.keys, d) + half_panel_words(d, e.keys) + 2 * e.keys * d;
-        let panels = 2 * (half_panel_words(rows, d) + half_panel_words(d, rows));
-        let of_block = panels + half_panel_words(1, e.keys.max(rows)) + rows * d;
+        let of_head = 2 * panel_words(e.keys, d) + panel_words(d, e.keys) + 2 * e.keys * d;
+        let panels = 2 * (panel_words(rows, d) + panel_words(d, rows));
+        let of_block = panels + panel_words(1, e.keys.max(rows)) + rows * d;
         if dtype.is_half() { of_head + of_block } else { 0 }
     }
 

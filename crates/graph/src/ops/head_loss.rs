@@ -1,8 +1,8 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
 
 use super::{
-    Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type,
-    half_product_scratch, operands,
+    Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands,
+    product_scratch,
 };
 use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// loss = `Scalars::loss_scale` · Σ ((1-ε) · n_target + ε/V · Σ_v n_v), over the rows that have a target, where n_v is
 /// the negative log-likelihood of token v, log Σ_u exp(x·w_u) - x·w_v, and ε the smoothing.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
-/// Scratch: `chunk` × V logits and `chunk` losses; what products in half precision need on the processor.
+/// Scratch: `chunk` × V logits and `chunk` losses; what products need on the processor.
 /// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLoss {
@@ -66,21 +66,22 @@ pub fn logits_stride(vocab: usize, kind: DeviceKind) -> usize {
     }
 }
 
-/// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what the processor's products in half
-/// precision need.
+/// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what the processor's products
+/// need.
 pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
     let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
     let stride = logits_stride(vocab, target.kind());
     let channels = weight.shape[1];
     let products = match target.kind() {
-        DeviceKind::Cpu if weight.dtype.is_half() => {
-            let all = [[rows, channels, vocab], [rows, vocab, channels], [vocab, rows, channels]];
-            all.map(|extents| half_product_scratch(extents, target.threads()))
+        DeviceKind::Cpu => {
+            let slopes = ([rows, vocab, channels], x.dtype);
+            let all = [([rows, channels, vocab], DType::F32), slopes, ([vocab, rows, channels], DType::F32)];
+            all.map(|(extents, result)| product_scratch([weight.dtype, result], extents, target.threads()))
                 .into_iter()
                 .max()
                 .expect("three products")
         }
-        _ => Bytes::ZERO,
+        DeviceKind::Cuda => Bytes::ZERO,
     };
     Bytes(4 * (rows * (draws * stride + 1)) as u64) + products
 }

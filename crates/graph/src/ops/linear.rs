@@ -1,10 +1,9 @@
 //! The linear layer: a matrix product over the last extent, with or without bias.
 
 use super::{
-    Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, half_product_scratch,
-    operands,
+    Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, operands, product_scratch,
 };
-use crate::{Backward, DeviceKind, GraphError, TensorType};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -28,29 +27,8 @@ impl WeightLayout {
     }
 }
 
-/// Columns of a weight that the processor transposes at a time, if a product takes it transposed and that pays: matrix
-/// libraries read a transposed operand slowly, and very slowly if its rows lie some multiple of 4 KiB apart.
-pub const TRANSPOSED_COLUMNS: usize = 384;
-
-/// Rows of the other operand from which on that pays.
-const FEWEST_ROWS: usize = 128;
-
-/// Rows of a weight up to which it pays: above them each strip's sums are too many to be read and written once more.
-const MOST_WEIGHT_ROWS: usize = 1024;
-
-/// Room for some columns of a weight, transposed, in a product of `rows` rows with it; none if it is better taken as it is.
-fn room_to_transpose(rows: usize, weight: &TensorType, target: &Target) -> Bytes {
-    let (height, width) = (weight.shape[0], weight.shape[1]);
-    let pays = rows >= FEWEST_ROWS && height <= width.min(MOST_WEIGHT_ROWS);
-    match target.kind() {
-        DeviceKind::Cpu if pays => Bytes(4 * (height * width.min(TRANSPOSED_COLUMNS)) as u64),
-        _ => Bytes::ZERO,
-    }
-}
-
 /// y = x W + b. x: (.., I), weight: (I, O) or (O, I), bias: (O,) if it has one -> y: (.., O).
-/// Saves x. Scratch: on the processor `TRANSPOSED_COLUMNS` x O of a weight (O, I) if that pays, in half precision
-/// [`half_product_scratch`].
+/// Saves x. Scratch: on the processor [`product_scratch`].
 /// Errors: `ShapeMismatch` if the channels differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
@@ -61,8 +39,7 @@ pub struct Linear {
 }
 
 /// dx = dy Wᵀ. dy: (.., O), weight -> dx: (.., I).
-/// Scratch: on the processor `TRANSPOSED_COLUMNS` x I of a weight (I, O) if that pays, in half precision
-/// [`half_product_scratch`].
+/// Scratch: on the processor [`product_scratch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearInputGrad {
     /// Layout of the weight.
@@ -72,7 +49,7 @@ pub struct LinearInputGrad {
 /// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout if `weight`, dbias: (O,) if `bias`; both
 /// `F32`.
 /// Scratch: `Target::row_parts` partial sums of dbias; in their place on a card the [`InnerParts`] of dweight, on the
-/// processor in half precision [`half_product_scratch`].
+/// processor [`product_scratch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
     /// Layout of the weight.
@@ -85,9 +62,12 @@ pub struct LinearWeightGrad {
     pub accumulate: bool,
 }
 
-/// Whether the processor multiplies in half precision.
-fn in_half(operand: &TensorType, target: &Target) -> bool {
-    operand.dtype.is_half() && target.kind() == DeviceKind::Cpu
+/// What a product needs on the processor: of operands of one precision, to a result of one.
+fn scratch_of(dtypes: [DType; 2], extents: [usize; 3], target: &Target) -> Bytes {
+    match target.kind() {
+        DeviceKind::Cpu => product_scratch(dtypes, extents, target.threads()),
+        DeviceKind::Cuda => Bytes::ZERO,
+    }
 }
 
 fn product_flops(rows: usize, inner: usize, columns: usize) -> u64 {
@@ -122,11 +102,7 @@ impl Operation for Linear {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let (x, y) = (io.inputs[0], io.outputs[0]);
-        match self.layout {
-            _ if in_half(x, target) => half_product_scratch([x.rows(), x.columns(), y.columns()], target.threads()),
-            WeightLayout::InOut => Bytes::ZERO,
-            WeightLayout::OutIn => room_to_transpose(x.rows(), io.inputs[1], target),
-        }
+        scratch_of([x.dtype, y.dtype], [x.rows(), x.columns(), y.columns()], target)
     }
 
     fn nature(&self) -> Nature {
@@ -183,11 +159,7 @@ impl Operation for LinearInputGrad {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         let (dy, dx) = (io.inputs[0], io.outputs[0]);
-        match self.layout {
-            _ if in_half(dy, target) => half_product_scratch([dy.rows(), dy.columns(), dx.columns()], target.threads()),
-            WeightLayout::InOut => room_to_transpose(dy.rows(), io.inputs[1], target),
-            WeightLayout::OutIn => Bytes::ZERO,
-        }
+        scratch_of([dy.dtype, dx.dtype], [dy.rows(), dy.columns(), dx.columns()], target)
     }
 
     fn nature(&self) -> Nature {
@@ -263,12 +235,12 @@ impl Operation for LinearWeightGrad {
                 let parts = InnerParts::of([x.columns(), dy.columns(), x.rows()]);
                 of_bias.max(parts.scratch(x.columns(), dy.columns()))
             }
-            DeviceKind::Cpu if self.weight && in_half(x, target) => {
+            DeviceKind::Cpu if self.weight => {
                 let extents = match self.layout {
                     WeightLayout::InOut => [x.columns(), x.rows(), dy.columns()],
                     WeightLayout::OutIn => [dy.columns(), x.rows(), x.columns()],
                 };
-                of_bias.max(half_product_scratch(extents, target.threads()))
+                of_bias.max(scratch_of([x.dtype, DType::F32], extents, target))
             }
             _ => of_bias,
         }

@@ -16,7 +16,7 @@ pub use super::grad_clip::GradClip;
 pub use super::grad_norm::{GradNorm, NORM_BLOCK};
 pub use super::head_loss::{HeadLoss, HeadLossGrad, logits_stride};
 pub use super::layer_norm::{LayerNorm, LayerNormGrad};
-pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, TRANSPOSED_COLUMNS, WeightLayout};
+pub use super::linear::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 pub use super::moving_average::MovingAverage;
 pub use super::paired_head_loss::{PairedHeadLoss, PairedHeadLossGrad};
 pub use super::parameter_update::{ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat};

@@ -21,7 +21,6 @@ mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
-mod half_product;
 mod head_loss;
 mod inner_parts;
 mod layer_norm;
@@ -36,15 +35,16 @@ mod rms_norm;
 mod rotary;
 mod scale;
 mod take_row;
+mod tiled;
 mod transfer;
 mod working;
 
 pub use example::{Example, Fill};
-pub use half_product::{
-    HALF_BLOCK_WORDS, HALF_MULTIPLE, half_panel_words, half_part_words, half_parts, half_product_scratch,
-};
 pub use inner_parts::InnerParts;
 pub use list::*;
+pub use tiled::{
+    BLOCK_WORDS, TILE_MULTIPLE, in_tiles, panel_words, part_words, product_scratch, tiled_parts, tiled_scratch,
+};
 
 use crate::{Backward, GraphError, Target, TensorType};
 use check::{accumulating, expect_rank, expect_type, operands};

@@ -3,23 +3,21 @@
 use super::{Lever, LeverRequest};
 use crate::candidates::Settings;
 use crate::request::Request;
-use plimsoll_graph::{DType, DeviceKind, Graph, Op};
+use plimsoll_graph::{DeviceKind, Graph, Op};
 
-/// Logits beyond this many bytes buy no speed: products are large enough long before. A card's multiprocessors want more
-/// rows at a time: on an H100, GPT-2's head took 4.7 times as long with 52 MiB.
-const LOGITS_BYTES: usize = 52 << 20;
-/// In half precision a processor packs the weight for each chunk again: GPT-2's head took 1.3 times as long with 52 MiB.
-const HALF_LOGITS_BYTES: usize = 104 << 20;
+/// Logits beyond this many bytes buy little speed. With 52 MiB, GPT-2's head took 1.07 times as long in single precision and
+/// 1.3 times in half precision, since for each chunk the weight is packed and its gradient added to again. A card's
+/// multiprocessors want more rows at a time: on an H100 it took 4.7 times as long with 52 MiB.
+const LOGITS_BYTES: usize = 104 << 20;
 const CARD_LOGITS_BYTES: usize = 416 << 20;
 
 /// Fewest rows worth a matrix product.
 const FEWEST_ROWS: usize = 16;
 
-/// Rows of logits such that they take at most 52 MiB, twice that in half precision, or 416 MiB on a card: at least 64 rows, in multiples of 16, on a card
+/// Rows of logits such that they take at most 104 MiB, or 416 MiB on a card: at least 64 rows, in multiples of 16, on a card
 /// of 128 where there are that many; all rows if they fit.
-pub fn default_head_chunk(rows: usize, vocab_size: usize, device: DeviceKind, dtype: DType) -> usize {
+pub fn default_head_chunk(rows: usize, vocab_size: usize, device: DeviceKind) -> usize {
     let (bytes, multiple) = match device {
-        DeviceKind::Cpu if dtype.is_half() => (HALF_LOGITS_BYTES, 16),
         DeviceKind::Cpu => (LOGITS_BYTES, 16),
         DeviceKind::Cuda => (CARD_LOGITS_BYTES, 128),
     };
@@ -28,11 +26,10 @@ pub fn default_head_chunk(rows: usize, vocab_size: usize, device: DeviceKind, dt
 }
 
 /// The default, and ever fewer rows for when the logits are the peak: on all devices they end near as many.
-pub fn head_chunk_choices(rows: usize, vocab_size: usize, device: DeviceKind, dtype: DType) -> [usize; 3] {
-    let most = default_head_chunk(rows, vocab_size, device, dtype);
+pub fn head_chunk_choices(rows: usize, vocab_size: usize, device: DeviceKind) -> [usize; 3] {
+    let most = default_head_chunk(rows, vocab_size, device);
     let parts = match device {
-        DeviceKind::Cpu if dtype.is_half() => [1, 8, 32],
-        DeviceKind::Cpu => [1, 4, 16],
+        DeviceKind::Cpu => [1, 4, 32],
         DeviceKind::Cuda => [1, 8, 128],
     };
     parts.map(|part| most.div_ceil(part).max(FEWEST_ROWS.min(most)))
@@ -83,17 +80,16 @@ mod tests {
 
     #[test]
     fn small_heads_are_not_chunked_and_large_ones_stay_small() {
-        let rows = |rows, vocab_size| default_head_chunk(rows, vocab_size, DeviceKind::Cpu, DType::F32);
+        let rows = |rows, vocab_size| default_head_chunk(rows, vocab_size, DeviceKind::Cpu);
         assert_eq!(rows(2048, 256), 2048);
-        assert_eq!(rows(1024, 50257), 256);
+        assert_eq!(rows(1024, 50257), 528);
         assert_eq!(rows(1024, 1 << 24), 64);
         assert_eq!(rows(3, 1 << 24), 3);
-        assert_eq!(default_head_chunk(1024, 50257, DeviceKind::Cpu, DType::F16), 528);
     }
 
     #[test]
     fn cards_have_more_rows_at_a_time_in_whole_tiles() {
-        let rows = |rows, vocab_size| default_head_chunk(rows, vocab_size, DeviceKind::Cuda, DType::Bf16);
+        let rows = |rows, vocab_size| default_head_chunk(rows, vocab_size, DeviceKind::Cuda);
         assert_eq!(rows(1024, 50257), 1024);
         assert_eq!(rows(32768, 50257), 2048);
         assert_eq!(rows(32768, 128256), 768);
@@ -102,11 +98,10 @@ mod tests {
 
     #[test]
     fn choices_descend_and_never_reach_nothing() {
-        let choices = |rows, vocab_size| head_chunk_choices(rows, vocab_size, DeviceKind::Cpu, DType::F32);
-        assert_eq!(choices(1024, 50257), [256, 64, 16]);
+        let choices = |rows, vocab_size| head_chunk_choices(rows, vocab_size, DeviceKind::Cpu);
+        assert_eq!(choices(1024, 50257), [528, 132, 17]);
         assert_eq!(choices(3, 1 << 24), [3, 3, 3]);
-        assert_eq!(choices(2048, 256), [2048, 512, 128]);
-        assert_eq!(head_chunk_choices(32768, 50257, DeviceKind::Cuda, DType::F32), [2048, 256, 16]);
-        assert_eq!(head_chunk_choices(1024, 50257, DeviceKind::Cpu, DType::Bf16), [528, 66, 17]);
+        assert_eq!(choices(2048, 256), [2048, 512, 64]);
+        assert_eq!(head_chunk_choices(32768, 50257, DeviceKind::Cuda), [2048, 256, 16]);
     }
 }

@@ -100,9 +100,9 @@ fn draw(preset: &str, number: u64) -> Option<Drawn> {
     let levers = draw_levers(request.model.blocks(), &mut dice);
     let micro_batch = request.micro_batch.expect("it was just drawn");
     let rows = micro_batch * request.target_len.unwrap_or(request.seq_len);
-    let (device, dtype) = (request.targets.device.kind(), levers.precision.dtype());
-    let most = default_head_chunk(rows, request.model.vocab_size(), device, dtype);
-    let head_chunk = most.div_ceil(dice.pick(&[1, 4, 16])).max(16);
+    let device = request.targets.device.kind();
+    let most = default_head_chunk(rows, request.model.vocab_size(), device);
+    let head_chunk = most.div_ceil(dice.pick(&[1, 4, 32])).max(16);
     let settings = Settings { micro_batch, head_chunk, levers };
     let (graph, plan) = plan_settings(&request, settings).ok()?;
     Some(Drawn { settings, graph, targets: request.targets, plan })

@@ -213,8 +213,9 @@ fn memory_grows_linearly_with_the_length_of_sequences() {
         let peaks = plans.each_ref().map(|plan| plan.peak_bytes as f64);
         let growth = [peaks[1] - peaks[0], (peaks[2] - peaks[1]) / 2.0, (peaks[3] - peaks[2]) / 4.0];
         assert!(
-            // From 4,096 tokens on a card cuts the gradients of weights in parts: 19 MB more, whatever the length.
-            growth.iter().all(|g| (g / growth[0] - 1.0).abs() < if is_card { 0.03 } else { 0.02 }),
+            // From 4,096 tokens on a card cuts the gradients of weights in parts: 19 MB more, whatever the length. A processor
+            // packs up to 1,536 tokens of their operands at a time: 1.5 MB more than of 1,024.
+            growth.iter().all(|g| (g / growth[0] - 1.0).abs() < 0.03),
             "{level:?}, on a card: {is_card}: {growth:?} bytes a thousand tokens"
         );
         let [.., longest] = plans;

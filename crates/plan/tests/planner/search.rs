@@ -233,8 +233,8 @@ fn configurations(
     micro_batch: usize,
 ) -> impl Iterator<Item = (f64, Recompute, (usize, usize))> {
     let rows = micro_batch * request.seq_len;
-    let (device, dtype) = (request.targets.device.kind(), request.levers.precision.dtype());
-    let chunks = plimsoll_plan::head_chunk_choices(rows, request.model.vocab_size(), device, dtype);
+    let device = request.targets.device.kind();
+    let chunks = plimsoll_plan::head_chunk_choices(rows, request.model.vocab_size(), device);
     let scratches = [(chunks[0], 64), (chunks[1], 16), (chunks[2], 4)];
     let of_part =
         move |part: f64| rungs.iter().flat_map(move |&recompute| scratches.map(|scratch| (part, recompute, scratch)));

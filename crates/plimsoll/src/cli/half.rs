@@ -3,7 +3,7 @@
 use super::Failure;
 use super::plan::Answer;
 use ::plimsoll_plan::{Found, LeverRequest, Misfit, Precision, Request, search};
-use plimsoll_exec::half_products;
+use plimsoll_exec::instructions;
 use plimsoll_graph::DeviceKind;
 use plimsoll_units::format_duration;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(super) fn beside(request: &Request, found: &Found) -> Result<Option<Answer>,
     if request.targets.device.kind() != DeviceKind::Cpu {
         return Ok(None);
     }
-    let products = half_products();
+    let products = instructions();
     let arithmetic = products.multiplies_bf16().then(|| products.name());
     let (mut words, mut value) = match request.levers.precision {
         Precision::Fp32 => {

@@ -2,7 +2,7 @@
 //! the process itself. Not here: budgets (`budget.rs`).
 
 use ::plimsoll_plan::Rates;
-use plimsoll_exec::{CpuDevice, Device, FreeMemory, half_products};
+use plimsoll_exec::{CpuDevice, Device, FreeMemory, instructions};
 use plimsoll_telemetry::{anonymous_rss, available_pages};
 use plimsoll_units::Bytes;
 
@@ -31,7 +31,7 @@ pub(super) fn free_memory(kept: Option<Bytes>) -> FreeMemory {
 /// What this processor does in a second, where nothing was measured.
 pub(super) fn guessed_rates(threads: usize) -> Rates {
     let rates = Rates::guess(threads);
-    half_products().bf16_speedup().map_or(rates, |times| rates.with_bf16_products(times))
+    instructions().bf16_speedup().map_or(rates, |times| rates.with_bf16_products(times))
 }
 
 /// A device that takes no more than is free.

@@ -150,7 +150,7 @@ impl Sandbox {
             "CLICOLOR",
             "CLICOLOR_FORCE",
             "COLUMNS",
-            "PLIMSOLL_HALF_PRODUCTS",
+            "PLIMSOLL_INSTRUCTIONS",
             "CUDA_VISIBLE_DEVICES",
             "CUDA_DEVICE_ORDER",
         ] {
@@ -170,7 +170,7 @@ impl Sandbox {
     /// on each.
     pub fn run_without_half(&self, arguments: &str) -> Said {
         let mut command = self.command(arguments.split_whitespace());
-        command.env("PLIMSOLL_HALF_PRODUCTS", "baseline");
+        command.env("PLIMSOLL_INSTRUCTIONS", "baseline");
         Said::of(command.output().expect("the binary runs"))
     }
 

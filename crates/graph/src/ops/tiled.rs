@@ -1,5 +1,6 @@
-//! Working memory of products in half precision on the processor, which multiplies part by part.
+//! Working memory of products on the processor, which multiplies part by part.
 
+use crate::DType;
 use plimsoll_units::Bytes;
 
 /// Rows of the result at most whose operands are packed together, or columns, whichever are fewer.
@@ -17,25 +18,25 @@ const PART_WORDS: usize = 1536;
 const LONG_PART_WORDS: usize = 384;
 
 /// Words of a sum of so many in all that are multiplied at a time.
-pub fn half_part_words(words: usize) -> usize {
+pub fn part_words(words: usize) -> usize {
     if words > 4 * PART_WORDS { LONG_PART_WORDS } else { PART_WORDS }
 }
 
 /// Words of a block that a worker packs for itself: they fit a second-level cache.
-pub const HALF_BLOCK_WORDS: usize = 96 << 10;
+pub const BLOCK_WORDS: usize = 96 << 10;
 
 /// Words that some kernels take at a time.
 const FEWEST_WORDS: usize = 16;
 
 /// Extents are filled up to whole tiles: multiples of this are, for every kernel.
-pub const HALF_MULTIPLE: usize = 96;
+pub const TILE_MULTIPLE: usize = 96;
 
 /// Rows and columns of the parts that a product of (rows, inner) and (inner, columns) is done in.
-pub fn half_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
+pub fn tiled_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
     let most = if inner > PART_WORDS { CUT } else { usize::MAX };
     let of = |extent: usize, most: usize| {
         let parts = extent.div_ceil(most).max(1);
-        extent.div_ceil(parts).div_ceil(HALF_MULTIPLE).max(1) * HALF_MULTIPLE
+        extent.div_ceil(parts).div_ceil(TILE_MULTIPLE).max(1) * TILE_MULTIPLE
     };
     if rows <= columns { [of(rows, SHARED), of(columns, most)] } else { [of(rows, most), of(columns, SHARED)] }
 }
@@ -44,19 +45,35 @@ pub fn half_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
 const PANEL_LINES: [usize; 2] = [12, 32];
 
 /// Words that an operand takes in panels at most, whatever the kernel: so many rows or columns of so many terms.
-pub fn half_panel_words(lines: usize, terms: usize) -> usize {
+pub fn panel_words(lines: usize, terms: usize) -> usize {
     let most = PANEL_LINES.into_iter().map(|width| lines.next_multiple_of(width)).max().unwrap_or(lines);
     // As many as fill cache lines.
     most * terms.next_multiple_of(FEWEST_WORDS)
 }
 
 /// What the processor needs to multiply matrices of (rows, inner) and (inner, columns) on `workers` workers: the shorter
-/// operand, a block of the other for each worker, and the sums of a part if they are not done in one go.
-pub fn half_product_scratch([rows, inner, columns]: [usize; 3], workers: usize) -> Bytes {
-    let [height, width] = half_parts([rows, inner, columns]);
+/// operand, a block of the other for each worker, and the sums of a part if they are not done in one go. A result in single
+/// precision is where its sums lie.
+pub fn tiled_scratch(result: DType, [rows, inner, columns]: [usize; 3], workers: usize) -> Bytes {
+    let [height, width] = tiled_parts([rows, inner, columns]);
     let words = inner.clamp(FEWEST_WORDS, PART_WORDS);
     let [shared, cut] = if rows <= columns { [height, width] } else { [width, height] };
-    let sums = if inner > PART_WORDS { height * width } else { 0 };
-    let block = (cut * words).min(HALF_BLOCK_WORDS);
+    let sums = if inner > PART_WORDS && result != DType::F32 { height * width } else { 0 };
+    let block = (cut * words).min(BLOCK_WORDS);
     Bytes(4 * (sums + shared * words + workers * block) as u64).align_up(64)
+}
+
+/// Fewest rows, columns and terms of a product in single precision that is done in tiles: where rows are few, as in
+/// generation, packing the other operand would take longer than the product.
+const FEWEST_IN_TILES: usize = 32;
+
+/// Whether a product in single precision of (rows, inner) and (inner, columns) is done in tiles.
+pub fn in_tiles(extents: [usize; 3]) -> bool {
+    extents.into_iter().all(|extent| extent >= FEWEST_IN_TILES)
+}
+
+/// What the processor needs to multiply operands of a precision to a result of one: as [`tiled_scratch`], and nothing for
+/// few rows, columns or terms in single precision.
+pub fn product_scratch([operands, result]: [DType; 2], extents: [usize; 3], workers: usize) -> Bytes {
+    if operands.is_half() || in_tiles(extents) { tiled_scratch(result, extents, workers) } else { Bytes::ZERO }
 }

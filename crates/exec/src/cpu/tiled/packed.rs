@@ -3,7 +3,7 @@
 
 use super::kernel::{Kernel, MOST_TILE, Panels};
 use super::pack::{MOST_ROWS, pack, words};
-use super::{Factor, HalfProducts, LINE, Sums, half_products, store};
+use super::{Factor, Instructions, LINE, Sums, instructions, store};
 use plimsoll_graph::DType;
 use std::ops::Range;
 
@@ -61,11 +61,11 @@ struct Tile([f32; MOST_TILE]);
 impl PackedProducts {
     /// For operands in this precision; those in single precision join either.
     pub(in crate::cpu) fn of(dtype: DType) -> Self {
-        Self::by(half_products(), dtype)
+        Self::by(instructions(), dtype)
     }
 
     /// By certain instructions.
-    fn by(path: HalfProducts, dtype: DType) -> Self {
+    fn by(path: Instructions, dtype: DType) -> Self {
         Self(Kernel::of(path, dtype == DType::Bf16, true))
     }
 
@@ -146,7 +146,7 @@ mod tests {
     use super::super::tests::{element, matrix, numbers};
     use super::*;
     use ::half::{bf16, f16};
-    use plimsoll_graph::ops::{HALF_MULTIPLE, half_panel_words};
+    use plimsoll_graph::ops::{TILE_MULTIPLE, panel_words};
 
     /// Rows, columns and terms of all that is packed.
     const SHAPES: [[usize; 3]; 6] =
@@ -155,7 +155,7 @@ mod tests {
     /// Panics unless products of all, and of what comes after some rows and terms, are exact by all instructions that are
     /// here, and operands fit what is declared for them.
     fn check<E: super::super::super::half::Float>() {
-        for path in HalfProducts::ALL.into_iter().filter(|path| path.is_here()) {
+        for path in Instructions::ALL.into_iter().filter(|path| path.is_here()) {
             for (seed, [rows, columns, inner]) in (1..).zip(SHAPES) {
                 for transposed in [false, true] {
                     let (a, b) = (numbers::<E>(rows * inner, seed), numbers::<E>(inner * columns, seed + 100));
@@ -168,11 +168,11 @@ mod tests {
 
     fn check_packed<E: super::super::super::half::Float>(products: &PackedProducts, a: Matrix<E>, b: Matrix<E>) {
         let ((rows, inner), columns) = (a.extents(), b.extents().1);
-        let mut room = vec![f32::NAN; half_panel_words(rows, inner)];
+        let mut room = vec![f32::NAN; panel_words(rows, inner)];
         let left = products.left(E::factor(a), &mut &mut *room);
-        let mut room = vec![f32::NAN; half_panel_words(columns, inner)];
+        let mut room = vec![f32::NAN; panel_words(columns, inner)];
         let right = products.right(E::factor(b), &mut &mut *room);
-        for (row, term) in [(0, 0), (HALF_MULTIPLE, 0), (0, HALF_MULTIPLE), (HALF_MULTIPLE, HALF_MULTIPLE)] {
+        for (row, term) in [(0, 0), (TILE_MULTIPLE, 0), (0, TILE_MULTIPLE), (TILE_MULTIPLE, TILE_MULTIPLE)] {
             if row >= rows || term >= inner {
                 continue;
             }
@@ -180,7 +180,7 @@ mod tests {
                 terms.map(|k| element(a, i, k) * element(b, k, j)).sum::<f32>()
             };
             let mut found = vec![f32::NAN; (rows - row) * columns];
-            let mut into = Sums::F32 { into: MatrixMut::new(&mut found, rows - row, columns), keep: false };
+            let mut into = Sums::F32 { into: MatrixMut::new(&mut found, rows - row, columns), keep: false, bias: None };
             let (left, right) = (left.lines(row..rows).terms(term..inner), right.terms(term..inner));
             products.multiply(&mut into, 0.5, left, right, |rows, columns| rows.start <= columns.start);
             for (index, found) in found.iter().enumerate() {
@@ -191,9 +191,9 @@ mod tests {
                 assert_eq!(*found, expected, "{rows} {columns} {inner}, from {row}, {term}: {i}, {j}");
             }
             // Sums of later rows begin at later terms, and are added to what is there.
-            let mut room = vec![f32::NAN; half_panel_words(1, inner)];
+            let mut room = vec![f32::NAN; panel_words(1, inner)];
             let mut found = vec![1.0; (rows - row) * columns];
-            let mut into = Sums::F32 { into: MatrixMut::new(&mut found, rows - row, columns), keep: true };
+            let mut into = Sums::F32 { into: MatrixMut::new(&mut found, rows - row, columns), keep: true, bias: None };
             let factor = E::factor(a.rows(row..rows).columns(term..inner));
             products.multiply_unpacked(&mut into, factor, right, &mut room, |rows| {
                 rows.start.min(inner - term)..inner - term

@@ -17,7 +17,13 @@ pub(super) fn store(
     width: usize,
 ) {
     match into {
-        Sums::F32 { into, keep } => write(&mut into.part(rows, columns), scale, tile, width, *keep),
+        Sums::F32 { into, keep, bias: None } => write(&mut into.part(rows, columns), scale, tile, width, *keep),
+        Sums::F32 { into, keep, bias: Some(bias) } => {
+            let mut added = [0.0; MOST_COLUMNS];
+            added[..columns.len()].copy_from_slice(&bias[columns.clone()]);
+            scale_and_add(tile, scale, &added[..width]);
+            write(&mut into.part(rows, columns), 1.0, tile, width, *keep);
+        }
         Sums::F16 { into, bias } => {
             let bias = bias.map(|bias| &bias[columns.clone()]);
             round(&mut into.part(rows, columns), bias, scale, tile, width);

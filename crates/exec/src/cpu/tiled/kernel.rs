@@ -14,7 +14,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
-use super::path::HalfProducts;
+use super::path::Instructions;
 use pulp::Simd;
 
 /// Tile = a b, added to what is there if `add`. a: (groups, rows) words, or as [`Order`] says, b: (groups, columns) words,
@@ -39,6 +39,8 @@ pub(super) struct Panels {
     pub(super) order: Order,
     /// Whether words are pairs of bf16.
     pub(super) pairs: bool,
+    /// Whether the processor has AVX-512.
+    pub(super) avx512: bool,
     /// What a panel's groups are filled up to a multiple of.
     pub(super) multiple: usize,
 }
@@ -65,6 +67,8 @@ pub(super) struct Kernel {
     pairs: bool,
     /// Whether operands are for tiles of AMX.
     tiles: bool,
+    /// Whether the processor has AVX-512.
+    avx512: bool,
     /// Words of a row at most that are multiplied with all panels of a block before the next.
     slice: usize,
     multiply: Multiply,
@@ -82,41 +86,44 @@ pub(super) const MOST_TILE: usize = 32 * MOST_COLUMNS;
 impl Kernel {
     /// The kernel for operands in bf16, or in anything else, where panels of b stream past one of a, or of a past one of b.
     /// Panics if the processor hasn't the instructions.
-    pub(super) fn of(path: HalfProducts, bf16: bool, b_streams: bool) -> Self {
+    pub(super) fn of(path: Instructions, bf16: bool, b_streams: bool) -> Self {
         assert!(path.is_here(), "{path:?} on a processor without it");
         // The others read both panels alike.
         let _ = b_streams;
         match path {
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Amx if bf16 => {
+            Instructions::Amx if bf16 => {
                 let multiply: Multiply = if b_streams { amx::multiply_streaming_b } else { amx::multiply_streaming_a };
                 let [rows, columns] = [amx::TILE; 2];
-                Self { rows, columns, pairs: true, tiles: true, slice: amx::SLICE_WORDS, multiply }
+                Self { rows, columns, pairs: true, tiles: true, avx512: true, slice: amx::SLICE_WORDS, multiply }
             }
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Avx512Bf16 if bf16 => Self {
+            Instructions::Avx512Bf16 if bf16 => Self {
                 rows: 12,
                 columns: 32,
                 pairs: true,
                 tiles: false,
+                avx512: true,
                 slice: usize::MAX,
                 multiply: x86::multiply_pairs,
             },
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Amx | HalfProducts::Avx512Bf16 | HalfProducts::Avx512 => Self {
+            Instructions::Amx | Instructions::Avx512Bf16 | Instructions::Avx512 => Self {
                 rows: 12,
                 columns: 32,
                 pairs: false,
                 tiles: false,
+                avx512: true,
                 slice: usize::MAX,
                 multiply: x86::multiply_avx512,
             },
             #[cfg(target_arch = "x86_64")]
-            HalfProducts::Avx2 => Self {
+            Instructions::Avx2 => Self {
                 rows: 6,
                 columns: 16,
                 pairs: false,
                 tiles: false,
+                avx512: false,
                 slice: usize::MAX,
                 multiply: x86::multiply_avx2,
             },
@@ -128,13 +135,13 @@ impl Kernel {
     fn baseline() -> Self {
         let multiply: Multiply =
             |a, b, tile, add| multiply::<_, 8, 2>(pulp::aarch64::Neon::new_unchecked(), a, b, tile, add);
-        Self { rows: 8, columns: 8, pairs: false, tiles: false, slice: usize::MAX, multiply }
+        Self { rows: 8, columns: 8, pairs: false, tiles: false, avx512: false, slice: usize::MAX, multiply }
     }
 
     #[cfg(not(target_arch = "aarch64"))]
     fn baseline() -> Self {
         let multiply: Multiply = |a, b, tile, add| multiply::<_, 4, 8>(pulp::Scalar, a, b, tile, add);
-        Self { rows: 4, columns: 8, pairs: false, tiles: false, slice: usize::MAX, multiply }
+        Self { rows: 4, columns: 8, pairs: false, tiles: false, avx512: false, slice: usize::MAX, multiply }
     }
 
     /// Terms of a sum in a word.
@@ -156,7 +163,7 @@ impl Kernel {
     /// Panels of the right operand.
     pub(super) fn right(&self) -> Panels {
         let multiple = if self.tiles { GROUPS_TOGETHER } else { 1 };
-        Panels { width: self.columns, order: Order::Groups, pairs: self.pairs, multiple }
+        Panels { width: self.columns, order: Order::Groups, pairs: self.pairs, avx512: self.avx512, multiple }
     }
 
     /// Tile = a b, added to what is there if `add`, for panels as [`Multiply`] has them.

@@ -26,12 +26,12 @@ pub(super) fn pack(panels: Panels, factor: Factor, rows: Range<usize>, terms: Ra
         Factor::F32(matrix) => pack_part(panels, Part::of(matrix, rows, terms), into),
         Factor::Bf16(matrix) => pack_part(panels, Part::of(matrix, rows, terms), into),
         Factor::F16(matrix) if panels.pairs => panic!("pairs are of bf16, not of {:?}", matrix.extents()),
-        Factor::F16(matrix) => pack_single(Part::of(matrix, rows, terms), panels.width, into),
+        Factor::F16(matrix) => pack_single(Part::of(matrix, rows, terms), panels, into),
     }
 }
 
-fn pack_part<E: Float + Load>(panels: Panels, part: Part<E>, into: &mut [f32]) {
-    if panels.pairs { pack_pairs(part, panels, into) } else { pack_single(part, panels.width, into) }
+fn pack_part<E: Float + Pair>(panels: Panels, part: Part<E>, into: &mut [f32]) {
+    if panels.pairs { pack_pairs(part, panels, into) } else { pack_single(part, panels, into) }
 }
 
 /// Part of a matrix, of which either rows or columns are neighbors in memory.
@@ -63,8 +63,10 @@ impl<'a, T> Part<'a, T> {
 }
 
 /// Packs in single precision.
-fn pack_single<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
+fn pack_single<E: Float + Load>(part: Part<E>, panels: Panels, into: &mut [f32]) {
+    let width = panels.width;
     match (part.along, width.is_multiple_of(4)) {
+        _ if panels.avx512 => pack_vectors(part, width, into),
         (true, true) => pack_transposed::<E, 4>(part, width, into),
         (true, false) => pack_transposed::<E, 2>(part, width, into),
         (false, _) => pack_lines(part, width, into),
@@ -121,31 +123,42 @@ fn copy(from: &[f32], into: &mut [f32]) {
     from_rest.iter().zip(into_rest).for_each(|(from, into)| *into = *from);
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-trait Load {}
-
-#[cfg(not(target_arch = "x86_64"))]
-impl<T> Load for T {}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn pack_pairs<T>(_: Part<T>, _: Panels, _: &mut [f32]) {
-    panic!("no kernel takes pairs here");
-}
-
 #[cfg(target_arch = "x86_64")]
-use x86::{Load, pack_pairs};
+use x86::{Load, Pair, pack_pairs, pack_vectors};
+
+#[cfg(not(target_arch = "x86_64"))]
+use elsewhere::{Load, Pair, pack_pairs, pack_vectors};
+
+#[cfg(not(target_arch = "x86_64"))]
+mod elsewhere {
+    use super::{Panels, Part};
+
+    pub(super) trait Load {}
+    impl<T> Load for T {}
+
+    pub(super) trait Pair: Load {}
+    impl<T> Pair for T {}
+
+    pub(super) fn pack_pairs<T>(_: Part<T>, _: Panels, _: &mut [f32]) {
+        panic!("no kernel takes pairs here");
+    }
+
+    pub(super) fn pack_vectors<T>(_: Part<T>, _: usize, _: &mut [f32]) {
+        panic!("no kernel has AVX-512 here");
+    }
+}
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::kernel::{GROUPS_TOGETHER, prefetch};
     use super::{Order, Panels, Part, TOGETHER};
-    use ::half::bf16;
+    use ::half::{bf16, f16};
     use std::arch::x86_64::*;
 
     const LANES: usize = 16;
 
     /// Packs in pairs of bf16. Panics on a processor without the instructions.
-    pub(super) fn pack_pairs<T: Load>(part: Part<T>, panels: Panels, into: &mut [f32]) {
+    pub(super) fn pack_pairs<T: Pair>(part: Part<T>, panels: Panels, into: &mut [f32]) {
         assert!(std::arch::is_x86_feature_detected!("avx512bf16"), "only kernels that are here take pairs");
         let (width, groups) = (panels.width, panels.groups(part.terms));
         // SAFETY: the processor has the instructions: there is none that has these and not the others.
@@ -159,8 +172,26 @@ mod x86 {
         }
     }
 
-    /// What pairs are made of.
+    /// Packs in single precision. Panics on a processor without AVX-512.
+    pub(super) fn pack_vectors<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+        assert!(pulp::x86::V4::is_available(), "only kernels that are here ask for it");
+        // SAFETY: the processor has the instructions.
+        unsafe {
+            if part.along { pack_singles_along(part, width, into) } else { pack_singles_across(part, width, into) }
+        }
+    }
+
+    /// What is packed in single precision.
     pub(super) trait Load: Copy {
+        /// The first 16 elements of a line in single precision, zeros beyond its end.
+        ///
+        /// # Safety
+        /// The processor has AVX-512.
+        unsafe fn load_16(line: &[Self]) -> __m512i;
+    }
+
+    /// What pairs are made of.
+    pub(super) trait Pair: Load {
         /// The next 32 elements of a line as bf16, zeros beyond its end.
         ///
         /// # Safety
@@ -179,7 +210,36 @@ mod x86 {
         u32::MAX.checked_shr(32 - count.min(32) as u32).unwrap_or(0)
     }
 
+    impl Load for f32 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        unsafe fn load_16(line: &[Self]) -> __m512i {
+            // SAFETY: no more is loaded than there is.
+            unsafe { _mm512_maskz_loadu_epi32(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) }
+        }
+    }
+
     impl Load for bf16 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        unsafe fn load_16(line: &[Self]) -> __m512i {
+            // SAFETY: no more is loaded than there is.
+            let halves = unsafe { _mm256_maskz_loadu_epi16(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) };
+            _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))
+        }
+    }
+
+    impl Load for f16 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        unsafe fn load_16(line: &[Self]) -> __m512i {
+            // SAFETY: no more is loaded than there is.
+            let halves = unsafe { _mm256_maskz_loadu_epi16(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) };
+            _mm512_castps_si512(_mm512_cvtph_ps(halves))
+        }
+    }
+
+    impl Pair for bf16 {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
         unsafe fn load_32(line: &[Self], first: usize) -> __m512i {
@@ -202,7 +262,7 @@ mod x86 {
         }
     }
 
-    impl Load for f32 {
+    impl Pair for f32 {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
         unsafe fn load_32(line: &[Self], first: usize) -> __m512i {
@@ -229,7 +289,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn pack_along<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
+    unsafe fn pack_along<T: Pair>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for (panel, into) in into.chunks_exact_mut(groups.max(1) * width).enumerate() {
             for lane in (0..width).step_by(LANES) {
                 let (first, count) = (panel * width + lane, LANES.min(width - lane));
@@ -251,11 +311,53 @@ mod x86 {
         }
     }
 
+    /// As [`pack_along`], a float a word.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn pack_singles_along<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+        for (panel, into) in into.chunks_exact_mut(part.terms.max(1) * width).enumerate() {
+            for lane in (0..width).step_by(LANES) {
+                let (first, count) = (panel * width + lane, LANES.min(width - lane));
+                let rows = part.rows.saturating_sub(first).min(count);
+                for term in (0..part.terms).step_by(LANES) {
+                    let mut tile = [_mm512_setzero_si512(); LANES];
+                    for (row, tile) in (first..first + rows).zip(&mut tile) {
+                        let line = &part.line(row)[term..];
+                        prefetch(line.as_ptr().wrapping_add(LANES * part.stride));
+                        // SAFETY: this function asks for the same instructions.
+                        *tile = unsafe { T::load_16(line) };
+                    }
+                    for (term, words) in (term..part.terms).zip(transposed(tile)) {
+                        store(&mut into[term * width + lane..][..count], words);
+                    }
+                }
+            }
+        }
+    }
+
     /// Terms that a packer of lines asks for ahead: lines may lie in a page each, where nothing fetches them by itself.
     const AHEAD: usize = 4 * TOGETHER;
 
+    /// As [`pack_across`], a float a word.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn pack_singles_across<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
+        for first_term in (0..part.terms).step_by(TOGETHER) {
+            let count = TOGETHER.min(part.terms - first_term);
+            for (panel, into) in into.chunks_exact_mut(part.terms * width).enumerate() {
+                let into = &mut into[first_term * width..][..count * width];
+                for (term, into) in into.chunks_exact_mut(width).enumerate() {
+                    let line = part.line(first_term + term).get(panel * width..).unwrap_or_default();
+                    prefetch(line.as_ptr().wrapping_add(AHEAD * part.stride));
+                    for (lane, into) in into.chunks_mut(LANES).enumerate() {
+                        // SAFETY: this function asks for the same instructions.
+                        store(into, unsafe { T::load_16(line.get(lane * LANES..).unwrap_or_default()) });
+                    }
+                }
+            }
+        }
+    }
+
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn pack_across<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
+    unsafe fn pack_across<T: Pair>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for first_group in (0..groups).step_by(TOGETHER) {
             let lines: [[&[T]; 2]; TOGETHER] = std::array::from_fn(|group| lines_of(part, first_group + group));
             let count = TOGETHER.min(groups - first_group);
@@ -284,7 +386,7 @@ mod x86 {
     /// The words that two terms of sixteen rows from `first` make, zeros beyond the last row.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn words_across<T: Load>(lines: [&[T]; 2], first: usize) -> __m512i {
+    unsafe fn words_across<T: Pair>(lines: [&[T]; 2], first: usize) -> __m512i {
         let interleaved = _mm512_set_epi16(
             31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17,
             1, 16, 0,
@@ -297,7 +399,7 @@ mod x86 {
 
     /// Runs of words are neighbors in memory and in panels, so they are copied.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn pack_rows_along<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
+    unsafe fn pack_rows_along<T: Pair>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for (panel, into) in into.chunks_exact_mut((groups * width).max(1)).enumerate() {
             for row in 0..width {
                 let line = if panel * width + row < part.rows { part.line(panel * width + row) } else { &[] };
@@ -313,7 +415,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn pack_rows_across<T: Load>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
+    unsafe fn pack_rows_across<T: Pair>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for run in 0..groups / GROUPS_TOGETHER {
             let lines: [[&[T]; 2]; GROUPS_TOGETHER] =
                 std::array::from_fn(|group| lines_of(part, run * GROUPS_TOGETHER + group));

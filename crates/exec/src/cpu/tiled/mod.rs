@@ -1,6 +1,6 @@
-//! Products of which operands or results are in half precision, in tiles: parts of the operands are copied into panels
+//! Products of matrices in any precision, in tiles: parts of the operands are copied into panels
 //! that a kernel reads from end to end, sums stay in single precision until a tile is done, and then are rounded to
-//! where they belong. So nothing is widened but a worker's tiles, which lie in planned scratch.
+//! where they belong. Small products in single precision are left to a library (`product.rs`). So nothing is widened but a worker's tiles, which lie in planned scratch.
 //!
 //! ```text
 //!   mod.rs     blocks of the result, shared out to workers; steps of the sum
@@ -23,8 +23,9 @@ mod path;
 mod store;
 
 pub(super) use packed::{Packed, PackedProducts};
-pub use path::{HalfProducts, half_products};
+pub use path::{Instructions, instructions};
 
+use super::blas::blas_in_use;
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
 use super::product::product;
@@ -33,7 +34,7 @@ use ::half::{bf16, f16};
 use kernel::{Kernel, MOST_TILE, Panels};
 use pack::{MOST_ROWS, pack};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{HALF_BLOCK_WORDS, half_part_words, half_parts};
+use plimsoll_graph::ops::{BLOCK_WORDS, in_tiles, part_words, tiled_parts};
 use std::ops::Range;
 
 /// A matrix that is multiplied, in the precision that it lies in.
@@ -46,8 +47,8 @@ pub(super) enum Factor<'a> {
 
 /// Where a product goes.
 pub(super) enum Sums<'a> {
-    /// Added to what is there if `keep`.
-    F32 { into: MatrixMut<'a>, keep: bool },
+    /// Added to what is there if `keep`, and to `bias`, a value a column.
+    F32 { into: MatrixMut<'a>, keep: bool, bias: Option<&'a [f32]> },
     /// Rounded, after `bias`, a value a column, was added.
     F16 { into: MatrixMut<'a, f16>, bias: Option<&'a [f16]> },
     /// Rounded, after `bias`, a value a column, was added.
@@ -123,7 +124,11 @@ impl<'a> Sums<'a> {
         keep: bool,
     ) -> Self {
         match dtype {
-            DType::F32 => Self::F32 { into: MatrixMut::new(bytemuck::cast_slice_mut(bytes), rows, columns), keep },
+            DType::F32 => Self::F32 {
+                into: MatrixMut::new(bytemuck::cast_slice_mut(bytes), rows, columns),
+                keep,
+                bias: bias.map(bytemuck::cast_slice),
+            },
             DType::F16 => Self::F16 {
                 into: MatrixMut::new(bytemuck::cast_slice_mut(bytes), rows, columns),
                 bias: bias.map(bytemuck::cast_slice),
@@ -146,16 +151,23 @@ impl<'a> Sums<'a> {
 
     /// Adds to what is there from now on. Panics if it is not in single precision.
     pub(super) fn keep(&mut self) {
-        match self {
-            Self::F32 { keep, .. } => *keep = true,
-            Self::F16 { .. } | Self::Bf16 { .. } => panic!("only sums in single precision are added to"),
+        assert!(matches!(self, Self::F32 { .. }), "only sums in single precision are added to");
+        self.keep_sums();
+    }
+
+    /// The same, or nothing: sums that are rounded are added up elsewhere.
+    fn keep_sums(&mut self) {
+        if let Self::F32 { keep, bias, .. } = self {
+            (*keep, *bias) = (true, None);
         }
     }
 
     /// Some of the rows and columns.
     pub(super) fn part(&mut self, rows: Range<usize>, columns: Range<usize>) -> Sums<'_> {
         match self {
-            Self::F32 { into, keep } => Sums::F32 { into: into.part(rows, columns), keep: *keep },
+            Self::F32 { into, keep, bias } => {
+                Sums::F32 { into: into.part(rows, columns.clone()), keep: *keep, bias: bias.map(|bias| &bias[columns]) }
+            }
             Self::F16 { into, bias } => {
                 Sums::F16 { into: into.part(rows, columns.clone()), bias: bias.map(|bias| &bias[columns]) }
             }
@@ -165,57 +177,75 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Blocks of `height` rows.
-    fn row_blocks(self, height: usize) -> Box<dyn Iterator<Item = Sums<'a>> + Send + 'a> {
+    /// Parts of these rows, which must ascend.
+    fn row_parts(
+        self,
+        parts: impl Iterator<Item = Range<usize>> + Send + 'a,
+    ) -> Box<dyn Iterator<Item = Self> + Send + 'a> {
         match self {
-            Self::F32 { into, keep } => Box::new(into.row_blocks(height).map(move |into| Self::F32 { into, keep })),
-            Self::F16 { into, bias } => Box::new(into.row_blocks(height).map(move |into| Self::F16 { into, bias })),
-            Self::Bf16 { into, bias } => Box::new(into.row_blocks(height).map(move |into| Self::Bf16 { into, bias })),
+            Self::F32 { into, keep, bias } => {
+                Box::new(into.row_parts(parts).map(move |into| Self::F32 { into, keep, bias }))
+            }
+            Self::F16 { into, bias } => Box::new(into.row_parts(parts).map(move |into| Self::F16 { into, bias })),
+            Self::Bf16 { into, bias } => Box::new(into.row_parts(parts).map(move |into| Self::Bf16 { into, bias })),
         }
     }
 
-    /// Blocks of `width` columns.
-    fn column_blocks(self, width: usize) -> Box<dyn Iterator<Item = Sums<'a>> + Send + 'a> {
+    /// Parts of these columns, which must ascend.
+    fn column_parts(
+        self,
+        parts: impl Iterator<Item = Range<usize>> + Clone + Send + 'a,
+    ) -> Box<dyn Iterator<Item = Self> + Send + 'a> {
+        let columns = parts.clone();
         match self {
-            Self::F32 { into, keep } => Box::new(into.column_blocks(width).map(move |into| Self::F32 { into, keep })),
-            Self::F16 { into, bias } => {
-                let biases = parts(bias, width);
-                Box::new(into.column_blocks(width).zip(biases).map(|(into, bias)| Self::F16 { into, bias }))
+            Self::F32 { into, keep, bias } => {
+                Box::new(into.column_parts(parts).zip(columns).map(move |(into, columns)| Self::F32 {
+                    into,
+                    keep,
+                    bias: bias.map(|bias| &bias[columns]),
+                }))
             }
-            Self::Bf16 { into, bias } => {
-                let biases = parts(bias, width);
-                Box::new(into.column_blocks(width).zip(biases).map(|(into, bias)| Self::Bf16 { into, bias }))
-            }
+            Self::F16 { into, bias } => Box::new(
+                into.column_parts(parts)
+                    .zip(columns)
+                    .map(move |(into, columns)| Self::F16 { into, bias: bias.map(|bias| &bias[columns]) }),
+            ),
+            Self::Bf16 { into, bias } => Box::new(
+                into.column_parts(parts)
+                    .zip(columns)
+                    .map(move |(into, columns)| Self::Bf16 { into, bias: bias.map(|bias| &bias[columns]) }),
+            ),
         }
     }
 }
 
-/// Parts of a bias, or as often that there is none.
-fn parts<'a, E: Sync>(bias: Option<&'a [E]>, width: usize) -> impl Iterator<Item = Option<&'a [E]>> + Send + 'a {
-    let mut parts = bias.map(|bias| bias.chunks(width));
-    std::iter::from_fn(move || Some(parts.as_mut().map(|parts| parts.next().unwrap_or_default())))
-}
-
-/// into = scale · a b, whatever the precisions: by a library if all are single. As [`half_product`] otherwise.
+/// into = scale · a b, whatever the precisions: by a library if all are single, and it is faster or asked for.
+/// Runs on `workers` workers of the current pool, in `scratch` of `product_scratch` in `graph`; without a BLAS, the result
+/// does not depend on their number. Panics if the extents don't match.
 pub(super) fn any_product(into: Sums, scale: f32, a: Factor, b: Factor, scratch: &mut [f32], workers: usize) {
+    let path = instructions();
     match (into, a, b) {
-        (Sums::F32 { mut into, keep }, Factor::F32(a), Factor::F32(b)) => {
-            product(&mut into, keep, scale, a, b, workers)
+        (Sums::F32 { mut into, keep, bias }, Factor::F32(a), Factor::F32(b))
+            if !in_tiles([into.rows, a.columns, into.columns])
+                || blas_in_use().is_some()
+                || !path.multiplies_single() =>
+        {
+            if let Some(bias) = bias {
+                let height = into.rows.div_ceil(workers).max(1);
+                let blocks = into.rows(0..into.rows).row_blocks(height);
+                parallel::for_each_of(blocks, workers, |mut block| {
+                    (0..block.rows).for_each(|row| block.row(row).copy_from_slice(bias));
+                });
+            }
+            product(&mut into, keep || bias.is_some(), scale, a, b, workers)
         }
-        (into, a, b) => half_product(into, scale, a, b, scratch, workers),
+        (mut into, a, b) => product_by(path, &mut into, scale, a, b, scratch, workers),
     }
-}
-
-/// into = scale · a b. Runs on `workers` workers of the current pool, in `scratch` of
-/// `half_product_scratch` in `graph`; the result does not depend on their number.
-/// Panics if the extents don't match.
-pub(super) fn half_product(mut into: Sums, scale: f32, a: Factor, b: Factor, scratch: &mut [f32], workers: usize) {
-    product_by(half_products(), &mut into, scale, a, b, scratch, workers);
 }
 
 /// The same by certain instructions.
 fn product_by(
-    path: HalfProducts,
+    path: Instructions,
     into: &mut Sums,
     scale: f32,
     a: Factor,
@@ -225,10 +255,11 @@ fn product_by(
 ) {
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
     assert_eq!((a.extents().0, b.extents().0, b.extents().1), (rows, inner, columns), "extents of a product");
-    let has_f16 = [a, b].iter().any(|factor| matches!(factor, Factor::F16(_)));
+    let has = |is: fn(&Factor) -> bool| is(&a) || is(&b);
+    let in_bf16 = has(|factor| matches!(factor, Factor::Bf16(_))) && !has(|factor| matches!(factor, Factor::F16(_)));
     // The shorter operand is shared by all workers, and panels of the other stream past it (`multiply_part`).
-    let kernel = Kernel::of(path, !has_f16, rows <= columns);
-    let [height, width] = half_parts([rows, inner, columns]);
+    let kernel = Kernel::of(path, in_bf16, rows <= columns);
+    let [height, width] = tiled_parts([rows, inner, columns]);
     for row in (0..rows).step_by(height) {
         let rows = row..rows.min(row + height);
         for column in (0..columns).step_by(width) {
@@ -239,10 +270,10 @@ fn product_by(
     }
 }
 
-/// Panels of a block: as many as there is room for, but such that workers finish together.
-fn block(panels: usize, most: usize, workers: usize) -> usize {
-    let longest = |block: &usize| panels.div_ceil(*block).div_ceil(workers) * block;
-    (most.div_ceil(2)..=most).rev().min_by_key(longest).unwrap_or(1)
+/// Blocks of at most so many panels, such that workers have as many and finish together.
+fn blocks(panels: usize, most: usize, workers: usize) -> impl Iterator<Item = Range<usize>> + Clone + Send {
+    let count = panels.div_ceil(most).next_multiple_of(workers).min(panels);
+    (0..count).map(move |block| block * panels / count..(block + 1) * panels / count)
 }
 
 /// Parts in which an operand is packed, unless they would have fewer rows or columns than this: so wide that what is read
@@ -274,19 +305,22 @@ fn multiply_part(
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
     let a = Side { factor: a, extent: rows, panels: kernel.left() };
     let b = Side { factor: b.transposed(), extent: columns, panels: kernel.right() };
-    // Parts are cut so that what is shorter of the whole product is so of each (`half_parts`).
+    // Parts are cut so that what is shorter of the whole product is so of each (`tiled_parts`).
     let by_columns = rows <= columns;
     let (shared, cut) = if by_columns { (a, b) } else { (b, a) };
     let groups = inner.div_ceil(kernel.terms());
-    let steps = groups.div_ceil(half_part_words(groups)).max(1);
+    let steps = groups.div_ceil(part_words(groups)).max(1);
     let words = shared.panels.groups(groups.div_ceil(steps) * kernel.terms());
     let tiles = shared.extent.div_ceil(shared.panels.width);
     let panels = cut.extent.div_ceil(cut.panels.width);
-    let most = (HALF_BLOCK_WORDS / (cut.panels.width * words).max(1)).clamp(1, MOST_ROWS / cut.panels.width);
-    let together = block(panels, most, workers);
+    let most = (BLOCK_WORDS / (cut.panels.width * words).max(1)).clamp(1, MOST_ROWS / cut.panels.width);
+    let blocks = blocks(panels, most, workers);
+    let lines =
+        move |panels: Range<usize>| panels.start * cut.panels.width..cut.extent.min(panels.end * cut.panels.width);
     // Panels begin at cache lines, if the scratch does.
     let (shared_room, scratch) = scratch.split_at_mut((tiles * shared.panels.width * words).next_multiple_of(LINE));
-    let waiting = if steps == 1 { 0 } else { kernel.rows * kernel.columns };
+    let in_result = matches!(into, Sums::F32 { .. });
+    let waiting = if steps == 1 || in_result { 0 } else { kernel.rows * kernel.columns };
     let (sums, rooms) = scratch.split_at_mut((tiles * panels * waiting).next_multiple_of(LINE));
     let each = rooms.len() / workers / LINE * LINE;
     let rooms = &mut rooms[..each * workers];
@@ -301,26 +335,27 @@ fn multiply_part(
             let rows = first..shared.extent.min(first + chunk);
             pack(shared.panels, shared.factor, rows, terms.clone(), into);
         });
-        let is_last = index + 1 == steps;
+        let is_stored = in_result || index + 1 == steps;
         let whole = into.part(0..rows, 0..columns);
-        let blocks = match by_columns {
-            true => whole.column_blocks(together * cut.panels.width),
-            false => whole.row_blocks(together * cut.panels.width),
+        let results = match by_columns {
+            true => whole.column_parts(blocks.clone().map(lines)),
+            false => whole.row_parts(blocks.clone().map(lines)),
         };
         let mut sums = &mut *sums;
-        let blocks = blocks.zip((0..panels).step_by(together)).map(|(into, first)| {
-            let count = together.min(panels - first);
-            let (of_block, rest) = std::mem::take(&mut sums).split_at_mut(tiles * count * waiting);
+        let blocks = results.zip(blocks.clone()).map(|(into, panels)| {
+            let (of_block, rest) = std::mem::take(&mut sums).split_at_mut(tiles * panels.len() * waiting);
             sums = rest;
-            (into, first, of_block)
+            (into, panels, of_block)
         });
-        parallel::for_each_with_scratch(blocks, rooms, workers, |(into, first, sums), room| {
-            let rows = first * cut.panels.width..cut.extent.min((first + together) * cut.panels.width);
+        parallel::for_each_with_scratch(blocks, rooms, workers, |(into, panels, sums), room| {
+            let rows = lines(panels);
             let room = &mut room[..rows.len().next_multiple_of(cut.panels.width) * words];
             pack(cut.panels, cut.factor, rows, terms.clone(), room);
-            let step = Step { kernel, by_columns, shared: shared_panels, cut: room, words, add: index > 0 };
-            multiply_block(&step, into, is_last.then_some(scale), sums);
+            let step =
+                Step { kernel, by_columns, shared: shared_panels, cut: room, words, add: index > 0 && !in_result };
+            multiply_block(&step, into, is_stored.then_some(scale), sums);
         });
+        into.keep_sums();
     }
 }
 
@@ -347,7 +382,7 @@ const MOST_WAITING: usize = 12;
 struct Tiles([f32; MOST_WAITING * MOST_TILE]);
 
 /// Multiplies the panels of a block; after the last step its sums go where they belong, times `last`.
-/// `sums` has no room if there is only one.
+/// `sums` has no room if there is only one, or if the result is where they are added up.
 fn multiply_block(step: &Step, mut into: Sums, last: Option<f32>, sums: &mut [f32]) {
     let Step { kernel, by_columns, shared, cut, words, add } = *step;
     let ((rows, columns), (height, width)) = (into.extents(), (kernel.rows, kernel.columns));
@@ -390,7 +425,7 @@ fn multiply_block(step: &Step, mut into: Sums, last: Option<f32>, sums: &mut [f3
 mod tests {
     use super::super::half::Float;
     use super::*;
-    use plimsoll_graph::ops::half_product_scratch;
+    use plimsoll_graph::ops::tiled_scratch;
 
     /// Whole numbers that look random and are the same every time: small enough that every sum is exact, so that a single
     /// wrong element of an operand shows, and products of `Bf16` by any instructions are the same.
@@ -455,7 +490,7 @@ mod tests {
     where
         for<'a> Factor<'a>: From<Matrix<'a, A>> + From<Matrix<'a, B>>,
     {
-        for path in HalfProducts::ALL.into_iter().filter(|path| path.is_here()) {
+        for path in Instructions::ALL.into_iter().filter(|path| path.is_here()) {
             for (seed, &[rows, columns, inner]) in (1..).zip(shapes) {
                 for case in cases.clone() {
                     let [a_transposed, b_transposed, keep, gap] = [0, 1, 2, 3].map(|bit| case >> bit & 1 == 1);
@@ -467,15 +502,19 @@ mod tests {
                     let exact = |row: usize, column: usize| {
                         0.5 * (0..inner).map(|k| element(a, row, k) * element(b, k, column)).sum::<f32>()
                     };
-                    let mut scratch = vec![f32::NAN; half_product_scratch([rows, inner, columns], 1).0 as usize / 4];
+                    let mut scratch =
+                        vec![f32::NAN; tiled_scratch(DType::Bf16, [rows, inner, columns], 1).0 as usize / 4];
                     let before = numbers::<f32>(rows * (columns + gap), seed + 1);
                     let mut after = before.clone();
                     let into = MatrixMut::strided(&mut after, rows, columns, columns + gap);
-                    product_by(path, &mut Sums::F32 { into, keep }, 0.5, a.into(), b.into(), &mut scratch, 1);
+                    let bias = numbers::<f32>(columns, seed + 2);
+                    let added = |column: usize| if b_transposed { bias[column] } else { 0.0 };
+                    let mut sums = Sums::F32 { into, keep, bias: b_transposed.then_some(&bias) };
+                    product_by(path, &mut sums, 0.5, a.into(), b.into(), &mut scratch, 1);
                     for (index, (before, after)) in before.into_iter().zip(after).enumerate().step_by(every) {
                         let (row, column) = (index / (columns + gap), index % (columns + gap));
                         let expected = match column < columns {
-                            true => exact(row, column) + if keep { before } else { 0.0 },
+                            true => exact(row, column) + added(column) + if keep { before } else { 0.0 },
                             false => before,
                         };
                         assert_eq!(after, expected, "{path:?} {rows} {columns} {inner} {case}: {row}, {column}");
@@ -511,6 +550,7 @@ mod tests {
         check::<bf16, f32>(&SHAPES, 0..16, 3);
         check::<f16, f16>(&SHAPES, 0..16, 3);
         check::<f32, f16>(&SHAPES, 0..16, 3);
+        check::<f32, f32>(&SHAPES, 0..16, 1);
     }
 
     /// More than are packed together, as they are and transposed. A tile has elements that are looked at, and many.
@@ -522,6 +562,8 @@ mod tests {
         check::<bf16, bf16>(&MANY, 9..11, 97);
         check::<f32, f16>(&MANY, 4..6, 97);
         check::<f32, f16>(&MANY, 9..11, 97);
+        check::<f32, f32>(&MANY, 5..7, 97);
+        check::<f32, f32>(&MANY, 8..10, 97);
     }
 
     #[test]
@@ -533,11 +575,11 @@ mod tests {
                 let pool =
                     rayon::ThreadPoolBuilder::new().num_threads(workers).build().expect("threads can be started");
                 let mut into = vec![0.0; rows * columns];
-                let words = half_product_scratch([rows, inner, columns], workers).0 as usize / 4;
+                let words = tiled_scratch(DType::F32, [rows, inner, columns], workers).0 as usize / 4;
                 let mut scratch = vec![f32::NAN; words];
-                let sums = Sums::F32 { into: MatrixMut::new(&mut into, rows, columns), keep: false };
+                let sums = Sums::F32 { into: MatrixMut::new(&mut into, rows, columns), keep: false, bias: None };
                 let (a, b) = (Matrix::new(&a, rows, inner), Matrix::new(&b, columns, inner).transposed());
-                pool.install(|| half_product(sums, 1.0, a.into(), b.into(), &mut scratch, workers));
+                pool.install(|| any_product(sums, 1.0, a.into(), b.into(), &mut scratch, workers));
                 into.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             });
             assert!(results.iter().all(|result| *result == results[0]), "{rows} {columns} {inner}");
