@@ -329,7 +329,9 @@ fn multiply_part(
         let terms = index * step..inner.min((index + 1) * step);
         let words = shared.panels.groups(terms.len());
         let shared_panels = &mut shared_room[..tiles * shared.panels.width * words];
-        let chunk = shared.extent.div_ceil(PACKED_ITEMS).max(FEWEST_PACKED).next_multiple_of(shared.panels.width);
+        // Nobody waits for one who packs all.
+        let fewest = FEWEST_PACKED.min(shared.extent.div_ceil(workers)).max(1);
+        let chunk = shared.extent.div_ceil(PACKED_ITEMS).max(fewest).next_multiple_of(shared.panels.width);
         let items = shared_panels.chunks_mut((chunk * words).max(1)).zip((0..shared.extent).step_by(chunk));
         parallel::for_each_of(items, workers, |(into, first)| {
             let rows = first..shared.extent.min(first + chunk);
