@@ -9,13 +9,20 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, d
 use ratatui::layout::Rect;
 use std::io::{self, BufWriter, Stdout, stdout};
 use std::panic;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// Bytes of a picture that are written at once.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Held while a panic is told, so that the program does not end before it was.
+static TELLING: Mutex<()> = Mutex::new(());
+
+fn telling() -> MutexGuard<'static, ()> {
+    TELLING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether any thread has panicked since the screen was taken.
 pub(super) fn has_failed() -> bool {
@@ -46,6 +53,7 @@ fn restore_on_panic() {
     ONCE.call_once(|| {
         let say = panic::take_hook();
         panic::set_hook(Box::new(move |what| {
+            let _told = telling();
             FAILED.store(true, Ordering::Relaxed);
             give_back();
             say(what);
@@ -98,5 +106,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
+        // Another thread may be telling why it failed.
+        drop(telling());
     }
 }

@@ -2,6 +2,7 @@
 
 use plimsoll_top::{Options, Palette, run};
 use plimsoll_watch::Places;
+use std::panic;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -10,6 +11,12 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let runs = arguments.next().expect("a folder of runs");
     if arguments.next().is_some_and(|word| word == "panic") {
+        // Telling it takes longer than ending does.
+        let say = panic::take_hook();
+        panic::set_hook(Box::new(move |what| {
+            thread::sleep(Duration::from_millis(400));
+            say(what);
+        }));
         // Not before the screen is taken: it is drawn within this time, or the test sees what is missing.
         thread::spawn(|| {
             thread::sleep(Duration::from_millis(700));
