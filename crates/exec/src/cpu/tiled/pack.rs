@@ -157,6 +157,9 @@ mod x86 {
 
     const LANES: usize = 16;
 
+    /// Bytes that are fetched together.
+    const CACHE_LINE: usize = 64;
+
     /// Packs in pairs of bf16. Panics on a processor without the instructions.
     pub(super) fn pack_pairs<T: Pair>(part: Part<T>, panels: Panels, into: &mut [f32]) {
         assert!(std::arch::is_x86_feature_detected!("avx512bf16"), "only kernels that are here take pairs");
@@ -337,6 +340,15 @@ mod x86 {
     /// Terms that a packer of lines asks for ahead: lines may lie in a page each, where nothing fetches them by itself.
     const AHEAD: usize = 4 * TOGETHER;
 
+    /// Has the processor fetch as many elements as a panel is wide of the line that comes so far behind this one: all of them,
+    /// since one that is waited for takes longer than a panel is written.
+    #[inline(always)]
+    fn prefetch_ahead<T>(line: &[T], stride: usize, width: usize) {
+        for element in (0..width).step_by(CACHE_LINE / size_of::<T>()) {
+            prefetch(line.as_ptr().wrapping_add(AHEAD * stride + element));
+        }
+    }
+
     /// As [`pack_across`], a float a word.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn pack_singles_across<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
@@ -346,7 +358,7 @@ mod x86 {
                 let into = &mut into[first_term * width..][..count * width];
                 for (term, into) in into.chunks_exact_mut(width).enumerate() {
                     let line = part.line(first_term + term).get(panel * width..).unwrap_or_default();
-                    prefetch(line.as_ptr().wrapping_add(AHEAD * part.stride));
+                    prefetch_ahead(line, part.stride, width);
                     for (lane, into) in into.chunks_mut(LANES).enumerate() {
                         // SAFETY: this function asks for the same instructions.
                         store(into, unsafe { T::load_16(line.get(lane * LANES..).unwrap_or_default()) });
@@ -365,7 +377,7 @@ mod x86 {
                 let into = &mut into[first_group * width..][..count * width];
                 for (lines, into) in lines.iter().zip(into.chunks_exact_mut(width)) {
                     for line in lines {
-                        prefetch(line.as_ptr().wrapping_add(AHEAD * part.stride + panel * width));
+                        prefetch_ahead(line.get(panel * width..).unwrap_or_default(), part.stride, width);
                     }
                     for (lane, into) in into.chunks_mut(LANES).enumerate() {
                         // SAFETY: this function asks for the same instructions.
