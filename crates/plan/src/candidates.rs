@@ -8,8 +8,8 @@
 use crate::budget::Budget;
 use crate::layout::Layout;
 use crate::levers::{
-    ATTENTION_ROW_CHOICES, Level, Levers, OFFLOADS, Recompute, attention_rows, blocks_of, divisors, head_chunk,
-    head_chunk_choices, recompute_ladder,
+    ATTENTION_ROW_CHOICES, Level, Levers, OFFLOADS, Recompute, SCRATCHES, attention_rows, blocks_of, divisors,
+    head_chunk, head_chunk_choices, recompute_ladder,
 };
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
@@ -134,13 +134,13 @@ fn recomputed(request: &Request) -> Vec<Recompute> {
 pub(crate) fn scratches(request: &Request, micro_batch: usize) -> Vec<(usize, usize)> {
     let asked = &request.levers;
     let chunks = match asked.head_chunk {
-        Some(rows) => [rows; 3],
+        Some(rows) => [rows; SCRATCHES],
         None => {
             let rows = micro_batch * request.target_len.unwrap_or(request.seq_len);
             head_chunk_choices(rows, request.model.vocab_size(), request.targets.device.kind())
         }
     };
-    let rows = asked.attention_rows.map_or(ATTENTION_ROW_CHOICES, |rows| [rows; 3]);
+    let rows = asked.attention_rows.map_or(ATTENTION_ROW_CHOICES, |rows| [rows; SCRATCHES]);
     let mut scratches = chunks.into_iter().zip(rows).collect::<Vec<_>>();
     scratches.dedup();
     scratches

@@ -29,7 +29,13 @@ impl Group {
     /// A chain for each scratch, from all of it to the least.
     pub(crate) fn chains(self, request: &Request) -> Vec<Chain> {
         let scratches = scratches(request, self.micro_batch).into_iter().enumerate();
-        scratches.map(|scratch| Chain { group: self, scratch }).collect()
+        scratches.map(|scratch| Chain { group: self, scratch, timed_with: scratch.1 }).collect()
+    }
+
+    /// What none of its chains is faster than, nor takes less.
+    pub(crate) fn outline(self, request: &Request) -> Chain {
+        let chains = self.chains(request);
+        Chain { timed_with: chains[0].scratch.1, ..chains[chains.len() - 1] }
     }
 }
 
@@ -39,6 +45,8 @@ pub(crate) struct Chain {
     pub(crate) group: Group,
     /// Index of the scratch, and its sizes.
     pub(crate) scratch: (usize, (usize, usize)),
+    /// The sizes of the scratch that steps are bounded with: its own, but for what stands for all chains of a group.
+    pub(crate) timed_with: (usize, usize),
 }
 
 impl Chain {

@@ -206,7 +206,7 @@ impl<'r> Fastest<'r> {
     /// No step of this micro-batch is shorter that keeps this.
     fn step_at_least(&self, micro_batch: usize, kept: Kept) -> Result<Seconds, PlanError> {
         let outline = self.workshop.outline(micro_batch, kept)?;
-        let steps = offloads(self.workshop.request).into_iter().map(|part| outline.step(part));
+        let steps = offloads(self.workshop.request).into_iter().map(|part| outline.shortest_step(part));
         Ok(steps.fold(Seconds(f64::INFINITY), |least, step| if step < least { step } else { least }))
     }
 
@@ -305,7 +305,7 @@ impl<'r> Fastest<'r> {
         open.sort_by(|a, b| a.micro_batch.cmp(&b.micro_batch).then(a.offload.total_cmp(&b.offload)));
         let bound = |groups: &[Group]| {
             let outline = self.workshop.outline(groups[0].micro_batch, self.rungs[0])?;
-            Ok(groups.iter().map(|group| (*group, outline.step(group.offload))).collect())
+            Ok(groups.iter().map(|group| (*group, outline.shortest_step(group.offload))).collect())
         };
         let of_micro_batch = open.chunk_by(|a, b| a.micro_batch == b.micro_batch).collect::<Vec<_>>();
         let groups = of_micro_batch.into_par_iter().map(bound).collect::<Result<Vec<Vec<_>>, PlanError>>()?;
@@ -351,13 +351,13 @@ impl<'r> Fastest<'r> {
         self.workshop.step_of(settings(request, micro_batch, offload, scratch, kept))
     }
 
-    /// A bound on the steps of a group that fit: the least scratch fits first.
+    /// A bound on the steps of a group that fit: the least scratch fits first, and none is faster than all of it.
     fn narrowed(&self, group: &Group) -> Result<Bounded, PlanError> {
-        let chain = group.chains(self.workshop.request).pop().expect("there is always some scratch");
+        let chain = group.outline(self.workshop.request);
         let lacks = self.outlined(&chain, 0)?;
         let best = self.best.as_ref().map(Best::mark);
         let bound = |rung: usize| -> Result<Seconds, PlanError> {
-            Ok(self.workshop.outline(group.micro_batch, self.rungs[rung])?.step(group.offload))
+            Ok(self.workshop.outline(group.micro_batch, self.rungs[rung])?.shortest_step(group.offload))
         };
         let step = match lacks {
             FITS => bound(0)?,
@@ -398,15 +398,17 @@ impl<'r> Fastest<'r> {
     fn climb_all(&self, chains: &[Chain]) -> Result<(Vec<Climbed>, bool), PlanError> {
         let mut best = self.best.as_ref().map(Best::mark);
         let mut built = Built { below: self.rungs.len(), ..Built::default() };
-        let climb = |chain| {
-            let climbed = self.climb(chain, best, &mut built)?;
-            if let Climbed::Found(found, _) = &climbed {
+        let (mut climbed, mut is_closed) = (Vec::with_capacity(chains.len()), false);
+        for chain in chains {
+            let of_chain = self.climb(chain, best, &mut built)?;
+            if let Climbed::Found(found, _) = &of_chain {
                 best = Some(found.mark());
             }
-            Ok(climbed)
-        };
-        let climbed = chains.iter().map(climb).collect::<Result<_, PlanError>>()?;
-        Ok((climbed, built.below == 0))
+            // No first rung is faster than that with all scratch.
+            is_closed |= chain.scratch.0 == 0 && built.below == 0;
+            climbed.push(of_chain);
+        }
+        Ok((climbed, is_closed))
     }
 
     /// The first rung of a chain that fits, if it is faster than the best so far.
@@ -572,7 +574,7 @@ impl<'r> Fastest<'r> {
 
     fn is_outlined_too_slow(&self, chain: &Chain, rung: usize, best: Option<Mark>) -> Result<bool, PlanError> {
         let outline = self.workshop.outline(chain.group.micro_batch, self.rungs[rung])?;
-        Ok(is_too_slow(best, outline.step(chain.group.offload)))
+        Ok(is_too_slow(best, outline.step(chain.group.offload, chain.timed_with)))
     }
 
     fn is_too_slow(&self, step: Seconds) -> bool {

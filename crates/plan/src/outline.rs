@@ -13,7 +13,7 @@
 
 use crate::cost::{KnownTimes, Machine, Work};
 use crate::layout::{ALIGNMENT, lifetimes_of, scalars_in, scratch_bytes, tight};
-use crate::levers::{attention_rows, head_chunk, moved, whole};
+use crate::levers::{moved, whole, with_scratch};
 use crate::lifetimes::{Buffer, Lifetimes};
 use crate::request::Request;
 use plimsoll_graph::ops::{Home, Transfer};
@@ -31,15 +31,15 @@ pub(crate) struct Outline {
     parts: Vec<f64>,
     /// By the rows of scratch.
     scratches: Vec<(usize, usize)>,
-    /// For each part: its step takes no less.
-    steps: Vec<Seconds>,
+    /// For each part and scratch: its step takes no less.
+    steps: Vec<Vec<Seconds>>,
     /// For each part and scratch: the arenas of device and host are no smaller.
     least: Vec<Vec<[u64; 2]>>,
 }
 
 impl Outline {
     /// Of the candidates that make of `trunk`, whose other levers are pulled, one with any of these parts moved and
-    /// any of these rows of scratch, which fewer rows never make faster.
+    /// any of these rows of scratch, which are those that the common times are of.
     pub(crate) fn new(
         request: &Request,
         common: &CommonTimes,
@@ -55,7 +55,7 @@ impl Outline {
         let gathered = gathered(&trunk, &owners);
         let on_host = |moved: &Moved| waiting.max(gathered_on_host(&gathered, moved));
         let transient = parts_moved.iter().map(on_host).collect::<Vec<_>>();
-        let live = live_at_least(trunk, &request.targets, &owners, &parts_moved, scratches);
+        let live = live_at_least(&trunk, &request.targets, &owners, &parts_moved, scratches);
         let scalars = scalars_in(Place::Device, &request.targets);
         let least = live.into_iter().zip(&parts_moved).zip(transient).map(|((by_scratch, moved), transient)| {
             let [device, host] = moved.state;
@@ -67,13 +67,21 @@ impl Outline {
 
     /// The bytes that the arenas of device and host have at the least.
     pub(crate) fn least(&self, part: f64, scratch: (usize, usize)) -> [u64; 2] {
-        let scratch = self.scratches.iter().position(|known| *known == scratch).expect("an outline's scratch");
-        self.least[self.index_of(part)][scratch]
+        self.least[self.index_of(part)][self.index_of_scratch(scratch)]
     }
 
-    /// The time that a step takes at the least, whatever the scratch.
-    pub(crate) fn step(&self, part: f64) -> Seconds {
-        self.steps[self.index_of(part)]
+    /// The time that a step takes at the least.
+    pub(crate) fn step(&self, part: f64, scratch: (usize, usize)) -> Seconds {
+        self.steps[self.index_of(part)][self.index_of_scratch(scratch)]
+    }
+
+    /// The same whatever the scratch, of which less never makes a step faster.
+    pub(crate) fn shortest_step(&self, part: f64) -> Seconds {
+        self.steps[self.index_of(part)][0]
+    }
+
+    fn index_of_scratch(&self, scratch: (usize, usize)) -> usize {
+        self.scratches.iter().position(|known| *known == scratch).expect("an outline's scratch")
     }
 
     fn index_of(&self, part: f64) -> usize {
@@ -182,57 +190,62 @@ impl Owners {
 /// For each part and scratch, the most bytes that are certain to be live at once in the micro-step's transients on the
 /// device: those that its kernels hand to each other, and what they work with.
 fn live_at_least(
-    mut graph: Graph,
+    graph: &Graph,
     targets: &Targets,
     owners: &Owners,
     parts: &[Moved],
     scratches: &[(usize, usize)],
 ) -> Vec<Vec<u64>> {
-    let Some(transients) = Transients::of(&graph, targets, owners) else {
+    let Some(transients) = Transients::of(graph, targets, owners) else {
         return vec![vec![0; scratches.len()]; parts.len()];
     };
-    let by_part = parts.iter().map(|part| transients.at_rest(part)).collect::<Vec<_>>();
-    let mut least = vec![Vec::with_capacity(scratches.len()); parts.len()];
-    for &scratch in scratches {
-        let working = transients.at_work(&mut graph, targets, scratch);
-        for (least, live) in least.iter_mut().zip(&by_part) {
-            let at_rest = live.iter().copied().max().unwrap_or(0);
-            let at_work = working.iter().map(|&(time, bytes)| live[time] + bytes).max().unwrap_or(0);
-            least.push(at_rest.max(at_work));
-        }
-    }
-    least
+    let by_scratch = scratches.iter().map(|&scratch| transients.at_work(graph, targets, scratch)).collect::<Vec<_>>();
+    let of_part = |part: &Moved| {
+        let live = transients.at_rest(part);
+        let working =
+            |at_work: &[(usize, u64)]| at_work.iter().map(|&(time, bytes)| live[time] + bytes).max().unwrap_or(0);
+        let always = live.iter().copied().max().unwrap_or(0).max(working(&transients.working));
+        by_scratch.iter().map(|at_work| always.max(working(at_work))).collect()
+    };
+    parts.iter().map(of_part).collect()
 }
 
 /// The bytes of the device that are certain to be live at each tick of the micro-step's lifetimes, state and scalars
-/// among them, with this part of the optimizer moved. None if there is no micro-step.
+/// among them, with this part of the optimizer moved, for each scratch. None if there is no micro-step.
 pub(crate) fn live_over_time(
     request: &Request,
-    mut graph: Graph,
+    graph: &Graph,
     part: f64,
-    scratch: (usize, usize),
-) -> Option<Vec<u64>> {
-    let part = Moved::of(&graph, part);
-    let owners = Owners::of(&graph);
-    let transients = Transients::of(&graph, &request.targets, &owners)?;
-    let mut live = transients.at_rest(&part);
-    for (time, bytes) in transients.at_work(&mut graph, &request.targets, scratch) {
-        live[time] += bytes;
-    }
-    let always = scalars_in(Place::Device, &request.targets) + part.state[Place::Device as usize];
-    live.iter_mut().for_each(|live| *live += always);
-    Some(live)
+    scratches: &[(usize, usize)],
+) -> Option<Vec<Vec<u64>>> {
+    let part = Moved::of(graph, part);
+    let owners = Owners::of(graph);
+    let transients = Transients::of(graph, &request.targets, &owners)?;
+    let mut always = transients.at_rest(&part);
+    transients.working.iter().for_each(|&(time, bytes)| always[time] += bytes);
+    let state = scalars_in(Place::Device, &request.targets) + part.state[Place::Device as usize];
+    always.iter_mut().for_each(|live| *live += state);
+    let with = |&scratch: &(usize, usize)| {
+        let mut live = always.clone();
+        let at_work = transients.at_work(graph, &request.targets, scratch);
+        at_work.into_iter().for_each(|(time, bytes)| live[time] += bytes);
+        live
+    };
+    Some(scratches.iter().map(with).collect())
 }
 
 /// What the micro-step's kernels hand to each other on the device.
 struct Transients {
     program: usize,
-    /// Lifespans and bytes, with the parameter that each is the gradient of.
-    certain: Vec<(Buffer, Option<usize>)>,
+    /// All but scratch, with nothing moved.
+    at_rest: Live,
+    /// Those of them that are gradients, with the parameter of each.
+    owned: Vec<(Buffer, usize)>,
     gradients: Vec<StagedGradient>,
-    /// Nodes that have scratch.
-    working: Vec<usize>,
-    end: usize,
+    /// Scratch of nodes that always have as much, each at its tick.
+    working: Vec<(usize, u64)>,
+    /// Nodes whose scratch is rows of logits or of scores.
+    in_rows: Vec<usize>,
 }
 
 impl Transients {
@@ -248,35 +261,44 @@ impl Transients {
         let is_certain = |buffer: &Buffer| {
             buffer.place == Place::Device && buffer.role != Role::Staging && buffer.role != Role::Scratch
         };
-        let certain = buffers.into_iter().zip(owner).filter(|(buffer, _)| is_certain(buffer)).collect();
         let nodes = &graph.programs[program].nodes;
+        let (mut at_rest, mut owned) = (Live::new(nodes.len() + 2), Vec::new());
+        for (buffer, owner) in buffers.into_iter().zip(owner).filter(|(buffer, _)| is_certain(buffer)) {
+            at_rest.add(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
+            owned.extend(owner.map(|owner| (buffer, owner)));
+        }
         // Nodes that follow the optimizer take their scratch along.
-        let working = of_scratch.into_keys().filter(|&node| nodes[node].op.home() == Home::Device).collect();
-        Some(Self { program, certain, gradients, working, end: nodes.len() + 2 })
+        let stays = |node: &usize| nodes[*node].op.home() == Home::Device && nodes[*node].place(graph) == Place::Device;
+        let (in_rows, working): (Vec<_>, Vec<_>) =
+            of_scratch.into_keys().filter(stays).partition(|&node| with_scratch(&nodes[node].op, (1, 1)).is_some());
+        let working = working.into_iter().map(|node| at_work(graph, targets, node, &nodes[node])).collect();
+        Some(Self { program, at_rest, owned, gradients, working, in_rows })
     }
 
     /// Bytes at each tick, without scratch.
     fn at_rest(&self, part: &Moved) -> Vec<u64> {
-        let stays = |owner: &Option<usize>| !owner.is_some_and(|owner| part.parameters[owner]);
-        let mut live = Live::new(self.end);
-        for (buffer, _) in self.certain.iter().filter(|(_, owner)| stays(owner)) {
-            live.add(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
+        let mut live = self.at_rest.clone();
+        for (buffer, _) in self.owned.iter().filter(|(_, owner)| part.parameters[*owner]) {
+            live.remove(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
         }
         live.add_staged(&self.gradients, part);
         live.over_time()
     }
 
-    /// Scratch at the ticks at which there is some.
-    fn at_work(&self, graph: &mut Graph, targets: &Targets, (chunk, rows): (usize, usize)) -> Vec<(usize, u64)> {
-        head_chunk(graph, chunk);
-        attention_rows(graph, rows);
+    /// Scratch at the ticks of nodes with so many rows.
+    fn at_work(&self, graph: &Graph, targets: &Targets, scratch: (usize, usize)) -> Vec<(usize, u64)> {
         let nodes = &graph.programs[self.program].nodes;
-        let of_node = |&node: &usize| {
-            let bytes = scratch_bytes(graph, &nodes[node], targets).next_multiple_of(ALIGNMENT);
-            (node + 1, if nodes[node].place(graph) == Place::Device { bytes } else { 0 })
+        let of_node = |&index: &usize| {
+            let op = with_scratch(&nodes[index].op, scratch).expect("nodes that have rows at a time");
+            at_work(graph, targets, index, &Node { op, ..nodes[index].clone() })
         };
-        self.working.iter().map(of_node).collect()
+        self.in_rows.iter().map(of_node).collect()
     }
+}
+
+/// A node's tick in lifetimes, and its scratch.
+fn at_work(graph: &Graph, targets: &Targets, index: usize, node: &Node) -> (usize, u64) {
+    (index + 1, scratch_bytes(graph, node, targets).next_multiple_of(ALIGNMENT))
 }
 
 /// Bytes of activations that the micro-step sends to the host. All of them are there as the backward pass begins.
@@ -324,6 +346,7 @@ fn gathered_on_host(gathered: &[Gathered], part: &Moved) -> u64 {
 }
 
 /// Bytes that begin and end at each tick of lifetimes.
+#[derive(Clone)]
 struct Live(Vec<[u64; 2]>);
 
 impl Live {
@@ -335,6 +358,13 @@ impl Live {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         self.0[lower][0] += bytes;
         self.0[upper][1] += bytes;
+    }
+
+    /// Takes away what was added.
+    fn remove(&mut self, lower: usize, upper: usize, bytes: u64) {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        self.0[lower][0] -= bytes;
+        self.0[upper][1] -= bytes;
     }
 
     /// Adds the buffers that moved gradients have on the device, each until the next is sent, and where they are added
@@ -425,28 +455,42 @@ impl Busy {
 
 /// Seconds of the nodes that all graphs of a micro-batch have, whatever they recompute.
 pub(crate) struct CommonTimes {
-    /// Of each program of a step: its name, how often it runs, what stays, and what may move.
-    programs: Vec<(&'static str, usize, Busy, Vec<Movable>)>,
+    /// Those of a step.
+    programs: Vec<OfProgram>,
+}
+
+/// Seconds of a program's nodes.
+struct OfProgram {
+    name: &'static str,
+    /// How often it runs in a step.
+    repeats: usize,
+    stays: Busy,
+    movable: Vec<Movable>,
+    /// For each scratch, how much longer the device takes than with all of it.
+    longer: Vec<f64>,
 }
 
 impl CommonTimes {
-    pub(crate) fn new(request: &Request, micro_batch: usize, graph: &Graph) -> Self {
+    /// Of a graph with the first of these scratches, which is all of it.
+    pub(crate) fn new(request: &Request, micro_batch: usize, graph: &Graph, scratches: &[(usize, usize)]) -> Self {
         let owners = Owners::of(graph);
         let mut times = Times::new(request, graph);
         let programs = Machine::programs(request.global_batch / micro_batch).map(|(name, repeats)| {
-            let (stays, movable) = times.of_program(times.nodes(name), &owners);
-            (name, repeats, stays, movable)
+            let nodes = times.nodes(name);
+            let (stays, movable) = times.of_program(nodes, &owners);
+            let longer = scratches.iter().map(|&scratch| times.longer(nodes, scratch)).collect();
+            OfProgram { name, repeats, stays, movable, longer }
         });
         Self { programs: programs.collect() }
     }
 
-    /// For each part, no step with it moved is shorter: what the busiest queue certainly does.
-    fn steps_at_least(&self, request: &Request, graph: &Graph, parts: &[Moved]) -> Vec<Seconds> {
+    /// For each part and scratch, no step with it moved is shorter: what the busiest queue certainly does.
+    fn steps_at_least(&self, request: &Request, graph: &Graph, parts: &[Moved]) -> Vec<Vec<Seconds>> {
         /// Sums of thousands of numbers, in another order than the step's that is predicted.
         const ROUNDING: f64 = 1.0 - 1e-9;
         let mut times = Times::new(request, graph);
-        let mut steps = vec![Seconds(0.0); parts.len()];
-        for (name, repeats, stays, movable) in &self.programs {
+        let mut steps = vec![Vec::new(); parts.len()];
+        for OfProgram { name, repeats, stays, movable, longer } in &self.programs {
             let mut beside = Busy::default();
             // A first micro-step recomputes and sends what those do that add to it.
             let program = if graph.program(name).is_none() && *name == "micro_step" { "micro_step_add" } else { name };
@@ -457,13 +501,17 @@ impl CommonTimes {
                     _ => {}
                 }
             }
-            for (step, part) in steps.iter_mut().zip(parts) {
+            for (steps, part) in steps.iter_mut().zip(parts) {
                 let mut busy = *stays;
                 busy.add(beside);
                 for (owner, here, moved) in movable {
                     busy.add(if part.parameters[*owner] { *moved } else { *here });
                 }
-                step.0 += ROUNDING * *repeats as f64 * busy.end(request.machine.overlaps(&request.targets));
+                steps.resize(longer.len(), Seconds(0.0));
+                for (step, longer) in steps.iter_mut().zip(longer) {
+                    let busy = Busy { device: busy.device + longer, ..busy };
+                    step.0 += ROUNDING * *repeats as f64 * busy.end(request.machine.overlaps(&request.targets));
+                }
             }
         }
         steps
@@ -511,6 +559,15 @@ impl<'a> Times<'a> {
             }
         }
         (stays, movable)
+    }
+
+    /// How much longer the device takes with other rows at a time than these nodes have.
+    fn longer(&mut self, nodes: &[Node], scratch: (usize, usize)) -> f64 {
+        let of_node = |node: &Node| {
+            let op = with_scratch(&node.op, scratch)?;
+            Some(self.on_device(&Node { op, ..node.clone() }).device - self.on_device(node).device)
+        };
+        nodes.iter().filter_map(of_node).sum()
     }
 
     fn on_device(&mut self, node: &Node) -> Busy {
@@ -623,7 +680,7 @@ mod tests {
                             let found = at_least(&candidate.graph, &request.targets);
                             let least = outline.least(part, scratch);
                             assert!(least[0] <= found[0] && least[1] <= found[1], "{least:?}, {found:?}: {settings:?}");
-                            let (step, bound) = (workshop.step(&candidate), outline.step(part));
+                            let (step, bound) = (workshop.step(&candidate), outline.step(part, scratch));
                             assert!(bound <= step, "{bound:?}, {step:?}: {settings:?}");
                         }
                     }

@@ -175,7 +175,10 @@ impl<'r> Workshop<'r> {
             levers: Levers { recompute: Kept::ALL.recompute, activation_offload: 0, ..settings.levers },
             ..settings
         };
-        let times = CommonTimes::new(self.request, settings.micro_batch, &self.trunk_of(base, kept)?.graph);
+        let times = {
+            let scratches = scratches(self.request, settings.micro_batch);
+            CommonTimes::new(self.request, settings.micro_batch, &self.trunk_of(base, kept)?.graph, &scratches)
+        };
         let mut graph = base.graph.clone();
         attention_rows(&mut graph, settings.levers.attention_rows);
         head_chunk(&mut graph, settings.head_chunk);
@@ -190,16 +193,16 @@ impl<'r> Workshop<'r> {
         Ok(Choices::new(self.request, &self.base(&settings, Programs::OfStep)?.graph))
     }
 
-    /// Bytes of the device at each tick of a micro-step that recomputes nothing and has the least scratch, at the least, with this
-    /// part of the optimizer moved, and its graph before. None if nothing is trained.
+    /// Bytes of the device at each tick of a micro-step that recomputes nothing, at the least, with this part of the optimizer
+    /// moved, for each scratch, and its graph before. None if nothing is trained.
     pub(crate) fn live_over_time(
         &self,
         micro_batch: usize,
         optimizer_offload: f64,
-    ) -> Result<Option<(Graph, Vec<u64>)>, PlanError> {
-        let scratch = least_scratch(self.request, micro_batch);
-        let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratch, Kept::ALL), Programs::OfStep)?;
-        let live = live_over_time(self.request, trunk.graph.clone(), optimizer_offload, scratch);
+    ) -> Result<Option<(Graph, Vec<Vec<u64>>)>, PlanError> {
+        let scratches = scratches(self.request, micro_batch);
+        let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratches[0], Kept::ALL), Programs::OfStep)?;
+        let live = live_over_time(self.request, &trunk.graph, optimizer_offload, &scratches);
         Ok(live.map(|live| (trunk.graph, live)))
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn step_at_least(workshop: &Workshop, settings: &Settings, found: Sec
     let mut groups = Vec::new();
     for micro_batch in micro_batches(request) {
         let outline = workshop.outline(micro_batch, Kept::ALL)?;
-        groups.extend(offloads(request).into_iter().map(|part| (outline.step(part), micro_batch, part)));
+        groups.extend(offloads(request).into_iter().map(|part| (outline.shortest_step(part), micro_batch, part)));
     }
     // Those are first whose bounds may be the least, so that others need not be asked.
     groups.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
@@ -72,26 +72,36 @@ fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Sec
     let request = workshop.request;
     let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
     let choices = workshop.choices(micro_batch)?;
-    let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { return Ok(found) };
-    let settings = settings(request, micro_batch, part, scratches(request, micro_batch)[0], Kept::ALL);
-    let alike = Alike {
-        request,
-        choices,
-        graph: workshop.candidate_of_step(settings)?.graph,
-        accumulation: request.global_batch / micro_batch,
-        seconds_to_send_a_byte: seconds_to_send_a_byte(request, &graph),
-    };
-    let bounds = worst.iter().map(|worst| alike.at_least(worst, found));
-    Ok(bounds.fold(Seconds(0.0), |least, bound| if least < bound { bound } else { least }))
+    let scratches = scratches(request, micro_batch);
+    let mut nothing = workshop.candidate_of_step(settings(request, micro_batch, part, scratches[0], Kept::ALL))?;
+    let mut least = found;
+    for (scratch, live) in scratches.into_iter().zip(live) {
+        nothing = nothing.with_scratch(scratch);
+        // Less scratch makes no step faster.
+        if least <= workshop.step(&nothing) {
+            break;
+        }
+        let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { continue };
+        let alike = Alike {
+            request,
+            choices: &choices,
+            graph: &nothing.graph,
+            accumulation: request.global_batch / micro_batch,
+            seconds_to_send_a_byte: seconds_to_send_a_byte(request, &graph),
+        };
+        let bounds = worst.iter().map(|worst| alike.at_least(worst, least));
+        let bound = bounds.fold(Seconds(0.0), |most, bound| if most < bound { bound } else { most });
+        least = if bound < least { bound } else { least };
+    }
+    Ok(least)
 }
 
-/// Plans of a micro-batch with a part of the optimizer on the host, whatever they recompute and send.
-struct Alike<'r> {
-    request: &'r Request,
-    choices: Choices,
-    /// The one that recomputes and sends nothing and has all scratch: no more of it makes a step faster, and what is recomputed
-    /// comes between nodes whose order stays.
-    graph: Graph,
+/// Plans of a micro-batch with a part of the optimizer on the host and the same scratch, whatever they recompute and send.
+struct Alike<'a> {
+    request: &'a Request,
+    choices: &'a Choices,
+    /// The one that recomputes and sends nothing: what is recomputed comes between nodes whose order stays.
+    graph: &'a Graph,
     accumulation: usize,
     seconds_to_send_a_byte: f64,
 }

@@ -1,22 +1,26 @@
 //! How many rows of scores an attention kernel holds at a time, on each worker.
 
-use super::{Lever, LeverRequest, Levers};
+use super::{Lever, LeverRequest, Levers, SCRATCHES};
 use crate::candidates::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::ATTENTION_ROWS;
 use plimsoll_graph::{Graph, Op};
 
 /// Rows that may be chosen: fewer need less scratch, and cost a little in smaller products.
-pub const ATTENTION_ROW_CHOICES: [usize; 3] = [ATTENTION_ROWS, 16, 4];
+pub const ATTENTION_ROW_CHOICES: [usize; SCRATCHES] = [ATTENTION_ROWS, ATTENTION_ROWS, 16, 16, 4];
 
 /// Sets the rows of every attention node.
 pub fn attention_rows(graph: &mut Graph, rows: usize) {
-    for node in graph.programs.iter_mut().flat_map(|p| &mut p.nodes) {
-        match &mut node.op {
-            Op::Attention(op) => op.rows = rows,
-            Op::AttentionGrad(op) => op.forward.rows = rows,
-            _ => {}
-        }
+    let nodes = graph.programs.iter_mut().flat_map(|program| &mut program.nodes);
+    nodes.filter_map(|node| rows_of(&mut node.op)).for_each(|of_node| *of_node = rows);
+}
+
+/// The rows of scores that an attention kernel has at a time.
+pub(super) fn rows_of(op: &mut Op) -> Option<&mut usize> {
+    match op {
+        Op::Attention(op) => Some(&mut op.rows),
+        Op::AttentionGrad(op) => Some(&mut op.forward.rows),
+        _ => None,
     }
 }
 

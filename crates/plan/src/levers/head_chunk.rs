@@ -1,6 +1,6 @@
 //! How many rows of logits the head holds at a time.
 
-use super::{Lever, LeverRequest};
+use super::{Lever, LeverRequest, SCRATCHES};
 use crate::candidates::Settings;
 use crate::request::Request;
 use plimsoll_graph::{DeviceKind, Graph, Op};
@@ -25,26 +25,31 @@ pub fn default_head_chunk(rows: usize, vocab_size: usize, device: DeviceKind) ->
     if fitting >= rows { rows } else { (fitting / multiple * multiple).max(64).min(rows) }
 }
 
-/// The default, and ever fewer rows for when the logits are the peak: on all devices they end near as many.
-pub fn head_chunk_choices(rows: usize, vocab_size: usize, device: DeviceKind) -> [usize; 3] {
+/// The default, and ever fewer rows for when the logits are the peak: on all devices they end near as many. The first are
+/// close, since each chunk costs time, as what would be recomputed for its bytes does.
+pub fn head_chunk_choices(rows: usize, vocab_size: usize, device: DeviceKind) -> [usize; SCRATCHES] {
     let most = default_head_chunk(rows, vocab_size, device);
     let parts = match device {
-        DeviceKind::Cpu => [1, 4, 32],
-        DeviceKind::Cuda => [1, 8, 128],
+        DeviceKind::Cpu => [1, 2, 4, 8, 32],
+        DeviceKind::Cuda => [1, 2, 4, 8, 128],
     };
     parts.map(|part| most.div_ceil(part).max(FEWEST_ROWS.min(most)))
 }
 
 /// Sets the rows of every head.
 pub fn head_chunk(graph: &mut Graph, rows: usize) {
-    for node in graph.programs.iter_mut().flat_map(|p| &mut p.nodes) {
-        match &mut node.op {
-            Op::HeadLoss(op) => op.chunk = rows,
-            Op::HeadLossGrad(op) => op.chunk = rows,
-            Op::PairedHeadLoss(op) => op.chunk = rows,
-            Op::PairedHeadLossGrad(op) => op.chunk = rows,
-            _ => {}
-        }
+    let nodes = graph.programs.iter_mut().flat_map(|program| &mut program.nodes);
+    nodes.filter_map(|node| chunk_of(&mut node.op)).for_each(|chunk| *chunk = rows);
+}
+
+/// The rows that a head has at a time.
+pub(super) fn chunk_of(op: &mut Op) -> Option<&mut usize> {
+    match op {
+        Op::HeadLoss(op) => Some(&mut op.chunk),
+        Op::HeadLossGrad(op) => Some(&mut op.chunk),
+        Op::PairedHeadLoss(op) => Some(&mut op.chunk),
+        Op::PairedHeadLossGrad(op) => Some(&mut op.chunk),
+        _ => None,
     }
 }
 
@@ -99,9 +104,9 @@ mod tests {
     #[test]
     fn choices_descend_and_never_reach_nothing() {
         let choices = |rows, vocab_size| head_chunk_choices(rows, vocab_size, DeviceKind::Cpu);
-        assert_eq!(choices(1024, 50257), [528, 132, 17]);
-        assert_eq!(choices(3, 1 << 24), [3, 3, 3]);
-        assert_eq!(choices(2048, 256), [2048, 512, 64]);
-        assert_eq!(head_chunk_choices(32768, 50257, DeviceKind::Cuda), [2048, 256, 16]);
+        assert_eq!(choices(1024, 50257), [528, 264, 132, 66, 17]);
+        assert_eq!(choices(3, 1 << 24), [3; SCRATCHES]);
+        assert_eq!(choices(2048, 256), [2048, 1024, 512, 256, 64]);
+        assert_eq!(head_chunk_choices(32768, 50257, DeviceKind::Cuda), [2048, 1024, 512, 256, 16]);
     }
 }

@@ -37,10 +37,24 @@ pub use update_in_backward::{join_update, update_in_backward, update_in_backward
 
 use crate::candidates::{Kept, Settings};
 use crate::request::{PlanError, Request};
-use plimsoll_graph::Graph;
 use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
+use plimsoll_graph::{Graph, Op};
 use plimsoll_units::Seconds;
 use serde::{Deserialize, Serialize};
+
+/// Sizes that rows of logits and of scores at a time are chosen from, together.
+pub const SCRATCHES: usize = 5;
+
+/// A node's op with other rows of logits and of scores at a time; none if it has neither.
+pub(crate) fn with_scratch(op: &Op, (chunk, rows): (usize, usize)) -> Option<Op> {
+    let mut op = op.clone();
+    if let Some(of_op) = head_chunk::chunk_of(&mut op) {
+        *of_op = chunk;
+    } else {
+        *attention_rows::rows_of(&mut op)? = rows;
+    }
+    Some(op)
+}
 
 /// Where every lever stands that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -235,7 +235,8 @@ fn configurations(
     let rows = micro_batch * request.seq_len;
     let device = request.targets.device.kind();
     let chunks = plimsoll_plan::head_chunk_choices(rows, request.model.vocab_size(), device);
-    let scratches = [(chunks[0], 64), (chunks[1], 16), (chunks[2], 4)];
+    let rows = [64, 64, 16, 16, 4];
+    let scratches: [_; 5] = std::array::from_fn(|index| (chunks[index], rows[index]));
     let of_part =
         move |part: f64| rungs.iter().flat_map(move |&recompute| scratches.map(|scratch| (part, recompute, scratch)));
     [0.0, 0.25, 1.0].into_iter().flat_map(of_part)
