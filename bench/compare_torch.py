@@ -73,12 +73,6 @@ class Case:
     def tokens_per_step(self) -> int:
         return self.micro_batch * self.seq_len
 
-    def own_flags(self, precision: str) -> list[str]:
-        """The flags that only Plimsoll needs."""
-        if not self.memory:
-            return ["--recompute", self.recompute]
-        return ["--vram", dict(self.memory)[precision], "--grad-clip", "0"]
-
     def flags(self) -> list[str]:
         """The flags that both sides understand."""
         return [
@@ -97,11 +91,9 @@ class Case:
 
     def describe(self) -> str:
         biases = "biases" if self.bias else "no biases"
-        within = [f"{precision} within {memory}" for precision, memory in self.memory]
-        plimsoll = f"{', '.join(within)}, not clipped" if within else f"--recompute {self.recompute}"
         return (
             f"{self.layers} layers, {self.hidden} wide, {self.heads} heads, vocabulary {self.vocab_size}, "
-            f"T {self.seq_len}, B {self.micro_batch}, {biases}, {plimsoll}"
+            f"T {self.seq_len}, B {self.micro_batch}, {biases}, {own_settings(self)}"
         )
 
 
@@ -113,7 +105,9 @@ class Preset:
     seq_len: int
     micro_batch: int
     target_len: int | None = None
+    # As those of a `Case`.
     recompute: str = "cheap"
+    memory: tuple[tuple[str, str], ...] = ()
 
     @property
     def tokens_per_step(self) -> int:
@@ -128,12 +122,21 @@ class Preset:
     def torch_flags(self) -> list[str]:
         return []
 
-    def own_flags(self, _precision: str) -> list[str]:
-        return ["--recompute", self.recompute]
-
     def describe(self) -> str:
         target = "" if self.target_len is None else f" -> {self.target_len}, tokens of both"
-        return f"{self.model}, T {self.seq_len}{target}, B {self.micro_batch}, --recompute {self.recompute}"
+        return f"{self.model}, T {self.seq_len}{target}, B {self.micro_batch}, {own_settings(self)}"
+
+
+def own_flags(case: Case | Preset, precision: str) -> list[str]:
+    """The flags that only Plimsoll needs."""
+    if not case.memory:
+        return ["--recompute", case.recompute]
+    return ["--vram", dict(case.memory)[precision], "--grad-clip", "0"]
+
+
+def own_settings(case: Case | Preset) -> str:
+    within = [f"{precision} within {memory}" for precision, memory in case.memory]
+    return f"{', '.join(within)}, not clipped" if within else f"--recompute {case.recompute}"
 
 
 CHAR = Case(6, 384, 6, 65, positions=256, seq_len=256, micro_batch=12, bias=False)
@@ -145,12 +148,14 @@ CASES = {
     "char-6x384-blocks": replace(CHAR, recompute="blocks"),
     "gpt2-124m": GPT2,
     "gpt2-124m-blocks": replace(GPT2, recompute="blocks"),
-    "gpt2-124m-tight": replace(GPT2, memory=(("fp32", "1800MiB"), ("bf16", "1880MiB"))),
+    "gpt2-124m-tight": replace(GPT2, memory=(("fp32", "1720MiB"), ("bf16", "1660MiB"))),
     "gpt2-124m-1x1024": replace(GPT2, seq_len=1024, micro_batch=1),
     "gpt2-124m-1x4096": replace(GPT2, positions=4096, seq_len=4096, micro_batch=1),
     "smollm2-135m": SMOLLM2,
+    "smollm2-135m-tight": replace(SMOLLM2, memory=(("fp32", "1960MiB"), ("bf16", "1710MiB"))),
     "smollm2-135m-blocks": replace(SMOLLM2, recompute="blocks"),
     "t5-small": T5,
+    "t5-small-tight": replace(T5, memory=(("fp32", "940MiB"), ("bf16", "900MiB"))),
     "t5-small-blocks": replace(T5, recompute="blocks"),
 }
 # What PyTorch computes in, by its mode.
@@ -264,7 +269,7 @@ def measure(name: str, arguments: argparse.Namespace) -> Measured:
 
 def run_plimsoll(case: Case | Preset, precision: str, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
-    command = [arguments.plimsoll, "bench", "--device", "cpu", *case.flags(), *case.own_flags(precision), *counts]
+    command = [arguments.plimsoll, "bench", "--device", "cpu", *case.flags(), *own_flags(case, precision), *counts]
     command += ["--precision", precision, "--blas", arguments.blas, "--json"]
     output, usage = run(command, arguments.threads)
     plan, measured = output["plan"], output["measured"]

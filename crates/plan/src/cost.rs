@@ -209,6 +209,44 @@ pub(crate) struct Beside {
     pub(crate) away: Option<(usize, f64)>,
 }
 
+/// An optimizer step whose nodes' times are known.
+pub(crate) struct TimedStep<'g> {
+    /// Each program's name, how often it runs, and its nodes with their queues and seconds.
+    programs: Vec<(&'static str, usize, Vec<(Queue, f64, &'g Node)>)>,
+    tensors: usize,
+    overlaps: bool,
+}
+
+impl TimedStep<'_> {
+    /// The least time that the step can take if more is done beside, which a graph with the same nodes in the same order would
+    /// have: what that is in a program, by its name.
+    pub(crate) fn seconds(&self, beside: impl Fn(&str) -> Beside) -> Seconds {
+        let programs = self.programs.iter();
+        Seconds(programs.map(|(name, repeats, nodes)| *repeats as f64 * self.program(nodes, &beside(name))).sum())
+    }
+
+    /// Nodes on the queues that run them, each as early as what it needs is there.
+    fn program(&self, nodes: &[(Queue, f64, &Node)], beside: &Beside) -> f64 {
+        let mut timeline = Timeline::new(self.tensors);
+        let (mut busy, mut back) = (0.0_f64, 0.0);
+        for (index, &(queue, seconds, node)) in nodes.iter().enumerate() {
+            if let Some((_, seconds)) = beside.away.filter(|(node, _)| self.overlaps && *node == index) {
+                let free = &mut timeline.free[Queue::Device as usize];
+                *free = free.max(seconds);
+                (busy, back) = (*free, *free + seconds);
+            }
+            if queue == Queue::Device {
+                // What is done meanwhile may fill gaps, so it adds to what the device does, and not to when that ends.
+                let free = &mut timeline.free[Queue::Device as usize];
+                *free = free.max(busy + beside.before.get(index).copied().unwrap_or(0.0));
+                busy += seconds;
+            }
+            timeline.run(queue, node, seconds);
+        }
+        timeline.end().max(back)
+    }
+}
+
 impl Machine {
     /// A machine of which only rates are known.
     pub fn of_rates(rates: Rates) -> Self {
@@ -226,24 +264,18 @@ impl Machine {
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
-        self.step_with(graph, accumulation, targets, |_| Beside::default())
+        self.timed(graph, accumulation, targets).seconds(|_| Beside::default())
     }
 
-    /// The least time that the same step can take if more is done beside, which a graph with the same nodes in the same order
-    /// would have: what that is in a program, by its name.
-    pub(crate) fn step_with(
-        &self,
-        graph: &Graph,
-        accumulation: usize,
-        targets: &Targets,
-        beside: impl Fn(&str) -> Beside,
-    ) -> Seconds {
+    /// A step whose nodes' times are known.
+    pub(crate) fn timed<'g>(&self, graph: &'g Graph, accumulation: usize, targets: &Targets) -> TimedStep<'g> {
         let mut known = KnownTimes::default();
-        let seconds = Self::programs(accumulation).map(|(name, times)| {
+        let programs = Self::programs(accumulation).map(|(name, repeats)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            times as f64 * self.program(graph, nodes, targets, &beside(name), &mut known)
+            let nodes = nodes.iter().map(|node| self.timed_node(graph, node, targets, &mut known)).collect();
+            (name, repeats, nodes)
         });
-        Seconds(seconds.sum())
+        TimedStep { programs: programs.collect(), tensors: graph.tensors.len(), overlaps: self.overlaps(targets) }
     }
 
     /// Seconds of a step that tensors are on their way to the device and to the host.
@@ -271,46 +303,28 @@ impl Machine {
         targets.overlaps() && self.rates.overlaps_transfers
     }
 
-    /// Nodes on the queues that run them, each as early as what it needs is there; on a device that does one thing at a
-    /// time, one after the other.
-    fn program(
+    /// A node with the queue that runs it, which is the device's on one that does one thing at a time, and its seconds.
+    fn timed_node<'g>(
         &self,
         graph: &Graph,
-        nodes: &[Node],
+        node: &'g Node,
         targets: &Targets,
-        beside: &Beside,
         known: &mut KnownTimes,
-    ) -> f64 {
+    ) -> (Queue, f64, &'g Node) {
         let overlaps = self.overlaps(targets);
-        let mut timeline = Timeline::new(graph.tensors.len());
-        let (mut busy, mut back) = (0.0_f64, 0.0);
-        for (index, node) in nodes.iter().enumerate() {
-            if let Some((_, seconds)) = beside.away.filter(|(node, _)| overlaps && *node == index) {
-                let free = &mut timeline.free[Queue::Device as usize];
-                *free = free.max(seconds);
-                (busy, back) = (*free, *free + seconds);
-            }
-            let place = node.place(graph);
-            let io = graph.io(&node.inputs, &node.outputs);
-            let work = Work::of(&node.op, &io, &targets[place]);
-            let seconds = match place {
-                Place::Host if overlaps => self.on_host_known(&node.op, work, known),
-                _ => self.known(&node.op, work, known),
-            };
-            let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
-            let queue = match overlaps {
-                true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
-                false => Queue::Device,
-            };
-            if queue == Queue::Device {
-                // What is done meanwhile may fill gaps, so it adds to what the device does, and not to when that ends.
-                let free = &mut timeline.free[Queue::Device as usize];
-                *free = free.max(busy + beside.before.get(index).copied().unwrap_or(0.0));
-                busy += seconds;
-            }
-            timeline.run(queue, node, seconds);
-        }
-        timeline.end().max(back)
+        let place = node.place(graph);
+        let io = graph.io(&node.inputs, &node.outputs);
+        let work = Work::of(&node.op, &io, &targets[place]);
+        let seconds = match place {
+            Place::Host if overlaps => self.on_host_known(&node.op, work, known),
+            _ => self.known(&node.op, work, known),
+        };
+        let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
+        let queue = match overlaps {
+            true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
+            false => Queue::Device,
+        };
+        (queue, seconds, node)
     }
 
     /// Predicted time of a node of the device.

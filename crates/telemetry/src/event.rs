@@ -19,9 +19,9 @@ pub enum Event {
         model: String,
         /// Trained parameters.
         parameters: u64,
-        /// Bytes of the plan.
+        /// Bytes of the plan on the device, and on the host where both are one memory.
         planned_bytes: u64,
-        /// Bytes allowed.
+        /// Bytes of it allowed.
         budget_bytes: u64,
         /// The first step that will run.
         first_step: u64,
@@ -63,7 +63,7 @@ pub enum Event {
         step_ms: f64,
         /// Tokens trained on, a second.
         tokens_per_s: f64,
-        /// Memory that the run holds on the device, as the system counts it, or as the device does where that is silent.
+        /// Memory of that kind that the run holds, as the system counts it, or as the device does where that is silent.
         memory_bytes: u64,
     },
     /// Held-out loss was computed.

@@ -256,11 +256,20 @@ impl Engine {
         }
     }
 
-    /// Memory that the run holds on the device: what was in memory of the arenas when it was last measured, or their
-    /// size where the system does not say.
+    /// Memory that the run holds of what its plan's first budget is of, the host's too where both are one memory: what was in
+    /// memory of the arenas when it was last measured, or their size where the system does not say.
     pub fn held_bytes(&self) -> u64 {
         let memory = self.device.memory();
-        self.footprint.arena_resident_bytes.unwrap_or(memory.reserved_bytes + memory.host_reserved_bytes)
+        let all = self.footprint.arena_resident_bytes;
+        match self.plan.host_budget_bytes {
+            Some(_) => {
+                // A card's memory is none of the process's.
+                let on_device =
+                    all.zip(self.footprint.in_process_peak_bytes).map(|(all, host)| all.saturating_sub(host));
+                on_device.unwrap_or(memory.reserved_bytes)
+            }
+            None => all.unwrap_or(memory.reserved_bytes + memory.host_reserved_bytes),
+        }
     }
 
     /// What is known of the memory of this device and this process, measured now. Looks at each page of the arenas.

@@ -121,7 +121,7 @@ impl<'a> Trainer<'a> {
             name: self.config.name.clone(),
             model: self.config.model_name.clone(),
             parameters: plan.parameters,
-            planned_bytes: plan.peak_bytes,
+            planned_bytes: plan.needed()[0].0,
             budget_bytes: plan.budget_bytes,
             first_step: session.step + 1,
             last_step,

@@ -23,7 +23,7 @@
 
 use super::{Choices, Kind, Rise, of_block};
 use crate::candidates::{Kept, Settings, micro_batches, offloads, scratches, sent_blocks, settings};
-use crate::cost::{Beside, KnownTimes, Work};
+use crate::cost::{Beside, KnownTimes, TimedStep, Work};
 use crate::layout::ALIGNMENT;
 use crate::levers::{Levers, Places, Uses};
 use crate::request::{PlanError, Request};
@@ -77,8 +77,10 @@ fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Sec
     let mut least = found;
     for (scratch, live) in scratches.into_iter().zip(live) {
         nothing = nothing.with_scratch(scratch);
+        let accumulation = request.global_batch / micro_batch;
+        let timed = request.machine.timed(&nothing.graph, accumulation, &request.targets);
         // Less scratch makes no step faster.
-        if least <= workshop.step(&nothing) {
+        if least <= timed.seconds(|_| Beside::default()) {
             break;
         }
         let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { continue };
@@ -86,7 +88,8 @@ fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Sec
             request,
             choices: &choices,
             graph: &nothing.graph,
-            accumulation: request.global_batch / micro_batch,
+            timed,
+            accumulation,
             seconds_to_send_a_byte: seconds_to_send_a_byte(request, &graph),
         };
         let bounds = worst.iter().map(|worst| alike.at_least(worst, least));
@@ -102,6 +105,7 @@ struct Alike<'a> {
     choices: &'a Choices,
     /// The one that recomputes and sends nothing: what is recomputed comes between nodes whose order stays.
     graph: &'a Graph,
+    timed: TimedStep<'a>,
     accumulation: usize,
     seconds_to_send_a_byte: f64,
 }
@@ -109,7 +113,7 @@ struct Alike<'a> {
 impl Alike<'_> {
     /// No step is shorter that makes room at this tick, or than one that was found.
     fn at_least(&self, worst: &Worst, found: Seconds) -> Seconds {
-        let Self { request, choices, graph, accumulation, seconds_to_send_a_byte } = self;
+        let Self { request, choices, graph, timed, accumulation, seconds_to_send_a_byte } = self;
         let ends = graph.programs.iter().map(|program| (&*program.name, choices.ends(graph, &program.nodes, worst)));
         let ends = ends.collect::<BTreeMap<_, _>>();
         // No less is recomputed, and no less sent.
@@ -120,7 +124,7 @@ impl Alike<'_> {
                 let away = ends.worst.filter(|_| sent > 0).map(|node| (node, seconds));
                 Beside { before: choices.seconds_before(ends, recomputed, worst), away }
             };
-            request.machine.step_with(graph, *accumulation, &request.targets, beside)
+            timed.seconds(beside)
         };
         let most = choices.most_bytes(&count(&worst.untouched));
         if sent_blocks(request).ends_with(&[0]) {

@@ -31,6 +31,22 @@ fn invariant_5_levers_a_run_that_sends_its_activations_is_the_run() {
         let [host, touched] = [&report["plan"]["host_bytes"], &report["measured"]["host_touched_bytes"]];
         assert!(host.as_u64() > Some(0) && touched == host, "{device}: {touched} of {host}");
         assert_eq!(kept["plan"]["host_bytes"], 0, "{device}");
+        // What a step is told to hold and what was planned for it are of the same memory: both arenas where they share one.
+        let [device_bytes, host_bytes] =
+            [&report["plan"]["peak_bytes"], host].map(|bytes| bytes.as_u64().expect("bytes"));
+        let resident = report["measured"]["arena_resident_bytes"].as_u64().expect("the system says");
+        let (planned, held) = match device {
+            "cpu" => (device_bytes + host_bytes, resident),
+            _ => (device_bytes, resident - host_bytes.next_multiple_of(4096)),
+        };
+        let journal = sandbox.text(&format!("runs/{device}-sent/journal.jsonl"));
+        let told = |event: &str, key: &str| {
+            let lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+            let mut of_event = lines.filter(|line| line["event"] == event);
+            of_event.next().expect("it was told")[key].as_u64().expect("bytes")
+        };
+        assert_eq!((told("run_started", "planned_bytes"), told("step", "memory_bytes")), (planned, held), "{device}");
+        assert!(sent.stderr.contains(", and ") && sent.stderr.contains(" of host memory"), "{}", sent.stderr);
         let note = "`--activation-offload` saves nothing on the CPU";
         assert_eq!(sent.stderr.contains(note), device == "cpu", "{}", sent.stderr);
         let config = sandbox.read(&format!("runs/{device}-sent/config.yaml"));

@@ -342,7 +342,7 @@ impl Session {
         accepted: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Outcome, Failure> {
         let mut live = Live::new(LiveRun {
-            planned: Bytes(self.found.plan.peak_bytes),
+            planned: self.found.plan.needed()[0],
             device: self.found.plan.targets.device.kind(),
             duration: self.args.duration,
             log_every: self.args.log_every,

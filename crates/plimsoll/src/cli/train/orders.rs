@@ -156,7 +156,7 @@ impl Next {
     /// The event of it, once.
     pub(super) fn tell(&mut self) -> Option<Event> {
         let Self { order, step, .. } = *self;
-        let (planned_bytes, budget_bytes) = (self.found.plan.peak_bytes, self.found.plan.budget_bytes);
+        let (planned_bytes, budget_bytes) = (self.found.plan.needed()[0].0, self.found.plan.budget_bytes);
         let is_told = std::mem::replace(&mut self.is_told, true);
         (!is_told).then_some(Event::Replanned { step, order, planned_bytes, budget_bytes })
     }
