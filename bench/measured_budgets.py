@@ -4,10 +4,12 @@
 For each case, budgets evenly from the least that is enough to the least that is as good as any (`plimsoll plan --curve`), of
 which those are left out whose plan is another's. Only what is recomputed differs: micro-batch, rows of logits and of scores
 are the same everywhere, so losses must be the same too. Each budget is a process of its own, `plimsoll bench`; rounds go
-forwards and backwards in turn, and one without recomputation is in each.
+forwards and backwards in turn, and beside each process runs one without recomputation: machines that others share are slower for
+minutes at a time, which both of a pair feel.
 
     predicted   the step that the plan promises, from what `plimsoll calibrate` measured on this machine before
-    measured    the fastest step of all rounds: what other processes do makes steps longer, never shorter
+    measured    the fastest step of a process over that of the one beside it, the median over the rounds, times the fastest of all
+                those: what a step would have taken while the machine was at its best
     order       Spearman's rank correlation of the two; the goal is at least 0.9
     CPU         the least processor time of a whole process, user and system. It is no step: weights are drawn and a step warms
                 up. But these take as long at every budget, and where other processes keep the cores busy, the order by it
@@ -65,6 +67,8 @@ class AtBudget:
     step_ms: list[float] = field(default_factory=list)
     measured_bytes: set[int] = field(default_factory=set)
     losses: set[float] = field(default_factory=set)
+    # Fastest steps over those of the processes beside them.
+    relative: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     is_resident: bool = True
     others_share: float = 0.0
@@ -117,17 +121,21 @@ class Bench:
 
 
 def in_rounds(name: str, bench: Bench, budgets: list[int], rounds: int) -> tuple[AtBudget, list[AtBudget]]:
-    """What comes of no recomputation, and of each budget, in turn."""
+    """What comes of no recomputation, and of each budget, in pairs."""
     found = {}
     for number in range(rounds):
-        order = [None, *budgets]
-        for budget in order if number % 2 == 0 else order[::-1]:
-            take(found, budget, bench.measure(budget))
+        is_odd = number % 2 == 1
+        for budget in budgets[::-1] if is_odd else budgets:
+            pair = [bench.measure(of) for of in ([None, budget] if is_odd else [budget, None])]
+            again, plain = pair[::-1] if is_odd else pair
+            again.relative = [again.fastest_ms / plain.fastest_ms]
             print(
-                f"{name} round {number + 1}/{rounds}, {found[budget].planned_bytes:,} bytes: "
-                f"{found[budget].fastest_ms:.1f} ms, predicted {found[budget].predicted_ms:.1f}",
+                f"{name} round {number + 1}/{rounds}, {again.planned_bytes:,} bytes: {again.fastest_ms:.1f} ms beside "
+                f"{plain.fastest_ms:.1f}, predicted {again.predicted_ms:.1f} beside {plain.predicted_ms:.1f}",
                 file=sys.stderr,
             )
+            take(found, None, plain)
+            take(found, budget, again)
     return found[None], [found[budget] for budget in budgets]
 
 
@@ -139,6 +147,7 @@ def take(found: dict[int | None, AtBudget], budget: int | None, again: AtBudget)
     if (first.planned_bytes, first.predicted_ms) != (again.planned_bytes, again.predicted_ms):
         sys.exit(f"error: two plans within {first.budget_bytes} bytes: was the machine calibrated meanwhile?")
     first.step_ms += again.step_ms
+    first.relative += again.relative
     first.cpu_s += again.cpu_s
     first.losses |= again.losses
     first.measured_bytes |= again.measured_bytes
@@ -209,10 +218,11 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(case, Path(folder), arguments)
         plain, points = in_rounds(name, bench, bench.budgets(), arguments.rounds)
-    rho = correlation(points, [point.fastest_ms for point in points])
+    steps_ms = [statistics.median(point.relative) * plain.fastest_ms for point in points]
+    rho = correlation(points, steps_ms)
     rho_of_cpu = correlation(points, [min(point.cpu_s) for point in points])
     is_exact, is_equal = all(p.is_exact for p in points), all(p.losses == plain.losses for p in [plain, *points])
-    of_predicted, of_measured = ranks([p.predicted_ms for p in points]), ranks([p.fastest_ms for p in points])
+    of_predicted, of_measured = ranks([p.predicted_ms for p in points]), ranks(steps_ms)
     worst = max(point.others_share for point in [plain, *points])
     columns = ["budget, MiB", "planned bytes", "measured bytes", "saved, MiB", "predicted ms", "measured ms"]
     columns += ["measured / predicted", "CPU s", "ranks", "loss as without recomputation"]
@@ -222,10 +232,10 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
         f"| {' | '.join(columns)} |",
         f"|{' ---: |' * len(columns)}",
     ]
-    for point, *both in zip(points, of_predicted, of_measured):
+    for point, step_ms, *both in zip(points, steps_ms, of_predicted, of_measured):
         cells = [mib(point.budget_bytes), f"{point.planned_bytes:,}", " ".join(f"{b:,}" for b in point.measured_bytes)]
-        cells += [mib(point.saved_bytes), f"{point.predicted_ms:.1f}", f"{point.fastest_ms:.1f}"]
-        cells += [f"{point.fastest_ms / point.predicted_ms:.3f}", f"{min(point.cpu_s):.2f}"]
+        cells += [mib(point.saved_bytes), f"{point.predicted_ms:.1f}", f"{step_ms:.1f}"]
+        cells += [f"{step_ms / point.predicted_ms:.3f}", f"{min(point.cpu_s):.2f}"]
         cells += [" / ".join(f"{rank:g}" for rank in both)]
         table.append(f"| {' | '.join([*cells, 'yes' if point.losses == plain.losses else 'NO'])} |")
     table += [

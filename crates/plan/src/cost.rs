@@ -211,10 +211,17 @@ pub(crate) struct Beside {
 
 /// An optimizer step whose nodes' times are known.
 pub(crate) struct TimedStep<'g> {
-    /// Each program's name, how often it runs, and its nodes with their queues and seconds.
-    programs: Vec<(&'static str, usize, Vec<(Queue, f64, &'g Node)>)>,
+    /// Each program's name, how often it runs, and its nodes.
+    programs: Vec<(&'static str, usize, Vec<TimedNode<'g>>)>,
     tensors: usize,
     overlaps: bool,
+}
+
+/// A node with the queue that runs it, which is the device's on one that does one thing at a time.
+struct TimedNode<'g> {
+    node: &'g Node,
+    queue: Queue,
+    seconds: f64,
 }
 
 impl TimedStep<'_> {
@@ -226,10 +233,10 @@ impl TimedStep<'_> {
     }
 
     /// Nodes on the queues that run them, each as early as what it needs is there.
-    fn program(&self, nodes: &[(Queue, f64, &Node)], beside: &Beside) -> f64 {
+    fn program(&self, nodes: &[TimedNode], beside: &Beside) -> f64 {
         let mut timeline = Timeline::new(self.tensors);
         let (mut busy, mut back) = (0.0_f64, 0.0);
-        for (index, &(queue, seconds, node)) in nodes.iter().enumerate() {
+        for (index, &TimedNode { node, queue, seconds }) in nodes.iter().enumerate() {
             if let Some((_, seconds)) = beside.away.filter(|(node, _)| self.overlaps && *node == index) {
                 let free = &mut timeline.free[Queue::Device as usize];
                 *free = free.max(seconds);
@@ -303,14 +310,13 @@ impl Machine {
         targets.overlaps() && self.rates.overlaps_transfers
     }
 
-    /// A node with the queue that runs it, which is the device's on one that does one thing at a time, and its seconds.
     fn timed_node<'g>(
         &self,
         graph: &Graph,
         node: &'g Node,
         targets: &Targets,
         known: &mut KnownTimes,
-    ) -> (Queue, f64, &'g Node) {
+    ) -> TimedNode<'g> {
         let overlaps = self.overlaps(targets);
         let place = node.place(graph);
         let io = graph.io(&node.inputs, &node.outputs);
@@ -324,7 +330,7 @@ impl Machine {
             true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
             false => Queue::Device,
         };
-        (queue, seconds, node)
+        TimedNode { node, queue, seconds }
     }
 
     /// Predicted time of a node of the device.

@@ -65,6 +65,14 @@ impl Outlined {
     }
 }
 
+/// Bytes at each tick of a micro-step.
+pub(crate) struct LiveOverTime {
+    /// Before anything is moved.
+    pub(crate) graph: Graph,
+    /// For each scratch.
+    pub(crate) by_scratch: Vec<Vec<u64>>,
+}
+
 /// A graph whose levers are pulled but for those that say where tensors lie.
 pub(crate) struct Trunk {
     graph: Graph,
@@ -194,16 +202,16 @@ impl<'r> Workshop<'r> {
     }
 
     /// Bytes of the device at each tick of a micro-step that recomputes nothing, at the least, with this part of the optimizer
-    /// moved, for each scratch, and its graph before. None if nothing is trained.
+    /// moved. None if nothing is trained.
     pub(crate) fn live_over_time(
         &self,
         micro_batch: usize,
         optimizer_offload: f64,
-    ) -> Result<Option<(Graph, Vec<Vec<u64>>)>, PlanError> {
+    ) -> Result<Option<LiveOverTime>, PlanError> {
         let scratches = scratches(self.request, micro_batch);
         let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratches[0], Kept::ALL), Programs::OfStep)?;
         let live = live_over_time(self.request, &trunk.graph, optimizer_offload, &scratches);
-        Ok(live.map(|live| (trunk.graph, live)))
+        Ok(live.map(|by_scratch| LiveOverTime { graph: trunk.graph, by_scratch }))
     }
 
     /// With the programs of a step alone.

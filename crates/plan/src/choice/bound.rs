@@ -27,7 +27,7 @@ use crate::cost::{Beside, KnownTimes, TimedStep, Work};
 use crate::layout::ALIGNMENT;
 use crate::levers::{Levers, Places, Uses};
 use crate::request::{PlanError, Request};
-use crate::workshop::Workshop;
+use crate::workshop::{LiveOverTime, Workshop};
 use plimsoll_graph::ops::Transfer;
 use plimsoll_graph::{Graph, Io, Node, Op, Pass, Place, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
@@ -70,12 +70,14 @@ pub(crate) fn step_at_least(workshop: &Workshop, settings: &Settings, found: Sec
 /// that was found.
 fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Seconds) -> Result<Seconds, PlanError> {
     let request = workshop.request;
-    let Some((graph, live)) = workshop.live_over_time(micro_batch, part)? else { return Ok(Seconds(0.0)) };
+    let Some(LiveOverTime { graph, by_scratch }) = workshop.live_over_time(micro_batch, part)? else {
+        return Ok(Seconds(0.0));
+    };
     let choices = workshop.choices(micro_batch)?;
     let scratches = scratches(request, micro_batch);
     let mut nothing = workshop.candidate_of_step(settings(request, micro_batch, part, scratches[0], Kept::ALL))?;
     let mut least = found;
-    for (scratch, live) in scratches.into_iter().zip(live) {
+    for (scratch, live) in scratches.into_iter().zip(by_scratch) {
         nothing = nothing.with_scratch(scratch);
         let accumulation = request.global_batch / micro_batch;
         let timed = request.machine.timed(&nothing.graph, accumulation, &request.targets);
