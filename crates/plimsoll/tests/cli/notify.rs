@@ -50,7 +50,7 @@ fn every_service_that_is_set_up_gets_a_message() {
 #[test]
 fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_secret() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
-    let flags = "--name told --max-steps 4 --checkpoint-every 2 --notify-every 2 --sample-every 0.05";
+    let flags = "--name told --max-steps 600 --checkpoint-every 300 --notify-every 2 --sample-every 0.05";
     let mut command = sandbox.command(Sandbox::train_arguments(flags));
     command.env("PLIMSOLL_WEBHOOK_URL", format!("{}/hook/CANARY", server.url));
     let said = Said::of(command.output().expect("the binary runs"));
@@ -60,9 +60,10 @@ fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_se
         serde_json::from_str::<serde_json::Value>(body).expect("JSON")["kind"].as_str().expect("a kind").to_owned()
     });
     let kinds = kinds.collect::<Vec<_>>();
-    // As the run ends, its end goes before what still waits.
+    // As the run ends, its end goes before what still waits, and progress that waits is not told any more: there is so much
+    // of it that some was told before.
     assert_eq!(kinds.first().map(String::as_str), Some("start"), "{kinds:?}");
-    for (kind, times) in [("start", 1..=1), ("progress", 1..=2), ("checkpoint", 1..=2), ("end", 1..=1)] {
+    for (kind, times) in [("start", 1..=1), ("progress", 1..=300), ("checkpoint", 1..=2), ("end", 1..=1)] {
         let told = kinds.iter().filter(|told| *told == kind).count();
         assert!(times.contains(&told), "{kind}: {kinds:?}");
     }

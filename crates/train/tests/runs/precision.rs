@@ -329,7 +329,7 @@ fn after_300_steps_held_out_losses_are_those_of_single_precision() {
     held_out_losses_are_those_of_single_precision(&ModelConfig::Gpt2(model), [16, 32], 500, &[1337]);
 }
 
-/// `cargo test --test runs precision::nano -- --ignored --nocapture` prints the losses.
+/// `cargo test -p plimsoll-train --test runs -- --ignored --nocapture of_nano` prints the losses.
 #[test]
 #[ignore = "ten minutes of both cores: eighteen runs of nano"]
 fn after_300_steps_of_nano_held_out_losses_are_those_of_single_precision() {
