@@ -188,10 +188,11 @@ fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize>(
     let (tile, _) = tile.as_chunks_mut::<VECTORS>();
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
     for (a, b) in a.as_chunks::<ROWS>().0.iter().zip(b.as_chunks::<VECTORS>().0) {
-        for (sums, &a) in sums.iter_mut().zip(a) {
-            let a = simd.splat_f32s(a);
-            for (sum, &b) in sums.iter_mut().zip(b) {
-                *sum = simd.mul_add_e_f32s(a, b, *sum);
+        // Pairs of iterators are calls where a build is less optimized, as that of tests is.
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let a = simd.splat_f32s(a[row]);
+            for (vector, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.mul_add_e_f32s(a, b[vector], *sum);
             }
         }
     }
