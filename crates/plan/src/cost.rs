@@ -9,7 +9,7 @@
 use crate::cards::Card;
 use crate::queues::Queue;
 use plimsoll_graph::ops::Nature;
-use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Target, Targets, TensorId};
+use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Role, Target, Targets, TensorId};
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -191,6 +191,11 @@ impl Timeline {
         self.free[queue as usize] = end;
     }
 
+    /// Lets a queue go on where another one is.
+    fn follow(&mut self, before: Queue, queue: Queue) {
+        self.free[queue as usize] = self.free[queue as usize].max(self.free[before as usize]);
+    }
+
     fn end(&self) -> f64 {
         self.free.iter().copied().fold(0.0, f64::max)
     }
@@ -222,6 +227,8 @@ struct TimedNode<'g> {
     node: &'g Node,
     queue: Queue,
     seconds: f64,
+    /// Whether it takes the place of what the device has done with: an activation that comes back.
+    takes_place: bool,
 }
 
 impl TimedStep<'_> {
@@ -236,7 +243,7 @@ impl TimedStep<'_> {
     fn program(&self, nodes: &[TimedNode], beside: &Beside) -> f64 {
         let mut timeline = Timeline::new(self.tensors);
         let (mut busy, mut back) = (0.0_f64, 0.0);
-        for (index, &TimedNode { node, queue, seconds }) in nodes.iter().enumerate() {
+        for (index, &TimedNode { node, queue, seconds, takes_place }) in nodes.iter().enumerate() {
             if let Some((_, seconds)) = beside.away.filter(|(node, _)| self.overlaps && *node == index) {
                 let free = &mut timeline.free[Queue::Device as usize];
                 *free = free.max(seconds);
@@ -247,6 +254,9 @@ impl TimedStep<'_> {
                 let free = &mut timeline.free[Queue::Device as usize];
                 *free = free.max(busy + beside.before.get(index).copied().unwrap_or(0.0));
                 busy += seconds;
+            }
+            if takes_place {
+                timeline.follow(Queue::Device, queue);
             }
             timeline.run(queue, node, seconds);
         }
@@ -330,7 +340,9 @@ impl Machine {
             true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
             false => Queue::Device,
         };
-        TimedNode { node, queue, seconds }
+        let is_activation = |id: &TensorId| graph[*id].role == Role::Activation && graph[*id].place == Place::Device;
+        let takes_place = matches!(node.op, Op::Transfer(_)) && node.outputs.iter().all(is_activation);
+        TimedNode { node, queue, seconds, takes_place }
     }
 
     /// Predicted time of a node of the device.

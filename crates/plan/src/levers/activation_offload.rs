@@ -2,24 +2,29 @@
 //! comes back in time.
 //!
 //! ```text
-//!   forward     block 1 | block 2 | block 3 | block 4        backward   4 | 3 | 2 | 1
-//!   to host             ‾‾ 1 ‾‾‾‾‾          ‾‾ 3 ‾‾‾‾
-//!   to device                                                 ‾‾ 3 ‾‾     ‾‾ 1 ‾‾
+//!   forward     block 1 | block 2 | block 3 | block 4 | head        backward   4 | 3 | 2 | 1
+//!   to host        ‾‾‾ 1 ‾‾‾         ‾‾‾ 3 ‾‾‾
+//!   to device                                                                  ‾‾‾ 3 ‾‾‾
+//!                                                                                      ‾‾‾ 1 ‾‾‾
 //! ```
 //!
-//! What is sent is held until the next block that is sent is done, and fetched as the backward pass comes to that block: two
-//! staging buffers each way, each as large as a block's activations. What is recomputed is not kept, and so not sent. Not
-//! here: how many blocks are sent where that is left open (`fastest.rs`).
+//! Results are sent one by one as they are made, and come back one by one in the order in which they are needed. Each is held as long
+//! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway, and two blocks are
+//! on their way at most, and one back: so transfers have the time that costs no memory. What is recomputed is not kept, and so not
+//! sent. Not here: how many blocks are sent where that is left open (`fastest.rs`).
 
 use super::offload::sent;
 use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::budget::Budget;
 use crate::candidates::Settings;
+use crate::lifetimes::lifetimes;
 use crate::request::Request;
 use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Graph, Node, Pass, Place, Storage, TensorId, TensorIds};
+use plimsoll_graph::{Graph, Node, Pass, Place, Program, Storage, TensorId, TensorIds};
 use plimsoll_units::Seconds;
-use std::collections::BTreeSet;
+use rustc_hash::FxHashMap;
+use smallvec::smallvec;
+use std::collections::BTreeMap;
 
 /// What is smaller than this part of the largest activation of its block stays: a transfer of its own costs more than it
 /// frees.
@@ -47,9 +52,14 @@ pub fn activation_offload(graph: &mut Graph, blocks: usize) {
         return;
     }
     for index in 0..graph.programs.len() {
+        let program = &graph.programs[index];
+        let is_sent = sent_away(graph, &program.nodes, blocks);
+        if !is_sent.contains(&true) {
+            continue;
+        }
+        let Traffic { sent, .. } = Traffic::new(graph, program, &is_sent);
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
-        let is_sent = sent_away(graph, &nodes, blocks);
-        graph.programs[index].nodes = rewrite(graph, nodes, &is_sent);
+        graph.programs[index].nodes = rewrite(graph, nodes, &sent);
     }
 }
 
@@ -85,88 +95,194 @@ fn sent_away(graph: &Graph, nodes: &[Node], blocks: usize) -> Vec<bool> {
     is_sent
 }
 
-/// A tensor on its way.
+/// A tensor that is sent, and the nodes before which it moves.
 struct Sent {
     from: TensorId,
-    host: TensorId,
-    /// The node that made it, whose block those have that move it.
-    maker: Node,
-    /// The next block of which something is sent.
-    next: Option<u32>,
+    bytes: u64,
+    /// The node that makes it.
+    made: usize,
+    block: Option<u32>,
+    /// The last node of the forward pass that reads it, the first one after it, and the last of all.
+    read: [usize; 3],
+    /// The node before which it is waited for.
+    awaited: usize,
+    /// The node before which it is fetched.
+    fetched: usize,
 }
 
-impl Sent {
-    /// Whether it is held no longer where a node follows: the next that was sent has had as long.
-    fn is_done_before(&self, node: &Node) -> bool {
-        match (node.pass, node.block) {
-            // A forward pass that begins again is another one's.
-            (Pass::Forward, Some(block)) => {
-                Some(block) < self.maker.block || self.next.is_some_and(|next| block > next)
+/// When what is sent moves: as late and as early as is possible without more being live at once than has to be.
+///
+/// ```text
+///   live  │      ╱╲__╱╲      most
+///         │    ╱‾       ‾╲
+///         │ ╱‾‾           ‾‾╲
+///         └──────────────────
+///           hold ►     ◄ fetch ahead
+/// ```
+struct Traffic {
+    /// In the order in which they are made.
+    sent: Vec<Sent>,
+    /// Bytes that are live at each node, and the most of them.
+    live: Vec<u64>,
+    most: u64,
+    /// Bytes at each node that are on their way, or came back and are still to be read.
+    moving: Vec<u64>,
+    /// The bytes that the block has of which the most is sent.
+    block: u64,
+}
+
+impl Traffic {
+    fn new(graph: &Graph, program: &Program, is_sent: &[bool]) -> Self {
+        let nodes = &program.nodes;
+        let (mut sent, mut of_tensor) = (Vec::<Sent>::new(), FxHashMap::default());
+        let mut of_blocks = BTreeMap::<_, u64>::new();
+        for (index, node) in nodes.iter().enumerate() {
+            for from in &node.inputs {
+                let Some(&of) = of_tensor.get(from) else { continue };
+                let Sent { read: [forward, first, last], .. } = &mut sent[of];
+                match node.pass {
+                    Pass::Forward => *forward = index,
+                    _ => (*first, *last) = (index.min(*first), index),
+                }
             }
-            (Pass::Forward, None) => false,
-            (_, block) => block.is_some() || self.next.is_some(),
+            if node.pass == Pass::Forward {
+                for &from in node.outputs.iter().filter(|id| is_sent[id.index()]) {
+                    let (bytes, block) = (graph[from].ty.bytes().0, node.block);
+                    *of_blocks.entry(block).or_default() += bytes;
+                    of_tensor.insert(from, sent.len());
+                    let read = [index, usize::MAX, index];
+                    sent.push(Sent { from, bytes, made: index, block, read, awaited: index, fetched: index });
+                }
+            }
+        }
+        let mut changes = vec![0_i64; nodes.len() + 3];
+        let mut add = |from: usize, to: usize, bytes: i64| {
+            changes[from] += bytes;
+            changes[to] -= bytes;
+        };
+        // How many rows an output head and attention work with at a time is not known yet.
+        let on_device = lifetimes(graph, program, |_| 0).buffers.into_iter().filter(|b| b.place == Place::Device);
+        on_device.for_each(|buffer| add(buffer.lower as usize, buffer.upper as usize, buffer.bytes as i64));
+        for &Sent { bytes, read: [forward, first, _], .. } in &sent {
+            add(forward + 2, first + 1, -(bytes as i64));
+        }
+        let sums = changes.into_iter().scan(0, |live, change| {
+            *live += change;
+            Some(*live as u64)
+        });
+        let live = sums.skip(1).take(nodes.len()).collect::<Vec<_>>();
+        let mut traffic = Self {
+            sent,
+            most: live.iter().copied().max().unwrap_or(0),
+            moving: vec![0; live.len()],
+            live,
+            block: of_blocks.into_values().max().unwrap_or(0),
+        };
+        traffic.hold(nodes);
+        traffic.fetch_ahead(nodes);
+        traffic
+    }
+
+    /// Whether so many bytes more may be there at a node, of `window` that may move.
+    fn has_room(&self, index: usize, bytes: u64, window: u64) -> bool {
+        self.live[index] + bytes <= self.most && self.moving[index] + bytes <= window
+    }
+
+    fn occupy(&mut self, index: usize, bytes: u64) {
+        self.live[index] += bytes;
+        self.moving[index] += bytes;
+    }
+
+    /// Waits for each as late as may be, with two blocks on their way at most; the ones that were sent last, which have had the least
+    /// time, before others. All that is sent is there before the backward pass comes to a block, and mostly before an output head,
+    /// of which it isn't known yet what it works with.
+    fn hold(&mut self, nodes: &[Node]) {
+        let last_block = self.sent.iter().map(|sent| sent.block).max().flatten();
+        let (window, mut beside_head) = (2 * self.block, self.block / 2);
+        let mut next = usize::MAX;
+        for index in (0..self.sent.len()).rev() {
+            let Sent { bytes, block, read: [forward, ..], .. } = self.sent[index];
+            let mut awaited = forward + 1;
+            let mut counts = block != last_block;
+            while awaited < next.min(nodes.len()) {
+                let node = &nodes[awaited];
+                // A forward pass that begins again is another one's.
+                let is_done = if node.pass == Pass::Forward {
+                    node.block.is_some() && node.block < block
+                } else {
+                    node.block.is_some()
+                };
+                let is_head = node.pass != Pass::Forward && node.block.is_none();
+                if is_done || !self.has_room(awaited, bytes, window) || (is_head && counts && bytes > beside_head) {
+                    break;
+                }
+                if is_head && std::mem::take(&mut counts) {
+                    beside_head -= bytes;
+                }
+                self.occupy(awaited, bytes);
+                awaited += 1;
+            }
+            (self.sent[index].awaited, next) = (awaited, awaited);
         }
     }
 
-    /// Whether the backward pass, which is at this node, is on its way to it from the next that was sent.
-    fn is_next_after(&self, node: &Node) -> bool {
-        node.block > self.maker.block && self.next.is_none_or(|next| node.block <= Some(next))
-    }
-
-    /// The same bytes from one memory to the other.
-    fn moved(&self, from: TensorId, to: TensorId) -> Node {
-        sent(&self.maker, from, to)
+    /// Fetches each as early as may be, in the order in which they are needed, with no more there than a block has.
+    fn fetch_ahead(&mut self, nodes: &[Node]) {
+        let mut order = (0..self.sent.len()).collect::<Vec<_>>();
+        order.sort_by_key(|&index| self.sent[index].read[1]);
+        let mut before = 0;
+        for index in order {
+            let Sent { bytes, awaited, read: [_, first, last], .. } = self.sent[index];
+            let mut fetched = first;
+            while fetched > before.max(awaited) && self.has_room(fetched - 1, bytes, self.block) {
+                let node = &nodes[fetched - 1];
+                if node.pass == Pass::Forward || node.block.is_none() {
+                    break;
+                }
+                fetched -= 1;
+                self.occupy(fetched, bytes);
+            }
+            (first..=last).for_each(|node| self.moving[node] += bytes);
+            (self.sent[index].fetched, before) = (fetched, fetched);
+        }
     }
 }
 
 /// Sends each where it is made, and fetches it before it is read after the forward pass.
-fn rewrite(graph: &mut Graph, nodes: Vec<Node>, is_sent: &[bool]) -> Vec<Node> {
-    let makers = nodes.iter().filter(|node| node.outputs.iter().any(|id| is_sent[id.index()]));
-    let sent_blocks = makers.filter_map(|node| node.block).collect::<BTreeSet<_>>();
-    let (mut held, mut away) = (Vec::<Sent>::new(), Vec::<Sent>::new());
-    let (mut back, mut is_away) = (vec![None; is_sent.len()], vec![false; is_sent.len()]);
+fn rewrite(graph: &mut Graph, nodes: Vec<Node>, all: &[Sent]) -> Vec<Node> {
+    let by = |moment: fn(&Sent) -> usize| {
+        let mut order = (0..all.len()).map(|index| (moment(&all[index]), index)).collect::<Vec<_>>();
+        order.sort_unstable();
+        order.into_iter().peekable()
+    };
+    let (mut made, mut awaited) = (by(|sent| sent.made), by(|sent| sent.awaited));
+    let mut fetched = (0..all.len()).collect::<Vec<_>>();
+    fetched.sort_by_key(|&index| (all[index].fetched, all[index].read[1]));
+    let mut fetched = fetched.into_iter().peekable();
+    let (mut there, mut back) = (Vec::<(TensorId, Node)>::with_capacity(all.len()), FxHashMap::default());
     let mut rewritten = Vec::with_capacity(2 * nodes.len());
-    for mut node in nodes {
-        let done = held.extract_if(.., |sent| sent.is_done_before(&node)).collect::<Vec<_>>();
+    for (index, mut node) in nodes.into_iter().enumerate() {
         // Who waits for the last need not wait for those that were sent before it.
-        rewritten.extend(done.iter().rev().map(|sent| {
+        let now = std::iter::from_fn(|| awaited.next_if(|(moment, _)| *moment == index)).collect::<Vec<_>>();
+        rewritten.extend(now.into_iter().rev().map(|(_, of)| {
             let (op, outputs) = (AwaitTransfer.into(), TensorIds::new());
-            Node { op, outputs, ..sent.moved(sent.from, sent.host) }
+            Node { op, outputs, ..there[of].1.clone() }
         }));
-        done.iter().for_each(|sent| is_away[sent.from.index()] = true);
-        away.extend(done);
-        if node.pass == Pass::Forward {
-            let made = node.outputs.iter().filter(|id| is_sent[id.index()]).map(|&from| Sent {
-                from,
-                host: beside(graph, from, Place::Host),
-                maker: node.clone(),
-                next: node.block.and_then(|block| sent_blocks.range(block + 1..).next().copied()),
-            });
-            let made = made.collect::<Vec<_>>();
-            rewritten.push(node);
-            rewritten.extend(made.iter().map(|sent| sent.moved(sent.from, sent.host)));
-            held.extend(made);
-            continue;
+        while let Some(of) = fetched.next_if(|&of| all[of].fetched == index) {
+            let (host, to_host) = &there[of];
+            let device = beside(graph, all[of].from, Place::Device);
+            let (inputs, outputs) = (smallvec![*host], smallvec![device]);
+            rewritten.push(Node { inputs, outputs, pass: node.pass, ..to_host.clone() });
+            back.insert(all[of].from, device);
         }
-        // What was made last is mostly needed first.
-        let mut fetched = Vec::new();
-        while let Some(sent) = away.pop_if(|sent| sent.is_next_after(&node)) {
-            is_away[sent.from.index()] = false;
-            fetched.push(sent);
-        }
-        if node.inputs.iter().any(|id| is_away.get(id.index()) == Some(&true)) {
-            fetched.extend(away.extract_if(.., |sent| node.inputs.contains(&sent.from)));
-        }
-        for sent in fetched {
-            is_away[sent.from.index()] = false;
-            let device = beside(graph, sent.from, Place::Device);
-            rewritten.push(Node { pass: node.pass, ..sent.moved(sent.host, device) });
-            back[sent.from.index()] = Some(device);
-        }
-        for input in &mut node.inputs {
-            *input = back.get(input.index()).copied().flatten().unwrap_or(*input);
-        }
+        node.inputs.iter_mut().for_each(|input| *input = back.get(input).copied().unwrap_or(*input));
+        let maker = node.clone();
         rewritten.push(node);
+        while let Some((_, of)) = made.next_if(|(moment, _)| *moment == index) {
+            let host = beside(graph, all[of].from, Place::Host);
+            there.push((host, sent(&maker, all[of].from, host)));
+            rewritten.push(there[of].1.clone());
+        }
     }
     rewritten
 }
