@@ -9,7 +9,7 @@
 use crate::cards::Card;
 use crate::queues::Queue;
 use plimsoll_graph::ops::Nature;
-use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Role, Target, Targets, TensorId};
+use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Storage, Target, Targets, TensorId};
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -227,7 +227,7 @@ struct TimedNode<'g> {
     node: &'g Node,
     queue: Queue,
     seconds: f64,
-    /// Whether it takes the place of what the device has done with: an activation that comes back.
+    /// Whether it takes the place of what the device has done with: what is fetched to be used and forgotten.
     takes_place: bool,
 }
 
@@ -340,8 +340,11 @@ impl Machine {
             true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
             false => Queue::Device,
         };
-        let is_activation = |id: &TensorId| graph[*id].role == Role::Activation && graph[*id].place == Place::Device;
-        let takes_place = matches!(node.op, Op::Transfer(_)) && node.outputs.iter().all(is_activation);
+        let is_handed_over = |id: &TensorId| {
+            let tensor = &graph[*id];
+            tensor.place == Place::Device && tensor.storage == Storage::Transient && tensor.ty.elements() > 1
+        };
+        let takes_place = matches!(node.op, Op::Transfer(_)) && node.outputs.iter().all(is_handed_over);
         TimedNode { node, queue, seconds, takes_place }
     }
 

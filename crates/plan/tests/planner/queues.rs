@@ -71,14 +71,14 @@ fn a_step_takes_as_long_as_its_queues_and_waits_say() {
         let scheduled = programs.map(|program| carried_out(&machine, &found.plan, program).0).sum::<f64>();
         let ratio = found.step.0 / scheduled;
         assert!(
-            (ratio - 1.0).abs() < 0.11,
+            (ratio - 1.0).abs() < 0.07,
             "offload {offload:?}, clipping {clips}: predicted {ratio} of what is scheduled"
         );
     }
 }
 
-/// Where memory is short, what comes back waits for the place of what was read for the last time. A plan that was predicted to take
-/// 13.7 s would have taken 15.5.
+/// Where memory is short, what is fetched waits for the place of what was read for the last time. Plans were predicted to take 79 to
+/// 94 % of the time that their waits said.
 #[test]
 fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
     let card = card("4090").expect("a known card");
@@ -87,6 +87,7 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
         ("gpt2-xl", 1024, 8, 24064),
         ("llama-3.2-1b", 2048, 8, 15872),
         ("llama-3.2-1b", 2048, 64, 11776),
+        ("llama-3.2-1b", 2048, 512, 15872),
     ] {
         let model_config = ModelConfig::preset(model).expect("a preset");
         let machine = Machine::of_rates(Rates::of_card(card));
@@ -106,7 +107,7 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
         };
         let scheduled = repeats.into_iter().map(of_program).sum::<f64>();
         let ratio = step.0 / scheduled;
-        assert!((ratio - 1.0).abs() < 0.04, "{model}, {mib} MiB: predicted {ratio} of {scheduled} s");
+        assert!((ratio - 1.0).abs() < 0.01, "{model}, {mib} MiB: predicted {ratio} of {scheduled} s");
     }
 }
 
