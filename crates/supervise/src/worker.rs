@@ -75,6 +75,8 @@ pub(crate) struct Live {
     sweep: Option<Sweep>,
     /// What of it is stopped for heat.
     held: Option<Held>,
+    /// Whether a person stopped it. Heat takes nothing from a person: who lets it go on lets all of it go on.
+    is_paused: bool,
     /// For how long it was, until now.
     held_for: Duration,
 }
@@ -111,6 +113,7 @@ impl Live {
             status: None,
             sweep: None,
             held: None,
+            is_paused: false,
             held_for: Duration::ZERO,
         }
     }
@@ -141,10 +144,10 @@ impl Live {
         self.running.group.signal(signal);
     }
 
-    /// Stops it for heat, unless it is ending or is stopped already. `worker`: its number, for the record in the run's folder.
+    /// Stops it for heat, unless it is ending or is stopped already: for a person, who lets it go on. `worker`: its number, for the record in the run's folder.
     /// Errors: that can't be written; it is stopped all the same.
     pub(crate) fn hold(&mut self, folder: &Path, worker: usize) -> io::Result<()> {
-        if self.held.is_some() || self.has_ended() || self.is_asked_to_end() || self.hung {
+        if self.held.is_some() || self.is_paused || self.has_ended() || self.is_asked_to_end() || self.hung {
             return Ok(());
         }
         let (held, written) = Held::new(folder, worker, &self.running.group);
@@ -169,11 +172,13 @@ impl Live {
         if let Some(held) = self.held.take() {
             self.held_for += held.leave();
         }
+        self.is_paused = true;
         stop_all(&self.running.group);
     }
 
     /// Lets it go on for a person, unless it is stopped for heat.
-    pub(crate) fn resume(&self) {
+    pub(crate) fn resume(&mut self) {
+        self.is_paused = false;
         if self.held.is_none() {
             continue_all(&self.running.group);
         }
