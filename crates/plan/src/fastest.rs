@@ -39,7 +39,6 @@ pub(crate) const FITS: [Bytes; 2] = [Bytes::ZERO; 2];
 /// A configuration that fits.
 pub(crate) struct Best {
     pub(crate) candidate: Candidate,
-    pub(crate) layout: Layout,
     /// Predicted.
     pub(crate) step: Seconds,
     /// Index of what is kept.
@@ -425,9 +424,9 @@ impl<'r> Fastest<'r> {
                 return Ok(Climbed::TooSlow(FITS));
             }
             lacks = match Layout::within(self.workshop.request, &first.graph) {
-                Ok(layout) => {
+                Ok(()) => {
                     built.below = 0;
-                    let found = Best { candidate: first, layout, step, rung: 0 };
+                    let found = Best { candidate: first, step, rung: 0 };
                     return Ok(Climbed::Found(Box::new(found), FITS));
                 }
                 Err(lacks) => lacks,
@@ -547,9 +546,9 @@ impl<'r> Fastest<'r> {
                 return Ok(Climbed::TooSlow(lacks));
             }
             let within = if lives && rung == from { Layout::packed_within } else { Layout::within };
-            if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
+            if within(self.workshop.request, &candidate.graph).is_ok() {
                 built.below = rung;
-                return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
+                return Ok(Climbed::Found(Box::new(Best { candidate, step, rung }), lacks));
             }
             built.keep(rung, candidate);
         }

@@ -34,7 +34,7 @@ const FAILS: u64 = 20;
 /// what is looked at to lay the rest. Some ten milliseconds each.
 const WORK: Work = Work { search: 8_000_000, lay: 12_000_000 };
 /// Work is multiplied by this for the very few problems that are packed badly without.
-const PATIENCE: u64 = 12;
+const PATIENCE: u64 = 2;
 /// Orders in which the rest is laid around what is hot.
 const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
 /// How often each of them is repaired.
@@ -45,13 +45,20 @@ const REPAIRS: usize = 6;
 /// No peak below `least` bytes is looked for, and one of at most `enough` bytes is not worth a search.
 /// Panics where the problem has no `total_bytes`, or an alignment of 0.
 pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
+    pack_within(problem, least, enough, 0)
+}
+
+/// The same, but where a cheap attempt is at most `limit` bytes high, it is not improved. So this is within the limit exactly where
+/// [`pack`] is.
+pub(crate) fn pack_within(problem: &Problem, least: u64, enough: u64, limit: u64) -> Solution {
     let whole = Compressed::new(problem);
     let least = whole.bound().max(least / problem.alignment);
     let enough = least.max(enough / problem.alignment);
     let peeled = Peeled::new(&whole, least);
     let mut core = attempts(&peeled.core, least);
     let far = enough + 2 * (enough - least);
-    for (tolerated, patience) in [(enough, 1), (far, PATIENCE)] {
+    let is_within = peeled.core.peak(&core) <= limit / problem.alignment;
+    for (tolerated, patience) in [(enough, 1), (far, PATIENCE)].into_iter().filter(|_| !is_within) {
         if peeled.core.peak(&core) > tolerated {
             search_hot_first(&peeled.core, enough, patience, &mut core);
         }
