@@ -211,9 +211,12 @@ pub(crate) fn predicted_step(request: &Request, Candidate { settings, graph }: &
     request.machine.step(graph, request.global_batch / settings.micro_batch, &request.targets)
 }
 
-/// The plan of a candidate, packed as well as can be.
 pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
-    let layout = Layout::new(&candidate.graph, &request.targets);
+    plan_layout(request, candidate, &Layout::new(&candidate.graph, &request.targets))
+}
+
+/// The plan of a candidate that was laid out.
+pub(crate) fn plan_layout(request: &Request, candidate: &Candidate, layout: &Layout) -> Plan {
     let micro_batch = candidate.settings.micro_batch;
     Plan {
         budget_bytes: request.budget.device().0,

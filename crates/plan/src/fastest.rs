@@ -39,6 +39,7 @@ pub(crate) const FITS: [Bytes; 2] = [Bytes::ZERO; 2];
 /// A configuration that fits.
 pub(crate) struct Best {
     pub(crate) candidate: Candidate,
+    pub(crate) layout: Layout,
     /// Predicted.
     pub(crate) step: Seconds,
     /// Index of what is kept.
@@ -424,9 +425,9 @@ impl<'r> Fastest<'r> {
                 return Ok(Climbed::TooSlow(FITS));
             }
             lacks = match Layout::within(self.workshop.request, &first.graph) {
-                Ok(()) => {
+                Ok(layout) => {
                     built.below = 0;
-                    let found = Best { candidate: first, step, rung: 0 };
+                    let found = Best { candidate: first, layout, step, rung: 0 };
                     return Ok(Climbed::Found(Box::new(found), FITS));
                 }
                 Err(lacks) => lacks,
@@ -546,9 +547,9 @@ impl<'r> Fastest<'r> {
                 return Ok(Climbed::TooSlow(lacks));
             }
             let within = if lives && rung == from { Layout::packed_within } else { Layout::within };
-            if within(self.workshop.request, &candidate.graph).is_ok() {
+            if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
                 built.below = rung;
-                return Ok(Climbed::Found(Box::new(Best { candidate, step, rung }), lacks));
+                return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
             }
             built.keep(rung, candidate);
         }

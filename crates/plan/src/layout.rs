@@ -1,7 +1,7 @@
 //! From a graph to places: persistent tensors at the bottom, carried ones above, each program's transients packed
 //! on top; the same in the host's arena for what levers moved there.
 
-use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack_within};
+use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
@@ -63,31 +63,24 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(graph: &Graph, targets: &Targets) -> Self {
-        Self::packed(graph, targets, [0; 2])
-    }
-
-    /// Packed no better than so many bytes of device and host, where that is cheaper.
-    fn packed(graph: &Graph, targets: &Targets, limits: [u64; 2]) -> Self {
         let mut offsets = vec![0; graph.tensors.len()];
         let bottoms = PLACES.map(|place| lay_bottom(graph, &mut offsets, place, scalars_in(place, targets)));
-        let packed = pack_programs(graph, targets, &bottoms, limits);
+        let packed = pack_programs(graph, targets, &bottoms);
         Self { offsets, bottoms, packed }
     }
 
-    /// Whether a request's candidate fits, else what the budget lacks. What does not is mostly known before packing, from
+    /// Of a request's candidate if it fits, else what the budget lacks. What does not is mostly known before packing, from
     /// what lives at once.
-    pub(crate) fn within(request: &Request, graph: &Graph) -> Result<(), [Bytes; 2]> {
+    pub(crate) fn within(request: &Request, graph: &Graph) -> Result<Self, [Bytes; 2]> {
         let bound = lacks_at_least(request, graph);
         if bound == [Bytes::ZERO; 2] { Self::packed_within(request, graph) } else { Err(bound) }
     }
 
-    /// Like [`within`](Self::within), of a candidate of which is known that what lives at once fits. It is packed no better than the
-    /// budgets make necessary, and fits where [`Layout::new`] does.
-    pub(crate) fn packed_within(request: &Request, graph: &Graph) -> Result<(), [Bytes; 2]> {
-        // Where device and host share one, what each may have is not known.
-        let limits = request.budget.host().map_or([0; 2], |host| [request.budget.device().0, host.0]);
-        let lacking = request.budget.lacking(Self::packed(graph, &request.targets, limits).arenas());
-        if lacking == [Bytes::ZERO; 2] { Ok(()) } else { Err(lacking) }
+    /// Like [`within`](Self::within), of a candidate of which is known that what lives at once fits.
+    pub(crate) fn packed_within(request: &Request, graph: &Graph) -> Result<Self, [Bytes; 2]> {
+        let layout = Self::new(graph, &request.targets);
+        let lacking = request.budget.lacking(layout.arenas());
+        if lacking == [Bytes::ZERO; 2] { Ok(layout) } else { Err(lacking) }
     }
 
     /// The sizes of the arenas of device and host.
@@ -240,7 +233,7 @@ fn lay_bottom(graph: &Graph, offsets: &mut [u64], place: Place, scalars: u64) ->
 }
 
 /// Packs all programs, in each memory those that may make its peak before the others.
-fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2], limits: [u64; 2]) -> Vec<Packed> {
+fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2]) -> Vec<Packed> {
     let prepare = |program: &Program| {
         let lifetimes = lifetimes_of(graph, program, targets);
         let offsets = vec![0; lifetimes.buffers.len()];
@@ -258,7 +251,7 @@ fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2], limits
         let mut highest = 0;
         for (index, task) in tasks {
             let packed = &mut packed[index];
-            packed.arenas[place as usize] = task.pack(&mut packed.offsets, &mut highest, limits[place as usize]);
+            packed.arenas[place as usize] = task.pack(&mut packed.offsets, &mut highest);
         }
     }
     packed
@@ -296,10 +289,10 @@ impl Task {
 
     /// Packs under what is the highest so far, where that can be; raises it otherwise. What does not make the peak
     /// stays below it, but no work is spent on how far.
-    fn pack(&self, offsets: &mut [u64], highest: &mut u64, limit: u64) -> Packing {
+    fn pack(&self, offsets: &mut [u64], highest: &mut u64) -> Packing {
         let below = highest.saturating_sub(self.base + ALIGNMENT);
         let enough = self.bound.bytes + (self.base + self.bound.bytes) / TOLERATED;
-        let solution = pack_within(&self.problem, below, below.max(enough), limit.saturating_sub(self.base));
+        let solution = pack(&self.problem, below, below.max(enough));
         *highest = (self.base + solution.peak).max(*highest);
         let mut top = 0;
         for ((&index, buffer), offset) in self.indices.iter().zip(&self.problem.buffers).zip(solution.offsets) {

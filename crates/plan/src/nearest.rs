@@ -2,7 +2,6 @@
 
 use crate::budget::Budget;
 use crate::fastest::{Best, Fastest};
-use crate::layout::Layout;
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
@@ -88,8 +87,7 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
     }
     let Some(Alternative { changes, request }) = ladder.get(low) else { return Ok(None) };
     let search = fitting.map_or_else(|| Fastest::new(request), Ok)?;
-    Ok(search.search()?.best.map(|Best { candidate, step, .. }| {
-        let layout = Layout::new(&candidate.graph, &request.targets);
+    Ok(search.search()?.best.map(|Best { layout, step, .. }| {
         let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
         Nearest { changes: changes.clone(), peak, step, added_time: per_token(step, request) / asked - 1.0 }
     }))

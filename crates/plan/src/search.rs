@@ -1,7 +1,7 @@
 //! Choosing a configuration: the one with the shortest predicted step whose plan fits, or why there is none. How it is
 //! found is in `fastest.rs`.
 
-use crate::candidates::{Settings, plan_candidate};
+use crate::candidates::{Settings, plan_layout};
 use crate::choice::step_at_least;
 use crate::fastest::{Best, Fastest};
 use crate::layout::Layout;
@@ -96,7 +96,7 @@ fn searched(request: &Request) -> Result<Fastest<'_>, PlanError> {
     if is_pressed { fastest.refine() } else { Ok(fastest) }
 }
 
-fn found(search: Fastest, Best { candidate, step, .. }: Best) -> Result<Found, PlanError> {
+fn found(search: Fastest, Best { candidate, layout, step, .. }: Best) -> Result<Found, PlanError> {
     let (workshop, settings) = (&search.workshop, candidate.settings);
     let larger = divisors(workshop.request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
     let next_larger = match larger {
@@ -118,7 +118,6 @@ fn found(search: Fastest, Best { candidate, step, .. }: Best) -> Result<Found, P
         Some(_) => None,
     };
     let candidates = workshop.built();
-    // What was looked for is one that fits; of that, the best packing.
-    let plan = plan_candidate(workshop.request, &candidate);
+    let plan = plan_layout(workshop.request, &candidate, &layout);
     Ok(Found { graph: candidate.graph, plan, settings, step, bound, slower_at_most, next_larger, candidates })
 }

@@ -38,7 +38,6 @@ pub use bound::{LowerBound, lower_bound};
 pub use csv::{CsvProblem, read_csv, write_csv};
 pub use csv_error::{CsvError, Place};
 pub use pack::pack;
-pub(crate) use pack::pack_within;
 pub use problem::{Buffer, Lifespan, MAX_TOTAL_BYTES, Problem, Solution};
 pub use solver::{Outcome, Status, solve};
 pub use validate::{Placed, Violation, validate};

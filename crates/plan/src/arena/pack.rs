@@ -45,20 +45,13 @@ const REPAIRS: usize = 6;
 /// No peak below `least` bytes is looked for, and one of at most `enough` bytes is not worth a search.
 /// Panics where the problem has no `total_bytes`, or an alignment of 0.
 pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
-    pack_within(problem, least, enough, 0)
-}
-
-/// The same, but where a cheap attempt is at most `limit` bytes high, it is not improved. So this is within the limit exactly where
-/// [`pack`] is.
-pub(crate) fn pack_within(problem: &Problem, least: u64, enough: u64, limit: u64) -> Solution {
     let whole = Compressed::new(problem);
     let least = whole.bound().max(least / problem.alignment);
     let enough = least.max(enough / problem.alignment);
     let peeled = Peeled::new(&whole, least);
     let mut core = attempts(&peeled.core, least);
     let far = enough + 2 * (enough - least);
-    let is_within = peeled.core.peak(&core) <= limit / problem.alignment;
-    for (tolerated, patience) in [(enough, 1), (far, PATIENCE)].into_iter().filter(|_| !is_within) {
+    for (tolerated, patience) in [(enough, 1), (far, PATIENCE)] {
         if peeled.core.peak(&core) > tolerated {
             search_hot_first(&peeled.core, enough, patience, &mut core);
         }
