@@ -37,7 +37,7 @@ mod validate;
 pub use bound::{LowerBound, lower_bound};
 pub use csv::{CsvProblem, read_csv, write_csv};
 pub use csv_error::{CsvError, Place};
-pub use pack::pack;
+pub use pack::{pack, pack_quickly};
 pub use problem::{Buffer, Lifespan, MAX_TOTAL_BYTES, Problem, Solution};
 pub use solver::{Outcome, Status, solve};
 pub use validate::{Placed, Violation, validate};

@@ -35,6 +35,10 @@ const FAILS: u64 = 20;
 const WORK: Work = Work { search: 8_000_000, lay: 12_000_000 };
 /// Work is multiplied by this for the very few problems that are packed badly without.
 const PATIENCE: u64 = 2;
+/// A packing that is higher than what is enough by more than one part in so many, after this part of the work, is not brought down
+/// by more of it.
+const HOPELESS: u64 = 50;
+const SEEN_AFTER: u64 = 4;
 /// Orders in which the rest is laid around what is hot.
 const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
 /// How often each of them is repaired.
@@ -58,8 +62,24 @@ pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
         if peeled.core.peak(&core) > tolerated {
             repairs(&peeled.core, enough, &mut core);
         }
+        if is_hopeless(peeled.core.peak(&core), enough) {
+            break;
+        }
     }
     whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
+}
+
+/// The best of cheap attempts, within a few milliseconds, of which `pack` is no higher. Deterministic; panics likewise.
+pub fn pack_quickly(problem: &Problem, enough: u64) -> Solution {
+    let whole = Compressed::new(problem);
+    let enough = whole.bound().max(enough / problem.alignment);
+    let peeled = Peeled::new(&whole, whole.bound());
+    let core = attempts(&peeled.core, enough);
+    whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
+}
+
+fn is_hopeless(peak: u64, enough: u64) -> bool {
+    peak > enough + enough / HOPELESS
 }
 
 /// Replaces `best` by a packing under the capacity, or by a lower one, if one is found.
@@ -70,8 +90,14 @@ fn search_hot_first(problem: &Compressed, capacity: u64, patience: u64, best: &m
     parts.retain(|part| !part.problem.buffers.is_empty());
     let mut searches: Vec<HotSearch> = parts.iter().map(HotSearch::new).collect();
     let mut work_left = Work { search: WORK.search * patience, lay: WORK.lay * patience };
+    let seen = Work { search: work_left.search / SEEN_AFTER, lay: work_left.lay / SEEN_AFTER };
     for seed in 0..STRATEGIES {
         for search in &mut searches {
+            let is_seen = work_left.search < WORK.search * patience - seen.search
+                || work_left.lay < WORK.lay * patience - seen.lay;
+            if is_seen && is_hopeless(problem.peak(best), capacity) {
+                return;
+            }
             if !search.run(capacity, seed, &mut work_left.search) {
                 continue;
             }

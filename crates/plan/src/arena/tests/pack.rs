@@ -3,7 +3,7 @@
 use super::brute::least_peak;
 use super::random::random_problem;
 use super::training::training_step;
-use crate::arena::{Buffer, Problem, lower_bound, pack, validate};
+use crate::arena::{Buffer, Problem, lower_bound, pack, pack_quickly, validate};
 
 #[test]
 fn random_problems_are_packed_validly() {
@@ -46,6 +46,19 @@ fn training_steps_are_packed_within_two_per_mille() {
         }
     }
     assert!(over.len() * 100 <= steps, "over 1.002 x the bound: {over:?} of {steps}");
+}
+
+#[test]
+fn a_quick_packing_is_valid_and_more_work_makes_it_no_higher() {
+    for seed in 0..40 {
+        for problem in [training_step(seed, 600), random_problem(seed, 40)] {
+            let bound = lower_bound(&problem).bytes;
+            let [quick, full] = [pack_quickly(&problem, bound), pack(&problem, 0, bound)];
+            validate(&problem, &quick, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            assert!(bound <= full.peak && full.peak <= quick.peak, "seed {seed}: {} {}", full.peak, quick.peak);
+            assert_eq!(quick, pack_quickly(&problem, bound));
+        }
+    }
 }
 
 #[test]
