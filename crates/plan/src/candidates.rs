@@ -8,8 +8,8 @@
 use crate::budget::Budget;
 use crate::layout::Layout;
 use crate::levers::{
-    ATTENTION_ROW_CHOICES, Level, Levers, OFFLOADS, Recompute, SCRATCHES, attention_rows, blocks_of, divisors,
-    head_chunk, head_chunk_choices, recompute_ladder,
+    ATTENTION_ROW_CHOICES, Level, Levers, Recompute, SCRATCHES, attention_rows, blocks_of, divisors, head_chunk,
+    head_chunk_choices, recompute_ladder,
 };
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
@@ -68,16 +68,6 @@ pub(crate) const FEW_RUNGS: usize = 16;
 
 /// Micro-batches that are tried at most.
 const MOST_MICRO_BATCHES: usize = 10;
-
-/// The parts of the optimizer that a request leaves open to move, ascending.
-pub(crate) fn offloads(request: &Request) -> Vec<f64> {
-    match (request.levers.optimizer_offload, request.budget) {
-        (Some(fraction), _) => vec![fraction],
-        // What is moved within one memory frees nothing.
-        (None, Budget::Shared(_)) => vec![0.0],
-        (None, Budget::Apart { .. }) => OFFLOADS.to_vec(),
-    }
-}
 
 /// The divisors of the global batch, thinned out where there are many.
 pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
@@ -263,6 +253,7 @@ mod tests {
     use crate::cards::card;
     use crate::cost::{Machine, Rates};
     use crate::levers::default_head_chunk;
+    use crate::parts::Detail;
     use crate::workshop::Workshop;
     use plimsoll_graph::DeviceKind;
     use plimsoll_graph::Targets;
@@ -311,7 +302,7 @@ mod tests {
                 evaluates: true,
                 ..request(4)
             };
-            let workshop = Workshop::new(&request);
+            let workshop = Workshop::new(&request, Detail::Full);
             let scratches = scratches(&request, 2);
             let (most, least) = (scratches[0], least_scratch(&request, 2));
             assert_ne!(most, least);

@@ -1,17 +1,18 @@
 //! Chains of configurations in the order in which a search looks at them: by a bound on their steps.
 //!
 //! ```text
-//!   group    micro-batch, part of the optimizer that is moved      a bound on its steps: first that of its first rung, then
-//!   chain    rows of scratch                                       that of the first that may fit
-//!   rung     what is recomputed, or sent                           slower from rung to rung
+//!   group    micro-batch, parts of the optimizer to move      bounds on its steps, each closer than the one before: of its
+//!   chain    rows of scratch                                  first rung, of all that fits with its parts, of the first rung
+//!   rung     what is recomputed, or sent                      that may fit; slower from rung to rung
 //! ```
 //!
-//! Which rung of a group may fit is asked when no other's bound is lower, so of most it is never asked.
+//! A closer bound is asked for when no other's is lower, so of most groups it is never asked. A group of several parts is
+//! halved then, until one is left.
 
 use crate::candidates::scratches;
-use crate::fastest::FITS;
+use crate::parts::Span;
 use crate::request::{PlanError, Request};
-use plimsoll_units::{Bytes, Seconds};
+use plimsoll_units::Seconds;
 use rayon::prelude::*;
 
 /// Groups that are asked together which of their rungs may fit.
@@ -21,8 +22,8 @@ const TOGETHER: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Group {
     pub(crate) micro_batch: usize,
-    /// Part of the optimizer that is moved.
-    pub(crate) offload: f64,
+    /// Parts of the optimizer of which one is moved.
+    pub(crate) parts: Span,
 }
 
 impl Group {
@@ -53,7 +54,7 @@ impl Chain {
     /// Whether it takes more at the least than another, which differs in nothing else.
     pub(crate) fn takes_more(&self, smaller: &Self, global_batch: usize) -> bool {
         let accumulates = |chain: &Self| chain.group.micro_batch < global_batch;
-        self.group.offload == smaller.group.offload
+        self.group.parts == smaller.group.parts
             && accumulates(self)
             && accumulates(smaller)
             && self.group.micro_batch >= smaller.group.micro_batch
@@ -64,18 +65,21 @@ impl Chain {
 /// A group that was not handed out yet.
 struct Waiting {
     group: Group,
-    bound: Bounded,
-    /// Whether the bound is that of the first rung that may fit.
-    is_narrowed: bool,
+    /// None of its steps that fit is shorter.
+    bound: Seconds,
+    /// What that is a bound of.
+    stage: Stage,
 }
 
-/// What is known of a group before anything of it is built.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounded {
-    /// None of its steps that fit is shorter.
-    pub(crate) step: Seconds,
-    /// What its first rung lacks at the least.
-    pub(crate) lacks: [Bytes; 2],
+/// What a group's bound is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Its first rung, or all of a larger group that it is a half of.
+    First,
+    /// All that fits.
+    Parts,
+    /// The first rung that may fit.
+    Rung,
 }
 
 /// Groups that were not handed out yet, equals in the order in which they are.
@@ -84,43 +88,53 @@ pub(crate) struct Groups(Vec<Waiting>);
 impl Groups {
     /// Groups with bounds on the steps of their first rungs.
     pub(crate) fn new(groups: impl Iterator<Item = (Group, Seconds)>) -> Self {
-        let waiting = |(group, step)| Waiting { group, bound: Bounded { step, lacks: FITS }, is_narrowed: false };
-        Self(groups.map(waiting).collect())
+        Self(groups.map(|(group, bound)| Waiting { group, bound, stage: Stage::First }).collect())
     }
 
-    /// The next group and its bound; none if all that are left are too slow.
+    /// The next group, of a single part; none if all that are left are too slow. `bound` is the bound of a stage.
     pub(crate) fn next(
         &mut self,
         is_too_slow: impl Fn(Seconds) -> bool,
-        narrow: impl Fn(&Group) -> Result<Bounded, PlanError> + Sync,
-    ) -> Result<Option<(Group, Bounded)>, PlanError> {
+        bound: impl Fn(&Group, Stage) -> Result<Seconds, PlanError> + Sync,
+    ) -> Result<Option<Group>, PlanError> {
         loop {
-            // The bounds of first rungs come before others that are equal, for they may become larger.
-            let by_step = |a: &Waiting, b: &Waiting| a.bound.step.0.total_cmp(&b.bound.step.0);
-            self.0.sort_by(|a, b| by_step(a, b).then(a.is_narrowed.cmp(&b.is_narrowed)));
-            match self.0.first() {
-                None => return Ok(None),
-                Some(fastest) if is_too_slow(fastest.bound.step) => return Ok(None),
-                Some(fastest) if fastest.is_narrowed => {
+            // Bounds that may become larger come before others that are equal.
+            let by_step = |a: &Waiting, b: &Waiting| a.bound.0.total_cmp(&b.bound.0);
+            self.0.sort_by(|a, b| by_step(a, b).then(a.stage.cmp(&b.stage)));
+            let Some(Waiting { group, bound: step, stage }) = self.0.first() else { return Ok(None) };
+            if step.0.is_infinite() || is_too_slow(*step) {
+                return Ok(None);
+            }
+            match (stage, group.parts.halves()) {
+                (Stage::Rung, _) => return Ok(Some(self.0.remove(0).group)),
+                (Stage::Parts, Some(halves)) => {
                     let Waiting { group, bound, .. } = self.0.remove(0);
-                    return Ok(Some((group, bound)));
+                    let half = |parts| Waiting { group: Group { parts, ..group }, bound, stage: Stage::First };
+                    self.0.extend(halves.map(half));
                 }
-                Some(_) => {
-                    let first = self.0.iter_mut().take_while(|waiting| !waiting.is_narrowed);
-                    let first = first.take(TOGETHER).collect::<Vec<_>>();
-                    let narrowed = first.into_par_iter().map(|waiting| {
-                        waiting.bound = narrow(&waiting.group)?;
-                        waiting.is_narrowed = true;
+                (Stage::First, _) | (Stage::Parts, None) => {
+                    let may_be_closer = |waiting: &&mut Waiting| match waiting.stage {
+                        Stage::First => true,
+                        Stage::Parts => waiting.group.parts.single().is_some(),
+                        Stage::Rung => false,
+                    };
+                    let first = self.0.iter_mut().take_while(may_be_closer).take(TOGETHER).collect::<Vec<_>>();
+                    let closer = first.into_par_iter().map(|waiting| {
+                        waiting.stage = if waiting.stage == Stage::First { Stage::Parts } else { Stage::Rung };
+                        let step = bound(&waiting.group, waiting.stage)?;
+                        if waiting.bound < step {
+                            waiting.bound = step;
+                        }
                         Ok(())
                     });
-                    narrowed.collect::<Result<(), PlanError>>()?;
+                    closer.collect::<Result<(), PlanError>>()?;
                 }
             }
         }
     }
 
-    /// Those that are left, whose first rung is known to lack something, with what it lacks.
-    pub(crate) fn lacking(self) -> impl Iterator<Item = (Group, [Bytes; 2])> {
-        self.0.into_iter().map(|waiting| (waiting.group, waiting.bound.lacks)).filter(|(_, lacks)| *lacks != FITS)
+    /// Those that are left.
+    pub(crate) fn left(self) -> impl Iterator<Item = Group> {
+        self.0.into_iter().map(|waiting| waiting.group)
     }
 }

@@ -1,9 +1,10 @@
 //! The fastest configuration that fits. Each candidate's real graph is built and its real arena packed before it is
 //! accepted; no formula decides what fits. What can't fit or can't be faster is mostly known from an outline, and not
-//! built (`outline.rs`).
+//! built (`outline/`).
 //!
 //! ```text
-//!   parts of the optimizer that no chain can have     left out, by what the configurations that take the least lack
+//!   parts of the optimizer that no chain can have     left out, by what the configurations that take the least lack; the
+//!     │                                               rest are halved while they may be faster than the best so far
 //!   chains, by a bound on the first rung that may fit ──►   the first rung fits: nothing in this chain is faster
 //!     │                                                     it does not, but the last may: bisected for the first that
 //!     │                                                     may, by what lives at once; that one is packed
@@ -20,12 +21,14 @@
 
 use crate::budget::Budget;
 use crate::candidates::{
-    Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, offloads, rungs, scratches, sent_blocks, settings,
+    Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, rungs, scratches, sent_blocks, settings,
 };
-use crate::chains::{Bounded, Chain, Group, Groups};
+use crate::chains::{Chain, Group, Groups, Stage};
+use crate::choice::PartBound;
 use crate::layout::{Layout, lacks_at_least};
 use crate::least::ends;
 use crate::levers::Recompute;
+use crate::parts::{Detail, Span};
 use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
 use plimsoll_units::{Bytes, Seconds};
@@ -53,12 +56,6 @@ struct Mark {
     rung: usize,
 }
 
-impl Best {
-    fn mark(&self) -> Mark {
-        Mark { step: self.step, rung: self.rung }
-    }
-}
-
 /// A search for the fastest that fits, and what it comes to.
 pub(crate) struct Fastest<'r> {
     pub(crate) workshop: Workshop<'r>,
@@ -70,6 +67,7 @@ pub(crate) struct Fastest<'r> {
     pub(crate) state_is_too_large: bool,
     /// What may be recomputed, ever more of it, or sent away.
     pub(crate) rungs: Vec<Kept>,
+    ladder: Ladder,
     /// Groups whose first rung was found or is too slow: on ladders that begin with as much recomputed they are no faster.
     closed: Vec<Group>,
 }
@@ -82,6 +80,34 @@ enum Climbed {
     TooSlow([Bytes; 2]),
     /// Nothing of it fits; what the first rung lacks.
     Hopeless([Bytes; 2]),
+}
+
+/// What comes of a rung.
+enum Tried {
+    Found(Box<Best>),
+    TooSlow,
+    DoesNotFit,
+}
+
+/// Which rungs are climbed.
+#[derive(Clone, Copy)]
+enum Ladder {
+    Any,
+    /// What is recomputed is chosen result by result, and nothing is sent.
+    Unsent,
+    /// All blocks are at this level of those that the workshop's ladder has, and ever more is sent.
+    OfLevel(usize),
+}
+
+impl Ladder {
+    /// The bound on its steps.
+    fn of(self, PartBound { step, unsent, of_levels }: &PartBound) -> Seconds {
+        match self {
+            Self::Any => *step,
+            Self::Unsent => *unsent,
+            Self::OfLevel(level) => of_levels.get(level).copied().unwrap_or(*step),
+        }
+    }
 }
 
 /// What outlines say of a chain whose first rung does not fit.
@@ -130,53 +156,57 @@ impl Built {
 }
 
 impl<'r> Fastest<'r> {
-    pub(crate) fn new(request: &'r Request) -> Result<Self, PlanError> {
+    pub(crate) fn new(request: &'r Request, detail: Detail) -> Result<Self, PlanError> {
         request.check()?;
-        let (workshop, rungs) = (Workshop::new(request), rungs(request));
-        Ok(Self { workshop, best: None, kept_out: [false; 2], state_is_too_large: false, rungs, closed: Vec::new() })
+        let (workshop, rungs) = (Workshop::new(request, detail), rungs(request));
+        Ok(Self {
+            workshop,
+            best: None,
+            kept_out: [false; 2],
+            state_is_too_large: false,
+            rungs,
+            ladder: Ladder::Any,
+            closed: Vec::new(),
+        })
     }
 
-    /// Whether a budget kept something faster out than this.
-    pub(crate) fn was_pressed(&self, best: &Best) -> bool {
-        best.rung > 0 || self.kept_out != [false; 2]
-    }
-
-    /// Looks for the fastest that fits, with levels of recomputation.
-    pub(crate) fn search(self) -> Result<Self, PlanError> {
+    /// Looks for the fastest that fits: with what is recomputed chosen result by result, unless that was asked for or is looked at
+    /// roughly, and with levels of blocks, which take their place where they are as fast.
+    pub(crate) fn search(mut self) -> Result<Self, PlanError> {
         let request = self.workshop.request;
-        let sends = sent_blocks(request);
-        if sends[0] > 0 {
+        let (sends, of_blocks) = (sent_blocks(request), self.rungs.clone());
+        let is_open = request.levers.recompute.is_none() && self.workshop.detail == Detail::Full;
+        if is_open {
+            let ladder = self.workshop.ladder()?.iter();
+            self.rungs = ladder.map(|&recompute| Kept { recompute, sent_blocks: sends[0] }).collect();
             let levels = levels(&self.rungs, request);
-            return self.send(levels);
+            if sends[0] == 0 {
+                self.ladder = Ladder::Unsent;
+                self = self.climb_ladder()?;
+                if !self.is_pressed() {
+                    return Ok(self);
+                }
+            }
+            if sends != [0] {
+                self.ladder = Ladder::OfLevel(0);
+                self = self.send(levels)?;
+            }
+            self.closed.clear();
         }
-        let found = self.climb_ladder()?;
-        if found.best.is_some() || sends.len() == 1 {
-            return Ok(found);
+        self.ladder = Ladder::Any;
+        let levels = levels(&of_blocks, request);
+        if sends[0] == 0 {
+            self.rungs = of_blocks;
+            self = self.climb_ladder()?;
         }
-        let levels = levels(&found.rungs, request);
-        found.send(levels)
+        let is_asked = request.levers.recompute.is_some();
+        let is_done = sends == [0] || (self.best.is_some() && !is_asked) || !self.is_pressed();
+        if is_done { Ok(self) } else { self.send(levels) }
     }
 
-    /// Looks for a faster one, with what is recomputed chosen result by result, and sending to the host what is not.
-    pub(crate) fn refine(mut self) -> Result<Self, PlanError> {
-        let request = self.workshop.request;
-        let sends = sent_blocks(request);
-        // Ladders begin again with nothing recomputed.
-        self.closed.clear();
-        if request.levers.recompute.is_none() {
-            // The same whatever the budget, so that more of it never makes a plan slower.
-            let largest = *micro_batches(request).last().expect("there is always one");
-            let ladder = self.workshop.choices(largest)?.ladder().into_iter();
-            self.rungs = ladder.map(|recompute| Kept { recompute, sent_blocks: sends[0] }).collect();
-            if sends[0] == 0 {
-                self = self.climb_ladder()?;
-            }
-        }
-        if sends == [0] {
-            return Ok(self);
-        }
-        let levels = levels(&self.rungs, request);
-        self.send(levels)
+    /// Whether a budget kept something faster out than what was found on the ladder that was climbed last.
+    fn is_pressed(&self) -> bool {
+        self.best.as_ref().is_none_or(|best| best.rung > 0) || self.kept_out != [false; 2]
     }
 
     /// With these recomputed, ever more of it, what is kept is sent to the host, of ever more blocks.
@@ -184,7 +214,10 @@ impl<'r> Fastest<'r> {
         let request = self.workshop.request;
         let sends = sent_blocks(request);
         let mut micro_batches = micro_batches(request);
-        for recompute in levels {
+        for (level, recompute) in levels.into_iter().enumerate() {
+            if let Ladder::OfLevel(of_ladder) = &mut self.ladder {
+                *of_ladder = level;
+            }
             let kept = |&sent_blocks: &usize| Kept { recompute, sent_blocks };
             // Those that are too slow are so with more recomputed too.
             let mut open = Vec::with_capacity(micro_batches.len());
@@ -205,9 +238,8 @@ impl<'r> Fastest<'r> {
 
     /// No step of this micro-batch is shorter that keeps this.
     fn step_at_least(&self, micro_batch: usize, kept: Kept) -> Result<Seconds, PlanError> {
-        let outline = self.workshop.outline(micro_batch, kept)?;
-        let steps = offloads(self.workshop.request).into_iter().map(|part| outline.shortest_step(part));
-        Ok(steps.fold(Seconds(f64::INFINITY), |least, step| if step < least { step } else { least }))
+        let all = Span { first: 0, last: self.workshop.parts()?.len() - 1 };
+        Ok(self.workshop.outline(micro_batch, kept)?.shortest_step(all))
     }
 
     /// Looks for the fastest that fits on the rungs; the best so far remains if nothing is faster.
@@ -227,17 +259,21 @@ impl<'r> Fastest<'r> {
         loop {
             let mut now = Vec::with_capacity(TOGETHER);
             while now.len() < TOGETHER
-                && let Some((group, bound)) =
-                    groups.next(|step| self.is_too_slow(step), |group| self.narrowed(group))?
+                && let Some(group) =
+                    groups.next(|step| self.is_too_slow(step), |group, stage| self.bound(group, stage))?
             {
                 let mut chains = group.chains(request);
                 chains.retain(|chain| !hopeless.iter().any(|other| chain.takes_more(other, request.global_batch)));
-                lacking.push((group, bound.lacks));
                 now.push(chains);
             }
             if now.is_empty() {
-                lacking.extend(groups.lacking());
+                for group in groups.left() {
+                    lacking.extend(self.lack_at_ends(&group)?);
+                }
                 self.keep_out_faster(lacking)?;
+                // Ladders have levels in common, and nothing that lies between them.
+                let sent_blocks = sent_blocks(request)[0];
+                self.workshop.forget(|kept| kept.recompute.blocks > 0 || kept.sent_blocks > sent_blocks);
                 return Ok(self);
             }
             let climbed = now.par_iter().map(|chains| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
@@ -249,6 +285,11 @@ impl<'r> Fastest<'r> {
             for (chain, climbed) in now.into_iter().flatten().zip(climbed) {
                 let lacks = match climbed {
                     Climbed::Found(found, lacks) => {
+                        debug_assert!(
+                            self.is_no_faster_than_bound(&chain.group, &found)?,
+                            "{:?}",
+                            found.candidate.settings
+                        );
                         self.offer(*found);
                         lacks
                     }
@@ -261,6 +302,22 @@ impl<'r> Fastest<'r> {
                 lacking.push((chain.group, lacks));
             }
         }
+    }
+
+    /// What the first rung lacks with the first part of a group, and with the last.
+    fn lack_at_ends(&self, group: &Group) -> Result<[(Group, [Bytes; 2]); 2], PlanError> {
+        let of_part = |part| {
+            let group = Group { parts: Span::one(part), ..*group };
+            Ok::<_, PlanError>((group, self.outlined(&group.outline(self.workshop.request), 0)?))
+        };
+        Ok([of_part(group.parts.first)?, of_part(group.parts.last)?])
+    }
+
+    /// Whether the bound of the ladder that is climbed is one of what was found on it.
+    fn is_no_faster_than_bound(&self, group: &Group, found: &Best) -> Result<bool, PlanError> {
+        let without = Seconds(f64::INFINITY);
+        let bound = self.workshop.part_at_least(group.micro_batch, group.parts.last, without)?;
+        Ok(self.ladder.of(&bound).0 <= found.step.0 * (1.0 + 1e-9))
     }
 
     /// Of groups whose first rung lacks something, those are kept out that would be faster than the best.
@@ -278,13 +335,13 @@ impl<'r> Fastest<'r> {
     /// that is not asked to be.
     pub(crate) fn without_limits(&self) -> Result<Option<Seconds>, PlanError> {
         let request = self.workshop.request;
-        let offload = request.levers.optimizer_offload.unwrap_or(0.0);
-        let step = |&micro_batch: &usize| self.step_of(&Group { micro_batch, offload }, rungs(request)[0]);
+        let group = |micro_batch| Group { micro_batch, parts: Span::one(0) };
+        let step = |&micro_batch: &usize| self.step_of(&group(micro_batch), rungs(request)[0]);
         let steps = micro_batches(request).par_iter().map(step).collect::<Result<Vec<_>, _>>()?;
         Ok(steps.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)))
     }
 
-    /// All groups of chains but those that can't fit.
+    /// All groups of chains but those that can't fit, each of all parts that are left.
     fn groups(&mut self) -> Result<Groups, PlanError> {
         let request = self.workshop.request;
         let ends = ends(request);
@@ -294,30 +351,26 @@ impl<'r> Fastest<'r> {
         self.state_is_too_large = parts.iter().all(|parts| parts.state_is_too_large);
         let mut open = Vec::new();
         for (&end, parts) in ends.iter().zip(&parts) {
-            for &offload in &parts.offloads {
-                let (may_fit, lacks) = self.micro_batches_that_may_fit(end, offload, &least)?;
-                lacks.into_iter().for_each(|lacks| self.keep_out(lacks));
-                open.extend(may_fit.into_iter().map(|micro_batch| Group { micro_batch, offload }));
-            }
+            let Some(parts) = parts.span else { continue };
+            let (may_fit, lacks) = self.micro_batches_that_may_fit(end, parts, &least)?;
+            lacks.into_iter().for_each(|lacks| self.keep_out(lacks));
+            open.extend(may_fit.into_iter().map(|micro_batch| Group { micro_batch, parts }));
         }
-        open.retain(|group| !self.closed.contains(group));
-        // Those of a micro-batch have their outline in common.
-        open.sort_by(|a, b| a.micro_batch.cmp(&b.micro_batch).then(a.offload.total_cmp(&b.offload)));
-        let bound = |groups: &[Group]| {
-            let outline = self.workshop.outline(groups[0].micro_batch, self.rungs[0])?;
-            Ok(groups.iter().map(|group| (*group, outline.shortest_step(group.offload))).collect())
+        open.sort_by_key(|group| group.micro_batch);
+        let bound = |group: Group| {
+            let outline = self.workshop.outline(group.micro_batch, self.rungs[0])?;
+            Ok((group, outline.shortest_step(group.parts)))
         };
-        let of_micro_batch = open.chunk_by(|a, b| a.micro_batch == b.micro_batch).collect::<Vec<_>>();
-        let groups = of_micro_batch.into_par_iter().map(bound).collect::<Result<Vec<Vec<_>>, PlanError>>()?;
-        Ok(Groups::new(groups.into_iter().flatten()))
+        let groups = open.into_par_iter().map(bound).collect::<Result<Vec<_>, PlanError>>()?;
+        Ok(Groups::new(groups.into_iter()))
     }
 
-    /// Of the micro-batches that keep as many gradients as one of the ends, which may fit with this part moved, those that
-    /// may too; and what the first that can't lacks without recomputation. Larger ones take more.
+    /// Of the micro-batches that keep as many gradients as one of the ends, which may fit with some of these parts moved, those
+    /// that may too; and what the first that can't lacks without recomputation. Larger ones take more.
     fn micro_batches_that_may_fit(
         &self,
         end: usize,
-        offload: f64,
+        parts: Span,
         least: &[Kept],
     ) -> Result<(Vec<usize>, Option<[Bytes; 2]>), PlanError> {
         let request = self.workshop.request;
@@ -326,12 +379,12 @@ impl<'r> Fastest<'r> {
         let (mut fitting, mut too_large) = (0, alike.len());
         while too_large - fitting > 1 {
             let middle = fitting + (too_large - fitting) / 2;
-            if self.may_fit(alike[middle], offload, least)? { fitting = middle } else { too_large = middle }
+            if self.may_fit(alike[middle], parts, least)? { fitting = middle } else { too_large = middle }
         }
         let lacks = match alike.get(too_large) {
             Some(&micro_batch) => {
                 let scratch = least_scratch(request, micro_batch);
-                Some(self.lacks_by_outline(micro_batch, self.rungs[0], scratch, offload)?)
+                Some(self.lacks_by_outline(micro_batch, self.rungs[0], scratch, parts)?)
             }
             None => None,
         };
@@ -345,30 +398,36 @@ impl<'r> Fastest<'r> {
     }
 
     /// The step of a group that keeps this, with all scratch.
-    fn step_of(&self, &Group { micro_batch, offload }: &Group, kept: Kept) -> Result<Seconds, PlanError> {
+    fn step_of(&self, &Group { micro_batch, parts }: &Group, kept: Kept) -> Result<Seconds, PlanError> {
         let request = self.workshop.request;
-        let scratch = scratches(request, micro_batch)[0];
+        let (scratch, offload) = (scratches(request, micro_batch)[0], self.workshop.parts()?[parts.last]);
         self.workshop.step_of(settings(request, micro_batch, offload, scratch, kept))
     }
 
-    /// A bound on the steps of a group that fit: the least scratch fits first, and none is faster than all of it.
-    fn narrowed(&self, group: &Group) -> Result<Bounded, PlanError> {
+    /// A bound on the steps of a group that fit.
+    fn bound(&self, group: &Group, stage: Stage) -> Result<Seconds, PlanError> {
+        let best = self.mark();
+        if stage < Stage::Rung && self.closed.contains(group) {
+            return Ok(Seconds(f64::INFINITY));
+        }
+        if stage < Stage::Rung {
+            // The closest bounds take the longest, where there is nothing yet that they need not be beyond.
+            let (Some(Mark { step, .. }), Some(part)) = (best, group.parts.single()) else {
+                return self.workshop.span_at_least(group.micro_batch, group.parts);
+            };
+            let bound = self.workshop.part_at_least(group.micro_batch, part, step)?;
+            return Ok(self.ladder.of(&bound));
+        }
+        // The least scratch fits first, and none is faster than all of it.
         let chain = group.outline(self.workshop.request);
-        let lacks = self.outlined(&chain, 0)?;
-        let best = self.best.as_ref().map(Best::mark);
-        let bound = |rung: usize| -> Result<Seconds, PlanError> {
-            Ok(self.workshop.outline(group.micro_batch, self.rungs[rung])?.shortest_step(group.offload))
-        };
-        let step = match lacks {
-            FITS => bound(0)?,
+        let rung = match self.outlined(&chain, 0)? {
+            FITS => 0,
             _ => match self.first_outlined(&chain, best)? {
-                Outlined::Fits(first) => bound(first)?,
-                Outlined::TooSlow => Seconds(f64::INFINITY),
-                // What its chains lack is found out as they are climbed.
-                Outlined::Hopeless => bound(0)?,
+                Outlined::Fits(first) => first,
+                Outlined::TooSlow | Outlined::Hopeless => return Ok(Seconds(f64::INFINITY)),
             },
         };
-        Ok(Bounded { step, lacks })
+        Ok(self.workshop.outline(group.micro_batch, self.rungs[rung])?.shortest_step(group.parts))
     }
 
     /// What is known by outlines of the rungs above the first.
@@ -396,13 +455,13 @@ impl<'r> Fastest<'r> {
     /// What comes of the chains of a group, one after the other, for they have their outlines in common; and whether no rung is
     /// left that may be faster.
     fn climb_all(&self, chains: &[Chain]) -> Result<(Vec<Climbed>, bool), PlanError> {
-        let mut best = self.best.as_ref().map(Best::mark);
+        let mut best = self.mark();
         let mut built = Built { below: self.rungs.len(), ..Built::default() };
         let (mut climbed, mut is_closed) = (Vec::with_capacity(chains.len()), false);
         for chain in chains {
             let of_chain = self.climb(chain, best, &mut built)?;
             if let Climbed::Found(found, _) = &of_chain {
-                best = Some(found.mark());
+                best = Some(Mark { step: found.step, rung: found.rung });
             }
             // No first rung is faster than that with all scratch.
             is_closed |= chain.scratch.0 == 0 && built.below == 0;
@@ -469,7 +528,7 @@ impl<'r> Fastest<'r> {
         let budget = self.workshop.request.budget;
         let bytes = |rung: usize| -> Result<u64, PlanError> {
             let outline = self.workshop.outline(chain.group.micro_batch, self.rungs[rung])?;
-            let arenas = outline.least(chain.group.offload, chain.scratch.1);
+            let arenas = outline.least(chain.group.parts, chain.scratch.1);
             Ok(Budget::needed(arenas, budget.host().is_none())[0].0)
         };
         let (mut too_few, mut first) = ((0, bytes(0)?), (last, bytes(last)?));
@@ -532,35 +591,52 @@ impl<'r> Fastest<'r> {
         lacks: [Bytes; 2],
     ) -> Result<Climbed, PlanError> {
         for rung in from..self.rungs.len() {
-            if rung >= built.below || self.is_outlined_too_slow(chain, rung, best)? {
-                built.below = rung;
-                return Ok(Climbed::TooSlow(lacks));
+            match self.tried(chain, (rung, lives && rung == from), built, best)? {
+                Tried::DoesNotFit => {}
+                Tried::TooSlow => return Ok(Climbed::TooSlow(lacks)),
+                Tried::Found(best) => return Ok(Climbed::Found(best, lacks)),
             }
-            if self.outlined(chain, rung)? != FITS {
-                continue;
-            }
-            let candidate = self.rung(chain, rung, built)?;
-            let step = self.workshop.step(&candidate);
-            if is_too_slow(best, step) {
-                built.below = rung;
-                built.keep(rung, candidate);
-                return Ok(Climbed::TooSlow(lacks));
-            }
-            let within = if lives && rung == from { Layout::packed_within } else { Layout::within };
-            if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
-                built.below = rung;
-                return Ok(Climbed::Found(Box::new(Best { candidate, layout, step, rung }), lacks));
-            }
-            built.keep(rung, candidate);
         }
         Ok(Climbed::Hopeless(lacks))
     }
 
+    /// Whether a rung fits that may be known to by what lives at once, if it is faster than the best so far.
+    fn tried(
+        &self,
+        chain: &Chain,
+        (rung, lives): (usize, bool),
+        built: &mut Built,
+        best: Option<Mark>,
+    ) -> Result<Tried, PlanError> {
+        if rung >= built.below || self.is_outlined_too_slow(chain, rung, best)? {
+            built.below = built.below.min(rung);
+            return Ok(Tried::TooSlow);
+        }
+        if self.outlined(chain, rung)? != FITS {
+            return Ok(Tried::DoesNotFit);
+        }
+        let candidate = self.rung(chain, rung, built)?;
+        let step = self.workshop.step(&candidate);
+        if is_too_slow(best, step) {
+            built.below = rung;
+            built.keep(rung, candidate);
+            return Ok(Tried::TooSlow);
+        }
+        let within = if lives { Layout::packed_within } else { Layout::within };
+        if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
+            built.below = rung;
+            return Ok(Tried::Found(Box::new(Best { candidate, layout, step, rung })));
+        }
+        built.keep(rung, candidate);
+        Ok(Tried::DoesNotFit)
+    }
+
     fn rung(&self, chain: &Chain, rung: usize, built: &mut Built) -> Result<Candidate, PlanError> {
-        let Chain { group: Group { micro_batch, offload }, scratch: (_, scratch), .. } = *chain;
+        let Chain { group: Group { micro_batch, parts }, scratch: (_, scratch), .. } = *chain;
         match built.take(rung) {
             Some(candidate) => Ok(candidate.with_scratch(scratch)),
             None => {
+                let offload = self.workshop.parts()?[parts.last];
                 let settings = settings(self.workshop.request, micro_batch, offload, scratch, self.rungs[rung]);
                 self.workshop.candidate(settings)
             }
@@ -569,16 +645,23 @@ impl<'r> Fastest<'r> {
 
     /// What budgets lack for a rung by its outline.
     fn outlined(&self, chain: &Chain, rung: usize) -> Result<[Bytes; 2], PlanError> {
-        self.lacks_by_outline(chain.group.micro_batch, self.rungs[rung], chain.scratch.1, chain.group.offload)
+        self.lacks_by_outline(chain.group.micro_batch, self.rungs[rung], chain.scratch.1, chain.group.parts)
     }
 
     fn is_outlined_too_slow(&self, chain: &Chain, rung: usize, best: Option<Mark>) -> Result<bool, PlanError> {
         let outline = self.workshop.outline(chain.group.micro_batch, self.rungs[rung])?;
-        Ok(is_too_slow(best, outline.step(chain.group.offload, chain.timed_with)))
+        Ok(is_too_slow(best, outline.step(chain.group.parts, chain.timed_with)))
+    }
+
+    /// What others have to be faster than, or as fast as if they are of levels.
+    fn mark(&self) -> Option<Mark> {
+        let best = self.best.as_ref()?;
+        let step = if matches!(self.ladder, Ladder::Any) { Seconds(best.step.0.next_up()) } else { best.step };
+        Some(Mark { step, rung: best.rung })
     }
 
     fn is_too_slow(&self, step: Seconds) -> bool {
-        is_too_slow(self.best.as_ref().map(Best::mark), step)
+        is_too_slow(self.mark(), step)
     }
 
     fn offer(&mut self, found: Best) {

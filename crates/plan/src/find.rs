@@ -8,9 +8,6 @@ use plimsoll_units::Bytes;
 /// More runs than this don't share a device.
 pub const MOST_WORKERS: usize = 1 << 10;
 
-/// Larger numbers that are planned: near the limit what may take the least is not always what does.
-const BEYOND: usize = 8;
-
 /// The largest number up to `most` whose request fits, by some setting or other; none if not even that of 1 does. Whatever
 /// is smaller than one that fits is taken to fit too. Errors: those of a request, and of making it.
 pub fn largest_that_fits<E: From<PlanError>>(
@@ -18,14 +15,14 @@ pub fn largest_that_fits<E: From<PlanError>>(
     request_of: impl Fn(usize) -> Result<Request, E>,
 ) -> Result<Option<usize>, E> {
     let fits = |number: usize| -> Result<bool, E> { Ok(can_fit(&request_of(number)?)?) };
-    let Some(mut found) = largest(most, fits)? else { return Ok(None) };
-    for next in found + 1..=most.min(found + BEYOND) {
-        if search(&request_of(next)?)?.is_err() {
-            break;
-        }
-        found = next;
-    }
-    Ok(Some(found))
+    let Some(found) = largest(most, fits)? else { return Ok(None) };
+    // Near the limit what may take the least is not always what does, so larger ones are planned.
+    let is_planned = |beyond: usize| -> Result<bool, E> { Ok(search(&request_of(found + beyond)?)?.is_ok()) };
+    let beyond = match most - found {
+        0 => None,
+        beyond => largest(beyond, is_planned)?,
+    };
+    Ok(Some(found + beyond.unwrap_or(0)))
 }
 
 /// The most independent runs that share the device and the host evenly; none if not even one fits.

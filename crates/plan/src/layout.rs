@@ -1,7 +1,8 @@
 //! From a graph to places: persistent tensors at the bottom, carried ones above, each program's transients packed
 //! on top; the same in the host's arena for what levers moved there.
 
-use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack};
+use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack, pack_quickly};
+use crate::budget::Budget;
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
@@ -15,6 +16,19 @@ pub const ALIGNMENT: u64 = 256;
 
 /// An arena that is higher than its lower bound by one part in so many is not packed any better.
 const TOLERATED: u64 = 2000;
+
+/// A quick packing whose transients are too large by more than one part in so many is not packed within the budget by more
+/// work: at the most that brings 8 % (`cargo test -p plimsoll-plan -- --ignored --nocapture quick` says how much).
+const FAR: u64 = 10;
+
+/// How much is done to pack well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// Some milliseconds.
+    Quick,
+    /// Some hundred milliseconds where it is hard.
+    Full,
+}
 
 /// Room for the run's scalars, where a device reads them from its memory.
 const SCALARS_BYTES: u64 = ALIGNMENT;
@@ -63,9 +77,13 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(graph: &Graph, targets: &Targets) -> Self {
+        Self::packed(graph, targets, Effort::Full)
+    }
+
+    fn packed(graph: &Graph, targets: &Targets, effort: Effort) -> Self {
         let mut offsets = vec![0; graph.tensors.len()];
         let bottoms = PLACES.map(|place| lay_bottom(graph, &mut offsets, place, scalars_in(place, targets)));
-        let packed = pack_programs(graph, targets, &bottoms);
+        let packed = pack_programs(graph, targets, &bottoms, effort);
         Self { offsets, bottoms, packed }
     }
 
@@ -76,11 +94,41 @@ impl Layout {
         if bound == [Bytes::ZERO; 2] { Self::packed_within(request, graph) } else { Err(bound) }
     }
 
-    /// Like [`within`](Self::within), of a candidate of which is known that what lives at once fits.
+    /// Like [`within`](Self::within), of a candidate of which is known that what lives at once fits. A cheap packing that fits is
+    /// enough, and one that is far from it tells that no other does.
     pub(crate) fn packed_within(request: &Request, graph: &Graph) -> Result<Self, [Bytes; 2]> {
-        let layout = Self::new(graph, &request.targets);
-        let lacking = request.budget.lacking(layout.arenas());
-        if lacking == [Bytes::ZERO; 2] { Ok(layout) } else { Err(lacking) }
+        let lacking = |layout: &Self| request.budget.lacking(layout.arenas());
+        let quick = Self::packed(graph, &request.targets, Effort::Quick);
+        let lacks = lacking(&quick);
+        if lacks == [Bytes::ZERO; 2] {
+            return Ok(quick);
+        }
+        if quick.is_far(lacks) {
+            return Err(lacks);
+        }
+        let full = Self::new(graph, &request.targets);
+        let lacks = lacking(&full);
+        if lacks == [Bytes::ZERO; 2] { Ok(full) } else { Err(lacks) }
+    }
+
+    /// The same places, or better ones if more time finds some: within as many bytes as they take, the candidate is found to fit too.
+    pub(crate) fn improved(self, request: &Request, graph: &Graph) -> Self {
+        let full = Self::new(graph, &request.targets);
+        let [device, host] = full.arenas();
+        let exactly = Budget::Apart { device: Bytes(device), host: Bytes(host) };
+        let fits = request.budget.lacking(full.arenas()) == [Bytes::ZERO; 2];
+        if fits && !self.is_far(exactly.lacking(self.arenas())) { full } else { self }
+    }
+
+    /// Whether more work would not bring a quick packing down by what a budget lacks for it.
+    fn is_far(&self, lacks: [Bytes; 2]) -> bool {
+        lacks.into_iter().any(|lacks| lacks.0 > self.transients() / FAR)
+    }
+
+    /// Bytes of both arenas above what lies at the bottom.
+    fn transients(&self) -> u64 {
+        let of_place = |(arena, bottom): (u64, &Bottom)| arena.saturating_sub(bottom.end);
+        self.arenas().into_iter().zip(&self.bottoms).map(of_place).sum()
     }
 
     /// The sizes of the arenas of device and host.
@@ -233,7 +281,7 @@ fn lay_bottom(graph: &Graph, offsets: &mut [u64], place: Place, scalars: u64) ->
 }
 
 /// Packs all programs, in each memory those that may make its peak before the others.
-fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2]) -> Vec<Packed> {
+fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2], effort: Effort) -> Vec<Packed> {
     let prepare = |program: &Program| {
         let lifetimes = lifetimes_of(graph, program, targets);
         let offsets = vec![0; lifetimes.buffers.len()];
@@ -251,7 +299,7 @@ fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2]) -> Vec
         let mut highest = 0;
         for (index, task) in tasks {
             let packed = &mut packed[index];
-            packed.arenas[place as usize] = task.pack(&mut packed.offsets, &mut highest);
+            packed.arenas[place as usize] = task.pack(&mut packed.offsets, &mut highest, effort);
         }
     }
     packed
@@ -289,10 +337,13 @@ impl Task {
 
     /// Packs under what is the highest so far, where that can be; raises it otherwise. What does not make the peak
     /// stays below it, but no work is spent on how far.
-    fn pack(&self, offsets: &mut [u64], highest: &mut u64) -> Packing {
+    fn pack(&self, offsets: &mut [u64], highest: &mut u64, effort: Effort) -> Packing {
         let below = highest.saturating_sub(self.base + ALIGNMENT);
         let enough = self.bound.bytes + (self.base + self.bound.bytes) / TOLERATED;
-        let solution = pack(&self.problem, below, below.max(enough));
+        let solution = match effort {
+            Effort::Quick => pack_quickly(&self.problem, below.max(enough)),
+            Effort::Full => pack(&self.problem, below, below.max(enough)),
+        };
         *highest = (self.base + solution.peak).max(*highest);
         let mut top = 0;
         for ((&index, buffer), offset) in self.indices.iter().zip(&self.problem.buffers).zip(solution.offsets) {

@@ -11,11 +11,11 @@
 //! Each is at least what stands above it and costs more to know, so it is asked for where that one fits.
 
 use crate::candidates::{
-    FEW_RUNGS, Kept, Programs, extremes, least_scratch, micro_batches, milestones_of, offloads, plan_candidate,
-    settings, weights,
+    FEW_RUNGS, Kept, Programs, extremes, least_scratch, micro_batches, milestones_of, plan_candidate, settings, weights,
 };
 use crate::fastest::{FITS, Fastest};
 use crate::layout::{Layout, lacks_at_least};
+use crate::parts::{Detail, Span};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::workshop::Trunk;
@@ -23,10 +23,11 @@ use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::{Range, RangeInclusive};
 
 /// Whether anything that the request leaves open makes it fit.
 pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
-    Fastest::new(request)?.can_fit()
+    Fastest::new(request, Detail::Rough)?.can_fit()
 }
 
 /// The smallest and the largest micro-batch, which take the least: a whole batch at once keeps no gradients from one
@@ -40,8 +41,7 @@ pub(crate) fn ends(request: &Request) -> Vec<usize> {
 
 /// The parts of the optimizer that may be moved for something to fit.
 pub(crate) struct Parts {
-    /// Ascending.
-    pub(crate) offloads: Vec<f64>,
+    pub(crate) span: Option<Span>,
     /// The most that those which can't lack.
     pub(crate) left_out: [Bytes; 2],
     /// Whether all of them lack it for weights, gradients and moments alone.
@@ -70,18 +70,20 @@ impl Fastest<'_> {
         let request = self.workshop.request;
         for micro_batch in ends(request) {
             let extremes = extremes(request);
-            let parts = self.parts(micro_batch, &extremes)?;
+            let Some(Span { first, last }) = self.parts(micro_batch, &extremes)?.span else { continue };
             let mut lacking = Vec::new();
-            for &kept in extremes.iter().filter(|_| !parts.offloads.is_empty()) {
+            let tried = evenly(first..=last).rev().collect::<Vec<_>>();
+            for &kept in &extremes {
                 let mut trunk = None;
-                for &offload in parts.offloads.iter().rev() {
-                    if self.may_lack(micro_batch, kept, offload, &mut lacking)? {
+                for &part in &tried {
+                    if self.may_lack(micro_batch, kept, Span::one(part), &mut lacking)? {
                         continue;
                     }
                     let trunk = match &trunk {
                         Some(trunk) => trunk,
                         None => trunk.insert(self.trunk_of(micro_batch, kept)?),
                     };
+                    let offload = self.workshop.parts()?[part];
                     if Layout::within(request, &self.workshop.moved(trunk.copy(), offload).graph).is_ok() {
                         return Ok(true);
                     }
@@ -100,12 +102,13 @@ impl Fastest<'_> {
         let most = extremes.iter().filter(|kept| kept.recompute == extremes[0].recompute).collect::<Vec<_>>();
         let of_end = |&micro_batch: &usize| {
             let scratch = least_scratch(request, micro_batch);
-            let bound = |(offload, kept): (f64, Kept)| {
-                let lacks = self.lacks_by_outline(micro_batch, kept, scratch, offload)?;
-                Ok((lacks_in_all(lacks), settings(request, micro_batch, offload, scratch, kept)))
+            let parts = self.workshop.parts()?;
+            let bound = |(part, kept): (usize, Kept)| {
+                let lacks = self.lacks_by_outline(micro_batch, kept, scratch, Span::one(part))?;
+                Ok((lacks_in_all(lacks), settings(request, micro_batch, parts[part], scratch, kept)))
             };
-            let of_part = |offload| most.iter().map(move |kept| (offload, **kept));
-            offloads(request).into_iter().flat_map(of_part).map(bound).collect::<Result<Vec<_>, PlanError>>()
+            let of_part = |part| most.iter().map(move |kept| (part, **kept));
+            evenly(0..=parts.len() - 1).flat_map(of_part).map(bound).collect::<Result<Vec<_>, PlanError>>()
         };
         let bounds = ends(request).par_iter().map(of_end).collect::<Result<Vec<_>, _>>()?;
         let mut bounds = bounds.into_iter().flatten().collect::<Vec<_>>();
@@ -136,40 +139,49 @@ impl Fastest<'_> {
     }
 
     /// The parts of the optimizer with which a micro-batch may fit, if one of `least` does, of which the first is likely to
-    /// take the least.
+    /// take the least. Each has less on the device than the one before it, and more on the host.
     pub(crate) fn parts(&self, micro_batch: usize, least: &[Kept]) -> Result<Parts, PlanError> {
-        let request = self.workshop.request;
-        let scratch = least_scratch(request, micro_batch);
-        let mut parts = Parts { offloads: Vec::new(), left_out: FITS, state_is_too_large: true };
-        let mut open = offloads(request);
-        while !open.is_empty() {
-            let offload = open.remove(open.len() / 2);
-            let state_lacks = self.workshop.lacks_for_state(micro_batch, offload)?;
-            if state_lacks != FITS {
-                // With less of it on the host more is on the device, and the other way round.
-                open.retain(|&other| {
-                    (state_lacks[0] == Bytes::ZERO || other > offload)
-                        && (state_lacks[1] == Bytes::ZERO || other < offload)
-                });
-                parts.leave_out(state_lacks);
-                continue;
-            }
-            parts.state_is_too_large = false;
-            if self.may_fit(micro_batch, offload, least)? {
-                parts.offloads.push(offload);
-            } else {
-                parts.leave_out(self.lacks_by_outline(micro_batch, least[0], scratch, offload)?);
-            }
+        let mut parts = Parts { span: None, left_out: FITS, state_is_too_large: true };
+        let all = self.workshop.parts()?;
+        let state = |part: usize| self.workshop.lacks_for_state(micro_batch, all[part]);
+        let mut fits_host = first_that(0..all.len(), |part| Ok(state(part)?[1] > Bytes::ZERO))?;
+        let fits_device = first_that(0..fits_host, |part| Ok(state(part)?[0] == Bytes::ZERO))?;
+        for left_out in [fits_host..all.len(), 0..fits_device].into_iter().filter(|left_out| !left_out.is_empty()) {
+            parts.leave_out(state(left_out.start)?);
+            parts.leave_out(state(left_out.end - 1)?);
         }
-        parts.offloads.sort_by(f64::total_cmp);
+        if fits_device == fits_host {
+            return Ok(parts);
+        }
+        parts.state_is_too_large = false;
+        let scratch = least_scratch(self.workshop.request, micro_batch);
+        let may_fit = |memory: usize, part: usize| {
+            for &kept in least {
+                let lacks = self.lacks_by_outline(micro_batch, kept, scratch, Span::one(part))?;
+                if lacks[memory] == Bytes::ZERO {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        let first = first_that(fits_device..fits_host, |part| may_fit(0, part))?;
+        if first > fits_device {
+            parts.leave_out(self.lacks_by_outline(micro_batch, least[0], scratch, Span::one(first - 1))?);
+        }
+        let end = first_that(first..fits_host, |part| Ok(!may_fit(1, part)?))?;
+        if end < fits_host {
+            parts.leave_out(self.lacks_by_outline(micro_batch, least[0], scratch, Span::one(end))?);
+            fits_host = end;
+        }
+        parts.span = (first < fits_host).then(|| Span { first, last: fits_host - 1 });
         Ok(parts)
     }
 
-    /// Whether any of those fits by its outline that may take the least with this part moved.
-    pub(crate) fn may_fit(&self, micro_batch: usize, offload: f64, least: &[Kept]) -> Result<bool, PlanError> {
+    /// Whether any of those fits by its outline that may take the least with some of these parts moved.
+    pub(crate) fn may_fit(&self, micro_batch: usize, parts: Span, least: &[Kept]) -> Result<bool, PlanError> {
         let mut lacking = Vec::new();
         for &kept in least {
-            if !self.may_lack(micro_batch, kept, offload, &mut lacking)? {
+            if !self.may_lack(micro_batch, kept, parts, &mut lacking)? {
                 return Ok(true);
             }
         }
@@ -182,20 +194,20 @@ impl Fastest<'_> {
         &self,
         micro_batch: usize,
         kept: Kept,
-        offload: f64,
-        lacking: &mut Vec<(Kept, f64)>,
+        parts: Span,
+        lacking: &mut Vec<(Kept, Span)>,
     ) -> Result<bool, PlanError> {
-        let sends_more = |(more, part): &(Kept, f64)| {
-            *part == offload && more.recompute == kept.recompute && more.sent_blocks > kept.sent_blocks
+        let sends_more = |(more, of): &(Kept, Span)| {
+            *of == parts && more.recompute == kept.recompute && more.sent_blocks > kept.sent_blocks
         };
         // A block or two on their way may take more than none.
         if kept.sent_blocks > 0 && lacking.iter().any(sends_more) {
             return Ok(true);
         }
         let scratch = least_scratch(self.workshop.request, micro_batch);
-        let lacks = self.lacks_by_outline(micro_batch, kept, scratch, offload)?;
+        let lacks = self.lacks_by_outline(micro_batch, kept, scratch, parts)?;
         if lacks[0] > Bytes::ZERO {
-            lacking.push((kept, offload));
+            lacking.push((kept, parts));
         }
         Ok(lacks != FITS)
     }
@@ -213,10 +225,10 @@ impl Fastest<'_> {
         micro_batch: usize,
         kept: Kept,
         scratch: (usize, usize),
-        offload: f64,
+        parts: Span,
     ) -> Result<[Bytes; 2], PlanError> {
         let outline = self.workshop.outline(micro_batch, kept)?;
-        Ok(self.workshop.request.budget.lacking(outline.least(offload, scratch)))
+        Ok(self.workshop.request.budget.lacking(outline.least(parts, scratch)))
     }
 
     /// The rungs above the first of which one takes the least, the last one first. Mostly that is the last; but where a
@@ -235,6 +247,23 @@ impl Fastest<'_> {
     pub(crate) fn least(&self) -> Vec<Kept> {
         self.milestones().chain([0]).map(|rung| self.rungs[rung]).collect()
     }
+}
+
+/// Five numbers that lie evenly among these, or all of fewer, ascending.
+fn evenly(numbers: RangeInclusive<usize>) -> impl DoubleEndedIterator<Item = usize> {
+    let (first, last) = numbers.into_inner();
+    let parts = (last - first).min(4);
+    (0..=parts).map(move |part| first + (last - first) * part / parts.max(1))
+}
+
+/// The first number that holds, if it holds for all behind one for which it does; else the end.
+fn first_that(numbers: Range<usize>, holds: impl Fn(usize) -> Result<bool, PlanError>) -> Result<usize, PlanError> {
+    let Range { mut start, mut end } = numbers;
+    while start < end {
+        let middle = start + (end - start) / 2;
+        if holds(middle)? { end = middle } else { start = middle + 1 }
+    }
+    Ok(end)
 }
 
 fn lacks_in_all(lacks: [Bytes; 2]) -> Bytes {

@@ -22,6 +22,7 @@ mod levers;
 mod lifetimes;
 mod nearest;
 mod outline;
+mod parts;
 mod plan;
 mod queues;
 mod recomputed;

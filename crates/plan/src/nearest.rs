@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::fastest::{Best, Fastest};
 use crate::levers::{Alternative, Change, LEVERS, divisors};
+use crate::parts::Detail;
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::{Bytes, Seconds};
@@ -76,7 +77,7 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
     let mut next = high.saturating_sub(1);
     let mut fitting = None;
     while low < high {
-        let search = Fastest::new(&ladder[next].request)?;
+        let search = Fastest::new(&ladder[next].request, Detail::Rough)?;
         if search.can_fit()? {
             high = next;
             fitting = Some(search);
@@ -86,7 +87,7 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
         next = low + (high - low) / 2;
     }
     let Some(Alternative { changes, request }) = ladder.get(low) else { return Ok(None) };
-    let search = fitting.map_or_else(|| Fastest::new(request), Ok)?;
+    let search = fitting.map_or_else(|| Fastest::new(request, Detail::Rough), Ok)?;
     Ok(search.search()?.best.map(|Best { layout, step, .. }| {
         let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
         Nearest { changes: changes.clone(), peak, step, added_time: per_token(step, request) / asked - 1.0 }

@@ -7,6 +7,7 @@ use crate::fastest::{Best, Fastest};
 use crate::layout::Layout;
 use crate::levers::divisors;
 use crate::nearest::{Nearest, nearest_that_fit};
+use crate::parts::Detail;
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use plimsoll_graph::Graph;
@@ -75,7 +76,7 @@ pub struct Misfit {
 /// Finds a plan under the request's budgets. The outer error is for requests that make no sense; a run that does not
 /// fit is `Ok(Err(misfit))`.
 pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
-    let mut fastest = searched(request)?;
+    let mut fastest = Fastest::new(request, Detail::Full)?.search()?;
     if let Some(best) = fastest.best.take() {
         return found(fastest, best).map(Ok);
     }
@@ -87,35 +88,33 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
 
 /// The predicted step of the plan that [`search`] finds, if any fits.
 pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
-    Ok(searched(request)?.best.map(|best| best.step))
-}
-
-fn searched(request: &Request) -> Result<Fastest<'_>, PlanError> {
-    let fastest = Fastest::new(request)?.search()?;
-    let is_pressed = fastest.best.as_ref().is_some_and(|best| fastest.was_pressed(best));
-    if is_pressed { fastest.refine() } else { Ok(fastest) }
+    Ok(Fastest::new(request, Detail::Full)?.search()?.best.map(|best| best.step))
 }
 
 fn found(search: Fastest, Best { candidate, layout, step, .. }: Best) -> Result<Found, PlanError> {
     let (workshop, settings) = (&search.workshop, candidate.settings);
-    let larger = divisors(workshop.request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
-    let next_larger = match larger {
-        Some(micro_batch) => {
+    let next_larger = || {
+        let larger = divisors(workshop.request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
+        let bytes_of = |micro_batch| {
             let larger = workshop.candidate(Settings { micro_batch, ..settings })?;
             let [device, _] = Layout::new(&larger.graph, &workshop.request.targets).arenas();
-            Some((micro_batch, Bytes(device)))
-        }
-        None => None,
+            Ok::<_, PlanError>((micro_batch, Bytes(device)))
+        };
+        larger.map(bytes_of).transpose()
     };
+    let slower_at_most = || {
+        let is_open = workshop.request.levers.recompute.is_none();
+        let slower = || Ok::<_, PlanError>(step.0 / step_at_least(workshop, &settings, step)?.0 - 1.0);
+        is_open.then(slower).transpose()
+    };
+    let improved = || layout.improved(workshop.request, &candidate.graph);
+    let ((next_larger, slower_at_most), layout) = rayon::join(|| rayon::join(next_larger, slower_at_most), improved);
+    let (next_larger, slower_at_most) = (next_larger?, slower_at_most?);
     let bound = match search.kept_out {
         [false, false] => Bound::Nothing,
         [true, false] => Bound::Device,
         [false, true] => Bound::Host,
         [true, true] => Bound::DeviceAndHost,
-    };
-    let slower_at_most = match workshop.request.levers.recompute {
-        None => Some(step.0 / step_at_least(workshop, &settings, step)?.0 - 1.0),
-        Some(_) => None,
     };
     let candidates = workshop.built();
     let plan = plan_layout(workshop.request, &candidate, &layout);

@@ -9,14 +9,15 @@
 //!           per scratch              two attributes of ops: set on the graph   nothing is built
 //! ```
 //!
-//! Most candidates are judged by their outline, and not built at all (`outline.rs`).
+//! Most candidates are judged by their outline, and not built at all (`outline/`).
 
 use crate::candidates::{
-    Candidate, Kept, Programs, Settings, built, least_scratch, offloads, predicted_step, scratches, settings,
+    Candidate, Kept, Programs, Settings, built, least_scratch, micro_batches, predicted_step, scratches, settings,
 };
-use crate::choice::Choices;
+use crate::choice::{Choices, Closeness, PartBound, Plain};
 use crate::levers::{Levers, Recompute, attention_rows, head_chunk, recompute, update_in_backward_excluded};
-use crate::outline::{CommonTimes, Outline, keep_what_is_outlined, live_over_time, state_when_moved};
+use crate::outline::{Common, Outline, keep_what_is_outlined, state_when_moved};
+use crate::parts::{Detail, Span, parts};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::Graph;
 use plimsoll_units::{Bytes, Seconds};
@@ -28,10 +29,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Builds candidates of one request, on any thread. Only the order of work depends on threads.
 pub(crate) struct Workshop<'r> {
     pub(crate) request: &'r Request,
+    pub(crate) detail: Detail,
     /// By micro-batch and programs, with whether its parameters are updated in the backward pass.
     bases: Mutex<BTreeMap<(usize, Programs), Arc<Base>>>,
     /// By micro-batch and what is kept.
     outlines: Mutex<FxHashMap<(usize, Kept), Arc<Outline>>>,
+    parts: OnceLock<Vec<f64>>,
+    /// By micro-batch.
+    plain: Mutex<BTreeMap<usize, Arc<Option<Plain>>>>,
+    /// What is recomputed, chosen result by result.
+    ladder: OnceLock<Vec<Recompute>>,
+    /// Bounds on steps by micro-batch and the part that is moved.
+    bounds: Mutex<FxHashMap<(usize, usize), Arc<PartBound>>>,
     built: AtomicUsize,
 }
 
@@ -46,8 +55,7 @@ struct Base {
 struct Outlined {
     /// The base without programs that outlines are not read off, with all scratch.
     graph: Graph,
-    /// Of the nodes that all trunks have.
-    times: CommonTimes,
+    common: Arc<Common>,
     /// What was recomputed last, and its graph: rungs that differ in what is sent come one after the other.
     recomputed: Mutex<Option<(Recompute, Arc<Graph>)>>,
 }
@@ -65,28 +73,42 @@ impl Outlined {
     }
 }
 
-/// Bytes at each tick of a micro-step.
-pub(crate) struct LiveOverTime {
-    /// Before anything is moved.
-    pub(crate) graph: Graph,
-    /// For each scratch.
-    pub(crate) by_scratch: Vec<Vec<u64>>,
-}
-
 /// A graph whose levers are pulled but for those that say where tensors lie.
 pub(crate) struct Trunk {
-    graph: Graph,
+    pub(crate) graph: Graph,
     settings: Settings,
 }
 
 impl<'r> Workshop<'r> {
-    pub(crate) fn new(request: &'r Request) -> Self {
-        Self { request, bases: Mutex::default(), outlines: Mutex::default(), built: AtomicUsize::new(0) }
+    pub(crate) fn new(request: &'r Request, detail: Detail) -> Self {
+        Self {
+            request,
+            detail,
+            bases: Mutex::default(),
+            outlines: Mutex::default(),
+            parts: OnceLock::new(),
+            plain: Mutex::default(),
+            ladder: OnceLock::new(),
+            bounds: Mutex::default(),
+            built: AtomicUsize::new(0),
+        }
     }
 
     /// How many candidates were built.
     pub(crate) fn built(&self) -> usize {
         self.built.load(Ordering::Relaxed)
+    }
+
+    /// The parts of the optimizer that may be moved, ascending.
+    pub(crate) fn parts(&self) -> Result<&[f64], PlanError> {
+        if let Some(known) = self.parts.get() {
+            return Ok(known);
+        }
+        let micro_batch = micro_batches(self.request)[0];
+        let scratch = scratches(self.request, micro_batch)[0];
+        let settings = settings(self.request, micro_batch, 0.0, scratch, Kept::ALL);
+        let parts = parts(self.request, self.detail, &self.base(&settings, Programs::OfStep)?.graph);
+        Ok(self.parts.get_or_init(|| parts))
     }
 
     /// Where updating in the backward pass is left open, it is done if nothing excludes it, for it costs nothing.
@@ -172,9 +194,15 @@ impl<'r> Workshop<'r> {
             recompute(&mut graph, kept.recompute);
         }
         settings.levers.pull_order_of_recomputed(&mut graph)?;
-        let outline = Outline::new(self.request, &outlined.times, graph, &offloads(self.request), &scratches);
+        let outline = Outline::new(self.request, outlined.common.clone(), &graph);
         let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(outlines.entry(key).or_insert_with(|| Arc::new(outline)).clone())
+    }
+
+    /// Forgets outlines that are not asked for again.
+    pub(crate) fn forget(&self, is_done: impl Fn(Kept) -> bool) {
+        let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
+        outlines.retain(|(_, kept), _| !is_done(*kept));
     }
 
     /// What the outlines have in common that are made of a base.
@@ -183,15 +211,63 @@ impl<'r> Workshop<'r> {
             levers: Levers { recompute: Kept::ALL.recompute, activation_offload: 0, ..settings.levers },
             ..settings
         };
-        let times = {
-            let scratches = scratches(self.request, settings.micro_batch);
-            CommonTimes::new(self.request, settings.micro_batch, &self.trunk_of(base, kept)?.graph, &scratches)
-        };
+        let scratches = scratches(self.request, settings.micro_batch);
+        let trunk = self.trunk_of(base, kept)?.graph;
+        let common = Common::new(self.request, settings.micro_batch, &trunk, self.parts()?, &scratches);
         let mut graph = base.graph.clone();
         attention_rows(&mut graph, settings.levers.attention_rows);
         head_chunk(&mut graph, settings.head_chunk);
         keep_what_is_outlined(&mut graph);
-        Ok(Outlined { graph, times, recomputed: Mutex::default() })
+        Ok(Outlined { graph, common: Arc::new(common), recomputed: Mutex::default() })
+    }
+
+    /// What a micro-batch's steps are bounded with; none if nothing is trained.
+    pub(crate) fn plain(&self, micro_batch: usize) -> Result<Arc<Option<Plain>>, PlanError> {
+        let known = self.plain.lock().unwrap_or_else(PoisonError::into_inner).get(&micro_batch).cloned();
+        if let Some(plain) = known {
+            return Ok(plain);
+        }
+        let plain = Arc::new(Plain::new(self, micro_batch)?);
+        let mut all = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(all.entry(micro_batch).or_insert(plain).clone())
+    }
+
+    /// No plan that fits with this micro-batch and any of these parts of the optimizer on the host has a shorter step than this.
+    pub(crate) fn span_at_least(&self, micro_batch: usize, parts: Span) -> Result<Seconds, PlanError> {
+        let plain = self.plain(micro_batch)?;
+        Ok((*plain).as_ref().map_or(Seconds(0.0), |plain| plain.span_at_least(self, parts, Seconds(f64::INFINITY))))
+    }
+
+    /// The same for a single part, much closer, or no shorter than the shortest that was found so far.
+    pub(crate) fn part_at_least(
+        &self,
+        micro_batch: usize,
+        part: usize,
+        found: Seconds,
+    ) -> Result<Arc<PartBound>, PlanError> {
+        let key = (micro_batch, part);
+        let known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let bound = Arc::new(match &*self.plain(micro_batch)? {
+            Some(plain) => plain.part_at_least(self, part, Closeness::Search, found)?,
+            None => PartBound::default(),
+        });
+        // What is found later takes no longer, so that a bound that is no shorter than this is none of that.
+        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).insert(key, bound.clone());
+        Ok(bound)
+    }
+
+    /// What may be recomputed, ever more of it, the cheapest bytes first: the same whatever the budget, so that more of it never
+    /// makes a plan slower.
+    pub(crate) fn ladder(&self) -> Result<&[Recompute], PlanError> {
+        if let Some(known) = self.ladder.get() {
+            return Ok(known);
+        }
+        let largest = *micro_batches(self.request).last().expect("there is always one");
+        let ladder = self.choices(largest)?.ladder();
+        Ok(self.ladder.get_or_init(|| ladder))
     }
 
     /// What there is to choose from of what is recomputed.
@@ -199,19 +275,6 @@ impl<'r> Workshop<'r> {
         let scratch = scratches(self.request, micro_batch)[0];
         let settings = settings(self.request, micro_batch, 0.0, scratch, Kept::ALL);
         Ok(Choices::new(self.request, &self.base(&settings, Programs::OfStep)?.graph))
-    }
-
-    /// Bytes of the device at each tick of a micro-step that recomputes nothing, at the least, with this part of the optimizer
-    /// moved. None if nothing is trained.
-    pub(crate) fn live_over_time(
-        &self,
-        micro_batch: usize,
-        optimizer_offload: f64,
-    ) -> Result<Option<LiveOverTime>, PlanError> {
-        let scratches = scratches(self.request, micro_batch);
-        let trunk = self.trunk(settings(self.request, micro_batch, 0.0, scratches[0], Kept::ALL), Programs::OfStep)?;
-        let live = live_over_time(self.request, &trunk.graph, optimizer_offload, &scratches);
-        Ok(live.map(|by_scratch| LiveOverTime { graph: trunk.graph, by_scratch }))
     }
 
     /// With the programs of a step alone.

@@ -18,87 +18,244 @@
 //! tick before they are on the host, and they come back after it, when what is recomputed is recomputed too. Of all parts that
 //! may be sent the best is a bound.
 //!
+//! Of spans of parts of the optimizer there is a bound that needs no graph: what queues are certain to do, with the time for the
+//! bytes that the span's last part lacks. While it is lower than the least bound of all, the span is halved.
+//!
 //! All plans are meant that recompute any result at most once but for what blocks hand to each other, send anything, and are
 //! else what a request leaves open.
 
-use super::{Choices, Kind, Rise, of_block};
-use crate::candidates::{Kept, Settings, micro_batches, offloads, scratches, sent_blocks, settings};
+use super::{AtLevel, Choices, Kind, Rise, levels, of_block};
+use crate::candidates::{Kept, Programs, Settings, micro_batches, scratches, sent_blocks, settings};
 use crate::cost::{Beside, KnownTimes, TimedStep, Work};
 use crate::layout::ALIGNMENT;
 use crate::levers::{Levers, Places, Uses};
+use crate::outline::{Busy, Outline};
+use crate::parts::Span;
 use crate::request::{PlanError, Request};
-use crate::workshop::{LiveOverTime, Workshop};
+use crate::workshop::Workshop;
 use plimsoll_graph::ops::Transfer;
-use plimsoll_graph::{Graph, Io, Node, Op, Pass, Place, Role, Storage, Tensor};
+use plimsoll_graph::{Graph, Io, Node, Op, Pass, Place, Program, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Groups whose bounds are asked for together.
+/// Spans whose bounds are asked for together.
 const TOGETHER: usize = 2;
 
 /// No plan that fits has a shorter step than this, as far as those are concerned that are shorter than one that was found.
 pub(crate) fn step_at_least(workshop: &Workshop, settings: &Settings, found: Seconds) -> Result<Seconds, PlanError> {
-    let request = workshop.request;
+    let all = Span { first: 0, last: workshop.parts()?.len() - 1 };
     if cfg!(debug_assertions) {
-        // The one that was found is a plan that fits, so the bound of its like is below it.
-        let Settings { micro_batch, levers: Levers { optimizer_offload: part, .. }, .. } = *settings;
-        let bound = group_at_least(workshop, micro_batch, part, Seconds(f64::INFINITY))?;
-        debug_assert!(bound.0 <= found.0 * (1.0 + 1e-9), "{bound:?} is no bound of {found:?}: {settings:?}");
-    }
-    let mut groups = Vec::new();
-    for micro_batch in micro_batches(request) {
-        let outline = workshop.outline(micro_batch, Kept::ALL)?;
-        groups.extend(offloads(request).into_iter().map(|part| (outline.shortest_step(part), micro_batch, part)));
-    }
-    // Those are first whose bounds may be the least, so that others need not be asked.
-    groups.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
-    let mut least = found;
-    for together in groups.chunks(TOGETHER) {
-        if together[0].0 >= least {
-            break;
+        // The one that was found is a plan that fits, so the bounds of its like are below it.
+        let Settings { micro_batch, levers: Levers { optimizer_offload, .. }, .. } = *settings;
+        let part = workshop.parts()?.iter().position(|part| *part == optimizer_offload).expect("one that may be moved");
+        if let Some(like) = &*workshop.plain(micro_batch)? {
+            let without = Seconds(f64::INFINITY);
+            let spans = [Span::one(part), all].map(|span| like.span_at_least(workshop, span, without));
+            let of_part = like.part_at_least(workshop, part, Closeness::Proof, without)?.step;
+            let bounds = [of_part, spans[0], spans[1]];
+            let is_bound = |bound: Seconds| bound.0 <= found.0 * (1.0 + 1e-9);
+            debug_assert!(bounds.into_iter().all(is_bound), "{bounds:?} are no bounds of {found:?}: {settings:?}");
         }
-        let of_group =
-            |&(_, micro_batch, part): &(Seconds, usize, f64)| group_at_least(workshop, micro_batch, part, found);
-        let bounds = together.par_iter().map(of_group).collect::<Result<Vec<_>, PlanError>>()?;
-        least = bounds.into_iter().fold(least, |least, step| if step < least { step } else { least });
     }
-    Ok(least)
+    let open = micro_batches(workshop.request).into_iter().map(|micro_batch| Open {
+        bound: Seconds(0.0),
+        micro_batch,
+        span: all,
+        is_known: false,
+    });
+    let (mut open, mut least) = (open.collect::<Vec<_>>(), found);
+    // Those are first whose bounds may be the least, so that others need not be asked.
+    loop {
+        open.retain(|of| of.bound < least);
+        open.sort_by(|a, b| a.bound.0.total_cmp(&b.bound.0));
+        if open.is_empty() {
+            return Ok(least);
+        }
+        let now = open.drain(..TOGETHER.min(open.len())).collect::<Vec<_>>();
+        let looked_at = now.into_par_iter().map(|of| of.looked_at(workshop, least));
+        for looked_at in looked_at.collect::<Result<Vec<_>, PlanError>>()? {
+            match looked_at {
+                LookedAt::Open(closer) => open.extend(closer),
+                LookedAt::Least(bound) => least = least_of(least, bound),
+            }
+        }
+    }
 }
 
-/// No plan that fits with this micro-batch and this part of the optimizer on the host has a shorter step than this, or than one
-/// that was found.
-fn group_at_least(workshop: &Workshop, micro_batch: usize, part: f64, found: Seconds) -> Result<Seconds, PlanError> {
-    let request = workshop.request;
-    let Some(LiveOverTime { graph, by_scratch }) = workshop.live_over_time(micro_batch, part)? else {
-        return Ok(Seconds(0.0));
-    };
-    let choices = workshop.choices(micro_batch)?;
-    let scratches = scratches(request, micro_batch);
-    let mut nothing = workshop.candidate_of_step(settings(request, micro_batch, part, scratches[0], Kept::ALL))?;
-    let mut least = found;
-    for (scratch, live) in scratches.into_iter().zip(by_scratch) {
-        nothing = nothing.with_scratch(scratch);
-        let accumulation = request.global_batch / micro_batch;
-        let timed = request.machine.timed(&nothing.graph, accumulation, &request.targets);
-        // Less scratch makes no step faster.
-        if least <= timed.seconds(|_| Beside::default()) {
-            break;
-        }
-        let Some(worst) = choices.worst(&graph, &live, request.budget.device().0) else { continue };
-        let alike = Alike {
-            request,
-            choices: &choices,
-            graph: &nothing.graph,
-            timed,
-            accumulation,
-            seconds_to_send_a_byte: seconds_to_send_a_byte(request, &graph),
+/// A span of parts whose bound may be the least.
+struct Open {
+    bound: Seconds,
+    micro_batch: usize,
+    span: Span,
+    /// Whether it is a single part whose bound is known as closely as a search needs it.
+    is_known: bool,
+}
+
+/// What comes of it.
+enum LookedAt {
+    Open(Vec<Open>),
+    /// The closest bound of a single part.
+    Least(Seconds),
+}
+
+impl Open {
+    fn looked_at(self, workshop: &Workshop, least: Seconds) -> Result<LookedAt, PlanError> {
+        let Self { bound: of_wider, micro_batch, span, is_known } = self;
+        let open = |bound: Seconds, span, is_known| {
+            let bound = if bound < of_wider { of_wider } else { bound };
+            Self { bound, micro_batch, span, is_known }
         };
-        let bounds = worst.iter().map(|worst| alike.at_least(worst, least));
-        let bound = bounds.fold(Seconds(0.0), |most, bound| if most < bound { bound } else { most });
-        least = if bound < least { bound } else { least };
+        Ok(match (span.halves(), &*workshop.plain(micro_batch)?) {
+            (_, None) => LookedAt::Least(Seconds(0.0)),
+            (None, Some(plain)) if is_known => {
+                LookedAt::Least(plain.part_at_least(workshop, span.last, Closeness::Proof, least)?.step)
+            }
+            (None, Some(_)) => {
+                let bound = workshop.part_at_least(micro_batch, span.last, least)?.step;
+                LookedAt::Open(vec![open(bound, span, true)])
+            }
+            (Some(halves), Some(_)) => {
+                let bound = workshop.span_at_least(micro_batch, span)?;
+                LookedAt::Open(halves.map(|half| open(bound, half, false)).into())
+            }
+        })
     }
-    Ok(least)
+}
+
+/// How close a bound is to the least that it could be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closeness {
+    /// Of each ladder too.
+    Search,
+    Proof,
+}
+
+impl Closeness {
+    /// Numbers of bytes that are told apart.
+    const fn parts(self) -> u64 {
+        match self {
+            Self::Search => 1 << 5,
+            Self::Proof => 1 << 8,
+        }
+    }
+}
+
+/// Bounds on the steps with a part of the optimizer on the host.
+#[derive(Default)]
+pub(crate) struct PartBound {
+    /// Of all plans that fit.
+    pub(crate) step: Seconds,
+    /// Of those that send nothing.
+    pub(crate) unsent: Seconds,
+    /// Of those whose blocks are all at a level, by the levels of the workshop's ladder.
+    pub(crate) of_levels: Vec<Seconds>,
+}
+
+/// A micro-batch's step that recomputes and sends nothing.
+pub(crate) struct Plain {
+    micro_batch: usize,
+    choices: Choices,
+    /// What a block of each kind saves and costs at each of the ladder's levels.
+    levels: Vec<Vec<AtLevel>>,
+    outline: Arc<Outline>,
+    ticks: Ticks,
+    ends: Ends,
+    seconds_to_send_a_byte: f64,
+}
+
+impl Plain {
+    /// None if nothing is trained.
+    pub(crate) fn new(workshop: &Workshop, micro_batch: usize) -> Result<Option<Self>, PlanError> {
+        let request = workshop.request;
+        let scratch = scratches(request, micro_batch)[0];
+        let graph = workshop.trunk(settings(request, micro_batch, 0.0, scratch, Kept::ALL), Programs::OfStep)?.graph;
+        let choices = workshop.choices(micro_batch)?;
+        let Some(ticks) = Ticks::of(&graph, &choices) else { return Ok(None) };
+        let levels = levels(workshop.ladder()?).map(|level| choices.at_level(level)).collect();
+        let (ends, outline) = (Ends::of(&graph, &choices), workshop.outline(micro_batch, Kept::ALL)?);
+        let seconds_to_send_a_byte = seconds_to_send_a_byte(request, &graph);
+        Ok(Some(Self { micro_batch, choices, levels, outline, ticks, ends, seconds_to_send_a_byte }))
+    }
+
+    /// No plan that fits with any of these parts of the optimizer on the host has a shorter step than this, or than one that was
+    /// found: for all of them at once, without a graph.
+    pub(crate) fn span_at_least(&self, Workshop { request, .. }: &Workshop, span: Span, found: Seconds) -> Seconds {
+        let Self { choices, outline, .. } = self;
+        if found <= outline.shortest_step(span) {
+            return found;
+        }
+        let live = outline.over_time(span, *scratches(request, self.micro_batch).last().expect("there is always some"));
+        let Some(worst) = choices.worst(&self.ticks, &live, request.budget.device().0) else { return found };
+        let rises = choices.rises();
+        let at_least = |worst: &Worst| {
+            let (blocks, most) = (count(&worst.untouched), choices.most_bytes(&count(&worst.untouched)));
+            let with = |recomputed: u64, sent: u64| {
+                let seconds = choices.seconds_for(&rises, recomputed, &blocks).expect("no more than there are");
+                let sent = self.seconds_to_send_a_byte * sent as f64;
+                outline.step_beside(span, Busy { device: seconds, to_device: sent, to_host: sent, host: 0.0 })
+            };
+            if sent_blocks(request).ends_with(&[0]) {
+                return if worst.lacking > most { found } else { with(worst.lacking, 0) };
+            }
+            let of_parts = |[least, most]: [u64; 2]| with(worst.lacking - most, least);
+            least_of_parts([worst.lacking.saturating_sub(most), worst.lacking], Closeness::Search, found, of_parts)
+        };
+        most_of(worst.iter().map(at_least))
+    }
+
+    /// For a single part: no plan that fits has a shorter step than this, or than one that was found.
+    pub(crate) fn part_at_least(
+        &self,
+        workshop: &Workshop,
+        part: usize,
+        closeness: Closeness,
+        found: Seconds,
+    ) -> Result<PartBound, PlanError> {
+        let Self { micro_batch, choices, levels, outline, ends, seconds_to_send_a_byte, .. } = self;
+        let request = workshop.request;
+        let scratches = scratches(request, *micro_batch);
+        let settings = settings(request, *micro_batch, workshop.parts()?[part], scratches[0], Kept::ALL);
+        let mut nothing = workshop.candidate_of_step(settings)?;
+        let mut transfers = None;
+        let mut least = PartBound { step: found, unsent: found, of_levels: vec![found; levels.len()] };
+        for scratch in scratches {
+            nothing = nothing.with_scratch(scratch);
+            let accumulation = request.global_batch / micro_batch;
+            let timed = request.machine.timed(&nothing.graph, accumulation, &request.targets);
+            // Less scratch makes no step faster.
+            let without = timed.seconds(|_| Beside::default());
+            if found <= without {
+                break;
+            }
+            let live = outline.over_time(Span::one(part), scratch);
+            let Some(worst) = choices.worst(&self.ticks, &live, request.budget.device().0) else { continue };
+            let (graph, seconds_to_send_a_byte) = (&nothing.graph, *seconds_to_send_a_byte);
+            let transfers =
+                *transfers.get_or_insert_with(|| request.machine.transfers(graph, accumulation, &request.targets));
+            let alike = Alike { request, choices, graph, ends, timed, accumulation, transfers, seconds_to_send_a_byte };
+            let at = worst.iter().map(|worst| alike.at(worst)).collect::<Vec<_>>();
+            least.step = least_of(least.step, most_of(at.iter().map(|at| at.at_least(closeness, least.step))));
+            if least.step >= found || closeness == Closeness::Proof {
+                continue;
+            }
+            least.unsent = least_of(least.unsent, most_of(at.iter().map(|at| at.unsent(least.unsent))));
+            for (least, level) in least.of_levels.iter_mut().zip(levels) {
+                *least = least_of(*least, most_of(at.iter().map(|at| at.at_level(level))));
+            }
+        }
+        Ok(least)
+    }
+}
+
+/// The largest of bounds, which all hold.
+fn most_of(bounds: impl Iterator<Item = Seconds>) -> Seconds {
+    bounds.fold(Seconds(0.0), |most, bound| if most < bound { bound } else { most })
+}
+
+fn least_of(a: Seconds, b: Seconds) -> Seconds {
+    if b < a { b } else { a }
 }
 
 /// Plans of a micro-batch with a part of the optimizer on the host and the same scratch, whatever they recompute and send.
@@ -107,41 +264,100 @@ struct Alike<'a> {
     choices: &'a Choices,
     /// The one that recomputes and sends nothing: what is recomputed comes between nodes whose order stays.
     graph: &'a Graph,
+    ends: &'a Ends,
     timed: TimedStep<'a>,
     accumulation: usize,
+    /// Seconds that an optimizer on the host is sent what it needs and sends back.
+    transfers: [f64; 2],
     seconds_to_send_a_byte: f64,
 }
 
-impl Alike<'_> {
-    /// No step is shorter that makes room at this tick, or than one that was found.
-    fn at_least(&self, worst: &Worst, found: Seconds) -> Seconds {
-        let Self { request, choices, graph, timed, accumulation, seconds_to_send_a_byte } = self;
-        let ends = graph.programs.iter().map(|program| (&*program.name, choices.ends(graph, &program.nodes, worst)));
-        let ends = ends.collect::<BTreeMap<_, _>>();
-        // No less is recomputed, and no less sent.
-        let with = |recomputed: u64, sent: u64| {
-            let beside = |program: &str| {
-                let ends = &ends[program];
-                let seconds = seconds_to_send_a_byte * sent as f64;
-                let away = ends.worst.filter(|_| sent > 0).map(|node| (node, seconds));
-                Beside { before: choices.seconds_before(ends, recomputed, worst), away }
-            };
-            timed.seconds(beside)
-        };
-        let most = choices.most_bytes(&count(&worst.untouched));
-        if sent_blocks(request).ends_with(&[0]) {
-            return if worst.lacking > most { found } else { with(worst.lacking, 0) };
+/// Those of them that make room at a tick.
+struct AlikeAt<'a> {
+    alike: &'a Alike<'a>,
+    worst: &'a Worst,
+    rises: Vec<Rise>,
+    /// As many bytes as can be recomputed.
+    most: u64,
+    /// For each program, its nodes of both passes.
+    passes: BTreeMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Alike<'a> {
+    fn at(&'a self, worst: &'a Worst) -> AlikeAt<'a> {
+        let programs = self.graph.programs.iter();
+        let passes = programs.map(|program| (&*program.name, passes(self.graph, &program.nodes).collect())).collect();
+        let most = self.choices.most_bytes(&count(&worst.untouched));
+        AlikeAt { alike: self, worst, rises: self.choices.rises(), most, passes }
+    }
+}
+
+impl AlikeAt<'_> {
+    /// No step is shorter with so many seconds before each node of both passes, and so many bytes sent that are not there when
+    /// they are lacking: on the queues of what an optimizer on the host is sent and sends back.
+    fn with(&self, before: impl Fn(&str, &[usize]) -> Vec<f64>, sent: u64) -> Seconds {
+        let Alike { timed, accumulation, transfers: [to_device, to_host], seconds_to_send_a_byte, .. } = self.alike;
+        let away = seconds_to_send_a_byte * sent as f64;
+        let step = timed.seconds(|program| {
+            let passes = &self.passes[program];
+            let worst = passes.get(self.worst.done).filter(|_| sent > 0);
+            Beside { before: before(program, passes), away: worst.map(|&node| (node, away)) }
+        });
+        if sent == 0 {
+            return step;
         }
-        // What is not there when it is lacking was sent before, and comes back after, on the queues of what an optimizer on the
-        // host is sent and sends back.
-        let [to_device, to_host] = request.machine.transfers(graph, *accumulation, &request.targets);
-        let of_parts = |[least, most]: [u64; 2]| {
-            let on_the_way = *accumulation as f64 * seconds_to_send_a_byte * least as f64;
-            let transfers = Seconds(on_the_way + on_the_way.max(to_device).max(to_host));
-            let step = with(worst.lacking - most, least);
-            if step < transfers { transfers } else { step }
+        let on_the_way = *accumulation as f64 * away;
+        let transfers = Seconds(on_the_way + on_the_way.max(*to_device).max(*to_host));
+        if step < transfers { transfers } else { step }
+    }
+
+    /// No step is shorter that recomputes so many bytes of blocks that the backward pass has not reached, and sends so many.
+    fn recomputing(&self, recomputed: u64, sent: u64) -> Seconds {
+        let Alike { choices, ends, .. } = self.alike;
+        let before = |program: &str, passes: &[usize]| {
+            ends.of_program(program)
+                .map_or_else(Vec::new, |ends| choices.seconds_before(ends, passes, &self.rises, recomputed, self.worst))
         };
-        least_of_parts([worst.lacking.saturating_sub(most), worst.lacking], found, of_parts)
+        self.with(before, sent)
+    }
+
+    /// No step is shorter than this, or than one that was found.
+    fn at_least(&self, closeness: Closeness, found: Seconds) -> Seconds {
+        let Self { alike: Alike { request, .. }, worst: Worst { lacking, .. }, most, .. } = self;
+        if sent_blocks(request).ends_with(&[0]) {
+            return self.unsent(found);
+        }
+        // No less is recomputed, and no less sent.
+        let of_parts = |[least, most]: [u64; 2]| self.recomputing(lacking - most, least);
+        least_of_parts([lacking.saturating_sub(*most), *lacking], closeness, found, of_parts)
+    }
+
+    /// No step is shorter that sends nothing, or than one that was found.
+    fn unsent(&self, found: Seconds) -> Seconds {
+        let lacking = self.worst.lacking;
+        if lacking > self.most { found } else { self.recomputing(lacking, 0) }
+    }
+
+    /// No step is shorter with all blocks at a level.
+    fn at_level(&self, level: &[AtLevel]) -> Seconds {
+        let saved = level.iter().zip(count(&self.worst.untouched)).map(|(at, blocks)| at.saved * blocks as i64);
+        let sent = (self.worst.lacking as i64 - saved.sum::<i64>()).max(0) as u64;
+        let before = |program: &str, passes: &[usize]| {
+            self.alike.ends.of_program(program).map_or_else(Vec::new, |ends| {
+                // What others recompute comes before what is sent is away, and not after it.
+                let mut ends = ends.iter().filter(|end| self.worst.untouched[end.kind][end.block]).peekable();
+                let (mut before, mut seconds) = (Vec::new(), 0.0);
+                for (done, &node) in passes.iter().enumerate() {
+                    while let Some(end) = ends.next_if(|end| end.done <= done) {
+                        seconds += level[end.kind].seconds;
+                    }
+                    before.resize(node, before.last().copied().unwrap_or(0.0));
+                    before.push(seconds);
+                }
+                before
+            })
+        };
+        self.with(before, sent)
     }
 }
 
@@ -172,10 +388,13 @@ fn saved_over_time(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
 
 /// A bound below all numbers of bytes from the first to the last, or `enough` if it is no smaller. `bound` is one for a part of
 /// them, the closer the narrower it is.
-fn least_of_parts(all: [u64; 2], enough: Seconds, bound: impl Fn([u64; 2]) -> Seconds) -> Seconds {
-    /// Parts that are not told apart.
-    const PARTS: u64 = 1 << 8;
-    let narrow = (all[1] - all[0]) / PARTS + 1;
+fn least_of_parts(
+    all: [u64; 2],
+    closeness: Closeness,
+    enough: Seconds,
+    bound: impl Fn([u64; 2]) -> Seconds,
+) -> Seconds {
+    let narrow = (all[1] - all[0]) / closeness.parts() + 1;
     let mut open = vec![(bound(all), all)];
     loop {
         let least = open.iter().enumerate().min_by(|a, b| a.1.0.0.total_cmp(&b.1.0.0)).expect("parts of something").0;
@@ -221,12 +440,67 @@ struct FirstUse {
     kind: usize,
 }
 
-/// When blocks are done in a program: the first tick behind all that recomputes some of them, with their kind, ascending.
-struct Ends {
-    nodes: usize,
-    /// The node of the device that runs at the worst tick.
-    worst: Option<usize>,
-    of_blocks: Vec<(usize, usize)>,
+/// When all is recomputed of a block that may be: after so many nodes of both passes.
+struct End {
+    done: usize,
+    kind: usize,
+    block: usize,
+}
+
+/// When blocks are done in each program, ascending.
+struct Ends(BTreeMap<String, Vec<End>>);
+
+impl Ends {
+    fn of(graph: &Graph, choices: &Choices) -> Self {
+        let of_program = |program: &Program| {
+            let mut last = choices.of_blocks(0);
+            let firsts = first_uses(graph, &program.nodes, choices);
+            firsts.iter().for_each(|first| last[first.kind][first.block] = first.time);
+            let mut ends = Vec::new();
+            for (kind, of) in last.iter().enumerate() {
+                // The update has no blocks.
+                for (block, &last) in of.iter().enumerate().filter(|(_, last)| **last > 0) {
+                    let done = passes(graph, &program.nodes).take_while(|&index| index + 1 < last).count();
+                    ends.push(End { done, kind, block });
+                }
+            }
+            ends.sort_unstable_by_key(|end| (end.done, end.kind, end.block));
+            (program.name.to_string(), ends)
+        };
+        Self(graph.programs.iter().map(of_program).collect())
+    }
+
+    fn of_program(&self, name: &str) -> Option<&[End]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+}
+
+/// What happens when in a micro-step that recomputes and sends nothing.
+struct Ticks {
+    /// Ascending.
+    firsts: Vec<FirstUse>,
+    /// Bytes at each tick that the forward pass made before it and something reads after it.
+    saved: Vec<u64>,
+    /// The index of the backward pass's first node.
+    backward: usize,
+    /// Nodes of the forward and the backward pass that are done before each tick but the first.
+    done: Vec<usize>,
+}
+
+impl Ticks {
+    /// None without a backward pass.
+    fn of(graph: &Graph, choices: &Choices) -> Option<Self> {
+        let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"))?;
+        let nodes = &program.nodes;
+        let backward = nodes.iter().position(|node| node.pass == Pass::Backward)?;
+        let mut done = vec![0; nodes.len() + 3];
+        passes(graph, nodes).for_each(|index| done[index + 1] = 1);
+        let mut sum = 0;
+        for done in &mut done {
+            sum += std::mem::replace(done, sum);
+        }
+        Some(Self { firsts: first_uses(graph, nodes, choices), saved: saved_over_time(graph, nodes), backward, done })
+    }
 }
 
 /// A tick at which bytes are lacking.
@@ -243,10 +517,8 @@ impl Choices {
     /// The tick whose bytes cost the most time within so many bytes of the device, where recomputation can't make room for all of
     /// them the one of these that lacks the most; and the tick that lacks the most of all, if it is another. None if nothing fits
     /// even without all that the forward pass makes for later.
-    fn worst(&self, graph: &Graph, live: &[u64], budget: u64) -> Option<Vec<Worst>> {
-        let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"))?;
-        let firsts = first_uses(graph, &program.nodes, self);
-        let begin = program.nodes.iter().position(|node| node.pass == Pass::Backward)?;
+    fn worst(&self, ticks: &Ticks, live: &[u64], budget: u64) -> Option<Vec<Worst>> {
+        let Ticks { firsts, saved, backward, done } = ticks;
         let rises = self.rises();
         // What blocks that were reached may still have recomputed later, and what those that were not have in all.
         let (mut free, mut left) = (0, self.of_blocks(0));
@@ -255,8 +527,7 @@ impl Choices {
         let nothing = Worst { done: 0, lacking: 0, untouched: untouched.clone() };
         let (mut worst, mut largest) = (nothing.clone(), nothing);
         let (mut most, mut firsts) = (0.0, firsts.iter().peekable());
-        let saved = saved_over_time(graph, &program.nodes);
-        for (time, (&live, saved)) in live.iter().zip(saved).enumerate().skip(begin + 1) {
+        for (time, (&live, &saved)) in live.iter().zip(saved).enumerate().skip(backward + 1) {
             if live.saturating_sub(saved) > budget {
                 return None;
             }
@@ -269,8 +540,7 @@ impl Choices {
             let seconds = self.seconds_for(&rises, lacking, &count(&untouched)).unwrap_or(f64::INFINITY);
             let is_worst = seconds > most || (seconds.is_infinite() && lacking > worst.lacking);
             if is_worst || lacking > largest.lacking {
-                let done = passes(graph, &program.nodes[..time - 1]).count();
-                let here = Worst { done, lacking, untouched: untouched.clone() };
+                let here = Worst { done: done[time], lacking, untouched: untouched.clone() };
                 if lacking > largest.lacking {
                     largest = here.clone();
                 }
@@ -283,39 +553,26 @@ impl Choices {
         Some([worst].into_iter().chain(other).collect())
     }
 
-    /// When the blocks that can give bytes at the worst tick are done in a program.
-    fn ends(&self, graph: &Graph, nodes: &[Node], worst: &Worst) -> Ends {
-        let mut last = self.of_blocks(0);
-        first_uses(graph, nodes, self).iter().for_each(|first| last[first.kind][first.block] = first.time);
-        let mut ends = Vec::new();
-        for (kind, of) in worst.untouched.iter().enumerate() {
-            // The update has no blocks.
-            let blocks = of.iter().zip(&last[kind]).filter(|(untouched, last)| **untouched && **last > 0);
-            ends.extend(blocks.map(|(_, &last)| (last, kind)));
-        }
-        ends.sort_unstable();
-        Ends { nodes: nodes.len(), worst: passes(graph, nodes).nth(worst.done), of_blocks: ends }
-    }
-
     /// For each node the seconds of recomputation that come before it at the least: for those of the lacking bytes that blocks
     /// which may still be recomputed after it could not give.
-    fn seconds_before(&self, ends: &Ends, lacking: u64, worst: &Worst) -> Vec<f64> {
-        let rises = self.rises();
+    fn seconds_before(&self, ends: &[End], passes: &[usize], rises: &[Rise], lacking: u64, worst: &Worst) -> Vec<f64> {
         let (mut later, mut before) = (count(&worst.untouched), vec![0; self.kinds.len()]);
-        let mut blocks = ends.of_blocks.iter().peekable();
-        let mut seconds = 0.0;
-        let of_node = (1..=ends.nodes).map(|time| {
+        let mut ends = ends.iter().filter(|end| worst.untouched[end.kind][end.block]).peekable();
+        let (mut of_nodes, mut seconds) = (Vec::new(), 0.0);
+        for (done, &node) in passes.iter().enumerate() {
             let mut is_new = false;
-            while let Some((_, kind)) = blocks.next_if(|(end, _)| *end <= time) {
+            while let Some(End { kind, .. }) = ends.next_if(|end| end.done <= done) {
                 (later[*kind], before[*kind], is_new) = (later[*kind] - 1, before[*kind] + 1, true);
             }
+            // What is recomputed of a block is done before the node that uses the last of it.
+            of_nodes.resize(node, of_nodes.last().copied().unwrap_or(0.0));
             if is_new {
                 let lacking = lacking.saturating_sub(self.most_bytes(&later));
-                seconds = self.seconds_for(&rises, lacking, &before).expect("all blocks have as much");
+                seconds = self.seconds_for(rises, lacking, &before).expect("all blocks have as much");
             }
-            seconds
-        });
-        of_node.collect()
+            of_nodes.push(seconds);
+        }
+        of_nodes
     }
 
     /// A value for each block of each kind.

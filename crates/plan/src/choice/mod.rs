@@ -21,7 +21,7 @@ use crate::cost::KnownTimes;
 use crate::layout::ALIGNMENT;
 use crate::levers::{Level, MOST_KINDS, NodePlace, NodeSet, Places, Recompute, Uses};
 use crate::request::Request;
-pub(crate) use bound::step_at_least;
+pub(crate) use bound::{Closeness, PartBound, Plain, step_at_least};
 use hull::{Block, Maker, Point, Saved};
 use plimsoll_graph::{Graph, Node, Pass, Storage, TensorId};
 use rustc_hash::FxHashMap;
@@ -31,6 +31,8 @@ use rustc_hash::FxHashMap;
 struct Kind {
     /// Ascending; `None` is what is outside all blocks.
     blocks: Vec<Option<u32>>,
+    /// Each of them.
+    block: Block,
     /// From nothing to as much as saves bytes.
     hull: Vec<Hull>,
 }
@@ -54,6 +56,14 @@ impl Hull {
 #[derive(Debug)]
 pub(crate) struct Choices {
     kinds: Vec<Kind>,
+}
+
+/// What a block does at a level.
+#[derive(Debug, Clone, Copy)]
+struct AtLevel {
+    /// Bytes that it keeps less than if nothing were recomputed.
+    saved: i64,
+    seconds: f64,
 }
 
 /// A step from a point of a kind's hull to the next.
@@ -86,9 +96,23 @@ impl Choices {
             };
             let hull = block.hull();
             let hull = hull.iter().map(|point| Hull { set: set(point), bytes: point.bytes, seconds: point.seconds });
-            kinds.push(Kind { blocks: blocks.clone(), hull: hull.collect() });
+            let hull = hull.collect();
+            kinds.push(Kind { blocks: blocks.clone(), block, hull });
         }
         Self { kinds }
+    }
+
+    /// What a block of each kind does where a set of places is recomputed in all.
+    fn at_level(&self, level: Level) -> Vec<AtLevel> {
+        let of_kind = |(kind, Kind { block, hull, .. }): (usize, &Kind)| {
+            let is_in = |place: usize| match level {
+                Level::Chosen(set) => set.has(NodePlace { kind, index: place }),
+                _ => false,
+            };
+            let point = block.point(block.makers.iter().map(|maker| is_in(maker.place)).collect());
+            AtLevel { saved: hull[0].bytes as i64 - point.bytes as i64, seconds: point.seconds }
+        };
+        self.kinds.iter().enumerate().map(of_kind).collect()
     }
 
     /// All steps up, the cheapest byte first.
@@ -120,6 +144,11 @@ impl Choices {
         }
         ladder
     }
+}
+
+/// The levels at which a ladder has all blocks.
+pub(crate) fn levels(ladder: &[Recompute]) -> impl Iterator<Item = Level> {
+    ladder.iter().filter(|recompute| recompute.blocks == 0).map(|recompute| recompute.rest)
 }
 
 /// The nodes of the forward pass in a block, with their indices.

@@ -24,7 +24,7 @@ pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::{Average, EVALUATE_AVERAGE, average};
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
-pub use offload::{OFFLOADS, offload};
+pub use offload::offload;
 pub(crate) use offload::{moved, whole};
 pub use optimizer_state::optimizer_state;
 pub use places::NodeSet;

@@ -18,9 +18,6 @@ use plimsoll_graph::{DType, Graph, Node, Op, Pass, Place, Role, Storage, TensorI
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-/// Parts of the optimizer that a search tries to move.
-pub const OFFLOADS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
-
 /// Moves the optimizer of the first trained parameters, so many that they hold at least `fraction` of all that are
 /// trained, in elements, to the host. The nodes' operands are then in two memories; `settle` puts the transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
@@ -158,12 +155,13 @@ impl Lever for OffloadLever {
 
     /// Nothing where device and host share one memory, in which it frees nothing.
     fn further(&self, request: &Request) -> Vec<Alternative> {
+        const PROPOSED: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
         let (Some(asked), Budget::Apart { .. }) = (request.levers.optimizer_offload, request.budget) else {
             return Vec::new();
         };
         let alternative =
             |part: f64| Alternative::of_lever(self, part, request, |levers| levers.optimizer_offload = Some(part));
-        OFFLOADS.into_iter().filter(|&part| part > asked).map(alternative).collect()
+        PROPOSED.into_iter().filter(|&part| part > asked).map(alternative).collect()
     }
 
     fn leave_open(&self, levers: &mut LeverRequest) -> bool {

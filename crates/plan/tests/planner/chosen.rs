@@ -89,6 +89,23 @@ fn the_choice_is_close_to_the_best_that_is_possible() {
     });
 }
 
+/// What a plan takes of a device is enough for it, however it was found that it fits.
+#[test]
+fn a_plan_fits_in_as_much_as_it_takes() {
+    for (model, card, lengths, batch, gib) in [
+        ("gpt2-medium", "3070", (1024, None), 8, 5),
+        ("llama-3.2-1b", "4090", (2048, None), 8, 11),
+        ("smollm2-360m", "3060", (1024, None), 64, 5),
+        ("t5-base", "3060", (512, Some(128)), 16, 3),
+    ] {
+        let request = request([model, card], lengths, batch);
+        let found = within(&request, Bytes::gib(gib).0).expect("enough memory");
+        assert!(found.settings.levers.optimizer_offload > 0.0 || found.bound != Bound::Nothing, "{:?}", found.settings);
+        let again = within(&request, found.plan.peak_bytes).expect("as much as it takes");
+        assert!(again.step <= found.step, "{model}: {:?}, not {:?}", again.step, found.step);
+    }
+}
+
 /// A budget is said to keep something faster out exactly where a larger one would make a faster plan.
 #[test]
 fn a_budget_limits_a_plan_where_more_of_it_makes_a_faster_one() {

@@ -107,7 +107,7 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
         };
         let scheduled = repeats.into_iter().map(of_program).sum::<f64>();
         let ratio = step.0 / scheduled;
-        assert!((ratio - 1.0).abs() < 0.01, "{model}, {mib} MiB: predicted {ratio} of {scheduled} s");
+        assert!((ratio - 1.0).abs() < 0.02, "{model}, {mib} MiB: predicted {ratio} of {scheduled} s");
     }
 }
 

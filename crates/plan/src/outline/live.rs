@@ -1,0 +1,237 @@
+//! What is certain to be live at once in the micro-step.
+
+use super::moved::{Moved, Owners, kept_bytes};
+use crate::layout::{ALIGNMENT, lifetimes_of, scratch_bytes};
+use crate::levers::with_scratch;
+use crate::lifetimes::{Buffer, Lifetimes};
+use plimsoll_graph::ops::Home;
+use plimsoll_graph::{Access, Graph, Node, Op, Place, Program, Role, Storage, Targets, TensorId};
+use rustc_hash::FxHashMap;
+
+/// For each scratch, the most bytes that are certain to be live at once in the micro-step's transients on the device: those that
+/// its kernels hand to each other, and what they work with.
+pub(super) fn live_at_work(
+    transients: &Transients,
+    moved: &Moved,
+    is_single: bool,
+    at_work: &[Vec<(usize, u64)>],
+) -> Vec<u64> {
+    let live = transients.at_rest(moved, is_single);
+    let working = |at_work: &[(usize, u64)]| at_work.iter().map(|&(time, bytes)| live[time] + bytes).max().unwrap_or(0);
+    let always = live.iter().copied().max().unwrap_or(0).max(working(&transients.working));
+    at_work.iter().map(|at_work| always.max(working(at_work))).collect()
+}
+
+/// A gradient's buffer. Searches have hundreds of outlines at a time.
+struct Owned {
+    lower: u32,
+    upper: u32,
+    /// The parameter's index.
+    owner: u32,
+    bytes: u64,
+}
+
+/// What the micro-step's kernels hand to each other on the device.
+pub(super) struct Transients {
+    program: usize,
+    /// All but scratch, with nothing moved.
+    at_rest: Live,
+    /// Those of them that are gradients, with the parameter of each.
+    owned: Vec<Owned>,
+    gradients: Vec<StagedGradient>,
+    /// Scratch of nodes that always have as much, each at its tick.
+    pub(super) working: Vec<(usize, u64)>,
+    /// Nodes whose scratch is rows of logits or of scores.
+    in_rows: Vec<usize>,
+}
+
+impl Transients {
+    pub(super) fn of(graph: &Graph, targets: &Targets, owners: &Owners) -> Option<Self> {
+        let program = micro_step(graph)?;
+        let Lifetimes { buffers, of_tensor, of_scratch } = lifetimes_of(graph, &graph.programs[program], targets);
+        let gradients = staged_gradients(graph, &graph.programs[program], owners);
+        let mut owner = vec![None; buffers.len()];
+        for (id, buffer) in of_tensor.iter() {
+            owner[buffer] = owner[buffer].or(owners.gradient(id));
+        }
+        // Single numbers may be made elsewhere.
+        let is_certain = |buffer: &Buffer| {
+            buffer.place == Place::Device && buffer.role != Role::Staging && buffer.role != Role::Scratch
+        };
+        let nodes = &graph.programs[program].nodes;
+        let (mut at_rest, mut owned) = (Live::new(nodes.len() + 2), Vec::new());
+        for (buffer, owner) in buffers.into_iter().zip(owner).filter(|(buffer, _)| is_certain(buffer)) {
+            at_rest.add(buffer.lower as usize, buffer.upper as usize, buffer.bytes);
+            let Buffer { lower, upper, bytes, .. } = buffer;
+            owned.extend(owner.map(|owner| Owned {
+                lower: lower as u32,
+                upper: upper as u32,
+                bytes,
+                owner: owner as u32,
+            }));
+        }
+        // Nodes that follow the optimizer take their scratch along.
+        let stays = |node: &usize| nodes[*node].op.home() == Home::Device && nodes[*node].place(graph) == Place::Device;
+        let (in_rows, working): (Vec<_>, Vec<_>) =
+            of_scratch.into_keys().filter(stays).partition(|&node| with_scratch(&nodes[node].op, (1, 1)).is_some());
+        let working = working.into_iter().map(|node| at_work(graph, targets, node, &nodes[node])).collect();
+        owned.shrink_to_fit();
+        Some(Self { program, at_rest, owned, gradients, working, in_rows })
+    }
+
+    /// Bytes at each tick, without scratch, with this moved, or some part up to it: then not all of the room is certain that
+    /// what is moved has on the device.
+    pub(super) fn at_rest(&self, part: &Moved, is_single: bool) -> Vec<u64> {
+        let mut live = self.at_rest.clone();
+        for Owned { lower, upper, bytes, .. } in self.owned.iter().filter(|of| part.parameters[of.owner as usize]) {
+            live.remove(*lower as usize, *upper as usize, *bytes);
+        }
+        if is_single {
+            live.add_staged(&self.gradients, part);
+        }
+        live.over_time()
+    }
+
+    /// Scratch at the ticks of nodes with so many rows.
+    pub(super) fn at_work(&self, graph: &Graph, targets: &Targets, scratch: (usize, usize)) -> Vec<(usize, u64)> {
+        let nodes = &graph.programs[self.program].nodes;
+        let of_node = |&index: &usize| {
+            let op = with_scratch(&nodes[index].op, scratch).expect("nodes that have rows at a time");
+            at_work(graph, targets, index, &Node { op, ..nodes[index].clone() })
+        };
+        self.in_rows.iter().map(of_node).collect()
+    }
+}
+
+/// A node's tick in lifetimes, and its scratch.
+fn at_work(graph: &Graph, targets: &Targets, index: usize, node: &Node) -> (usize, u64) {
+    (index + 1, scratch_bytes(graph, node, targets).next_multiple_of(ALIGNMENT))
+}
+
+/// Bytes of activations that the micro-step sends to the host. All of them are there as the backward pass begins.
+pub(super) fn waiting_on_host(graph: &Graph) -> u64 {
+    let Some(program) = micro_step(graph) else { return 0 };
+    let sent = graph.programs[program].nodes.iter().filter(|node| matches!(node.op, Op::Transfer(_)));
+    let on_host = sent.map(|node| &graph[node.outputs[0]]).filter(|tensor| tensor.place == Place::Host);
+    on_host.map(|tensor| tensor.ty.bytes().align_up(ALIGNMENT).0).sum()
+}
+
+/// A gradient whose update waits for a factor that is made of it and others: of which parameter, and its bytes.
+pub(super) struct Gathered {
+    factor: TensorId,
+    owner: usize,
+    bytes: u64,
+}
+
+/// Those of the micro-step that are not kept.
+pub(super) fn gathered(graph: &Graph, owners: &Owners) -> Vec<Gathered> {
+    let Some(program) = micro_step(graph) else { return Vec::new() };
+    let mut made_of = vec![&[] as &[TensorId]; graph.tensors.len()];
+    let mut gathered = Vec::new();
+    for node in &graph.programs[program].nodes {
+        if let (Some(update), Some(owner)) = (node.op.update(), owners.updated(node)) {
+            let (gradient, factor) = (node.inputs[update.gradient], node.inputs[update.factor]);
+            let norms = made_of[factor.index()];
+            let waits_for_it = norms.iter().any(|norm| made_of[norm.index()].contains(&gradient));
+            if waits_for_it && graph[gradient].storage == Storage::Transient {
+                gathered.push(Gathered { factor, owner, bytes: kept_bytes(&graph[gradient]) });
+            }
+        }
+        node.outputs.iter().for_each(|id| made_of[id.index()] = &node.inputs);
+    }
+    gathered
+}
+
+/// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
+/// updates wait for a factor that is made of all of them.
+pub(super) fn gathered_on_host(gathered: &[Gathered], part: &Moved) -> u64 {
+    let mut by_factor = FxHashMap::<TensorId, u64>::default();
+    for Gathered { factor, bytes, .. } in gathered.iter().filter(|gradient| part.parameters[gradient.owner]) {
+        *by_factor.entry(*factor).or_default() += bytes;
+    }
+    by_factor.into_values().max().unwrap_or(0)
+}
+
+/// By how many bytes each tick of lifetimes has more than the one before it.
+#[derive(Clone)]
+struct Live(Vec<i64>);
+
+impl Live {
+    fn new(end: usize) -> Self {
+        Self(vec![0; end + 1])
+    }
+
+    fn add(&mut self, lower: usize, upper: usize, bytes: u64) {
+        let bytes = bytes.next_multiple_of(ALIGNMENT) as i64;
+        self.0[lower] += bytes;
+        self.0[upper] -= bytes;
+    }
+
+    /// Takes away what was added.
+    fn remove(&mut self, lower: usize, upper: usize, bytes: u64) {
+        self.add(upper, lower, bytes);
+    }
+
+    /// Adds the buffers that moved gradients have on the device, each until the next is sent, and where they are added
+    /// to, since the one before was used.
+    fn add_staged(&mut self, gradients: &[StagedGradient], part: &Moved) {
+        let moved = gradients.iter().filter(|gradient| part.parameters[gradient.owner as usize]).collect::<Vec<_>>();
+        for (index, gradient) in moved.iter().enumerate() {
+            let before = moved[index.saturating_sub(1)];
+            let after = moved[(index + 1).min(moved.len() - 1)];
+            // What the node before sends can't be fetched before that is done.
+            let since = moved[..index].iter().rev().take_while(|earlier| earlier.time >= before.time);
+            let comes_ahead = gradient.is_fetched && since.clone().all(|g| g.is_fetched && g.id != gradient.id);
+            let begin = if comes_ahead { before.time } else { gradient.time };
+            self.add(begin as usize, after.time as usize + 1, gradient.bytes);
+        }
+    }
+
+    fn over_time(self) -> Vec<u64> {
+        let live = self.0.into_iter().scan(0, |live, change| {
+            *live += change;
+            Some(*live as u64)
+        });
+        live.collect()
+    }
+}
+
+/// A gradient that a kernel of the device makes or adds to. If it is moved, it has a buffer there too (`levers/settle.rs`),
+/// since what is sent is held until the next is, and what is fetched comes one ahead (`levers/overlap.rs`).
+struct StagedGradient {
+    id: TensorId,
+    owner: u32,
+    /// When it is made, in ticks of lifetimes.
+    time: u32,
+    bytes: u64,
+    is_fetched: bool,
+}
+
+fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<StagedGradient> {
+    let mut gradients = Vec::new();
+    for (node, time) in program.nodes.iter().zip(1..) {
+        for (index, &id) in node.outputs.iter().enumerate() {
+            let takes_a_place = node.op.reuse().iter().any(|&(_, output)| output == index);
+            let is_tensor = graph[id].ty.elements() > 1;
+            if let Some(owner) = owners.gradient(id).filter(|_| is_tensor && !takes_a_place) {
+                let bytes = graph[id].ty.bytes().0;
+                let is_fetched = node.op.access(index) == Access::ReadWrite;
+                gradients.push(StagedGradient { id, owner: owner as u32, time, bytes, is_fetched });
+            }
+        }
+    }
+    gradients.shrink_to_fit();
+    gradients
+}
+
+/// The program that is live the most: the one that adds to what an earlier one left, or else the only one.
+pub(super) fn micro_step(graph: &Graph) -> Option<usize> {
+    let position = |name| graph.programs.iter().position(|program| program.name == name);
+    position("micro_step_add").or_else(|| position("micro_step"))
+}
+
+/// Leaves of a graph whose levers are not pulled the programs that an [`Outline`] is read off: that one and the update.
+pub(crate) fn keep_what_is_outlined(graph: &mut Graph) {
+    let most_live = micro_step(graph).map(|program| graph.programs[program].name.clone());
+    graph.programs.retain(|program| Some(&program.name) == most_live.as_ref() || program.name == "update");
+}

@@ -1,0 +1,103 @@
+//! What a part of the optimizer is that is moved, and what is kept over the run once it is.
+
+use crate::layout::ALIGNMENT;
+use crate::levers::moved;
+use plimsoll_graph::{DType, Graph, Node, Parameter, Place, Role, Storage, Tensor, TensorId, Training};
+
+/// What its tensors keep over the run on device and host once a part of the optimizer is moved. The graph may be one
+/// whose update is joined to its micro-step or one where that is still to come.
+pub(crate) fn state_when_moved(graph: &Graph, part: f64) -> [u64; 2] {
+    Moved::of(graph, part).state
+}
+
+/// A part of the optimizer that is moved.
+pub(super) struct Moved {
+    /// Whose, by the index of the parameter.
+    pub(super) parameters: Vec<bool>,
+    /// Bytes that are kept over the run on device and host.
+    pub(super) state: [u64; 2],
+}
+
+/// Whether a tensor has bytes over the whole run: where a step has one micro-batch, gradients don't outlive it.
+fn is_kept(graph: &Graph) -> impl Fn(&Tensor) -> bool + use<> {
+    let keeps_gradients = graph.program("micro_step_add").is_some();
+    move |tensor| tensor.storage == Storage::Persistent && (keeps_gradients || tensor.role != Role::Gradient)
+}
+
+pub(super) fn kept_bytes(tensor: &Tensor) -> u64 {
+    tensor.ty.bytes().align_up(ALIGNMENT).0
+}
+
+/// Bytes of device and host that tensors keep over the run where they lie.
+pub(super) fn kept_over_the_run(graph: &Graph) -> [u64; 2] {
+    let is_kept = is_kept(graph);
+    let mut state = [0; 2];
+    for tensor in graph.tensors.iter().filter(|tensor| is_kept(tensor)) {
+        state[tensor.place as usize] += kept_bytes(tensor);
+    }
+    state
+}
+
+impl Moved {
+    pub(super) fn of(graph: &Graph, part: f64) -> Self {
+        Self::new(graph, part, kept_over_the_run(graph))
+    }
+
+    /// Beside it what is kept where nothing is moved yet.
+    pub(super) fn new(graph: &Graph, part: f64, mut state: [u64; 2]) -> Self {
+        let (is_kept, bytes) = (is_kept(graph), kept_bytes);
+        let mut parameters = vec![false; graph.parameters.len()];
+        for index in moved(graph, part) {
+            parameters[index] = true;
+            let Parameter { tensor, training, .. } = &graph.parameters[index];
+            let Training { gradient, master, remainder, state: moments, .. } =
+                training.as_ref().expect("what is moved is trained");
+            for &id in moments.iter().chain([gradient]).chain(master).filter(|id| is_kept(&graph[**id])) {
+                state[Place::Device as usize] -= bytes(&graph[id]);
+                state[Place::Host as usize] += bytes(&graph[id]);
+            }
+            // The master that it gets there.
+            match (master, remainder) {
+                (Some(_), _) => {}
+                (None, Some(remainder)) => {
+                    state[Place::Device as usize] -= bytes(&graph[*remainder]);
+                    let ty = graph[*tensor].ty.with_dtype(DType::F32);
+                    state[Place::Host as usize] += ty.bytes().align_up(ALIGNMENT).0;
+                }
+                (None, None) => state[Place::Host as usize] += bytes(&graph[*tensor]),
+            }
+        }
+        Self { parameters, state }
+    }
+}
+
+/// The parameter that each weight, master and gradient belongs to, by its index.
+pub(super) struct Owners {
+    of_weight: Vec<Option<u32>>,
+    of_gradient: Vec<Option<u32>>,
+}
+
+impl Owners {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let none = vec![None; graph.tensors.len()];
+        let mut owners = Self { of_weight: none.clone(), of_gradient: none };
+        for (parameter, index) in graph.parameters.iter().zip(0..) {
+            owners.of_weight[parameter.tensor.index()] = Some(index);
+            owners.of_weight[parameter.master().index()] = Some(index);
+            if let Some(training) = &parameter.training {
+                owners.of_gradient[training.gradient.index()] = Some(index);
+            }
+        }
+        owners
+    }
+
+    pub(super) fn gradient(&self, id: TensorId) -> Option<usize> {
+        self.of_gradient[id.index()].map(|index| index as usize)
+    }
+
+    /// The parameter that an optimizer's node updates.
+    pub(super) fn updated(&self, node: &Node) -> Option<usize> {
+        let update = node.op.update()?;
+        self.of_weight[node.outputs[update.weight].index()].map(|index| index as usize)
+    }
+}
