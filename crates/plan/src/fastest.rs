@@ -26,7 +26,7 @@ use crate::candidates::{
 use crate::chains::{Chain, Group, Groups, Stage};
 use crate::choice::PartBound;
 use crate::layout::{Layout, lacks_at_least};
-use crate::least::ends;
+use crate::least::{ends, first_that};
 use crate::levers::Recompute;
 use crate::parts::{Detail, Span};
 use crate::request::{PlanError, Request};
@@ -443,13 +443,23 @@ impl<'r> Fastest<'r> {
             }
             return Ok(Outlined::Hopeless);
         }
-        for last in self.milestones() {
+        for last in self.most_on_host(chain)?.into_iter().chain(self.milestones()) {
             if self.outlined(chain, last)? == FITS {
                 let range = self.range(chain, last, best)?;
                 return Ok(range.map_or(Outlined::TooSlow, |range| Outlined::Fits(range.first)));
             }
         }
         Ok(Outlined::Hopeless)
+    }
+
+    /// The last rung that the host has room for, if that is not the last of all: milestones may lie on both sides of it.
+    fn most_on_host(&self, chain: &Chain) -> Result<Option<usize>, PlanError> {
+        let lacks = |rung: usize| Ok(self.outlined(chain, rung)?[1] > Bytes::ZERO);
+        let last = self.rungs.len() - 1;
+        if self.rungs[last].sent_blocks == self.rungs[0].sent_blocks || !lacks(last)? {
+            return Ok(None);
+        }
+        Ok(first_that(1..last, lacks)?.checked_sub(1).filter(|&rung| rung > 0))
     }
 
     /// What comes of the chains of a group, one after the other, for they have their outlines in common; and whether no rung is
@@ -498,7 +508,7 @@ impl<'r> Fastest<'r> {
         }
         // Chains are much alike, so the best one's rung tells the most.
         let alike = best.map(|best| best.rung).filter(|&rung| rung > 0);
-        for guess in alike.into_iter().chain(self.milestones()) {
+        for guess in alike.into_iter().chain(self.most_on_host(chain)?).chain(self.milestones()) {
             if self.outlined(chain, guess)? != FITS {
                 if Some(guess) == alike && self.is_outlined_too_slow(chain, guess, best)? {
                     return Ok(Climbed::TooSlow(lacks));

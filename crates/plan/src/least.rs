@@ -257,7 +257,10 @@ fn evenly(numbers: RangeInclusive<usize>) -> impl DoubleEndedIterator<Item = usi
 }
 
 /// The first number that holds, if it holds for all behind one for which it does; else the end.
-fn first_that(numbers: Range<usize>, holds: impl Fn(usize) -> Result<bool, PlanError>) -> Result<usize, PlanError> {
+pub(crate) fn first_that(
+    numbers: Range<usize>,
+    holds: impl Fn(usize) -> Result<bool, PlanError>,
+) -> Result<usize, PlanError> {
     let Range { mut start, mut end } = numbers;
     while start < end {
         let middle = start + (end - start) / 2;

@@ -89,7 +89,7 @@ fn the_choice_is_close_to_the_best_that_is_possible() {
     });
 }
 
-/// What a plan takes of a device is enough for it, however it was found that it fits.
+/// What a plan takes of a device and of a host is enough for it, however it was found that it fits.
 #[test]
 fn a_plan_fits_in_as_much_as_it_takes() {
     for (model, card, lengths, batch, gib) in [
@@ -101,8 +101,12 @@ fn a_plan_fits_in_as_much_as_it_takes() {
         let request = request([model, card], lengths, batch);
         let found = within(&request, Bytes::gib(gib).0).expect("enough memory");
         assert!(found.settings.levers.optimizer_offload > 0.0 || found.bound != Bound::Nothing, "{:?}", found.settings);
-        let again = within(&request, found.plan.peak_bytes).expect("as much as it takes");
-        assert!(again.step <= found.step, "{model}: {:?}, not {:?}", again.step, found.step);
+        let device = Bytes(found.plan.peak_bytes);
+        for host in [Bytes::gib(64), Bytes(found.plan.host_bytes)] {
+            let request = Request { budget: Budget::Apart { device, host }, ..request.clone() };
+            let again = search(&request).expect("a sensible request").expect("as much as it takes");
+            assert!(again.step <= found.step, "{model}, {host}: {:?}, not {:?}", again.step, found.step);
+        }
     }
 }
 
