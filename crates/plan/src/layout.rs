@@ -17,8 +17,8 @@ pub const ALIGNMENT: u64 = 256;
 /// An arena that is higher than its lower bound by one part in so many is not packed any better.
 const TOLERATED: u64 = 2000;
 
-/// A quick packing whose transients are too large by more than one part in so many is not packed within the budget by more
-/// work: at the most that brings 8 % (`cargo test -p plimsoll-plan -- --ignored --nocapture quick` says how much).
+/// A quick packing whose transients are too large by more than one part in so many is not tried any further: more work takes off
+/// less.
 const FAR: u64 = 10;
 
 /// How much is done to pack well.

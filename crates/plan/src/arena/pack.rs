@@ -35,9 +35,9 @@ const FAILS: u64 = 20;
 const WORK: Work = Work { search: 8_000_000, lay: 12_000_000 };
 /// Work is multiplied by this for the very few problems that are packed badly without.
 const PATIENCE: u64 = 2;
-/// A packing that is higher than what is enough by more than one part in so many, after this part of the work, is not brought down
-/// by more of it.
+/// A packing that is higher than what is enough by more than one part in so many is given up once it is seen.
 const HOPELESS: u64 = 50;
+/// It is seen after one part in so many of the work: by then nearly all that can be packed well are.
 const SEEN_AFTER: u64 = 4;
 /// Orders in which the rest is laid around what is hot.
 const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
