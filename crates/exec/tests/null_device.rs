@@ -363,10 +363,16 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 let enough = search(&case.request(budget + misfit.short)).expect("a sensible request");
                 assert_exact(&enough.expect("what was short is there now").plan, &about);
             }
-            (answer, fastest) => {
-                let (answered, fitting) = (answer.is_ok(), fastest.is_some());
-                panic!("{budget}: answered {answered}, but one fits: {fitting}, of {peaks:?}: {about:?}");
+            (Ok(found), None) => {
+                // Where less is enough, an arena is packed a little tighter than where it need not be.
+                let least = peaks.iter().map(|(_, peak)| peak.0).min().expect("one divides everything");
+                assert!(
+                    least - budget.0 <= least / 1000 && found.plan.peak() <= budget,
+                    "{budget}, {peaks:?}: {about:?}"
+                );
+                assert_exact(&found.plan, &about);
             }
+            (Err(_), Some(_)) => panic!("{budget}: refused, but one fits of {peaks:?}: {about:?}"),
         }
     });
 }

@@ -232,15 +232,23 @@ struct TimedNode<'g> {
 }
 
 impl TimedStep<'_> {
-    /// The least time that the step can take if more is done beside, which a graph with the same nodes in the same order would
-    /// have: what that is in a program, by its name.
-    pub(crate) fn seconds(&self, beside: impl Fn(&str) -> Beside) -> Seconds {
+    /// The time that the step takes.
+    pub(crate) fn seconds(&self) -> Seconds {
         let programs = self.programs.iter();
-        Seconds(programs.map(|(name, repeats, nodes)| *repeats as f64 * self.program(nodes, &beside(name))).sum())
+        Seconds(programs.map(|(_, repeats, nodes)| *repeats as f64 * self.program(nodes, None)).sum())
+    }
+
+    /// The least time that a step can take which does more beside, and the same in the same order, with room for all that moves:
+    /// what that is in a program, by its name.
+    pub(crate) fn at_least(&self, beside: impl Fn(&str) -> Beside) -> Seconds {
+        let programs = self.programs.iter();
+        Seconds(programs.map(|(name, repeats, nodes)| *repeats as f64 * self.program(nodes, Some(&beside(name)))).sum())
     }
 
     /// Nodes on the queues that run them, each as early as what it needs is there.
-    fn program(&self, nodes: &[TimedNode], beside: &Beside) -> f64 {
+    fn program(&self, nodes: &[TimedNode], at_least: Option<&Beside>) -> f64 {
+        let nothing = Beside::default();
+        let (beside, has_room) = (at_least.unwrap_or(&nothing), at_least.is_some());
         let mut timeline = Timeline::new(self.tensors);
         let (mut busy, mut back) = (0.0_f64, 0.0);
         for (index, &TimedNode { node, queue, seconds, takes_place }) in nodes.iter().enumerate() {
@@ -255,7 +263,10 @@ impl TimedStep<'_> {
                 *free = free.max(busy + beside.before.get(index).copied().unwrap_or(0.0));
                 busy += seconds;
             }
-            if takes_place {
+            if has_room && queue == Queue::Device && matches!(node.op, Op::AwaitTransfer(_)) {
+                continue;
+            }
+            if takes_place && !has_room {
                 timeline.follow(Queue::Device, queue);
             }
             timeline.run(queue, node, seconds);
@@ -281,7 +292,7 @@ impl Machine {
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
-        self.timed(graph, accumulation, targets).seconds(|_| Beside::default())
+        self.timed(graph, accumulation, targets).seconds()
     }
 
     /// A step whose nodes' times are known.

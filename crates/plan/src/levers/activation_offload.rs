@@ -3,21 +3,21 @@
 //!
 //! ```text
 //!   forward     block 1 | block 2 | block 3 | block 4 | head        backward   4 | 3 | 2 | 1
-//!   to host        ‾‾‾ 1 ‾‾‾         ‾‾‾ 3 ‾‾‾
+//!   to host        ‾‾‾ 1 ‾‾‾‾‾‾       ‾‾‾ 3 ‾‾‾‾‾‾
 //!   to device                                                                  ‾‾‾ 3 ‾‾‾
 //!                                                                                      ‾‾‾ 1 ‾‾‾
 //! ```
 //!
 //! Results are sent one by one as they are made, and come back one by one in the order in which they are needed. Each is held as long
-//! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway, and two blocks are
-//! on their way at most, and one back: so transfers have the time that costs no memory. What is recomputed is not kept, and so not
-//! sent. Not here: how many blocks are sent where that is left open (`fastest.rs`).
+//! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway; no more comes back
+//! ahead than a block has, since more is harder to lay out than it is worth. What is recomputed is not kept, and so not sent. Not
+//! here: how many blocks are sent where that is left open (`fastest.rs`).
 
 use super::offload::sent;
+use super::room::Room;
 use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::budget::Budget;
 use crate::candidates::Settings;
-use crate::lifetimes::lifetimes;
 use crate::request::Request;
 use plimsoll_graph::ops::AwaitTransfer;
 use plimsoll_graph::{Graph, Node, Pass, Place, Program, Storage, TensorId, TensorIds};
@@ -37,13 +37,11 @@ pub(crate) fn blocks_of(part: f64, blocks: usize) -> usize {
     ((part * blocks as f64 - ROUNDING).ceil().max(0.0) as usize).min(blocks)
 }
 
-/// Blocks in the order in which they are sent: however many are, they lie far apart, so that the link is busy all the time,
-/// and one more is sent beside the same ones. The last block, which is needed the soonest, comes last.
-fn in_order(blocks: usize) -> Vec<usize> {
-    let unused_bits = blocks.next_power_of_two().leading_zeros() + 1;
-    let mut order = (0..blocks).collect::<Vec<_>>();
-    order.sort_by_key(|block| block.reverse_bits() >> unused_bits.min(usize::BITS - 1));
-    order
+/// Blocks in the order in which they are sent: the first ones come first, since the backward pass needs them last, when gradients
+/// have piled up, and their transfers have the most time; but every second one, so that the link is done with each meanwhile, before
+/// those between. However many are, one more is sent beside the same ones.
+fn in_order(blocks: usize) -> impl Iterator<Item = usize> {
+    (0..blocks).step_by(2).chain((1..blocks).step_by(2))
 }
 
 /// Sends what the forward pass keeps of so many blocks to the host, in every program that has a backward pass.
@@ -75,7 +73,7 @@ fn sent_away(graph: &Graph, nodes: &[Node], blocks: usize) -> Vec<bool> {
     }
     let all = nodes.iter().filter_map(|node| node.block).max().map_or(0, |last| last as usize + 1);
     let mut is_chosen = vec![false; all];
-    in_order(all).into_iter().take(blocks).for_each(|block| is_chosen[block] = true);
+    in_order(all).take(blocks).for_each(|block| is_chosen[block] = true);
     let mut largest = vec![0; all];
     let mut kept = Vec::new();
     for node in nodes.iter().filter(|node| node.pass == Pass::Forward) {
@@ -110,23 +108,11 @@ struct Sent {
     fetched: usize,
 }
 
-/// When what is sent moves: as late and as early as is possible without more being live at once than has to be.
-///
-/// ```text
-///   live  │      ╱╲__╱╲      most
-///         │    ╱‾       ‾╲
-///         │ ╱‾‾           ‾‾╲
-///         └──────────────────
-///           hold ►     ◄ fetch ahead
-/// ```
+/// When what is sent moves: as late and as early as there is room for it.
 struct Traffic {
     /// In the order in which they are made.
     sent: Vec<Sent>,
-    /// Bytes that are live at each node, and the most of them.
-    live: Vec<u64>,
-    most: u64,
-    /// Bytes at each node that are on their way, or came back and are still to be read.
-    moving: Vec<u64>,
+    room: Room,
     /// The bytes that the block has of which the most is sent.
     block: u64,
 }
@@ -155,50 +141,22 @@ impl Traffic {
                 }
             }
         }
-        let mut changes = vec![0_i64; nodes.len() + 3];
-        let mut add = |from: usize, to: usize, bytes: i64| {
-            changes[from] += bytes;
-            changes[to] -= bytes;
-        };
-        // How many rows an output head and attention work with at a time is not known yet.
-        let on_device = lifetimes(graph, program, |_| 0).buffers.into_iter().filter(|b| b.place == Place::Device);
-        on_device.for_each(|buffer| add(buffer.lower as usize, buffer.upper as usize, buffer.bytes as i64));
-        for &Sent { bytes, read: [forward, first, _], .. } in &sent {
-            add(forward + 2, first + 1, -(bytes as i64));
-        }
-        let sums = changes.into_iter().scan(0, |live, change| {
-            *live += change;
-            Some(*live as u64)
+        let away = sent.iter().map(|sent| {
+            let [forward, first, _] = sent.read;
+            ([forward + 2, first + 1], sent.bytes)
         });
-        let live = sums.skip(1).take(nodes.len()).collect::<Vec<_>>();
-        let mut traffic = Self {
-            sent,
-            most: live.iter().copied().max().unwrap_or(0),
-            moving: vec![0; live.len()],
-            live,
-            block: of_blocks.into_values().max().unwrap_or(0),
-        };
+        let room = Room::new(graph, program, away);
+        let mut traffic = Self { sent, room, block: of_blocks.into_values().max().unwrap_or(0) };
         traffic.hold(nodes);
         traffic.fetch_ahead(nodes);
         traffic
     }
 
-    /// Whether so many bytes more may be there at a node, of `window` that may move.
-    fn has_room(&self, index: usize, bytes: u64, window: u64) -> bool {
-        self.live[index] + bytes <= self.most && self.moving[index] + bytes <= window
-    }
-
-    fn occupy(&mut self, index: usize, bytes: u64) {
-        self.live[index] += bytes;
-        self.moving[index] += bytes;
-    }
-
-    /// Waits for each as late as may be, with two blocks on their way at most; the ones that were sent last, which have had the least
-    /// time, before others. All that is sent is there before the backward pass comes to a block, and mostly before an output head,
+    /// Waits for each as late as may be; the ones that were sent last, which have had the least time, before others. All that is sent is there before the backward pass comes to a block, and mostly before an output head,
     /// of which it isn't known yet what it works with.
     fn hold(&mut self, nodes: &[Node]) {
         let last_block = self.sent.iter().map(|sent| sent.block).max().flatten();
-        let (window, mut beside_head) = (2 * self.block, self.block / 2);
+        let mut beside_head = self.block / 2;
         let mut next = usize::MAX;
         for index in (0..self.sent.len()).rev() {
             let Sent { bytes, block, read: [forward, ..], .. } = self.sent[index];
@@ -213,13 +171,13 @@ impl Traffic {
                     node.block.is_some()
                 };
                 let is_head = node.pass != Pass::Forward && node.block.is_none();
-                if is_done || !self.has_room(awaited, bytes, window) || (is_head && counts && bytes > beside_head) {
+                if is_done || !self.room.has(awaited, bytes, u64::MAX) || (is_head && counts && bytes > beside_head) {
                     break;
                 }
                 if is_head && std::mem::take(&mut counts) {
                     beside_head -= bytes;
                 }
-                self.occupy(awaited, bytes);
+                self.room.occupy(awaited, bytes);
                 awaited += 1;
             }
             (self.sent[index].awaited, next) = (awaited, awaited);
@@ -234,15 +192,15 @@ impl Traffic {
         for index in order {
             let Sent { bytes, awaited, read: [_, first, last], .. } = self.sent[index];
             let mut fetched = first;
-            while fetched > before.max(awaited) && self.has_room(fetched - 1, bytes, self.block) {
+            while fetched > before.max(awaited) && self.room.has(fetched - 1, bytes, self.block) {
                 let node = &nodes[fetched - 1];
                 if node.pass == Pass::Forward || node.block.is_none() {
                     break;
                 }
                 fetched -= 1;
-                self.occupy(fetched, bytes);
+                self.room.occupy(fetched, bytes);
             }
-            (first..=last).for_each(|node| self.moving[node] += bytes);
+            (first..=last).for_each(|node| self.room.moves(node, bytes));
             (self.sent[index].fetched, before) = (fetched, fetched);
         }
     }
@@ -349,16 +307,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_that_are_sent_lie_apart_and_the_last_comes_last() {
-        assert_eq!(in_order(8), [0, 4, 2, 6, 1, 5, 3, 7]);
-        assert_eq!(in_order(6), [0, 4, 2, 1, 5, 3]);
-        assert_eq!((in_order(1), in_order(0)), (vec![0], vec![]));
-        for blocks in 2..100 {
-            let order = in_order(blocks);
-            let mut first = order[..blocks.div_ceil(2)].to_vec();
-            first.sort_unstable();
-            assert!(first.windows(2).all(|pair| pair[1] - pair[0] <= 3), "{blocks}: {order:?}");
-        }
+    fn every_second_block_is_sent_before_those_between() {
+        assert_eq!(in_order(5).collect::<Vec<_>>(), [0, 2, 4, 1, 3]);
+        assert_eq!((in_order(1).count(), in_order(0).count()), (1, 0));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod overlap;
 mod places;
 mod precision;
 mod recompute;
+mod room;
 mod settle;
 mod update_in_backward;
 

@@ -7,11 +7,14 @@
 //!   held until sent    … send 1 | … send 2, await 1 | … send 3, await 2 | await 3
 //! ```
 //!
-//! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read.
+//! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read. Where the
+//! device has room beside, what is sent is held longer and what is fetched comes earlier, as much as a block has and while that block
+//! is computed, or so many of them as have that much together (`room.rs`): gradients come in bursts, which the link is then done
+//! with while the next ones are computed.
 
 use plimsoll_graph::ops::AwaitTransfer;
 use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId, TensorIds};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Orders the settled nodes of a program.
 pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
@@ -20,7 +23,7 @@ pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
 
 /// Whether a node sends a tensor, and not a single number, to this place. Activations are where they are to be already
 /// (`activation_offload.rs`).
-fn sends_to(graph: &Graph, node: &Node, place: Place) -> bool {
+pub(super) fn sends_to(graph: &Graph, node: &Node, place: Place) -> bool {
     let is_tensor = |id: TensorId| graph[id].place == place && graph[id].ty.elements() > 1;
     matches!(node.op, Op::Transfer(_)) && is_tensor(node.outputs[0]) && graph[node.outputs[0]].role != Role::Activation
 }
@@ -108,23 +111,65 @@ impl Behind {
     }
 }
 
-/// What was sent stays until the next tensor is on its way in the same direction.
+/// What was sent stays until the next tensor is on its way in the same direction; on the device no longer than through the block
+/// that comes next, and not at all if it is larger than what a block sends.
 fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+    let of_block = sent_by_a_block(graph, &nodes);
     let mut held = Vec::with_capacity(2 * nodes.len());
-    let mut in_flight = [None::<Node>, None];
+    let [mut on_device, mut on_host] = [None::<Held>, None::<Held>];
     for node in nodes {
+        if on_device.as_mut().is_some_and(|held| held.is_over(graph, &node)) {
+            held.extend(on_device.take().map(|held| held.wait));
+        }
         let is_sent = [Place::Device, Place::Host].into_iter().any(|place| sends_to(graph, &node, place));
-        let from = is_sent.then(|| &graph[node.inputs[0]]);
-        let awaited = from.filter(|from| from.storage == Storage::Transient).map(|from| {
-            let op = AwaitTransfer.into();
-            let await_node = Node { op, outputs: TensorIds::new(), ..node.clone() };
-            in_flight[from.place as usize].replace(await_node)
-        });
+        let from = is_sent.then(|| &graph[node.inputs[0]]).filter(|from| from.storage == Storage::Transient);
+        let Some(from) = from else {
+            held.push(node);
+            continue;
+        };
+        let wait = Node { op: AwaitTransfer.into(), outputs: TensorIds::new(), ..node.clone() };
+        let in_flight = if from.place == Place::Device { &mut on_device } else { &mut on_host };
+        let before = in_flight.replace(Held { wait, block_behind: None });
         held.push(node);
-        held.extend(awaited.flatten());
+        held.extend(before.map(|held| held.wait));
+        if from.place == Place::Device && from.ty.bytes().0 > of_block {
+            held.extend(on_device.take().map(|held| held.wait));
+        }
     }
-    held.extend(in_flight.into_iter().flatten());
+    held.extend([on_device, on_host].into_iter().flatten().map(|held| held.wait));
     held
+}
+
+/// Whether the device does something with a node.
+pub(super) fn computes(graph: &Graph, node: &Node) -> bool {
+    !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_)) && node.place(graph) == Place::Device
+}
+
+/// What is on its way.
+struct Held {
+    wait: Node,
+    /// The block that the device came to behind the one that it was sent in.
+    block_behind: Option<Option<u32>>,
+}
+
+impl Held {
+    /// Whether the device comes to a third block.
+    fn is_over(&mut self, graph: &Graph, node: &Node) -> bool {
+        computes(graph, node)
+            && node.block != self.wait.block
+            && *self.block_behind.get_or_insert(node.block) != node.block
+    }
+}
+
+/// Bytes that the block sends from the device of which the most is sent.
+pub(super) fn sent_by_a_block(graph: &Graph, nodes: &[Node]) -> u64 {
+    let mut of_blocks = FxHashMap::<_, u64>::default();
+    for node in nodes.iter().filter(|node| sends_to(graph, node, Place::Host)) {
+        if let Some(block) = node.block.filter(|_| graph[node.inputs[0]].storage == Storage::Transient) {
+            *of_blocks.entry(block).or_default() += graph[node.inputs[0]].ty.bytes().0;
+        }
+    }
+    of_blocks.into_values().max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -176,6 +221,20 @@ mod tests {
         // What is made meanwhile can't be fetched before.
         let made = [&nodes[..2], &[node(Add, &[0, 0], &[1])], &nodes[2..]].concat();
         assert_eq!(order(&fetches_ahead(&graph, made)), ["send to 2", "make 4", "make 1", "send to 3", "make 5"]);
+    }
+
+    #[test]
+    fn what_is_sent_is_held_through_the_next_block_and_what_is_larger_than_a_block_s_is_not() {
+        let graph = graph(&[Place::Device, Place::Device, Place::Host, Place::Host, Place::Device]);
+        let of_block = |block: Option<u32>, node: Node| Node { block, ..node };
+        let send = |block| of_block(block, node(Transfer, &[0], &[2]));
+        let make = |block| of_block(Some(block), node(Add, &[4, 4], &[4]));
+        let held = |nodes: &[Node]| order(&held_until_sent(&graph, nodes.to_vec())).join(", ");
+        let through = [send(Some(3)), make(3), make(2), make(1), make(0)];
+        assert_eq!(held(&through), "send to 2, make 4, make 4, await 0, make 4, make 4");
+        let next = [send(Some(3)), make(2), of_block(Some(2), node(Transfer, &[1], &[3])), make(2)];
+        assert_eq!(held(&next), "send to 2, make 4, send to 3, await 0, make 4, await 1");
+        assert_eq!(held(&[send(None), make(3), make(2)]), "send to 2, await 0, make 4, make 4");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::offload::sent;
 use super::overlap::overlap;
+use super::room::with_room;
 use plimsoll_graph::ops::Home;
 use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
@@ -23,9 +24,10 @@ pub fn settle(graph: &mut Graph) {
         for node in nodes {
             settled.take(node);
         }
-        let nodes = settled.nodes;
+        let nodes = reduced_early(settled.nodes);
         let nodes = without_unread_transfers(graph, index, nodes);
         graph.programs[index].nodes = overlap(graph, nodes);
+        graph.programs[index].nodes = with_room(graph, &graph.programs[index]);
     }
 }
 
@@ -43,7 +45,7 @@ impl Settled<'_> {
             return;
         }
         let place = self.runs_in(&node);
-        if node.op.home() == Home::EachOperand && place == Place::Device {
+        if node.op.home() == Home::EachOperand && node.inputs.len() > 1 {
             self.reduce_on_the_host(&mut node);
         }
         for index in 0..node.inputs.len() {
@@ -134,6 +136,24 @@ impl Settled<'_> {
         self.graph[staged].place = place;
         staged
     }
+}
+
+/// What reduces a single operand does so where that was last written: on the host, beside what the device goes on with.
+fn reduced_early(nodes: Vec<Node>) -> Vec<Node> {
+    let is_reduction = |node: &Node| node.op.home() == Home::EachOperand && node.inputs.len() == 1;
+    if !nodes.iter().any(is_reduction) {
+        return nodes;
+    }
+    let mut written = FxHashMap::default();
+    let mut order = Vec::with_capacity(nodes.len());
+    for (index, node) in nodes.iter().enumerate() {
+        let behind = is_reduction(node).then(|| written.get(&node.inputs[0]).copied()).flatten();
+        order.push((behind.unwrap_or(index), index));
+        written.extend(node.outputs.iter().map(|&output| (output, index)));
+    }
+    let mut ordered = order.into_iter().zip(nodes).collect::<Vec<_>>();
+    ordered.sort_by_key(|(place, _)| *place);
+    ordered.into_iter().map(|(_, node)| node).collect()
 }
 
 /// Numbers that were made on the host are sent to the device only for who reads them there.

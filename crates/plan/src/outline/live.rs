@@ -172,18 +172,18 @@ impl Live {
         self.add(upper, lower, bytes);
     }
 
-    /// Adds the buffers that moved gradients have on the device, each until the next is sent, and where they are added
-    /// to, since the one before was used.
+    /// Adds the buffers that moved gradients have on the device, each until the next of its block is sent, and where they are
+    /// added to, since the one before was used.
     fn add_staged(&mut self, gradients: &[StagedGradient], part: &Moved) {
         let moved = gradients.iter().filter(|gradient| part.parameters[gradient.owner as usize]).collect::<Vec<_>>();
         for (index, gradient) in moved.iter().enumerate() {
             let before = moved[index.saturating_sub(1)];
-            let after = moved[(index + 1).min(moved.len() - 1)];
+            let after = moved.get(index + 1).filter(|after| after.block.is_some() && after.block == gradient.block);
             // What the node before sends can't be fetched before that is done.
             let since = moved[..index].iter().rev().take_while(|earlier| earlier.time >= before.time);
             let comes_ahead = gradient.is_fetched && since.clone().all(|g| g.is_fetched && g.id != gradient.id);
             let begin = if comes_ahead { before.time } else { gradient.time };
-            self.add(begin as usize, after.time as usize + 1, gradient.bytes);
+            self.add(begin as usize, after.unwrap_or(gradient).time as usize + 1, gradient.bytes);
         }
     }
 
@@ -197,10 +197,11 @@ impl Live {
 }
 
 /// A gradient that a kernel of the device makes or adds to. If it is moved, it has a buffer there too (`levers/settle.rs`),
-/// since what is sent is held until the next is, and what is fetched comes one ahead (`levers/overlap.rs`).
+/// since what is sent is held until the next of its block is, and what is fetched comes one ahead (`levers/overlap.rs`).
 struct StagedGradient {
     id: TensorId,
     owner: u32,
+    block: Option<u32>,
     /// When it is made, in ticks of lifetimes.
     time: u32,
     bytes: u64,
@@ -216,7 +217,8 @@ fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<St
             if let Some(owner) = owners.gradient(id).filter(|_| is_tensor && !takes_a_place) {
                 let bytes = graph[id].ty.bytes().0;
                 let is_fetched = node.op.access(index) == Access::ReadWrite;
-                gradients.push(StagedGradient { id, owner: owner as u32, time, bytes, is_fetched });
+                let (owner, block) = (owner as u32, node.block);
+                gradients.push(StagedGradient { id, owner, block, time, bytes, is_fetched });
             }
         }
     }

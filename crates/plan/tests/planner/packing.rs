@@ -10,8 +10,9 @@ use plimsoll_plan::{
 };
 use std::time::Instant;
 
-/// Arenas may be so much larger than what lives at once.
-const MOST: f64 = 1.002;
+/// Arenas may be so much larger than what lives at once. Most are not larger by a thousandth; the worst that is known is
+/// mistral-7b's number 27 with 1.0042, and -v0.3's with 1.0051.
+const MOST: f64 = 1.006;
 
 /// Programs that hold the whole run of a preset at some stand of the levers, and where they lie.
 struct Drawn {

@@ -2,7 +2,7 @@
 //! waits, which follow from the places, are to give the same time, and to hide transfers behind what computes.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Io, Optimizer, Place, Targets};
+use plimsoll_graph::{Io, Optimizer, Pass, Place, Targets};
 use plimsoll_plan::{
     Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Precision, Queue, Rates, Request, Step, Work, card,
     search,
@@ -40,6 +40,12 @@ fn seconds(machine: &Machine, plan: &Plan, step: &Step) -> f64 {
 /// When the program's last step ends if each starts as soon as its queue is free and what it waits for is done; and
 /// how long each queue works.
 fn carried_out(machine: &Machine, plan: &Plan, program: &PlannedProgram) -> (f64, [f64; 4]) {
+    let (ends, works) = ends(machine, plan, program);
+    (ends.into_iter().fold(0.0, f64::max), works)
+}
+
+/// When each step of a program ends, and how long each queue works.
+fn ends(machine: &Machine, plan: &Plan, program: &PlannedProgram) -> (Vec<f64>, [f64; 4]) {
     let mut ends = Vec::new();
     let (mut free, mut works) = ([0.0; 4], [0.0; 4]);
     for step in &program.steps {
@@ -50,7 +56,7 @@ fn carried_out(machine: &Machine, plan: &Plan, program: &PlannedProgram) -> (f64
         works[queue] += seconds;
         ends.push(free[queue]);
     }
-    (free.into_iter().fold(0.0, f64::max), works)
+    (ends, works)
 }
 
 #[test]
@@ -123,4 +129,35 @@ fn what_is_sent_is_hidden_behind_what_computes() {
     // The host can't start before the first gradient, nor end before the last, which is the largest.
     let hidden = (sum - end) / (sum - longest);
     assert!(hidden > 0.35, "{hidden} of what could be hidden is; {works:?} s on queues, {end} s in all");
+}
+
+/// Gradients come in bursts, faster than the link takes them; where there is room they wait for it, and the device goes on. The device
+/// waited for a sixth of the backward pass before they did.
+#[test]
+fn gradients_on_their_way_do_not_stop_the_device() {
+    let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
+    let plan = found([1.0, 0.0], true, &machine).plan;
+    let program = plan.program("micro_step").expect("training has one");
+    let (ends, _) = ends(&machine, &plan, program);
+    let in_blocks = |step: &Step| step.pass == Pass::Backward && step.block.is_some();
+    let last = program.steps.iter().rposition(in_blocks).expect("a backward pass");
+    let of_device = program.steps[..=last].iter().filter(|step| plan.queue(step) == Queue::Device);
+    let works = of_device.map(|step| seconds(&machine, &plan, step)).sum::<f64>();
+    assert!(ends[last] < 1.07 * works, "{} s for {works} s of work", ends[last]);
+}
+
+/// The norms of gradients on the host are taken while others are still made, so that what is clipped by them waits for the last.
+#[test]
+fn norms_on_the_host_are_taken_as_gradients_arrive() {
+    let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
+    let plan = found([1.0, 0.0], true, &machine).plan;
+    let program = plan.program("micro_step").expect("training has one");
+    let (ends, _) = ends(&machine, &plan, program);
+    let backward = program.steps.iter().rposition(|step| step.pass == Pass::Backward && step.place == Place::Device);
+    let done = ends[backward.expect("a backward pass")];
+    let is_norm = |step: &Step| step.op.name() == "grad_norm" && step.place == Place::Host;
+    let norms = program.steps.iter().zip(&ends).filter(|(step, _)| is_norm(step)).map(|(_, end)| *end);
+    let norms = norms.collect::<Vec<_>>();
+    let early = norms.iter().filter(|end| **end < done).count();
+    assert!(norms.len() > 100 && norms.len() - early < 10, "{early} of {}", norms.len());
 }

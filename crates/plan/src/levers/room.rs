@@ -1,0 +1,148 @@
+//! Room on the device that a program leaves: what moves may be there longer, as long as no more is live at once than has to be.
+//!
+//! ```text
+//!   live  │      ╱╲__╱╲      most
+//!         │    ╱‾       ‾╲
+//!         │ ╱‾‾           ‾‾╲
+//!         └──────────────────
+//!           hold ►     ◄ fetch ahead
+//! ```
+
+use super::overlap::{computes, sends_to, sent_by_a_block};
+use crate::lifetimes::lifetimes;
+use plimsoll_graph::{Graph, Node, Op, Place, Program, Role, Storage, TensorId};
+use rustc_hash::FxHashMap;
+
+/// Bytes that are there at each node of a program.
+pub(super) struct Room {
+    live: Vec<u64>,
+    most: u64,
+    /// Of those that move.
+    moving: Vec<u64>,
+}
+
+impl Room {
+    /// Of a program on the device, `less` these bytes from one node's tick to another's. How many rows an output head and attention
+    /// work with at a time is not known.
+    pub(super) fn new(graph: &Graph, program: &Program, less: impl Iterator<Item = ([usize; 2], u64)>) -> Self {
+        let nodes = program.nodes.len();
+        let mut changes = vec![0_i64; nodes + 3];
+        let mut add = |[from, to]: [usize; 2], bytes: i64| {
+            changes[from] += bytes;
+            changes[to] -= bytes;
+        };
+        let on_device = lifetimes(graph, program, |_| 0).buffers.into_iter().filter(|b| b.place == Place::Device);
+        on_device.for_each(|buffer| add([buffer.lower, buffer.upper].map(|time| time as usize), buffer.bytes as i64));
+        less.for_each(|(ticks, bytes)| add(ticks, -(bytes as i64)));
+        let sums = changes.into_iter().scan(0, |live, change| {
+            *live += change;
+            Some(*live as u64)
+        });
+        let live = sums.skip(1).take(nodes).collect::<Vec<_>>();
+        Self { most: live.iter().copied().max().unwrap_or(0), moving: vec![0; nodes], live }
+    }
+
+    /// Whether so many bytes more may be there at a node, of `window` that may move.
+    pub(super) fn has(&self, node: usize, bytes: u64, window: u64) -> bool {
+        self.live[node] + bytes <= self.most && self.moving[node] + bytes <= window
+    }
+
+    /// Bytes that were not live there.
+    pub(super) fn occupy(&mut self, node: usize, bytes: u64) {
+        self.live[node] += bytes;
+        self.moving[node] += bytes;
+    }
+
+    /// As if nothing moved yet, what is live stays live.
+    pub(super) fn settle(&mut self) {
+        self.moving.fill(0);
+    }
+
+    /// Bytes that are live there anyway.
+    pub(super) fn moves(&mut self, node: usize, bytes: u64) {
+        self.moving[node] += bytes;
+    }
+}
+
+/// The nodes of a program in order, what is sent from the device awaited as late as there is room for it, and what it is
+/// sent fetched as early.
+pub(super) fn with_room(graph: &Graph, program: &Program) -> Vec<Node> {
+    let nodes = &program.nodes;
+    let stays = stays(graph, nodes);
+    if stays.is_empty() {
+        return nodes.clone();
+    }
+    let mut room = Room::new(graph, program, std::iter::empty());
+    let of_block = sent_by_a_block(graph, nodes);
+    let begun = blocks_begun(graph, nodes);
+    let mut place = (0..nodes.len()).map(|index| (index, 1, index)).collect::<Vec<_>>();
+    let mut next = nodes.len();
+    for &Stay { index, id, .. } in stays.iter().rev().filter(|stay| stay.is_sent) {
+        let bytes = graph[id].ty.bytes().0;
+        let (window, blocks) = (of_block.max(bytes), bytes / of_block.max(1));
+        let mut awaited = index + 1;
+        while awaited < next && begun[awaited] - begun[index] <= blocks && room.has(awaited, bytes, window) {
+            room.occupy(awaited, bytes);
+            awaited += 1;
+        }
+        (place[index], next) = ((awaited, 0, index), awaited);
+    }
+    room.settle();
+    let mut before = 0;
+    for &Stay { index, id, from, .. } in stays.iter().filter(|stay| !stay.is_sent) {
+        let bytes = graph[id].ty.bytes().0;
+        let (window, blocks) = (of_block.max(bytes), bytes / of_block.max(1));
+        let mut fetched = index;
+        while fetched > before.max(from)
+            && begun[index] - begun[fetched - 1] <= blocks
+            && room.has(fetched - 1, bytes, window)
+        {
+            fetched -= 1;
+            room.occupy(fetched, bytes);
+        }
+        (place[index], before) = ((fetched, 0, index), fetched);
+    }
+    let mut ordered = place.into_iter().zip(nodes.iter().cloned()).collect::<Vec<_>>();
+    ordered.sort_by_key(|(place, _)| *place);
+    ordered.into_iter().map(|(_, node)| node).collect()
+}
+
+/// To how many blocks the device came before and with each node.
+fn blocks_begun(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
+    let (mut begun, mut block) = (0, None);
+    let of_node = |node: &Node| {
+        if computes(graph, node) && block.replace(node.block) != Some(node.block) {
+            begun += 1;
+        }
+        begun
+    };
+    nodes.iter().map(of_node).collect()
+}
+
+/// A tensor that is on the device until it has been awaited, or since it was fetched.
+struct Stay {
+    /// The node that awaits or fetches it.
+    index: usize,
+    id: TensorId,
+    is_sent: bool,
+    /// Behind the node that made what is fetched.
+    from: usize,
+}
+
+fn stays(graph: &Graph, nodes: &[Node]) -> Vec<Stay> {
+    let mut made = FxHashMap::default();
+    let mut stays = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let is_transient = |id: TensorId| graph[id].storage == Storage::Transient && graph[id].place == Place::Device;
+        if let (Op::AwaitTransfer(_), Some(&id)) = (&node.op, node.inputs.first()) {
+            if is_transient(id) && graph[id].role != Role::Activation {
+                stays.push(Stay { index, id, is_sent: true, from: index });
+            }
+        } else if sends_to(graph, node, Place::Device) && is_transient(node.outputs[0]) {
+            let from = made.get(&node.inputs[0]).map_or(0, |made| made + 1);
+            stays.push(Stay { index, id: node.outputs[0], is_sent: false, from });
+        }
+        made.extend(node.outputs.iter().map(|&output| (output, index)));
+    }
+    stays
+}
