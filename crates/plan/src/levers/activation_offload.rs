@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Results are sent one by one as they are made, and come back one by one in the order in which they are needed. Each is held as long
-//! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway; no more comes back
-//! ahead than a block has, since more is harder to lay out than it is worth. What is recomputed is not kept, and so not sent. Not
-//! here: how many blocks are sent where that is left open (`fastest.rs`).
+//! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway; four blocks are on
+//! their way at most, and one back, since more is harder to lay out than it is worth. What is recomputed is not kept, and so not sent.
+//! Not here: how many blocks are sent where that is left open (`fastest.rs`).
 
 use super::offload::sent;
 use super::room::Room;
@@ -152,11 +152,12 @@ impl Traffic {
         traffic
     }
 
-    /// Waits for each as late as may be; the ones that were sent last, which have had the least time, before others. All that is sent is there before the backward pass comes to a block, and mostly before an output head,
+    /// Waits for each as late as may be, with four blocks on their way at most; the ones that were sent last, which have had the least
+    /// time, before others. All that is sent is there before the backward pass comes to a block, and mostly before an output head,
     /// of which it isn't known yet what it works with.
     fn hold(&mut self, nodes: &[Node]) {
         let last_block = self.sent.iter().map(|sent| sent.block).max().flatten();
-        let mut beside_head = self.block / 2;
+        let (window, mut beside_head) = (4 * self.block, self.block / 2);
         let mut next = usize::MAX;
         for index in (0..self.sent.len()).rev() {
             let Sent { bytes, block, read: [forward, ..], .. } = self.sent[index];
@@ -171,7 +172,7 @@ impl Traffic {
                     node.block.is_some()
                 };
                 let is_head = node.pass != Pass::Forward && node.block.is_none();
-                if is_done || !self.room.has(awaited, bytes, u64::MAX) || (is_head && counts && bytes > beside_head) {
+                if is_done || !self.room.has(awaited, bytes, window) || (is_head && counts && bytes > beside_head) {
                     break;
                 }
                 if is_head && std::mem::take(&mut counts) {
