@@ -24,7 +24,7 @@ use crate::candidates::{
     Candidate, FEW_RUNGS, Kept, least_scratch, micro_batches, rungs, scratches, sent_blocks, settings,
 };
 use crate::chains::{Chain, Group, Groups, Stage};
-use crate::choice::{PartBound, mixes};
+use crate::choice::PartBound;
 use crate::layout::{Layout, lacks_at_least};
 use crate::least::{ends, first_that};
 use crate::levers::Recompute;
@@ -95,17 +95,17 @@ enum Ladder {
     Any,
     /// What is recomputed is chosen result by result, and nothing is sent.
     Unsent,
-    /// This mix of those that the workshop's ladder has is recomputed, and ever more is sent.
-    OfMix(usize),
+    /// All blocks are at this level of those that the workshop's ladder has, and ever more is sent.
+    OfLevel(usize),
 }
 
 impl Ladder {
     /// The bound on its steps.
-    fn of(self, PartBound { step, unsent, of_mixes }: &PartBound) -> Seconds {
+    fn of(self, PartBound { step, unsent, of_levels }: &PartBound) -> Seconds {
         match self {
             Self::Any => *step,
             Self::Unsent => *unsent,
-            Self::OfMix(mix) => of_mixes.get(mix).copied().unwrap_or(*step),
+            Self::OfLevel(level) => of_levels.get(level).copied().unwrap_or(*step),
         }
     }
 }
@@ -179,7 +179,7 @@ impl<'r> Fastest<'r> {
         if is_open {
             let ladder = self.workshop.ladder()?.iter();
             self.rungs = ladder.map(|&recompute| Kept { recompute, sent_blocks: sends[0] }).collect();
-            let mixes = mixes(self.workshop.ladder()?);
+            let levels = levels(&self.rungs, request);
             if sends[0] == 0 {
                 self.ladder = Ladder::Unsent;
                 self = self.climb_ladder()?;
@@ -188,8 +188,8 @@ impl<'r> Fastest<'r> {
                 }
             }
             if sends != [0] {
-                self.ladder = Ladder::OfMix(0);
-                self = self.send(mixes)?;
+                self.ladder = Ladder::OfLevel(0);
+                self = self.send(levels)?;
             }
             self.closed.clear();
         }
@@ -210,13 +210,13 @@ impl<'r> Fastest<'r> {
     }
 
     /// With these recomputed, ever more of it, what is kept is sent to the host, of ever more blocks.
-    fn send(mut self, recomputed: Vec<Recompute>) -> Result<Self, PlanError> {
+    fn send(mut self, levels: Vec<Recompute>) -> Result<Self, PlanError> {
         let request = self.workshop.request;
         let sends = sent_blocks(request);
         let mut micro_batches = micro_batches(request);
-        for (index, recompute) in recomputed.into_iter().enumerate() {
-            if let Ladder::OfMix(mix) = &mut self.ladder {
-                *mix = index;
+        for (level, recompute) in levels.into_iter().enumerate() {
+            if let Ladder::OfLevel(of_ladder) = &mut self.ladder {
+                *of_ladder = level;
             }
             let kept = |&sent_blocks: &usize| Kept { recompute, sent_blocks };
             // Those that are too slow are so with more recomputed too.

@@ -115,10 +115,6 @@ impl Choices {
         self.kinds.iter().enumerate().map(of_kind).collect()
     }
 
-    fn mix(&self, Recompute { blocks, first, rest }: Recompute) -> Mix {
-        Mix { blocks, first: self.at_level(first), rest: self.at_level(rest) }
-    }
-
     /// All steps up, the cheapest byte first.
     fn rises(&self) -> Vec<Rise> {
         let of_kind = |(kind, of): (usize, &Kind)| {
@@ -150,34 +146,9 @@ impl Choices {
     }
 }
 
-/// Those of a ladder that treat all blocks alike, and some that lie evenly between each two of them.
-pub(crate) fn mixes(ladder: &[Recompute]) -> Vec<Recompute> {
-    /// Parts of the way from one to the next.
-    const PARTS: usize = 4;
-    let alike = ladder.iter().enumerate().filter(|(_, recompute)| recompute.blocks == 0).map(|(index, _)| index);
-    let alike = alike.collect::<Vec<_>>();
-    let between = |pair: &[usize]| {
-        let (first, steps) = (pair[0], pair[1] - pair[0]);
-        let mut indices = (0..PARTS).map(|part| first + steps * part / PARTS).collect::<Vec<_>>();
-        indices.dedup();
-        indices
-    };
-    let indices = alike.windows(2).flat_map(between).chain(alike.last().copied());
-    indices.map(|index| ladder[index]).collect()
-}
-
-/// What blocks do of each kind where the first blocks may be at another level than the rest.
-struct Mix {
-    blocks: usize,
-    first: Vec<AtLevel>,
-    rest: Vec<AtLevel>,
-}
-
-impl Mix {
-    fn of(&self, kind: usize, block: Option<u32>) -> AtLevel {
-        let is_first = block.is_some_and(|block| (block as usize) < self.blocks);
-        if is_first { self.first[kind] } else { self.rest[kind] }
-    }
+/// The levels at which a ladder has all blocks.
+pub(crate) fn levels(ladder: &[Recompute]) -> impl Iterator<Item = Level> {
+    ladder.iter().filter(|recompute| recompute.blocks == 0).map(|recompute| recompute.rest)
 }
 
 /// The nodes of the forward pass in a block, with their indices.
