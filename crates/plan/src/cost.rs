@@ -238,8 +238,8 @@ impl TimedStep<'_> {
         Seconds(programs.map(|(_, repeats, nodes)| *repeats as f64 * self.program(nodes, None)).sum())
     }
 
-    /// The least time that a step can take which does more beside, and the same in the same order, with room for all that moves:
-    /// what that is in a program, by its name.
+    /// The least time that a step can take which does more beside, and the same in the same order but for when what is used and
+    /// forgotten is fetched, with room for all that moves: what that is in a program, by its name.
     pub(crate) fn at_least(&self, beside: impl Fn(&str) -> Beside) -> Seconds {
         let programs = self.programs.iter();
         Seconds(programs.map(|(name, repeats, nodes)| *repeats as f64 * self.program(nodes, Some(&beside(name)))).sum())
@@ -251,6 +251,8 @@ impl TimedStep<'_> {
         let (beside, has_room) = (at_least.unwrap_or(&nothing), at_least.is_some());
         let mut timeline = Timeline::new(self.tensors);
         let (mut busy, mut back) = (0.0_f64, 0.0);
+        // Of transfers to the device, and when those are done that may come before others or behind them.
+        let (mut to_device, mut fetched) = (0.0_f64, 0.0);
         for (index, &TimedNode { node, queue, seconds, takes_place }) in nodes.iter().enumerate() {
             if let Some((_, seconds)) = beside.away.filter(|(node, _)| self.overlaps && *node == index) {
                 let free = &mut timeline.free[Queue::Device as usize];
@@ -266,12 +268,25 @@ impl TimedStep<'_> {
             if has_room && queue == Queue::Device && matches!(node.op, Op::AwaitTransfer(_)) {
                 continue;
             }
-            if takes_place && !has_room {
+            if queue == Queue::ToDevice {
+                to_device += seconds;
+            }
+            if takes_place && has_room && queue == Queue::ToDevice {
+                // Nobody waits for what it read either.
+                let source = node.inputs[0].index();
+                let (others, read) = (timeline.free[queue as usize], timeline.read[source]);
+                timeline.free[queue as usize] = fetched;
+                timeline.run(queue, node, seconds);
+                fetched = std::mem::replace(&mut timeline.free[queue as usize], others);
+                timeline.read[source] = read;
+                continue;
+            }
+            if takes_place {
                 timeline.follow(Queue::Device, queue);
             }
             timeline.run(queue, node, seconds);
         }
-        timeline.end().max(back)
+        timeline.end().max(back).max(to_device)
     }
 }
 

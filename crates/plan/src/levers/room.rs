@@ -53,8 +53,8 @@ impl Room {
         self.moving[node] += bytes;
     }
 
-    /// As if nothing moved yet, what is live stays live.
-    pub(super) fn settle(&mut self) {
+    /// From here on nothing counts as moving that was put there so far; it stays live.
+    fn start_over(&mut self) {
         self.moving.fill(0);
     }
 
@@ -64,18 +64,26 @@ impl Room {
     }
 }
 
-/// The nodes of a program in order, what is sent from the device awaited as late as there is room for it, and what it is
-/// sent fetched as early.
-pub(super) fn with_room(graph: &Graph, program: &Program) -> Vec<Node> {
-    let nodes = &program.nodes;
-    let stays = stays(graph, nodes);
-    if stays.is_empty() {
-        return nodes.clone();
+/// Awaits what a program sends from the device as late as there is room for it, and fetches what it is sent as early.
+pub(super) fn use_room(graph: &mut Graph, index: usize) {
+    let program = &graph.programs[index];
+    let stays = stays(graph, &program.nodes);
+    if !stays.is_empty() {
+        let places = places(graph, program, &stays);
+        let nodes = std::mem::take(&mut graph.programs[index].nodes);
+        let mut ordered = places.into_iter().zip(nodes).collect::<Vec<_>>();
+        ordered.sort_unstable_by_key(|(place, _)| *place);
+        graph.programs[index].nodes = ordered.into_iter().map(|(_, node)| node).collect();
     }
+}
+
+/// By what to order a program's nodes: the node before which each is, for those that stay where they are itself, and its index.
+fn places(graph: &Graph, program: &Program, stays: &[Stay]) -> Vec<(usize, bool, usize)> {
+    let nodes = &program.nodes;
     let mut room = Room::new(graph, program, std::iter::empty());
     let of_block = sent_by_a_block(graph, nodes);
     let begun = blocks_begun(graph, nodes);
-    let mut place = (0..nodes.len()).map(|index| (index, 1, index)).collect::<Vec<_>>();
+    let mut places = (0..nodes.len()).map(|index| (index, true, index)).collect::<Vec<_>>();
     let mut next = nodes.len();
     for &Stay { index, id, .. } in stays.iter().rev().filter(|stay| stay.is_sent) {
         let bytes = graph[id].ty.bytes().0;
@@ -85,9 +93,9 @@ pub(super) fn with_room(graph: &Graph, program: &Program) -> Vec<Node> {
             room.occupy(awaited, bytes);
             awaited += 1;
         }
-        (place[index], next) = ((awaited, 0, index), awaited);
+        (places[index], next) = ((awaited, false, index), awaited);
     }
-    room.settle();
+    room.start_over();
     let mut before = 0;
     for &Stay { index, id, from, .. } in stays.iter().filter(|stay| !stay.is_sent) {
         let bytes = graph[id].ty.bytes().0;
@@ -100,11 +108,9 @@ pub(super) fn with_room(graph: &Graph, program: &Program) -> Vec<Node> {
             fetched -= 1;
             room.occupy(fetched, bytes);
         }
-        (place[index], before) = ((fetched, 0, index), fetched);
+        (places[index], before) = ((fetched, false, index), fetched);
     }
-    let mut ordered = place.into_iter().zip(nodes.iter().cloned()).collect::<Vec<_>>();
-    ordered.sort_by_key(|(place, _)| *place);
-    ordered.into_iter().map(|(_, node)| node).collect()
+    places
 }
 
 /// To how many blocks the device came before and with each node.

@@ -6,7 +6,7 @@
 
 use super::offload::sent;
 use super::overlap::overlap;
-use super::room::with_room;
+use super::room::use_room;
 use plimsoll_graph::ops::Home;
 use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
@@ -27,7 +27,7 @@ pub fn settle(graph: &mut Graph) {
         let nodes = reduced_early(settled.nodes);
         let nodes = without_unread_transfers(graph, index, nodes);
         graph.programs[index].nodes = overlap(graph, nodes);
-        graph.programs[index].nodes = with_room(graph, &graph.programs[index]);
+        use_room(graph, index);
     }
 }
 

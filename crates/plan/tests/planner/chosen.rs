@@ -181,8 +181,9 @@ fn the_choice_is_never_slower_than_levels_of_blocks() {
 fn no_choice_is_faster_than_the_bound() {
     for (model, lengths) in [("gpt2", (512, None)), ("smollm2-135m", (512, None)), ("t5-small", (256, Some(64)))] {
         let mut request = request([model, "3060"], lengths, 8);
-        request.micro_batch = Some(8);
-        for offload in [0.0, 0.5] {
+        let clipped = request.optimizer.grad_clip;
+        for (offload, micro_batch, clip) in [(0.0, 8, clipped), (0.5, 8, clipped), (1.0, 8, None), (0.5, 4, clipped)] {
+            (request.micro_batch, request.optimizer.grad_clip) = (Some(micro_batch), clip);
             request.levers.optimizer_offload = Some(offload);
             let found = within(&request, Bytes::gib(400).0).expect("enough memory");
             let mut words = 1_u64;
@@ -199,7 +200,7 @@ fn no_choice_is_faster_than_the_bound() {
                 settings.levers.recompute = recompute;
                 settings.levers.activation_offload = sent;
                 let (graph, plan) = plan_settings(&request, settings).expect("levers that go together");
-                let step = request.machine.step(&graph, 1, &request.targets).0;
+                let step = request.machine.step(&graph, 8 / micro_batch, &request.targets).0;
                 let best = within(&request, plan.peak_bytes).expect("as much as that choice needs");
                 let bound = best.step.0 / (1.0 + best.slower_at_most.expect("it is open"));
                 assert!(

@@ -131,33 +131,36 @@ fn what_is_sent_is_hidden_behind_what_computes() {
     assert!(hidden > 0.35, "{hidden} of what could be hidden is; {works:?} s on queues, {end} s in all");
 }
 
-/// Gradients come in bursts, faster than the link takes them; where there is room they wait for it, and the device goes on. The device
-/// waited for a sixth of the backward pass before they did.
-#[test]
-fn gradients_on_their_way_do_not_stop_the_device() {
+/// A micro-step whose optimizer is on the host and clips: the plan, its steps with when each ends, and how long each takes.
+fn moved_and_clipped() -> (Plan, Vec<(Step, f64)>, Vec<f64>) {
     let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
     let plan = found([1.0, 0.0], true, &machine).plan;
     let program = plan.program("micro_step").expect("training has one");
     let (ends, _) = ends(&machine, &plan, program);
+    let takes = program.steps.iter().map(|step| seconds(&machine, &plan, step)).collect();
+    let steps = program.steps.iter().cloned().zip(ends).collect();
+    (plan, steps, takes)
+}
+
+/// Gradients come in bursts, faster than the link takes them; where there is room they wait for it, and the device goes on.
+#[test]
+fn gradients_on_their_way_do_not_stop_the_device() {
+    let (plan, steps, takes) = moved_and_clipped();
     let in_blocks = |step: &Step| step.pass == Pass::Backward && step.block.is_some();
-    let last = program.steps.iter().rposition(in_blocks).expect("a backward pass");
-    let of_device = program.steps[..=last].iter().filter(|step| plan.queue(step) == Queue::Device);
-    let works = of_device.map(|step| seconds(&machine, &plan, step)).sum::<f64>();
-    assert!(ends[last] < 1.07 * works, "{} s for {works} s of work", ends[last]);
+    let last = steps.iter().rposition(|(step, _)| in_blocks(step)).expect("a backward pass");
+    let until = steps[..=last].iter().zip(takes);
+    let works = until.filter(|((step, _), _)| plan.queue(step) == Queue::Device).map(|(_, takes)| takes).sum::<f64>();
+    assert!(steps[last].1 < 1.07 * works, "{} s for {works} s of work", steps[last].1);
 }
 
 /// The norms of gradients on the host are taken while others are still made, so that what is clipped by them waits for the last.
 #[test]
 fn norms_on_the_host_are_taken_as_gradients_arrive() {
-    let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
-    let plan = found([1.0, 0.0], true, &machine).plan;
-    let program = plan.program("micro_step").expect("training has one");
-    let (ends, _) = ends(&machine, &plan, program);
-    let backward = program.steps.iter().rposition(|step| step.pass == Pass::Backward && step.place == Place::Device);
-    let done = ends[backward.expect("a backward pass")];
+    let (_, steps, _) = moved_and_clipped();
+    let is_backward = |step: &Step| step.pass == Pass::Backward && step.place == Place::Device;
+    let (_, done) = steps.iter().rfind(|(step, _)| is_backward(step)).expect("a backward pass");
     let is_norm = |step: &Step| step.op.name() == "grad_norm" && step.place == Place::Host;
-    let norms = program.steps.iter().zip(&ends).filter(|(step, _)| is_norm(step)).map(|(_, end)| *end);
-    let norms = norms.collect::<Vec<_>>();
-    let early = norms.iter().filter(|end| **end < done).count();
+    let norms = steps.iter().filter(|(step, _)| is_norm(step)).collect::<Vec<_>>();
+    let early = norms.iter().filter(|(_, end)| end < done).count();
     assert!(norms.len() > 100 && norms.len() - early < 10, "{early} of {}", norms.len());
 }
