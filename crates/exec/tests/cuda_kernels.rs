@@ -7,6 +7,8 @@
 mod parts;
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/tables.rs"]
+mod tables;
 
 use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
@@ -32,6 +34,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
+use tables::check_tables;
 
 /// Compute capabilities: one for each target of the committed PTX.
 const CAPABILITIES: [(u8, u8); 2] = [(7, 5), (8, 0)];
@@ -238,6 +241,13 @@ fn integers(mut example: Example, index: usize, fill: Fill) -> Example {
 fn weights_with_their_remainders_are_kept_to_the_bit_on_cards() {
     for capability in CAPABILITIES {
         check_parts(|case| case.on_card(How { capability, order: Order::Forward, blur: 0, reused: None }));
+    }
+}
+
+#[test]
+fn gradients_of_embeddings_are_those_of_the_processor_to_the_bit_on_cards() {
+    for (capability, order) in CAPABILITIES.into_iter().zip(ORDERS) {
+        check_tables(|case| case.on_card(How { capability, order, blur: 0, reused: None }));
     }
 }
 

@@ -5,6 +5,8 @@
 mod parts;
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/tables.rs"]
+mod tables;
 
 use half::{bf16, f16};
 use parts::check_parts;
@@ -17,6 +19,7 @@ use random::random_examples;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::process::Command;
+use tables::check_tables;
 
 /// What lies behind the end of whatever a kernel may write, and at first in all that it must write before it reads: as
 /// floats not a number.
@@ -175,10 +178,17 @@ fn every_fast_kernel_equals_its_reference_in_half_precision() {
 
 #[test]
 fn weights_with_their_remainders_are_kept_to_the_bit() {
-    check_parts(|case| {
-        let results = fast(case, 2, None);
-        results.iter().zip(&case.outputs).map(|(values, ty)| encode(ty.dtype, values)).collect()
-    });
+    check_parts(fast_bytes);
+}
+
+#[test]
+fn gradients_of_embeddings_are_added_up_in_the_order_of_their_rows() {
+    check_tables(fast_bytes);
+}
+
+fn fast_bytes(case: &Case) -> Vec<Vec<u8>> {
+    let results = fast(case, 2, None);
+    results.iter().zip(&case.outputs).map(|(values, ty)| encode(ty.dtype, values)).collect()
 }
 
 /// Names the instructions for products.

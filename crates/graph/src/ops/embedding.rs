@@ -1,6 +1,6 @@
 //! Looking up rows of a table by token id.
 
-use super::{Access, Example, Fill, Io, Operation, accumulating, operands};
+use super::{Access, Example, Fill, Home, Io, Operation, accumulating, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,11 @@ impl Operation for EmbeddingGrad {
 
     fn access(&self, _index: usize) -> Access {
         accumulating(self.accumulate)
+    }
+
+    /// Beside the table's gradient, which is mostly much larger than what is added to it.
+    fn home(&self) -> Home {
+        Home::Result
     }
 
     fn flops(&self, io: &Io) -> u64 {

@@ -33,7 +33,7 @@ use crate::outline::{Busy, Outline};
 use crate::parts::Span;
 use crate::request::{PlanError, Request};
 use crate::workshop::Workshop;
-use plimsoll_graph::ops::Transfer;
+use plimsoll_graph::ops::{Home, Transfer};
 use plimsoll_graph::{Graph, Io, Node, Op, Pass, Place, Program, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
 use rayon::prelude::*;
@@ -411,12 +411,13 @@ fn least_of_parts(
     }
 }
 
-/// The indices of the nodes of the device that belong to the forward or the backward pass, of which all graphs of a micro-batch
-/// have the same that recompute and send nothing.
+/// The indices of the nodes that belong to the forward or the backward pass and are the device's whatever lies elsewhere, of which
+/// all graphs of a micro-batch have the same that recompute and send nothing.
 fn passes<'a>(graph: &'a Graph, nodes: &'a [Node]) -> impl Iterator<Item = usize> + 'a {
     let is_one = |node: &Node| {
         matches!(node.pass, Pass::Forward | Pass::Backward)
             && !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_))
+            && node.op.home() == Home::Device
             && node.place(graph) == Place::Device
     };
     nodes.iter().enumerate().filter(move |(_, node)| is_one(node)).map(|(index, _)| index)

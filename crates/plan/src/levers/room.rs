@@ -10,8 +10,8 @@
 
 use super::overlap::{computes, sends_to, sent_by_a_block};
 use crate::lifetimes::lifetimes;
-use plimsoll_graph::{Graph, Node, Op, Place, Program, Role, Storage, TensorId};
-use rustc_hash::FxHashMap;
+use plimsoll_graph::{Graph, Node, Op, Place, Program, Storage, TensorId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes that are there at each node of a program.
 pub(super) struct Room {
@@ -136,17 +136,19 @@ struct Stay {
 }
 
 fn stays(graph: &Graph, nodes: &[Node]) -> Vec<Stay> {
-    let mut made = FxHashMap::default();
+    let (mut made, mut on_the_way) = (FxHashMap::default(), FxHashSet::default());
     let mut stays = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         let is_transient = |id: TensorId| graph[id].storage == Storage::Transient && graph[id].place == Place::Device;
         if let (Op::AwaitTransfer(_), Some(&id)) = (&node.op, node.inputs.first()) {
-            if is_transient(id) && graph[id].role != Role::Activation {
+            if is_transient(id) && on_the_way.contains(&id) {
                 stays.push(Stay { index, id, is_sent: true, from: index });
             }
         } else if sends_to(graph, node, Place::Device) && is_transient(node.outputs[0]) {
             let from = made.get(&node.inputs[0]).map_or(0, |made| made + 1);
             stays.push(Stay { index, id: node.outputs[0], is_sent: false, from });
+        } else if sends_to(graph, node, Place::Host) {
+            on_the_way.insert(node.inputs[0]);
         }
         made.extend(node.outputs.iter().map(|&output| (output, index)));
     }

@@ -1,6 +1,7 @@
 //! Settles where nodes run once tensors lie in two memories, and puts in the transfers that this takes.
 //!
-//! A node runs where what it updates lies: optimizers beside their moments, everything else on the device. An operand
+//! A node runs where what it updates lies: optimizers beside their moments, the gradient of a table of embeddings, to which few
+//! rows are added, beside the optimizer, everything else on the device. An operand
 //! that lies elsewhere is sent over first, a result is sent on after. `overlap.rs` then orders the nodes so that
 //! transfers run beside what computes.
 
@@ -125,14 +126,15 @@ impl Settled<'_> {
         self.graph[id].storage == Storage::Transient && self.graph[id].ty.elements() == 1
     }
 
-    /// A place for a tensor's bytes in the other memory.
+    /// A place for a tensor's bytes in the other memory. What passes hand from op to op only crosses here.
     fn staged(&mut self, original: TensorId, place: Place) -> TensorId {
         let tensor = self.graph[original].clone();
+        let role = if tensor.role == Role::Activation { Role::Staging } else { tensor.role };
         let name = match place {
             Place::Device => format!("{}/device", tensor.name),
             Place::Host => format!("{}/host", tensor.name),
         };
-        let staged = self.graph.tensor(name, tensor.ty, tensor.role, Storage::Transient);
+        let staged = self.graph.tensor(name, tensor.ty, role, Storage::Transient);
         self.graph[staged].place = place;
         staged
     }

@@ -210,7 +210,8 @@ struct StagedGradient {
 
 fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<StagedGradient> {
     let mut gradients = Vec::new();
-    for (node, time) in program.nodes.iter().zip(1..) {
+    let on_device = |(node, _): &(&Node, u32)| node.op.home() == Home::Device;
+    for (node, time) in program.nodes.iter().zip(1..).filter(on_device) {
         for (index, &id) in node.outputs.iter().enumerate() {
             let takes_a_place = node.op.reuse().iter().any(|&(_, output)| output == index);
             let is_tensor = graph[id].ty.elements() > 1;

@@ -150,6 +150,8 @@ impl<'a> Times<'a> {
         for node in nodes.iter().filter(is_common) {
             if let Some(owner) = owners.updated(node) {
                 movable.push((owner, self.on_device(node), self.when_moved(owner, node)));
+            } else if let Some(owner) = owners.gradient(node.outputs[0]).filter(|_| node.op.home() == Home::Result) {
+                movable.push((owner, self.on_device(node), self.beside_its_result(node)));
             } else if node.op.home() == Home::Device && node.place(self.graph) == Place::Device {
                 stays.add(self.on_device(node));
                 for (index, &id) in node.outputs.iter().enumerate() {
@@ -190,14 +192,25 @@ impl<'a> Times<'a> {
             io.outputs.remove(remainder);
             io.outputs[update.weight] = master.insert(self.graph[parameter.tensor].ty.with_dtype(DType::F32));
         }
-        let work = Work::of(&op, &io, &self.targets.host);
-        let host = match self.machine.overlaps(self.targets) {
-            true => self.machine.on_host_known(&op, work, &mut self.known),
-            false => self.machine.known(&op, work, &mut self.known),
-        };
+        let host = self.on_host(&op, &io);
         let is_sent_itself = parameter.master() == parameter.tensor && update.remainder.is_none();
         let to_device = if is_sent_itself { self.transfer(parameter.tensor) } else { 0.0 };
         Busy { host, to_device, ..Busy::default() }
+    }
+
+    /// What follows its result to the host, where its operands are sent.
+    fn beside_its_result(&mut self, node: &Node) -> Busy {
+        let host = self.on_host(&node.op, &self.graph.io(&node.inputs, &node.outputs));
+        let to_host = node.inputs.iter().map(|&id| self.transfer(id)).sum();
+        Busy { host, to_host, ..Busy::default() }
+    }
+
+    fn on_host(&mut self, op: &Op, io: &Io) -> f64 {
+        let work = Work::of(op, io, &self.targets.host);
+        match self.machine.overlaps(self.targets) {
+            true => self.machine.on_host_known(op, work, &mut self.known),
+            false => self.machine.known(op, work, &mut self.known),
+        }
     }
 
     /// A transfer of an activation.
