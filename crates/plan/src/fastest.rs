@@ -25,7 +25,7 @@ use crate::candidates::{
 };
 use crate::chains::{Chain, Group, Groups, Stage};
 use crate::choice::PartBound;
-use crate::layout::{Layout, lacks_at_least};
+use crate::layout::{Layout, at_least, lacks_at_least};
 use crate::least::{ends, first_that};
 use crate::levers::Recompute;
 use crate::parts::{Detail, Span};
@@ -133,6 +133,8 @@ struct Range {
 #[derive(Default)]
 struct Built {
     candidates: Vec<(usize, Candidate)>,
+    /// What lives at once in those that could not be packed, and what they lacked.
+    failed: Vec<([u64; 2], [Bytes; 2])>,
     /// From this rung on all are too slow: one of a chain with more scratch is, and less of it makes none faster.
     below: usize,
 }
@@ -493,7 +495,7 @@ impl<'r> Fastest<'r> {
                 built.below = 0;
                 return Ok(Climbed::TooSlow(FITS));
             }
-            lacks = match Layout::within(self.workshop.request, &first.graph) {
+            lacks = match self.pack(&first, built) {
                 Ok(layout) => {
                     built.below = 0;
                     let found = Best { candidate: first, layout, step, rung: 0 };
@@ -504,7 +506,7 @@ impl<'r> Fastest<'r> {
             built.keep(0, first);
         }
         if (2..=FEW_RUNGS).contains(&self.rungs.len()) {
-            return self.packed(chain, (1, false), built, best, lacks);
+            return self.packed(chain, 1, built, best, lacks);
         }
         // Chains are much alike, so the best one's rung tells the most.
         let alike = best.map(|best| best.rung).filter(|&rung| rung > 0);
@@ -521,7 +523,7 @@ impl<'r> Fastest<'r> {
             }
             let until = Range { last: range.last.min(built.below - 1), ..range };
             if let Some(rung) = self.first_that_lives(chain, until, built)? {
-                return self.packed(chain, (rung, true), built, best, lacks);
+                return self.packed(chain, rung, built, best, lacks);
             }
             if range.last >= built.below {
                 return Ok(Climbed::TooSlow(lacks));
@@ -590,18 +592,17 @@ impl<'r> Fastest<'r> {
         Ok(Some(enough))
     }
 
-    /// The first rung from this one on that is really packed into the budget: mostly this one, of which may be known that what
-    /// lives at once fits.
+    /// The first rung from this one on that is really packed into the budget: mostly this one.
     fn packed(
         &self,
         chain: &Chain,
-        (from, lives): (usize, bool),
+        from: usize,
         built: &mut Built,
         best: Option<Mark>,
         lacks: [Bytes; 2],
     ) -> Result<Climbed, PlanError> {
         for rung in from..self.rungs.len() {
-            match self.tried(chain, (rung, lives && rung == from), built, best)? {
+            match self.tried(chain, rung, built, best)? {
                 Tried::DoesNotFit => {}
                 Tried::TooSlow => return Ok(Climbed::TooSlow(lacks)),
                 Tried::Found(best) => return Ok(Climbed::Found(best, lacks)),
@@ -610,14 +611,8 @@ impl<'r> Fastest<'r> {
         Ok(Climbed::Hopeless(lacks))
     }
 
-    /// Whether a rung fits that may be known to by what lives at once, if it is faster than the best so far.
-    fn tried(
-        &self,
-        chain: &Chain,
-        (rung, lives): (usize, bool),
-        built: &mut Built,
-        best: Option<Mark>,
-    ) -> Result<Tried, PlanError> {
+    /// Whether a rung fits, if it is faster than the best so far.
+    fn tried(&self, chain: &Chain, rung: usize, built: &mut Built, best: Option<Mark>) -> Result<Tried, PlanError> {
         if rung >= built.below || self.is_outlined_too_slow(chain, rung, best)? {
             built.below = built.below.min(rung);
             return Ok(Tried::TooSlow);
@@ -632,13 +627,29 @@ impl<'r> Fastest<'r> {
             built.keep(rung, candidate);
             return Ok(Tried::TooSlow);
         }
-        let within = if lives { Layout::packed_within } else { Layout::within };
-        if let Ok(layout) = within(self.workshop.request, &candidate.graph) {
+        if let Ok(layout) = self.pack(&candidate, built) {
             built.below = rung;
             return Ok(Tried::Found(Box::new(Best { candidate, layout, step, rung })));
         }
         built.keep(rung, candidate);
         Ok(Tried::DoesNotFit)
+    }
+
+    /// Packs a candidate that fits, else says what budgets lack. One with no less that lives at once than another of its group that
+    /// could not be packed is not tried.
+    fn pack(&self, candidate: &Candidate, built: &mut Built) -> Result<Layout, [Bytes; 2]> {
+        let request = self.workshop.request;
+        let least = at_least(&candidate.graph, &request.targets);
+        let lacks = request.budget.lacking(least);
+        if lacks != FITS {
+            return Err(lacks);
+        }
+        let is_as_large =
+            |(failed, _): &&([u64; 2], _)| least.iter().zip(failed).all(|(bytes, failed)| bytes >= failed);
+        if let Some((_, lacks)) = built.failed.iter().find(is_as_large) {
+            return Err(*lacks);
+        }
+        Layout::packed_within(request, &candidate.graph).inspect_err(|lacks| built.failed.push((least, *lacks)))
     }
 
     fn rung(&self, chain: &Chain, rung: usize, built: &mut Built) -> Result<Candidate, PlanError> {

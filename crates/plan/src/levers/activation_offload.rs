@@ -15,7 +15,7 @@
 
 use super::offload::sent;
 use super::room::Room;
-use super::{Alternative, Lever, LeverRequest, Levers};
+use super::{Alternative, Lever, LeverRequest, Levers, Places};
 use crate::budget::Budget;
 use crate::candidates::Settings;
 use crate::request::Request;
@@ -38,10 +38,16 @@ pub(crate) fn blocks_of(part: f64, blocks: usize) -> usize {
 }
 
 /// Blocks in the order in which they are sent: the first ones come first, since the backward pass needs them last, when gradients
-/// have piled up, and their transfers have the most time; but every second one, so that the link is done with each meanwhile, before
-/// those between. However many are, one more is sent beside the same ones.
-fn in_order(blocks: usize) -> impl Iterator<Item = usize> {
-    (0..blocks).step_by(2).chain((1..blocks).step_by(2))
+/// have piled up, and their transfers have the most time; those of an encoder so before those of the decoder behind it. But of alike
+/// ones every second is sent, so that the link is done with each meanwhile, before those between. However many are, one more is sent
+/// beside the same ones.
+fn in_order(nodes: &[Node]) -> impl Iterator<Item = usize> {
+    let kinds = Places::new(nodes).blocks.into_iter();
+    let blocks = kinds.map(|kind| kind.into_iter().flatten().map(|block| block as usize).collect::<Vec<_>>());
+    blocks.flat_map(|alike| {
+        let second = |first| alike.iter().copied().skip(first).step_by(2);
+        second(0).chain(second(1)).collect::<Vec<_>>()
+    })
 }
 
 /// Sends what the forward pass keeps of so many blocks to the host, in every program that has a backward pass.
@@ -73,7 +79,7 @@ fn sent_away(graph: &Graph, nodes: &[Node], blocks: usize) -> Vec<bool> {
     }
     let all = nodes.iter().filter_map(|node| node.block).max().map_or(0, |last| last as usize + 1);
     let mut is_chosen = vec![false; all];
-    in_order(all).take(blocks).for_each(|block| is_chosen[block] = true);
+    in_order(nodes).take(blocks).for_each(|block| is_chosen[block] = true);
     let mut largest = vec![0; all];
     let mut kept = Vec::new();
     for node in nodes.iter().filter(|node| node.pass == Pass::Forward) {
@@ -306,11 +312,26 @@ impl Lever for ActivationOffloadLever {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_graph::Op;
+    use plimsoll_graph::ops::{Add, Relu};
 
     #[test]
-    fn every_second_block_is_sent_before_those_between() {
-        assert_eq!(in_order(5).collect::<Vec<_>>(), [0, 2, 4, 1, 3]);
-        assert_eq!((in_order(1).count(), in_order(0).count()), (1, 0));
+    fn every_second_block_is_sent_before_those_between_and_an_encoder_s_before_a_decoder_s() {
+        let nodes = |ops: &[Op]| {
+            let of_block = |(block, op): (usize, &Op)| Node {
+                op: op.clone(),
+                inputs: smallvec![TensorId(0)],
+                outputs: smallvec![TensorId(1)],
+                block: Some(block as u32),
+                pass: Pass::Forward,
+            };
+            ops.iter().enumerate().map(of_block).collect::<Vec<_>>()
+        };
+        let order = |ops: &[Op]| in_order(&nodes(ops)).collect::<Vec<_>>();
+        let (encoder, decoder) = (Op::from(Relu), Op::from(Add));
+        assert_eq!(order(&vec![decoder.clone(); 5]), [0, 2, 4, 1, 3]);
+        assert_eq!(order(&[vec![encoder; 3], vec![decoder; 3]].concat()), [0, 2, 1, 3, 5, 4]);
+        assert_eq!(order(&[]), [0; 0]);
     }
 
     #[test]
