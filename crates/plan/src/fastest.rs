@@ -95,17 +95,17 @@ enum Ladder {
     Any,
     /// What is recomputed is chosen result by result, and nothing is sent.
     Unsent,
-    /// All blocks are at this level of those that the workshop's ladder has, and ever more is sent.
-    OfLevel(usize),
+    /// This mix of those that the workshop's ladder has is recomputed, and ever more is sent.
+    OfMix(usize),
 }
 
 impl Ladder {
     /// The bound on its steps.
-    fn of(self, PartBound { step, unsent, of_levels }: &PartBound) -> Seconds {
+    fn of(self, PartBound { step, unsent, of_mixes }: &PartBound) -> Seconds {
         match self {
             Self::Any => *step,
             Self::Unsent => *unsent,
-            Self::OfLevel(level) => of_levels.get(level).copied().unwrap_or(*step),
+            Self::OfMix(mix) => of_mixes.get(mix).copied().unwrap_or(*step),
         }
     }
 }
@@ -181,7 +181,6 @@ impl<'r> Fastest<'r> {
         if is_open {
             let ladder = self.workshop.ladder()?.iter();
             self.rungs = ladder.map(|&recompute| Kept { recompute, sent_blocks: sends[0] }).collect();
-            let levels = levels(&self.rungs, request);
             if sends[0] == 0 {
                 self.ladder = Ladder::Unsent;
                 self = self.climb_ladder()?;
@@ -190,8 +189,7 @@ impl<'r> Fastest<'r> {
                 }
             }
             if sends != [0] {
-                self.ladder = Ladder::OfLevel(0);
-                self = self.send(levels)?;
+                self = self.send_beside_mixes()?;
             }
             self.closed.clear();
         }
@@ -203,7 +201,12 @@ impl<'r> Fastest<'r> {
         }
         let is_asked = request.levers.recompute.is_some();
         let is_done = sends == [0] || (self.best.is_some() && !is_asked) || !self.is_pressed();
-        if is_done { Ok(self) } else { self.send(levels) }
+        if !is_done {
+            for level in levels {
+                self = self.send(level, Ladder::Any)?;
+            }
+        }
+        Ok(self)
     }
 
     /// Whether a budget kept something faster out than what was found on the ladder that was climbed last.
@@ -211,37 +214,48 @@ impl<'r> Fastest<'r> {
         self.best.as_ref().is_none_or(|best| best.rung > 0) || self.kept_out != [false; 2]
     }
 
-    /// With these recomputed, ever more of it, what is kept is sent to the host, of ever more blocks.
-    fn send(mut self, levels: Vec<Recompute>) -> Result<Self, PlanError> {
-        let request = self.workshop.request;
-        let sends = sent_blocks(request);
-        let mut micro_batches = micro_batches(request);
-        for (level, recompute) in levels.into_iter().enumerate() {
-            if let Ladder::OfLevel(of_ladder) = &mut self.ladder {
-                *of_ladder = level;
-            }
-            let kept = |&sent_blocks: &usize| Kept { recompute, sent_blocks };
-            // Those that are too slow are so with more recomputed too.
-            let mut open = Vec::with_capacity(micro_batches.len());
-            for micro_batch in micro_batches {
-                if !self.is_too_slow(self.step_at_least(micro_batch, kept(&sends[0]))?) {
-                    open.push(micro_batch);
+    /// With each mix recomputed, what is kept is sent to the host, of ever more blocks. Those are first that may be the fastest in the
+    /// place of the best so far, so that most others need not be looked at.
+    fn send_beside_mixes(mut self) -> Result<Self, PlanError> {
+        let mixes = self.workshop.mixes()?;
+        let mut left = (0..mixes.len()).collect::<Vec<_>>();
+        while !left.is_empty() {
+            let next = match &self.best {
+                Some(Best { candidate: Candidate { settings, .. }, step, .. }) => {
+                    let part = self.workshop.index_of_part(settings.levers.optimizer_offload)?;
+                    let bound = self.workshop.part_at_least(settings.micro_batch, part, *step)?;
+                    let by_bound = |a: &&usize, b: &&usize| bound.of_mixes[**a].0.total_cmp(&bound.of_mixes[**b].0);
+                    *left.iter().min_by(by_bound).expect("there are some")
                 }
-            }
-            micro_batches = open;
-            if micro_batches.is_empty() {
-                break;
-            }
-            self.rungs = sends.iter().map(kept).collect();
-            self = self.climb_ladder()?;
+                None => left[0],
+            };
+            left.retain(|mix| *mix != next);
+            self = self.send(mixes[next], Ladder::OfMix(next))?;
         }
         Ok(self)
     }
 
-    /// No step of this micro-batch is shorter that keeps this.
-    fn step_at_least(&self, micro_batch: usize, kept: Kept) -> Result<Seconds, PlanError> {
+    /// With this recomputed, what is kept is sent to the host, of ever more blocks.
+    fn send(mut self, recompute: Recompute, ladder: Ladder) -> Result<Self, PlanError> {
+        let request = self.workshop.request;
+        self.ladder = ladder;
+        let kept = |sent_blocks| Kept { recompute, sent_blocks };
+        self.rungs = sent_blocks(request).into_iter().map(kept).collect();
         let all = Span { first: 0, last: self.workshop.parts()?.len() - 1 };
-        Ok(self.workshop.outline(micro_batch, kept)?.shortest_step(all))
+        for micro_batch in micro_batches(request) {
+            if !self.is_too_slow(self.first_at_least(micro_batch, all)?) {
+                return self.climb_ladder();
+            }
+        }
+        Ok(self)
+    }
+
+    /// No step of this micro-batch is shorter with any of these parts of the optimizer on the host.
+    fn first_at_least(&self, micro_batch: usize, parts: Span) -> Result<Seconds, PlanError> {
+        match (self.ladder, &*self.workshop.plain(micro_batch)?) {
+            (Ladder::OfMix(mix), Some(plain)) => Ok(plain.mix_at_least(mix, parts)),
+            _ => Ok(self.workshop.outline(micro_batch, self.rungs[0])?.shortest_step(parts)),
+        }
     }
 
     /// Looks for the fastest that fits on the rungs; the best so far remains if nothing is faster.
@@ -359,10 +373,7 @@ impl<'r> Fastest<'r> {
             open.extend(may_fit.into_iter().map(|micro_batch| Group { micro_batch, parts }));
         }
         open.sort_by_key(|group| group.micro_batch);
-        let bound = |group: Group| {
-            let outline = self.workshop.outline(group.micro_batch, self.rungs[0])?;
-            Ok((group, outline.shortest_step(group.parts)))
-        };
+        let bound = |group: Group| Ok((group, self.first_at_least(group.micro_batch, group.parts)?));
         let groups = open.into_par_iter().map(bound).collect::<Result<Vec<_>, PlanError>>()?;
         Ok(Groups::new(groups.into_iter()))
     }

@@ -239,7 +239,9 @@ impl Fastest<'_> {
         let mut sent = self.rungs.iter().map(|kept| kept.sent_blocks).collect::<Vec<_>>();
         sent.dedup();
         let sent = milestones_of(&sent);
-        let is_one = move |kept: Kept| kept.recompute.blocks == 0 && sent.contains(&kept.sent_blocks);
+        let (first, last) = (self.rungs[0].recompute, self.rungs[self.rungs.len() - 1].recompute);
+        let is_one =
+            move |kept: Kept| (kept.recompute.blocks == 0 || first == last) && sent.contains(&kept.sent_blocks);
         (1..self.rungs.len()).rev().filter(move |&rung| few || is_one(self.rungs[rung]))
     }
 

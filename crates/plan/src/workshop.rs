@@ -14,7 +14,7 @@
 use crate::candidates::{
     Candidate, Kept, Programs, Settings, built, least_scratch, micro_batches, predicted_step, scratches, settings,
 };
-use crate::choice::{Choices, Closeness, PartBound, Plain};
+use crate::choice::{Choices, Closeness, PartBound, Plain, mixes};
 use crate::levers::{Levers, Recompute, attention_rows, head_chunk, recompute, update_in_backward_excluded};
 use crate::outline::{Common, Outline, keep_what_is_outlined, state_when_moved};
 use crate::parts::{Detail, Span, parts};
@@ -109,6 +109,11 @@ impl<'r> Workshop<'r> {
         let settings = settings(self.request, micro_batch, 0.0, scratch, Kept::ALL);
         let parts = parts(self.request, self.detail, &self.base(&settings, Programs::OfStep)?.graph);
         Ok(self.parts.get_or_init(|| parts))
+    }
+
+    /// The index of one of them.
+    pub(crate) fn index_of_part(&self, part: f64) -> Result<usize, PlanError> {
+        Ok(self.parts()?.iter().position(|known| *known == part).expect("one that may be moved"))
     }
 
     /// Where updating in the backward pass is left open, it is done if nothing excludes it, for it costs nothing.
@@ -268,6 +273,13 @@ impl<'r> Workshop<'r> {
         let largest = *micro_batches(self.request).last().expect("there is always one");
         let ladder = self.choices(largest)?.ladder();
         Ok(self.ladder.get_or_init(|| ladder))
+    }
+
+    /// What is recomputed along which ever more is sent: few where there are many micro-batches, which meet budgets too.
+    pub(crate) fn mixes(&self) -> Result<Vec<Recompute>, PlanError> {
+        const FEW: usize = 5;
+        let parts = if micro_batches(self.request).len() <= FEW { 4 } else { 2 };
+        Ok(mixes(self.ladder()?, parts))
     }
 
     /// What there is to choose from of what is recomputed.

@@ -24,7 +24,7 @@
 //! All plans are meant that recompute any result at most once but for what blocks hand to each other, send anything, and are
 //! else what a request leaves open.
 
-use super::{AtLevel, Choices, Kind, Rise, levels, of_block};
+use super::{Choices, Kind, Mix, Rise, of_block};
 use crate::candidates::{Kept, Programs, Settings, micro_batches, scratches, sent_blocks, settings};
 use crate::cost::{Beside, KnownTimes, TimedStep, Work};
 use crate::layout::ALIGNMENT;
@@ -49,7 +49,7 @@ pub(crate) fn step_at_least(workshop: &Workshop, settings: &Settings, found: Sec
     if cfg!(debug_assertions) {
         // The one that was found is a plan that fits, so the bounds of its like are below it.
         let Settings { micro_batch, levers: Levers { optimizer_offload, .. }, .. } = *settings;
-        let part = workshop.parts()?.iter().position(|part| *part == optimizer_offload).expect("one that may be moved");
+        let part = workshop.index_of_part(optimizer_offload)?;
         if let Some(like) = &*workshop.plain(micro_batch)? {
             let without = Seconds(f64::INFINITY);
             let spans = [Span::one(part), all].map(|span| like.span_at_least(workshop, span, without));
@@ -149,16 +149,16 @@ pub(crate) struct PartBound {
     pub(crate) step: Seconds,
     /// Of those that send nothing.
     pub(crate) unsent: Seconds,
-    /// Of those whose blocks are all at a level, by the levels of the workshop's ladder.
-    pub(crate) of_levels: Vec<Seconds>,
+    /// Of those that recompute one of the mixes of the workshop's ladder.
+    pub(crate) of_mixes: Vec<Seconds>,
 }
 
 /// A micro-batch's step that recomputes and sends nothing.
 pub(crate) struct Plain {
     micro_batch: usize,
     choices: Choices,
-    /// What a block of each kind saves and costs at each of the ladder's levels.
-    levels: Vec<Vec<AtLevel>>,
+    /// What is recomputed along which ever more is sent.
+    mixes: Vec<Mix>,
     outline: Arc<Outline>,
     ticks: Ticks,
     ends: Ends,
@@ -173,10 +173,10 @@ impl Plain {
         let graph = workshop.trunk(settings(request, micro_batch, 0.0, scratch, Kept::ALL), Programs::OfStep)?.graph;
         let choices = workshop.choices(micro_batch)?;
         let Some(ticks) = Ticks::of(&graph, &choices) else { return Ok(None) };
-        let levels = levels(workshop.ladder()?).map(|level| choices.at_level(level)).collect();
+        let mixes = workshop.mixes()?.into_iter().map(|recompute| choices.mix(recompute)).collect();
         let (ends, outline) = (Ends::of(&graph, &choices), workshop.outline(micro_batch, Kept::ALL)?);
         let seconds_to_send_a_byte = seconds_to_send_a_byte(request, &graph);
-        Ok(Some(Self { micro_batch, choices, levels, outline, ticks, ends, seconds_to_send_a_byte }))
+        Ok(Some(Self { micro_batch, choices, mixes, outline, ticks, ends, seconds_to_send_a_byte }))
     }
 
     /// No plan that fits with any of these parts of the optimizer on the host has a shorter step than this, or than one that was
@@ -205,6 +205,13 @@ impl Plain {
         most_of(worst.iter().map(at_least))
     }
 
+    /// No plan that recomputes a mix has a shorter step than this with any of these parts of the optimizer on the host, by what is
+    /// recomputed alone.
+    pub(crate) fn mix_at_least(&self, mix: usize, span: Span) -> Seconds {
+        let device = self.choices.seconds_of(&self.mixes[mix]);
+        self.outline.step_beside(span, Busy { device, ..Busy::default() })
+    }
+
     /// For a single part: no plan that fits has a shorter step than this, or than one that was found.
     pub(crate) fn part_at_least(
         &self,
@@ -213,13 +220,13 @@ impl Plain {
         closeness: Closeness,
         found: Seconds,
     ) -> Result<PartBound, PlanError> {
-        let Self { micro_batch, choices, levels, outline, ends, seconds_to_send_a_byte, .. } = self;
+        let Self { micro_batch, choices, mixes, outline, ends, seconds_to_send_a_byte, .. } = self;
         let request = workshop.request;
         let scratches = scratches(request, *micro_batch);
         let settings = settings(request, *micro_batch, workshop.parts()?[part], scratches[0], Kept::ALL);
         let mut nothing = workshop.candidate_of_step(settings)?;
         let mut transfers = None;
-        let mut least = PartBound { step: found, unsent: found, of_levels: vec![found; levels.len()] };
+        let mut least = PartBound { step: found, unsent: found, of_mixes: vec![found; mixes.len()] };
         for scratch in scratches {
             nothing = nothing.with_scratch(scratch);
             let accumulation = request.global_batch / micro_batch;
@@ -241,11 +248,9 @@ impl Plain {
                 continue;
             }
             least.unsent = least_of(least.unsent, most_of(at.iter().map(|at| at.unsent(least.unsent))));
-            for (least, level) in least.of_levels.iter_mut().zip(levels) {
-                // Most levels are too slow by what they recompute alone.
-                let busy = Busy { device: choices.seconds_at(level), ..Busy::default() };
-                if outline.step_beside(Span::one(part), busy) < *least {
-                    *least = least_of(*least, most_of(at.iter().map(|at| at.at_level(level))));
+            for (mix, least) in least.of_mixes.iter_mut().enumerate() {
+                if self.mix_at_least(mix, Span::one(part)) < *least {
+                    *least = least_of(*least, most_of(at.iter().map(|at| at.with_mix(&mixes[mix], *least))));
                 }
             }
         }
@@ -300,7 +305,7 @@ impl AlikeAt<'_> {
     /// No step is shorter with so many seconds before each node of both passes, and so many bytes sent that are not there when
     /// they are lacking: on the queues of what an optimizer on the host is sent and sends back.
     fn with(&self, before: impl Fn(&str, &[usize]) -> Vec<f64>, sent: u64) -> Seconds {
-        let Alike { timed, accumulation, transfers: [to_device, to_host], seconds_to_send_a_byte, .. } = self.alike;
+        let Alike { timed, seconds_to_send_a_byte, .. } = self.alike;
         let away = seconds_to_send_a_byte * sent as f64;
         let step = timed.at_least(|program| {
             let passes = &self.passes[program];
@@ -310,9 +315,15 @@ impl AlikeAt<'_> {
         if sent == 0 {
             return step;
         }
-        let on_the_way = *accumulation as f64 * away;
-        let transfers = Seconds(on_the_way + on_the_way.max(*to_device).max(*to_host));
+        let transfers = self.transfers(sent);
         if step < transfers { transfers } else { step }
+    }
+
+    /// The time for which the link is busy that sends so many bytes in each micro-step.
+    fn transfers(&self, sent: u64) -> Seconds {
+        let Alike { accumulation, transfers: [to_device, to_host], seconds_to_send_a_byte, .. } = self.alike;
+        let on_the_way = *accumulation as f64 * seconds_to_send_a_byte * sent as f64;
+        Seconds(if sent == 0 { 0.0 } else { on_the_way + on_the_way.max(*to_device).max(*to_host) })
     }
 
     /// No step is shorter that recomputes so many bytes of blocks that the backward pass has not reached, and sends so many.
@@ -342,10 +353,17 @@ impl AlikeAt<'_> {
         if lacking > self.most { found } else { self.recomputing(lacking, 0) }
     }
 
-    /// No step is shorter with all blocks at a level.
-    fn at_level(&self, level: &[AtLevel]) -> Seconds {
-        let saved = level.iter().zip(count(&self.worst.untouched)).map(|(at, blocks)| at.saved * blocks as i64);
+    /// No step is shorter with this recomputed, or than one that was found.
+    fn with_mix(&self, mix: &Mix, found: Seconds) -> Seconds {
+        let kinds = &self.alike.choices.kinds;
+        let saved = self.worst.untouched.iter().enumerate().flat_map(|(kind, untouched)| {
+            let untouched = untouched.iter().zip(&kinds[kind].blocks).filter(|(is, _)| **is);
+            untouched.map(move |(_, &block)| mix.of(kind, block).saved)
+        });
         let sent = (self.worst.lacking as i64 - saved.sum::<i64>()).max(0) as u64;
+        if found <= self.transfers(sent) {
+            return found;
+        }
         let before = |program: &str, passes: &[usize]| {
             self.alike.ends.of_program(program).map_or_else(Vec::new, |ends| {
                 // What others recompute comes before what is sent is away, and not after it.
@@ -353,7 +371,7 @@ impl AlikeAt<'_> {
                 let (mut before, mut seconds) = (Vec::new(), 0.0);
                 for (done, &node) in passes.iter().enumerate() {
                     while let Some(end) = ends.next_if(|end| end.done <= done) {
-                        seconds += level[end.kind].seconds;
+                        seconds += mix.of(end.kind, kinds[end.kind].blocks[end.block]).seconds;
                     }
                     before.resize(node, before.last().copied().unwrap_or(0.0));
                     before.push(seconds);
@@ -580,9 +598,11 @@ impl Choices {
         of_nodes
     }
 
-    /// Seconds of recomputation in a micro-step with all blocks at a level.
-    fn seconds_at(&self, level: &[AtLevel]) -> f64 {
-        self.kinds.iter().zip(level).map(|(kind, at)| kind.blocks.len() as f64 * at.seconds).sum()
+    /// Seconds of recomputation in a micro-step.
+    fn seconds_of(&self, mix: &Mix) -> f64 {
+        let of_kind =
+            |(kind, of): (usize, &Kind)| of.blocks.iter().map(|&block| mix.of(kind, block).seconds).sum::<f64>();
+        self.kinds.iter().enumerate().map(of_kind).sum()
     }
 
     /// A value for each block of each kind.

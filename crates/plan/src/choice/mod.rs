@@ -115,6 +115,10 @@ impl Choices {
         self.kinds.iter().enumerate().map(of_kind).collect()
     }
 
+    fn mix(&self, Recompute { blocks, first, rest }: Recompute) -> Mix {
+        Mix { blocks, first: self.at_level(first), rest: self.at_level(rest) }
+    }
+
     /// All steps up, the cheapest byte first.
     fn rises(&self) -> Vec<Rise> {
         let of_kind = |(kind, of): (usize, &Kind)| {
@@ -146,9 +150,32 @@ impl Choices {
     }
 }
 
-/// The levels at which a ladder has all blocks.
-pub(crate) fn levels(ladder: &[Recompute]) -> impl Iterator<Item = Level> {
-    ladder.iter().filter(|recompute| recompute.blocks == 0).map(|recompute| recompute.rest)
+/// Those of a ladder that treat all blocks alike, and between each two of them what cuts the way into so many parts.
+pub(crate) fn mixes(ladder: &[Recompute], parts: usize) -> Vec<Recompute> {
+    let alike = ladder.iter().enumerate().filter(|(_, recompute)| recompute.blocks == 0).map(|(index, _)| index);
+    let alike = alike.collect::<Vec<_>>();
+    let between = |pair: &[usize]| {
+        let (first, steps) = (pair[0], pair[1] - pair[0]);
+        let mut indices = (0..parts).map(|part| first + steps * part / parts).collect::<Vec<_>>();
+        indices.dedup();
+        indices
+    };
+    let indices = alike.windows(2).flat_map(between).chain(alike.last().copied());
+    indices.map(|index| ladder[index]).collect()
+}
+
+/// What blocks do of each kind where the first blocks may be at another level than the rest.
+struct Mix {
+    blocks: usize,
+    first: Vec<AtLevel>,
+    rest: Vec<AtLevel>,
+}
+
+impl Mix {
+    fn of(&self, kind: usize, block: Option<u32>) -> AtLevel {
+        let is_first = block.is_some_and(|block| (block as usize) < self.blocks);
+        if is_first { self.first[kind] } else { self.rest[kind] }
+    }
 }
 
 /// The nodes of the forward pass in a block, with their indices.

@@ -64,7 +64,7 @@ impl Recompute {
         match block {
             Some(block) if (block as usize) < self.blocks => self.first,
             Some(_) => self.rest,
-            None if matches!(self.rest, Level::Chosen(_)) => self.rest,
+            None if matches!((self.first, self.rest), (Level::Chosen(_), _) | (_, Level::Chosen(_))) => self.rest,
             // Outside the blocks there is no block's input to go back to.
             None => self.first.max(self.rest).min(Level::Cheap),
         }
