@@ -252,10 +252,12 @@ impl<'r> Fastest<'r> {
 
     /// No step of this micro-batch is shorter with any of these parts of the optimizer on the host.
     fn first_at_least(&self, micro_batch: usize, parts: Span) -> Result<Seconds, PlanError> {
-        match (self.ladder, &*self.workshop.plain(micro_batch)?) {
-            (Ladder::OfMix(mix), Some(plain)) => Ok(plain.mix_at_least(mix, parts)),
-            _ => Ok(self.workshop.outline(micro_batch, self.rungs[0])?.shortest_step(parts)),
+        if let Ladder::OfMix(mix) = self.ladder
+            && let Some(plain) = &*self.workshop.plain(micro_batch)?
+        {
+            return Ok(plain.mix_at_least(mix, parts));
         }
+        Ok(self.workshop.outline(micro_batch, self.rungs[0])?.shortest_step(parts))
     }
 
     /// Looks for the fastest that fits on the rungs; the best so far remains if nothing is faster.

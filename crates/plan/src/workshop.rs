@@ -275,11 +275,12 @@ impl<'r> Workshop<'r> {
         Ok(self.ladder.get_or_init(|| ladder))
     }
 
-    /// What is recomputed along which ever more is sent: few where there are many micro-batches, which meet budgets too.
+    /// What is recomputed along which ever more is sent: about so many at most, fewer where there are many micro-batches, by which
+    /// budgets are met too.
     pub(crate) fn mixes(&self) -> Result<Vec<Recompute>, PlanError> {
         const FEW: usize = 5;
-        let parts = if micro_batches(self.request).len() <= FEW { 4 } else { 2 };
-        Ok(mixes(self.ladder()?, parts))
+        let most = if micro_batches(self.request).len() <= FEW { 50 } else { 25 };
+        Ok(mixes(self.ladder()?, most))
     }
 
     /// What there is to choose from of what is recomputed.

@@ -150,10 +150,12 @@ impl Choices {
     }
 }
 
-/// Those of a ladder that treat all blocks alike, and between each two of them what cuts the way into so many parts.
-pub(crate) fn mixes(ladder: &[Recompute], parts: usize) -> Vec<Recompute> {
+/// Those of a ladder that treat all blocks alike, and between each two of them what cuts the way into up to four parts, as long as
+/// these are no more than `most`.
+pub(crate) fn mixes(ladder: &[Recompute], most: usize) -> Vec<Recompute> {
     let alike = ladder.iter().enumerate().filter(|(_, recompute)| recompute.blocks == 0).map(|(index, _)| index);
     let alike = alike.collect::<Vec<_>>();
+    let parts = (most / alike.len()).clamp(1, 4);
     let between = |pair: &[usize]| {
         let (first, steps) = (pair[0], pair[1] - pair[0]);
         let mut indices = (0..parts).map(|part| first + steps * part / parts).collect::<Vec<_>>();
