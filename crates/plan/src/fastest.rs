@@ -68,8 +68,9 @@ pub(crate) struct Fastest<'r> {
     /// What may be recomputed, ever more of it, or sent away.
     pub(crate) rungs: Vec<Kept>,
     ladder: Ladder,
-    /// Groups whose first rung was found or is too slow: on ladders that begin with as much recomputed they are no faster.
-    closed: Vec<Group>,
+    /// Groups whose first rung was found or is too slow, and of which ladder: on those that begin with as much recomputed they are no
+    /// faster.
+    closed: Vec<(Group, usize)>,
 }
 
 /// What came of a chain.
@@ -100,6 +101,14 @@ enum Ladder {
 }
 
 impl Ladder {
+    /// Ascending by what their first rungs recompute.
+    fn number(self) -> usize {
+        match self {
+            Self::Any | Self::Unsent => 0,
+            Self::OfMix(mix) => mix,
+        }
+    }
+
     /// The bound on its steps.
     fn of(self, PartBound { step, unsent, of_mixes }: &PartBound) -> Seconds {
         match self {
@@ -224,8 +233,8 @@ impl<'r> Fastest<'r> {
                 Some(Best { candidate: Candidate { settings, .. }, step, .. }) => {
                     let part = self.workshop.index_of_part(settings.levers.optimizer_offload)?;
                     let bound = self.workshop.part_at_least(settings.micro_batch, part, *step)?;
-                    let by_bound = |a: &&usize, b: &&usize| bound.of_mixes[**a].0.total_cmp(&bound.of_mixes[**b].0);
-                    *left.iter().min_by(by_bound).expect("there are some")
+                    let bound = |mix: usize| Ladder::OfMix(mix).of(&bound).0;
+                    left.iter().copied().min_by(|a, b| bound(*a).total_cmp(&bound(*b))).expect("there are some")
                 }
                 None => left[0],
             };
@@ -295,8 +304,9 @@ impl<'r> Fastest<'r> {
                 return Ok(self);
             }
             let climbed = now.par_iter().map(|chains| self.climb_all(chains)).collect::<Result<Vec<_>, _>>()?;
+            let by = self.ladder.number();
             let is_closed = |(chains, (_, is_closed)): (&Vec<Chain>, &(_, bool))| {
-                chains.first().filter(|_| *is_closed).map(|c| c.group)
+                chains.first().filter(|_| *is_closed).map(|c| (c.group, by))
             };
             self.closed.extend(now.iter().zip(&climbed).filter_map(is_closed));
             let climbed = climbed.into_iter().flat_map(|(climbed, _)| climbed);
@@ -422,7 +432,8 @@ impl<'r> Fastest<'r> {
     /// A bound on the steps of a group that fit.
     fn bound(&self, group: &Group, stage: Stage) -> Result<Seconds, PlanError> {
         let best = self.mark();
-        if stage < Stage::Rung && self.closed.contains(group) {
+        let is_closed = |(closed, by): &(Group, usize)| closed == group && *by <= self.ladder.number();
+        if stage < Stage::Rung && self.closed.iter().any(is_closed) {
             return Ok(Seconds(f64::INFINITY));
         }
         if stage < Stage::Rung {
