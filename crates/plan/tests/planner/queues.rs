@@ -155,6 +155,19 @@ fn gradients_on_their_way_do_not_stop_the_device() {
     assert!(steps[last].1 < 1.07 * works, "{} s for {works} s of work", steps[last].1);
 }
 
+/// Rows are added to the gradient of a table of embeddings on the host: it is sent there once, and none of it comes back.
+#[test]
+fn the_gradient_of_embeddings_is_added_to_where_it_lies() {
+    let (plan, steps, _) = moved_and_clipped();
+    let added = steps.iter().filter(|(step, _)| step.op.name() == "embedding_grad").collect::<Vec<_>>();
+    assert!(!added.is_empty() && added.iter().all(|(step, _)| step.place == Place::Host), "{}", added.len());
+    let of_backward = |step: &Step| plan.queue(step) == Queue::ToDevice && step.pass == Pass::Backward;
+    let back = steps.iter().filter(|(step, _)| of_backward(step)).flat_map(|(step, _)| &step.outputs);
+    let back = back.map(|&id| plan[id].ty.bytes().0).sum::<u64>();
+    let table = added.iter().map(|(step, _)| plan[step.outputs[0]].ty.bytes().0).max().expect("there are some");
+    assert!(back < table / 1000, "{back} of {table} bytes come back");
+}
+
 /// The norms of gradients on the host are taken while others are still made, so that what is clipped by them waits for the last.
 #[test]
 fn norms_on_the_host_are_taken_as_gradients_arrive() {
