@@ -44,13 +44,58 @@ impl Laid {
 /// need not walk past all others.
 const STRETCHES: u32 = 16;
 
+/// What lies, sorted by offset: in pieces, so that little has to move for one more.
+#[derive(Default)]
+struct Pile {
+    /// None is empty, but for a single one.
+    pieces: Vec<Vec<Laid>>,
+}
+
+impl Pile {
+    /// A piece that grew to so many is halved.
+    const LONGEST: usize = 128;
+
+    fn clear(&mut self) {
+        self.pieces.truncate(1);
+        self.pieces.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Below what lies at the same offset.
+    fn insert(&mut self, new: Laid) {
+        let is_below = |laid: &Laid| laid.offset < new.offset;
+        let at = self.pieces.partition_point(|piece| piece.last().is_some_and(is_below));
+        if at == self.pieces.len() {
+            match self.pieces.last_mut() {
+                Some(last) => last.push(new),
+                None => self.pieces.push(vec![new]),
+            }
+        } else {
+            let piece = &mut self.pieces[at];
+            piece.insert(piece.partition_point(is_below), new);
+        }
+        let at = at.min(self.pieces.len() - 1);
+        if self.pieces[at].len() == Self::LONGEST {
+            let upper = self.pieces[at].split_off(Self::LONGEST / 2);
+            self.pieces.insert(at + 1, upper);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Laid> {
+        self.pieces.iter().flatten()
+    }
+
+    fn len(&self) -> usize {
+        self.pieces.iter().map(Vec::len).sum()
+    }
+}
+
 /// Lays all buffers in an order. Kept between orders to spare the allocation.
 #[derive(Default)]
 pub(super) struct Placer {
-    /// Sorted by offset.
-    laid: Vec<Laid>,
-    /// Those of them that are live in each stretch, sorted as well.
-    stretches: Vec<Vec<Laid>>,
+    /// Everything.
+    laid: Pile,
+    /// What is live in each stretch.
+    stretches: Vec<Pile>,
     columns_per_stretch: u32,
     /// Buffers that were looked at so far.
     pub work: u64,
@@ -68,8 +113,8 @@ impl Placer {
         let columns = buffers.iter().map(|buffer| buffer.upper).max().unwrap_or(0);
         self.columns_per_stretch = columns.div_ceil(STRETCHES).max(1);
         self.laid.clear();
-        self.stretches.resize_with(STRETCHES as usize, Vec::new);
-        self.stretches.iter_mut().for_each(Vec::clear);
+        self.stretches.resize_with(STRETCHES as usize, Pile::default);
+        self.stretches.iter_mut().for_each(Pile::clear);
         for (index, offset) in lying {
             self.lay(Laid::new(&buffers[index], offset));
         }
@@ -93,10 +138,7 @@ impl Placer {
 
     fn lay(&mut self, new: Laid) {
         let stretches = self.stretches_of(new.lower, new.upper);
-        for laid in self.stretches[stretches].iter_mut().chain([&mut self.laid]) {
-            let at = laid.partition_point(|laid| laid.offset < new.offset);
-            laid.insert(at, new);
-        }
+        self.stretches[stretches].iter_mut().chain([&mut self.laid]).for_each(|pile| pile.insert(new));
     }
 
     fn stretches_of(&self, lower: u32, upper: u32) -> RangeInclusive<usize> {
@@ -104,7 +146,7 @@ impl Placer {
     }
 
     /// Everything that a buffer may meet, and more.
-    fn near(&self, buffer: &CompressedBuffer) -> &[Laid] {
+    fn near(&self, buffer: &CompressedBuffer) -> &Pile {
         let stretches = self.stretches_of(buffer.lower, buffer.upper);
         if stretches.start() == stretches.end() { &self.stretches[*stretches.start()] } else { &self.laid }
     }
@@ -113,7 +155,7 @@ impl Placer {
     fn lowest(&mut self, buffer: &CompressedBuffer) -> u64 {
         let mut floor = 0;
         let mut seen = 0;
-        for laid in self.near(buffer) {
+        for laid in self.near(buffer).iter() {
             if laid.lower < buffer.upper && buffer.lower < laid.upper {
                 if laid.offset >= floor + buffer.size {
                     break;
@@ -132,7 +174,7 @@ impl Placer {
         let mut best = None;
         let mut best_gap = u64::MAX;
         let near = self.near(buffer);
-        for laid in near {
+        for laid in near.iter() {
             if laid.lower < buffer.upper && buffer.lower < laid.upper {
                 if laid.offset > floor {
                     let gap = laid.offset - floor;
