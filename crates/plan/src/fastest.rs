@@ -79,6 +79,8 @@ enum Ladder {
     Any,
     /// What is recomputed is chosen result by result, and nothing is sent.
     Unsent,
+    /// Levels of blocks are recomputed, and nothing is sent.
+    UnsentLevels,
     /// This mix of those that the workshop's ladder has is recomputed, and ever more is sent.
     OfMix(usize),
 }
@@ -87,7 +89,7 @@ impl Ladder {
     /// Ascending by what their first rungs recompute.
     fn number(self) -> usize {
         match self {
-            Self::Any | Self::Unsent => 0,
+            Self::Any | Self::Unsent | Self::UnsentLevels => 0,
             Self::OfMix(mix) => mix,
         }
     }
@@ -96,7 +98,7 @@ impl Ladder {
     fn of(self, PartBound { step, unsent, of_mixes }: &PartBound) -> Seconds {
         match self {
             Self::Any => *step,
-            Self::Unsent => *unsent,
+            Self::Unsent | Self::UnsentLevels => *unsent,
             Self::OfMix(mix) => of_mixes.get(mix).copied().unwrap_or(*step),
         }
     }
@@ -138,9 +140,9 @@ impl<'r> Fastest<'r> {
             }
             self.closed.clear();
         }
-        self.ladder = Ladder::Any;
         let levels = levels(&of_blocks, request);
         if sends[0] == 0 {
+            self.ladder = Ladder::UnsentLevels;
             self.rungs = of_blocks;
             self = self.climb_ladder()?;
         }
@@ -395,7 +397,8 @@ impl<'r> Fastest<'r> {
     /// What others have to be faster than, or as fast as if they are of levels.
     fn mark(&self) -> Option<Mark> {
         let best = self.best.as_ref()?;
-        let step = if matches!(self.ladder, Ladder::Any) { Seconds(best.step.0.next_up()) } else { best.step };
+        let is_of_levels = matches!(self.ladder, Ladder::Any | Ladder::UnsentLevels);
+        let step = if is_of_levels { Seconds(best.step.0.next_up()) } else { best.step };
         Some(Mark { step, rung: best.rung })
     }
 

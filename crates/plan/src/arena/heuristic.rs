@@ -25,7 +25,7 @@ use super::skyline::{Prefer, Skyline};
 const WORK_PER_BLOCK: u64 = 14_000;
 /// The work for problems so small that the above would end before the repairs begin.
 const MIN_WORK: u64 = 1_000_000;
-/// The same for `attempts` and `repairs`: a few milliseconds.
+/// The same for what is tried cheaply: a few milliseconds.
 const CHEAP_WORK: u64 = 2_000_000;
 /// Orders that the repairs start from, best first.
 const REPAIRED_ORDERS: usize = 3;
@@ -67,18 +67,35 @@ pub(super) fn pack_buffers(problem: &Compressed) -> Vec<u64> {
 
 /// One offset for every buffer, in units: the first cheap attempt that is no higher than `enough`, or the best of all.
 pub(super) fn attempts(problem: &Compressed, enough: u64) -> Vec<u64> {
-    let mut packer = Packer::new(problem, enough, CHEAP_WORK);
-    packer.attempt();
-    packer.best
+    Tried::new(problem, enough).packer.best
 }
 
-/// Replaces `best` by a packing that repairs bring down to `enough`, or by a lower one, if there is one.
-pub(super) fn repairs(problem: &Compressed, enough: u64, best: &mut Vec<u64>) {
-    let mut packer = Packer::new(problem, enough, CHEAP_WORK);
-    let orders = packer.attempt();
-    packer.repair_best(orders);
-    if packer.best_peak < problem.peak(best) {
-        *best = packer.best;
+/// Cheap attempts that were made, to go on from.
+pub(super) struct Tried<'a> {
+    packer: Packer<'a>,
+    orders: Vec<(u64, Vec<u32>)>,
+}
+
+impl<'a> Tried<'a> {
+    /// Until one is no higher than `enough`.
+    pub(super) fn new(problem: &'a Compressed, enough: u64) -> Self {
+        let mut packer = Packer::new(problem, enough, CHEAP_WORK);
+        let orders = packer.attempt();
+        Self { packer, orders }
+    }
+
+    /// One offset for every buffer, in units: the best so far.
+    pub(super) fn best(&self) -> &[u64] {
+        &self.packer.best
+    }
+
+    /// Replaces `best` by a packing that repairs bring down to `enough`, or by a lower one, if there is one.
+    pub(super) fn repair(mut self, enough: u64, best: &mut Vec<u64>) {
+        self.packer.enough = enough;
+        self.packer.repair_best(self.orders);
+        if self.packer.best_peak < self.packer.problem.peak(best) {
+            *best = self.packer.best;
+        }
     }
 }
 

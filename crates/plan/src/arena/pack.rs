@@ -14,7 +14,7 @@
 
 use super::columns::Columns;
 use super::compress::{Compressed, CompressedBuffer};
-use super::heuristic::{attempts, repairs};
+use super::heuristic::{Tried, attempts};
 use super::orders::Order;
 use super::peel::Peeled;
 use super::place::{Fit, Placer};
@@ -22,6 +22,7 @@ use super::problem::{Problem, Solution};
 use super::search::{End, STEPS_BETWEEN_POLLS, Search};
 use super::solver::{luby, pushed_down};
 use super::strategy::Strategy;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// How far below the capacity a load is still hot, in percent of the capacity, one try after the other.
@@ -39,6 +40,8 @@ const PATIENCE: u64 = 2;
 const HOPELESS: u64 = 50;
 /// It is seen after one part in so many of the work: by then nearly all that can be packed well are.
 const SEEN_AFTER: u64 = 4;
+/// Parts that are searched at the same time.
+const TOGETHER: usize = 2;
 /// Orders in which the rest is laid around what is hot.
 const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
 /// How often each of them is repaired.
@@ -53,17 +56,17 @@ pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
     let least = whole.bound().max(least / problem.alignment);
     let enough = least.max(enough / problem.alignment);
     let peeled = Peeled::new(&whole, least);
-    let mut core = attempts(&peeled.core, least);
-    let far = enough + 2 * (enough - least);
-    for (tolerated, patience) in [(enough, 1), (far, PATIENCE)] {
-        if peeled.core.peak(&core) > tolerated {
-            search_hot_first(&peeled.core, enough, patience, &mut core);
+    let tried = Tried::new(&peeled.core, least);
+    let mut core = tried.best().to_vec();
+    if peeled.core.peak(&core) > enough {
+        search_hot_first(&peeled.core, enough, 1, &mut core);
+        if peeled.core.peak(&core) > enough {
+            tried.repair(enough, &mut core);
         }
-        if peeled.core.peak(&core) > tolerated {
-            repairs(&peeled.core, enough, &mut core);
-        }
-        if is_hopeless(peeled.core.peak(&core), enough) {
-            break;
+        let peak = peeled.core.peak(&core);
+        let is_far = peak > enough + 2 * (enough - least);
+        if is_far && !is_hopeless(peak, enough) {
+            search_hot_first(&peeled.core, enough, PATIENCE, &mut core);
         }
     }
     whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
@@ -89,33 +92,41 @@ fn search_hot_first(problem: &Compressed, capacity: u64, patience: u64, best: &m
     parts.dedup_by_key(|part| part.problem.buffers.len());
     parts.retain(|part| !part.problem.buffers.is_empty());
     let mut searches: Vec<HotSearch> = parts.iter().map(HotSearch::new).collect();
-    let mut work_left = Work { search: WORK.search * patience, lay: WORK.lay * patience };
-    let seen = Work { search: work_left.search / SEEN_AFTER, lay: work_left.lay / SEEN_AFTER };
+    let all = Work { search: WORK.search * patience, lay: WORK.lay * patience };
+    let seen = Work { search: all.search - all.search / SEEN_AFTER, lay: all.lay - all.lay / SEEN_AFTER };
+    let mut left = all;
     for seed in 0..STRATEGIES {
-        for search in &mut searches {
-            let is_seen = work_left.search < WORK.search * patience - seen.search
-                || work_left.lay < WORK.lay * patience - seen.lay;
+        for searches in searches.chunks_mut(TOGETHER) {
+            let is_seen = left.search < seen.search || left.lay < seen.lay;
             if is_seen && is_hopeless(problem.peak(best), capacity) {
                 return;
             }
-            if !search.run(capacity, seed, &mut work_left.search) {
-                continue;
-            }
-            let offsets = around(problem, &search.lying(), capacity, &mut work_left.lay);
-            if problem.peak(&offsets) < problem.peak(best) {
-                *best = offsets;
-            }
-            if problem.peak(best) <= capacity {
-                return;
+            let tried = searches.par_iter_mut().map(|search| search.laid(problem, capacity, seed, left));
+            for (offsets, spent) in tried.collect::<Vec<_>>() {
+                left = left.without(spent);
+                let Some(offsets) = offsets else { continue };
+                if problem.peak(&offsets) < problem.peak(best) {
+                    *best = offsets;
+                }
+                if problem.peak(best) <= capacity {
+                    return;
+                }
             }
         }
     }
 }
 
-/// What may still be spent.
+/// What may still be spent, or was.
+#[derive(Clone, Copy)]
 struct Work {
     search: u64,
     lay: u64,
+}
+
+impl Work {
+    fn without(self, spent: Self) -> Self {
+        Self { search: self.search.saturating_sub(spent.search), lay: self.lay.saturating_sub(spent.lay) }
+    }
 }
 
 /// Some of a problem's buffers.
@@ -154,8 +165,8 @@ impl Part {
 }
 
 /// The lowest packing of all buffers that is found around those that lie already, or the first under the capacity. What
-/// sticks out of the capacity goes to the front of the order, as in `heuristic.rs`.
-fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work_left: &mut u64) -> Vec<u64> {
+/// sticks out of the capacity goes to the front of the order, as in `heuristic.rs`. And the work that was spent.
+fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work: u64) -> (Vec<u64>, u64) {
     let buffers = &problem.buffers;
     let mut offsets = vec![0; buffers.len()];
     let mut lies = vec![false; buffers.len()];
@@ -168,24 +179,22 @@ fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work_left
         let mut rest = order.sorted(problem);
         rest.retain(|&buffer| !lies[buffer as usize]);
         for _ in 0..REPAIRS {
-            if best.is_some() && *work_left == 0 {
+            if best.is_some() && placer.work >= work {
                 break;
             }
-            let before = placer.work;
             placer.start(buffers, lying.iter().copied());
             let peak = placer.add(buffers, &rest, Fit::Lowest, &mut offsets);
-            *work_left = work_left.saturating_sub(placer.work - before);
             if best.as_ref().is_none_or(|(least, _)| peak < *least) {
                 best = Some((peak, offsets.clone()));
             }
             if peak <= capacity {
-                return offsets;
+                return (offsets, placer.work);
             }
             let sticks_out = |i: &u32| offsets[*i as usize] + buffers[*i as usize].size > capacity;
             rest.sort_by_key(|buffer| !sticks_out(buffer));
         }
     }
-    best.expect("there are orders").1
+    (best.expect("there are orders").1, placer.work)
 }
 
 /// The search of a part of a problem, begun only where there is enough work left for it to end.
@@ -200,12 +209,22 @@ impl<'a> HotSearch<'a> {
         Self { part, search: None, cost_of_step: part.problem.buffers.iter().map(CompressedBuffer::width).sum() }
     }
 
-    /// Whether all buffers of the part lie under the capacity now.
-    fn run(&mut self, capacity: u64, seed: u64, work_left: &mut u64) -> bool {
+    /// The lowest packing of the whole problem around the part if all of that lies under the capacity; and the work that was spent.
+    fn laid(&mut self, problem: &Compressed, capacity: u64, seed: u64, left: Work) -> (Option<Vec<u64>>, Work) {
+        let (is_found, search) = self.run(capacity, seed, left.search);
+        if !is_found {
+            return (None, Work { search, lay: 0 });
+        }
+        let (offsets, lay) = around(problem, &self.lying(), capacity, left.lay);
+        (Some(offsets), Work { search, lay })
+    }
+
+    /// Whether all buffers of the part lie under the capacity now; and the work that was spent.
+    fn run(&mut self, capacity: u64, seed: u64, work: u64) -> (bool, u64) {
         // A run that takes no wrong turn takes a step for each buffer.
-        let steps_left = *work_left / self.cost_of_step;
+        let steps_left = work / self.cost_of_step;
         if steps_left < self.part.problem.buffers.len() as u64 {
-            return false;
+            return (false, 0);
         }
         let mut polls_left = steps_left / STEPS_BETWEEN_POLLS;
         let mut stop = || {
@@ -215,8 +234,7 @@ impl<'a> HotSearch<'a> {
         let search = self.search.get_or_insert_with(|| Search::new(Columns::new(&self.part.problem)));
         let before = search.steps;
         let end = search.run(capacity, &Strategy::new(&self.part.problem, seed), FAILS * luby(seed + 1), &mut stop);
-        *work_left = work_left.saturating_sub((search.steps - before) * self.cost_of_step);
-        end == End::Found
+        (end == End::Found, (search.steps - before) * self.cost_of_step)
     }
 
     /// Where the buffers lie.

@@ -32,7 +32,7 @@ use crate::levers::{Levers, Places, Uses};
 use crate::outline::{Busy, Outline};
 use crate::parts::Span;
 use crate::request::{PlanError, Request};
-use crate::workshop::Workshop;
+use crate::workshop::{Trunk, Workshop};
 use plimsoll_graph::ops::{Home, Transfer};
 use plimsoll_graph::{Graph, Io, Node, Op, Pass, Place, Program, Role, Storage, Tensor};
 use plimsoll_units::Seconds;
@@ -156,6 +156,7 @@ pub(crate) struct PartBound {
 /// A micro-batch's step that recomputes and sends nothing.
 pub(crate) struct Plain {
     micro_batch: usize,
+    trunk: Trunk,
     choices: Choices,
     /// What is recomputed along which ever more is sent.
     mixes: Vec<Mix>,
@@ -170,13 +171,14 @@ impl Plain {
     pub(crate) fn new(workshop: &Workshop, micro_batch: usize) -> Result<Option<Self>, PlanError> {
         let request = workshop.request;
         let scratch = scratches(request, micro_batch)[0];
-        let graph = workshop.trunk(settings(request, micro_batch, 0.0, scratch, Kept::ALL), Programs::OfStep)?.graph;
+        let trunk = workshop.trunk(settings(request, micro_batch, 0.0, scratch, Kept::ALL), Programs::OfStep)?;
+        let graph = &trunk.graph;
         let choices = workshop.choices(micro_batch)?;
-        let Some(ticks) = Ticks::of(&graph, &choices) else { return Ok(None) };
+        let Some(ticks) = Ticks::of(graph, &choices) else { return Ok(None) };
         let mixes = workshop.mixes()?.into_iter().map(|recompute| choices.mix(recompute)).collect();
-        let (ends, outline) = (Ends::of(&graph, &choices), workshop.outline(micro_batch, Kept::ALL)?);
-        let seconds_to_send_a_byte = seconds_to_send_a_byte(request, &graph);
-        Ok(Some(Self { micro_batch, choices, mixes, outline, ticks, ends, seconds_to_send_a_byte }))
+        let (ends, outline) = (Ends::of(graph, &choices), workshop.outline(micro_batch, Kept::ALL)?);
+        let seconds_to_send_a_byte = seconds_to_send_a_byte(request, graph);
+        Ok(Some(Self { micro_batch, trunk, choices, mixes, outline, ticks, ends, seconds_to_send_a_byte }))
     }
 
     /// No plan that fits with any of these parts of the optimizer on the host has a shorter step than this, or than one that was
@@ -220,11 +222,10 @@ impl Plain {
         closeness: Closeness,
         found: Seconds,
     ) -> Result<PartBound, PlanError> {
-        let Self { micro_batch, choices, mixes, outline, ends, seconds_to_send_a_byte, .. } = self;
+        let Self { micro_batch, trunk, choices, mixes, outline, ends, seconds_to_send_a_byte, .. } = self;
         let request = workshop.request;
         let scratches = scratches(request, *micro_batch);
-        let settings = settings(request, *micro_batch, workshop.parts()?[part], scratches[0], Kept::ALL);
-        let mut nothing = workshop.candidate_of_step(settings)?;
+        let mut nothing = workshop.moved(trunk.copy(), workshop.parts()?[part]);
         let mut transfers = None;
         let mut least = PartBound { step: found, unsent: found, of_mixes: vec![found; mixes.len()] };
         for scratch in scratches {

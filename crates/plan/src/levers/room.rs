@@ -11,7 +11,7 @@
 use super::overlap::{computes, sends_to, sent_by_a_block};
 use crate::lifetimes::lifetimes;
 use plimsoll_graph::{Graph, Node, Op, Place, Program, Storage, TensorId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 /// Bytes that are there at each node of a program.
 pub(super) struct Room {
@@ -136,7 +136,8 @@ struct Stay {
 }
 
 fn stays(graph: &Graph, nodes: &[Node]) -> Vec<Stay> {
-    let (mut made, mut on_the_way) = (FxHashMap::default(), FxHashSet::default());
+    // Behind what made each tensor.
+    let (mut behind, mut on_the_way) = (vec![0; graph.tensors.len()], FxHashSet::default());
     let mut stays = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         let is_transient = |id: TensorId| graph[id].storage == Storage::Transient && graph[id].place == Place::Device;
@@ -145,12 +146,12 @@ fn stays(graph: &Graph, nodes: &[Node]) -> Vec<Stay> {
                 stays.push(Stay { index, id, is_sent: true, from: index });
             }
         } else if sends_to(graph, node, Place::Device) && is_transient(node.outputs[0]) {
-            let from = made.get(&node.inputs[0]).map_or(0, |made| made + 1);
+            let from = behind[node.inputs[0].index()];
             stays.push(Stay { index, id: node.outputs[0], is_sent: false, from });
         } else if sends_to(graph, node, Place::Host) {
             on_the_way.insert(node.inputs[0]);
         }
-        made.extend(node.outputs.iter().map(|&output| (output, index)));
+        node.outputs.iter().for_each(|output| behind[output.index()] = index + 1);
     }
     stays
 }

@@ -25,7 +25,8 @@ pub fn settle(graph: &mut Graph) {
         for node in nodes {
             settled.take(node);
         }
-        let nodes = reduced_early(settled.nodes);
+        let nodes = settled.nodes;
+        let nodes = reduced_early(graph, nodes);
         let nodes = without_unread_transfers(graph, index, nodes);
         graph.programs[index].nodes = overlap(graph, nodes);
         use_room(graph, index);
@@ -141,17 +142,17 @@ impl Settled<'_> {
 }
 
 /// What reduces a single operand does so where that was last written: on the host, beside what the device goes on with.
-fn reduced_early(nodes: Vec<Node>) -> Vec<Node> {
+fn reduced_early(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let is_reduction = |node: &Node| node.op.home() == Home::EachOperand && node.inputs.len() == 1;
     if !nodes.iter().any(is_reduction) {
         return nodes;
     }
-    let mut written = FxHashMap::default();
+    let mut written = vec![None; graph.tensors.len()];
     let mut order = Vec::with_capacity(nodes.len());
     for (index, node) in nodes.iter().enumerate() {
-        let behind = is_reduction(node).then(|| written.get(&node.inputs[0]).copied()).flatten();
+        let behind = is_reduction(node).then(|| written[node.inputs[0].index()]).flatten();
         order.push((behind.unwrap_or(index), index));
-        written.extend(node.outputs.iter().map(|&output| (output, index)));
+        node.outputs.iter().for_each(|output| written[output.index()] = Some(index));
     }
     let mut ordered = order.into_iter().zip(nodes).collect::<Vec<_>>();
     ordered.sort_by_key(|(place, _)| *place);
