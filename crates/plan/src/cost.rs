@@ -7,6 +7,7 @@
 //! ```
 
 use crate::cards::Card;
+use crate::levers::with_scratch;
 use crate::queues::Queue;
 use plimsoll_graph::ops::Nature;
 use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Storage, Target, Targets, TensorId};
@@ -321,6 +322,16 @@ impl Machine {
         TimedStep { programs: programs.collect(), tensors: graph.tensors.len(), overlaps: self.overlaps(targets) }
     }
 
+    /// Times the nodes of a step anew that work in rows of logits or of scores, with other rows at a time.
+    pub(crate) fn time_scratch(&self, step: &mut TimedStep, graph: &Graph, scratch: (usize, usize), targets: &Targets) {
+        let mut known = KnownTimes::default();
+        for node in step.programs.iter_mut().flat_map(|(.., nodes)| nodes) {
+            if let Some(op) = with_scratch(&node.node.op, scratch) {
+                node.seconds = self.seconds_of(graph, node.node, &op, targets, &mut known);
+            }
+        }
+    }
+
     /// Seconds of a step that tensors are on their way to the device and to the host.
     pub(crate) fn transfers(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> [f64; 2] {
         let mut known = KnownTimes::default();
@@ -353,14 +364,8 @@ impl Machine {
         targets: &Targets,
         known: &mut KnownTimes,
     ) -> TimedNode<'g> {
-        let overlaps = self.overlaps(targets);
-        let place = node.place(graph);
-        let io = graph.io(&node.inputs, &node.outputs);
-        let work = Work::of(&node.op, &io, &targets[place]);
-        let seconds = match place {
-            Place::Host if overlaps => self.on_host_known(&node.op, work, known),
-            _ => self.known(&node.op, work, known),
-        };
+        let seconds = self.seconds_of(graph, node, &node.op, targets, known);
+        let (overlaps, place) = (self.overlaps(targets), node.place(graph));
         let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
         let queue = match overlaps {
             true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
@@ -372,6 +377,16 @@ impl Machine {
         };
         let takes_place = matches!(node.op, Op::Transfer(_)) && node.outputs.iter().all(is_handed_over);
         TimedNode { node, queue, seconds, takes_place }
+    }
+
+    /// Predicted time of a node where it runs, if this is its op.
+    fn seconds_of(&self, graph: &Graph, node: &Node, op: &Op, targets: &Targets, known: &mut KnownTimes) -> f64 {
+        let place = node.place(graph);
+        let work = Work::of(op, &graph.io(&node.inputs, &node.outputs), &targets[place]);
+        match place {
+            Place::Host if self.overlaps(targets) => self.on_host_known(op, work, known),
+            _ => self.known(op, work, known),
+        }
     }
 
     /// Predicted time of a node of the device.

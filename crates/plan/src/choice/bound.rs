@@ -225,13 +225,15 @@ impl Plain {
         let Self { micro_batch, trunk, choices, mixes, outline, ends, seconds_to_send_a_byte, .. } = self;
         let request = workshop.request;
         let scratches = scratches(request, *micro_batch);
-        let mut nothing = workshop.moved(trunk.copy(), workshop.parts()?[part]);
+        let accumulation = request.global_batch / micro_batch;
+        let nothing = workshop.moved(trunk.copy(), workshop.parts()?[part]);
+        let graph = &nothing.graph;
+        let passes = graph.programs.iter().map(|of| (&*of.name, passes(graph, &of.nodes).collect())).collect();
+        let mut timed = request.machine.timed(graph, accumulation, &request.targets);
         let mut transfers = None;
         let mut least = PartBound { step: found, unsent: found, of_mixes: vec![found; mixes.len()] };
         for scratch in scratches {
-            nothing = nothing.with_scratch(scratch);
-            let accumulation = request.global_batch / micro_batch;
-            let timed = request.machine.timed(&nothing.graph, accumulation, &request.targets);
+            request.machine.time_scratch(&mut timed, graph, scratch, &request.targets);
             // Less scratch makes no step faster.
             let without = timed.at_least(|_| Beside::default());
             if found <= without {
@@ -239,10 +241,12 @@ impl Plain {
             }
             let live = outline.over_time(Span::one(part), scratch);
             let Some(worst) = choices.worst(&self.ticks, &live, request.budget.device().0) else { continue };
-            let (graph, seconds_to_send_a_byte) = (&nothing.graph, *seconds_to_send_a_byte);
+            let seconds_to_send_a_byte = *seconds_to_send_a_byte;
             let transfers =
                 *transfers.get_or_insert_with(|| request.machine.transfers(graph, accumulation, &request.targets));
-            let alike = Alike { request, choices, graph, ends, timed, accumulation, transfers, seconds_to_send_a_byte };
+            let (timed, passes) = (&timed, &passes);
+            let alike =
+                Alike { request, choices, ends, passes, timed, accumulation, transfers, seconds_to_send_a_byte };
             let at = worst.iter().map(|worst| alike.at(worst)).collect::<Vec<_>>();
             least.step = least_of(least.step, most_of(at.iter().map(|at| at.at_least(closeness, least.step))));
             if least.step >= found || closeness == Closeness::Proof {
@@ -272,10 +276,11 @@ fn least_of(a: Seconds, b: Seconds) -> Seconds {
 struct Alike<'a> {
     request: &'a Request,
     choices: &'a Choices,
-    /// The one that recomputes and sends nothing: what is recomputed comes between nodes whose order stays.
-    graph: &'a Graph,
     ends: &'a Ends,
-    timed: TimedStep<'a>,
+    /// For each program, its nodes of both passes.
+    passes: &'a BTreeMap<&'a str, Vec<usize>>,
+    /// Of the one that recomputes and sends nothing: what is recomputed comes between nodes whose order stays.
+    timed: &'a TimedStep<'a>,
     accumulation: usize,
     /// Seconds that an optimizer on the host is sent what it needs and sends back.
     transfers: [f64; 2],
@@ -289,16 +294,12 @@ struct AlikeAt<'a> {
     rises: Vec<Rise>,
     /// As many bytes as can be recomputed.
     most: u64,
-    /// For each program, its nodes of both passes.
-    passes: BTreeMap<&'a str, Vec<usize>>,
 }
 
 impl<'a> Alike<'a> {
     fn at(&'a self, worst: &'a Worst) -> AlikeAt<'a> {
-        let programs = self.graph.programs.iter();
-        let passes = programs.map(|program| (&*program.name, passes(self.graph, &program.nodes).collect())).collect();
         let most = self.choices.most_bytes(&count(&worst.untouched));
-        AlikeAt { alike: self, worst, rises: self.choices.rises(), most, passes }
+        AlikeAt { alike: self, worst, rises: self.choices.rises(), most }
     }
 }
 
@@ -306,10 +307,10 @@ impl AlikeAt<'_> {
     /// No step is shorter with so many seconds before each node of both passes, and so many bytes sent that are not there when
     /// they are lacking: on the queues of what an optimizer on the host is sent and sends back.
     fn with(&self, before: impl Fn(&str, &[usize]) -> Vec<f64>, sent: u64) -> Seconds {
-        let Alike { timed, seconds_to_send_a_byte, .. } = self.alike;
+        let Alike { timed, passes, seconds_to_send_a_byte, .. } = self.alike;
         let away = seconds_to_send_a_byte * sent as f64;
         let step = timed.at_least(|program| {
-            let passes = &self.passes[program];
+            let passes = &passes[program];
             let worst = passes.get(self.worst.done).filter(|_| sent > 0);
             Beside { before: before(program, passes), away: worst.map(|&node| (node, away)) }
         });

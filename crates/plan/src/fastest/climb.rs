@@ -57,6 +57,8 @@ struct Built {
     candidates: Vec<(usize, Candidate)>,
     /// What lives at once in those that could not be packed, and what they lacked.
     failed: Vec<([u64; 2], [Bytes; 2])>,
+    /// From this rung on all lack what the host has, whatever the scratch, which is the device's.
+    host_lacks_from: usize,
     /// From this rung on all are too slow: one of a chain with more scratch is, and less of it makes none faster.
     below: usize,
 }
@@ -116,7 +118,8 @@ impl Fastest<'_> {
     /// left that may be faster.
     pub(super) fn climb_all(&self, chains: &[Chain]) -> Result<(Vec<Climbed>, bool), PlanError> {
         let mut best = self.mark();
-        let mut built = Built { below: self.rungs.len(), ..Built::default() };
+        let rungs = self.rungs.len();
+        let mut built = Built { host_lacks_from: rungs, below: rungs, ..Built::default() };
         let (mut climbed, mut is_closed) = (Vec::with_capacity(chains.len()), false);
         for chain in chains {
             let of_chain = self.climb(chain, best, &mut built)?;
@@ -219,15 +222,27 @@ impl Fastest<'_> {
         Range { first, last }: Range,
         built: &mut Built,
     ) -> Result<Option<usize>, PlanError> {
-        let mut lives = |rung: usize| {
+        if first >= built.host_lacks_from {
+            return Ok(None);
+        }
+        let lacks = |rung: usize, built: &mut Built| {
             let candidate = self.rung(chain, rung, built)?;
-            let lives = lacks_at_least(self.workshop.request, &candidate.graph) == FITS;
+            let lacks = lacks_at_least(self.workshop.request, &candidate.graph);
             built.keep(rung, candidate);
-            Ok::<_, PlanError>(lives)
+            Ok::<_, PlanError>(lacks)
         };
         let (mut too_few, mut tried, mut stride) = (first, first, 1);
-        while !lives(tried)? {
+        loop {
+            let of_tried = lacks(tried, built)?;
+            if of_tried == FITS {
+                break;
+            }
             if tried == last {
+                return Ok(None);
+            }
+            // What the optimizer lacks on the host is not made up for by what the device recomputes.
+            if tried == first && of_tried[1] > Bytes::ZERO && lacks(last, built)?[1] > Bytes::ZERO {
+                built.host_lacks_from = first;
                 return Ok(None);
             }
             (too_few, tried, stride) = (tried, last.min(tried + stride), 2 * stride);
@@ -235,7 +250,7 @@ impl Fastest<'_> {
         let mut enough = tried;
         while enough > too_few + 1 {
             let middle = too_few + (enough - too_few) / 2;
-            if lives(middle)? { enough = middle } else { too_few = middle }
+            if lacks(middle, built)? == FITS { enough = middle } else { too_few = middle }
         }
         Ok(Some(enough))
     }
