@@ -161,9 +161,9 @@ def ranks(values: list[float]) -> list[float]:
     return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
 
 
-def correlation(points: list[AtBudget], measured: list[float]) -> float:
-    """Spearman's, of what was predicted."""
-    return statistics.correlation(ranks([point.predicted_ms for point in points]), ranks(measured))
+def spearman(predicted: list[float], measured: list[float]) -> float:
+    """The rank correlation."""
+    return statistics.correlation(ranks(predicted), ranks(measured))
 
 
 def main() -> None:
@@ -219,10 +219,11 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
         bench = Bench(case, Path(folder), arguments)
         plain, points = in_rounds(name, bench, bench.budgets(), arguments.rounds)
     steps_ms = [statistics.median(point.relative) * plain.fastest_ms for point in points]
-    rho = correlation(points, steps_ms)
-    rho_of_cpu = correlation(points, [min(point.cpu_s) for point in points])
+    predicted_ms = [point.predicted_ms for point in points]
+    rho = spearman(predicted_ms, steps_ms)
+    rho_of_cpu = spearman(predicted_ms, [min(point.cpu_s) for point in points])
     is_exact, is_equal = all(p.is_exact for p in points), all(p.losses == plain.losses for p in [plain, *points])
-    of_predicted, of_measured = ranks([p.predicted_ms for p in points]), ranks(steps_ms)
+    of_predicted, of_measured = ranks(predicted_ms), ranks(steps_ms)
     worst = max(point.others_share for point in [plain, *points])
     columns = ["budget, MiB", "planned bytes", "measured bytes", "saved, MiB", "predicted ms", "measured ms"]
     columns += ["measured / predicted", "CPU s", "ranks", "loss as without recomputation"]

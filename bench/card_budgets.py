@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Measures plans within budgets on an NVIDIA card: what is chosen tensor by tensor beside whole blocks recomputed.
+
+For each case, budgets evenly from the least that is enough to the least that is as good as any (`plimsoll plan --curve`). Only
+what is kept, recomputed or sent to the host differs: micro-batch and rows of logits are the same everywhere and the optimizer
+stays on the card, so that losses must be the same to the bit. Each measurement is a process of its own, `plimsoll bench`; the
+sides take turns.
+
+    by tensor   the plan of the budget: `--recompute auto --activation-offload auto`
+    by block    the fewest whole blocks recomputed that fit in the same budget, nothing sent: `--recompute N`
+    predicted   the step that the plan promises, from what `plimsoll calibrate` measured on this card before
+    measured    the median step of a process
+    order       Spearman's rank correlation of the two, over both sides; the goal is at least 0.9
+    host        planned bytes of pinned host memory, where what is sent waits
+    bytes       planned: `peak_bytes`; measured: the highest byte that was touched, and the pages that the card holds
+
+usage:  plimsoll calibrate --device cuda
+        python bench/card_budgets.py --plimsoll target/release/plimsoll [--cases gpt2-medium,gpt2-xl,llama-3.2-1b,t5-base]
+            [--budgets 8] [--steps 4] [--out bench/results/NAME.md]
+needs:  an NVIDIA card with its driver, and Python alone
+
+stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
+Exit status: 0, or 1 if an order is below the goal, what is chosen by tensor is slower than by block by more than the noise,
+or bytes or a loss differ.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from compare_torch import command_line, mib, names_of, positive, publish
+from measured_budgets import LEAST_CORRELATION, ranks, spearman
+
+# Steps that differ by less are as long.
+NOISE = 0.01
+# The arena is held in pages of these sizes, on the card and on the host.
+PAGE_BYTES = 2 * 2**20
+HOST_PAGE_BYTES = 4096
+HEAD_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Case:
+    """A preset or configuration, the samples of a step and their length."""
+
+    model: str
+    micro_batch: int
+    lengths: tuple[str, ...]
+    blocks: int
+
+    def describe(self) -> str:
+        return f"{self.micro_batch} samples a step, `{' '.join(self.lengths)}`, {HEAD_CHUNK} rows of logits at a time."
+
+
+CASES = {
+    "gpt2-medium": Case("gpt2-medium", 16, ("--seq-len", "1024"), 24),
+    "gpt2-xl": Case("gpt2-xl", 8, ("--seq-len", "1024"), 48),
+    "llama-3.2-1b": Case("llama-3.2-1b", 4, ("--seq-len", "2048"), 16),
+    "t5-base": Case("t5-base", 32, ("--source-len", "512", "--target-len", "512"), 24),
+}
+
+
+@dataclass
+class Measured:
+    """What `plimsoll bench` says of a plan."""
+
+    budget_bytes: int
+    planned_bytes: int
+    host_bytes: int
+    saved_bytes: int
+    predicted_ms: float
+    step_ms: float
+    loss: float
+    touched_bytes: int
+    card_pages_bytes: int
+
+    @property
+    def is_exact(self) -> bool:
+        pages = -(-self.planned_bytes // PAGE_BYTES)
+        return self.touched_bytes == self.planned_bytes and self.card_pages_bytes == pages * PAGE_BYTES
+
+
+@dataclass
+class AtBudget:
+    """Both sides: by tensor, and by block with the blocks recomputed, where that fits."""
+
+    by_tensor: Measured
+    blocks: int | None
+    by_block: Measured | None
+
+    def all(self) -> list[Measured]:
+        return [self.by_tensor] if self.by_block is None else [self.by_tensor, self.by_block]
+
+
+class Bench:
+    """A case, as `plimsoll plan` and `plimsoll bench` are asked for it."""
+
+    def __init__(self, name: str, arguments: argparse.Namespace):
+        self.name, self.case, self.arguments = name, CASES[name], arguments
+        self.flags = ["--device", "cuda", "--model", self.case.model, *self.case.lengths, "--precision", "bf16"]
+        self.flags += ["--micro-batch", str(self.case.micro_batch), "--global-batch", str(self.case.micro_batch)]
+        self.flags += ["--head-chunk", str(HEAD_CHUNK), "--optimizer-offload", "0", "--vram-margin", "0", "--grad-clip", "0"]
+        # What is planned by how many blocks are recomputed.
+        self.peaks: dict[int, int] = {}
+        self.room = ["--vram", str(arguments.room_gib)]
+        self.whole = self.measure([*self.room, "--recompute", "none", "--activation-offload", "off"])
+        # Of a budget the driver's own memory is taken first.
+        self.driver_bytes = arguments.room_gib * 2**30 - self.whole.budget_bytes
+
+    def ask(self, command: str, flags: list[str]) -> dict:
+        words = [self.arguments.plimsoll, command, *self.flags, *flags, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"error: {' '.join(words)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def measure(self, flags: list[str]) -> Measured:
+        output = self.ask("bench", [*flags, "--steps", str(self.arguments.steps), "--warmup", "2"])
+        plan, measured, predicted = output["plan"], output["measured"], output["predicted"]
+        if predicted["times"].startswith("times are estimates"):
+            sys.exit(f"error: {predicted['times']}")
+        host_pages_bytes = -(-plan["host_bytes"] // HOST_PAGE_BYTES) * HOST_PAGE_BYTES
+        return Measured(
+            plan["budget_bytes"],
+            plan["peak_bytes"],
+            plan["host_bytes"],
+            output["saved_activations_bytes"],
+            predicted["step_ms"],
+            measured["step_ms_p50"],
+            output["loss"],
+            measured["touched_bytes"],
+            measured["arena_resident_bytes"] - host_pages_bytes,
+        )
+
+    def budgets(self) -> list[int]:
+        """Evenly between the two ends of the curve, both among them."""
+        points = self.ask("plan", [*self.room, "--curve"])["curve"]
+        fastest = min(point["step_ms"] for point in points)
+        least = points[0]["budget_bytes"]
+        most = min(point["budget_bytes"] for point in points if point["step_ms"] == fastest)
+        parts = max(1, self.arguments.budgets - 1)
+        return [least + (most - least) * part // parts for part in range(self.arguments.budgets)]
+
+    def planned_with(self, blocks: int) -> int:
+        if blocks not in self.peaks:
+            by_block = ["--recompute", str(blocks), "--activation-offload", "off"]
+            self.peaks[blocks] = self.ask("plan", [*self.room, *by_block])["plan"]["peak_bytes"]
+        return self.peaks[blocks]
+
+    def fewest_blocks(self, budget_bytes: int) -> int | None:
+        """Recomputed so that the rest fits; none if all of them aren't enough."""
+        low, high = 0, self.case.blocks
+        if self.planned_with(high) > budget_bytes:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.planned_with(middle) <= budget_bytes else (middle + 1, high)
+        return low
+
+    def at(self, budget_bytes: int) -> AtBudget:
+        vram = ["--vram", f"{budget_bytes + self.driver_bytes}B"]
+        blocks = self.fewest_blocks(budget_bytes)
+        by_block = None
+        if blocks is not None:
+            by_block = self.measure([*vram, "--recompute", str(blocks), "--activation-offload", "off"])
+        by_tensor = self.measure(vram)
+        print(
+            f"{self.name} at {mib(budget_bytes)} MiB: by tensor {by_tensor.step_ms:.2f} ms, predicted {by_tensor.predicted_ms:.2f}"
+            + (f"; {blocks} blocks {by_block.step_ms:.2f} ms, predicted {by_block.predicted_ms:.2f}" if by_block else ""),
+            file=sys.stderr,
+            flush=True,
+        )
+        return AtBudget(by_tensor, blocks, by_block)
+
+
+def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], bool]:
+    bench = Bench(name, arguments)
+    points = [bench.at(budget) for budget in bench.budgets()]
+    whole, both = bench.whole, [point for point in points if point.by_block]
+    every = [whole, *(side for point in points for side in point.all())]
+    rho = spearman([side.predicted_ms for side in every], [side.step_ms for side in every])
+    errors = [abs(side.step_ms / side.predicted_ms - 1) for side in every]
+    is_exact, is_equal = all(side.is_exact for side in every), all(side.loss == whole.loss for side in every)
+    is_faster = all(point.by_tensor.step_ms <= point.by_block.step_ms * (1 + NOISE) for point in both)
+    columns = ["budget, MiB", "planned bytes", "measured bytes", "saved, MiB", "on the host, MiB", "predicted ms", "measured ms"]
+    columns += ["blocks recomputed", "predicted ms", "measured ms", "by tensor : by block", "loss"]
+    table = [f"{bench.case.describe()}", "", f"| {' | '.join(columns)} |", f"|{' ---: |' * len(columns)}"]
+    for point in points:
+        side = point.by_tensor
+        cells = [mib(side.budget_bytes), f"{side.planned_bytes:,}", f"{side.touched_bytes:,}", mib(side.saved_bytes)]
+        cells += [mib(side.host_bytes), f"{side.predicted_ms:.1f}", f"{side.step_ms:.1f}"]
+        if point.by_block is None:
+            cells += ["all aren't enough", "", "", ""]
+        else:
+            other = point.by_block
+            ratio = f"{side.step_ms / other.step_ms:.3f}"
+            cells += [str(point.blocks), f"{other.predicted_ms:.1f}", f"{other.step_ms:.1f}", ratio]
+        table.append(f"| {' | '.join([*cells, 'equal' if all(s.loss == whole.loss for s in point.all()) else 'NO'])} |")
+    table += [
+        "",
+        f"Nothing recomputed or sent: {whole.planned_bytes:,} bytes, {mib(whole.saved_bytes)} MiB saved, predicted "
+        f"{whole.predicted_ms:.1f} ms, measured {whole.step_ms:.1f} ms.",
+        f"Rank correlation over {len(every)} plans: **{rho:.3f}**{' BELOW' if rho < LEAST_CORRELATION else ''} (goal: "
+        f"{LEAST_CORRELATION}); predictions are off by a median of {statistics.median(errors):.1%}, at most {max(errors):.1%}. By "
+        f"tensor is never slower than by block: {'yes' if is_faster else 'NO'}. Planned bytes are those measured: "
+        f"{'yes' if is_exact else 'NO'}. Losses are equal to the bit: {'yes' if is_equal else 'NO'}.",
+    ]
+    return table, rho >= LEAST_CORRELATION and is_exact and is_equal and is_faster
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    card = subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else "no nvidia-smi"
+    lines = [
+        "# Budgets on a card, predicted and measured",
+        "",
+        f"- Card and driver: {card}",
+        f"- Date: {date.today().isoformat()}",
+        f"- Medians of {arguments.steps} steps; bf16",
+        f"- Command: `{command_line()}`",
+    ]
+    all_hold = True
+    for name in arguments.cases:
+        table, holds = measured_case(name, arguments)
+        lines += ["", f"## {name}", "", *table]
+        all_hold &= holds
+        # What is there is kept if a later case fails or time runs out.
+        if arguments.out:
+            arguments.out.write_text("\n".join(lines) + "\n")
+    publish("\n".join(lines) + "\n", arguments.out)
+    sys.exit(0 if all_hold else 1)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compares plans within budgets on a card with whole blocks recomputed.")
+    parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
+    parser.add_argument("--budgets", type=positive, default=8)
+    parser.add_argument("--steps", type=positive, default=4, help="measured steps in each process")
+    parser.add_argument("--room-gib", type=positive, default=64, metavar="GIB", help="of the card, enough for all cases")
+    known, default = names_of("case", CASES), ["gpt2-medium", "gpt2-xl", "llama-3.2-1b", "t5-base"]
+    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
