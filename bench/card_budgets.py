@@ -98,6 +98,11 @@ class AtBudget:
         return [self.by_tensor] if self.by_block is None else [self.by_tensor, self.by_block]
 
 
+def by_block(blocks: int) -> list[str]:
+    """With so many blocks recomputed and nothing sent."""
+    return ["--recompute", str(blocks) if blocks else "none", "--activation-offload", "off"]
+
+
 class Bench:
     """A case, as `plimsoll plan` and `plimsoll bench` are asked for it."""
 
@@ -106,10 +111,10 @@ class Bench:
         self.flags = ["--device", "cuda", "--model", self.case.model, *self.case.lengths, "--precision", "bf16"]
         self.flags += ["--micro-batch", str(self.case.micro_batch), "--global-batch", str(self.case.micro_batch)]
         self.flags += ["--head-chunk", str(HEAD_CHUNK), "--optimizer-offload", "0", "--vram-margin", "0", "--grad-clip", "0"]
-        # What is planned by how many blocks are recomputed.
-        self.peaks: dict[int, int] = {}
         self.room = ["--vram", str(arguments.room_gib)]
-        self.whole = self.measure([*self.room, "--recompute", "none", "--activation-offload", "off"])
+        self.whole = self.measure([*self.room, *by_block(0)])
+        # What is planned by how many blocks are recomputed.
+        self.peaks = {0: self.whole.planned_bytes}
         # Of a budget the driver's own memory is taken first.
         self.driver_bytes = arguments.room_gib * 2**30 - self.whole.budget_bytes
 
@@ -149,8 +154,7 @@ class Bench:
 
     def planned_with(self, blocks: int) -> int:
         if blocks not in self.peaks:
-            by_block = ["--recompute", str(blocks), "--activation-offload", "off"]
-            self.peaks[blocks] = self.ask("plan", [*self.room, *by_block])["plan"]["peak_bytes"]
+            self.peaks[blocks] = self.ask("plan", [*self.room, *by_block(blocks)])["plan"]["peak_bytes"]
         return self.peaks[blocks]
 
     def fewest_blocks(self, budget_bytes: int) -> int | None:
@@ -166,17 +170,15 @@ class Bench:
     def at(self, budget_bytes: int) -> AtBudget:
         vram = ["--vram", f"{budget_bytes + self.driver_bytes}B"]
         blocks = self.fewest_blocks(budget_bytes)
-        by_block = None
-        if blocks is not None:
-            by_block = self.measure([*vram, "--recompute", str(blocks), "--activation-offload", "off"])
+        other = None if blocks is None else self.measure([*vram, *by_block(blocks)])
         by_tensor = self.measure(vram)
         print(
             f"{self.name} at {mib(budget_bytes)} MiB: by tensor {by_tensor.step_ms:.2f} ms, predicted {by_tensor.predicted_ms:.2f}"
-            + (f"; {blocks} blocks {by_block.step_ms:.2f} ms, predicted {by_block.predicted_ms:.2f}" if by_block else ""),
+            + (f"; {blocks} blocks {other.step_ms:.2f} ms, predicted {other.predicted_ms:.2f}" if other else ""),
             file=sys.stderr,
             flush=True,
         )
-        return AtBudget(by_tensor, blocks, by_block)
+        return AtBudget(by_tensor, blocks, other)
 
 
 def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], bool]:
