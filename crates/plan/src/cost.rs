@@ -125,6 +125,8 @@ pub struct Sample {
     pub flops: u64,
     /// The bytes that it moves.
     pub bytes: u64,
+    /// The operands that it works through one after another; see [`Work`].
+    pub operands: usize,
     /// Its time.
     pub seconds: f64,
 }
@@ -147,6 +149,9 @@ pub struct Work {
     pub flops: u64,
     /// Bytes read and written.
     pub bytes: u64,
+    /// Operands that are worked through one after another, each at the cost of a start: those of a norm over many gradients. 1 for
+    /// ops whose operands are needed together.
+    pub operands: usize,
 }
 
 impl Work {
@@ -154,7 +159,14 @@ impl Work {
     pub fn of(op: &Op, io: &Io, target: &Target) -> Self {
         let half = io.inputs.iter().chain(&io.outputs).map(|ty| ty.dtype).find(|dtype| dtype.is_half());
         let (dtype, bytes) = (half.unwrap_or(DType::F32), op.bytes_moved(io).0);
-        Self { device: target.kind(), dtype, flops: op.flops(io), bytes }
+        let operands = if matches!(op, Op::GradNorm(_)) { io.inputs.len() } else { 1 };
+        Self { device: target.kind(), dtype, flops: op.flops(io), bytes, operands }
+    }
+
+    /// The usual one of its operands: what a start costs and what grows with the size add up to the same.
+    fn of_operand(self) -> Self {
+        let operands = self.operands.max(1) as u64;
+        Self { flops: self.flops / operands, bytes: self.bytes / operands, operands: 1, ..self }
     }
 }
 
@@ -301,6 +313,10 @@ impl Machine {
     pub fn measured(rates: Rates, samples: Vec<Sample>) -> Self {
         let mut by_op = BTreeMap::<_, Vec<_>>::new();
         for sample in samples {
+            let Sample { device, dtype, flops, bytes, operands, .. } = sample;
+            let Work { flops, bytes, .. } = Work { device, dtype, flops, bytes, operands }.of_operand();
+            let seconds = sample.seconds / operands.max(1) as f64;
+            let sample = Sample { flops, bytes, operands: 1, seconds, ..sample };
             by_op.entry((sample.device, sample.op.clone(), sample.dtype)).or_default().push(sample);
         }
         Self { rates, samples: by_op }
@@ -418,7 +434,7 @@ impl Machine {
 
     fn as_measured(&self, op: &Op, work: Work) -> Option<f64> {
         let like = self.samples.get(&(work.device, op.name().to_owned(), work.dtype))?;
-        from_samples(like, work)
+        Some(work.operands as f64 * from_samples(like, work.of_operand())?)
     }
 
     fn roofline(&self, op: &Op, work: Work) -> f64 {
@@ -476,17 +492,41 @@ fn from_samples(samples: &[Sample], work: Work) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_graph::ops::Add;
+    use plimsoll_graph::ops::{Add, GradNorm};
 
     fn sample(flops: u64, bytes: u64, seconds: f64) -> Sample {
-        Sample { device: DeviceKind::Cpu, op: "add".into(), dtype: DType::F32, flops, bytes, seconds }
+        Sample { device: DeviceKind::Cpu, op: "add".into(), dtype: DType::F32, flops, bytes, operands: 1, seconds }
+    }
+
+    /// What was measured of a norm over all gradients says what one costs by itself, and the other way around.
+    #[test]
+    fn operands_one_after_another_cost_what_they_do_by_themselves() {
+        let norm = |operands: usize, seconds| {
+            let (flops, bytes) = (operands as u64 * 1_000, operands as u64 * 2_000);
+            Sample { op: "grad_norm".into(), operands, ..sample(flops, bytes, seconds) }
+        };
+        let (device, dtype) = (DeviceKind::Cpu, DType::F32);
+        let work = |operands: u64| Work {
+            device,
+            dtype,
+            flops: operands * 1_000,
+            bytes: operands * 2_000,
+            operands: operands as usize,
+        };
+        for samples in [vec![norm(100, 700e-6)], vec![norm(1, 7e-6)], vec![norm(1, 7e-6), norm(100, 700e-6)]] {
+            let machine = Machine::measured(Rates::guess(2), samples);
+            for operands in [1, 10, 100] {
+                let seconds = machine.node(&GradNorm.into(), work(operands));
+                assert!((seconds / (operands as f64 * 7e-6) - 1.0).abs() < 1e-6, "{operands} operands: {seconds}");
+            }
+        }
     }
 
     #[test]
     fn a_node_that_was_measured_takes_what_was_measured_and_others_scale() {
         let rates = Rates::guess(2);
         let machine = Machine::measured(rates, vec![sample(1_000, 12_000, 1e-6), sample(1_000_000, 12_000_000, 2e-3)]);
-        let work = |dtype, flops, bytes| Work { device: DeviceKind::Cpu, dtype, flops, bytes };
+        let work = |dtype, flops, bytes| Work { device: DeviceKind::Cpu, dtype, flops, bytes, operands: 1 };
         let seconds = |flops, bytes| machine.node(&Add.into(), work(DType::F32, flops, bytes));
         assert!((seconds(1_000_000, 12_000_000) / 2e-3 - 1.0).abs() < 0.01);
         assert!(

@@ -116,6 +116,8 @@ impl TimedRun {
         let half = Levers { precision: half_precision(targets.device), ..plain };
         let again = Levers { recompute: Recompute::all(Level::Block), ..half };
         let moved = Levers { optimizer_offload: 1.0, ..half };
+        // Gradients are measured and used one by one, as soon as they are there.
+        let early = Levers { update_in_backward: true, ..half };
         let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..half };
         let fine = Levers { optimizer_state: StateFormat::Bf16, ..half };
         let run = |sizes, seq_len, batches, levers| Self::new(sizes, seq_len, batches, levers, targets);
@@ -140,7 +142,7 @@ impl TimedRun {
             other(&older, 512, [16, 8], again),
             other(&newer, 512, [16, 16], half),
             other(&newer, 256, [8, 8], plain),
-            run([2, 1024, 16, 50_257], 1024, [8, 8], half),
+            run([2, 1024, 16, 50_257], 1024, [8, 8], early),
             run([1, 1600, 25, 50_257], 1024, [4, 2], half),
             run([1, 1600, 25, 50_257], 1024, [2, 1], plain),
             run([1, 4096, 32, 16_000], 2048, [2, 1], half),
@@ -310,17 +312,17 @@ pub fn calibrate(
         // The first run is the smallest: next to nothing but what being timed costs.
         let cost = *alone.get_or_insert_with(|| CostOfBeingTimed::of(&in_steps, &steps));
         for step in steps {
-            let Sample { device, op, dtype, flops, bytes, seconds } = cost.taken_from(step.sample);
-            found.entry((device, op, dtype, flops, bytes)).or_default().push(seconds);
+            let Sample { device, op, dtype, flops, bytes, operands, seconds } = cost.taken_from(step.sample);
+            found.entry((device, op, dtype, flops, bytes, operands)).or_default().push(seconds);
         }
         let later = engine.memory().footprint;
         footprint = Some(footprint.map_or(later, |earlier| earlier.then(later)));
     }
     told(begun, runs.len());
-    let sample = |((device, op, dtype, flops, bytes), mut times): (_, Vec<f64>)| {
+    let sample = |((device, op, dtype, flops, bytes, operands), mut times): (_, Vec<f64>)| {
         times.sort_by(f64::total_cmp);
         // Of nodes of one kind, the usual one.
-        Sample { device, op, dtype, flops, bytes, seconds: times[times.len() / 2] }
+        Sample { device, op, dtype, flops, bytes, operands, seconds: times[times.len() / 2] }
     };
     // What took no time that the clock can tell is left to be estimated.
     let samples = found.into_iter().map(sample).filter(|sample| sample.seconds > 0.0).collect();
@@ -460,7 +462,7 @@ mod tests {
     fn what_timing_adds_is_taken_from_nodes_of_a_card() {
         let sample = |device, seconds| {
             let op = "add".to_owned();
-            Sample { device, op, dtype: DType::F32, flops: 1, bytes: 1, seconds }
+            Sample { device, op, dtype: DType::F32, flops: 1, bytes: 1, operands: 1, seconds }
         };
         let timed = |seconds| TimedStep {
             pass: plimsoll_graph::Pass::Forward,

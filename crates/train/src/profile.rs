@@ -44,9 +44,9 @@ impl Profile {
                     inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
                     outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
                 };
-                let Work { device, dtype, flops, bytes } = Work::of(&step.op, &io, &plan.targets[step.place]);
+                let Work { device, dtype, flops, bytes, operands } = Work::of(&step.op, &io, &plan.targets[step.place]);
                 let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
-                let sample = Sample { device, op: step.op.name().to_owned(), dtype, flops, bytes, seconds };
+                let sample = Sample { device, op: step.op.name().to_owned(), dtype, flops, bytes, operands, seconds };
                 let (nature, product) = (step.op.nature(), step.op.product(&io));
                 TimedStep { pass: step.pass, nature, product, sample, runs: times.len() }
             })

@@ -26,8 +26,9 @@ const RATES: Rates = Rates {
 #[test]
 fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     let machine = Machine::of_rates(RATES);
-    let seconds =
-        |op: Op, dtype, flops, bytes| machine.node(&op, Work { device: DeviceKind::Cpu, dtype, flops, bytes });
+    let seconds = |op: Op, dtype, flops, bytes| {
+        machine.node(&op, Work { device: DeviceKind::Cpu, dtype, flops, bytes, operands: 1 })
+    };
     for (dtype, flops, bytes, expected) in [
         (DType::F32, 1_000, 20, 0.25 + 10.0),
         (DType::F16, 1_000, 20, 0.25 + 5.0),
@@ -42,10 +43,10 @@ fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     assert_eq!(seconds(linear.into(), DType::F16, 1_000, 20), 0.25 + 5.0);
     // Bytes moved are read here and written there, and each passes once.
     assert_eq!(seconds(Transfer.into(), DType::F32, 0, 60), 0.25 + 7.5);
-    let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60 };
+    let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60, operands: 1 };
     assert_eq!(machine.on_host(&Add.into(), work), 30.0, "beside a card the host's memory is what counts");
     let Work { dtype, flops, bytes, .. } = work;
-    let sample = |device| Sample { device, op: "add".to_owned(), dtype, flops, bytes, seconds: 0.5 };
+    let sample = |device| Sample { device, op: "add".to_owned(), dtype, flops, bytes, operands: 1, seconds: 0.5 };
     let on_host =
         |device| Machine::measured(RATES, vec![sample(device)]).on_host(&Add.into(), Work { bytes: 2 * bytes, ..work });
     assert!((on_host(DeviceKind::Cpu) / (0.5 * 2f64.sqrt()) - 1.0).abs() < 1e-9, "and what was measured there");

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Version of the file, and of the kernels whose times are in it.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A few hundred samples are some hundred kilobytes.
 const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
 

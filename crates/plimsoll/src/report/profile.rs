@@ -301,7 +301,15 @@ mod tests {
             pass: Pass::Forward,
             nature,
             product: extents,
-            sample: Sample { device: DeviceKind::Cpu, op: "op".into(), dtype, flops: 500, bytes: 1, seconds: 10.0 },
+            sample: Sample {
+                device: DeviceKind::Cpu,
+                op: "op".into(),
+                dtype,
+                flops: 500,
+                bytes: 1,
+                operands: 1,
+                seconds: 10.0,
+            },
             runs: 2,
         };
         let part = |nature, dtype, half| {
