@@ -124,6 +124,9 @@ impl TimedRun {
         let llama = Self::smaller("smollm2-135m", &[("num_hidden_layers", 2), ("vocab_size", 16_000)]);
         let short = [("num_layers", 1), ("num_decoder_layers", 1), ("vocab_size", 16_000)];
         let [older, newer] = ["t5-small", "flan-t5-small"].map(|preset| Self::smaller(preset, &short));
+        // What a card's second cache holds moves twice as fast as what it doesn't.
+        let wide_llama = Self::smaller("llama-3.2-1b", &[("num_hidden_layers", 1), ("vocab_size", 16_000)]);
+        let [wide_older, wide_newer] = ["t5-base", "flan-t5-base"].map(|preset| Self::smaller(preset, &short));
         let other =
             |model: &ModelConfig, seq_len, batches, levers| Self::of(model.clone(), seq_len, batches, levers, targets);
         vec![
@@ -147,6 +150,9 @@ impl TimedRun {
             run([1, 1600, 25, 50_257], 1024, [2, 1], plain),
             run([1, 4096, 32, 16_000], 2048, [2, 1], half),
             run([2, 768, 12, 50_257], 1024, [32, 32], half),
+            other(&wide_older, 512, [64, 64], half),
+            other(&wide_newer, 512, [64, 64], half),
+            other(&wide_llama, 2048, [8, 8], half),
         ]
     }
 
@@ -516,6 +522,26 @@ mod tests {
             .filter(|((op, _), single)| largest.get(&(*op, DType::Bf16)).is_none_or(|half| *half < **single / 2));
         // Gradients of parameters are in single precision in any run.
         assert_eq!(lacking.map(|((op, _), _)| *op).collect::<Vec<_>>(), ["grad_clip", "grad_norm"]);
+    }
+
+    /// What every layer does to whole activations is timed beyond the 96 MB that caches of cards hold, in half precision; what a
+    /// model does but once need not be.
+    #[test]
+    fn cards_are_measured_beyond_their_caches() {
+        const CACHE_BYTES: u64 = 96 << 20;
+        let targets = Targets::cuda((9, 0), 2);
+        let mut largest = BTreeMap::<_, u64>::new();
+        for run in TimedRun::standard(&targets) {
+            let (graph, _) = run.planned().expect("a run that can be planned");
+            for node in graph.programs.iter().flat_map(|program| &program.nodes) {
+                let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets.device);
+                let most = largest.entry((node.op.name(), work.dtype)).or_default();
+                *most = (*most).max(work.bytes);
+            }
+        }
+        let in_half = largest.iter().filter(|((_, dtype), _)| dtype.is_half());
+        let small = in_half.filter(|(_, bytes)| **bytes <= CACHE_BYTES).map(|((op, _), _)| *op);
+        assert_eq!(small.collect::<Vec<_>>(), ["await_transfer", "positions_grad", "scale"]);
     }
 
     #[test]
