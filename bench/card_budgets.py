@@ -12,7 +12,8 @@ sides take turns.
     measured    the median step of a process
     order       Spearman's rank correlation of the two, over both sides; the goal is at least 0.9
     host        planned bytes of pinned host memory, where what is sent waits
-    bytes       planned: `peak_bytes`; measured: the highest byte that was touched, and the pages that the card holds
+    bytes       planned: `peak_bytes`. Held: what the driver has less of since the arena was taken, which must be the plan rounded up
+                to pages; pages of the host's memory that are resident are taken from the sum that `bench` tells
 
 usage:  plimsoll calibrate --device cuda
         python bench/card_budgets.py --plimsoll target/release/plimsoll [--cases gpt2-medium,gpt2-xl,llama-3.2-1b,t5-base]
@@ -77,13 +78,11 @@ class Measured:
     predicted_ms: float
     step_ms: float
     loss: float
-    touched_bytes: int
     card_pages_bytes: int
 
     @property
     def is_exact(self) -> bool:
-        pages = -(-self.planned_bytes // PAGE_BYTES)
-        return self.touched_bytes == self.planned_bytes and self.card_pages_bytes == pages * PAGE_BYTES
+        return self.card_pages_bytes == -(-self.planned_bytes // PAGE_BYTES) * PAGE_BYTES
 
 
 @dataclass
@@ -139,7 +138,6 @@ class Bench:
             predicted["step_ms"],
             measured["step_ms_p50"],
             output["loss"],
-            measured["touched_bytes"],
             measured["arena_resident_bytes"] - host_pages_bytes,
         )
 
@@ -190,12 +188,12 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
     errors = [abs(side.step_ms / side.predicted_ms - 1) for side in every]
     is_exact, is_equal = all(side.is_exact for side in every), all(side.loss == whole.loss for side in every)
     is_faster = all(point.by_tensor.step_ms <= point.by_block.step_ms * (1 + NOISE) for point in both)
-    columns = ["budget, MiB", "planned bytes", "measured bytes", "saved, MiB", "on the host, MiB", "predicted ms", "measured ms"]
+    columns = ["budget, MiB", "planned bytes", "held bytes", "saved, MiB", "on the host, MiB", "predicted ms", "measured ms"]
     columns += ["blocks recomputed", "predicted ms", "measured ms", "by tensor : by block", "loss"]
     table = [f"{bench.case.describe()}", "", f"| {' | '.join(columns)} |", f"|{' ---: |' * len(columns)}"]
     for point in points:
         side = point.by_tensor
-        cells = [mib(side.budget_bytes), f"{side.planned_bytes:,}", f"{side.touched_bytes:,}", mib(side.saved_bytes)]
+        cells = [mib(side.budget_bytes), f"{side.planned_bytes:,}", f"{side.card_pages_bytes:,}", mib(side.saved_bytes)]
         cells += [mib(side.host_bytes), f"{side.predicted_ms:.1f}", f"{side.step_ms:.1f}"]
         if point.by_block is None:
             cells += ["all aren't enough", "", "", ""]
@@ -210,7 +208,7 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
         f"{whole.predicted_ms:.1f} ms, measured {whole.step_ms:.1f} ms.",
         f"Rank correlation over {len(every)} plans: **{rho:.3f}**{' BELOW' if rho < LEAST_CORRELATION else ''} (goal: "
         f"{LEAST_CORRELATION}); predictions are off by a median of {statistics.median(errors):.1%}, at most {max(errors):.1%}. By "
-        f"tensor is never slower than by block: {'yes' if is_faster else 'NO'}. Planned bytes are those measured: "
+        f"tensor is never slower than by block: {'yes' if is_faster else 'NO'}. Held are the planned bytes, rounded up to pages: "
         f"{'yes' if is_exact else 'NO'}. Losses are equal to the bit: {'yes' if is_equal else 'NO'}.",
     ]
     return table, rho >= LEAST_CORRELATION and is_exact and is_equal and is_faster
