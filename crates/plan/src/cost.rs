@@ -125,7 +125,8 @@ pub struct Sample {
     pub flops: u64,
     /// The bytes that it moves.
     pub bytes: u64,
-    /// The operands that it works through one after another; see [`Work`].
+    /// The operands that it works through one after another; see [`Work`]. Files of earlier versions don't tell.
+    #[serde(default)]
     pub operands: usize,
     /// Its time.
     pub seconds: f64,

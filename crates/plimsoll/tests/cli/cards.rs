@@ -365,18 +365,20 @@ fn what_is_not_there_is_said_with_a_way_out() {
 #[test]
 fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     let sandbox = Sandbox::new();
+    // As earlier versions wrote them, without the number of operands.
+    let sample = r#"{"device":"cpu","op":"add","dtype":"f32","flops":1,"bytes":1,"seconds":0.001}"#;
     let file = |processor: &str, threads: u32, version: u32| {
         let text = format!(
-            r#"{{"version":{version},"program":"{}","processor":"{processor}","threads":{threads},"samples":[]}}"#,
+            r#"{{"version":{version},"program":"{}","processor":"{processor}","threads":{threads},"samples":[{sample}]}}"#,
             env!("CARGO_PKG_VERSION")
         );
         sandbox.write("machine.json", text);
         sandbox.run("plan --threads 1 --machine machine.json")
     };
-    let other = file("an abacus", 1, 2);
+    let other = file("an abacus", 1, 3);
     assert_eq!(other.code, Some(4));
     assert!(other.stderr.contains("another machine, an abacus"), "{}", other.stderr);
-    for version in [1, 99] {
+    for version in [1, 2, 99] {
         assert!(file("an abacus", 1, version).stderr.contains("another version of this program"));
     }
     sandbox.write("machine.json", "{");
