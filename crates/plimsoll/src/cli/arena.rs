@@ -5,6 +5,7 @@ use super::failure::{exit_code, io_failure};
 use crate::streams::write_data;
 use ::plimsoll_plan::arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
 use clap::Args;
+use plimsoll_files::write_whole;
 use plimsoll_units::{Bytes, Seconds};
 use serde_json::json;
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
     let optimal = peak == bound || outcome.status == Status::Optimal;
     if let Some(path) = &args.out {
         let text = write_csv(&csv, Some(&outcome.solution)).map_err(|e| Failure::bad_input(e.to_string()))?;
-        std::fs::write(path, text).map_err(io_failure(path.display()))?;
+        write_whole(path, text.as_bytes()).map_err(io_failure(path.display()))?;
     }
     if args.json {
         let value = json!({

@@ -27,6 +27,7 @@ use ::plimsoll_train::TrainError;
 use clap::Args;
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::CudaError;
+use plimsoll_files::write_whole;
 use plimsoll_telemetry::gpus;
 use plimsoll_units::Bytes;
 use serde_json::{Value, json};
@@ -403,7 +404,7 @@ impl PlanArgs {
 /// Writes a picture. One of several, with its number, goes to `plan-2.html` for `plan.html`, and that is said.
 fn write_picture(path: &Path, number: Option<usize>, device: &Device, picture: &str) -> Result<(), Failure> {
     let path = number.map_or(path.to_owned(), |number| numbered(path, number));
-    std::fs::write(&path, picture).map_err(io_failure(path.display()))?;
+    write_whole(&path, picture.as_bytes()).map_err(io_failure(path.display()))?;
     if number.is_some() {
         talk(format_args!("the picture for {} is in {}", device.name, path.display()));
     }

@@ -691,6 +691,34 @@ fn checkpoints_that_are_all_damaged_are_kept() {
     check(&sandbox, &[(named, BAD_INPUT, &["step-000015/optimizer.safetensors is damaged: it has 3 bytes"])]);
 }
 
+/// A limit on files stands for a full disk.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_the_files_that_were_to_be_replaced() {
+    let sandbox = Sandbox::new();
+    let buffers = (0..100).map(|n| format!("{n},{n},{},64\n", n + 2)).collect::<String>();
+    sandbox.write("buffers.csv", format!("id,lower,upper,size\n{buffers}"));
+    for written in
+        ["plan --model tiny --vram 0.1 --html", "plan --model tiny --vram 0.1 --svg", "arena buffers.csv --out"]
+    {
+        for before in [None, Some("what was there")] {
+            before.iter().for_each(|text| sandbox.write("folder/picture", text));
+            std::fs::create_dir_all(sandbox.path("folder")).expect("a folder");
+            let mut command = std::process::Command::new("sh");
+            let script = format!("trap '' XFSZ; ulimit -f 1; exec \"$0\" {written} folder/picture");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_plimsoll")]);
+            sandbox.confine(&mut command);
+            let said = Said::of(command.output().expect("a shell"));
+            assert_eq!(said.code, Some(DEVICE_FAILED), "{written}: {}", said.stderr);
+            assert!(said.stderr.contains("error: folder/picture: File too large"), "{written}: {}", said.stderr);
+            let left = std::fs::read_dir(sandbox.path("folder")).expect("a folder").count();
+            assert_eq!(left, usize::from(before.is_some()), "{written} left something");
+            before.iter().for_each(|&text| assert_eq!(sandbox.text("folder/picture"), text, "{written}"));
+        }
+        std::fs::remove_dir_all(sandbox.path("folder")).expect("removed");
+    }
+}
+
 #[test]
 fn packing_problems() {
     let sandbox = sandbox();
