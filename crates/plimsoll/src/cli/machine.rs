@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 3;
 /// A few hundred samples are some hundred kilobytes.
 const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
+/// A node of the slowest machine takes seconds.
+const SECONDS_MAX: f64 = 3600.0;
+/// A norm works through the gradients of all parameters; the largest models have thousands.
+const OPERANDS_MAX: usize = 1_000_000;
 
 /// What is measured: a card by its name, or the processor with so many threads.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +141,12 @@ impl MachineFile {
     }
 }
 
+/// Whether a node can have been measured so. Times that aren't would add up to infinity or nothing, as would those of each of
+/// too many operands, and plans by them would be said not to fit or to take no time.
+fn is_plausible(sample: &Sample) -> bool {
+    sample.seconds.is_normal() && (0.0..SECONDS_MAX).contains(&sample.seconds) && sample.operands <= OPERANDS_MAX
+}
+
 /// The speed of a device of this machine, and a word about where it is known from. `estimates` are its rates where nothing
 /// was measured, and what is said of them. A file that is asked for must be usable; the one that is kept is ignored if it
 /// is not.
@@ -162,8 +172,9 @@ pub(super) fn known(
     let read = || -> Result<MachineFile, String> {
         let text = plimsoll_files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
         let file: MachineFile = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
-        if let Some(sample) = file.samples.iter().find(|sample| !sample.seconds.is_normal() || sample.seconds < 0.0) {
-            return Err(format!("it is damaged: {} took {} s", sample.op, sample.seconds));
+        if let Some(sample) = file.samples.iter().find(|sample| !is_plausible(sample)) {
+            let Sample { op, operands, seconds, .. } = sample;
+            return Err(format!("it is damaged: a sample of {op} has operands: {operands}, seconds: {seconds}"));
         }
         match file.foreign(subject) {
             Some(why) => Err(why),

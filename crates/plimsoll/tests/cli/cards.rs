@@ -367,7 +367,7 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     let sandbox = Sandbox::new();
     // As earlier versions wrote them, without the number of operands.
     let sample = r#"{"device":"cpu","op":"add","dtype":"f32","flops":1,"bytes":1,"seconds":0.001}"#;
-    let file = |processor: &str, threads: u32, version: u32| {
+    let of_sample = |sample: &str, processor: &str, threads: u32, version: u32| {
         let text = format!(
             r#"{{"version":{version},"program":"{}","processor":"{processor}","threads":{threads},"samples":[{sample}]}}"#,
             env!("CARGO_PKG_VERSION")
@@ -375,11 +375,20 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
         sandbox.write("machine.json", text);
         sandbox.run("plan --threads 1 --machine machine.json")
     };
+    let file = |processor: &str, threads: u32, version: u32| of_sample(sample, processor, threads, version);
     let other = file("an abacus", 1, 3);
     assert_eq!(other.code, Some(4));
     assert!(other.stderr.contains("another machine, an abacus"), "{}", other.stderr);
     for version in [1, 2, 99] {
         assert!(file("an abacus", 1, version).stderr.contains("another version of this program"));
+    }
+    // By which a plan would take forever and so not fit, or no time.
+    for (operands, seconds) in [("1", "1e308"), ("1", "-1"), ("1", "1e-320"), ("9223372036854775808", "0.001")] {
+        let damaged = sample.replace("0.001", &format!("{seconds},\"operands\":{operands}"));
+        let said = of_sample(&damaged, "an abacus", 1, 3);
+        assert_eq!(said.code, Some(4), "{}", said.stderr);
+        let words = format!("it is damaged: a sample of add has operands: {operands}, ");
+        assert!(said.stderr.contains(&words), "{}", said.stderr);
     }
     sandbox.write("machine.json", "{");
     assert!(sandbox.run("plan --machine machine.json").stderr.contains("it is damaged"));
