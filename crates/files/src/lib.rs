@@ -8,21 +8,27 @@
 //!
 //! What a run writes, it writes through a [`Disk`]: synced, whole or not at all, and never through a link. A file that a
 //! user names is replaced by [`write_whole`], whole or not at all too, by any number of processes at once.
+//!
+//! A file that decides what is run or signaled counts only if this user alone can have written it (`trust.rs`).
 
 mod disk;
+#[cfg(unix)]
+mod groups;
 mod library;
 mod lock;
 mod open;
 mod own;
 mod read_at;
 mod space;
+mod trust;
 mod write;
 
 pub use disk::{Disk, Log, Operation, Watch};
 pub use library::library_problem;
-pub use lock::{FolderLock, LockError};
-pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text};
+pub use lock::{FolderLock, LOCK, LockError};
+pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text, rest_at_most};
 pub use own::{is_file, is_folder, is_there, open_own};
 pub use read_at::read_exact_at;
 pub use space::{DiskSpace, disk_space, free_space};
+pub use trust::{Distrust, TRUSTED_FOLDERS, check_entry, check_file, check_folder, read_trusted};
 pub use write::{create_unique, sync_folder, write_whole};

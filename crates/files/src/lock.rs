@@ -31,10 +31,13 @@ pub enum LockError {
     },
 }
 
+/// The file in a folder by which it is locked. The process that has the folder has this file open.
+pub const LOCK: &str = "lock";
+
 impl FolderLock {
-    /// Takes a folder that is there, by a file `lock` in it. Errors: `InUse`, `Io`.
+    /// Takes a folder that is there, by the file [`LOCK`] in it. Errors: `InUse`, `Io`.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
-        let path = folder.join("lock");
+        let path = folder.join(LOCK);
         let file = match open_own(&path) {
             Ok(file) => file,
             Err(source) => return Err(LockError::Io { path, source }),
@@ -59,6 +62,6 @@ mod tests {
         drop(lock);
         FolderLock::take(folder.path()).expect("nobody has it any more");
         let none = folder.path().join("none");
-        assert!(matches!(FolderLock::take(&none), Err(LockError::Io { path, .. }) if path == none.join("lock")));
+        assert!(matches!(FolderLock::take(&none), Err(LockError::Io { path, .. }) if path == none.join(LOCK)));
     }
 }

@@ -46,13 +46,13 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// user names to be read once, and knows why; it waits where they wait.
 /// Errors: what the system says; `TooLong`; `InvalidData` unless it is UTF-8.
 pub fn read_any_text(path: &Path, limit: Bytes) -> io::Result<String> {
-    text(bytes_of(File::open(path)?, limit)?)
+    text(rest_at_most(File::open(path)?, limit)?)
 }
 
 /// The bytes of a regular file that has at most `limit` of them.
 /// Errors: those of [`open_regular`]; `TooLong`, found without reading more than the limit.
 pub fn read_at_most(path: &Path, limit: Bytes) -> io::Result<Vec<u8>> {
-    bytes_of(open_regular(path)?, limit)
+    rest_at_most(open_regular(path)?, limit)
 }
 
 /// The text of a regular file that has at most `limit` bytes.
@@ -61,7 +61,9 @@ pub fn read_text(path: &Path, limit: Bytes) -> io::Result<String> {
     text(read_at_most(path, limit)?)
 }
 
-fn bytes_of(file: File, limit: Bytes) -> io::Result<Vec<u8>> {
+/// The bytes of an open file from its position on, if there are at most `limit`.
+/// Errors: what the system says; `TooLong`, found without reading more than the limit.
+pub fn rest_at_most(file: File, limit: Bytes) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit.0 {

@@ -1,7 +1,7 @@
 //! Gives a run an order.
 
-use crate::{Distrust, FILE, FULL, Order, check_owner, is_training};
-use plimsoll_files::{is_there, open_own};
+use crate::{FILE, FULL, Order, is_training};
+use plimsoll_files::{Distrust, check_file, check_folder, is_there, open_own};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -14,9 +14,9 @@ pub enum GiveError {
     /// The run takes no orders: it could not make the file, or is of a version without them.
     #[error("the run takes no orders")]
     TakesNone,
-    /// The file of orders is not what the run made.
-    #[error("orders.jsonl: {0}")]
-    Distrusted(Distrust),
+    /// Another user can replace the run's folder or its file of orders.
+    #[error(transparent)]
+    Distrusted(#[from] Distrust),
     /// There is no room for more.
     #[error("the run was given too many orders")]
     Full,
@@ -26,17 +26,18 @@ pub enum GiveError {
 }
 
 /// Gives the run in a folder an order. Returns its number, which the events have that answer it.
-/// Errors: nothing trains there, it takes none, or the system refuses.
+/// Errors: nothing trains there, it takes none, another user controls its folder, or the system refuses.
 pub fn give(run: &Path, order: Order) -> Result<u64, GiveError> {
     if !is_training(run) {
         return Err(GiveError::NotTraining);
     }
+    check_folder(run)?;
     let path = run.join(FILE);
     if !is_there(&path)? {
         return Err(GiveError::TakesNone);
     }
     let mut file = open_own(&path)?;
-    check_owner(&file)?.map_err(GiveError::Distrusted)?;
+    check_file(&file, &path)?;
     // Whoever else gives one now writes behind this or before; a number is where a line begins, so it is looked for after.
     if file.metadata()?.len() > FULL.0 {
         return Err(GiveError::Full);

@@ -1,7 +1,7 @@
 //! The side of the run: makes the file, and reads what was added to it.
 
-use crate::{Distrust, FILE, FULL, LONGEST_LINE, Order, check_owner};
-use plimsoll_files::open_own;
+use crate::{FILE, FULL, LONGEST_LINE, Order};
+use plimsoll_files::{check_file, open_own};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Inbox {
         }
         make(&path)?;
         let file = open_own(&path)?;
-        check_owner(&file)?.map_err(io::Error::from)?;
+        check_file(&file, &path)?;
         let found = file.metadata()?;
         Ok(Self { path, identity: Identity::of(&found), read: found.len(), is_lost: false })
     }
@@ -74,7 +74,7 @@ impl Inbox {
         if Identity::of(&file.metadata()?) != self.identity {
             return Err(io::Error::other("it is another file than the run made"));
         }
-        check_owner(&file)?.map_err(io::Error::from)?;
+        check_file(&file, &self.path)?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut bytes = Vec::new();
         file.take(LOOK).read_to_end(&mut bytes)?;
@@ -122,11 +122,5 @@ impl Identity {
     #[cfg(not(unix))]
     fn of(_: &fs::Metadata) -> Self {
         Self(0, 0)
-    }
-}
-
-impl From<Distrust> for io::Error {
-    fn from(why: Distrust) -> Self {
-        Self::new(io::ErrorKind::PermissionDenied, why)
     }
 }

@@ -13,10 +13,10 @@ mod inbox;
 pub use give::{GiveError, give};
 pub use inbox::{Inbox, Looked};
 
-use plimsoll_files::open_regular;
+use plimsoll_files::{LOCK, open_regular};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::path::Path;
 
 /// The file in a run's folder.
@@ -47,36 +47,5 @@ pub enum Order {
 
 /// Whether a run trains in a folder: a process holds its lock.
 pub fn is_training(run: &Path) -> bool {
-    open_regular(&run.join("lock")).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
-}
-
-/// Why a file of orders is not believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Distrust {
-    /// It belongs to another user.
-    #[error("it belongs to another user")]
-    Owner,
-    /// Others may write to it.
-    #[error("others may write to it")]
-    Writable,
-}
-
-/// Whether only this process's user can have written a file. Errors: why not.
-#[cfg(unix)]
-fn check_owner(file: &File) -> std::io::Result<Result<(), Distrust>> {
-    use std::os::unix::fs::MetadataExt;
-    let found = file.metadata()?;
-    Ok(if found.uid() != rustix::process::geteuid().as_raw() {
-        Err(Distrust::Owner)
-    } else if found.mode() & 0o022 != 0 {
-        Err(Distrust::Writable)
-    } else {
-        Ok(())
-    })
-}
-
-/// Other systems keep who may write in lists that the folder hands down.
-#[cfg(not(unix))]
-fn check_owner(_: &File) -> std::io::Result<Result<(), Distrust>> {
-    Ok(Ok(()))
+    open_regular(&run.join(LOCK)).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

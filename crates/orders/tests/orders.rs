@@ -1,7 +1,7 @@
 //! Orders between two sides of a folder, and what is no order.
 
-use plimsoll_files::FolderLock;
-use plimsoll_orders::{Distrust, FILE, GiveError, Inbox, Order, give, is_training};
+use plimsoll_files::{Distrust, FolderLock};
+use plimsoll_orders::{FILE, GiveError, Inbox, Order, give, is_training};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -100,9 +100,10 @@ fn a_file_of_others_is_not_believed() {
     assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
     give(folder.path(), Order::Stop).expect("given");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("changed");
-    assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::Distrusted(Distrust::Writable))));
+    assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::Distrusted(Distrust::Writable { .. }))));
     let looked = inbox.look();
-    assert_eq!((looked.orders, looked.lost.as_deref()), (vec![], Some("others may write to it")));
+    let lost = format!("other users can write to {}", path.display());
+    assert_eq!((looked.orders, looked.lost), (vec![], Some(lost)));
     assert_eq!(inbox.look().lost, None, "told once");
     // Another file in its place, or a link to one, is none of the run's.
     let (folder, _lock, mut inbox) = run();
@@ -118,6 +119,25 @@ fn a_file_of_others_is_not_believed() {
     assert!(Inbox::open(folder.path()).is_err());
     assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::Io(_))));
     assert_eq!(fs::read(&theirs).expect("readable"), b"");
+}
+
+/// Another user could put a file of orders for another run in its place.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_others_control_gets_no_orders() {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, _lock, mut inbox) = run();
+    for (mode, is_given) in [(0o777, false), (0o1777, false), (0o755, true)] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).expect("changed");
+        match give(folder.path(), Order::Pause) {
+            Ok(_) => assert!(is_given, "{mode:o}"),
+            Err(GiveError::Distrusted(distrust)) => {
+                assert!(!is_given && distrust.path() == folder.path().canonicalize().expect("it is there"), "{mode:o}");
+            }
+            Err(error) => panic!("{mode:o}: {error}"),
+        }
+    }
+    assert_eq!(orders(&mut inbox), [Order::Pause]);
 }
 
 #[test]

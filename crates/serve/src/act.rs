@@ -94,6 +94,7 @@ mod supervised {
             Action::Pause => pause(&entry).map(|()| "paused".to_owned()).map_err(refused),
             Action::Resume => resume(&entry).map(|()| "goes on".to_owned()).map_err(refused),
             Action::Stop => {
+                entry.trusted().map_err(|error| not(&error))?;
                 // It may take as long as its program has to end.
                 let stopped = move || {
                     let _ = stop(&entry, Some(GRACE), &mut |_| {});

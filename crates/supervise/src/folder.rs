@@ -1,6 +1,6 @@
 //! The folder of a supervised run: its files, and the lock that keeps a second supervisor out.
 
-use plimsoll_files::{Disk, FolderLock, LockError};
+use plimsoll_files::{Disk, Distrust, FolderLock, LockError, check_folder};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -21,6 +21,9 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another user can replace it or what is in it.
+    #[error(transparent)]
+    Distrusted(#[from] Distrust),
     /// The system refused.
     #[error("{path}: {source}")]
     Io {
@@ -42,14 +45,21 @@ pub struct Folder {
 
 impl Folder {
     /// Makes `RUNS/NAME`; without a name, `RUNS/BASE-1`, with the first number that nothing has. Nobody else may enter it:
-    /// output, commands and copies of settings may have secrets.
-    /// Errors: `Exists` where a name was given, `Io`.
+    /// output, commands and copies of settings may have secrets. Its files decide what is run, so no other user may be able to
+    /// replace it either. Errors: `Exists` where a name was given, `Distrusted`, `Io`.
     pub fn create(runs: &Path, name: Option<&str>, base: &str) -> Result<PathBuf, FolderError> {
         Disk::default().create_folders(runs).map_err(|source| FolderError::Io { path: runs.to_owned(), source })?;
         let mut private = fs::DirBuilder::new();
         private.mode(0o700);
         let make = |path: PathBuf| match private.create(&path) {
-            Ok(()) => Ok(path),
+            Ok(()) => match check_folder(&path) {
+                Ok(()) => Ok(path),
+                Err(distrust) => {
+                    // An empty folder that stays harms nothing.
+                    let _ = fs::remove_dir(&path);
+                    Err(distrust.into())
+                }
+            },
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(FolderError::Exists { path }),
             Err(source) => Err(FolderError::Io { path, source }),
         };

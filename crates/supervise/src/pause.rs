@@ -5,9 +5,10 @@ use crate::processes::{Process, row};
 use crate::registry::{Entry, Kind, State};
 use crate::stop::signal_process;
 use rustix::process::Signal;
+use std::io;
 
-/// Why a run was not paused, or does not go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// Why a run was not paused, or isn't resumed.
+#[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     /// Nothing of it runs.
     #[error("nothing of it runs")]
@@ -24,6 +25,15 @@ pub enum PauseError {
     /// It is no program that a supervisor started.
     #[error("it is no supervised run")]
     NotSupervised,
+    /// The process that its folder names is not proved to be the run's.
+    #[error("process {pid} is not the run's: it does not have the run's lock open")]
+    Unproved {
+        /// The process.
+        pid: u32,
+    },
+    /// What its folder says is not believed, or can't be read.
+    #[error(transparent)]
+    Untrusted(#[from] io::Error),
 }
 
 /// Whether a supervised run is paused: whoever is responsible for it is stopped. Always false where the system does not tell.
@@ -40,7 +50,7 @@ pub fn is_paused(entry: &Entry) -> bool {
 
 /// Stops all processes of a supervised run until it is let go on. Errors: it does not run here, or is paused already.
 pub fn pause(entry: &Entry) -> Result<(), PauseError> {
-    check(entry)?;
+    let entry = &checked(entry)?;
     if is_paused(entry) {
         return Err(PauseError::Already);
     }
@@ -51,7 +61,7 @@ pub fn pause(entry: &Entry) -> Result<(), PauseError> {
 
 /// Lets a supervised run go on. Errors: it does not run here, or is not paused.
 pub fn resume(entry: &Entry) -> Result<(), PauseError> {
-    check(entry)?;
+    let entry = &checked(entry)?;
     if !is_paused(entry) {
         return Err(PauseError::NotPaused);
     }
@@ -59,10 +69,13 @@ pub fn resume(entry: &Entry) -> Result<(), PauseError> {
     Ok(())
 }
 
-fn check(entry: &Entry) -> Result<(), PauseError> {
+/// The run as files say that only this user can have written. Errors: it can't be signaled.
+fn checked(entry: &Entry) -> Result<Entry, PauseError> {
+    let entry = entry.trusted()?;
     match entry.state() {
         _ if entry.kind != Kind::Supervised => Err(PauseError::NotSupervised),
-        State::Running | State::Orphaned => Ok(()),
+        State::Running if entry.proved().is_none() => Err(PauseError::Unproved { pid: entry.process.pid }),
+        State::Running | State::Orphaned => Ok(entry),
         State::Ended | State::Gone => Err(PauseError::HasEnded),
         State::Elsewhere => Err(PauseError::Elsewhere),
     }
@@ -71,7 +84,11 @@ fn check(entry: &Entry) -> Result<(), PauseError> {
 /// A signal for the supervisor, or one for each of its programs' processes where it is gone.
 fn send(entry: &Entry, [supervisor, program]: [Signal; 2]) {
     match entry.process.is_alive() {
-        true => signal_process(&entry.process, supervisor),
+        true => {
+            if let Some(process) = entry.proved() {
+                signal_process(process, supervisor);
+            }
+        }
         false => {
             entry.survivors().into_iter().filter_map(Process::of).for_each(|process| signal_process(&process, program))
         }

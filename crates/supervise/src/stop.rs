@@ -4,6 +4,7 @@ use crate::pause::is_paused;
 use crate::processes::{self, Process};
 use crate::registry::{Entry, State};
 use rustix::process::{Signal, kill_process, kill_process_group};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether it has ended.
@@ -27,15 +28,22 @@ pub enum Stopped {
     Survives,
     /// It belongs to another machine.
     Elsewhere,
+    /// The process that its folder names is not proved to be the run's, so it was not signaled.
+    Unproved,
 }
 
 /// Stops a run. `grace`: how long it may take after the interrupt, and again after the request; `None`: it is ended at once.
-/// `tell` is told of each signal before it is sent.
-pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) -> Stopped {
+/// `tell` gets the name of each signal before it is sent. Only processes that are proved to be the run's are signaled.
+/// Errors: those of [`Entry::trusted`].
+pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) -> io::Result<Stopped> {
+    let entry = &entry.trusted()?;
     match entry.state() {
         State::Running | State::Orphaned => {}
-        State::Ended | State::Gone => return Stopped::HadEnded,
-        State::Elsewhere => return Stopped::Elsewhere,
+        State::Ended | State::Gone => return Ok(Stopped::HadEnded),
+        State::Elsewhere => return Ok(Stopped::Elsewhere),
+    }
+    if entry.process.is_alive() && entry.proved().is_none() {
+        return Ok(Stopped::Unproved);
     }
     // A supervisor gives its programs their own time before it ends them.
     let own_grace = Duration::from_secs_f64(entry.grace_s.clamp(0.0, 1e6)) + REPORT;
@@ -52,29 +60,36 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) 
             ask(entry, Signal::CONT);
         }
         if ends_within(entry, patience) {
-            return outcome;
+            return Ok(outcome);
         }
     }
     tell("SIGKILL");
     // The supervisor first, which would start the programs again.
-    signal_process(&entry.process, Signal::KILL);
+    if let Some(process) = entry.proved() {
+        signal_process(process, Signal::KILL);
+    }
     for pid in entry.survivors() {
         if let Some(process) = Process::of(pid) {
             signal_process(&process, Signal::KILL);
         }
     }
-    for leader in
-        entry.workers.iter().filter_map(|worker| worker.leader.as_ref()).filter(|leader| leader.holds_its_number())
+    for leader in entry
+        .workers
+        .iter()
+        .filter_map(|worker| worker.leader.as_ref())
+        .filter(|leader| leader.holds_its_number() && leader.is_mine())
     {
         let _ = processes::pid(leader.pid).map(|pid| kill_process_group(pid, Signal::KILL));
     }
-    if ends_within(entry, REPORT) { Stopped::Killed } else { Stopped::Survives }
+    Ok(if ends_within(entry, REPORT) { Stopped::Killed } else { Stopped::Survives })
 }
 
 /// Asks whoever is responsible: the supervisor, or the programs themselves where it is gone.
 fn ask(entry: &Entry, signal: Signal) {
     if entry.process.is_alive() {
-        signal_process(&entry.process, signal);
+        if let Some(process) = entry.proved() {
+            signal_process(process, signal);
+        }
         return;
     }
     entry.survivors().into_iter().filter_map(Process::of).for_each(|process| signal_process(&process, signal));

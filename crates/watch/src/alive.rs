@@ -2,7 +2,7 @@
 //! a moment, in which the run could not begin.
 
 use crate::process::owner;
-use plimsoll_files::open_regular;
+use plimsoll_files::{LOCK, open_regular};
 use std::fs::TryLockError;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) fn alive(folder: &Path) -> Alive {
     if let Some(alive) = crate::supervised::alive(folder) {
         return Alive { uid: alive.process.and_then(owner), ..alive };
     }
-    Alive { is_running: is_locked(&folder.join("lock")), ..Alive::default() }
+    Alive { is_running: is_locked(&folder.join(LOCK)), ..Alive::default() }
 }
 
 /// Whether a process holds a run's lock.

@@ -17,6 +17,8 @@ pub struct ListedRun {
     pub progress: Option<Progress>,
     /// The supervisor that it was given just now.
     pub adopted_by: Option<u32>,
+    /// The number of the user that owns its folder, if that is not this user.
+    pub owner: Option<u32>,
 }
 
 impl ListedRun {
@@ -28,7 +30,8 @@ impl ListedRun {
 
     fn state_in_words(&self) -> String {
         let code = self.entry.ended.as_ref().map(|ended| ended.code);
-        match (self.state, code) {
+        let of_owner = self.owner.map_or(String::new(), |uid| format!(", of user {uid}"));
+        let words = match (self.state, code) {
             (State::Running, _) => "running".to_owned(),
             (State::Orphaned, _) if self.adopted_by.is_some() => "orphaned, adopted now".to_owned(),
             (State::Orphaned, _) => "orphaned".to_owned(),
@@ -36,7 +39,8 @@ impl ListedRun {
             (State::Ended, _) => "ended".to_owned(),
             (State::Gone, _) => "gone".to_owned(),
             (State::Elsewhere, _) => format!("on {}", self.entry.machine.host),
-        }
+        };
+        words + &of_owner
     }
 }
 
@@ -80,7 +84,7 @@ fn shortened(command: &str) -> String {
 /// The same for scripts.
 pub fn runs_json(runs: &[ListedRun]) -> Value {
     let runs = runs.iter().map(|run| {
-        let ListedRun { entry, state, progress, adopted_by } = run;
+        let ListedRun { entry, state, progress, adopted_by, owner } = run;
         let workers = entry
             .workers
             .iter()
@@ -92,6 +96,7 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
             "state": state,
             "pid": entry.process.pid,
             "adopted_by": adopted_by,
+            "other_owner_uid": owner,
             "host": entry.machine.host,
             "command": entry.command,
             "started_s": entry.started_s,

@@ -65,3 +65,30 @@ fn what_is_no_order_or_cannot_be_given_is_refused_with_words() {
     assert_eq!((answer.status, answer.json()["error"].as_str()), (409, Some("nothing trains there")));
     assert!(folder.join("orders.jsonl").is_file());
 }
+
+/// In a shared folder another user could have made the run, about any process of this user.
+#[cfg(unix)]
+#[test]
+fn no_button_works_for_a_run_that_another_user_controls() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let runs = Runs::new();
+    let mut a = runs.add("a", 1);
+    let b = runs.add("b", 1);
+    // A supervised run, as its folder says, of this very process.
+    std::fs::remove_file(b.folder.join("journal.jsonl")).expect("it was there");
+    let command = vec!["python3".to_owned()];
+    let entry = plimsoll_supervise::Entry::new(plimsoll_supervise::Kind::Supervised, &b.folder, command);
+    entry.write().expect("written");
+    [&a, &b].into_iter().for_each(|run| set_permissions(&run.folder, Permissions::from_mode(0o777)).expect("changed"));
+    let server = runs.serve();
+    for name in ["a", "b"] {
+        let path = format!("/api/runs/{}/order", server.id(name));
+        for action in ["pause", "resume", "stop"] {
+            let answer = server.post(&path, &bearer(), &format!("{{\"action\":\"{action}\"}}"));
+            let told = answer.json()["error"].as_str().expect("words").to_owned();
+            assert!(answer.status == 409 && told.contains("other users can write to"), "{name}, {action}: {told}");
+        }
+    }
+    assert_eq!(a.inbox.look().orders, []);
+}

@@ -2,7 +2,7 @@
 
 use super::protocol::Status;
 use crate::processes::Process;
-use plimsoll_files::{Disk, read_at_most};
+use plimsoll_files::{Disk, check_entry, read_trusted};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ impl End {
 
     /// Of a worker's attempt; `None` if no keeper saw it.
     pub(crate) fn read(folder: &Path, worker: usize, attempt: u32) -> Option<Self> {
-        let bytes = read_at_most(&Self::path(folder, worker), LONGEST).ok()?;
+        let bytes = read_trusted(&Self::path(folder, worker), LONGEST).ok()?;
         serde_json::from_slice::<Self>(&bytes).ok().filter(|end| end.attempt == attempt)
     }
 
@@ -79,8 +79,9 @@ pub(super) fn listen(folder: &Path, worker: usize) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Reaches a worker's keeper. Errors: there is none.
+/// Reaches a worker's keeper. Errors: there is none, or its socket may be another user's.
 pub(super) fn connect(folder: &Path, worker: usize) -> io::Result<UnixStream> {
+    check_entry(&folder.join(name(worker)))?;
     let (_open, path) = short(folder, worker)?;
     UnixStream::connect(path)
 }

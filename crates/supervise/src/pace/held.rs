@@ -4,7 +4,7 @@
 
 use crate::processes::{Group, Process, Row};
 use crate::stop::signal_process;
-use plimsoll_files::read_at_most;
+use plimsoll_files::read_trusted;
 use plimsoll_units::Bytes;
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -68,7 +68,7 @@ fn path(folder: &Path, worker: usize) -> PathBuf {
 /// Lets go on what a supervisor stopped for heat that was killed before it did so. `leader`: the worker's first process.
 pub(crate) fn release_left(folder: &Path, worker: usize, leader: &Process) {
     let path = path(folder, worker);
-    let Ok(bytes) = read_at_most(&path, LONGEST) else { return };
+    let Ok(bytes) = read_trusted(&path, LONGEST) else { return };
     continue_each(leader, &parse(&String::from_utf8_lossy(&bytes)));
     let _ = fs::remove_file(&path);
 }

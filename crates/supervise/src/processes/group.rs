@@ -30,11 +30,14 @@ impl Group {
     pub(crate) fn members(&self) -> Vec<Member> {
         // Once nobody holds the leader's number, another program may have it, and a group of the same number.
         let is_ours = self.leader.holds_its_number();
+        let own = rustix::process::geteuid().as_raw();
         let earliest = self.leader.started.parse::<u64>().unwrap_or(0);
         let rows = table::rows().into_iter().filter(|row| !row.is_zombie && row.started >= earliest);
         let member = |row: Row| {
             let in_group = is_ours && row.group == self.leader.pid;
-            (in_group || table::has_variable(row.pid, &self.mark)).then_some(Member { row, in_group })
+            // Any user can give a process any variable.
+            let is_marked = || row.uid == own && table::has_variable(row.pid, &self.mark);
+            (in_group || is_marked()).then_some(Member { row, in_group })
         };
         rows.filter_map(member).collect()
     }
@@ -57,9 +60,11 @@ impl Group {
     }
 }
 
-/// The processes that carry a variable, `NAME=value`, or one whose value begins so.
+/// This user's processes that carry a variable, `NAME=value`, or one whose value begins so. Any user can give a process any
+/// variable, and root can read the variables of all.
 pub(crate) fn marked(prefix: &str) -> Vec<Row> {
-    let rows = table::rows().into_iter().filter(|row| !row.is_zombie);
+    let own = rustix::process::geteuid().as_raw();
+    let rows = table::rows().into_iter().filter(|row| !row.is_zombie && row.uid == own);
     rows.filter(|row| table::has_variable_beginning(row.pid, prefix)).collect()
 }
 

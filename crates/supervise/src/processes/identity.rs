@@ -33,6 +33,12 @@ impl Process {
         started(self.pid).is_some_and(|started| started == self.started)
     }
 
+    /// Whether it runs as this user. Systems without a table of processes let a user signal no other user's processes anyway.
+    pub(crate) fn is_mine(&self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        !cfg!(target_os = "linux") || table::row(self.pid).is_some_and(|row| row.uid == own)
+    }
+
     /// Returns once it has ended. It need not be a child of this process.
     pub(crate) fn wait(&self) {
         #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 //! The system's table of processes, as Linux tells of it in `/proc`. Empty elsewhere, where groups are all that is known.
 
 use std::fs;
+use std::path::Path;
 
 /// A process in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) struct Row {
     pub(crate) is_stopped: bool,
     /// Its process group.
     pub(crate) group: u32,
+    /// The number of the user that it runs as; root's for one that may not be inspected.
+    pub(crate) uid: u32,
     /// When it was started, in ticks since the system was.
     pub(crate) started: u64,
     /// Processor time of it and of its children that ended, in ticks of 10 ms on all systems that Rust knows.
@@ -29,9 +32,21 @@ pub(crate) fn rows() -> Vec<Row> {
 
 /// One of them.
 pub(crate) fn row(pid: u32) -> Option<Row> {
+    use std::os::unix::fs::MetadataExt;
     // A process's name is any bytes.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse(&String::from_utf8_lossy(&stat))
+    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    parse(&String::from_utf8_lossy(&stat), uid)
+}
+
+/// Whether a process has this file open. Always false for processes that this user may not inspect.
+pub(crate) fn has_open(pid: u32, file: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(file) = fs::metadata(file) else { return false };
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    // The name of a descriptor leads to the file that is open, whatever its path is by now.
+    let mut open = open.filter_map(|descriptor| fs::metadata(descriptor.path()).ok());
+    open.any(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
 }
 
 /// Whether a process was started with this variable: `NAME=value`. Children have it too, unless they were given another
@@ -50,7 +65,7 @@ fn environment(pid: u32) -> Vec<u8> {
 }
 
 /// Source: proc_pid_stat(5). The name stands in parentheses and may have any characters in it.
-fn parse(stat: &str) -> Option<Row> {
+fn parse(stat: &str, uid: u32) -> Option<Row> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields = rest.split_ascii_whitespace().collect::<Vec<_>>();
@@ -62,6 +77,7 @@ fn parse(stat: &str) -> Option<Row> {
         is_zombie: matches!(*fields.first()?, "Z" | "X"),
         is_stopped: matches!(*fields.first()?, "T" | "t"),
         group: fields.get(2)?.parse().ok()?,
+        uid,
         started: number(19)?,
         cpu_ticks,
     })
@@ -77,18 +93,18 @@ mod tests {
 
     #[test]
     fn names_may_have_parentheses_and_spaces() {
-        let row = parse(STAT).expect("a row");
+        let row = parse(STAT, 5).expect("a row");
         assert_eq!((row.pid, row.name.as_str(), row.group), (123, "a) b (c", 120));
-        assert_eq!((row.started, row.cpu_ticks), (4711, 31));
+        assert_eq!((row.started, row.cpu_ticks, row.uid), (4711, 31, 5));
         assert!(!row.is_zombie && !row.is_stopped);
-        assert!(parse(&STAT.replace(") S", ") Z")).expect("a row").is_zombie);
-        assert!(parse(&STAT.replace(") S", ") T")).expect("a row").is_stopped);
+        assert!(parse(&STAT.replace(") S", ") Z"), 5).expect("a row").is_zombie);
+        assert!(parse(&STAT.replace(") S", ") T"), 5).expect("a row").is_stopped);
     }
 
     proptest! {
         #[test]
         fn parsing_never_panics(text in ".{0,200}", cut in 0..STAT.len()) {
-            let _ = (parse(&text), parse(&STAT[..cut]));
+            let _ = (parse(&text, 0), parse(&STAT[..cut], 0));
         }
     }
 
@@ -99,5 +115,21 @@ mod tests {
         assert!(rows().iter().any(|row| row.pid == own && row.started > 0));
         let path = std::env::var("PATH").expect("tests have a path");
         assert!(has_variable(own, &format!("PATH={path}")) && !has_variable(own, "PATH="));
+        assert_eq!(row(own).expect("a row").uid, rustix::process::geteuid().as_raw());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_has_a_file_open_whatever_the_file_is_called_by_now() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [path, other] = ["lock", "other"].map(|name| folder.path().join(name));
+        let file = fs::File::create(&path).expect("made");
+        let own = std::process::id();
+        assert!(has_open(own, &path) && !has_open(own, &other));
+        fs::rename(&path, &other).expect("it is there");
+        fs::write(&path, "").expect("made");
+        assert!(!has_open(own, &path) && has_open(own, &other));
+        drop(file);
+        assert!(!has_open(own, &other));
     }
 }

@@ -1,12 +1,12 @@
 //! A run, as the file in its folder tells of it.
 
 use crate::keeper::End;
-use crate::processes::{Group, MARK, Machine, Process, marked};
+use crate::processes::{Group, MARK, Machine, Process, has_open, marked};
 use crate::repair::{Attempt, Past};
 use crate::report::Status;
 use crate::restarts::Seen;
 use crate::worker::Outcome;
-use plimsoll_files::{Disk, read_at_most};
+use plimsoll_files::{Disk, LOCK, check_folder, read_at_most, read_trusted};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::RandomState;
@@ -146,10 +146,26 @@ impl Entry {
         }
     }
 
-    /// Of the run in a folder. Errors: there is none, or the file can't be read.
+    /// Of the run in a folder, to be shown. Any user may have written it, so it decides neither what is signaled nor what is
+    /// run: that takes [`Entry::trusted`]. Errors: there is none, or the file can't be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
-        let bytes = read_at_most(&folder.join(FILE), LONGEST)?;
-        let mut entry = serde_json::from_slice::<Self>(&bytes)?;
+        Self::parse(folder, &read_at_most(&folder.join(FILE), LONGEST)?)
+    }
+
+    /// The same run, read again from files that only this user and root can have written.
+    /// Errors: `PermissionDenied` with a [`Distrust`](plimsoll_files::Distrust) if another user controls the folder, one of
+    /// its parents or the file; the file can't be read; the folder holds another run by now.
+    pub fn trusted(&self) -> io::Result<Self> {
+        check_folder(&self.folder)?;
+        let entry = Self::parse(&self.folder, &read_trusted(&self.folder.join(FILE), LONGEST)?)?;
+        match entry.token == self.token {
+            true => Ok(entry),
+            false => Err(io::Error::other(format!("{} holds another run by now", self.folder.display()))),
+        }
+    }
+
+    fn parse(folder: &Path, bytes: &[u8]) -> io::Result<Self> {
+        let mut entry = serde_json::from_slice::<Self>(bytes)?;
         // It becomes the name of a variable and of a file.
         if entry.token.len() != 16 || !entry.token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(ErrorKind::InvalidData.into());
@@ -214,6 +230,14 @@ impl Entry {
         }
     }
 
+    /// The supervisor, or the process that trains, if it is proved to be this run's: it is alive, runs as this user, and has the
+    /// run's lock open. Other systems than Linux show no open files, so there the first two have to do.
+    pub(crate) fn proved(&self) -> Option<&Process> {
+        let has_lock = || !cfg!(target_os = "linux") || has_open(self.process.pid, &self.folder.join(LOCK));
+        let is_proved = self.process.is_alive() && self.process.is_mine() && has_lock();
+        is_proved.then_some(&self.process)
+    }
+
     /// The numbers of its programs' processes that run. Those that nobody entered yet, since the supervisor was ended just
     /// then, are found by their mark.
     pub fn survivors(&self) -> Vec<u32> {
@@ -235,7 +259,7 @@ impl Entry {
     pub fn surroundings(&self) -> Option<Surroundings> {
         let keepers = self.workers.iter().filter_map(|worker| worker.keeper.clone());
         let programs = self.workers.iter().filter_map(|worker| self.leader(worker));
-        let alive = keepers.chain(programs).filter(Process::is_alive);
+        let alive = keepers.chain(programs).filter(|process| process.is_alive() && process.is_mine());
         // What carries it is a program of the run.
         let mark = OsString::from(self.mark());
         alive.map(|process| process.pid).find_map(|pid| {

@@ -60,7 +60,8 @@ impl Registry {
             return Some(entry);
         }
         let named = self.entries().into_iter().filter(|entry| entry.name() == name);
-        named.max_by_key(|entry| matches!(entry.state(), State::Running | State::Orphaned))
+        // Another user's run must not hide this user's.
+        named.max_by_key(|entry| (entry.trusted().is_ok(), matches!(entry.state(), State::Running | State::Orphaned)))
     }
 }
 

@@ -24,7 +24,7 @@ pub(in crate::cli) struct AttachArgs {
 pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
     let entry = args.runs.find(&args.run)?;
     let was = entry.state();
-    let entry = detach::adopted(entry);
+    let entry = detach::adopted(entry)?;
     let name = entry.name();
     match was {
         State::Orphaned => talk(format_args!("{name} had lost its supervisor, and has one again")),

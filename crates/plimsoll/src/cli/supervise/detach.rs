@@ -1,8 +1,10 @@
 //! Supervisors in the background: this program again, in a session of its own.
 
+use super::untrusted;
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::streams::{talk, write_data};
+use plimsoll_files::TRUSTED_FOLDERS;
 use plimsoll_supervise::{Entry, Process, State, Surroundings};
 use std::ffi::OsString;
 use std::fs::File;
@@ -39,7 +41,9 @@ pub(super) fn start(folder: &Path) -> Result<u8, Failure> {
 
 /// Gives a run a supervisor again, in the background: in the folder and with the variables that the first one had, as far
 /// as its programs' keepers still have them. Another one that is faster is as good.
+/// Errors: another user controls the run's files, so what they say is not run; no supervisor can be started.
 pub(super) fn adopt(entry: &Entry) -> Result<(), Failure> {
+    let entry = entry.trusted().map_err(|error| untrusted(&entry.name(), &error))?;
     let arguments = vec!["--adopt".into(), entry.folder.clone().into_os_string()];
     begin(&entry.folder, arguments, entry.surroundings())?;
     Ok(())
@@ -54,6 +58,8 @@ fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundi
     let mut command = Command::new(own_program());
     if let Some(Surroundings { folder, variables }) = surroundings {
         command.current_dir(folder).env_clear().envs(variables);
+        // What the user of this command trusts is no matter of the first one's variables.
+        command.envs(std::env::var_os(TRUSTED_FOLDERS).map(|folders| (TRUSTED_FOLDERS, folders)));
     }
     command.args(["run".into(), "--inside".into(), folder.as_os_str().to_owned()]).args(arguments);
     command.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);
@@ -95,22 +101,13 @@ pub(super) fn leave_terminal() {
     let _ = rustix::process::setsid();
 }
 
-/// Gives a supervisor to a run that lost its own; says so. Returns the run as it is then.
-pub(super) fn adopted(entry: Entry) -> Entry {
+/// Gives a supervisor to a run that lost its own. Returns the run as it is then. Errors: as [`adopt`].
+pub(super) fn adopted(entry: Entry) -> Result<Entry, Failure> {
     if entry.state() != State::Orphaned {
-        return entry;
+        return Ok(entry);
     }
-    match adopt(&entry) {
-        Ok(()) => Entry::read(&entry.folder).unwrap_or(entry),
-        Err(failure) => {
-            talk(format_args!(
-                "warning: {} has no supervisor, and can't be given one: {}",
-                entry.name(),
-                failure.message()
-            ));
-            entry
-        }
-    }
+    adopt(&entry)?;
+    Ok(Entry::read(&entry.folder).unwrap_or(entry))
 }
 
 /// Whether a run's supervisor is this process.

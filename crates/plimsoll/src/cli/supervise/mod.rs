@@ -23,10 +23,13 @@ pub(super) use stop::{StopArgs, run as stop};
 use super::Failure;
 use super::failure::line;
 use super::state::state_folder;
+use crate::streams::talk;
 use clap::Args;
+use plimsoll_files::{Distrust, TRUSTED_FOLDERS, check_folder};
 use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where runs are looked for.
@@ -70,6 +73,10 @@ impl OwnRun {
     /// This process trains in a folder.
     pub(super) fn enter(folder: &Path, runs: &Path) -> Option<Self> {
         let folder = folder.canonicalize().ok()?;
+        if let Err(distrust) = check_folder(&folder) {
+            talk(format_args!("warning: {distrust}: `stop`, `pause` and `budget` will refuse this run"));
+            talk(format_args!("hint: {}", trust_hint(&distrust)));
+        }
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let entry = Entry::new(Kind::Own, &folder, command);
         registry(runs).add(&entry).ok()?;
@@ -100,6 +107,37 @@ pub(super) fn misplaced_command(error: clap::Error) -> Failure {
     }
 }
 
+/// A run's files decide what is signaled or run, and they are not believed, or can't be read.
+fn untrusted(name: &str, error: &io::Error) -> Failure {
+    let distrust = error.get_ref().and_then(|inner| inner.downcast_ref::<Distrust>());
+    distrust.map_or_else(|| Failure::bad_input(format!("{name}: {error}")), |distrust| distrusted(name, distrust))
+}
+
+/// Another user controls a run's files, so nothing that they say is signaled or run.
+fn distrusted(name: &str, distrust: &Distrust) -> Failure {
+    Failure::bad_input(format!("{name} may be another user's: {distrust}")).hint(trust_hint(distrust))
+}
+
+fn trust_hint(distrust: &Distrust) -> String {
+    let path = distrust.path().display();
+    match distrust {
+        Distrust::Owner { uid, .. } => {
+            format!("act as that user, or, if user {uid} may run commands as you, set `{TRUSTED_FOLDERS}={path}`")
+        }
+        Distrust::Writable { .. } => {
+            format!("`chmod go-w {path}`; `chmod +t {path}` if it is a folder that users share")
+        }
+        Distrust::Unknown { .. } => "check that it is still there, and readable".to_owned(),
+    }
+}
+
+/// The process that a run's folder names is alive, and nothing shows that it is the run.
+fn unproved(entry: &Entry) -> Failure {
+    let pid = entry.process.pid;
+    let message = format!("process {pid} is not {}: it does not have the run's lock open", entry.name());
+    Failure::bad_input(message).hint(format!("if it is to end all the same: `kill {pid}`"))
+}
+
 /// Opens the folder of a run.
 fn open(folder: &Path) -> Result<Folder, Failure> {
     Ok(Folder::open(folder)?)
@@ -114,6 +152,10 @@ impl From<FolderError> for Failure {
             }
             FolderError::InUse { .. } => {
                 Self::bad_flag(message).hint("`plimsoll ps` shows it, `plimsoll attach` follows it")
+            }
+            FolderError::Distrusted(distrust) => {
+                Self::bad_flag(format!("a run here could be replaced by another user: {message}"))
+                    .hint(format!("{}; `--runs-dir` names another folder", trust_hint(&distrust)))
             }
             FolderError::Io { .. } => {
                 Self::device(message).hint("is the disk full, or the folder read-only? `--runs-dir` names another")

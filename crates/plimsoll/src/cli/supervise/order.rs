@@ -1,8 +1,8 @@
 //! `plimsoll pause`, `resume` and `budget`: what a run is asked to do while it goes. A run of `plimsoll train` is given an
 //! order, which it answers by an event; another program is stopped and let go on as by Ctrl-Z.
 
-use super::RunsArgs;
 use super::run::elsewhere;
+use super::{RunsArgs, distrusted, unproved, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure, line};
 use crate::streams::talk;
@@ -164,6 +164,8 @@ fn signal(entry: &Entry, order: Order) -> Result<(), Failure> {
     match done {
         Ok(()) => talk(format_args!("{name}: {words}")),
         Err(PauseError::Elsewhere) => return Err(elsewhere(entry)),
+        Err(PauseError::Untrusted(error)) => return Err(untrusted(&name, &error)),
+        Err(PauseError::Unproved { .. }) => return Err(unproved(entry)),
         Err(error @ PauseError::HasEnded) => return Err(Failure::bad_input(format!("{name}: {error}"))),
         Err(error) => return Err(Failure::bad_flag(format!("{name}: {error}"))),
     }
@@ -176,7 +178,7 @@ fn refused(entry: &Entry, error: &GiveError) -> Failure {
     match error {
         GiveError::NotTraining => Failure::bad_input(message).hint(resume_hint(entry)),
         GiveError::TakesNone => Failure::bad_input(message).hint("`plimsoll stop` ends it; a resumed run takes orders"),
-        GiveError::Distrusted(_) => Failure::bad_input(message).hint("who owns its folder may give it orders"),
+        GiveError::Distrusted(distrust) => distrusted(&entry.name(), distrust),
         GiveError::Full => Failure::bad_input(message).hint("a resumed run takes orders again"),
         GiveError::Io(_) => Failure::device(message).hint("is the disk full, or the folder read-only?"),
     }

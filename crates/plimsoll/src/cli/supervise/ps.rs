@@ -1,4 +1,4 @@
-//! `plimsoll ps`: the runs of this user, and what they do.
+//! `plimsoll ps`: the runs of this user, and what they do. It only looks, unless `--adopt` asks for more.
 
 use super::{RunsArgs, detach};
 use crate::cli::Failure;
@@ -9,6 +9,7 @@ use clap::Args;
 use plimsoll_files::{open_regular, read_exact_at};
 use plimsoll_supervise::{Entry, Kind, Progress, State, last_progress, output_of};
 use plimsoll_telemetry::{Event, Record};
+use std::fs;
 use std::path::Path;
 
 /// The end of an output in which progress is looked for.
@@ -22,9 +23,9 @@ pub(in crate::cli) struct PsArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Only show runs whose supervisor was killed, instead of giving them another one
+    /// Give runs whose supervisor was killed another one
     #[arg(long)]
-    no_adopt: bool,
+    adopt: bool,
     #[command(flatten)]
     runs: RunsArgs,
 }
@@ -36,14 +37,10 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
         if !is_shown {
             return None;
         }
-        let entry = if args.no_adopt { entry } else { detach::adopted(entry) };
-        let is_adopted = state == State::Orphaned && entry.state() == State::Running;
-        Some(ListedRun {
-            state,
-            progress: progress(&entry),
-            adopted_by: is_adopted.then_some(entry.process.pid),
-            entry,
-        })
+        let adopted = (args.adopt && state == State::Orphaned).then(|| adopted(&entry)).flatten();
+        let adopted_by = adopted.as_ref().map(|entry| entry.process.pid);
+        let entry = adopted.unwrap_or(entry);
+        Some(ListedRun { state, progress: progress(&entry), adopted_by, owner: other_owner(&entry), entry })
     });
     let listed = listed.collect::<Vec<_>>();
     if args.json {
@@ -55,7 +52,32 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
         true => talk("nothing runs; `plimsoll ps --all` lists runs that ended, too"),
         false => write_data(runs_table(&listed))?,
     }
+    let is_orphan = |run: &&ListedRun| run.state == State::Orphaned && run.adopted_by.is_none() && run.owner.is_none();
+    if let Some(run) = listed.iter().find(is_orphan) {
+        talk(format_args!(
+            "hint: `plimsoll attach {}` gives a supervisor to an orphaned run, `ps --adopt` to all",
+            run.entry.name()
+        ));
+    }
     Ok(exit_code::DONE)
+}
+
+/// Gives a run a supervisor again. `None`, and a warning, if it can't have one.
+fn adopted(entry: &Entry) -> Option<Entry> {
+    match detach::adopted(entry.clone()) {
+        Ok(entry) => (entry.state() == State::Running).then_some(entry),
+        Err(failure) => {
+            talk(format_args!("warning: {} stays without a supervisor: {}", entry.name(), failure.message()));
+            None
+        }
+    }
+}
+
+/// The number of the user whose run it is, unless it is this one.
+fn other_owner(entry: &Entry) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = fs::metadata(&entry.folder).ok()?.uid();
+    (owner != rustix::process::geteuid().as_raw()).then_some(owner)
 }
 
 /// How far a run has come: its slowest worker, or the last step in its journal.

@@ -3,7 +3,7 @@
 use super::heat::HeatArgs;
 use super::repair::RepairArgs;
 use super::told::Told;
-use super::{RunsArgs, detach, open, say};
+use super::{RunsArgs, detach, open, say, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::notify::Recipients;
@@ -270,6 +270,7 @@ impl RunArgs {
 fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     let entry = Entry::read(folder.path());
     let entry = entry.map_err(|error| Failure::bad_input(format!("{} is no run: {error}", folder.path().display())))?;
+    let entry = entry.trusted().map_err(|error| untrusted(&entry.name(), &error))?;
     let entry = orphan(entry)?;
     let mut args = Given::try_parse_from(&entry.arguments).map_err(Failure::usage)?.run;
     args.inside = is_background.then(|| entry.folder.clone());

@@ -1,7 +1,7 @@
-//! `plimsoll stop`: ends runs gently, and at last in any case.
+//! `plimsoll stop`: asks runs to end, and kills those that don't.
 
 use super::run::elsewhere;
-use super::{RunsArgs, detach};
+use super::{RunsArgs, detach, unproved, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
@@ -36,7 +36,7 @@ pub(in crate::cli) fn run(args: &StopArgs) -> Result<u8, Failure> {
         let start = Instant::now();
         let stopped = stop(&entry, grace, &mut |signal| talk(format_args!("{name}: {signal}")));
         let after = format_duration(Seconds(start.elapsed().as_secs_f64()));
-        match stopped {
+        match stopped.map_err(|error| untrusted(&name, &error))? {
             Stopped::HadEnded => talk(format_args!("{name}: it had ended already")),
             Stopped::ByInterrupt => talk(format_args!("{name}: it ended by itself, after {after}")),
             Stopped::ByRequest => talk(format_args!("{name}: it ended at SIGTERM, after {after}")),
@@ -46,6 +46,7 @@ pub(in crate::cli) fn run(args: &StopArgs) -> Result<u8, Failure> {
                 return Err(Failure::device(message).hint("the kernel ends it when its disk or card answers"));
             }
             Stopped::Elsewhere => return Err(elsewhere(&entry)),
+            Stopped::Unproved => return Err(unproved(&entry)),
         }
     }
     Ok(exit_code::DONE)

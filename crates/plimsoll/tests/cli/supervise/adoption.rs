@@ -3,7 +3,7 @@
 use super::*;
 
 /// Starts a run whose supervisor is killed. Its script counts until `go` is there, and then ends with what `go` says.
-fn orphaned(sandbox: &Sandbox, flags: &str) -> String {
+pub(super) fn orphaned(sandbox: &Sandbox, flags: &str) -> String {
     let script = "echo $$ > pid; i=0; while [ ! -s go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over; \
                   exit $(cat go)";
     let mut child = spawn(sandbox, flags, script);
@@ -18,13 +18,13 @@ fn orphaned(sandbox: &Sandbox, flags: &str) -> String {
 fn a_killed_supervisor_leaves_nothing_that_is_not_found_again() {
     let sandbox = Sandbox::new();
     let pid = orphaned(&sandbox, "--max-restarts 0");
-    let run = &listed(&sandbox, "--no-adopt")[0];
+    let run = &listed(&sandbox, "")[0];
     assert_eq!((&run["state"], &run["workers"][0]["pid"].to_string()), (&"orphaned".into(), &pid));
     // What it prints is kept while nobody supervises.
     let count = || sandbox.text("runs/it/output.log").lines().count();
     let before = count();
     until("its output is kept", || count() > before + 3);
-    let run = &listed(&sandbox, "")[0];
+    let run = &listed(&sandbox, "--adopt")[0];
     assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
     assert_eq!(listed(&sandbox, "")[0]["state"], "running");
     sandbox.write("go", "7\n");
@@ -45,7 +45,7 @@ fn what_ends_without_a_supervisor_is_known_with_its_exit_code() {
     for code in [0, 7] {
         orphaned(&sandbox, "");
         sandbox.write("go", format!("{code}\n"));
-        until("it ends", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "ended");
+        until("it ends", || listed(&sandbox, "--all")[0]["state"] == "ended");
         assert_eq!(listed(&sandbox, "--all")[0]["exit_code"], code);
         let attached = sandbox.run("attach it");
         assert!(attached.code == Some(code) && attached.stdout_text().ends_with("over\n"), "{attached:?}");
@@ -66,7 +66,7 @@ fn a_command_without_a_supervisor_prints_on() {
     sandbox.write("go", "");
     until("all is printed", || sandbox.path("done").exists());
     sandbox.write("end", "");
-    until("it ends", || listed(&sandbox, "--all --no-adopt")[0]["exit_code"] == 3);
+    until("it ends", || listed(&sandbox, "--all")[0]["exit_code"] == 3);
     assert_eq!(sandbox.read("runs/it/output.log").len(), 20_000_000);
 }
 
@@ -85,7 +85,7 @@ fn a_run_that_was_adopted_is_started_again_and_goes_on_where_it_was() {
     until("it is entered", || sandbox.json("runs/it/process.json")["restarts"] == 1);
     child.kill().and_then(|()| child.wait()).expect("it runs");
     // From another folder, and without the variable.
-    let mut ps = sandbox.command(["ps", "--json"]);
+    let mut ps = sandbox.command(["ps", "--json", "--adopt"]);
     let said = Said::of(ps.current_dir("/").output().expect("the binary runs"));
     assert!(said.json()["runs"][0]["adopted_by"].is_u64(), "{}", said.stderr);
     ["go-2", "go-3", "go-4"].iter().for_each(|go| sandbox.write(go, ""));
@@ -118,14 +118,14 @@ fn a_killed_keeper_costs_the_exit_code_and_no_output() {
         kill("KILL", &keeper);
         assert!(is_alive(&pid), "its pipes are gone, but it goes on");
         if with_supervisor {
-            let run = &listed(&sandbox, "")[0];
+            let run = &listed(&sandbox, "--adopt")[0];
             assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
         }
         let count = || sandbox.text("runs/it/output.log").lines().count();
         let before = count();
         until("its output is kept again", || count() > before + 3);
         sandbox.write("go", "0\n");
-        until("it ends", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "ended");
+        until("it ends", || listed(&sandbox, "--all")[0]["state"] == "ended");
         let report = report(&sandbox);
         assert_eq!((&report["status"], &report["code"]), (&"unknown".into(), &Value::Null), "{report}");
         let log = sandbox.text("runs/it/output.log");
@@ -168,11 +168,11 @@ fn no_moment_to_be_killed_at_leaves_an_orphan_that_is_not_shown() {
         let marked = || processes(&sandbox, is_marked);
         until("keepers start or end", || processes(&sandbox, is_keeper).is_empty() || !marked().is_empty());
         // A process that is about to become another one is neither for a moment.
-        let is_shown = || listed(&sandbox, "--no-adopt").iter().any(|run| run["state"] == "orphaned");
+        let is_shown = || listed(&sandbox, "").iter().any(|run| run["state"] == "orphaned");
         until("what is shown is what is there", || is_shown() != marked().is_empty());
         if !marked().is_empty() {
             orphans += 1;
-            let run = &listed(&sandbox, "")[0];
+            let run = &listed(&sandbox, "--adopt")[0];
             assert!(run["adopted_by"].is_u64(), "{round}: {run}");
             let said = sandbox.run("stop it");
             assert_eq!(said.code, Some(0), "{round}: {}", said.stderr);
@@ -220,7 +220,7 @@ fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
     let pid = orphaned(&sandbox, "");
     let adopting =
         sandbox.command(["run", "--adopt", "it"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
-    until("it is adopted", || listed(&sandbox, "--no-adopt")[0]["state"] == "running");
+    until("it is adopted", || listed(&sandbox, "")[0]["state"] == "running");
     signal(&adopting, "TERM");
     let said = end_of(adopting);
     assert!(said.code == Some(143) && said.stderr.contains("supervising process group"), "{said:?}");
@@ -240,7 +240,7 @@ fn a_process_that_has_the_number_of_a_run_s_now_is_left_alone() {
     }
     sandbox.write("go", "0\n");
     sandbox.write(path, entry.to_string());
-    until("the run's own processes end", || listed(&sandbox, "--all --no-adopt")[0]["state"] == "ended");
+    until("the run's own processes end", || listed(&sandbox, "--all")[0]["state"] == "ended");
     let said = sandbox.run("stop it --now");
     assert!(said.code == Some(0) && said.stderr.contains("it had ended already"), "{}", said.stderr);
     assert!(other.try_wait().expect("a child").is_none(), "it was ended");
@@ -263,7 +263,7 @@ fn an_adopted_run_takes_the_next_step_of_its_ladder() {
     until("the first step is taken", || sandbox.path("begun-2").exists());
     until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
     child.kill().and_then(|()| child.wait()).expect("it runs");
-    assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+    assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
     ["go-2", "go-3", "go-4"].iter().for_each(|go| sandbox.write(go, ""));
     let attached = sandbox.run("attach it");
     assert_eq!(attached.code, Some(0), "{}", attached.stderr);
@@ -284,7 +284,7 @@ fn an_adopted_run_is_judged_by_what_it_printed_before() {
     let mut child = sandbox.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     until("it printed", || sandbox.path("printed").exists());
     child.kill().and_then(|()| child.wait()).expect("it runs");
-    assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+    assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
     sandbox.write("go", "");
     let attached = sandbox.run("attach it");
     assert_eq!(attached.code, Some(0), "{}", attached.stderr);
@@ -304,7 +304,7 @@ fn a_run_that_ends_before_it_is_adopted_is_judged_by_what_it_printed() {
     until("it printed", || sandbox.path("printed").exists());
     until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
     child.kill().and_then(|()| child.wait()).expect("it runs");
-    let adopter = listed(&sandbox, "")[0]["adopted_by"].as_u64().expect("a process").to_string();
+    let adopter = listed(&sandbox, "--adopt")[0]["adopted_by"].as_u64().expect("a process").to_string();
     let signal = |name: &str| Command::new("kill").args([name, &adopter]).status().expect("a command");
     signal("-STOP");
     sandbox.write("go", "");

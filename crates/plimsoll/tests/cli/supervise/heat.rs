@@ -236,12 +236,12 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
         child.kill().and_then(|()| child.wait()).expect("it runs");
         if with_keeper {
             assert!(is_stopped(&outside), "nobody is left to let it go on");
-            assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+            assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
         }
         until("both go on", || !is_stopped(&pid) && !is_stopped(&outside));
         until("it is forgotten", || !sandbox.path("runs/it/held-0").exists());
         if !with_keeper {
-            assert_eq!(listed(&sandbox, "--no-adopt")[0]["state"], "orphaned");
+            assert_eq!(listed(&sandbox, "")[0]["state"], "orphaned");
         }
         let said = sandbox.run("stop it --grace 0.5");
         assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -257,7 +257,7 @@ fn an_adopted_run_is_watched_as_before() {
     let [pid, _] = both(&sandbox);
     until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
     child.kill().and_then(|()| child.wait()).expect("it runs");
-    assert!(listed(&sandbox, "")[0]["adopted_by"].is_u64());
+    assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
     set_temperature(&sandbox, 81);
     until("it is paused", || is_told(&sandbox, "paused: ") && is_stopped(&pid));
     set_temperature(&sandbox, 90);
