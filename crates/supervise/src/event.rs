@@ -153,6 +153,13 @@ pub enum Event {
         /// What the system said.
         reason: String,
     },
+    /// A reader had stopped reading, and reads again. What was printed meanwhile is in the log alone.
+    NotShown {
+        /// `stdout` or `stderr`.
+        stream: String,
+        /// Bytes that were not passed on.
+        bytes: u64,
+    },
     /// The run is over.
     RunEnded {
         /// What came of it.

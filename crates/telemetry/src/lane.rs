@@ -76,11 +76,21 @@ impl<W> Lane<W> {
     where
         W: Send + 'static,
     {
+        self.start_at_once(name, |lane| {
+            let_others_go_first();
+            work(lane);
+        })
+    }
+
+    /// Starts the worker's thread with the priority of the calling thread. Errors: the system refuses one.
+    pub fn start_at_once(self: &Arc<Self>, name: String, work: impl FnOnce(&Self) + Send + 'static) -> io::Result<()>
+    where
+        W: Send + 'static,
+    {
         let lane = self.clone();
         let run = move || {
             // Said however the work ends, when all that it held is free.
             let _ended = Ended(&*lane);
-            let_others_go_first();
             work(&lane);
         };
         std::thread::Builder::new().name(name).spawn(run).map(drop)
@@ -108,7 +118,26 @@ impl<W> Lane<W> {
     /// As the worker changes it, also behind the end.
     pub fn settle<T>(&self, change: impl FnOnce(&mut W, &mut Counts) -> T) -> T {
         let state = &mut *self.lock();
-        change(&mut state.waiting, &mut state.counts)
+        let changed = change(&mut state.waiting, &mut state.counts);
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Waits until `is_so`, for as long as the worker works. Returns false once it has ended or done nothing for `patience`.
+    pub fn wait_while_it_works(&self, patience: Duration, is_so: impl Fn(&W) -> bool) -> bool {
+        let mut state = self.lock();
+        let (mut done, mut since) = (state.counts.done, Instant::now());
+        while !is_so(&state.waiting) {
+            if state.counts.done != done {
+                (done, since) = (state.counts.done, Instant::now());
+            }
+            let left = patience.saturating_sub(since.elapsed());
+            if left.is_zero() || state.ended {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Keeps what went wrong last.
@@ -126,7 +155,11 @@ impl<W> Lane<W> {
                 return None;
             }
             let until = match choose(&mut state.waiting, deadline) {
-                Next::Now(next) => return Some(next),
+                Next::Now(next) => {
+                    // Who waits for room looks again.
+                    self.changed.notify_all();
+                    return Some(next);
+                }
                 Next::Over => return None,
                 Next::At(moment) => Some(deadline.map_or(moment, |deadline| moment.min(deadline))),
                 Next::Later => deadline,

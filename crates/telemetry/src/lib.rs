@@ -17,6 +17,7 @@ mod holders;
 mod journal;
 mod lane;
 mod machine;
+mod outlet;
 mod sample;
 mod tail;
 mod visible;
@@ -36,6 +37,7 @@ pub use holders::{Holder, gpu_holders};
 pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
 pub use lane::{Counts, Lane, Next, Wake};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};
+pub use outlet::{Outlet, Pieces, READER_PATIENCE};
 pub use sample::{
     CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,
 };

@@ -154,7 +154,7 @@ fn words(event: &Event) -> Option<(Level, String)> {
         }
         Event::RecordsLost { reason } => (Error, format!("journal or report can't be written: {reason}")),
         Event::OutputLost { worker, reason } => (Error, format!("{}output is not kept: {reason}", of(worker))),
-        Event::ScreenGone { .. } => return None,
+        Event::ScreenGone { .. } | Event::NotShown { .. } => return None,
         Event::RunEnded { status, code } => {
             let level = if *status == Status::Finished { Info } else { Error };
             let code = code.map_or(String::new(), |code| format!(", exit code {code}"));

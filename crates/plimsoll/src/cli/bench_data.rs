@@ -97,7 +97,7 @@ impl DataBenchArgs {
         let columns = self.pairs.columns();
         let store =
             plimsoll_data::prepare_pairs(sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
-        bar.finish();
+        drop(bar);
         let start = Instant::now();
         self.epoch(store, tokenizer, global_batch, seed, start)
     }

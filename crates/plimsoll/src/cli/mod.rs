@@ -56,6 +56,7 @@ mod words;
 
 pub use failure::{Failure, exit_code};
 
+use crate::streams::Finish;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -137,6 +138,7 @@ enum Command {
 
 /// Runs the program on its arguments, the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let _finish = Finish;
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => plan::run(args),

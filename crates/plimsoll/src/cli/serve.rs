@@ -6,7 +6,7 @@ use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
 use super::train::sample_time;
 use crate::report::{RunStory, run_html};
-use crate::streams::{talk, write_data};
+use crate::streams::{end_soon, talk, wait_for_no_reader, write_data};
 use clap::Args;
 use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
 use plimsoll_telemetry::let_others_go_first;
@@ -55,6 +55,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
+    wait_for_no_reader();
     let state = state_folder();
     let given = args.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
     let token = match (&given, &state) {
@@ -119,6 +120,7 @@ fn end_on_signals(end: impl Fn() + Send + 'static) -> Result<(), Failure> {
     let first = first_signal(asked)?;
     let wait = move || {
         first();
+        end_soon();
         end();
     };
     let waiter = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);

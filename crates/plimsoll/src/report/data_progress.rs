@@ -1,49 +1,46 @@
 //! How far reading and tokenizing has come.
 
-use super::live::may_animate;
-use crate::streams::talk;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::streams::{Bar, bar_text, talk};
+use console::measure_text_width;
 use plimsoll_data::Progress;
 
 /// A bar on a terminal; elsewhere only what matters is said.
 pub struct DataProgress {
-    bar: ProgressBar,
+    bar: Option<Bar>,
 }
 
 impl DataProgress {
     /// A bar that shows nothing yet.
     pub fn new() -> Self {
-        let target = if may_animate() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let style =
-            ProgressStyle::with_template("{wide_bar:.cyan/dim} {msg}").expect("a valid template").progress_chars("━╸─");
-        Self { bar: ProgressBar::with_draw_target(Some(0), target).with_style(style) }
+        Self { bar: Bar::on_terminal() }
     }
 
     /// Shows a report; may be called from any thread.
     pub fn show(&self, progress: &Progress<'_>) {
         match progress {
-            Progress::Hashing { done, total } => self.at(done.0, total.0, format!("reading {done} of {total}")),
+            Progress::Hashing { done, total } => {
+                self.at(done.as_f64() / total.as_f64(), || format!("reading {done} of {total}"))
+            }
             Progress::Tokenizing { done, total, tokens } => {
-                self.at(done.0, total.0, format!("tokenizing {done} of {total}, {tokens} tokens"));
+                self.at(done.as_f64() / total.as_f64(), || format!("tokenizing {done} of {total}, {tokens} tokens"));
             }
             Progress::CacheDamaged { path, damage } => {
-                let text = format!("warning: rebuilding the cache {}: {damage}", path.display());
-                self.bar.suspend(|| talk(text));
+                talk(format_args!("warning: rebuilding the cache {}: {damage}", path.display()));
             }
             Progress::CacheHit { .. } | Progress::Written { .. } => {}
         }
     }
 
-    fn at(&self, done: u64, total: u64, message: String) {
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        self.bar.set_message(message);
+    fn at(&self, done: f64, message: impl Fn() -> String) {
+        if let Some(bar) = &self.bar {
+            bar.show(|columns| vec![bar_row(done, &message(), columns)]);
+        }
     }
+}
 
-    /// Takes the bar away.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
+/// A row of so many columns: a message, and a bar where the message leaves room.
+pub(super) fn bar_row(done: f64, message: &str, columns: usize) -> String {
+    format!("{} {message}", bar_text(done, columns.saturating_sub(measure_text_width(message) + 1)))
 }
 
 impl Default for DataProgress {

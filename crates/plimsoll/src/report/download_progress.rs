@@ -1,11 +1,9 @@
 //! How far a download has come.
 
-use super::live::may_animate;
-use crate::streams::talk;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use super::data_progress::bar_row;
+use crate::streams::{Bar, talk};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::cell::Cell;
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// How often a line says how far it is where there is no terminal.
@@ -13,7 +11,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// A bar on a terminal; elsewhere a line now and then.
 pub struct DownloadProgress {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     total: Bytes,
     /// What was there before.
     before: Bytes,
@@ -25,13 +23,8 @@ pub struct DownloadProgress {
 impl DownloadProgress {
     /// Of `total` bytes, of which some were there before.
     pub fn new(total: Bytes, before: Bytes) -> Self {
-        let style = || {
-            ProgressStyle::with_template("{wide_bar:.cyan/dim} {msg}").expect("a valid template").progress_chars("━╸─")
-        };
-        let bar = may_animate()
-            .then(|| ProgressBar::with_draw_target(Some(total.0), ProgressDrawTarget::stderr()).with_style(style()));
         let now = Instant::now();
-        Self { bar, total, before, done: Cell::new(before.0), start: now, said: Cell::new(now) }
+        Self { bar: Bar::on_terminal(), total, before, done: Cell::new(before.0), start: now, said: Cell::new(now) }
     }
 
     /// So many bytes came.
@@ -46,19 +39,9 @@ impl DownloadProgress {
         self.show();
     }
 
-    /// Says a line beside the bar.
-    pub fn say(&self, text: impl Display) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| talk(text)),
-            None => talk(text),
-        }
-    }
-
     /// Takes the bar away, and says how long it took.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+    pub fn finish(self) {
+        drop(self.bar);
         let came = Bytes(self.done.get()).saturating_sub(self.before);
         talk(format_args!("fetched {came} in {}", format_duration(Seconds(self.start.elapsed().as_secs_f64()))));
     }
@@ -67,8 +50,8 @@ impl DownloadProgress {
         let done = Bytes(self.done.get());
         match &self.bar {
             Some(bar) => {
-                bar.set_position(done.0);
-                bar.set_message(self.text(done));
+                let part = done.as_f64() / self.total.as_f64();
+                bar.show(|columns| vec![bar_row(part, &self.text(done), columns)]);
             }
             None if self.said.get().elapsed() >= BETWEEN_LINES => {
                 talk(format_args!("fetched {}", self.text(done)));

@@ -37,3 +37,4 @@ mod supervise;
 #[cfg(unix)]
 mod top;
 mod track;
+mod unread;

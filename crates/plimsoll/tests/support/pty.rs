@@ -2,9 +2,10 @@
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Action, Winsize, tcflow, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -46,6 +47,23 @@ impl Terminal {
     /// Presses keys.
     pub fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("typed");
+    }
+
+    /// Takes nothing of what the command writes from now on, whatever mode the terminal is in.
+    pub fn stop(&self) {
+        tcflow(self.side(), Action::OOff).expect("stopped");
+    }
+
+    /// Gives the terminal another size, of which the command is notified.
+    pub fn resize(&self, columns: u16, rows: u16) {
+        tcsetwinsize(self.side(), Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
+            .expect("a size");
+    }
+
+    /// The program's side.
+    fn side(&self) -> OwnedFd {
+        let name = ptsname(&self.keyboard, vec![]).expect("its name");
+        open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("the program's side")
     }
 
     /// Whether something was shown until now.

@@ -1,11 +1,10 @@
-//! Where output is passed through to: a stream of the supervisor's own, written by a thread. Somebody who reads slowly
-//! holds up the program that prints, as without a supervisor, but only once several MiB wait; somebody who goes away
-//! holds up nobody.
+//! Where output is passed through to: a stream of the supervisor's own, written by a thread. A reader that is slow holds up
+//! the program that prints, as without a supervisor, but only once several MiB wait. One that has stopped reading, or is
+//! gone, holds up nothing: what has no room then is dropped, and counted. The log has all of it.
 
-use std::io::{self, ErrorKind, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use plimsoll_telemetry::{Outlet, Pieces, READER_PATIENCE};
+use std::collections::VecDeque;
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Pieces that wait to be written, of at most 64 KiB each.
@@ -14,92 +13,95 @@ const WAITING: usize = 64;
 /// A stream that takes bytes.
 pub type Stream = Box<dyn Write + Send>;
 
+#[derive(Debug, Default)]
+struct Waiting {
+    pieces: VecDeque<Vec<u8>>,
+    /// Whether nothing was taken since the reader's patience ended.
+    is_stuck: bool,
+    /// Bytes that had no room.
+    dropped: u64,
+}
+
+impl Pieces for Waiting {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let piece = self.pieces.pop_front();
+        self.is_stuck = self.is_stuck && piece.is_none();
+        piece
+    }
+}
+
+impl Waiting {
+    fn has_room(&self) -> bool {
+        self.pieces.len() < WAITING
+    }
+}
+
 /// The way to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Screen {
-    pieces: SyncSender<Vec<u8>>,
-    gone: Arc<Mutex<Option<String>>>,
+    outlet: Outlet<Waiting>,
+    patience: Duration,
 }
 
 impl Screen {
-    /// Starts the thread, which ends when nobody can send any more.
-    pub(crate) fn start(stream: Stream) -> io::Result<(Self, JoinHandle<()>)> {
-        let (pieces, waiting) = sync_channel(WAITING);
-        let gone = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&gone);
-        let thread = std::thread::Builder::new().name("screen".to_owned());
-        let thread = thread.spawn(move || write_all(stream, &waiting, &told))?;
-        Ok((Self { pieces, gone }, thread))
+    /// Starts the thread. Errors: the system refuses one.
+    pub(crate) fn start(stream: Stream) -> io::Result<Self> {
+        Self::start_with(stream, READER_PATIENCE)
     }
 
-    /// Passes bytes on, and waits where too many wait already.
+    fn start_with(stream: Stream, patience: Duration) -> io::Result<Self> {
+        let outlet = Outlet::new(Waiting::default());
+        outlet.start("screen", stream)?;
+        Ok(Self { outlet, patience })
+    }
+
+    /// Passes bytes on. If too many wait already, it waits for as long as the reader reads, and then drops them.
     pub(crate) fn send(&self, bytes: Vec<u8>) {
-        // The thread only ends when there is no sender.
-        let _ = self.pieces.send(bytes);
-    }
-
-    /// Why nothing is passed on any more, once.
-    pub(crate) fn take_reason(&self) -> Option<String> {
-        self.gone.lock().ok()?.take()
-    }
-}
-
-fn write_all(mut stream: Stream, waiting: &Receiver<Vec<u8>>, gone: &Mutex<Option<String>>) {
-    let mut is_gone = false;
-    for piece in waiting {
-        if is_gone {
-            continue;
-        }
-        if let Err(error) = write_patiently(&mut stream, &piece) {
-            is_gone = true;
-            if let Ok(mut gone) = gone.lock() {
-                *gone = Some(error.to_string());
+        let has_room = self.outlet.wait_for(self.patience, |waiting| waiting.is_stuck || waiting.has_room());
+        self.outlet.put(|waiting| {
+            waiting.is_stuck |= !has_room;
+            match waiting.has_room() {
+                true => waiting.pieces.push_back(bytes),
+                false => waiting.dropped += bytes.len() as u64,
             }
-        }
+        });
     }
-}
 
-/// Another program may have made the terminal, which is shared, one that does not wait.
-fn write_patiently(stream: &mut Stream, mut piece: &[u8]) -> io::Result<()> {
-    loop {
-        let result = match piece.is_empty() {
-            true => stream.flush().map(|()| 0),
-            false => stream.write(piece),
-        };
-        match result {
-            Ok(0) if piece.is_empty() => return Ok(()),
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => piece = &piece[count..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => return Err(error),
-        }
+    /// Why bytes were not passed on, since the last call.
+    pub(crate) fn take_reason(&self) -> Option<String> {
+        self.outlet.take_error()
+    }
+
+    /// How many bytes had no room since the last call; `None` while the reader has not read on.
+    pub(crate) fn take_dropped(&self) -> Option<u64> {
+        let take = |waiting: &mut Waiting| (!waiting.is_stuck).then(|| std::mem::take(&mut waiting.dropped));
+        self.outlet.put(take).flatten().filter(|&dropped| dropped > 0)
+    }
+
+    /// Waits until everything is written, for as long as the reader reads.
+    pub(crate) fn finish(&self) {
+        self.outlet.drain(self.patience, |waiting| waiting.pieces.is_empty());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::ErrorKind;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::{Arc, Mutex};
 
-    /// Takes some bytes, refuses for a moment, takes some more, and goes away.
-    struct Moody {
+    /// Takes as many pieces as messages allow, and is gone after them.
+    struct Reader {
+        allowed: Receiver<()>,
         taken: Arc<Mutex<Vec<u8>>>,
-        calls: usize,
-        leaves_after: usize,
     }
 
-    impl Write for Moody {
+    impl Write for Reader {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.calls += 1;
-            match self.calls {
-                calls if calls > self.leaves_after => Err(ErrorKind::BrokenPipe.into()),
-                calls if calls % 2 == 0 => Err(ErrorKind::WouldBlock.into()),
-                _ => {
-                    let count = bytes.len().min(3);
-                    self.taken.lock().expect("a lock").extend(&bytes[..count]);
-                    Ok(count)
-                }
-            }
+            self.allowed.recv().map_err(|_| ErrorKind::BrokenPipe)?;
+            self.taken.lock().expect("a lock").extend(bytes);
+            Ok(bytes.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -107,24 +109,45 @@ mod tests {
         }
     }
 
-    fn check(leaves_after: usize, sent: &[&[u8]]) -> (Vec<u8>, Option<String>) {
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        let stream = Moody { taken: Arc::clone(&taken), calls: 0, leaves_after };
-        let (screen, thread) = Screen::start(Box::new(stream)).expect("a thread");
-        sent.iter().for_each(|piece| screen.send(piece.to_vec()));
-        let gone = Arc::clone(&screen.gone);
-        drop(screen);
-        thread.join().expect("it ends");
-        let taken = taken.lock().expect("a lock").clone();
-        let reason = gone.lock().expect("a lock").take();
-        (taken, reason)
+    const PIECES: usize = 2 * WAITING;
+
+    fn reader() -> (std::sync::mpsc::Sender<()>, Arc<Mutex<Vec<u8>>>, Stream) {
+        let (allow, allowed) = channel();
+        let taken = Arc::new(Mutex::new(vec![]));
+        (allow, taken.clone(), Box::new(Reader { allowed, taken }))
     }
 
     #[test]
-    fn all_is_written_to_somebody_who_is_slow_and_nothing_to_somebody_who_is_gone() {
-        assert_eq!(check(1000, &[b"some words", b"", b"and more"]), (b"some wordsand more".to_vec(), None));
-        let many = vec![&b"piece"[..]; 10 * WAITING];
-        let (taken, reason) = check(1, &many);
-        assert_eq!((taken, reason.is_some()), (b"pie".to_vec(), true));
+    fn a_reader_that_reads_gets_everything() {
+        let (allow, taken, stream) = reader();
+        let screen = Screen::start_with(stream, Duration::from_secs(60)).expect("a thread");
+        (0..PIECES).for_each(|_| allow.send(()).expect("it reads"));
+        (0..PIECES).for_each(|_| screen.send(b"piece".to_vec()));
+        screen.finish();
+        assert_eq!(*taken.lock().expect("a lock"), b"piece".repeat(PIECES));
+        assert_eq!((screen.take_dropped(), screen.take_reason()), (None, None));
+        drop(allow);
+        screen.send(b"lost".to_vec());
+        screen.finish();
+        assert!(screen.take_reason().is_some(), "it is gone");
+    }
+
+    #[test]
+    fn a_reader_that_stopped_is_waited_for_once_and_what_it_missed_is_counted_when_it_reads_on() {
+        let (allow, taken, stream) = reader();
+        let patience = Duration::from_millis(200);
+        let screen = Screen::start_with(stream, patience).expect("a thread");
+        screen.send(b"first".to_vec());
+        // The thread has taken it, so that as many as have room wait for it.
+        assert!(screen.outlet.wait_for(Duration::from_secs(60), |waiting| waiting.pieces.is_empty()));
+        let begun = std::time::Instant::now();
+        (0..PIECES).for_each(|_| screen.send(b"piece".to_vec()));
+        assert!(begun.elapsed() < patience * 30, "every piece was waited for: {:?}", begun.elapsed());
+        assert_eq!(screen.take_dropped(), None, "it has not read on");
+        (0..=WAITING).for_each(|_| allow.send(()).expect("it reads"));
+        screen.outlet.drain(Duration::from_secs(60), |waiting| waiting.pieces.is_empty());
+        assert_eq!(*taken.lock().expect("a lock"), [b"first".to_vec(), b"piece".repeat(WAITING)].concat());
+        assert_eq!(screen.take_dropped(), Some(5 * WAITING as u64));
+        assert_eq!(screen.take_dropped(), None, "it is counted once");
     }
 }

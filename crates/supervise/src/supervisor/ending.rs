@@ -3,6 +3,7 @@
 use super::{Supervised, Supervisor};
 use crate::event::Event;
 use crate::keeper;
+use crate::output::Screen;
 use crate::registry::Ended;
 use crate::report::Status;
 use crate::worker::{Outcome, Phase};
@@ -48,10 +49,9 @@ impl Supervisor<'_> {
         } else {
             self.folder.discard();
         }
-        drop((self.workers, self.screens));
-        // Whoever leaves at once does not wait until somebody has read all.
+        // A second Ctrl-C does not wait for readers.
         if self.interrupts < 2 {
-            self.writers.into_iter().for_each(|writer| drop(writer.join()));
+            self.screens.iter().for_each(Screen::finish);
         }
         Supervised { report: self.report, refusal: self.refusal }
     }

@@ -78,8 +78,8 @@ struct Supervisor<'t> {
     workers: Vec<Worker>,
     keyboard: Keyboard,
     screens: [Screen; 2],
-    /// Threads that end once all has been passed on.
-    writers: Vec<std::thread::JoinHandle<()>>,
+    /// Whether it was told that a stream takes nothing.
+    has_told_gone: [bool; 2],
     journal: Journal,
     has_told_loss: bool,
     entry: Entry,
@@ -109,8 +109,7 @@ impl<'t> Supervisor<'t> {
         let take = move |signal| drop(signals.send(Message::Signal(signal)));
         signals::listen(take).map_err(system("listening for signals"))?;
         let [out, err] = streams.map(Screen::start);
-        let (out, out_writer) = out.map_err(system("starting a thread"))?;
-        let (err, err_writer) = err.map_err(system("starting a thread"))?;
+        let (out, err) = (out.map_err(system("starting a thread"))?, err.map_err(system("starting a thread"))?);
         let count = workers.len();
         let worker = |(share, repair): (Share, Box<dyn Repair>)| Worker {
             output: Output::new(&folder.output(share.worker, count), settings.log_bytes.0),
@@ -144,7 +143,7 @@ impl<'t> Supervisor<'t> {
         Ok(Self {
             keyboard: Keyboard::new(input).map_err(system("starting a thread"))?,
             screens: [out, err],
-            writers: vec![out_writer, err_writer],
+            has_told_gone: [false; 2],
             has_told_loss: false,
             began: Instant::now(),
             asked: None,
@@ -251,9 +250,17 @@ impl<'t> Supervisor<'t> {
 
     /// Says once what could not be kept or passed on.
     fn tell_losses(&mut self) {
-        for (screen, stream) in self.screens.clone().iter().zip(["stdout", "stderr"]) {
-            if let Some(reason) = screen.take_reason() {
-                self.emit(Event::ScreenGone { stream: stream.to_owned(), reason });
+        for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
+            let screen = &self.screens[index];
+            let (reason, dropped) = (screen.take_reason(), screen.take_dropped());
+            let stream = stream.to_owned();
+            if let Some(reason) = reason
+                && !std::mem::replace(&mut self.has_told_gone[index], true)
+            {
+                self.emit(Event::ScreenGone { stream: stream.clone(), reason });
+            }
+            if let Some(bytes) = dropped {
+                self.emit(Event::NotShown { stream, bytes });
             }
         }
         for index in 0..self.workers.len() {

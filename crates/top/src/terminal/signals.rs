@@ -4,6 +4,10 @@ use super::sources::Message;
 use plimsoll_watch::ProcessInfo;
 use std::io;
 use std::sync::mpsc::SyncSender;
+#[cfg(unix)]
+use {
+    plimsoll_telemetry::READER_PATIENCE, ratatui::crossterm::terminal::disable_raw_mode, std::sync::mpsc::TrySendError,
+};
 
 /// Hears signals: to end, to stop, and to go on.
 #[cfg(unix)]
@@ -18,8 +22,16 @@ pub(super) fn listen(send: &SyncSender<Message>) -> io::Result<()> {
                 SIGCONT => Message::Resumed,
                 ends => Message::End(ends),
             };
-            if send.send(message).is_err() {
+            let is_end = matches!(message, Message::End(_));
+            // With no room the loop is stuck in a terminal that takes nothing.
+            if matches!(send.try_send(message), Err(TrySendError::Disconnected(_))) {
                 return;
+            }
+            if is_end {
+                std::thread::sleep(READER_PATIENCE);
+                // The process has ended by now unless its terminal takes nothing.
+                let _ = disable_raw_mode();
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         }
     };

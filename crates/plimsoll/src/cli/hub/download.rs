@@ -182,7 +182,7 @@ impl Model<'_> {
         progress: &DownloadProgress,
     ) -> Result<(), HubError> {
         let counted = store.held(file);
-        let waits = || progress.say(format_args!("waiting for another process that fetches {}", file.name));
+        let waits = || talk(format_args!("waiting for another process that fetches {}", file.name));
         let Some(mut partial) = store.partial(file, waits)? else {
             progress.advance(file.size.0 - counted);
             return Ok(());
@@ -197,7 +197,7 @@ impl Model<'_> {
         let held = partial.held()?;
         progress.advance(held.saturating_sub(counted));
         patiently_saying(
-            |text| progress.say(text),
+            |text| talk(text),
             |came| {
                 let held = partial.held()?;
                 if held >= file.size.0 {

@@ -8,7 +8,7 @@ use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::notify::Recipients;
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
-use crate::streams::talk;
+use crate::streams::{talk, wait_for_no_reader};
 use clap::{Args, Parser};
 use plimsoll_supervise::{
     Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep, shares,
@@ -129,6 +129,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
     if args.keep {
         return keep(stdout()).map(|()| exit_code::DONE).map_err(io_failure("no supervisor said what to keep"));
     }
+    wait_for_no_reader();
     match (&args.inside, &args.adopt) {
         (Some(folder), adopted) => {
             detach::leave_terminal();

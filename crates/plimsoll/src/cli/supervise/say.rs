@@ -2,7 +2,7 @@
 
 use crate::streams::talk;
 use plimsoll_supervise::{Event, Report, STOPPED, SUCCESS, Status, TOO_HOT};
-use plimsoll_units::{Seconds, format_duration};
+use plimsoll_units::{Bytes, Seconds, format_duration};
 
 /// Says what people want to know while it happens.
 pub(super) fn tell(event: &Event) {
@@ -55,6 +55,9 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::RecordsLost { reason } => format!("warning: the run's records are incomplete: {reason}"),
         Event::OutputLost { worker, reason } => format!("warning: {}output is not kept: {reason}", of(*worker)),
         Event::ScreenGone { stream, reason } => format!("warning: {stream} is not passed on any more: {reason}"),
+        Event::NotShown { stream, bytes } => {
+            format!("warning: {} of output are in the log alone: nothing read {stream}", Bytes(*bytes))
+        }
         Event::RunStarted { .. } | Event::Forwarded { .. } | Event::RunEnded { .. } => return None,
     })
 }

@@ -21,6 +21,7 @@ pub(super) use watch::sample_time;
 use super::budget::Budget;
 use super::cards::Opened;
 use super::device::Device;
+use super::failure::exit_code;
 use super::hub;
 use super::levers::note_if_sent_for_nothing;
 use super::loading::Flags;
@@ -35,7 +36,7 @@ use super::supervise::OwnRun;
 use super::track::{Tracked, Tracking};
 use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
-use crate::streams::{talk, write_data};
+use crate::streams::{talk, wait_for_no_reader, write_data};
 use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, Outcome, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
@@ -67,6 +68,7 @@ const ENTRY: Bytes = Bytes(8 << 10);
 pub(super) const PREFILL: usize = 32;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
+    wait_for_no_reader();
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     let limits = args.watch.limits()?;
@@ -307,10 +309,17 @@ impl Session {
         if let Some([prompt, _]) = sample.filter(|_| !self.chosen.has_decoder()) {
             talk(format_args!("try it: {}", self.generate_command(&prompt)));
         }
-        if self.args.json {
-            write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data"))?;
+        let written = match self.args.json {
+            true => write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data")),
+            false => Ok(()),
+        };
+        let code = self.conclude(&outcome)?;
+        match written {
+            // How the run ended says more than what became of its report, which is in its folder, too.
+            Err(failure) if code != exit_code::DONE => talk(format_args!("warning: {}", failure.message())),
+            written => written?,
         }
-        self.conclude(&outcome)
+        Ok(code)
     }
 
     /// What the folder is to have of a run that goes by this plan.

@@ -6,7 +6,7 @@ use super::watch::{Shared, State};
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
 use crate::cli::misfit::misfit_of;
-use crate::streams::talk;
+use crate::streams::{end_soon, talk};
 use ::plimsoll_plan::{Found, Plan, Request, search};
 use plimsoll_orders::{Inbox, Looked, Order};
 use plimsoll_telemetry::Event;
@@ -124,6 +124,7 @@ fn obey(state: &mut State, number: u64, order: Order, stop: &AtomicBool) {
         }
         Order::Stop => {
             if !stop.swap(true, Ordering::Relaxed) {
+                end_soon();
                 talk("\nasked to stop: stopping after this step and saving a checkpoint");
             }
         }

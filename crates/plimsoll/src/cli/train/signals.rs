@@ -3,9 +3,13 @@
 
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
-use crate::streams::talk;
+use crate::streams::{end_soon, finish, talk};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long what was said may take to be written once the run quits immediately.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// The flag that is set when the run is asked to stop.
 #[cfg(unix)]
@@ -23,9 +27,11 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         for signal in signals.forever() {
             if signal == SIGINT && is_interrupted {
                 plimsoll_power::put_back_all();
+                finish(LAST_WORDS);
                 std::process::exit(i32::from(exit_code::INTERRUPTED));
             }
             is_interrupted |= signal == SIGINT;
+            end_soon();
             if !asked.swap(true, Ordering::Relaxed) || signal == SIGINT {
                 let again = if is_interrupted { "Ctrl-C again" } else { "Ctrl-C twice" };
                 talk(format_args!("\nstopping after this step and saving a checkpoint; {again} quits immediately"));

@@ -82,7 +82,7 @@ impl TrainArgs {
                 }
             }
         };
-        bar.finish();
+        drop(bar);
         talk(data_line(&dataset, sources.files.len()));
         Ok(dataset)
     }

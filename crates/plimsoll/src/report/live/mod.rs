@@ -6,15 +6,12 @@ mod status;
 
 use super::summary::memory_name;
 use crate::report::health_line;
-use crate::streams::talk;
-use console::Term;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::streams::{Bar, bar_text, talk};
 use plimsoll_graph::DeviceKind;
 use plimsoll_telemetry::{EnergyUse, Event, Sink};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use sparkline::Sparkline;
 use status::Status;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -34,9 +31,7 @@ pub struct LiveRun {
 /// Shows events.
 pub struct Live {
     run: LiveRun,
-    bar: Option<ProgressBar>,
-    /// Columns that the bar was made for.
-    columns: usize,
+    bar: Option<Bar>,
     first_step: u64,
     last_step: Option<u64>,
     started: Instant,
@@ -48,16 +43,8 @@ pub struct Live {
 /// Seconds between plain lines.
 const LINE_SECONDS: f64 = 5.0;
 
-/// Parts that a bar is divided into.
-const BAR_PARTS: u64 = 10_000;
-
 /// Columns of a bar, at least and at most; half of the terminal's between them.
 const BAR_COLUMNS: (usize, usize) = (10, 80);
-
-/// Whether stderr may be animated. Colors are another matter: `NO_COLOR` and `CLICOLOR` take away only these.
-pub(super) fn may_animate() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
-}
 
 impl Live {
     /// A view of a run that has not started.
@@ -65,7 +52,6 @@ impl Live {
         Self {
             run,
             bar: None,
-            columns: 0,
             first_step: 1,
             last_step: None,
             started: Instant::now(),
@@ -77,41 +63,19 @@ impl Live {
 
     /// Takes the bar away.
     pub fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-
-    fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| talk(text)),
-            None => talk(text),
-        }
+        self.bar = None;
     }
 
     fn start(&mut self, first_step: u64, last_step: Option<u64>) {
         (self.first_step, self.last_step, self.started) = (first_step, last_step, Instant::now());
-        if !may_animate() {
-            return;
-        }
-        self.bar = Some(ProgressBar::with_draw_target(Some(BAR_PARTS), ProgressDrawTarget::stderr()));
-        self.columns = 0;
+        self.bar = Bar::on_terminal();
     }
 
-    /// Shows a bar for as many columns as the terminal has now.
-    fn show_bar(&mut self, bar: &ProgressBar, status: &Status) {
-        // The last column stays free: a terminal may wrap behind it.
-        let columns = usize::from(Term::stderr().size().1).saturating_sub(1);
+    /// The rows of a bar for as many columns as the terminal has now.
+    fn bar_rows(&self, status: &Status, columns: usize) -> Vec<String> {
         let width = (columns / 2).clamp(BAR_COLUMNS.0, BAR_COLUMNS.1);
-        if columns != self.columns {
-            let template = format!("{{bar:{width}.cyan/dim}} {{prefix}}\n{{msg}}");
-            let style = ProgressStyle::with_template(&template).expect("a valid template");
-            bar.set_style(style.progress_chars("━╸─"));
-            self.columns = columns;
-        }
-        bar.set_position((status.done * BAR_PARTS as f64) as u64);
-        bar.set_prefix(status.beside_bar(columns.saturating_sub(width + 1)));
-        bar.set_message(status.below_bar(&self.losses, columns));
+        let beside = status.beside_bar(columns.saturating_sub(width + 1));
+        vec![format!("{} {beside}", bar_text(status.done, width)), status.below_bar(&self.losses, columns)]
     }
 
     /// Part of the run that is done, and time left, from the mean speed of this session: whichever of its ends comes first.
@@ -129,8 +93,8 @@ impl Live {
 
     fn show_step(&mut self, status: &Status) {
         self.losses.push(status.loss);
-        if let Some(bar) = self.bar.clone() {
-            self.show_bar(&bar, status);
+        if let Some(bar) = &self.bar {
+            bar.show(|columns| self.bar_rows(status, columns));
         }
         let is_due = match self.run.log_every {
             Some(every) => status.step.is_multiple_of(every),
@@ -138,7 +102,7 @@ impl Live {
             None => self.last_line.is_none_or(|said| said.elapsed().as_secs_f64() >= LINE_SECONDS),
         };
         if is_due || Some(status.step) == self.last_step {
-            self.line(&status.log_line());
+            talk(status.log_line());
             self.last_line = Some(Instant::now());
         }
     }
@@ -157,13 +121,13 @@ impl Sink for Live {
         match event {
             Event::RunStarted { first_step, last_step, .. } => self.start(*first_step, *last_step),
             Event::Resumed { step, checkpoint } => {
-                self.line(&format!("resumed after step {step} from {}", checkpoint.display()));
+                talk(format_args!("resumed after step {step} from {}", checkpoint.display()));
             }
             Event::CheckpointSkipped { checkpoint, reason } => {
-                self.line(&format!("warning: checkpoint {} is skipped: {reason}", checkpoint.display()));
+                talk(format_args!("warning: checkpoint {} is skipped: {reason}", checkpoint.display()));
             }
-            Event::Branched { from_step, left_behind } => self.line(&branched(*from_step, left_behind)),
-            Event::EventsLost { events, reason } => self.line(&format!(
+            Event::Branched { from_step, left_behind } => talk(branched(*from_step, left_behind)),
+            Event::EventsLost { events, reason } => talk(format_args!(
                 "warning: {events} events could not be written to the journal: {reason}; reports of resumed \
                  sessions will lack their losses"
             )),
@@ -186,45 +150,43 @@ impl Sink for Live {
             }
             Event::Evaluated { step, loss, average_loss, tokens } => {
                 let average = average_loss.map_or(String::new(), |a| format!(", {a:.4} with the averaged weights,"));
-                self.line(&format!(
-                    "step {step}: held-out loss {loss:.4} nats per token{average} over {tokens} tokens"
-                ));
+                talk(format_args!("step {step}: held-out loss {loss:.4} nats per token{average} over {tokens} tokens"));
             }
             Event::UpdateSkipped { step, loss_scale, .. } => {
-                self.line(&format!(
+                talk(format_args!(
                     "step {step}: gradients overflowed half precision; the update is skipped, the loss scale is now {loss_scale}"
                 ));
             }
             Event::CheckpointFailed { step, reason } => {
-                self.line(&format!(
+                talk(format_args!(
                     "warning: the checkpoint after step {step} could not be written: {reason}\n\
                      hint: is the disk full? training continues, and older checkpoints are kept"
                 ));
             }
-            Event::Undoing { from, to } => self.line(&match to - from {
+            Event::Undoing { from, to } => talk(match to - from {
                 0 => format!("a parameter's gradient overflowed; going back to step {to}"),
                 _ => format!("a parameter's gradient overflowed; rerunning steps {} to {to}", from + 1),
             }),
             Event::Diverged { step, weights_whole: false, .. } => {
-                self.line(&format!("warning: step {step} could not be undone; no checkpoint contains it"));
+                talk(format_args!("warning: step {step} could not be undone; no checkpoint contains it"));
             }
-            Event::Heat { card, what } => self.line(&format!("{card}: {what}")),
+            Event::Heat { card, what } => talk(format_args!("{card}: {what}")),
             Event::Paused { step, .. } => {
-                self.line(&format!("paused in step {step}; `plimsoll resume` goes on, `plimsoll stop` saves and ends"));
+                talk(format_args!("paused in step {step}; `plimsoll resume` goes on, `plimsoll stop` saves and ends"));
             }
             Event::Unpaused { step, seconds, .. } => {
-                self.line(&format!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))));
+                talk(format_args!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))));
             }
-            Event::Replanned { step, planned_bytes, budget_bytes, .. } => self.line(&format!(
+            Event::Replanned { step, planned_bytes, budget_bytes, .. } => talk(format_args!(
                 "planned again after step {step}: {} of {}",
                 Bytes(*planned_bytes),
                 Bytes(*budget_bytes)
             )),
-            Event::OrderRefused { reason, .. } => self.line(&format!("warning: an order is refused: {reason}")),
+            Event::OrderRefused { reason, .. } => talk(format_args!("warning: an order is refused: {reason}")),
             Event::Health { card, what, advice, level, .. } => {
-                self.line(&health_line(card.as_deref(), what, advice.as_deref(), *level));
+                talk(health_line(card.as_deref(), what, advice.as_deref(), *level));
             }
-            Event::OutOfMemoryAverted { what } => self.line(&format!("out of memory averted: {what}")),
+            Event::OutOfMemoryAverted { what } => talk(format_args!("out of memory averted: {what}")),
             Event::Energy(energy) => self.energy = Some(energy.clone()),
             Event::CheckpointSaved { .. }
             | Event::Unsaved { .. }

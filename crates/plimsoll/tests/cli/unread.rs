@@ -1,0 +1,153 @@
+//! Commands whose terminal or pipe stops reading: they go on, hear signals, and lose nothing but talk.
+
+#![cfg(unix)]
+
+use crate::interrupt::{INTERRUPTED, signal, steps_told, wait_until};
+use crate::support::Sandbox;
+use crate::support::pty::Terminal;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::fs;
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// How long the end of a command may take that saves little, on a busy machine.
+const A_FEW_SECONDS: Duration = Duration::from_secs(20);
+
+/// A pipe with no room left, which nothing reads.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let flags = fcntl_getfl(&writer).expect("its flags");
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).expect("set");
+    for size in [4096, 1] {
+        while writer.write(&vec![b'.'; size]).map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock) {}
+    }
+    fcntl_setfl(&writer, flags).expect("set");
+    (reader, writer)
+}
+
+/// Starts a command both of whose streams are a pipe.
+fn spawn_into(mut command: Command, pipe: &PipeWriter) -> Child {
+    let end = || pipe.try_clone().expect("a descriptor");
+    command.stdout(end()).stderr(end()).spawn().expect("the binary runs")
+}
+
+/// Ends a command by a signal: its exit code, or 128 and the signal that ended it.
+fn end_by(child: &mut Child, name: &str) -> i32 {
+    let begun = Instant::now();
+    signal(child, name);
+    let status = child.wait().expect("a child can be waited for");
+    assert!(begun.elapsed() < A_FEW_SECONDS, "SIG{name} was held up for {:?}", begun.elapsed());
+    status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of both")
+}
+
+/// Waits until the run of `train` has made some more steps.
+fn wait_for_steps(sandbox: &Sandbox, child: &mut Child, more: usize) {
+    let journal = sandbox.path("runs/it/journal.jsonl");
+    let before = steps_told(&journal);
+    assert!(wait_until(child, || steps_told(&journal) >= before + more), "it ended");
+}
+
+const ENDLESS: &str = "--name it --max-steps 1000000 --checkpoint-every 0 --log-every 1";
+
+#[test]
+fn a_pipe_that_nothing_reads_holds_up_neither_steps_nor_a_stop() {
+    for name in ["TERM", "INT"] {
+        let sandbox = Sandbox::new();
+        let (_reader, writer) = full_pipe();
+        let arguments = Sandbox::train_arguments(&format!("{ENDLESS} --json"));
+        let mut child = spawn_into(sandbox.command(arguments), &writer);
+        wait_for_steps(&sandbox, &mut child, 200);
+        assert_eq!(end_by(&mut child, name), INTERRUPTED, "{name}");
+        sandbox.tensors("runs/it", steps_told(&sandbox.path("runs/it/journal.jsonl")) as u64);
+        assert_eq!(sandbox.json("runs/it/report.json")["status"], "interrupted");
+    }
+}
+
+#[test]
+fn a_run_that_finishes_ends_although_nothing_reads_what_it_says() {
+    let sandbox = Sandbox::new();
+    let (_reader, writer) = full_pipe();
+    let mut child = sandbox.command(Sandbox::train_arguments("--name it")).stderr(writer).spawn().expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    // Data waits for its reader, until the command is asked to end.
+    let (reader, writer) = full_pipe();
+    let mut child = spawn_into(sandbox.command(Sandbox::train_arguments("--name other --json")), &writer);
+    assert!(wait_until(&mut child, || sandbox.path("runs/other/report.json").exists()), "it waits");
+    assert_eq!(end_by(&mut child, "TERM"), 5, "its data was not written");
+    drop((reader, writer));
+}
+
+#[test]
+fn a_terminal_that_is_stopped_by_ctrl_s_stops_no_run() {
+    let sandbox = Sandbox::new();
+    let (mut terminal, mut child) = Terminal::start(&mut sandbox.command(Sandbox::train_arguments(ENDLESS)), 80, 24);
+    wait_for_steps(&sandbox, &mut child, 1);
+    terminal.press("\u{13}");
+    wait_for_steps(&sandbox, &mut child, 2000);
+    assert_eq!(end_by(&mut child, "TERM"), INTERRUPTED);
+    assert!(!terminal.shows("resume with:"), "the terminal was not stopped");
+    sandbox.tensors("runs/it", steps_told(&sandbox.path("runs/it/journal.jsonl")) as u64);
+}
+
+#[test]
+fn a_reader_that_reads_on_before_the_end_gets_every_line_in_order() {
+    let sandbox = Sandbox::new();
+    let (mut reader, writer) = full_pipe();
+    let mut child = spawn_into(sandbox.command(Sandbox::train_arguments(ENDLESS)), &writer);
+    drop(writer);
+    wait_for_steps(&sandbox, &mut child, 300);
+    let reading = std::thread::spawn(move || {
+        let mut said = String::new();
+        reader.read_to_string(&mut said).expect("text");
+        said
+    });
+    assert_eq!(end_by(&mut child, "TERM"), INTERRUPTED);
+    let said = reading.join().expect("it is read");
+    let steps =
+        said.split('\n').filter_map(|line| line.strip_prefix("step ")?.split('/').next()?.parse::<usize>().ok());
+    let last = steps_told(&sandbox.path("runs/it/journal.jsonl"));
+    assert_eq!(steps.collect::<Vec<_>>(), (1..=last).collect::<Vec<_>>());
+    assert!(said.contains("interrupted; resume with:\n"), "{said}");
+}
+
+/// A program prints far more than waits for a reader anywhere, and its supervisor hears what it is asked.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_supervised_program_prints_on_into_its_log_and_is_ended_although_nothing_reads() {
+    const MANY: u64 = 16 << 20;
+    let sandbox = Sandbox::new();
+    let (_reader, writer) = full_pipe();
+    let mut child = spawn_into(sandbox.command(["run", "--name", "it", "--", "yes"]), &writer);
+    let size = || fs::metadata(sandbox.path("runs/it/output.log")).map_or(0, |log| log.len());
+    assert!(wait_until(&mut child, || size() > MANY), "it ended");
+    assert_eq!(end_by(&mut child, "TERM"), 143);
+    let report = sandbox.json("runs/it/report.json");
+    assert_eq!((&report["status"], &report["code"]), (&"stopped".into(), &143.into()));
+}
+
+/// Whether a process handles SIGTERM.
+#[cfg(target_os = "linux")]
+fn handles_term(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << (15 - 1)) != 0)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_and_a_full_screen_whose_terminal_takes_nothing_end_at_a_signal() {
+    let sandbox = Sandbox::new();
+    let (_reader, writer) = full_pipe();
+    let mut child = spawn_into(sandbox.command(["serve", "--listen", "0", "--token", "token-of-a-test"]), &writer);
+    let pid = child.id();
+    assert!(wait_until(&mut child, || handles_term(pid)), "it ended");
+    assert_eq!(end_by(&mut child, "TERM"), 5, "its link was not written");
+
+    let (terminal, mut child) = Terminal::start(&mut sandbox.command(["top"]), 80, 24);
+    terminal.wait_for("plimsoll", 0);
+    terminal.stop();
+    terminal.resize(120, 40);
+    assert_eq!(end_by(&mut child, "TERM"), 143);
+}
