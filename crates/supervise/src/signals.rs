@@ -1,7 +1,10 @@
 //! Signals that the supervisor gets, as messages.
 
 use rustix::process::Signal;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+    SIGXCPU,
+};
 use signal_hook::iterator::Signals;
 use std::fs;
 use std::io;
@@ -9,12 +12,28 @@ use std::io;
 /// The exit code of who leaves at once.
 const INTERRUPTED: i32 = 130;
 
+/// Signals by which terminals, job schedulers, power supplies and timers ask programs to save or to end. Schedulers send them
+/// to every process of a job.
+pub(crate) const ASKING: &[i32] = &[
+    SIGINT,
+    SIGTERM,
+    SIGHUP,
+    SIGUSR1,
+    SIGUSR2,
+    SIGXCPU,
+    SIGALRM,
+    SIGVTALRM,
+    SIGPROF,
+    #[cfg(target_os = "linux")]
+    Signal::POWER.as_raw(),
+];
+
 /// Hands every signal to `take`, from a thread. Those that the supervisor was started to ignore, as by `nohup`, stay
 /// ignored. A third SIGINT ends the process where it stands.
 pub(crate) fn listen(take: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
-    let all = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
     let ignored = ignored();
-    let heard = all.into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+    let others = [SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT];
+    let heard = ASKING.iter().copied().chain(others).filter(|signal| ignored & (1 << (signal - 1)) == 0);
     let mut signals = Signals::new(heard)?;
     let listen = move || {
         let mut interrupts = 0;

@@ -53,7 +53,7 @@ const ENDLESS: &str = "--name it --max-steps 1000000 --checkpoint-every 0 --log-
 
 #[test]
 fn a_pipe_that_nothing_reads_holds_up_neither_steps_nor_a_stop() {
-    for name in ["TERM", "INT"] {
+    for name in ["TERM", "INT", "USR1"] {
         let sandbox = Sandbox::new();
         let (_reader, writer) = full_pipe();
         let arguments = Sandbox::train_arguments(&format!("{ENDLESS} --json"));

@@ -5,6 +5,7 @@ use super::protocol::{FINISH, Frame, Program, RELEASE, Spec, Status, Told, write
 use crate::output::{OutputLog, TAIL, Tail};
 use crate::pace::release_left;
 use crate::processes::{Process, pid};
+use crate::signals::ASKING;
 use plimsoll_telemetry::now_s;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, read, retry_on_intr};
@@ -31,7 +32,7 @@ pub fn keep(stdout: impl AsFd) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"plimsoll-keeper");
     // What asks a run to end asks its programs; whoever keeps their output ends after them. Programs don't inherit this.
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for &signal in ASKING {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     let supervisor = UnixStream::from(fcntl_dupfd_cloexec(stdout, 3)?);

@@ -69,6 +69,12 @@ pub(super) fn name_of(signal: Signal) -> &'static str {
         Signal::WINCH => "SIGWINCH",
         Signal::ABORT => "SIGABRT",
         Signal::KILL => "SIGKILL",
+        Signal::XCPU => "SIGXCPU",
+        Signal::ALARM => "SIGALRM",
+        Signal::VTALARM => "SIGVTALRM",
+        Signal::PROF => "SIGPROF",
+        #[cfg(target_os = "linux")]
+        Signal::POWER => "SIGPWR",
         _ => "a signal",
     }
 }

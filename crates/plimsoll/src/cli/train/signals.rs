@@ -1,5 +1,6 @@
-//! How a run is stopped from outside. Every signal asks it to finish its step and save; only a second Ctrl-C leaves at
-//! once. A terminal that is closed sends more than one signal, and so do managers of jobs: none of them means haste.
+//! How a run is stopped from outside. Every signal that would end the process asks the run to finish its step and save; only
+//! a second Ctrl-C quits immediately. A terminal that is closed sends more than one signal, and so do job schedulers: none
+//! of them means haste.
 
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
@@ -11,15 +12,35 @@ use std::time::Duration;
 /// How long what was said may take to be written once the run quits immediately.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// Signals that ask the run to save and end. Job schedulers announce the end of a job's time by SIGUSR1 (Slurm, Grid Engine),
+/// SIGUSR2 (LSF, Flux) or SIGXCPU, uninterruptible power supplies by SIGPWR, and timers by the alarms. SIGQUIT is not one of
+/// them: it quits immediately, with a core dump, as its sender wants.
+#[cfg(unix)]
+const ASKING: &[libc::c_int] = &[
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGXCPU,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    libc::SIGPWR,
+];
+
 /// The flag that is set when the run is asked to stop.
 #[cfg(unix)]
 pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::SIGINT;
     use signal_hook::iterator::Signals;
     use std::sync::atomic::Ordering;
     let stop = Arc::new(AtomicBool::new(false));
-    // Whoever started the run with `nohup`, or in the background of a script, had these ignored for it.
-    let heard = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
+    // A file over the limit (`ulimit -f`) is then an error of its write, which the run survives.
+    signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map_err(io_failure("can't handle signals"))?;
+    // `nohup` and shells that start background jobs ignore signals for a program, and preloaded profilers use some.
+    let heard = ASKING.iter().copied().filter(|&signal| has_default_action(signal));
     let mut signals = Signals::new(heard).map_err(io_failure("can't handle signals"))?;
     let asked = Arc::clone(&stop);
     let listen = move || {
@@ -43,9 +64,9 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Whether this process was started with a signal ignored.
+/// Whether a signal has neither a handler yet nor is ignored.
 #[cfg(unix)]
-fn is_ignored(signal: libc::c_int) -> bool {
+fn has_default_action(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only writes the present one, to memory that is large enough for it; all
     // zeros, which stay if it fails, are an action too, the default.
@@ -53,10 +74,10 @@ fn is_ignored(signal: libc::c_int) -> bool {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
     };
-    action.sa_sigaction == libc::SIG_IGN
+    action.sa_sigaction == libc::SIG_DFL
 }
 
-/// The flag that is set when the run is asked to stop. A second Ctrl-C leaves at once.
+/// The flag that is set when the run is asked to stop. A second Ctrl-C quits immediately.
 #[cfg(not(unix))]
 pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};

@@ -255,10 +255,30 @@ fn signals_are_passed_on_and_nothing_is_started_again() {
         assert_eq!((said.code, said.stdout_text()), (Some(code), "ready\ncaught\n"), "{name}: {}", said.stderr);
         assert!(said.stderr.contains("stopped after"), "{}", said.stderr);
     }
-    // These ask nobody to end.
-    let said = signaled(&sandbox, "", "trap 'echo one' USR1; trap 'echo two; exit 0' USR2", &["USR1", "USR2"]);
-    assert_eq!((said.code, said.stdout_text()), (Some(0), "ready\none\ntwo\n"));
-    assert!(said.stderr.contains("finished"), "{}", said.stderr);
+    // These end nothing by themselves: the command decides.
+    for [first, second] in [["USR1", "USR2"], ["XCPU", "PWR"], ["ALRM", "PROF"], ["VTALRM", "USR1"]] {
+        let handlers = format!("trap 'echo one' {first}; trap 'echo two; exit 0' {second}");
+        let said = signaled(&sandbox, "", &handlers, &[first, second]);
+        assert_eq!((said.code, said.stdout_text()), (Some(0), "ready\none\ntwo\n"), "{first}: {}", said.stderr);
+        assert!(said.stderr.contains("finished"), "{}", said.stderr);
+    }
+}
+
+/// Job schedulers send a signal to every process of a job, the keeper among them.
+#[test]
+fn a_signal_to_every_process_of_a_job_leaves_the_exit_code_known() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'touch heard' USR1; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 6";
+    let mut child = spawn(&sandbox, "--max-restarts 0", script);
+    assert!(wait_until(&mut child, || sandbox.path("ready").exists()), "it ended early");
+    let keeper = || sandbox.json("runs/it/process.json").pointer("/workers/0/keeper/pid").map(ToString::to_string);
+    until("it is entered", || keeper().is_some());
+    kill("USR1", &keeper().expect("a keeper"));
+    signal(&child, "USR1");
+    assert!(wait_until(&mut child, || sandbox.path("heard").exists()), "it ended early");
+    sandbox.write("go", "");
+    let said = end_of(child);
+    assert_eq!(said.code, Some(6), "{}", said.stderr);
 }
 
 #[test]
