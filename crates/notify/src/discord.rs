@@ -3,11 +3,17 @@
 use crate::http::Poster;
 use crate::message::{Kind, Message};
 use crate::send_error::SendError;
+use crate::service::Service;
 use crate::words::{lines, shortened, story, title};
 use serde_json::{Value, json};
 
 pub(crate) fn send(poster: &Poster, message: &Message) -> Result<(), SendError> {
-    poster.post(&rendered(message))
+    poster.post_to(Service::Discord, &rendered(message), is_accepted)
+}
+
+/// Nothing, or the message with its number where the webhook's address asks for it by `wait=true`.
+fn is_accepted(answer: &str) -> bool {
+    answer.is_empty() || serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["id"].is_string())
 }
 
 fn rendered(message: &Message) -> Value {

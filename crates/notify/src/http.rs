@@ -4,6 +4,7 @@
 use crate::backoff::retry_after;
 use crate::secret::Secret;
 use crate::send_error::{Retry, SendError};
+use crate::service::Service;
 use crate::settings::Timing;
 use crate::words::shortened;
 use serde::Serialize;
@@ -15,8 +16,8 @@ use ureq::http::Response;
 use ureq::http::uri::Uri;
 use ureq::{Agent, Body};
 
-/// Of an answer that is not read to its end.
-const ANSWER_BYTES_MAX: u64 = 4096;
+/// Bytes of an answer that are read. Services that quote the message send some tens of KiB.
+const ANSWER_BYTES_MAX: u64 = 1 << 16;
 
 /// Of what a server says, this much is quoted.
 const QUOTE_MAX: usize = 200;
@@ -75,8 +76,34 @@ impl Poster {
         Self { agent: config.build().new_agent(), address, token }
     }
 
-    /// Posts a value. A success is told by the status alone: nothing of the answer is read.
+    /// Posts a value to a server of any kind. The status alone tells a success: nothing of the answer is read.
     pub(crate) fn post(&self, value: &impl Serialize) -> Result<(), SendError> {
+        self.answer(value).map(drop)
+    }
+
+    /// Posts a value to a service, and reads its answer: a login page or a proxy answers with status 200 too. An answer that
+    /// breaks off is not judged, since a second try could send the message twice.
+    pub(crate) fn post_to(
+        &self,
+        service: Service,
+        value: &impl Serialize,
+        is_accepted: impl Fn(&str) -> bool,
+    ) -> Result<(), SendError> {
+        let mut response = self.answer(value)?;
+        let mut answer = Vec::new();
+        let mut body = response.body_mut().as_reader().take(ANSWER_BYTES_MAX + 1);
+        let is_whole = body.read_to_end(&mut answer).is_ok() && answer.len() as u64 <= ANSWER_BYTES_MAX;
+        if !is_whole || is_accepted(&String::from_utf8_lossy(&answer)) {
+            return Ok(());
+        }
+        let status = response.status().as_u16();
+        Err(SendError::never(format!(
+            "the server answers with status {status}, but not as {service} does; is the address right, and is no login needed?"
+        )))
+    }
+
+    /// The answer to a value, if its status is one of success.
+    fn answer(&self, value: &impl Serialize) -> Result<Response<Body>, SendError> {
         let body = serde_json::to_vec(value).map_err(|_| SendError::never("the message is no JSON"))?;
         let mut request = self.agent.post(self.address.url.expose()).content_type("application/json");
         if let Some(token) = &self.token {
@@ -84,7 +111,7 @@ impl Poster {
         }
         let mut response = request.send(&body[..]).map_err(|error| in_words(&error))?;
         match response.status().as_u16() {
-            200..=299 => Ok(()),
+            200..=299 => Ok(response),
             status => Err(refusal(status, &mut response)),
         }
     }

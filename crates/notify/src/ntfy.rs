@@ -5,6 +5,7 @@ use crate::http::Poster;
 use crate::message::{Kind, Message};
 use crate::secret::Secret;
 use crate::send_error::SendError;
+use crate::service::Service;
 use crate::words::{body, shortened, title};
 use serde_json::{Value, json};
 
@@ -12,7 +13,12 @@ use serde_json::{Value, json};
 pub(crate) const SERVER: &str = "https://ntfy.sh";
 
 pub(crate) fn send(poster: &Poster, topic: &Secret, message: &Message) -> Result<(), SendError> {
-    poster.post(&rendered(topic, message))
+    poster.post_to(Service::Ntfy, &rendered(topic, message), is_accepted)
+}
+
+/// The message with its number.
+fn is_accepted(answer: &str) -> bool {
+    serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["id"].is_string())
 }
 
 fn rendered(topic: &Secret, message: &Message) -> Value {

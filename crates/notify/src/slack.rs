@@ -3,11 +3,17 @@
 use crate::http::Poster;
 use crate::message::Message;
 use crate::send_error::SendError;
+use crate::service::Service;
 use crate::words::{lines, shortened, story, title};
 use serde_json::{Value, json};
 
 pub(crate) fn send(poster: &Poster, message: &Message) -> Result<(), SendError> {
-    poster.post(&rendered(message))
+    poster.post_to(Service::Slack, &rendered(message), is_accepted)
+}
+
+/// Source: Slack, "Sending messages using incoming webhooks"; the webhooks of workflows answer in JSON.
+fn is_accepted(answer: &str) -> bool {
+    answer.trim() == "ok" || serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["ok"] == true)
 }
 
 fn rendered(message: &Message) -> Value {

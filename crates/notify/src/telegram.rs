@@ -4,6 +4,7 @@ use crate::http::Poster;
 use crate::message::{Kind, Message};
 use crate::secret::Secret;
 use crate::send_error::SendError;
+use crate::service::Service;
 use crate::words::{body, shortened, title};
 use serde_json::{Value, json};
 
@@ -16,7 +17,12 @@ pub(crate) fn address(server: &str, token: &Secret) -> Secret {
 }
 
 pub(crate) fn send(poster: &Poster, chat: &Secret, message: &Message) -> Result<(), SendError> {
-    poster.post(&rendered(chat, message))
+    poster.post_to(Service::Telegram, &rendered(chat, message), is_accepted)
+}
+
+/// Source: Telegram, "Making requests".
+fn is_accepted(answer: &str) -> bool {
+    serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["ok"] == true)
 }
 
 fn rendered(chat: &Secret, message: &Message) -> Value {

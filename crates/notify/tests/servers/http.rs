@@ -29,10 +29,9 @@ fn end_to(answers: &[Answer]) -> (Report, HttpServer) {
     (notifier.finish(LONG), server)
 }
 
-#[test]
-fn each_service_is_asked_as_it_wants_to_be() {
-    let server = HttpServer::start(&[ok()]);
-    let secrets = secrets(&[
+/// The secrets of all services, on one server.
+fn all_services(server: &HttpServer) -> Secrets {
+    secrets(&[
         ("PLIMSOLL_DISCORD_WEBHOOK", &server.url("/api/webhooks/1/d")),
         ("PLIMSOLL_SLACK_WEBHOOK", &server.url("/services/s")),
         ("PLIMSOLL_TELEGRAM_SERVER", &server.url("/")),
@@ -42,8 +41,15 @@ fn each_service_is_asked_as_it_wants_to_be() {
         ("PLIMSOLL_NTFY_TOPIC", "topic"),
         ("PLIMSOLL_NTFY_TOKEN", "tk_1"),
         ("PLIMSOLL_WEBHOOK_URL", &server.url("/hook?key=1")),
-    ]);
-    let services = [Service::Discord, Service::Slack, Service::Telegram, Service::Ntfy, Service::Webhook];
+    ])
+}
+
+const SERVICES: [Service; 5] = [Service::Discord, Service::Slack, Service::Telegram, Service::Ntfy, Service::Webhook];
+
+#[test]
+fn each_service_is_asked_as_it_wants_to_be() {
+    let server = HttpServer::start(&[Answer::Service]);
+    let (secrets, services) = (all_services(&server), SERVICES);
     // A service that is named twice is told once.
     let named = [&services[..], &services[..2]].concat();
     let notifier = Notifier::start(&settings(&named), &secrets).expect("it starts");
@@ -100,6 +106,31 @@ fn of_a_success_nothing_more_is_read() {
         assert!(report.all_arrived() && report.senders[0].last_error.is_none(), "{report:?}");
         assert_eq!(server.requests().len(), 1);
         assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+    }
+}
+
+/// As of a login page, or of a proxy that answers for another server.
+#[test]
+fn an_answer_that_a_service_does_not_give_is_no_success() {
+    for body in ["<html>Please log in</html>", r#"{"ok":false,"error":"no"}"#, "{}", "null"] {
+        let server = HttpServer::start(&[status(200, "", body)]);
+        let notifier = Notifier::start(&settings(&SERVICES), &all_services(&server)).expect("it starts");
+        notifier.tell(&message(Kind::End, 9));
+        let report = notifier.finish(LONG);
+        for sender in &report.senders {
+            let arrived = sender.service == Service::Webhook;
+            assert_eq!((sender.sent, sender.failed), (u64::from(arrived), u64::from(!arrived)), "{body}: {report:?}");
+            let error = sender.last_error.as_deref().unwrap_or_default();
+            assert!(arrived || error.contains(&format!("but not as {} does", sender.service)), "{error}");
+        }
+    }
+    // A service that sent half of an answer may have sent the message.
+    for broken in [Answer::MidBody(200), Answer::Endless(200)] {
+        let server = HttpServer::start(&[broken]);
+        let notifier = Notifier::start(&settings(&[Service::Ntfy]), &all_services(&server)).expect("it starts");
+        notifier.tell(&message(Kind::End, 9));
+        assert!(notifier.finish(LONG).all_arrived());
+        assert_eq!(server.requests().len(), 1);
     }
 }
 

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 pub enum Answer {
     /// A status, further headers with their line ends, and a body.
     Status(u16, String, String),
+    /// What the service answers whose path is asked for.
+    Service,
     /// The request comes back as the body, as servers do that tell what was wrong.
     Echo(u16),
     /// Nothing, for as long as the client waits.
@@ -102,6 +104,17 @@ fn serve(mut stream: TcpStream, answer: &Answer, seen: &Seen) -> std::io::Result
     match answer {
         Answer::Status(status, headers, body) => {
             write!(stream, "{}{headers}\r\n{body}", start(*status, body.len()))
+        }
+        Answer::Service => {
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            let (status, body) = match path {
+                _ if path.starts_with("/api/webhooks/") => (204, ""),
+                _ if path.starts_with("/services/") => (200, "ok"),
+                _ if path.starts_with("/bot") => (200, r#"{"ok":true,"result":{"message_id":1}}"#),
+                "/" => (200, r#"{"id":"hwQ2YpKdmg","event":"message"}"#),
+                _ => (202, "<html>whatever</html>"),
+            };
+            write!(stream, "{}\r\n{body}", start(status, body.len()))
         }
         Answer::Echo(status) => {
             let body = format!("what is this? {head} {body}");

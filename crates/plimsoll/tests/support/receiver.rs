@@ -32,13 +32,22 @@ impl MessageServer {
                 if sender.send(text.clone()).is_err() {
                     return;
                 }
-                let body = if status < 300 { "ok" } else { text.as_str() };
+                let body = if status < 300 { answer_of(&text) } else { text.as_str() };
                 let length = body.len();
                 // A client that is gone gets no answer.
                 let _ = write!(stream, "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\n\r\n{body}");
             }
         });
         Self { url, requests }
+    }
+}
+
+/// What the service answers that is asked: for Telegram and ntfy, what both have.
+fn answer_of(request: &str) -> &'static str {
+    match request.split(' ').nth(1).unwrap_or_default() {
+        path if path.starts_with("/bot") || path.starts_with("/ntfy") => r#"{"ok":true,"id":"1"}"#,
+        path if path.starts_with("/discord") => "",
+        _ => "ok",
     }
 }
 

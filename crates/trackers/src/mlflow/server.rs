@@ -105,7 +105,7 @@ impl Server {
         let experiment = match self.find(name)? {
             Some(id) => id,
             None => match self.call("experiments/create", &json!({ "name": name })) {
-                Ok(made) => text(&made.unwrap_or_default(), "/experiment_id")?,
+                Ok(made) => text(&made.unwrap_or_default(), "experiments/create", "/experiment_id")?,
                 // Another run may have made it meanwhile.
                 Err(error) => self.find(name)?.ok_or(error)?,
             },
@@ -118,7 +118,7 @@ impl Server {
             "tags": [tag("mlflow.source.name", "plimsoll"), tag("mlflow.source.type", "LOCAL"), tag("mlflow.runName", &begin.name)],
         });
         let made = self.call("runs/create", &run)?.ok_or_else(|| odd("runs/create"))?;
-        text(&made, "/run/info/run_id")
+        text(&made, "runs/create", "/run/info/run_id")
     }
 
     /// The experiment of this name.
@@ -144,9 +144,12 @@ impl Server {
         let mut answer = Vec::new();
         let read = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
         let answer = serde_json::from_slice::<Value>(&answer).unwrap_or_default();
+        // Every answer is an object, that to an update has the run. A login page or a proxy answers with status 200 too.
+        let is_mlflow = answer.is_object() && (method != "runs/update" || answer["run_info"].is_object());
         match status {
             200..=299 if read.is_err() => Err(WriteError { text: "the answer broke off".into(), is_passing: true }),
-            200..=299 => Ok(Some(answer)),
+            200..=299 if is_mlflow => Ok(Some(answer)),
+            200..=299 => Err(odd(method)),
             _ if answer.pointer("/error_code").and_then(Value::as_str) == Some("RESOURCE_DOES_NOT_EXIST") => Ok(None),
             _ => {
                 let said = answer.pointer("/message").and_then(Value::as_str).unwrap_or_default();
@@ -169,13 +172,14 @@ fn kind_of(error: &ureq::Error) -> &'static str {
     }
 }
 
-fn text(answer: &Value, pointer: &str) -> Result<String, WriteError> {
+fn text(answer: &Value, method: &str, pointer: &str) -> Result<String, WriteError> {
     let found = answer.pointer(pointer).and_then(Value::as_str).filter(|id| !id.is_empty());
-    found.map(str::to_owned).ok_or_else(|| odd(pointer))
+    found.map(str::to_owned).ok_or_else(|| odd(method))
 }
 
 fn odd(what: &str) -> WriteError {
-    WriteError { text: format!("the server's answer has no {what}; is it MLflow's?"), is_passing: false }
+    let text = format!("the server's answer to {what} is not MLflow's; is the address right, and is no login needed?");
+    WriteError { text, is_passing: false }
 }
 
 /// A number as protocol buffers have it in JSON.

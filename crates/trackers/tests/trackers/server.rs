@@ -71,6 +71,7 @@ fn usual(method: &str, knows_run: bool) -> (u16, Value) {
         "runs/update" if !knows_run => {
             (404, json!({ "error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such run" }))
         }
+        "runs/update" => (200, json!({ "run_info": { "run_id": "cafe01" } })),
         "experiments/search" => (200, json!({})),
         "experiments/create" => (200, json!({ "experiment_id": "7" })),
         "runs/create" => (200, json!({ "run": { "info": { "run_id": "cafe01" } } })),
@@ -127,6 +128,24 @@ fn a_run_is_made_logged_and_ended_and_a_resumed_session_goes_on_in_it() {
     let requests = seen.lock().expect("no panic");
     assert!(!requests.iter().any(|(method, ..)| method == "runs/create"));
     assert!(requests.iter().all(|(.., body)| body["run_id"] == "cafe01"));
+}
+
+/// As of a login page, or of a proxy that answers for another server.
+#[test]
+fn an_answer_that_mlflow_does_not_give_is_no_success() {
+    let events = [started(1), step(1, 1.0), Event::Finished { step: 1, seconds: 1.0 }];
+    let page = json!("<html>Please log in</html>");
+    for (only, answer) in [("", page.clone()), ("runs/log-batch", page), ("runs/update", json!({})), ("", json!([]))] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (address, _) = serve(move |method, _| {
+            Some(if method.starts_with(only) { (200, answer.clone()) } else { usual(method, true) })
+        });
+        let secrets = secrets(&[("MLFLOW_TRACKING_URI", &format!("http://{address}"))]);
+        let report = logged(folder.path(), &secrets, &events);
+        assert_eq!((report.written, report.lost), (0, 1), "{only}: {report:?}");
+        let error = report.last_error.unwrap_or_default();
+        assert!(error.contains("is not MLflow's; is the address right"), "{error}");
+    }
 }
 
 #[test]
