@@ -13,6 +13,7 @@ const SMOOTHING: f64 = 0.05;
 #[derive(Debug, Clone)]
 pub struct Narrator {
     run: String,
+    has_started: bool,
     step: Option<u64>,
     last_step: Option<u64>,
     loss: Option<f64>,
@@ -24,13 +25,26 @@ pub struct Narrator {
     cards: Vec<Card>,
     energy: Option<EnergyUse>,
     losses: LossPoints,
+    unsaved: Option<Unsaved>,
 }
+
+/// A checkpoint that could not be written, and none after it was.
+#[derive(Debug, Clone)]
+enum Unsaved {
+    /// It is told with the next step, or with the run's end if that comes first: a failure is one message.
+    Untold(String),
+    Told,
+}
+
+/// What to do about a file that can't be written.
+const IS_FULL: &str = "Is the disk full?";
 
 impl Narrator {
     /// Of a run with this name; its first event may give it another.
     pub fn new(run: impl Into<String>) -> Self {
         Self {
             run: run.into(),
+            has_started: false,
             step: None,
             last_step: None,
             loss: None,
@@ -42,6 +56,7 @@ impl Narrator {
             cards: vec![],
             energy: None,
             losses: LossPoints::default(),
+            unsaved: None,
         }
     }
 
@@ -74,6 +89,7 @@ impl Narrator {
         let (kind, text, advice) = match event {
             Event::RunStarted { name, model, parameters, planned_bytes, budget_bytes, first_step, last_step } => {
                 self.run.clone_from(name);
+                self.has_started = true;
                 self.last_step = *last_step;
                 self.step = first_step.checked_sub(1).filter(|step| *step > 0);
                 let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
@@ -93,6 +109,12 @@ impl Narrator {
                 let now = step_ms / 1000.0;
                 self.step_s = Some(self.step_s.map_or(now, |before| before + SMOOTHING * (now - before)));
                 self.losses.add(*step, *loss);
+                if let Some(Unsaved::Untold(text)) = &self.unsaved {
+                    let text = text.clone();
+                    self.unsaved = Some(Unsaved::Told);
+                    let advice = Some(IS_FULL.to_owned());
+                    return Some(self.message(Kind::Failure, format!("{text} Training continues."), advice, time_s));
+                }
                 if !is_due(*step) {
                     return None;
                 }
@@ -104,30 +126,40 @@ impl Narrator {
                 return None;
             }
             Event::CheckpointSaved { checkpoint, bytes, .. } => {
+                self.unsaved = None;
                 (Kind::Checkpoint, format!("{}, {}.", checkpoint.display(), Bytes(*bytes)), None)
             }
             Event::CheckpointFailed { step, reason } => {
-                let text = format!("The checkpoint of step {step} could not be written: {reason}. Training continues.");
-                (Kind::Failure, text, Some("Is the disk full?".to_owned()))
+                // Each later one fails as this one did, until one is saved.
+                if self.unsaved.is_none() {
+                    self.unsaved =
+                        Some(Unsaved::Untold(format!("The checkpoint of step {step} could not be written: {reason}.")));
+                }
+                return None;
             }
             Event::CheckpointSkipped { checkpoint, reason } => {
                 (Kind::Failure, format!("{} is damaged and was skipped: {reason}", checkpoint.display()), None)
             }
             Event::EventsLost { events, reason } => {
                 let text = format!("{events} events are not in the journal: {reason}");
-                (Kind::Failure, text, Some("Is the disk full?".to_owned()))
+                (Kind::Failure, text, Some(IS_FULL.to_owned()))
             }
             Event::Unsaved { step, saved_step, .. } => {
                 let newest =
                     saved_step.map_or("there is none".to_owned(), |saved| format!("the newest is of step {saved}"));
-                (Kind::Failure, format!("The state after step {step} is in no checkpoint; {newest}."), None)
+                let text = format!("The run ended, and its state after step {step} is in no checkpoint; {newest}.");
+                match self.unsaved.take() {
+                    Some(Unsaved::Untold(why)) => (Kind::Failure, format!("{text} {why}"), Some(IS_FULL.to_owned())),
+                    Some(Unsaved::Told) | None => (Kind::Failure, text, None),
+                }
             }
             Event::Diverged { step, .. } => {
                 (Kind::Failure, format!("Loss or gradient of step {step} is no number."), None)
             }
-            Event::Undoing { from, to } => {
+            Event::Undoing { from, .. } => {
                 self.losses.rewind(*from);
-                (Kind::Failure, format!("Steps {} to {to} are made again.", from + 1), None)
+                // The divergence that follows is told.
+                return None;
             }
             Event::Interrupted { step } => {
                 self.step = Some(*step);
@@ -185,6 +217,13 @@ impl<'a> Teller<'a> {
     pub fn new(notifier: &'a Notifier, run: impl Into<String>) -> Self {
         Self { notifier, narrator: Narrator::new(run) }
     }
+
+    /// Tells that the run ended by an error, if its start was told.
+    pub fn fail(&mut self, error: &str) {
+        if self.narrator.has_started {
+            self.notifier.tell(&self.narrator.message(Kind::Failure, format!("The run ended: {error}"), None, now_s()));
+        }
+    }
 }
 
 impl Sink for Teller<'_> {
@@ -210,6 +249,27 @@ mod tests {
             tokens_per_s: 2048.0,
             memory_bytes: 1 << 30,
         }
+    }
+
+    /// A full disk fails each checkpoint.
+    #[test]
+    fn checkpoints_that_fail_for_one_reason_are_one_message() {
+        let failed = |step| Event::CheckpointFailed { step, reason: "no space".to_owned() };
+        let saved = || Event::CheckpointSaved { step: 4, checkpoint: "step-4".into(), bytes: 1, milliseconds: 1.0 };
+        let unsaved = Event::Unsaved { step: 5, saved_step: Some(4), checkpoint: None };
+        let told = |events: &[Event]| {
+            let mut narrator = Narrator::new("run");
+            let messages = events.iter().filter_map(|event| narrator.take(event, 1.0, |_| false));
+            messages.map(|message| message.text).collect::<Vec<_>>()
+        };
+        let of_first = "The checkpoint of step 1 could not be written: no space.";
+        let continues = format!("{of_first} Training continues.");
+        let end = "The run ended, and its state after step 5 is in no checkpoint; the newest is of step 4.";
+        let steps = [failed(1), step(2, 1.0), failed(2), step(3, 1.0)];
+        assert_eq!(told(&steps), std::slice::from_ref(&continues));
+        assert_eq!(told(&[&steps[..], std::slice::from_ref(&unsaved)].concat()), [continues, end.to_owned()]);
+        assert_eq!(told(&[failed(1), unsaved]), [format!("{end} {of_first}")]);
+        assert_eq!(told(&[&steps[..], &[saved()], &steps[..]].concat()).len(), 3, "what fails again is told again");
     }
 
     #[test]
@@ -239,7 +299,7 @@ mod tests {
         assert_eq!((told.text.as_str(), told.curve.len()), ("Held-out loss 4.5000 after step 1.", 2));
         let heat = narrator.message(Kind::Heat, "hot", Some("fans".to_owned()), 4.0);
         assert_eq!((heat.step, heat.advice.as_deref()), (Some(2), Some("fans")));
-        narrator.take(&Event::Undoing { from: 1, to: 2 }, 5.0, |_| false).unwrap();
+        assert!(narrator.take(&Event::Undoing { from: 1, to: 2 }, 5.0, |_| false).is_none());
         let what = "slowed to 80 % of the time".to_owned();
         let hot = narrator.take(&Event::Heat { card: "card 0".to_owned(), what }, 5.5, |_| false).unwrap();
         assert_eq!((hot.kind, hot.text.as_str()), (Kind::Heat, "card 0: slowed to 80 % of the time."));

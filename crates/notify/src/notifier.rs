@@ -5,7 +5,7 @@ use crate::mail::Mailer;
 use crate::message::{Kind, Message};
 use crate::queue::Queue;
 use crate::rate::Rate;
-use crate::secret::Secret;
+use crate::secret::{Redactor, Secret};
 use crate::secrets::Secrets;
 use crate::service::Service;
 use crate::settings::{NotifyError, NotifySettings, Timing};
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Notifier {
     told: Vec<Told>,
+    redactor: Redactor,
 }
 
 /// A service, and what waits for it.
@@ -84,7 +85,7 @@ impl Notifier {
         });
         let senders = services.into_iter().map(|service| Ok((service, sender(service, settings, secrets)?)));
         let senders = senders.collect::<Result<Vec<_>, NotifyError>>()?;
-        let mut told = Vec::new();
+        let (mut told, redactor) = (Vec::new(), secrets.redactor());
         for (service, send) in senders {
             let queue = Arc::new(Lane::new(Queue::new(settings.timing.waiting_max)));
             let gate = match (service, &settings.mail) {
@@ -93,14 +94,14 @@ impl Notifier {
                 }
                 _ => Gate::Steps { every: settings.every_steps, next: settings.every_steps },
             };
-            let (timing, redactor) = (settings.timing.clone(), secrets.redactor());
+            let (timing, redactor) = (settings.timing.clone(), redactor.clone());
             let rate = Rate::of(service, timing.pace);
             queue
                 .start(format!("notify-{service}"), move |lane| work(lane, send, rate, &timing, &redactor))
                 .map_err(|source| NotifyError::Thread { service, source })?;
             told.push(Told { service, queue, gate: Mutex::new(gate) });
         }
-        Ok(Self { told })
+        Ok(Self { told, redactor })
     }
 
     /// Whether somebody wants to hear of progress after this step. Cheap: for every step of a run.
@@ -111,6 +112,10 @@ impl Notifier {
     /// Tells a message to whom it concerns. Never waits for a server. Progress goes where it is due; mails are for what
     /// a person wants to know at once, and for progress.
     pub fn tell(&self, message: &Message) {
+        // Of a program that was run, a message may quote what it said.
+        let mut message = message.clone();
+        message.text = self.redactor.redact(&message.text);
+        message.advice = message.advice.map(|advice| self.redactor.redact(&advice));
         for told in &self.told {
             let concerned = match message.kind {
                 Kind::Progress => told.is_due(message.step.unwrap_or(u64::MAX), true),

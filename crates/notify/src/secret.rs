@@ -52,6 +52,9 @@ impl fmt::Debug for Redactor {
 /// Shorter texts are in every sentence.
 const NEEDLE_MIN: usize = 3;
 
+/// Shorter secrets may be words of a message.
+const SECRET_MIN: usize = 8;
+
 /// Parts of addresses shorter than this are words such as `api`, and no secrets.
 const PART_MIN: usize = 6;
 
@@ -82,11 +85,18 @@ impl Redactor {
 
     /// The text with `…` in the place of every secret, and without control characters.
     pub fn clean(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for needle in self.needles.iter() {
-            text = text.replace(needle, HIDDEN);
-        }
+        let text = self.without(text, 0);
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+    }
+
+    /// The text of a message with `…` in the place of every secret that is no word: a topic may be `train`.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        self.without(text, SECRET_MIN)
+    }
+
+    fn without(&self, text: &str, shortest: usize) -> String {
+        let needles = self.needles.iter().filter(|needle| needle.len() >= shortest);
+        needles.fold(text.to_owned(), |text, needle| text.replace(needle, HIDDEN))
     }
 }
 
@@ -132,5 +142,7 @@ mod tests {
         let encoded = STANDARD.encode("CANARY \"four\"");
         assert_eq!(redactor.clean(&format!("auth {encoded}\r\n")), "auth …");
         assert_eq!(redactor.clean("Unknown Webhook"), "Unknown Webhook");
+        let topic = Redactor::new([&Secret::new("train"), &Secret::new("CANARY-five")]);
+        assert_eq!(topic.redact("training\nCANARY-five"), "training\n…");
     }
 }

@@ -32,10 +32,21 @@ pub const TRACKER_VARIABLES: [(&str, &str); 5] = [
     ("MLFLOW_TRACKING_PASSWORD", "password at the MLflow server"),
 ];
 
+/// Variables of other programs' secrets: none is used here, and no text that is sent has them in it.
+const OTHERS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+
+/// Variables that name a server, each with the secrets that are sent to it.
+const SERVERS: [(&str, &[&str]); 3] = [
+    ("PLIMSOLL_TELEGRAM_SERVER", &["PLIMSOLL_TELEGRAM_TOKEN", "PLIMSOLL_TELEGRAM_CHAT"]),
+    ("PLIMSOLL_NTFY_SERVER", &["PLIMSOLL_NTFY_TOKEN", "PLIMSOLL_NTFY_TOPIC"]),
+    ("MLFLOW_TRACKING_URI", &["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"]),
+];
+
 /// What is known of [`VARIABLES`] and [`TRACKER_VARIABLES`]. It shows which there are, and none of their values.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     values: BTreeMap<&'static str, Secret>,
+    others: Vec<Secret>,
 }
 
 /// Why secrets can't be used. No message has one in it.
@@ -77,6 +88,16 @@ pub enum SecretsError {
         /// The file.
         path: PathBuf,
     },
+    /// A `.env` that names the server for a secret that is not in it.
+    #[error("{} names a server, {server}, for {secret}, which is not in that file", path.display())]
+    ForeignServer {
+        /// The file.
+        path: PathBuf,
+        /// The server's variable.
+        server: &'static str,
+        /// The secret's variable.
+        secret: &'static str,
+    },
     /// A value with characters that none has.
     #[error("{variable} has line breaks or other characters that no such value has")]
     Characters {
@@ -87,8 +108,10 @@ pub enum SecretsError {
 
 impl Secrets {
     /// Reads the environment, a file, and a `.env` if there is one. A `.env` without any of our variables is somebody
-    /// else's, and may be as it is.
-    /// Errors: a file with secrets that others can read, or that can't be read; a value that can't be one.
+    /// else's, and may be as it is. It may have come with a folder of another person, so the servers that it names receive
+    /// only secrets that it contains itself.
+    /// Errors: a file with secrets that others can read, or that can't be read; a value that can't be one; a `.env` that names
+    /// a server for a secret of the environment or of the file.
     pub fn load(
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
@@ -100,6 +123,8 @@ impl Secrets {
                 secrets.add(variable, value.to_str().ok_or(SecretsError::Characters { variable })?)?;
             }
         }
+        let others = OTHERS.into_iter().filter_map(|variable| environment(variable)?.into_string().ok());
+        secrets.others = others.filter(|value| !value.is_empty()).map(Secret::new).collect();
         if let Some(path) = file {
             let found = secret_files::read(path)?;
             if let Some(problem) = found.problem {
@@ -113,7 +138,10 @@ impl Secrets {
             match secret_files::read(path) {
                 Ok(found) => match found.problem {
                     Some(problem) if found.pairs.iter().any(|(key, _)| known(key).is_some()) => return Err(problem),
-                    _ => drop(secrets.add_all(&found.pairs)?),
+                    _ => {
+                        secrets.refuse_foreign_server(&found.pairs, path)?;
+                        secrets.add_all(&found.pairs)?;
+                    }
                 },
                 Err(SecretsError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -134,12 +162,24 @@ impl Secrets {
 
     /// What takes all of them out of texts.
     pub fn redactor(&self) -> Redactor {
-        let mut all = self.values.values().cloned().collect::<Vec<_>>();
+        let mut all = self.values.values().chain(&self.others).cloned().collect::<Vec<_>>();
         // What `AUTH PLAIN` sends. Source: RFC 4616.
         if let (Some(user), Some(password)) = (self.get("PLIMSOLL_SMTP_USER"), self.get("PLIMSOLL_SMTP_PASSWORD")) {
             all.push(Secret::new(format!("\0{}\0{}", user.expose(), password.expose())));
         }
         Redactor::new(&all)
+    }
+
+    /// Errors: a server among these pairs of a `.env` would receive a secret that is known from elsewhere.
+    fn refuse_foreign_server(&self, pairs: &[(String, String)], path: &Path) -> Result<(), SecretsError> {
+        let is_named =
+            |server: &str| !self.has(server) && pairs.iter().any(|(key, value)| key == server && !value.is_empty());
+        for (server, sent) in SERVERS.into_iter().filter(|(server, _)| is_named(server)) {
+            if let Some(secret) = sent.iter().find(|secret| self.has(secret)) {
+                return Err(SecretsError::ForeignServer { path: path.to_owned(), server, secret });
+            }
+        }
+        Ok(())
     }
 
     fn add_all(&mut self, pairs: &[(String, String)]) -> Result<bool, SecretsError> {

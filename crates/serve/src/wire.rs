@@ -93,7 +93,7 @@ pub(crate) struct Detail<'a> {
     #[serde(flatten)]
     summary: Summary<'a>,
     folder: String,
-    command: &'a [String],
+    program: &'a str,
     parameters: Option<u64>,
     sessions: usize,
     first_s: Option<f64>,
@@ -121,7 +121,8 @@ impl<'a> Detail<'a> {
         Self {
             summary: Summary::of(run),
             folder: plimsoll_watch::clean(&run.folder.to_string_lossy(), 400),
-            command: &run.command,
+            // Arguments may contain tokens, and the page is sent to other machines.
+            program: &run.program,
             parameters: run.parameters,
             sessions: run.sessions,
             first_s: run.first_s,

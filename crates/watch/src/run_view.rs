@@ -140,6 +140,8 @@ pub struct RunView {
     pub kind: Kind,
     /// What was started, where that is known.
     pub command: Vec<String>,
+    /// The name of its script or program, without arguments; empty for a run of `plimsoll train`.
+    pub program: String,
     /// The model's name or path.
     pub model: Option<String>,
     /// Trained parameters.
@@ -225,6 +227,7 @@ impl RunView {
             name,
             kind,
             command: Vec::new(),
+            program: String::new(),
             model: None,
             parameters: None,
             standing: Standing::NotStarted,

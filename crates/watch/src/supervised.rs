@@ -6,7 +6,9 @@ use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
 use plimsoll_files::{open_regular, read_exact_at};
-use plimsoll_supervise::{Entry, Event, Kind, Progress, SCHEMA_VERSION, State, Status, last_progress, output_of};
+use plimsoll_supervise::{
+    Entry, Event, Kind, Progress, SCHEMA_VERSION, State, Status, last_progress, output_of, program_name,
+};
 use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
@@ -49,6 +51,7 @@ impl Supervised {
     pub fn open(folder: &Path, mut view: RunView) -> Option<Self> {
         let entry = Entry::read(folder).ok()?;
         view.command = entry.command.iter().take(WORDS).map(|word| clean(word, NAME)).collect();
+        view.program = clean(&program_name(&entry.command), NAME);
         view.first_s = Some(entry.started_s);
         Some(Self { tail: Tail::new(&folder.join("supervisor.jsonl"), SCHEMA_VERSION), view })
     }

@@ -109,6 +109,20 @@ fn of_a_success_nothing_more_is_read() {
     }
 }
 
+/// A message may quote what a program said.
+#[test]
+fn no_message_has_a_secret_in_it() {
+    let server = HttpServer::start(&[ok()]);
+    let secrets = secrets(&[("PLIMSOLL_WEBHOOK_URL", &server.url("/hook")), ("HF_TOKEN", "hf_CANARY")]);
+    let notifier = Notifier::start(&settings(&[Service::Webhook]), &secrets).expect("it starts");
+    let mut failure = message(Kind::Failure, 1);
+    (failure.text, failure.advice) = ("401 for hf_CANARY".to_owned(), Some("is hf_CANARY valid?".to_owned()));
+    notifier.tell(&failure);
+    assert!(notifier.finish(LONG).all_arrived());
+    let sent = server.requests()[0].json();
+    assert_eq!((&sent["text"], &sent["advice"]), (&"401 for …".into(), &"is … valid?".into()));
+}
+
 /// As of a login page, or of a proxy that answers for another server.
 #[test]
 fn an_answer_that_a_service_does_not_give_is_no_success() {

@@ -11,8 +11,8 @@ use crate::cli::options::{part, part_from_zero, positive_duration, positive_size
 use crate::streams::{talk, wait_for_no_reader};
 use clap::{Args, Parser};
 use plimsoll_supervise::{
-    Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep, shares,
-    supervise, usable_cpus,
+    Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep, program_name,
+    shares, supervise, usable_cpus,
 };
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds};
@@ -279,7 +279,7 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
     let _watched = args.heat.watch(&mut job)?;
-    let mut told = Told::start(&args.recipients)?.of_run(&entry.name());
+    let mut told = Told::start(&args.recipients)?.of_run(entry.name(), entry.workers.len());
     let supervised = adopt(job, &entry, &mut |event| told.take(event));
     told.finish();
     conclude(supervised?)
@@ -297,12 +297,10 @@ fn words(command: &[OsString]) -> Vec<String> {
     command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// What runs of a command are called: its script's name, or its own.
+/// What runs of a command are called.
 fn base_name(command: &[OsString]) -> String {
-    let words = words(command);
-    let is_script = |word: &&String| [".py", ".sh"].iter().any(|ending| word.ends_with(ending));
-    let named = words.iter().find(is_script).or(words.first()).map(|word| Path::new(word).file_stem());
-    let stem = named.flatten().unwrap_or_default().to_string_lossy();
+    let name = program_name(&words(command));
+    let stem = Path::new(&name).file_stem().unwrap_or_default().to_string_lossy();
     let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' });
     let plain = plain.take(60).collect::<String>();
     let plain = plain.trim_start_matches(['.', '-']);
@@ -334,6 +332,7 @@ mod tests {
         assert_eq!(name(&["python", "-u", "src/train.py", "--out", "b.py"]), "train");
         assert_eq!(name(&["/usr/bin/torchrun", "--nproc", "2"]), "torchrun");
         assert_eq!(name(&["sh", "-c", "exit 1"]), "sh");
+        assert_eq!(name(&["sh", "-c", "KEY=CANARY python train.py"]), "sh");
         assert_eq!(name(&["./a b\u{1b}.py"]), "a-b-");
         assert_eq!(name(&["..."]), "run");
         assert_eq!(name(&[]), "run");

@@ -4,7 +4,7 @@ use super::say;
 use crate::cli::Failure;
 use crate::cli::notify::{Recipients, say_goodbye};
 use plimsoll_notify::{Kind, Message, Notifier};
-use plimsoll_supervise::{Event, SUCCESS, Status, TOO_HOT};
+use plimsoll_supervise::{Event, STOPPED, SUCCESS, Status, TOO_HOT, program_name};
 use plimsoll_telemetry::now_s;
 use std::collections::BTreeMap;
 
@@ -21,8 +21,16 @@ pub(super) struct Told {
 #[derive(Default)]
 struct Narrator {
     run: String,
-    /// How each worker ended last.
-    ended: BTreeMap<usize, String>,
+    workers: usize,
+    /// Failures of workers that are not told yet.
+    failed: BTreeMap<usize, Failed>,
+}
+
+/// What is known of a failure.
+#[derive(Default)]
+struct Failed {
+    sentences: Vec<String>,
+    is_of_memory: bool,
 }
 
 impl Told {
@@ -31,9 +39,9 @@ impl Told {
         Ok(Self { notifier: recipients.start()?, narrator: Narrator::default() })
     }
 
-    /// A run of this name, which began before.
-    pub(super) fn of_run(mut self, run: &str) -> Self {
-        run.clone_into(&mut self.narrator.run);
+    /// A run of this name and with so many workers, which began before.
+    pub(super) fn of_run(mut self, run: String, workers: usize) -> Self {
+        (self.narrator.run, self.narrator.workers) = (run, workers);
         self
     }
 
@@ -52,48 +60,65 @@ impl Told {
 }
 
 impl Narrator {
-    /// The message that an event makes, if any.
+    /// The message that an event makes, if any. What failed is told once, with what follows from it.
     fn take(&mut self, event: &Event, time_s: f64) -> Option<Message> {
         let (kind, text) = match event {
             Event::RunStarted { name, command, workers } => {
                 self.run.clone_from(name);
+                self.workers = *workers;
                 let workers = if *workers > 1 { format!(", by {workers} workers") } else { String::new() };
-                (Kind::Start, format!("Started: {}{workers}.", command.join(" ")))
+                // Arguments may have tokens in them.
+                (Kind::Start, format!("Started: {}{workers}.", program_name(command)))
             }
+            Event::Hung { worker, .. } | Event::NotStarted { worker, .. } => return self.keep(*worker, event),
             Event::AttemptEnded { worker, kind, .. } => {
-                self.ended.insert(*worker, kind.clone());
-                // That the run ends for heat is told as such.
-                if kind == SUCCESS || kind == TOO_HOT {
+                if [SUCCESS, STOPPED, TOO_HOT].contains(&kind.as_str()) {
+                    self.failed.remove(worker);
                     return None;
                 }
-                (Kind::Failure, sentence(event)?)
+                self.keep(*worker, event);
+                self.failed.entry(*worker).or_default().is_of_memory = OF_MEMORY.contains(&kind.as_str());
+                return None;
             }
             Event::Restarting { worker, notes, .. } => {
-                let was_of_memory = self.ended.get(worker).is_some_and(|kind| OF_MEMORY.contains(&kind.as_str()));
-                if !was_of_memory || notes.is_empty() {
+                self.keep(*worker, event);
+                let mut failed = self.failed.remove(worker).unwrap_or_default();
+                let is_averted = failed.is_of_memory && !notes.is_empty();
+                failed.sentences.extend(is_averted.then(|| format!("Out of memory averted: {}.", notes.join("; "))));
+                (if is_averted { Kind::OutOfMemoryAverted } else { Kind::Failure }, failed.sentences.join(" "))
+            }
+            Event::GaveUp { worker, .. } => {
+                self.keep(*worker, event);
+                // A run of one worker ends now, and its end says so.
+                if self.workers <= 1 {
                     return None;
                 }
-                (Kind::OutOfMemoryAverted, format!("Out of memory averted: {}.", notes.join("; ")))
+                (Kind::Failure, self.failed.remove(worker).unwrap_or_default().sentences.join(" "))
             }
-            Event::NotStarted { .. } | Event::Hung { .. } | Event::GaveUp { .. } | Event::RecordsLost { .. } => {
-                (Kind::Failure, sentence(event)?)
-            }
+            Event::RecordsLost { .. } => (Kind::Failure, sentence(event)?),
             Event::Heat { .. } | Event::SensorsSilent {} => (Kind::Heat, sentence(event)?),
             Event::RunEnded { status, code } => {
                 let code = code.map_or("unknown".to_owned(), |code| code.to_string());
-                let how = match status {
-                    Status::Finished => "Finished".to_owned(),
-                    Status::Failed => "Failed".to_owned(),
-                    Status::Stopped => "Stopped, as it was asked to".to_owned(),
-                    Status::TooHot => "Stopped for heat".to_owned(),
-                    Status::TimeOver => "Its time was over".to_owned(),
-                    Status::Unknown => "Ended, and nobody knows how".to_owned(),
+                let (kind, how) = match status {
+                    Status::Finished => (Kind::End, "Finished"),
+                    Status::Failed => (Kind::Failure, "Failed"),
+                    Status::Stopped => (Kind::End, "Stopped, as it was asked to"),
+                    Status::TooHot => (Kind::Heat, "Stopped for heat"),
+                    Status::TimeOver => (Kind::End, "Its time was over"),
+                    Status::Unknown => (Kind::Failure, "Ended, and nobody knows how"),
                 };
-                (Kind::End, format!("{how}; exit code {code}."))
+                let failed = std::mem::take(&mut self.failed).into_values().flat_map(|failed| failed.sentences);
+                (kind, [format!("{how}; exit code {code}.")].into_iter().chain(failed).collect::<Vec<_>>().join(" "))
             }
             _ => return None,
         };
         Some(Message::new(kind, self.run.clone(), text, time_s))
+    }
+
+    /// Keeps what an event says of a worker's failure until it is known what follows.
+    fn keep(&mut self, worker: usize, event: &Event) -> Option<Message> {
+        self.failed.entry(worker).or_default().sentences.extend(sentence(event));
+        None
     }
 }
 
@@ -128,21 +153,82 @@ mod tests {
         Event::Restarting { worker: 0, pause_s: 1.0, why: "it may help".to_owned(), notes }
     }
 
-    #[test]
-    fn a_repair_is_told_as_out_of_memory_averted_and_a_restart_alone_is_not() {
+    fn started(workers: usize) -> Narrator {
+        let command = ["python", "-u", "src/train.py", "--token", "CANARY", "KEY=CANARY"].map(str::to_owned).to_vec();
         let mut narrator = Narrator::default();
-        let started = Event::RunStarted { name: "t-1".to_owned(), command: vec!["python".to_owned()], workers: 1 };
-        assert_eq!(narrator.take(&started, 1.0).map(|m| (m.kind, m.run)), Some((Kind::Start, "t-1".to_owned())));
-        let failed = narrator.take(&ended("card_memory"), 2.0).expect("it failed");
-        assert_eq!((failed.kind, failed.text.as_str()), (Kind::Failure, "Ended after 5 s: exit code 1, card memory."));
-        let averted = narrator.take(&restarting(&["batch 8 → 4 × 2"]), 3.0).expect("it is told");
-        assert_eq!(averted.kind, Kind::OutOfMemoryAverted);
-        assert_eq!(averted.text, "Out of memory averted: batch 8 → 4 × 2.");
-        assert!(narrator.take(&restarting(&[]), 3.0).is_none());
-        narrator.take(&ended("exception"), 4.0);
-        assert!(narrator.take(&restarting(&["batch 8 → 4 × 2"]), 5.0).is_none(), "it failed by something else");
-        assert!(narrator.take(&ended(SUCCESS), 6.0).is_none());
-        let end = narrator.take(&Event::RunEnded { status: Status::Finished, code: Some(0) }, 7.0).expect("the end");
-        assert_eq!((end.kind, end.text.as_str()), (Kind::End, "Finished; exit code 0."));
+        let message = narrator.take(&Event::RunStarted { name: "t-1".to_owned(), command, workers }, 1.0);
+        let message = message.expect("a start is told");
+        assert_eq!((message.kind, message.run.as_str()), (Kind::Start, "t-1"));
+        assert!(message.text.starts_with("Started: train.py"), "{}", message.text);
+        narrator
+    }
+
+    /// The kinds and texts of the messages that events make.
+    fn told(narrator: &mut Narrator, events: &[Event]) -> Vec<(Kind, String)> {
+        events
+            .iter()
+            .filter_map(|event| narrator.take(event, 2.0))
+            .map(|message| (message.kind, message.text))
+            .collect()
+    }
+
+    fn gave_up(worker: usize) -> Event {
+        Event::GaveUp { worker, why: "it failed 3 times".to_owned() }
+    }
+
+    #[test]
+    fn one_failure_is_one_message_that_says_what_follows() {
+        let failed = Event::RunEnded { status: Status::Failed, code: Some(1) };
+        let last = [ended("exception"), gave_up(0), failed.clone()];
+        assert_eq!(
+            told(&mut started(1), &last),
+            [(
+                Kind::Failure,
+                "Failed; exit code 1. Ended after 5 s: exit code 1, exception. No further attempt: it failed 3 times."
+                    .to_owned()
+            )]
+        );
+        let hung = Event::Hung { worker: 0, idle_s: 60.0, stacks: None };
+        assert_eq!(told(&mut started(1), &[hung, ended("exit_1"), restarting(&[])]), [(
+            Kind::Failure,
+            "No output and nothing computed for 1 min. Ended after 5 s: exit code 1. Next attempt in 1.0 s: it may help."
+                .to_owned()
+        )]);
+        // Others of several workers go on.
+        let messages = told(&mut started(2), &last);
+        assert_eq!(messages.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [Kind::Failure, Kind::Failure]);
+        assert_eq!(messages[1].1, "Failed; exit code 1.");
+    }
+
+    #[test]
+    fn an_end_that_was_asked_for_is_no_failure() {
+        for (status, kind) in [
+            (Status::Stopped, Kind::End),
+            (Status::TimeOver, Kind::End),
+            (Status::TooHot, Kind::Heat),
+            (Status::Unknown, Kind::Failure),
+        ] {
+            let of = if status == Status::TooHot { TOO_HOT } else { STOPPED };
+            let messages = told(&mut started(1), &[ended(of), Event::RunEnded { status, code: Some(1) }]);
+            assert_eq!(messages.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [kind], "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_repair_is_told_as_out_of_memory_averted() {
+        let mut narrator = started(1);
+        assert_eq!(
+            told(&mut narrator, &[ended("card_memory"), restarting(&["batch 8 → 4 × 2"])]),
+            [(
+                Kind::OutOfMemoryAverted,
+                "Ended after 5 s: exit code 1, card memory. Next attempt in 1.0 s: it may help. \
+             Out of memory averted: batch 8 → 4 × 2."
+                    .to_owned()
+            )]
+        );
+        let other = told(&mut narrator, &[ended("exception"), restarting(&["batch 8 → 4 × 2"])]);
+        assert_eq!(other[0].0, Kind::Failure, "it failed by something else");
+        let end = told(&mut narrator, &[ended(SUCCESS), Event::RunEnded { status: Status::Finished, code: Some(0) }]);
+        assert_eq!(end, [(Kind::End, "Finished; exit code 0.".to_owned())]);
     }
 }

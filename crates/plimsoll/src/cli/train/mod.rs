@@ -292,6 +292,9 @@ impl Session {
             Around { watch: &mut watch, teller: teller.as_mut(), stop: &stop, card: reopening.as_ref(), entered };
         let ended = self.through_all_plans(engine, files, around);
         watch.put_back();
+        if let (Err(failure), Some(teller)) = (&ended, &mut teller) {
+            teller.fail(&failure.message());
+        }
         let (mut engine, mut outcome) = ended?;
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
@@ -386,9 +389,12 @@ impl Session {
 
     /// Logs for other tools; none where nothing is to be logged. Nothing is written before the run begins.
     fn start_tracking(&self) -> Result<Option<Tracking>, Failure> {
+        let mut config = self.resolved();
+        // Who receives messages is nothing to log elsewhere.
+        self.args.tell.resolved().keys().for_each(|key| drop(config.remove(key)));
         let tracked = Tracked {
             folder: &self.folder,
-            config: self.resolved(),
+            config,
             steps_per_epoch: self.dataset.training() as f64 / self.found.plan.global_batch as f64,
             every_steps: self.args.log_every.unwrap_or(1),
         };

@@ -91,6 +91,24 @@ fn copies_of_settings_are_for_nobody_elses_eyes() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
+/// No argument of a command is sent, and no secret of its environment that its output quotes.
+#[test]
+fn a_failure_is_one_message_without_the_commands_arguments() {
+    use crate::support::receiver::MessageServer;
+    let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
+    let flags = ["run", "--same-error", "1", "--max-restarts", "0", "--notify", "webhook", "--"];
+    let command = ["sh", "-c", "echo hf_CANARY; exit 3", "--token", "CANARY", "https://me:CANARY@host/"];
+    let mut run = sandbox.command(flags.into_iter().chain(command));
+    run.env("PLIMSOLL_WEBHOOK_URL", format!("{}/hook/1", server.url)).env("HF_TOKEN", "hf_CANARY");
+    assert_eq!(run.output().expect("the binary runs").status.code(), Some(3));
+    let bodies = server.requests.try_iter().map(|request| request.split_once("\r\n\r\n").expect("a body").1.to_owned());
+    let bodies = bodies.collect::<Vec<_>>();
+    assert!(!bodies.concat().contains("CANARY"), "{bodies:?}");
+    let kinds =
+        bodies.iter().map(|body| serde_json::from_str::<serde_json::Value>(body).expect("JSON")["kind"].clone());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["start", "failure"], "{bodies:?}");
+}
+
 /// What kept a run from failing is told to whom its flags name, and so are its start, its failures and its end.
 #[test]
 fn a_repair_is_told_as_out_of_memory_averted() {
@@ -109,8 +127,8 @@ fn a_repair_is_told_as_out_of_memory_averted() {
     let messages = messages.collect::<Vec<_>>();
     let text = messages.iter().map(ToString::to_string).collect::<String>();
     for (kind, words) in [
-        ("start", "Started: sh trainer.sh"),
-        ("failure", "card memory"),
+        ("start", "Started: trainer.sh."),
+        ("out_of_memory_averted", "card memory"),
         ("out_of_memory_averted", "Out of memory averted: "),
         ("end", "Finished; exit code 0."),
     ] {
