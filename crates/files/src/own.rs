@@ -8,6 +8,15 @@ use std::path::Path;
 /// Opens a file for reading and for adding to its end, and makes it if there is none. Never follows a link, and never
 /// waits. Errors: what the system says; `NotRegular` for a link and for everything else that is no file.
 pub fn open_own(path: &Path) -> io::Result<File> {
+    open_with(path, 0o666)
+}
+
+/// Like [`open_own`]; only this user can read a file that it makes. Elsewhere than on Unix, it has the folder's permissions.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    open_with(path, 0o600)
+}
+
+fn open_with(path: &Path, mode: u32) -> io::Result<File> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => return Err(not_regular("a symbolic link")),
         Ok(found) => check(&found)?,
@@ -20,8 +29,10 @@ pub fn open_own(path: &Path) -> io::Result<File> {
     {
         use rustix::fs::OFlags;
         use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
+        options.mode(mode).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
     }
+    #[cfg(not(unix))]
+    let _ = mode;
     let file = options.open(path)?;
     check(&file.metadata()?)?;
     Ok(file)

@@ -2,7 +2,7 @@
 
 use crate::http_server::{Answer, HttpServer};
 use crate::{message, secrets, settings};
-use plimsoll_notify::{Kind, MailSettings, Notifier, NotifyError, Secrets, SecretsError, Service, VARIABLES};
+use plimsoll_notify::{Kind, MailSettings, Notifier, NotifyError, Secret, Secrets, SecretsError, Service, VARIABLES};
 use plimsoll_units::Seconds;
 use std::fmt::Write;
 use std::fs;
@@ -154,6 +154,37 @@ fn files_that_are_none_are_refused_without_quoting_them() {
     assert!(Secrets::load(|_| None, None, Some(&folder.path().join(".env"))).is_ok(), "a `.env` may be absent");
     let odd = Secrets::load(|_| Some("CANARY\nx".into()), None, None).expect_err("a line break");
     assert_hidden(&format!("{odd} {odd:?}"));
+}
+
+/// A `.env` may have come with a folder of another person.
+#[cfg(unix)]
+#[test]
+fn a_dot_env_sends_no_secret_of_another_place_to_its_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dot_env = folder.path().join(".env");
+    for (server, secret) in [
+        ("PLIMSOLL_NTFY_SERVER", "PLIMSOLL_NTFY_TOKEN"),
+        ("PLIMSOLL_NTFY_SERVER", "PLIMSOLL_NTFY_TOPIC"),
+        ("PLIMSOLL_TELEGRAM_SERVER", "PLIMSOLL_TELEGRAM_TOKEN"),
+        ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN"),
+        ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_PASSWORD"),
+    ] {
+        write(&dot_env, &format!("{server}=https://evil.example\n"), 0o600);
+        let of = |variables: &'static [&'static str]| {
+            move |name: &str| (name == secret || variables.contains(&name)).then(|| "CANARY".into())
+        };
+        let error = Secrets::load(of(&[]), None, Some(&dot_env)).expect_err("the server is not the user's");
+        assert!(matches!(error, SecretsError::ForeignServer { server: found, .. } if found == server), "{error}");
+        assert_hidden(&format!("{error} {error:?}"));
+        let named = Secrets::load(
+            of(&["PLIMSOLL_NTFY_SERVER", "PLIMSOLL_TELEGRAM_SERVER", "MLFLOW_TRACKING_URI"]),
+            None,
+            Some(&dot_env),
+        );
+        assert_eq!(named.expect("the user named a server").get(server).map(Secret::expose), Some("CANARY"));
+        write(&dot_env, &format!("{server}=https://mine.example\n{secret}=CANARY\n"), 0o600);
+        assert!(Secrets::load(|_| None, None, Some(&dot_env)).expect("both are in it").has(server));
+    }
 }
 
 /// The environment counts more than a file that is named, and that more than a `.env`.

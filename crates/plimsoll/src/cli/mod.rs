@@ -28,6 +28,7 @@ mod machine;
 mod misfit;
 mod model;
 mod models;
+mod named;
 mod notify;
 mod objective;
 mod optimizer;

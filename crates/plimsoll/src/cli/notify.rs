@@ -3,6 +3,7 @@
 
 use super::Failure;
 use super::failure::{exit_code, line};
+use super::named::{Named, absolute_path, remember, unknown};
 use crate::printable::printable_line;
 use crate::streams::{talk, write_data};
 use clap::{Args, Subcommand, ValueEnum};
@@ -99,13 +100,18 @@ impl TellArgs {
 
     /// What a resumed run tells as this one did. Secrets are not in it.
     pub(super) fn resolved(&self) -> Map<String, Value> {
-        let Recipients { notify, mail_to, mail_from, smtp, .. } = &self.recipients;
+        let Recipients { notify, mail_to, mail_from, smtp, smtp_encryption, smtp_ca, secrets } = &self.recipients;
+        let path = |path: &PathBuf| absolute_path(path).to_string_lossy().into_owned();
+        let encryption = smtp_encryption.and_then(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
         let names = notify.iter().map(|service| service.name()).collect::<Vec<_>>().join(",");
         let told = [
             ("notify", (!names.is_empty()).then_some(names)),
             ("mail_to", (!mail_to.is_empty()).then(|| mail_to.join(","))),
             ("mail_from", mail_from.clone()),
             ("smtp", smtp.clone()),
+            ("smtp_encryption", encryption),
+            ("smtp_ca", smtp_ca.as_ref().map(path)),
+            ("secrets", secrets.as_ref().map(path)),
             ("notify_every", Some(self.notify_every.to_string())),
             ("mail_every", Some(format!("{}s", self.mail_every.0))),
         ];
@@ -141,6 +147,35 @@ impl Recipients {
         Ok(Secrets::load(environment, self.secrets.as_deref(), Some(Path::new(DOT_ENV)))?)
     }
 
+    /// The values that decide where secrets are sent.
+    fn named(&self) -> Vec<Named> {
+        let paths = |path: &Option<PathBuf>| path.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        let values: [(&str, Vec<String>); 4] = [
+            ("smtp", self.smtp.iter().cloned().collect()),
+            ("mail_to", self.mail_to.clone()),
+            ("smtp_ca", paths(&self.smtp_ca)),
+            ("secrets", paths(&self.secrets)),
+        ];
+        values.iter().flat_map(|(flag, values)| Named::of(flag, values.iter().map(String::as_str))).collect()
+    }
+
+    /// These recipients without what only a run's folder names, which is told: the folder may come from another person.
+    pub(super) fn without_unknown(mut self, folder: &Path) -> Self {
+        let unknown = unknown(&self.named());
+        if unknown.is_empty() {
+            return self;
+        }
+        warn_of_unknown(folder, &unknown);
+        if unknown.iter().any(|named| named.flag == "secrets") {
+            self.secrets = None;
+        }
+        if unknown.iter().any(|named| named.flag != "secrets") {
+            (self.smtp, self.mail_to, self.mail_from, self.smtp_ca) = (None, vec![], None, None);
+            self.notify.retain(|service| *service != Service::Mail);
+        }
+        self
+    }
+
     /// Starts to tell what needs no progress; none where nobody is to be told. Errors: a secret is missing, or can't be used.
     pub(super) fn start(&self) -> Result<Option<Notifier>, Failure> {
         self.started(0, Seconds(0.0))
@@ -154,6 +189,7 @@ impl Recipients {
     /// Settings and secrets; services that are named, or else all that have their secrets.
     pub(super) fn resolve(&self, every_steps: u64, mail_every: Seconds) -> Result<(NotifySettings, Secrets), Failure> {
         let secrets = self.secrets()?;
+        remember(&self.named());
         let mail = match (&self.smtp, self.mail_to.is_empty()) {
             (Some(smtp), false) => {
                 let encryption = self.smtp_encryption.map(|kind| match kind {
@@ -173,6 +209,21 @@ impl Recipients {
         };
         Ok((NotifySettings { services, every_steps, mail, timing: Timing::default() }, secrets))
     }
+}
+
+/// Tells what is left out of the settings in a file or folder, and the flags that allow it.
+pub(super) fn warn_of_unknown(path: &Path, unknown: &[Named]) {
+    let flags = unknown.iter().map(Named::as_flag).collect::<Vec<_>>().join(" ");
+    let what = match (unknown.iter().any(|named| named.flag == "secrets"), unknown.iter().all(|n| n.flag == "secrets"))
+    {
+        (_, true) => "a file of secrets that was never named on this machine; it is not read",
+        (true, _) => {
+            "a file of secrets and a mail server or recipients that were never named on this machine; continuing \
+                      without them"
+        }
+        (false, _) => "a mail server or recipients that were never named on this machine; continuing without mail",
+    };
+    talk(format_args!("warning: {} names {what}\nhint: `{flags}` allows it", path.display()));
 }
 
 fn is_set_up(service: Service, has_mail: bool, secrets: &Secrets) -> bool {
@@ -234,6 +285,9 @@ impl From<SecretsError> for Failure {
         match error {
             SecretsError::NotPrivate { path, .. } => failure
                 .hint(format!("`chmod 600 {}` lets only you read it", printable_line(&path.display().to_string()))),
+            SecretsError::ForeignServer { server, .. } => failure.hint(format!(
+                "if you want that server to receive it, set {server} in the environment, or in the file of `--secrets`"
+            )),
             _ => failure,
         }
     }
@@ -255,5 +309,30 @@ impl From<NotifyError> for Failure {
             NotifyError::BadAddress { .. } | NotifyError::Certificate { .. } => Self::bad_input(message),
             NotifyError::Thread { .. } => Self::device(message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::options::tests::assert_resumed_alike;
+
+    #[test]
+    fn a_resumed_run_has_every_setting_of_messages() {
+        assert_resumed_alike(
+            &[
+                "--notify=mail,ntfy",
+                "--mail-to=a@b.example,c@d.example",
+                "--mail-to=e@f.example",
+                "--mail-from=g@h.example",
+                "--smtp=mail.example:2525",
+                "--smtp-encryption=starttls",
+                "--smtp-ca=/etc/ca.pem",
+                "--secrets=/home/me/mine",
+                "--notify-every=7",
+                "--mail-every=90s",
+            ],
+            TellArgs::resolved,
+        );
     }
 }

@@ -104,8 +104,37 @@ pub(super) fn margin(text: &str) -> Result<Bytes, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use clap::{Args, Command};
+    use serde_json::{Map, Value};
+
+    /// Every flag of these arguments is among `given`, and a run that is resumed with the settings that `resolved` writes has
+    /// the same arguments.
+    pub(in crate::cli) fn assert_resumed_alike<A: Args + std::fmt::Debug>(
+        given: &[&str],
+        resolved: impl Fn(&A) -> Map<String, Value>,
+    ) {
+        let command = A::augment_args(Command::new("train").no_binary_name(true));
+        for argument in command.get_arguments() {
+            let flag = format!("--{}=", argument.get_long().expect("a flag"));
+            assert!(given.iter().any(|given| given.starts_with(&flag)), "add a value for {flag} to this test");
+        }
+        let parse = |flags: &[String]| {
+            A::from_arg_matches(&command.clone().try_get_matches_from(flags).expect("flags")).expect("arguments")
+        };
+        let first = parse(&given.iter().map(|&flag| flag.to_owned()).collect::<Vec<_>>());
+        let settings = resolved(&first).into_iter().map(|(key, value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            format!("--{}={value}", key.replace('_', "-"))
+        });
+        let settings = settings.collect::<Vec<_>>();
+        for argument in command.get_arguments() {
+            let flag = format!("--{}=", argument.get_long().expect("a flag"));
+            assert!(settings.iter().any(|setting| setting.starts_with(&flag)), "{flag} is forgotten: {settings:?}");
+        }
+        assert_eq!(resolved(&parse(&settings)), resolved(&first));
+    }
 
     #[test]
     fn nonsense_numbers_are_refused() {

@@ -180,3 +180,14 @@ impl From<TrackError> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::options::tests::assert_resumed_alike;
+
+    #[test]
+    fn a_resumed_run_has_every_setting_of_trackers() {
+        assert_resumed_alike(&["--log-to=csv,wandb", "--log-dir=/tmp/logs"], TrackArgs::resolved);
+    }
+}

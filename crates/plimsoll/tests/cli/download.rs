@@ -5,6 +5,8 @@ use crate::support::{Random, Said, Sandbox, tiny_config};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -339,6 +341,45 @@ fn a_server_that_stays_busy_is_left() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, &Hub::new(State { status: Some(503), ..model() }), PLAN);
     assert_said(&said, 5, &["in 0.5 s", "in 1 s", "in 2 s", "in 4 s", "hint: what was fetched is kept"]);
+}
+
+/// Reads a request's head, behind the request for a tunnel if there is one.
+fn head(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut byte = [0];
+    while !text.ends_with("\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read > 0) {
+        text.push(char::from(byte[0]));
+    }
+    text
+}
+
+#[test]
+fn the_token_is_not_sent_without_tls() {
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = proxy.local_addr().expect("an address");
+    let heads = std::thread::spawn(move || {
+        let (mut stream, _) = proxy.accept().expect("a request");
+        let mut heads = head(&mut stream);
+        if heads.starts_with("CONNECT") {
+            stream.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").expect("sent");
+            heads += &head(&mut stream);
+        }
+        stream.write_all(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n").expect("sent");
+        heads
+    });
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(PLAN.split_whitespace());
+    command.env("HF_ENDPOINT", "http://hub.example").env("HF_HOME", sandbox.path("home"));
+    command.env("http_proxy", format!("http://{address}")).env("HF_TOKEN", "hf_secret");
+    let said = Said::of(command.output().expect("the binary runs"));
+    assert_said(&said, 4, &["hint: your token was not sent, since HF_ENDPOINT has no TLS"]);
+    let heads = heads.join().expect("no panic");
+    assert!(heads.contains("/api/models/org/tiny") && !heads.contains("hf_secret"), "{heads}");
+    let mut command = sandbox.command(PLAN.split_whitespace());
+    let refused =
+        Said::of(command.env("HF_ENDPOINT", "https://me:hf_secret@hub.example").output().expect("the binary runs"));
+    assert_said(&refused, 2, &["error: HF_ENDPOINT has a name or a password in it"]);
+    assert!(!refused.stderr.contains("hf_secret"), "{}", refused.stderr);
 }
 
 #[test]

@@ -4,7 +4,10 @@
 use crate::support::receiver::MessageServer;
 use crate::support::{Said, Sandbox};
 use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::{Receiver, channel};
 
 /// A file of secrets with this mode.
 fn write(sandbox: &Sandbox, name: &str, text: &str, mode: u32) {
@@ -74,6 +77,69 @@ fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_se
     let refused = said_of_train(&sandbox, "--name none --notify slack");
     assert!(refused.code == Some(4) && refused.stderr.contains("PLIMSOLL_SLACK_WEBHOOK"), "{}", refused.stderr);
     assert!(!sandbox.path("runs/none").exists());
+}
+
+/// A mail server that refuses everybody, and counts who comes.
+fn refusing_mail_server() -> (String, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let (sender, came) = channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // Who has the answer finds the visit here.
+            let _ = sender.send(());
+            let _ = stream.write_all(b"554 no\r\n");
+        }
+    });
+    (address, came)
+}
+
+/// The settings in a run's folder may be another person's.
+#[test]
+fn mail_goes_only_to_servers_that_were_named_on_this_machine() {
+    let sandbox = Sandbox::new();
+    let (server, came) = refusing_mail_server();
+    let of_user = |flags: &str| {
+        let mut command = sandbox.command(Sandbox::train_arguments(flags));
+        command.env("PLIMSOLL_SMTP_USER", "me").env("PLIMSOLL_SMTP_PASSWORD", "CANARY");
+        let said = Said::of(command.output().expect("the binary runs"));
+        assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
+        (said.stderr, came.try_iter().count())
+    };
+    let mail = format!("--mail-to a@b.example --smtp {server}");
+    let (_, visits) = of_user(&format!("--name own --max-steps 5 {mail} --smtp-encryption none"));
+    assert!(visits > 0, "no mail is sent");
+    let (said, visits) = of_user("--resume runs/own --max-steps 6");
+    assert!(visits > 0 && !said.contains("never named"), "a run of this machine is resumed without its mail: {said}");
+    let forget = || fs::remove_dir_all(sandbox.path(".local/state/plimsoll")).expect("it was there");
+    forget();
+    let (said, visits) = of_user("--resume runs/own --max-steps 7");
+    assert_eq!(visits, 0, "the password of this user was sent to a server that a folder names: {said}");
+    let warning = "runs/own/config.yaml names a mail server or recipients that were never named on this machine; continuing \
+                   without mail";
+    assert!(
+        said.contains(warning) && said.contains(&format!("hint: `--smtp {server} --mail-to a@b.example` allows it")),
+        "{said}"
+    );
+    // What is allowed once stays allowed.
+    let allowed = format!("--resume runs/own --max-steps 8 {mail} --smtp-encryption none");
+    assert!(of_user(&allowed).1 > 0);
+    assert!(of_user("--resume runs/own --max-steps 9").1 > 0);
+    forget();
+    sandbox.write("runs/own/mine", format!("PLIMSOLL_WEBHOOK_URL=http://{server}/\n"));
+    fs::set_permissions(sandbox.path("runs/own/mine"), fs::Permissions::from_mode(0o600)).expect("permissions");
+    let config = sandbox
+        .text("runs/own/config.yaml")
+        .lines()
+        .filter(|line| !line.contains("mail") && !line.starts_with("smtp"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    sandbox.write("runs/own/config.yaml", format!("{config}\nsecrets: runs/own/mine\n"));
+    let (said, visits) = of_user("--resume runs/own --max-steps 10");
+    assert!(
+        visits == 0 && said.contains("names a file of secrets that was never named on this machine; it is not read"),
+        "{said}"
+    );
 }
 
 fn said_of_train(sandbox: &Sandbox, flags: &str) -> Said {

@@ -67,7 +67,7 @@ fn a_key_is_for_the_program_that_syncs_and_in_no_file_or_message() {
     let sandbox = Sandbox::new();
     sandbox.write(
         "bin/wandb",
-        "#!/bin/sh\ntest \"$WANDB_API_KEY\" = CANARY && echo \"$@\" > synced.new && mv synced.new synced\n",
+        "#!/bin/sh\ncd \"$HOME\" && test \"$WANDB_API_KEY\" = CANARY && echo \"$@\" > synced.new && mv synced.new synced\n",
     );
     fs::set_permissions(sandbox.path("bin/wandb"), fs::Permissions::from_mode(0o755)).expect("executable");
     sandbox.write(".env", "WANDB_API_KEY=CANARY\n");

@@ -43,7 +43,9 @@ pub fn sync_in_background(run: &Path, key: &Secret, path: Option<&OsStr>) -> Res
     let log_path = run.join(LOG);
     let log = plimsoll_files::open_own(&log_path)?;
     let mut command = Command::new(program);
-    command.arg("sync").arg(run).env("WANDB_API_KEY", key.expose()).env("WANDB_SILENT", "false");
+    // The program reads `wandb/settings` in its working folder, which may name the server that receives the key.
+    command.current_dir("/");
+    command.arg("sync").arg(std::path::absolute(run)?).env("WANDB_API_KEY", key.expose()).env("WANDB_SILENT", "false");
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     #[cfg(unix)]
     {

@@ -5,6 +5,7 @@
 //! another port of its host. Source of addresses and headers: huggingface_hub, `file_download.py` and "Environment variables".
 
 use plimsoll_files::read_text;
+use plimsoll_notify::is_loopback;
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::env::{var, var_os};
@@ -83,6 +84,9 @@ pub(super) enum SettingError {
     /// An address that is none.
     #[error("HF_ENDPOINT is `{0}`, which is no address such as {HUB}")]
     Endpoint(String),
+    /// An address with a password, which is not shown.
+    #[error("HF_ENDPOINT has a name or a password in it; only a token is sent to the hub")]
+    Login,
     /// A token with characters that none has; it is not shown.
     #[error("the token of {0} has characters that no token has")]
     Token(String),
@@ -102,6 +106,8 @@ pub(super) struct Client {
     /// The hub's address, without a slash at its end.
     endpoint: String,
     token: Option<String>,
+    /// There is a token, and it is not sent, since the endpoint has no TLS.
+    withholds_token: bool,
 }
 
 /// The files of a model at a commit.
@@ -146,9 +152,13 @@ impl Client {
     pub(super) fn from_environment(home: Option<PathBuf>) -> Result<Self, SettingError> {
         let endpoint = var("HF_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
         let endpoint = endpoint.unwrap_or_else(|| HUB.to_owned()).trim_end_matches('/').to_owned();
-        if origin(&endpoint).is_none() {
-            return Err(SettingError::Endpoint(endpoint));
+        let Some((scheme, host, _)) = origin(&endpoint) else { return Err(SettingError::Endpoint(endpoint)) };
+        if endpoint.parse::<Uri>().ok().and_then(|uri| Some(uri.authority()?.as_str().contains('@'))) == Some(true) {
+            return Err(SettingError::Login);
         }
+        let token = token(home)?;
+        let withholds_token = token.is_some() && scheme != "https" && !is_loopback(&host);
+        let token = token.filter(|_| !withholds_token);
         let seconds = var("HF_HUB_DOWNLOAD_TIMEOUT").ok().and_then(|text| text.parse::<u32>().ok());
         let timeout = seconds.filter(|&n| n > 0).map_or(TIMEOUT, |n| Duration::from_secs(n.into()));
         let config = Agent::config_builder()
@@ -161,7 +171,7 @@ impl Client {
             .accept_encoding("identity")
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
             .build();
-        Ok(Self { agent: config.new_agent(), endpoint, token: token(home)? })
+        Ok(Self { agent: config.new_agent(), endpoint, token, withholds_token })
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -170,6 +180,10 @@ impl Client {
 
     pub(super) fn has_token(&self) -> bool {
         self.token.is_some()
+    }
+
+    pub(super) fn withholds_token(&self) -> bool {
+        self.withholds_token
     }
 
     /// The files of a model's main branch.

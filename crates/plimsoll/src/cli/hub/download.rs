@@ -279,6 +279,9 @@ impl Failed {
                 let failure =
                     Failure::bad_input(format!("{endpoint} gives {name} to nobody without the right: {message}"));
                 let failure = match client.has_token() {
+                    _ if client.withholds_token() => failure.hint(
+                        "your token was not sent, since HF_ENDPOINT has no TLS and others could read it; use `https://`",
+                    ),
                     true => failure
                         .hint("the token in `HF_TOKEN`, or of `hf auth login`, is not valid or not allowed this model"),
                     false => failure.hint(format!(

@@ -14,6 +14,8 @@ pub(super) use suggest::unknown_flag;
 
 use super::blas::is_harmless;
 use super::model::CONFIG_BYTES_MAX;
+use super::named::{NAMED, Named, unknown};
+use super::notify::warn_of_unknown;
 use super::train::resumed_config;
 use super::{Cli, Failure};
 use crate::streams::talk;
@@ -107,6 +109,7 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
                 *model = vec![path.with_file_name(CONFIG_FILE).to_string_lossy().into_owned()];
             }
             leave_out_code(&mut below, &path);
+            leave_out_unknown(&mut below, &path, starts);
             settings.extend(below);
             files.push(path);
         }
@@ -130,6 +133,33 @@ fn leave_out_code(settings: &mut Settings, path: &Path) {
             path.display()
         ));
         settings.remove(flag);
+    }
+}
+
+/// Takes out of a run's own settings the mail server, its recipients and files of secrets that this user never named: the run
+/// may have come from another person, and secrets would go where that person wants them.
+fn leave_out_unknown(settings: &mut Settings, path: &Path, starts: bool) {
+    let values = |flag: &&str| settings.get(*flag).into_iter().flatten().map(String::as_str).collect::<Vec<_>>();
+    let unknown = unknown(&NAMED.iter().flat_map(|flag| Named::of(flag, values(flag))).collect::<Vec<_>>());
+    if unknown.is_empty() {
+        return;
+    }
+    // Other commands send nothing.
+    if starts {
+        warn_of_unknown(path, &unknown);
+    }
+    if unknown.iter().any(|named| named.flag == "secrets") {
+        settings.remove("secrets");
+    }
+    if unknown.iter().any(|named| named.flag != "secrets") {
+        for flag in ["smtp", "mail_to", "mail_from", "smtp_ca", "smtp_encryption"] {
+            settings.remove(flag);
+        }
+        let services = settings.get_mut("notify").into_iter().flatten();
+        services.for_each(|names| {
+            *names = names.split(',').filter(|name| name.trim() != "mail").collect::<Vec<_>>().join(",")
+        });
+        settings.retain(|flag, values| flag != "notify" || values.iter().any(|names| !names.is_empty()));
     }
 }
 

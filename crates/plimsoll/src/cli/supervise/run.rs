@@ -279,7 +279,8 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
     let _watched = args.heat.watch(&mut job)?;
-    let mut told = Told::start(&args.recipients)?.of_run(entry.name(), entry.workers.len());
+    let recipients = args.recipients.without_unknown(&entry.folder);
+    let mut told = Told::start(&recipients)?.of_run(entry.name(), entry.workers.len());
     let supervised = adopt(job, &entry, &mut |event| told.take(event));
     told.finish();
     conclude(supervised?)

@@ -129,7 +129,7 @@ fn words_of_saved(step: u64, path: &Path) -> String {
 const NOTHING_SAVED: &str = "no checkpoint is on disk";
 
 /// A word of a command, in quotes if a shell would take it for more than that.
-fn for_a_shell(word: &str) -> String {
+pub(in crate::cli) fn for_a_shell(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -14,6 +14,7 @@ mod watch;
 mod watched;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
+pub(super) use ending::for_a_shell;
 pub(super) use folder::{newest_run, resumed_config};
 pub(super) use text::default_cache_dir;
 pub(super) use watch::sample_time;
@@ -451,6 +452,7 @@ impl Session {
         map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
         map.append(&mut args.track.resolved());
+        map.extend(args.log_every.map(|steps| ("log_every".to_owned(), json!(steps))));
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));
