@@ -40,10 +40,11 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    fn taking(self, leader: Process) -> Taking {
+    fn taking(self, leader: Process, keeper: Option<Process>) -> Taking {
         let Setting { folder, worker, attempt, mark: (name, value), output, screens, label, take } = self;
         let carriers = screens.map(|screen| Carrier::new(&output, Some(screen), label.clone()));
-        Taking { folder, worker, attempt, group: Group { leader, mark: format!("{name}={value}") }, carriers, take }
+        let group = Group { leader, mark: format!("{name}={value}"), keeper };
+        Taking { folder, worker, attempt, group, carriers, take }
     }
 }
 
@@ -77,7 +78,7 @@ impl Running {
     /// Takes over a program whose keeper answers.
     pub(crate) fn kept(started: Started, setting: Setting) -> io::Result<Self> {
         let program = started.program.clone();
-        let taking = setting.taking(program.leader);
+        let taking = setting.taking(program.leader, Some(program.keeper.clone()));
         let group = taking.group.clone();
         let link = Link::to_keeper(started, taking)?;
         Ok(Self { group, pipes: program.pipes, keeper: Some(program.keeper), is_mute: false, link })
@@ -91,7 +92,7 @@ impl Running {
         keeper: Option<Process>,
         setting: Setting,
     ) -> io::Result<Self> {
-        let taking = setting.taking(leader);
+        let taking = setting.taking(leader, keeper.clone());
         let group = taking.group.clone();
         let is_read = keeper.as_ref().is_some_and(Process::is_alive);
         let ours = pipes.iter().filter(|_| !is_read);

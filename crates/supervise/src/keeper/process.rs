@@ -4,7 +4,7 @@ use super::place::{End, listen};
 use super::protocol::{FINISH, Frame, Program, RELEASE, Spec, Status, Told, write_frame, write_output};
 use crate::output::{OutputLog, TAIL, Tail};
 use crate::pace::release_left;
-use crate::processes::{Process, pid};
+use crate::processes::{Process, pid, rows};
 use crate::signals::ASKING;
 use plimsoll_telemetry::now_s;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -35,6 +35,9 @@ pub fn keep(stdout: impl AsFd) -> io::Result<()> {
     for &signal in ASKING {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
+    // Processes whose parents end become this one's children, so that those that left the program's group are found.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let supervisor = UnixStream::from(fcntl_dupfd_cloexec(stdout, 3)?);
     let mut said = BufReader::new(supervisor.try_clone()?);
     let mut line = Vec::new();
@@ -97,7 +100,7 @@ impl Keeper {
         let (over, more) = pipe_with(PipeFlags::CLOEXEC)?;
         let number = child.id();
         let wait = move || {
-            wait(number);
+            wait_and_reap(number);
             drop(more);
         };
         std::thread::Builder::new().name("end".to_owned()).spawn(wait)?;
@@ -276,6 +279,23 @@ struct Ready {
     is_over: bool,
     supervisor: bool,
     listener: bool,
+}
+
+/// Waits for the program's end, and until then reaps processes that it left behind, whose parent this process has become.
+fn wait_and_reap(program: u32) {
+    let own = std::process::id();
+    // Errors only without children, so the program has ended.
+    while retry_on_intr(|| waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)).is_ok() {
+        let ended = rows().into_iter().filter(|row| row.parent == own && row.is_zombie).map(|row| row.pid);
+        let ended = ended.collect::<Vec<_>>();
+        if ended.contains(&program) || !cfg!(target_os = "linux") {
+            break;
+        }
+        for child in ended.into_iter().filter_map(pid) {
+            let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        }
+    }
+    wait(program);
 }
 
 /// Waits for a child's end and leaves it to be asked again, so that it keeps its number.

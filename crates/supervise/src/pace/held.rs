@@ -124,7 +124,7 @@ fn stop_each(group: &Group, mut tell: impl FnMut(&[Process])) -> Vec<Process> {
 fn continue_each(leader: &Process, stopped: &[Process]) {
     if !cfg!(target_os = "linux") {
         // Of the others nothing is known but their group.
-        Group { leader: leader.clone(), mark: String::new() }.signal(Signal::CONT);
+        Group { leader: leader.clone(), mark: String::new(), keeper: None }.signal(Signal::CONT);
         return;
     }
     stopped.iter().rev().for_each(|process| signal_process(process, Signal::CONT));

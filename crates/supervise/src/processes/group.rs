@@ -1,9 +1,10 @@
-//! The processes of a worker: its process group, and those that left the group but carry the worker's mark in their
-//! environment, as a process that was forked twice does.
+//! The processes of a worker: its process group, and those that left the group, as a process that was forked twice does.
+//! They carry the worker's mark in their environment, or descend from its keeper, which takes the place of parents that ended.
 
 use super::Process;
 use super::table::{self, Row};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::collections::HashSet;
 
 /// The variable by which processes of a run are found, whoever their parent is by then.
 pub const MARK: &str = "PLIMSOLL_RUN";
@@ -13,8 +14,10 @@ pub const MARK: &str = "PLIMSOLL_RUN";
 pub(crate) struct Group {
     /// The process that was started, whose number is the group's.
     pub(crate) leader: Process,
-    /// `NAME=value` in the environment of all of them.
+    /// `NAME=value` in the environment that the first one was given.
     pub(crate) mark: String,
+    /// The process that keeps it, from which all of them descend while it runs.
+    pub(crate) keeper: Option<Process>,
 }
 
 /// A process that runs.
@@ -32,12 +35,15 @@ impl Group {
         let is_ours = self.leader.holds_its_number();
         let own = rustix::process::geteuid().as_raw();
         let earliest = self.leader.started.parse::<u64>().unwrap_or(0);
-        let rows = table::rows().into_iter().filter(|row| !row.is_zombie && row.started >= earliest);
+        let rows = table::rows();
+        let keeper = self.keeper.as_ref().filter(|keeper| keeper.is_alive() && keeper.is_mine());
+        let kept = keeper.map_or_else(HashSet::new, |keeper| table::descendants(&rows, keeper.pid));
+        let rows = rows.into_iter().filter(|row| !row.is_zombie && row.started >= earliest);
         let member = |row: Row| {
             let in_group = is_ours && row.group == self.leader.pid;
             // Any user can give a process any variable.
             let is_marked = || row.uid == own && table::has_variable(row.pid, &self.mark);
-            (in_group || is_marked()).then_some(Member { row, in_group })
+            (in_group || kept.contains(&row.pid) || is_marked()).then_some(Member { row, in_group })
         };
         rows.filter_map(member).collect()
     }

@@ -8,4 +8,4 @@ pub use group::MARK;
 pub use identity::{Machine, Process};
 
 pub(crate) use group::{Group, Member, marked, pid};
-pub(crate) use table::{Row, has_open, row};
+pub(crate) use table::{Row, has_open, row, rows};

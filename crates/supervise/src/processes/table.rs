@@ -1,5 +1,6 @@
 //! The system's table of processes, as Linux tells of it in `/proc`. Empty elsewhere, where groups are all that is known.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +15,8 @@ pub(crate) struct Row {
     pub(crate) is_zombie: bool,
     /// Whether a signal stopped it, such as Ctrl-Z.
     pub(crate) is_stopped: bool,
+    /// The number of its parent, or of who took its place when that ended.
+    pub(crate) parent: u32,
     /// Its process group.
     pub(crate) group: u32,
     /// The number of the user that it runs as; root's for one that may not be inspected.
@@ -37,6 +40,17 @@ pub(crate) fn row(pid: u32) -> Option<Row> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     parse(&String::from_utf8_lossy(&stat), uid)
+}
+
+/// The numbers of all that descend from a process, itself left out.
+pub(crate) fn descendants(rows: &[Row], ancestor: u32) -> HashSet<u32> {
+    let mut found = HashSet::new();
+    let mut parents = vec![ancestor];
+    while let Some(parent) = parents.pop() {
+        let children = rows.iter().filter(|row| row.parent == parent).map(|row| row.pid);
+        parents.extend(children.filter(|&child| child != ancestor && found.insert(child)));
+    }
+    found
 }
 
 /// Whether a process has this file open. Always false for processes that this user may not inspect.
@@ -76,6 +90,7 @@ fn parse(stat: &str, uid: u32) -> Option<Row> {
         name: name.to_owned(),
         is_zombie: matches!(*fields.first()?, "Z" | "X"),
         is_stopped: matches!(*fields.first()?, "T" | "t"),
+        parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
         uid,
         started: number(19)?,
@@ -94,7 +109,7 @@ mod tests {
     #[test]
     fn names_may_have_parentheses_and_spaces() {
         let row = parse(STAT, 5).expect("a row");
-        assert_eq!((row.pid, row.name.as_str(), row.group), (123, "a) b (c", 120));
+        assert_eq!((row.pid, row.name.as_str(), row.parent, row.group), (123, "a) b (c", 1, 120));
         assert_eq!((row.started, row.cpu_ticks, row.uid), (4711, 31, 5));
         assert!(!row.is_zombie && !row.is_stopped);
         assert!(parse(&STAT.replace(") S", ") Z"), 5).expect("a row").is_zombie);
@@ -106,6 +121,16 @@ mod tests {
         fn parsing_never_panics(text in ".{0,200}", cut in 0..STAT.len()) {
             let _ = (parse(&text, 0), parse(&STAT[..cut], 0));
         }
+    }
+
+    #[test]
+    fn descendants_are_found_over_all_generations_and_circles_end() {
+        let row = |pid, parent| Row { pid, parent, ..parse(STAT, 0).expect("a row") };
+        // A number may be another process's by the time that the second of two is read.
+        let rows = [row(5, 4), row(2, 1), row(4, 3), row(3, 2), row(8, 7), row(7, 8), row(1, 4)];
+        assert_eq!(descendants(&rows, 2), HashSet::from([1, 3, 4, 5]));
+        assert_eq!(descendants(&rows, 5), HashSet::new());
+        assert_eq!(descendants(&rows, 7), HashSet::from([8]));
     }
 
     #[cfg(target_os = "linux")]

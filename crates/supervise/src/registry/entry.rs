@@ -282,7 +282,8 @@ impl Entry {
     /// The processes of a worker, where its first was entered.
     fn group(&self, worker: &WorkerEntry) -> Option<Group> {
         let leader = worker.leader.clone()?;
-        Some(Group { leader, mark: format!("{}={}", self.mark(), worker.worker) })
+        let mark = format!("{}={}", self.mark(), worker.worker);
+        Some(Group { leader, mark, keeper: worker.keeper.clone() })
     }
 
     /// The first process of a worker: as it was entered, or, where the supervisor was ended before that, the oldest group's

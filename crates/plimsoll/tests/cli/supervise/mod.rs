@@ -315,13 +315,43 @@ fn nothing_is_left_behind() {
     let sandbox = Sandbox::new();
     let script = "sleep 600 & echo $! > in-group; \
                   (setsid sh -c 'echo $$ > outside; trap \"\" TERM; while :; do sleep 600; done' &) ; \
-                  until [ -s outside ]; do sleep 0.01; done; exit 5";
+                  (setsid env -i PATH=\"$PATH\" sh -c 'echo $$ > unmarked; sleep 600' &) ; \
+                  until [ -s outside ] && [ -s unmarked ]; do sleep 0.01; done; exit 5";
     let said = run(&sandbox, "--max-restarts 0 --grace 0.2", script);
     assert_eq!(said.code, Some(5), "{}", said.stderr);
-    for name in ["in-group", "outside"] {
+    for name in ["in-group", "outside", "unmarked"] {
         assert!(!is_alive(&written_pid(&sandbox, name)), "{name}: {}", said.stderr);
     }
     assert!(said.stderr.contains("left behind"), "{}", said.stderr);
+}
+
+/// A supervisor that is killed doesn't know them, and its keeper does.
+#[test]
+fn stop_ends_processes_that_left_the_group_and_the_environment() {
+    let sandbox = Sandbox::new();
+    let script = "(setsid env -i PATH=\"$PATH\" sh -c 'echo $$ > unmarked; sleep 600' &); sleep 600";
+    let mut child = spawn(&sandbox, "", script);
+    let pid = written_pid(&sandbox, "unmarked");
+    until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    let said = sandbox.run("stop it --now");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(!is_alive(&pid), "{}", said.stderr);
+}
+
+/// A program that forks twice again and again must not fill the table of processes.
+#[test]
+fn what_a_program_leaves_behind_is_reaped() {
+    let sandbox = Sandbox::new();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do (sh -c 'echo $$ >> left' &); done; echo $$ > pid; \
+                  until [ -e go ]; do sleep 0.01; done";
+    let mut child = spawn(&sandbox, "", script);
+    written_pid(&sandbox, "pid");
+    let is_gone = |pid: &str| !Path::new(&format!("/proc/{pid}")).exists();
+    let left = || fs::read_to_string(sandbox.path("left")).unwrap_or_default();
+    until("all are reaped", || left().lines().count() == 10 && left().lines().all(is_gone));
+    sandbox.write("go", "");
+    assert!(child.wait().expect("it ends").success());
 }
 
 #[test]
