@@ -1,6 +1,7 @@
 //! How rows hold chats, and the messages of a row in the one form that chat templates take.
 //! Not here: which format the data has (`detect.rs`), and what becomes of messages (`spans.rs`).
 
+use super::template::made;
 use crate::{DataError, RowNumber};
 use minijinja::Value;
 use minijinja::value::ValueKind;
@@ -147,8 +148,9 @@ impl Fields {
                 }
             }
         }
-        let tools = self.tools.map_or(Ok(Value::from(())), whole)?;
-        Ok(Conversation { messages, tools: parsed_tools(tools)? })
+        let tools = parsed_tools(self.tools.map_or(Ok(Value::from(())), whole)?)?;
+        let made = |value| made(value).map_err(|error| error.0);
+        Ok(Conversation { messages: messages.into_iter().map(made).collect::<Result<_, _>>()?, tools: made(tools)? })
     }
 
     /// An input is a second paragraph of the instruction.

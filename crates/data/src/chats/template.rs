@@ -1,21 +1,25 @@
 //! Chat templates: Jinja that writes messages as the text that a model was trained on, as `transformers` runs it.
 //! Not here: where templates lie (`template_file.rs`), and what is trained on (`spans.rs`).
 //!
-//! A template comes with a model that may be anybody's. It reaches nothing outside, and `FUEL` bounds its instructions and
-//! its memory.
+//! A template comes with a model, whose author may be anyone. It reaches nothing outside; `guarded.rs` bounds how deep it
+//! nests, `budget.rs` its steps and memory, and `weighed.rs` how deep its values nest.
+
+mod budget;
+mod expressions;
+mod guarded;
+mod tags;
+mod weighed;
+mod writer;
 
 use super::Date;
-use super::json::tojson;
-use super::spans::{BEGIN, END};
 use super::template_file::{TemplateFile, template_file};
 use crate::{DataError, Tokenizer};
+use guarded::{Guarded, guarded, in_line};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Instructions that writing a chat once may cost, of which 64 bytes of what it makes are one.
-const FUEL: u64 = 2_000_000;
 const NAME: &str = "chat_template";
 
 /// ChatML, for tokenizers that bring no template: its marks are plain text to them. Behind each chat comes the tokenizer's
@@ -31,6 +35,7 @@ pub(super) struct TemplateError(pub String);
 pub struct ChatTemplate {
     environment: Environment<'static>,
     text: String,
+    marks_generation: bool,
     file: Option<PathBuf>,
     /// By the names of tokenizer_config.json.
     special_tokens: Vec<(String, String)>,
@@ -68,19 +73,12 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the usual delimiters"));
-        environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", tojson);
-        environment.add_filter("generation", |text: String| format!("{BEGIN}{text}{END}"));
-        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, message))
-        });
-        environment.add_function("strftime_now", move |format: String| {
-            let unknown = |directive| format!("strftime_now does not know {directive}");
-            date.strftime(&format).map_err(|directive| Error::new(ErrorKind::InvalidOperation, unknown(directive)))
-        });
-        environment.add_template_owned(NAME, with_filter_blocks(&text)).map_err(|error| words_of(&error))?;
-        Ok(Self { environment, text, file, special_tokens, date })
+        budget::set_up(&mut environment, date);
+        // As Jinja does.
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        let Guarded { text: guarded, marks_generation } = guarded(&text)?;
+        environment.add_template_owned(NAME, guarded).map_err(|error| words_of(&error))?;
+        Ok(Self { environment, text, marks_generation, file, special_tokens, date })
     }
 
     /// Where it was read from; none for ChatML, which is built in.
@@ -90,7 +88,7 @@ impl ChatTemplate {
 
     /// Whether the template says what the assistant generates.
     pub(super) fn marks_generation(&self) -> bool {
-        with_filter_blocks(&self.text) != self.text
+        self.marks_generation
     }
 
     /// Whether a separator comes behind each chat.
@@ -107,18 +105,36 @@ impl ChatTemplate {
     /// The text of messages, which marks enclose where the template says that it is generated; with an invitation of the
     /// assistant behind them if asked for.
     pub(super) fn render(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, TemplateError> {
+        self.rendered(messages, tools, invite).map_err(|error| TemplateError(words_of(&error)))
+    }
+
+    fn rendered(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, Error> {
+        let messages = weighed::made(None, Value::from(messages.to_vec()))?;
+        let tools = weighed::made(None, tools.clone())?;
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(budget::fuel(&messages, &tools)?));
+        let text_bytes_max = budget::text_bytes_max(&messages, &tools)?;
         let fixed = [
-            ("messages", Value::from(messages.to_vec())),
-            ("tools", tools.clone()),
+            ("messages", messages),
+            ("tools", tools),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(invite)),
         ];
         let special_tokens =
             self.special_tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str())));
         let context = Value::from_pairs(special_tokens.chain(fixed));
-        let template = self.environment.get_template(NAME).expect("it was added");
-        template.render(context).map_err(|error| TemplateError(words_of(&error)))
+        let text = environment.get_template(NAME)?.render(context)?;
+        if text.len() as u64 <= text_bytes_max {
+            return Ok(text);
+        }
+        let message = format!("its text has {} bytes, more than {text_bytes_max} for a chat of this size", text.len());
+        Err(Error::new(ErrorKind::InvalidOperation, message))
     }
+}
+
+/// A message or value of a chat, as templates handle it.
+pub(super) fn made(value: Value) -> Result<Value, TemplateError> {
+    weighed::made(None, value).map_err(|error| TemplateError(words_of(&error)))
 }
 
 #[cfg(test)]
@@ -132,36 +148,10 @@ impl ChatTemplate {
 /// Of an error that a template raises, what it says.
 fn words_of(error: &Error) -> String {
     let what = match error.kind() {
-        ErrorKind::OutOfFuel => "it takes more than two million instructions".to_owned(),
+        ErrorKind::OutOfFuel => "it takes more steps or memory than a chat of this size may".to_owned(),
         kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
     };
-    error.line().map_or(what.clone(), |line| format!("{what} (line {line} of the template)"))
-}
-
-/// `transformers` adds a block to Jinja, `{% generation %}…{% endgeneration %}`, which this engine can't be taught: blocks of
-/// a filter stand in for it, with the same white space.
-fn with_filter_blocks(text: &str) -> String {
-    let mut replaced = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at + 2);
-        replaced.push_str(before);
-        let sign = tag.len() - tag.trim_start_matches(['-', '+']).len();
-        replaced.push_str(&tag[..sign]);
-        let inside = tag[sign..].trim_start();
-        let word = inside.find(|c: char| !c.is_ascii_alphabetic()).map_or(inside, |end| &inside[..end]);
-        let after = inside[word.len()..].trim_start();
-        let is_tag = ["%}", "-%}", "+%}"].iter().any(|end| after.starts_with(end));
-        rest = &tag[sign..];
-        let block = match word {
-            "generation" if is_tag => " filter generation ",
-            "endgeneration" if is_tag => " endfilter ",
-            _ => continue,
-        };
-        replaced.push_str(block);
-        rest = after;
-    }
-    replaced + rest
+    error.line().map_or(what.clone(), |line| in_line(&what, line))
 }
 
 #[cfg(test)]
@@ -193,6 +183,11 @@ mod tests {
                 "3",
             ),
             ("{{ messages[1:] | length }}{{ messages[-1].role }}{{ 'a\\nb'.split('\\n')[-1] }}", "0userb"),
+            (
+                "{{ none is iterable }} {{ 'a' is iterable }} {{ [] is iterable }} {{ 1 is iterable }}",
+                "False True True False",
+            ),
+            ("a\r\n{% if 1 %}\r\nb\r{% endif %}c", "a\nb\nc"),
             ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f('y') }}{% raw %}{{ }}{% endraw %}", "[y]{{ }}"),
         ] {
             assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
@@ -224,19 +219,7 @@ mod tests {
         ] {
             assert!(rendered(text).is_err(), "{text}");
         }
-        assert!(rendered(&nested).unwrap_err().contains("two million instructions"));
-    }
-
-    #[test]
-    fn markers_are_told_from_other_tags() {
-        for (text, replaced) in [
-            ("{% generation %}a{% endgeneration %}", "{% filter generation %}a{% endfilter %}"),
-            ("{%-generation-%}a{%+  endgeneration  -%}b", "{%- filter generation -%}a{%+ endfilter -%}b"),
-            ("{% set generation = 1 %}{{ generation }}", "{% set generation = 1 %}{{ generation }}"),
-            ("{% if generation %}{%", "{% if generation %}{%"),
-        ] {
-            assert_eq!(with_filter_blocks(text), replaced);
-        }
+        assert!(rendered(&nested).unwrap_err().contains("more steps or memory"));
     }
 
     #[test]
