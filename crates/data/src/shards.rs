@@ -107,8 +107,8 @@ fn encode_error(sources: &Sources, tokenizer: &Tokenizer, piece: &Piece, error: 
     }
 }
 
-/// How much text is tokenized at a time: four pieces a thread, so that all have work, and at least 8 MiB. What the
-/// tokens are does not depend on it. With its tokens it takes up to five times as much memory.
+/// How much text is tokenized at a time: four pieces a thread, so that all have work. What the tokens are does not depend
+/// on it. With its tokens it takes up to five times as much memory.
 pub(crate) fn group_bytes() -> usize {
-    (4 * PIECE_BYTES_MAX * rayon::current_num_threads()).max(8 << 20)
+    4 * PIECE_BYTES_MAX * rayon::current_num_threads()
 }

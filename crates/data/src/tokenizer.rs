@@ -14,6 +14,7 @@ pub use train::{TokenizerKind, train_tokenizer};
 use crate::DataError;
 use crate::pieces::pieces;
 use file::FileTokenizer;
+use plimsoll_units::Bytes;
 use std::ops::Range;
 
 /// What stands for an id that the tokenizer does not know.
@@ -102,6 +103,15 @@ impl Tokenizer {
         match &self.kind {
             Kind::Bytes | Kind::Gpt2 => None,
             Kind::File(file) => file.pad(),
+        }
+    }
+
+    /// Upper bound of the memory that each thread needs while it tokenizes, the text and its tokens included.
+    pub fn memory_per_thread(&self) -> Bytes {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => Bytes::mib(8),
+            // The library keeps several positions for each byte and some 100 bytes for each token.
+            Kind::File(_) => Bytes::mib(40),
         }
     }
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The memory for a plan's arenas is not there.
-    #[error("{needed} of memory is needed, {}", .available.map_or(reason.clone(), |free| format!("{free} is free")))]
+    #[error("{needed} of memory is needed, {}", .available.map_or(reason.clone(), |free| short_of(*needed, free)))]
     NoRoom {
         /// Size of all arenas.
         needed: Bytes,
@@ -50,6 +50,11 @@ pub enum DeviceError {
     /// A card, or its driver, failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
+}
+
+/// What is free, and the difference, without which two sizes may look the same.
+fn short_of(needed: Bytes, free: Bytes) -> String {
+    format!("{free} is free (short {})", needed.saturating_sub(free))
 }
 
 impl DeviceError {

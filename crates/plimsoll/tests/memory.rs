@@ -410,3 +410,41 @@ fn invariant_6_a_control_group_refuses_and_never_kills() {
         under(&sandbox, &format!("echo $$ > {}/cgroup.procs", group.0.display()), arguments)
     });
 }
+
+/// A first run tokenizes its text, which needs memory outside its plan, on each thread.
+#[test]
+fn first_runs_in_a_control_group_are_planned_within_what_tokenizing_leaves() {
+    let Some(group) = ControlGroup::new("first") else {
+        eprintln!("SKIPPED: this user may make no control group");
+        return;
+    };
+    let sandbox = sandbox();
+    sandbox.write("model/config.json", crate::support::tiny_config(&json!({ "vocab_size": 50_304, "n_embd": 32 })));
+    must(&sandbox, &split("tokenizer train --data large.txt --kind bpe --vocab-size 2000 --output bpe.json"));
+    let mut codes = BTreeSet::new();
+    for (tokenizer, threads, limits) in [("bpe.json", 8, &[90, 150, 300][..]), ("gpt2", 8, &[60, 110, 340])] {
+        for limit in limits {
+            assert!(group.limit(limit * MIB), "the group is empty and takes a limit");
+            let _ = fs::remove_dir_all(sandbox.path("cache"));
+            let name = format!("{}-{threads}-{limit}", &tokenizer[..3]);
+            let arguments = format!(
+                "train --model model --data large.txt --tokenizer {tokenizer} --threads {threads} --seq-len 32 \
+                 --max-steps 1 --micro-batch auto --global-batch 32 --sample-tokens 0 --eval-every 0 --name {name} \
+                 --cache-dir cache --runs-dir runs"
+            );
+            let join = format!("echo $$ > {}/cgroup.procs", group.0.display());
+            let ended = run(&sandbox, under(&sandbox, &join, &split(&arguments)));
+            let code = ended.code();
+            let errors = ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
+            eprintln!("{name}: {code} {errors:?}");
+            assert!([0, 3].contains(&code), "{name}: {}", ended.stderr);
+            assert!(code == 0 || !ended.stderr.contains("data: "), "refused after tokenizing: {}", ended.stderr);
+            codes.insert(code);
+        }
+    }
+    assert!(codes.contains(&0), "{codes:?}");
+}
+
+fn split(arguments: &str) -> Vec<&str> {
+    arguments.split_whitespace().collect()
+}

@@ -3,11 +3,11 @@
 use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
-use super::processor::{page_tables, process_margin};
+use super::processor::{available, page_tables, process_margin};
 use ::plimsoll_plan::Plan;
 use clap::Args;
 use plimsoll_graph::DeviceKind;
-use plimsoll_telemetry::{Available, available_memory};
+use plimsoll_telemetry::Available;
 use plimsoll_units::Bytes;
 
 /// How much memory a run may take, and how many threads.
@@ -112,7 +112,7 @@ impl BudgetArgs {
             return self.budget_of(Memory { source: "requested".to_owned(), total, others, margin: Bytes::ZERO });
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
-        let free = available_memory().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
+        let free = available().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
         let margin = process_margin() + page_tables(free.bytes);
         if self.vram_margin.is_none() && margin >= free.bytes {
             let Available { bytes, bound } = free;
@@ -163,7 +163,7 @@ impl BudgetArgs {
 
     /// Like [`check_free`](Self::check_free), of arenas of this many bytes.
     pub(super) fn check_room(&self, arenas: Bytes) -> Result<(), Failure> {
-        let Some(free) = available_memory() else { return Ok(()) };
+        let Some(free) = available() else { return Ok(()) };
         let process = self.vram_margin.unwrap_or_else(|| process_margin() + page_tables(arenas));
         if arenas + process <= free.bytes {
             return Ok(());
@@ -171,7 +171,8 @@ impl BudgetArgs {
         let left = free.bytes.saturating_sub(process);
         let Available { bytes, bound } = free;
         let message = format!(
-            "the plan needs {arenas} and the process itself {process}, but only {bytes} is available ({bound})"
+            "the plan needs {arenas} and the process itself {process}, but only {bytes} is available ({bound}; short {})",
+            (arenas + process).saturating_sub(bytes)
         );
         Err(no_room(message, Some(left)))
     }
@@ -228,7 +229,7 @@ impl Budget {
     ) -> Result<::plimsoll_plan::Budget, Failure> {
         let free = || {
             let failure = Failure::bad_flag("this system does not say how much memory is free");
-            let free = available_memory().map(|free| free.bytes);
+            let free = available().map(|free| free.bytes);
             free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
         };
         match (device, host_ram) {

@@ -1,8 +1,8 @@
-//! How a plan comes onto its device, and what is done where others took of a card's memory since it was made.
+//! How a plan comes onto its device, and what is done where less memory is free than when it was made.
 
 use super::Failure;
 use super::budget::BudgetArgs;
-use super::cards::{DeviceArgs, Opened};
+use super::cards::{DeviceArgs, Looked, Opened};
 use super::device::Device;
 use crate::streams::talk;
 use ::plimsoll_plan::Found;
@@ -20,9 +20,9 @@ pub(super) struct Flags<'a> {
 }
 
 impl Flags<'_> {
-    /// The plan on its device. Where there is no room for it on a card any more, and no budget was named, `plan_for` plans
-    /// again for what is left, and `found` becomes that. Errors: there is no room, or nothing fits in it; what the device
-    /// refuses; those of `plan_for`.
+    /// The plan on its device. Where there is no room for it any more, and no budget was named, `plan_for` plans again for
+    /// what is left, and `found` becomes that. Errors: there is no room, or nothing fits in it; what the device refuses;
+    /// those of `plan_for`.
     pub(super) fn load(
         self,
         mut opened: Opened,
@@ -31,21 +31,33 @@ impl Flags<'_> {
     ) -> Result<Engine, Failure> {
         for _ in 0..PLANNED_AGAIN {
             let (card, before) = (opened.reopening(), opened.device.budget.bytes);
-            match (self.reserve(opened, found), card) {
-                (Err(TrainError::Device(refused @ DeviceError::NoRoom { card: Some(_), .. })), Some(card))
-                    if self.budget.vram.is_none() =>
-                {
+            let refused = match self.reserve(opened, found) {
+                Err(TrainError::Device(refused @ DeviceError::NoRoom { .. })) if self.budget.vram.is_none() => refused,
+                loaded => return Ok(loaded?),
+            };
+            let is_of_card = matches!(refused, DeviceError::NoRoom { card: Some(_), .. });
+            (opened, *found) = match card {
+                Some(card) if is_of_card => {
                     let again = self.device.again(&card)?;
-                    opened = card.opened(again, self).map_err(|_| TrainError::from(refused))?;
-                    *found = plan_for(&opened.device).map_err(|failure| failure.naming_holders(&card.card().uuid))?;
-                    opened.check_free(self.budget, &found.plan)?;
-                    talk(format_args!(
-                        "others took memory of the card since the run was planned, for {before}: planned again for {}",
-                        opened.device.budget.bytes
-                    ));
+                    let opened = card.opened(again, self).map_err(|_| TrainError::from(refused))?;
+                    let found =
+                        plan_for(&opened.device).map_err(|failure| failure.naming_holders(&card.card().uuid))?;
+                    (opened, found)
                 }
-                (loaded, _) => return Ok(loaded?),
-            }
+                // A card's host memory.
+                Some(_) => return Err(TrainError::from(refused).into()),
+                None => {
+                    let opened = self.device.open_found(Looked::Processor, self.budget, None)?;
+                    let found = plan_for(&opened.device)?;
+                    (opened, found)
+                }
+            };
+            opened.check_free(self.budget, &found.plan)?;
+            let whose = if is_of_card { " of the card" } else { "" };
+            talk(format_args!(
+                "less memory{whose} is free than when the run was planned, for {before}: planned again for {}",
+                opened.device.budget.bytes
+            ));
         }
         Ok(self.reserve(opened, found)?)
     }

@@ -140,6 +140,7 @@ enum Command {
 /// Runs the program on its arguments, the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
+    processor::return_large_blocks();
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => plan::run(args),

@@ -3,7 +3,7 @@
 
 use ::plimsoll_plan::Rates;
 use plimsoll_exec::{CpuDevice, Device, FreeMemory, instructions};
-use plimsoll_telemetry::{anonymous_rss, available_pages};
+use plimsoll_telemetry::{Available, anonymous_rss, available_memory, available_pages};
 use plimsoll_units::Bytes;
 
 /// What a process takes beside its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
@@ -12,6 +12,10 @@ pub(super) const PROCESS: Bytes = Bytes::mib(64);
 
 /// What it may come to take yet, however much it has taken already.
 const STILL: Bytes = Bytes::mib(24);
+
+/// Blocks of at least so many bytes are mapped by themselves.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE_BLOCK: i32 = 256 << 10;
 
 /// What must be left free for the process itself from now on.
 pub(super) fn process_margin() -> Bytes {
@@ -23,8 +27,41 @@ pub(super) fn page_tables(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.div_ceil(512))
 }
 
+/// Has large blocks of the heap returned to the system as soon as they are freed. Otherwise the C library keeps them for
+/// itself once a program has freed a few, so that tokenizing, which frees many, would leave less for the plan.
+pub(super) fn return_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `mallopt` takes two numbers and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
+    }
+}
+
+/// Returns the heap's unused pages to the system, so that what is free is counted without them.
+fn trim_heap() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `malloc_trim` touches only pages that no allocation uses, and locks the heap meanwhile.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// What this process can still be given, with what its heap doesn't use returned first; `None` where the system does not say.
+pub(super) fn available() -> Option<Available> {
+    trim_heap();
+    available_memory()
+}
+
+/// The number of threads, at most `threads`, for work that needs `each` bytes a thread, by what is free now.
+pub(super) fn threads_within_memory(threads: usize, each: Bytes) -> usize {
+    let Some(free) = available() else { return threads };
+    let room = free.bytes.saturating_sub(STILL);
+    threads.min(usize::try_from(room.0 / each.0.max(1)).unwrap_or(threads)).max(1)
+}
+
 /// What is free of the host's memory, less what is kept for the process: so much, or [`process_margin`].
 pub(super) fn free_memory(kept: Option<Bytes>) -> FreeMemory {
+    trim_heap();
     FreeMemory { read: || available_pages().map(|pages| pages.bytes), kept: kept.unwrap_or_else(process_margin) }
 }
 

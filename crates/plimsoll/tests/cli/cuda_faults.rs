@@ -188,7 +188,7 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
     assert_says(
         &said,
         0,
-        &["others took memory of the card since the run was planned, for 20.0 MiB: planned again for 4"],
+        &["less memory of the card is free than when the run was planned, for 20.0 MiB: planned again for 4"],
     );
     let less = said.json();
     assert!(bytes(&less, "peak_bytes") <= 4 << 20 && 4 << 20 < bytes(&whole, "peak_bytes"), "{less}");

@@ -227,8 +227,8 @@ impl Session {
         plan_table(&self.chosen.name, &self.device, &self.found, &self.budget.describe(), &self.times)
     }
 
-    /// The plan on its device; planned again, as it was asked for, where others took of a card's memory meanwhile, so that a
-    /// resumed run keeps what decides its sums.
+    /// The plan on its device; planned again, as it was asked for, where less memory is free by now, so that a resumed run
+    /// keeps what decides its sums.
     fn load(&mut self, opened: Opened) -> Result<Engine, Failure> {
         let Self { args, chosen, found, request, budget, .. } = self;
         let before = budget.bytes;
@@ -241,7 +241,7 @@ impl Session {
         if self.budget.bytes != before {
             let (micro_batch, seq_len) = (self.found.plan.micro_batch, self.found.plan.seq_len);
             self.averted = Some(format!(
-                "others took memory of the card since the run was planned for {before}; planned again for {}: a micro-batch of \
+                "less memory was free than the {before} that the run was planned for; planned again for {}: a micro-batch of \
                  {micro_batch}, sequences of {seq_len}, {}",
                 self.budget.bytes,
                 self.found.plan.peak()

@@ -2,8 +2,9 @@
 
 use super::args::TrainArgs;
 use super::binary::warn_of_binary;
-use crate::cli::Failure;
 use crate::cli::model::Chosen;
+use crate::cli::processor::threads_within_memory;
+use crate::cli::{Failure, in_pool};
 use crate::streams::talk;
 use plimsoll_data::{
     Batches, ChatSettings, ChatStore, DataFormat, Dataset, HeldOut, Packed, Packing, PairSettings, Pairs, Progress,
@@ -36,8 +37,17 @@ impl TrainArgs {
         Ok(())
     }
 
-    /// Opens the data; `tokens` is the length of a sample.
+    /// Opens the data, tokenized on as many threads as there is memory for; `tokens` is the length of a sample.
     pub(super) fn open_data(&self, tokenizer: &Tokenizer, chosen: &Chosen, tokens: usize) -> Result<Dataset, Failure> {
+        let threads = self.budget.threads()?;
+        match threads_within_memory(threads, tokenizer.memory_per_thread()) {
+            fewer if fewer < threads => in_pool(fewer, || self.open_data_here(tokenizer, chosen, tokens)),
+            _ => self.open_data_here(tokenizer, chosen, tokens),
+        }
+    }
+
+    /// The same on the threads of the current pool.
+    fn open_data_here(&self, tokenizer: &Tokenizer, chosen: &Chosen, tokens: usize) -> Result<Dataset, Failure> {
         let sources = if self.data.is_empty() {
             plimsoll_data::cargo_registry_sources()?
         } else {
