@@ -95,6 +95,24 @@ impl Model {
         Self { root: root.to_owned(), nodes: vec![empty], pending: vec![] }
     }
 
+    /// The disk as a tree has it, all of it durable.
+    fn of(root: &Path, tree: &Tree) -> Self {
+        let mut model = Self::new(root);
+        for (path, file) in tree.iter().filter(|(path, _)| !path.as_os_str().is_empty()) {
+            let node = match file {
+                Some(bytes) => Node::File { durable: bytes.clone(), current: bytes.clone() },
+                None => Node::Folder { durable: BTreeMap::new(), current: BTreeMap::new() },
+            };
+            model.create(&root.join(path), node);
+        }
+        let pending = std::mem::take(&mut model.pending);
+        for Change { folder, names } in pending {
+            let Node::Folder { durable, .. } = &mut model.nodes[folder] else { panic!("a file") };
+            apply(durable, &names);
+        }
+        model
+    }
+
     fn names(&self, folder: usize) -> &BTreeMap<String, usize> {
         let Node::Folder { current, .. } = &self.nodes[folder] else { panic!("{folder} is a file") };
         current
@@ -195,11 +213,11 @@ impl Model {
         seen
     }
 
-    /// Which of the pending changes may be there: all combinations of a few; of many, those that differ from all or from
-    /// nothing by one, and those of the first so many.
-    fn combinations(&self) -> Vec<Vec<bool>> {
+    /// Which of the pending changes may be there: all combinations of at most `few`; of more, those that differ from all or
+    /// from nothing by one, and those of the first so many.
+    fn combinations(&self, few: usize) -> Vec<Vec<bool>> {
         let n = self.pending.len();
-        if n <= 5 {
+        if n <= few {
             return (0..1u32 << n).map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect()).collect();
         }
         let first = (0..=n).map(|m| (0..n).map(|i| i < m).collect());
@@ -263,77 +281,172 @@ fn record(setup: &Setup, recorder: &Arc<Recorder>, folder: &Path, start: &Start)
     assert_eq!((outcome.ending, outcome.unsaved), (Ending::Finished, None));
 }
 
-/// Makes a tree, with files of the same contents linked to one, and looks at it. Panics if the run that it holds can't
-/// go on after `promised` with all its losses.
-fn look(tree: &Tree, folder: &Path, contents: &Path, promised: Option<u64>) {
-    let _ = fs::remove_dir_all(folder);
-    for (path, file) in tree {
-        let path = folder.join(path);
-        let Some(bytes) = file else {
-            fs::create_dir_all(path).expect("a new folder");
-            continue;
-        };
-        let stored = contents.join(blake3::hash(bytes).to_hex().as_str());
-        if !stored.exists() {
-            fs::write(&stored, bytes).expect("written");
+/// A run's folders: a disk, a copy of it after a cut, and the contents of files.
+struct Folders {
+    _parent: tempfile::TempDir,
+    disk: PathBuf,
+    copy: PathBuf,
+    contents: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let [disk, copy, contents] = ["disk", "copy", "contents"].map(|name| parent.path().join(name));
+        [&disk, &contents].into_iter().for_each(|folder| fs::create_dir(folder).expect("a new folder"));
+        Self { _parent: parent, disk, copy, contents }
+    }
+
+    /// Makes the copy a tree, with files of the same contents linked to one, and looks at it. Panics if the run that it holds
+    /// can't be resumed after `promised` with all its losses.
+    fn look(&self, tree: &Tree, promised: Option<u64>) {
+        let _ = fs::remove_dir_all(&self.copy);
+        for (path, file) in tree {
+            let path = self.copy.join(path);
+            let Some(bytes) = file else {
+                fs::create_dir_all(path).expect("a new folder");
+                continue;
+            };
+            let stored = self.contents.join(blake3::hash(bytes).to_hex().as_str());
+            if !stored.exists() {
+                fs::write(&stored, bytes).expect("written");
+            }
+            fs::hard_link(stored, path).expect("linked");
         }
-        fs::hard_link(stored, path).expect("linked");
+        let (run, told) = (self.copy.join("run"), format!("{:?}", tree.keys()));
+        let checkpoints = run.join("checkpoints");
+        let newest = newest_whole(&checkpoints).unwrap_or_else(|error| panic!("{error}: {told}"));
+        let found = newest.found.as_ref().map(|(_, state)| state.step);
+        assert!(found >= promised, "step {promised:?} was on disk, {found:?} is: {:?} {told}", newest.skipped);
+        if let Some((path, state)) = &newest.found {
+            let lineage = Branches::read(&checkpoints).expect("branches").lineage();
+            let history = History::read(&run.join("journal.jsonl"), &lineage, state.step, path);
+            let losses = history.unwrap_or_else(|error| panic!("{error}: {told}")).losses;
+            let lost = losses.iter().filter(|loss| loss.is_none()).count();
+            assert_eq!((lost, losses.len() as u64), (0, state.step), "losses that a checkpoint counts on: {told}");
+            assert_eq!(fs::read(run.join("config.yaml")).ok().as_deref(), Some(SETTINGS), "settings: {told}");
+        }
     }
-    let (run, told) = (folder.join("run"), format!("{:?}", tree.keys()));
-    let checkpoints = run.join("checkpoints");
-    let newest = newest_whole(&checkpoints).unwrap_or_else(|error| panic!("{error}: {told}"));
-    let found = newest.found.as_ref().map(|(_, state)| state.step);
-    assert!(found >= promised, "step {promised:?} was on disk, {found:?} is: {:?} {told}", newest.skipped);
-    if let Some((path, state)) = &newest.found {
-        let lineage = Branches::read(&checkpoints).expect("branches").lineage();
-        let history = History::read(&run.join("journal.jsonl"), &lineage, state.step, path);
-        let losses = history.unwrap_or_else(|error| panic!("{error}: {told}")).losses;
-        let lost = losses.iter().filter(|loss| loss.is_none()).count();
-        assert_eq!((lost, losses.len() as u64), (0, state.step), "losses that a checkpoint counts on: {told}");
-        assert_eq!(fs::read(run.join("config.yaml")).ok().as_deref(), Some(SETTINGS), "settings: {told}");
+}
+
+/// States of a disk after a cut that were looked at: each tree once for each step that was promised.
+#[derive(Default)]
+struct Cuts {
+    looked_at: HashSet<(Option<u64>, Vec<(PathBuf, Option<blake3::Hash>)>)>,
+    trees: Vec<(Option<u64>, Tree)>,
+    states: usize,
+}
+
+impl Cuts {
+    /// Looks at all states that the disk may be in after a cut behind each operation. `few`: changes of names of which all
+    /// combinations are made. Returns the step that was promised at the end.
+    fn take(
+        &mut self,
+        folders: &Folders,
+        model: &mut Model,
+        recorded: &[Recorded],
+        mut promised: Option<u64>,
+        few: usize,
+    ) -> Option<u64> {
+        for (done, operation) in recorded.iter().enumerate() {
+            if let Recorded::Promised(step) = operation {
+                promised = Some(*step);
+            }
+            model.apply(operation, &recorded[done + 1..]);
+            for there in model.combinations(few) {
+                let much = [Much::Nothing, Much::Half, Much::All];
+                for (journal, others) in much.into_iter().flat_map(|j| much.map(|o| (j, o))) {
+                    let tree = model.after_a_cut(&there, journal, others);
+                    self.states += 1;
+                    let hash = tree.iter().map(|(path, file)| (path.clone(), file.as_ref().map(|b| blake3::hash(b))));
+                    if self.looked_at.insert((promised, hash.collect::<Vec<_>>())) {
+                        folders.look(&tree, promised);
+                        self.trees.push((promised, tree));
+                    }
+                }
+            }
+        }
+        promised
     }
+}
+
+/// A run that saves every step, and its second session, which resumes from a step before its last and takes a branch.
+fn a_run_with_a_branch(setup: &Setup, few: usize) -> Cuts {
+    let folders = Folders::new();
+    let recorder = Arc::new(Recorder::default());
+    let run = folders.disk.join("run");
+    record(setup, &recorder, &run, &Start::Fresh);
+    let recorded = || std::mem::take(&mut *recorder.0.lock().expect("no other panic"));
+    let (mut cuts, mut model) = (Cuts::default(), Model::new(&folders.disk));
+    cuts.take(&folders, &mut model, &recorded(), None, few);
+    let from = setup.steps - 1;
+    let start = Start::Resume(run.join(format!("checkpoints/step-{from:06}")));
+    record(&Setup { steps: setup.steps + 1, ..setup.clone() }, &recorder, &run, &start);
+    // The branch replaces the newest checkpoint of the run, so what was promised before it began is older.
+    cuts.take(&folders, &mut model, &recorded(), Some(from), few);
+    cuts
+}
+
+fn saves_every_step() -> Setup {
+    Setup { steps: 3, checkpoint_every: Some(1), eval_every: Some(2), keep_checkpoints: 2, ..Setup::default() }
 }
 
 #[test]
 fn invariant_7_no_power_cut_loses_a_checkpoint_or_a_loss_that_one_counts_on() {
-    let parent = tempfile::tempdir().expect("a temporary folder");
-    let (root, copy, contents) = ["disk", "copy", "contents"].map(|name| parent.path().join(name)).into();
-    for folder in [&root, &contents] {
-        fs::create_dir(folder).expect("a new folder");
-    }
-    let recorder = Arc::new(Recorder::default());
-    let run = root.join("run");
-    let setup =
-        Setup { steps: 3, checkpoint_every: Some(1), eval_every: Some(2), keep_checkpoints: 2, ..Setup::default() };
-    record(&setup, &recorder, &run, &Start::Fresh);
-    let first_session = recorder.0.lock().expect("no other panic").len();
-    // A branch, which comes by the newest checkpoint of the run again.
-    let start = Start::Resume(run.join("checkpoints/step-000002"));
-    record(&Setup { steps: 4, ..setup }, &recorder, &run, &start);
+    let cuts = a_run_with_a_branch(&saves_every_step(), 5);
+    eprintln!("{} states after a cut, {} of them different", cuts.states, cuts.looked_at.len());
+    assert!(cuts.looked_at.len() > 300, "only {} states", cuts.looked_at.len());
+}
 
-    let recorded = recorder.0.lock().expect("no other panic").clone();
-    let mut model = Model::new(&root);
-    let (mut promised, mut states, mut looked_at) = (None, 0, HashSet::new());
-    for (done, operation) in recorded.iter().enumerate() {
-        if done == first_session {
-            promised = Some(2);
-        }
-        if let Recorded::Promised(step) = operation {
-            promised = Some(*step);
-        }
-        model.apply(operation, &recorded[done + 1..]);
-        for there in model.combinations() {
-            let much = [Much::Nothing, Much::Half, Much::All];
-            for (journal, others) in much.into_iter().flat_map(|j| much.map(|o| (j, o))) {
-                let tree = model.after_a_cut(&there, journal, others);
-                states += 1;
-                let hash = tree.iter().map(|(path, file)| (path.clone(), file.as_ref().map(|b| blake3::hash(b))));
-                if looked_at.insert((promised, hash.collect::<Vec<_>>())) {
-                    look(&tree, &copy, &contents, promised);
-                }
+/// A run that was cut is resumed, and that is cut too: what was on disk before stays, whatever the first cut left.
+#[test]
+fn invariant_7_no_power_cut_while_a_run_is_resumed_loses_what_was_saved() {
+    let count = recoveries(&saves_every_step(), 5, 97);
+    assert!(count > 60, "only {count} states");
+}
+
+/// Resumes every `stride`-th state of a run after a cut, with a cut behind each operation. Returns how many different
+/// states that makes.
+fn recoveries(setup: &Setup, few: usize, stride: usize) -> usize {
+    let mut count = 0;
+    for (promised, tree) in a_run_with_a_branch(setup, few).trees.into_iter().step_by(stride) {
+        let folders = Folders::new();
+        for (path, file) in &tree {
+            let path = folders.disk.join(path);
+            match file {
+                Some(bytes) => fs::write(path, bytes).expect("written"),
+                None => fs::create_dir_all(path).expect("a new folder"),
             }
         }
+        let run = folders.disk.join("run");
+        let newest = newest_whole(&run.join("checkpoints")).expect("it was looked at").found;
+        let start = newest.map_or(Start::Fresh, |(path, _)| Start::Resume(path));
+        if start == Start::Fresh && run.exists() {
+            // As `--resume auto` does where nothing was saved.
+            continue;
+        }
+        let recorder = Arc::new(Recorder::default());
+        record(&Setup { steps: setup.steps + 2, ..setup.clone() }, &recorder, &run, &start);
+        let recorded = std::mem::take(&mut *recorder.0.lock().expect("no other panic"));
+        let mut cuts = Cuts::default();
+        cuts.take(&folders, &mut Model::of(&folders.disk, &tree), &recorded, promised, few);
+        count += cuts.looked_at.len();
     }
-    eprintln!("{} operations, {states} states after a cut, {} of them different", recorded.len(), looked_at.len());
-    assert!(looked_at.len() > 300, "only {} states", looked_at.len());
+    count
+}
+
+/// The figures of `bench/results/reliability.md`.
+#[test]
+#[ignore = "evidence at scale, minutes: `cargo test --release -p plimsoll-train --test runs -- --ignored --nocapture evidence`"]
+fn evidence_of_power_cuts() {
+    let (mut cut, mut states) = (0, 0);
+    for (steps, keep_checkpoints) in [(3, 1), (3, 2), (4, 3), (5, 2), (6, 4), (4, 100)] {
+        let setup = Setup { steps, keep_checkpoints, ..saves_every_step() };
+        let cuts = a_run_with_a_branch(&setup, 9);
+        (cut, states) = (cut + cuts.looked_at.len(), states + cuts.states);
+    }
+    println!("power cuts: {states} states, {cut} of them different, nothing lost");
+    let recovered = recoveries(&saves_every_step(), 7, 20);
+    println!("power cuts while a cut run is resumed: {recovered} different states, nothing lost");
+    assert!(cut >= 10_000 && recovered >= 1_000, "{cut} and {recovered}");
 }
