@@ -382,6 +382,14 @@ pub enum DataError {
         /// What the system said.
         source: io::Error,
     },
+    /// The system refused a thread.
+    #[error("{what} needs a thread, which can't be started: {reason}")]
+    NoThread {
+        /// What needed it.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
     /// The thread that makes batches is gone.
     #[error("the data loader failed: {message}")]
     LoaderFailed {

@@ -53,7 +53,7 @@ impl Loader {
             }
         };
         let thread = std::thread::Builder::new().name("loader".to_owned()).spawn(work);
-        let thread = thread.map_err(|error| DataError::LoaderFailed { message: error.to_string() })?;
+        let thread = thread.map_err(|error| DataError::NoThread { what: "loading data", reason: error.to_string() })?;
         Ok(Self { ready: Some(ready), spent, thread: Some(thread) })
     }
 

@@ -21,6 +21,14 @@ pub enum DeviceError {
         /// The UUID of the card whose memory it is; `None` for the host's.
         card: Option<String>,
     },
+    /// The system refused threads.
+    #[error("{threads} threads could not be started: {reason}")]
+    NoThreads {
+        /// How many are needed.
+        threads: usize,
+        /// What the system said.
+        reason: String,
+    },
     /// A step touches bytes that the plan does not give it. A bug of the planner.
     #[error("{step}: {problem}")]
     BadStep {

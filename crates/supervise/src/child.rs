@@ -117,10 +117,13 @@ impl Running {
     }
 }
 
-/// What shells say where a command can't be started: 127 if it is not there, 126 if it can't be executed.
+/// What shells say where a command can't be started: 127 if it is not there, 126 if it can't be executed. 5 if the system has
+/// no room for another process.
 pub(crate) fn code_of(error: &io::Error) -> i32 {
     const NO_EXECUTABLE: i32 = 8;
+    const NO_PROCESS: i32 = 5;
     match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => NO_PROCESS,
         io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => 126,
         _ if error.raw_os_error() == Some(NO_EXECUTABLE) => 126,
         _ => 127,

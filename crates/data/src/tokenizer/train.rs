@@ -42,7 +42,8 @@ pub enum TokenizerKind {
 }
 
 /// Trains a tokenizer of at most `vocab_size` tokens, special ones included, and writes it to `output`.
-/// Errors: what reading can meet, `NotUtf8`, `Empty`, `TrainingFailed`, `TokenizerUnwritable`.
+/// Errors: what reading can meet, `NotUtf8`, `Empty`, `TrainingFailed`, `NoThread`,
+/// `TokenizerUnwritable`.
 pub fn train_tokenizer(
     sources: &Sources,
     kind: TokenizerKind,
@@ -63,7 +64,10 @@ pub fn train_tokenizer(
     let text = trained
         .unwrap_or_else(|panic| Err(format!("a panic inside the `tokenizers` library: {panic}").into()))
         .and_then(|()| inner.to_string(true))
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| match error.is::<rayon::ThreadPoolBuildError>() {
+            true => DataError::NoThread { what: "training a tokenizer", reason: error.to_string() },
+            false => failed(error.to_string()),
+        })?;
     let unwritable = |source| DataError::TokenizerUnwritable { path: output.to_owned(), source };
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.map_or(Ok(()), std::fs::create_dir_all).map_err(unwritable)?;

@@ -7,6 +7,7 @@
 use super::context::Context;
 use super::error::CallError;
 use super::memory::Pin;
+use crate::DeviceError;
 use crate::arena::Arena;
 use crate::host_runner::HostRunner;
 use plimsoll_graph::{Place, Scalars};
@@ -55,12 +56,12 @@ unsafe impl Sync for HostSide {}
 
 impl HostSide {
     /// Lays out the host's side on this arena. Tells why it could not be pinned, where it could not: then copies and
-    /// kernels don't overlap.
+    /// kernels don't overlap. Errors: the system refuses threads.
     pub(super) fn new(
         context: &Arc<Context>,
         plan: &Plan,
         [empty, mut arena]: [Arena; 2],
-    ) -> (Self, Option<CallError>) {
+    ) -> Result<(Self, Option<CallError>), DeviceError> {
         let bytes = arena.size();
         let address = if bytes == 0 { std::ptr::null_mut() } else { arena.address() };
         // SAFETY: the arena's bytes stay where they are, and it is dropped behind the pin.
@@ -69,8 +70,10 @@ impl HostSide {
             Ok(pin) => (pin, None),
             Err(error) => (None, Some(error)),
         };
-        let nodes = plan.programs.iter().any(|program| has_nodes(plan, program)).then(|| Nodes::new(plan));
-        (Self { pin, address, bytes, runner: UnsafeCell::new(HostRunner::new([empty, arena])), nodes }, refused)
+        let nodes =
+            plan.programs.iter().any(|program| has_nodes(plan, program)).then(|| Nodes::new(plan)).transpose()?;
+        let host = Self { pin, address, bytes, runner: UnsafeCell::new(HostRunner::new([empty, arena])), nodes };
+        Ok((host, refused))
     }
 
     /// The arena's first byte.
@@ -129,10 +132,12 @@ pub(super) fn has_nodes(plan: &Plan, program: &PlannedProgram) -> bool {
 }
 
 impl Nodes {
-    fn new(plan: &Plan) -> Self {
+    /// Errors: the system refuses threads.
+    fn new(plan: &Plan) -> Result<Self, DeviceError> {
         let threads = plan.targets[Place::Host].threads();
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads can be started");
-        Self { plan: plan.clone(), pool, state: Mutex::default() }
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|error| DeviceError::NoThreads { threads, reason: error.to_string() })?;
+        Ok(Self { plan: plan.clone(), pool, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

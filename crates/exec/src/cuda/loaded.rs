@@ -66,7 +66,7 @@ impl Loaded {
         let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
         let after = context.room()?;
         let mut notes = algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
-        let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?);
+        let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?)?;
         if let Some(refused) = refused {
             notes
                 .push(format!("the host's memory could not be pinned, so copies and kernels don't overlap: {refused}"));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc;
-use std::thread::{sleep, spawn};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a library may take to be opened and tried: hundreds of times what those that work take.
@@ -187,12 +187,16 @@ fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(Ex
     let (send, said) = mpsc::channel();
     let stderr = child.stderr.take();
     // A child that says much waits until somebody reads it.
-    spawn(move || {
+    let read = std::thread::Builder::new().name("try-blas".to_owned()).spawn(move || {
         let mut text = Vec::new();
         let read = stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut text));
         // What could be read is all that there is to tell, and perhaps nobody listens any more.
         let _ = read.map(|_| send.send(text));
     });
+    if let Err(error) = read {
+        child.kill().and_then(|()| child.wait())?;
+        return Err(error);
+    }
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {

@@ -1,12 +1,16 @@
 //! What to do about data that can't be used: the flags and commands that `plimsoll_data::DataError` knows nothing of.
 
 use super::Failure;
-use super::failure::line;
+use super::failure::{THREAD_LIMITS, line};
 use plimsoll_data::DataError;
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        Self::bad_input(line(&error)).hint(line(&hint(&error)))
+        let failure = match error {
+            DataError::NoThread { .. } => Self::device(line(&error)),
+            _ => Self::bad_input(line(&error)),
+        };
+        failure.hint(line(&hint(&error)))
     }
 }
 
@@ -91,6 +95,7 @@ fn hint(error: &DataError) -> String {
         DataError::TooManyDocuments { .. } => "join short documents, or leave out `--packing`",
         DataError::TrainingFailed { .. } => "give more text, or another `--vocab-size`",
         DataError::TokenizerUnwritable { .. } => "free some space, or choose another file with `--output`",
+        DataError::NoThread { .. } => THREAD_LIMITS,
         DataError::LoaderFailed { .. } => "this is a bug in plimsoll; please report it",
     };
     hint.to_owned()

@@ -129,6 +129,14 @@ pub(super) fn io_failure(what: impl Display) -> impl FnOnce(std::io::Error) -> F
     move |error| Failure::device(format!("{what}: {error}"))
 }
 
+/// Names what needed threads that the system refused.
+pub(super) fn no_thread(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
+    move |error| io_failure(what)(error).hint(THREAD_LIMITS)
+}
+
+/// What limits how many threads can be started.
+pub(super) const THREAD_LIMITS: &str = "the number of threads is limited by `ulimit -u`, by a container's `pids.max`, and by memory; `--threads N` uses fewer";
+
 impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {
         let message = line(&error);
@@ -181,6 +189,7 @@ impl From<TrainError> for Failure {
                 }
             }
             TrainError::Device(DeviceError::Cuda(error)) => error.into(),
+            TrainError::Device(DeviceError::NoThreads { .. }) => Self::device(message).hint(THREAD_LIMITS),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),

@@ -1,7 +1,7 @@
 //! `plimsoll gpus`: the NVIDIA cards of this machine, once or again and again.
 
 use super::Failure;
-use super::failure::exit_code;
+use super::failure::{exit_code, no_thread};
 use super::power::settle_leftovers;
 use super::train::sample_time;
 use crate::printable::printable;
@@ -101,7 +101,7 @@ fn watch(every: Duration, format: &Format) -> Result<u8, Failure> {
     let options = SamplerOptions { every, folder: None };
     // A terminal that is not read does not hold up the next sample; what it did not show is old by then.
     let each = move |sample: &Arc<Sample>| drop(send.try_send(sample.clone()));
-    let _sampler = Sampler::start(options, each).map_err(|error| Failure::device(format!("a thread: {error}")))?;
+    let _sampler = Sampler::start(options, each).map_err(no_thread("samples can't be taken"))?;
     let is_screen = stdout().is_terminal() && matches!(format, Format::Table);
     let mut problems = Problems::new();
     for sample in samples {

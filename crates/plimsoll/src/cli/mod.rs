@@ -55,6 +55,7 @@ mod track;
 mod train;
 mod words;
 
+use failure::THREAD_LIMITS;
 pub use failure::{Failure, exit_code};
 
 use crate::streams::Finish;
@@ -143,10 +144,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     processor::return_large_blocks();
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
-        Command::Plan(args) => plan::run(args),
-        Command::Models(args) => models::run(&args),
+        Command::Plan(args) => start_threads().and_then(|()| plan::run(args)),
+        Command::Models(args) => start_threads().and_then(|()| models::run(&args)),
         Command::Report(args) => report::run(&args),
-        Command::Estimate(args) => estimate::run(&args),
+        Command::Estimate(args) => start_threads().and_then(|()| estimate::run(&args)),
         Command::Replay(args) => replay::run(&args),
         #[cfg(unix)]
         Command::Run(args) => supervise::run(*args),
@@ -175,7 +176,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Calibrate(args) => calibrate::run(args),
         Command::Completions(args) => shell::complete(&args),
         Command::Man(args) => shell::write_pages(&args),
-        Command::Arena(args) => arena::run(args),
+        Command::Arena(args) => start_threads().and_then(|()| arena::run(args)),
         Command::TryBlas(args) => blas::run(&args),
     });
     match result {
@@ -221,7 +222,18 @@ fn hyphenate(arguments: Vec<OsString>) -> Vec<OsString> {
 /// Runs `work` in a pool of exactly this many threads, the caller's included in the count.
 fn in_pool<T: Send>(threads: usize, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|e| Failure::device(format!("{threads} threads could not be started: {e}")))?.install(work)
+    let refused = |error| Failure::device(format!("{threads} threads could not be started: {error}"));
+    pool.map_err(|error| refused(error).hint(THREAD_LIMITS))?.install(work)
+}
+
+/// Starts the threads that commands without a pool of their own compute on; where the system refuses them, the calling
+/// thread computes alone.
+fn start_threads() -> Result<(), Failure> {
+    let alone = || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+    rayon::ThreadPoolBuilder::new()
+        .build_global()
+        .or_else(|_| alone())
+        .map_err(|error| Failure::device(format!("no threads could be started: {error}")).hint(THREAD_LIMITS))
 }
 
 #[cfg(test)]

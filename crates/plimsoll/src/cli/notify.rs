@@ -2,7 +2,7 @@
 //! Secrets are no flags: everybody on a machine sees the flags of all processes.
 
 use super::Failure;
-use super::failure::{exit_code, line};
+use super::failure::{THREAD_LIMITS, exit_code, line};
 use super::named::{Named, absolute_path, remember, unknown};
 use crate::printable::printable_line;
 use crate::streams::{talk, write_data};
@@ -307,7 +307,7 @@ impl From<NotifyError> for Failure {
                 Self::bad_flag(message).hint("use `--smtp-encryption starttls` or `tls`")
             }
             NotifyError::BadAddress { .. } | NotifyError::Certificate { .. } => Self::bad_input(message),
-            NotifyError::Thread { .. } => Self::device(message),
+            NotifyError::Thread { .. } => Self::device(message).hint(THREAD_LIMITS),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `plimsoll serve`: the web page of runs. Not here: what is on it and who is let in (`plimsoll-serve`).
 
 use super::Failure;
-use super::failure::{io_failure, line};
+use super::failure::{THREAD_LIMITS, io_failure, line, no_thread};
 use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
 use super::train::sample_time;
@@ -124,7 +124,7 @@ fn end_on_signals(end: impl Fn() + Send + 'static) -> Result<(), Failure> {
         end();
     };
     let waiter = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    waiter.map(drop).map_err(io_failure("can't handle signals"))
+    waiter.map(drop).map_err(no_thread("can't handle signals"))
 }
 
 /// What waits for the first signal. Without waking up meanwhile: a server that nobody asks anything costs nothing.
@@ -177,9 +177,8 @@ impl From<ServeError> for Failure {
                     .hint("this machine has no such address; `--listen 0.0.0.0:7077` takes all that it has")
             }
             ServeError::Listen { .. } => Self::device(message).hint("`--listen 127.0.0.1:7077` is this machine alone"),
-            ServeError::Start(_) | ServeError::Look(LookError::Thread(_)) => {
-                Self::device(message).hint("is a limit of the system reached (`ulimit -n`, `ulimit -u`)?")
-            }
+            ServeError::Start(_) => Self::device(message).hint("is a limit of the system reached (`ulimit -n`)?"),
+            ServeError::Look(LookError::Thread(_)) => Self::device(message).hint(THREAD_LIMITS),
             ServeError::Look(LookError::Run(_)) => {
                 Self::bad_input(message).hint("`--run` takes the folder of a run; `plimsoll ps --all` lists runs")
             }

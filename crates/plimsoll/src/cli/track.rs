@@ -2,7 +2,7 @@
 //! Not here: the formats (`plimsoll-trackers`). Keys and passwords are no flags: everybody on a machine sees those.
 
 use super::Failure;
-use super::failure::line;
+use super::failure::{THREAD_LIMITS, line};
 use crate::printable::printable_line;
 use crate::streams::talk;
 use ::plimsoll_train::RunFolder;
@@ -176,7 +176,7 @@ impl From<TrackError> for Failure {
             TrackError::Mlflow { .. } => {
                 Self::bad_input(message).hint("without it, MLflow's files are written beside the run's")
             }
-            TrackError::Thread { .. } => Self::device(message),
+            TrackError::Thread { .. } => Self::device(message).hint(THREAD_LIMITS),
         }
     }
 }

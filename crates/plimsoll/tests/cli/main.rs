@@ -34,6 +34,7 @@ mod self_test;
 mod sent;
 mod serve;
 mod supervise;
+mod threads;
 #[cfg(unix)]
 mod top;
 mod track;

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -140,8 +141,8 @@ impl Link {
             let _ = socket.write_all(&[RELEASE]);
         }
         if let Some(mut keeper) = self.keeper {
-            // Nobody waits for one that somebody stopped.
-            std::thread::spawn(move || keeper.wait());
+            // Nobody waits for one that somebody stopped. Without a thread the system keeps its number until this process ends.
+            let _ = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || keeper.wait());
         }
     }
 }
@@ -180,9 +181,14 @@ fn follow(mut socket: UnixStream, taking: Taking, pipes: &[u64], over: &OwnedFd)
 
 /// Does what a keeper does, but for what only a parent can. `wait`: returns once the program has ended.
 fn carry_alone(pipes: &[OwnedFd], over: &OwnedFd, carriers: &mut [Carrier; 2], wait: impl FnOnce()) {
+    let parts = pipes.iter().zip(carriers).map(|(pipe, carrier)| (pipe, Mutex::new(carrier))).collect::<Vec<_>>();
     std::thread::scope(|threads| {
-        for (pipe, carrier) in pipes.iter().zip(carriers) {
-            threads.spawn(move || carrier.drain(pipe, over));
+        for (pipe, carrier) in &parts {
+            let drain = move || carrier.lock().unwrap_or_else(PoisonError::into_inner).drain(pipe, over);
+            // Without a thread the end is learned after the output, and nothing of either is lost.
+            if std::thread::Builder::new().name("output".to_owned()).spawn_scoped(threads, drain).is_err() {
+                drain();
+            }
         }
         wait();
     });

@@ -3,7 +3,7 @@
 
 use super::run::cards;
 use crate::cli::Failure;
-use crate::cli::failure::{exit_code, io_failure};
+use crate::cli::failure::{exit_code, no_thread};
 use crate::cli::heat::{Guarded, checked};
 use crate::cli::train::sample_time;
 use clap::Args;
@@ -79,7 +79,7 @@ impl HeatArgs {
         };
         let every = Duration::from_secs_f64(self.sample_every.0);
         let sampler = Sampler::start(SamplerOptions { every, folder: None }, each);
-        sampler.map(Some).map_err(io_failure("samples can't be taken"))
+        sampler.map(Some).map_err(no_thread("samples can't be taken"))
     }
 }
 

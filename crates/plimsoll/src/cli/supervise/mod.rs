@@ -21,7 +21,7 @@ pub(super) use run::{RunArgs, run};
 pub(super) use stop::{StopArgs, run as stop};
 
 use super::Failure;
-use super::failure::line;
+use super::failure::{THREAD_LIMITS, line};
 use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
@@ -166,6 +166,10 @@ impl From<FolderError> for Failure {
 
 impl From<SuperviseError> for Failure {
     fn from(error: SuperviseError) -> Self {
-        Self::device(line(&error)).hint("is the disk full, or a limit of the system reached (`ulimit -u`)?")
+        let message = line(&error);
+        match error {
+            SuperviseError::Journal(error) => error.into(),
+            SuperviseError::System { .. } => Self::device(message).hint(THREAD_LIMITS),
+        }
     }
 }

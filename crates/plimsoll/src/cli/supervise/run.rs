@@ -5,7 +5,7 @@ use super::repair::RepairArgs;
 use super::told::Told;
 use super::{RunsArgs, detach, open, say, untrusted};
 use crate::cli::Failure;
-use crate::cli::failure::{exit_code, io_failure};
+use crate::cli::failure::{THREAD_LIMITS, exit_code, io_failure};
 use crate::cli::notify::Recipients;
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
 use crate::streams::{talk, wait_for_no_reader};
@@ -317,6 +317,7 @@ fn conclude(supervised: Supervised) -> Result<u8, Failure> {
     };
     let failure = Failure::new(code.to_le_bytes()[0], format!("{program} can't be started: {reason}"));
     Err(match code {
+        code if code == i32::from(exit_code::DEVICE_FAILED) => failure.hint(THREAD_LIMITS),
         127 => failure.hint("is it installed, and spelled like that? A script beside you is `./NAME`"),
         _ => failure.hint("it must be a program, or a script that may be executed: `chmod +x NAME`, or `python NAME`"),
     })

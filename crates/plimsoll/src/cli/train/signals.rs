@@ -3,7 +3,7 @@
 //! of them means haste.
 
 use crate::cli::Failure;
-use crate::cli::failure::{exit_code, io_failure};
+use crate::cli::failure::{exit_code, io_failure, no_thread};
 use crate::streams::{end_soon, finish, talk};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -60,7 +60,7 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         }
     };
     let listener = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
-    listener.map_err(io_failure("can't handle signals"))?;
+    listener.map_err(no_thread("can't handle signals"))?;
     Ok(stop)
 }
 

@@ -6,7 +6,7 @@
 use super::orders::{Asked, Asking, Listener, Next, Planner};
 use super::watched::Watched;
 use crate::cli::Failure;
-use crate::cli::failure::io_failure;
+use crate::cli::failure::no_thread;
 use crate::cli::heat::checked;
 use crate::cli::power::Set;
 use crate::streams::talk;
@@ -279,7 +279,7 @@ impl Watch {
             watched.observe(sample, began.elapsed(), &theirs);
         };
         let options = SamplerOptions { every, folder: Some(run.to_owned()) };
-        let sampler = Sampler::start(options, each).map_err(io_failure("samples can't be taken"))?;
+        let sampler = Sampler::start(options, each).map_err(no_thread("samples can't be taken"))?;
         drop(self.sampler.set(sampler));
         Ok(())
     }
