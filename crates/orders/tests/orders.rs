@@ -2,6 +2,7 @@
 
 use plimsoll_files::{Distrust, FolderLock};
 use plimsoll_orders::{FILE, GiveError, Inbox, Order, give, is_training};
+use proptest::prelude::*;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -154,4 +155,26 @@ fn a_run_that_makes_no_file_takes_no_orders_and_a_full_one_no_more() {
     let mut inbox = Inbox::open(folder.path()).expect("a new file");
     give(folder.path(), Order::Stop).expect("there is room again");
     assert_eq!(orders(&mut inbox), [Order::Stop]);
+}
+
+proptest! {
+    /// What is in the file, and where a writer was interrupted, changes nothing: whole orders are taken, once.
+    #[test]
+    fn any_text_holds_the_orders_of_its_lines(
+        lines in prop::collection::vec(
+            "\\{\"order\":\"(pause|resume|stop)\"\\}|[{}\":,a-z0-9\\[\\]]{0,40}|\\PC{0,20}",
+            0..8,
+        ),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (folder, _lock, mut inbox) = run();
+        let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let (first, second) = text.as_bytes().split_at(cut.index(text.len() + 1));
+        add(folder.path(), first);
+        let mut found = orders(&mut inbox);
+        add(folder.path(), second);
+        found.extend(orders(&mut inbox));
+        let expected = lines.iter().filter_map(|line| serde_json::from_str::<Order>(line).ok()).collect::<Vec<_>>();
+        prop_assert_eq!(found, expected);
+    }
 }

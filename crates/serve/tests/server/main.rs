@@ -6,4 +6,5 @@ mod doors;
 mod events;
 mod metrics;
 mod pages;
+mod requests;
 mod support;
