@@ -389,4 +389,34 @@ proptest! {
         let fresh = run.follow();
         prop_assert_eq!(follower.view(), fresh.view());
     }
+
+    /// Files of a run that were changed, cut or invented: the view is made, and no refresh fails but for the journal itself.
+    #[test]
+    fn any_files_of_a_run_are_followed(
+        pieces in prop::collection::vec(
+            (0_usize..6, "[{}\\[\\]\":,a-z0-9_.-]{0,40}|\\PC{0,20}", any::<prop::sample::Index>(), any::<u8>()),
+            1..12,
+        ),
+    ) {
+        let run = Run::new();
+        let whole = record(1.0, 0, started(1, Some(60))) + &record(2.0, 0, step(1, 2.5)) + &record(3.0, 0, step(2, 2.0));
+        run.append(&whole);
+        let mut follower = run.follow();
+        for (place, invented, at, byte) in pieces {
+            let mut text = whole.clone().into_bytes();
+            let at = at.index(text.len());
+            text[at] = byte;
+            match place {
+                0 => run.append(&String::from_utf8_lossy(&text)),
+                1 => run.append(&whole[..at]),
+                2 => run.append(&invented),
+                3 => run.write("checkpoints/branches.json", &invented),
+                4 => run.write("process.json", &invented),
+                _ => ["config.yaml", "sample.json", "supervisor.jsonl", "orders.jsonl"].iter().for_each(|name| run.write(name, &invented)),
+            }
+            prop_assert!(follower.refresh().is_ok());
+            prop_assert!(follower.view().events.iter().all(|line| !line.text.chars().any(char::is_control)));
+        }
+        prop_assert!(run.follow().refresh().is_ok());
+    }
 }
