@@ -264,6 +264,8 @@ const WHOLE: &[&str] = &[
     "{% macro f(x) %}{{ g(x) }}{% endmacro %}{% macro g(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}",
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}a{% endmacro %}{{ f(40) }}",
     "{% macro f() %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f() %}{{ g() }}{% endcall %}{% endmacro %}{{ g() }}",
+    "{% macro f(x, n) %}{% if n %}{{ f([x], n - 1) }}{% else %}{{ x }}{{ x | tojson }}{{ x == [x[0]] }}{% endif %}{% endmacro %}{{ f(1, 75) }}",
+    "{% macro f(x, n) %}{% if n %}{% for y in [1] %}{{ f([x], n - 1) }}{% endfor %}{% else %}{{ {[x]: x} }}{{ x | pprint }}{% endif %}{% endmacro %}{{ f(1, 55) }}",
     "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "{% for x in [1] recursive %}{{ loop([[x]]) }}{% endfor %}",
     "{% for x in [[1]] recursive %}{{ loop([x, x]) }}{% endfor %}",
