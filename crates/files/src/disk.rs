@@ -4,6 +4,7 @@
 //! A watcher is told of every operation before it is done, and may refuse it. Tests record the order of operations so,
 //! make every state of it that a power cut can leave, and fill disks that have room.
 
+use crate::inside::check_folders;
 use crate::own::{open_own, parent_of};
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -34,6 +35,23 @@ pub enum Operation<'a> {
     RemoveFolder(&'a Path),
 }
 
+impl<'a> Operation<'a> {
+    /// What it is done to.
+    fn paths(self) -> [Option<&'a Path>; 2] {
+        match self {
+            Self::Rename(from, to) => [Some(from), Some(to)],
+            Self::CreateFolder(path)
+            | Self::CreateFile(path)
+            | Self::Append(path, _)
+            | Self::Truncate(path, _)
+            | Self::SyncFile(path)
+            | Self::SyncFolder(path)
+            | Self::RemoveFile(path)
+            | Self::RemoveFolder(path) => [Some(path), None],
+        }
+    }
+}
+
 /// Is told of operations.
 pub trait Watch: Debug + Send + Sync {
     /// Takes note of an operation that is about to be done. Errors: it is not done and fails with this.
@@ -44,20 +62,35 @@ pub trait Watch: Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     watch: Option<Arc<dyn Watch>>,
+    /// Folders below this one are no links.
+    root: Option<Arc<Path>>,
 }
 
 impl Disk {
     /// A disk whose operations a watcher is told of.
     pub fn watched(watch: Arc<dyn Watch>) -> Self {
-        Self { watch: Some(watch) }
+        Self { watch: Some(watch), root: None }
+    }
+
+    /// This disk for a run in a folder: what is below the folder is not written where a link leads.
+    pub fn within(&self, folder: &Path) -> Self {
+        Self { root: Some(folder.into()), ..self.clone() }
+    }
+
+    fn check(&self, path: &Path) -> io::Result<()> {
+        self.root.as_ref().map_or(Ok(()), |root| check_folders(root, path))
     }
 
     pub(crate) fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        for path in operation.paths().into_iter().flatten() {
+            self.check(parent_of(path))?;
+        }
         self.watch.as_ref().map_or(Ok(()), |watch| watch.before(operation))
     }
 
     /// Makes a folder, and those above it that are missing, so that they outlive a power cut.
     pub fn create_folders(&self, path: &Path) -> io::Result<()> {
+        self.check(path)?;
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Ok(()),
             Ok(_) => return Err(ErrorKind::NotADirectory.into()),
@@ -107,6 +140,7 @@ impl Disk {
 
     /// Opens a file to add to it; makes one if there is none.
     pub fn open_log(&self, path: &Path) -> io::Result<Log> {
+        self.check(parent_of(path))?;
         let is_new = !crate::is_there(path)?;
         if is_new {
             self.before(Operation::CreateFile(path))?;

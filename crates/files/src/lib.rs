@@ -6,6 +6,8 @@
 //! file of the kernel's that waits for events. Only regular files are opened, and nothing is read whole that has no
 //! stated limit.
 //!
+//! A run's folder may have come from another person: what is read in it is opened by [`open_inside`], which follows no link.
+//!
 //! What a run writes, it writes through a [`Disk`]: synced, whole or not at all, and never through a link. A file that a
 //! user names is replaced by [`write_whole`], whole or not at all too, by any number of processes at once.
 //!
@@ -14,6 +16,7 @@
 mod disk;
 #[cfg(unix)]
 mod groups;
+mod inside;
 mod library;
 mod lock;
 mod open;
@@ -24,6 +27,7 @@ mod trust;
 mod write;
 
 pub use disk::{Disk, Log, Operation, Watch};
+pub use inside::{open_inside, read_inside, read_text_inside};
 pub use library::library_problem;
 pub use lock::{FolderLock, LOCK, LockError};
 pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text, rest_at_most};

@@ -28,14 +28,22 @@ pub struct TooLong {
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a device may do something, so it is looked at first; what was opened is looked at again.
     check(&fs::metadata(path)?)?;
+    open_regular_with(path, false)
+}
+
+/// Opens what was looked at; where its name must be no link, it is not opened if it has become one.
+pub(crate) fn open_regular_with(path: &Path, refuses_links: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     {
         use rustix::fs::OFlags;
         use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
+        let links = if refuses_links { OFlags::NOFOLLOW } else { OFlags::empty() };
+        options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY | links).bits() as i32);
     }
+    #[cfg(not(unix))]
+    let _ = refuses_links;
     let file = options.open(path)?;
     check(&file.metadata()?)?;
     check_file_system(&file)?;
@@ -72,7 +80,7 @@ pub fn rest_at_most(file: File, limit: Bytes) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn text(bytes: Vec<u8>) -> io::Result<String> {
+pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 

@@ -13,7 +13,7 @@ mod inbox;
 pub use give::{GiveError, give};
 pub use inbox::{Inbox, Looked};
 
-use plimsoll_files::{LOCK, open_regular};
+use plimsoll_files::{LOCK, open_inside};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::TryLockError;
@@ -47,5 +47,5 @@ pub enum Order {
 
 /// Whether a run trains in a folder: a process holds its lock.
 pub fn is_training(run: &Path) -> bool {
-    open_regular(&run.join(LOCK)).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    open_inside(&run.join(LOCK), 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

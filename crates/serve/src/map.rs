@@ -1,7 +1,7 @@
 //! The map of a plan's memory: which tensor lies where and when, while the program with the plan's peak runs. Moments across,
 //! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll`, `report/picture`).
 
-use plimsoll_files::read_at_most;
+use plimsoll_files::read_inside;
 use plimsoll_graph::{Place, Role, Storage, TensorId};
 use plimsoll_plan::{Plan, PlannedProgram, PlannedTensor, Region};
 use plimsoll_units::Bytes;
@@ -67,7 +67,7 @@ fn place_of(role: Role) -> usize {
 
 /// The map of the plan in a run's folder. Errors: there is none that can be read.
 pub(crate) fn map(run: &Path) -> io::Result<Map> {
-    let bytes = read_at_most(&run.join("plan.json"), LONGEST)?;
+    let bytes = read_inside(&run.join("plan.json"), 1, LONGEST)?;
     let plan: Plan = serde_json::from_slice(&bytes)?;
     let highest = plan.programs.iter().max_by_key(|program| program.peak_bytes);
     let program = highest.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it has no program"))?;

@@ -7,7 +7,7 @@
 //!   branch 1          └───── 10 ──── 15     the lineage of branch 1 is 0 up to step 5, then 1
 //! ```
 
-use plimsoll_files::{Disk, read_text};
+use plimsoll_files::{Disk, read_text_inside};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
@@ -68,7 +68,7 @@ impl Branches {
     /// Reads the branches of a run whose checkpoints lie here. Errors: `Io`, `Damaged`.
     pub fn read(checkpoints: &Path) -> Result<Self, BranchesError> {
         let path = checkpoints.join(BRANCHES_FILE);
-        let text = match read_text(&path, LONGEST) {
+        let text = match read_text_inside(&path, 1, LONGEST) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => return Err(BranchesError::Io { path, source }),

@@ -2,7 +2,7 @@
 //! opened again) and full disks (what could not be written is counted, and training continues).
 
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
-use plimsoll_files::{Disk, Log, open_regular};
+use plimsoll_files::{Disk, Log, open_inside};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -137,7 +137,7 @@ pub fn read_journal(path: &Path) -> Result<Vec<Record>, JournalError> {
 /// Like [`read_journal`], one record at a time.
 pub fn for_each_record(path: &Path, mut take: impl FnMut(Record)) -> Result<(), JournalError> {
     let mut read = || {
-        read_lines(BufReader::new(open_regular(path)?), |line| {
+        read_lines(BufReader::new(open_inside(path, 1)?), |line| {
             record_of(line, SCHEMA_VERSION).into_iter().for_each(&mut take);
         })
     };

@@ -9,7 +9,7 @@
 
 use crate::journal::{LONGEST_LINE, read_lines, record_of};
 use crate::{JournalError, Record};
-use plimsoll_files::{open_regular, read_exact_at};
+use plimsoll_files::{open_inside, read_exact_at};
 use serde::de::DeserializeOwned;
 use std::fs::Metadata;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -82,7 +82,7 @@ impl Tail {
     }
 
     fn try_read<E: DeserializeOwned>(&mut self, mut take: impl FnMut(Record<E>)) -> io::Result<Grown> {
-        let mut file = open_regular(&self.path)?;
+        let mut file = open_inside(&self.path, 1)?;
         let metadata = file.metadata()?;
         let id = file_id(&metadata);
         let is_other = self.file.is_some_and(|known| known != id) || metadata.len() < self.at;

@@ -63,6 +63,7 @@ impl RunFolder {
         if fs::symlink_metadata(&checkpoints).is_ok_and(|found| found.is_symlink()) {
             return Err(FolderError::Link { path: checkpoints });
         }
+        let disk = disk.within(path);
         disk.create_folders(&checkpoints).map_err(|e| io(&checkpoints, e))?;
         let lock = FolderLock::take(path).map_err(|error| match error {
             LockError::InUse { path } => FolderError::InUse { path },

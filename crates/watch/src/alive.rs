@@ -2,7 +2,7 @@
 //! a moment, in which the run could not begin.
 
 use crate::process::owner;
-use plimsoll_files::{LOCK, open_regular};
+use plimsoll_files::{LOCK, open_inside};
 use std::fs::TryLockError;
 use std::path::Path;
 
@@ -30,5 +30,5 @@ pub(crate) fn alive(folder: &Path) -> Alive {
 
 /// Whether a process holds a run's lock.
 fn is_locked(lock: &Path) -> bool {
-    open_regular(lock).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    open_inside(lock, 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

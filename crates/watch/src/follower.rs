@@ -4,7 +4,7 @@ use crate::alive::{Alive, alive};
 use crate::reader::{Cutoffs, PROBLEMS, Reader, first_step};
 use crate::run_view::{Kind, RunView, SavedCheckpoint, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_files::{is_folder, is_there, read_text};
+use plimsoll_files::{is_folder, is_there, read_text_inside};
 use plimsoll_telemetry::{Branches, Grown, JournalError, Lineage, SCHEMA_VERSION, Tail};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
@@ -234,7 +234,7 @@ impl Train {
 
 /// The text of one of the folder's files; none if it is not there or can't be read, and the latter is a problem.
 fn text(problems: &mut Vec<String>, folder: &Path, name: &str) -> Option<String> {
-    match read_text(&folder.join(name), SETTINGS_BYTES_MAX) {
+    match read_text_inside(&folder.join(name), 1, SETTINGS_BYTES_MAX) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => {

@@ -5,7 +5,7 @@ use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_files::{open_regular, read_exact_at};
+use plimsoll_files::{open_inside, read_exact_at};
 use plimsoll_supervise::{
     Entry, Event, Kind, Progress, SCHEMA_VERSION, State, Status, last_progress, output_of, program_name,
 };
@@ -97,7 +97,7 @@ fn progress(entry: &Entry) -> Option<Progress> {
 }
 
 fn end_of(path: &Path) -> Option<Vec<u8>> {
-    let file = open_regular(path).ok()?;
+    let file = open_inside(path, 1).ok()?;
     let length = file.metadata().ok()?.len();
     let start = length.saturating_sub(END);
     let mut bytes = vec![0; (length - start) as usize];

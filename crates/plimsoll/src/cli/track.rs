@@ -98,7 +98,7 @@ impl TrackArgs {
             entity: of("WANDB_ENTITY"),
             config: tracked.config,
             steps_per_epoch: Some(tracked.steps_per_epoch).filter(|steps| steps.is_finite() && *steps > 0.0),
-            disk: Disk::default(),
+            disk: Disk::default().within(run),
         };
         let started = Trackers::start(settings, secrets)?;
         Ok(Some(Tracking { trackers: started, secrets: secrets.clone() }))

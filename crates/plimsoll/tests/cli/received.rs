@@ -74,6 +74,57 @@ fn links_under_the_names_of_files_that_a_run_writes_are_not_followed() {
     assert_said(&train_in_time(&sandbox, "--resume runs/sent --max-steps 7"), 0, &["resumed after step 6 "]);
 }
 
+/// A page may be read by others, and what is written through a link replaces what it leads to.
+#[test]
+fn no_link_in_a_runs_folder_is_followed() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name sent --max-steps 5 --sample-every 0.05 --log-to csv");
+    let private = "key: CANARY\n";
+    sandbox.write("private/secret", private);
+    let at = |name: &str| sandbox.path(&format!("runs/sent/{name}"));
+    let link = |name: &str, to: &str| {
+        fs::rename(at(name), sandbox.path("aside")).expect("renamed");
+        symlink(sandbox.path(to), at(name)).expect("a link");
+    };
+    let back = |name: &str| {
+        fs::remove_file(at(name)).expect("removed");
+        fs::rename(sandbox.path("aside"), at(name)).expect("renamed");
+    };
+    for name in ["config.yaml", "sample.json", "report.json", "plan.json"] {
+        if !at(name).exists() {
+            sandbox.write(&format!("runs/sent/{name}"), "{}");
+        }
+        link(name, "private/secret");
+        for flags in ["", "--md", "--json"] {
+            let said = sandbox.run(&format!("report runs/sent {flags}"));
+            assert_eq!(said.code, Some(0), "{name}: {}", said.stderr);
+            assert!(!said.stdout_text().contains("CANARY") && !said.stderr.contains("CANARY"), "{name}");
+            assert!(!sandbox.text("runs/sent/report.html").contains("CANARY"), "{name} is in the page");
+        }
+        back(name);
+    }
+    for name in ["config.yaml", "journal.jsonl"] {
+        link(name, "private/secret");
+        let said = train_in_time(&sandbox, "--resume runs/sent --max-steps 6");
+        assert_said(&said, 4, &["it is a symbolic link, not a regular file"]);
+        assert!(!said.stderr.contains("CANARY"), "{}", said.stderr);
+        back(name);
+    }
+    fs::create_dir(sandbox.path("elsewhere")).expect("a folder");
+    for (name, words) in [
+        ("samples", "note: samples are not kept: runs/sent/samples is a symbolic link"),
+        ("logs", "runs/sent/logs is a symbolic link; a run writes only inside its own folder"),
+    ] {
+        link(name, "elsewhere");
+        let resume = "--resume runs/sent --sample-every 0.05 --log-to csv --max-steps";
+        let steps = if name == "samples" { 6 } else { 7 };
+        assert_said(&train_in_time(&sandbox, &format!("{resume} {steps}")), 0, &[words]);
+        assert_eq!(fs::read_dir(sandbox.path("elsewhere")).expect("a folder").count(), 0, "{name} was written through");
+        back(name);
+    }
+    assert_eq!(sandbox.text("private/secret"), private);
+}
+
 #[test]
 fn pipes_in_the_place_of_files_are_not_waited_for() {
     let sandbox = Sandbox::new();

@@ -4,7 +4,7 @@ use super::record::{Of, RECORD, Record};
 use super::writer::Named;
 use super::{CARDS, FOLDER, Grain, HOUR_S, hours};
 use crate::sample::Sample;
-use plimsoll_files::{open_regular, read_text};
+use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ const MOST_NAMES: Bytes = Bytes::mib(1);
 /// The whole records of a file, in their order.
 pub(super) fn records(file: &Path) -> io::Result<Vec<Record>> {
     let mut bytes = vec![];
-    open_regular(file)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    open_inside(file, 2)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
     let (whole, _) = bytes.as_chunks::<RECORD>();
     Ok(whole.iter().filter_map(Record::decode).collect())
 }
@@ -30,7 +30,7 @@ pub(super) fn records(file: &Path) -> io::Result<Vec<Record>> {
 /// Errors: a file can't be read. A run without a history has none.
 pub fn history(run: &Path, times: Range<f64>) -> io::Result<Vec<Sample>> {
     let folder = run.join(FOLDER);
-    let names = read_text(&folder.join(CARDS), MOST_NAMES).unwrap_or_default();
+    let names = read_text_inside(&folder.join(CARDS), 2, MOST_NAMES).unwrap_or_default();
     let names: BTreeMap<u32, Named> = serde_json::from_str(&names).unwrap_or_default();
     let mut samples: Vec<Sample> = vec![];
     for (hour, grain) in hours(&folder) {

@@ -33,9 +33,8 @@ impl History {
     /// The history of a run, in its folder, made where there is none. Errors: the folder can't be made.
     pub fn open(run: &Path, disk: Disk) -> io::Result<Self> {
         let folder = run.join(FOLDER);
-        if !folder.is_dir() {
-            disk.create_folder(&folder)?;
-        }
+        let disk = disk.within(run);
+        disk.create_folders(&folder)?;
         Ok(Self { folder, disk, current: None, cards: BTreeMap::new() })
     }
 

@@ -3,7 +3,7 @@
 
 use super::hash::sum;
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
-use plimsoll_files::{open_regular, read_text};
+use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_telemetry::Branches;
 use plimsoll_units::Bytes;
 use std::fs;
@@ -101,7 +101,7 @@ pub fn read_state(folder: &Path) -> Result<Option<State>, CheckpointError> {
 /// The state of a checkpoint. Errors: `Io`, `Damaged`.
 pub(super) fn own_state(checkpoint: &Path) -> Result<State, CheckpointError> {
     let path = checkpoint.join(STATE_FILE);
-    match read_text(&path, LONGEST_STATE) {
+    match read_text_inside(&path, 1, LONGEST_STATE) {
         Ok(text) => State::from_json(&text).map_err(|problem| damaged(&path, problem)),
         Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(&path, "it is not text".to_owned())),
         Err(source) => Err(CheckpointError::Io { path, source }),
@@ -128,7 +128,7 @@ fn verify_files(path: &Path, state: State) -> Result<State, CheckpointError> {
 pub(super) fn verify_file(folder: &Path, file: &FileSum) -> Result<(), CheckpointError> {
     let path = folder.join(&file.name);
     let io = |source| CheckpointError::Io { path: path.clone(), source };
-    let opened = open_regular(&path).map_err(io)?;
+    let opened = open_inside(&path, 1).map_err(io)?;
     let bytes = opened.metadata().map_err(io)?.len();
     if bytes != file.bytes {
         return Err(damaged(&path, format!("it has {bytes} bytes, but {} were written", file.bytes)));

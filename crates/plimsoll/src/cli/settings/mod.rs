@@ -23,11 +23,13 @@ use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, CommandFactory, parser::ValueSource};
 use file::{File, Set};
+use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_units::Bytes;
 use problems::{Problem, failure, ignored_line};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
@@ -91,7 +93,7 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
         given.try_contains_id(flag).unwrap_or(false) && given.value_source(flag) == Some(ValueSource::CommandLine)
     };
     if let Some(path) = given.get_one::<PathBuf>("config") {
-        settings = read(path, starts, on_command_line)?;
+        settings = read(path, plimsoll_files::read_text, starts, on_command_line)?;
         files.push(path.clone());
     }
     let chosen = |flag: &str| match given.get_one::<String>(flag) {
@@ -103,10 +105,14 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
         let runs_dir = settings.get("runs_dir").and_then(|values| values.last()).map_or(default.clone(), PathBuf::from);
         if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
             let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
-            let mut below = read(&path, starts, is_set)?;
+            // The run may have come from another person, with links to files of this user.
+            let read_text = |path: &Path, limit| read_text_inside(path, 1, limit);
+            let mut below = read(&path, read_text, starts, is_set)?;
             if let Some(model) = below.get_mut("model").filter(|model| model[0].ends_with(CONFIG_FILE)) {
                 // The run's own, wherever the run has been moved to.
-                *model = vec![path.with_file_name(CONFIG_FILE).to_string_lossy().into_owned()];
+                let own = path.with_file_name(CONFIG_FILE);
+                open_inside(&own, 1).map_err(|error| unreadable(&own, &error))?;
+                *model = vec![own.to_string_lossy().into_owned()];
             }
             leave_out_code(&mut below, &path);
             leave_out_unknown(&mut below, &path, starts);
@@ -170,11 +176,16 @@ fn spellings(flag: &str) -> Vec<&str> {
 
 /// Reads a file of settings as flags and their values, but for those that are set above it; says what changes nothing.
 /// Errors: it can't be read, or all that is wrong with it.
-fn read(path: &Path, starts: bool, is_set: impl Fn(&str) -> bool) -> Result<Settings, Failure> {
+fn read(
+    path: &Path,
+    read_text: impl Fn(&Path, Bytes) -> io::Result<String>,
+    starts: bool,
+    is_set: impl Fn(&str) -> bool,
+) -> Result<Settings, Failure> {
     let is_notebook = path.extension().is_some_and(|extension| extension == "ipynb");
     let most = if is_notebook { NOTEBOOK_BYTES_MAX } else { CONFIG_BYTES_MAX };
-    let text = plimsoll_files::read_text(path, most)
-        .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
+    let text = read_text(path, most)
+        .map_err(|error| unreadable(path, &error))
         .map_err(|failure| failure.hint("`--config` takes a YAML file whose keys are the flags of `plimsoll train`"))?;
     let file = if is_notebook { File::of_notebook(&text, starts) } else { File::parse(&text, starts) };
     let mut file = file.map_err(|failure| failure.hint(format!("the settings are in {}", path.display())))?;
@@ -189,6 +200,10 @@ fn read(path: &Path, starts: bool, is_set: impl Fn(&str) -> bool) -> Result<Sett
         talk(ignored_line(path, &file.ignored));
     }
     Ok(file.sets.into_iter().map(|set| (set.flag, set.values)).collect())
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::bad_input(format!("{} can't be read: {error}", path.display()))
 }
 
 /// What is wrong with the values of a setting, if something is: what the flag's own parser says.

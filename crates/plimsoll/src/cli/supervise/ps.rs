@@ -6,7 +6,7 @@ use crate::cli::failure::exit_code;
 use crate::report::{ListedRun, runs_json, runs_table};
 use crate::streams::{talk, write_data};
 use clap::Args;
-use plimsoll_files::{open_regular, read_exact_at};
+use plimsoll_files::{open_inside, read_exact_at};
 use plimsoll_supervise::{Entry, Kind, Progress, State, last_progress, output_of};
 use plimsoll_telemetry::{Event, Record};
 use std::fs;
@@ -92,7 +92,7 @@ fn progress(entry: &Entry) -> Option<Progress> {
 }
 
 fn end_of(path: &Path) -> Option<Vec<u8>> {
-    let file = open_regular(path).ok()?;
+    let file = open_inside(path, 1).ok()?;
     let length = file.metadata().ok()?.len();
     let start = length.saturating_sub(END);
     let mut bytes = vec![0; (length - start) as usize];

@@ -7,7 +7,7 @@ use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{self, newest_whole};
 use ::plimsoll_train::{FolderError, RunFolder, Start};
 use plimsoll_exec::cuda::ProductChoices;
-use plimsoll_files::{is_file, is_folder, read_text};
+use plimsoll_files::{is_file, is_folder, read_text_inside};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::Bytes;
 use std::io::ErrorKind;
@@ -74,7 +74,7 @@ fn written(journal: &Path) -> std::io::Result<Option<SystemTime>> {
 pub(super) fn kept_products(folder: &RunFolder) -> Option<ProductChoices> {
     let path = folder.products();
     let read = || -> Result<ProductChoices, String> {
-        let text = read_text(&path, PRODUCTS_BYTES_MAX).map_err(|error| error.to_string())?;
+        let text = read_text_inside(&path, 1, PRODUCTS_BYTES_MAX).map_err(|error| error.to_string())?;
         serde_json::from_str(&text).map_err(|error| format!("it is damaged: {error}"))
     };
     if matches!(is_file(&path), Ok(false)) {

@@ -1,7 +1,7 @@
 //! Everything that a run's folder tells for a report: its journal, its samples of the machine, its plan. Nothing in the folder is
 //! trusted; what is missing or damaged is left out.
 
-use plimsoll_files::{read_at_most, read_text};
+use plimsoll_files::{read_inside, read_text_inside};
 use plimsoll_plan::{Plan, validate};
 use plimsoll_telemetry::{CardSample, Curve, history, history_span};
 use plimsoll_train::Report;
@@ -68,7 +68,7 @@ impl RunStory {
         }
         let report = report(folder, &mut run);
         let (cards, sampled_s) = cards(folder);
-        let plan = read_at_most(&folder.join("plan.json"), PLAN_BYTES_MAX).ok().and_then(|bytes| sound_plan(&bytes));
+        let plan = read_inside(&folder.join("plan.json"), 1, PLAN_BYTES_MAX).ok().and_then(|bytes| sound_plan(&bytes));
         Ok(Self { run, report, cards, sampled_s, plan })
     }
 
@@ -83,7 +83,7 @@ fn report(folder: &Path, run: &mut RunView) -> Option<Report> {
     if matches!(run.standing, Standing::Running | Standing::CutShort | Standing::NotStarted) {
         return None;
     }
-    let text = match read_text(&folder.join("report.json"), REPORT_BYTES_MAX) {
+    let text = match read_text_inside(&folder.join("report.json"), 1, REPORT_BYTES_MAX) {
         Ok(text) => text,
         Err(error) => {
             let is_there = error.kind() != ErrorKind::NotFound;
