@@ -35,4 +35,4 @@ pub use own::{is_file, is_folder, is_there, open_own, open_private};
 pub use read_at::read_exact_at;
 pub use space::{DiskSpace, disk_space, free_space};
 pub use trust::{Distrust, TRUSTED_FOLDERS, check_entry, check_file, check_folder, read_trusted};
-pub use write::{create_unique, sync_folder, write_whole};
+pub use write::{UNFINISHED, create_unique, remove_leftovers, sync_folder, write_whole};

@@ -1,10 +1,18 @@
 //! Makes files under names that nobody else has, and makes their names last.
 
+use crate::own::parent_of;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// The extension of a file that is being written.
+pub const UNFINISHED: &str = "unfinished";
+
+/// No write of a file pauses this long.
+const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes the file `PATH.RANDOM.EXTENSION`, which did not exist before, for writing and reading. `mode` are the
 /// permissions it is made with, less those that the process's mask takes away; only Unix has them.
@@ -42,12 +50,36 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, |file| file.write_all(bytes))
 }
 
+/// Removes what a crash left of earlier writes of a file, as [`create_unique`] names it, once nothing was written to it for a
+/// day. What can't be removed stays: the file is written anyway.
+pub fn remove_leftovers(path: &Path, now: SystemTime) {
+    let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    let is_leftover = |name: &str| {
+        let random = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(UNFINISHED)?.strip_suffix('.'));
+        random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    for entry in fs::read_dir(parent_of(path)).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(is_leftover) {
+            continue;
+        }
+        let is_old = |found: fs::Metadata| {
+            found.is_file()
+                && found.modified().is_ok_and(|time| now.duration_since(time).is_ok_and(|age| age > LEFTOVER_AGE))
+        };
+        // The metadata of the entry itself: a link is none of ours.
+        if entry.metadata().is_ok_and(is_old) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if path.exists() && !path.is_file() {
         return write(&mut OpenOptions::new().write(true).open(&path)?);
     }
-    let (unfinished, mut file) = create_unique(&path, "unfinished", 0o666)?;
+    remove_leftovers(&path, SystemTime::now());
+    let (unfinished, mut file) = create_unique(&path, UNFINISHED, 0o666)?;
     let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&unfinished, &path));
     if written.is_err() {
         // What went wrong is told; that a part of it could not be removed would be told instead.
@@ -79,6 +111,26 @@ mod tests {
         write_whole(&path, b"after").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"after");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something stays beside it");
+    }
+
+    #[test]
+    fn what_a_crash_left_is_removed_a_day_later_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("machine.json");
+        create_unique(&path, UNFINISHED, 0o600).unwrap();
+        let others = ["machine.json.mine.unfinished", "other.json.0123456789abcdef.unfinished", "machine.json.bak"];
+        others.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        let count = || fs::read_dir(folder.path()).unwrap().count();
+        remove_leftovers(&path, SystemTime::now());
+        assert_eq!(count(), 4, "another process may be writing it");
+        remove_leftovers(&path, SystemTime::now() + LEFTOVER_AGE + Duration::from_secs(60));
+        assert_eq!(count(), 3);
+        assert!(others.iter().all(|name| folder.path().join(name).exists()));
+        // Whoever writes the file removes them.
+        let (old, file) = create_unique(&path, UNFINISHED, 0o600).unwrap();
+        file.set_modified(SystemTime::now() - LEFTOVER_AGE * 2).unwrap();
+        write_whole(&path, b"new").unwrap();
+        assert!(!old.exists());
     }
 
     #[cfg(target_os = "linux")]

@@ -2,12 +2,13 @@
 //! has the folder for itself meanwhile, so that two runs never take each other's settings for a card's own.
 
 use crate::record::{Record, RecordError};
-use plimsoll_files::{FolderLock, LockError, create_unique, read_text, sync_folder};
+use plimsoll_files::{FolderLock, LockError, UNFINISHED, create_unique, read_text, remove_leftovers, sync_folder};
 use plimsoll_units::Bytes;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::time::SystemTime;
 
 /// Far more than a record takes.
 const MOST: Bytes = Bytes(64 << 10);
@@ -100,7 +101,8 @@ impl Store {
     }
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        let (unfinished, mut file) = create_unique(path, "unfinished", 0o600)?;
+        remove_leftovers(path, SystemTime::now());
+        let (unfinished, mut file) = create_unique(path, UNFINISHED, 0o600)?;
         let written = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&unfinished, path));
         if written.is_err() {
             // What went wrong is told; that a part of it could not be removed would be told instead.
