@@ -206,7 +206,6 @@ fn what_is_not_what_it_should_be_is_deleted() {
     let wrong = [
         (State { etags: [(WEIGHTS.to_owned(), "0".repeat(64))].into(), ..model() }, "its hash is "),
         (State { etags: [("config.json".to_owned(), "0".repeat(40))].into(), ..model() }, "its hash is "),
-        (State { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() }, "it has 1001 bytes instead of 1000"),
     ];
     for (state, words) in wrong {
         let sandbox = Sandbox::new();
@@ -220,6 +219,82 @@ fn what_is_not_what_it_should_be_is_deleted() {
         (hub.state().etags, hub.state().sizes) = (BTreeMap::new(), BTreeMap::new());
         assert_said(&run(&sandbox, &hub, PLAN), 0, &[]);
         assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+    }
+}
+
+#[test]
+fn parts_that_nobody_continues_are_removed_after_a_day() {
+    let (sandbox, hub) = (Sandbox::new(), Hub::new(model()));
+    for name in ["old", "held", "new"] {
+        sandbox.write(&format!("{MODEL}/blobs/{name}.incomplete"), "part");
+    }
+    let day_before = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
+    for name in ["old", "held"] {
+        let part = fs::File::options().write(true).open(sandbox.path(&format!("{MODEL}/blobs/{name}.incomplete")));
+        part.and_then(|part| part.set_modified(day_before)).expect("an older file");
+    }
+    let lock = "home/hub/.locks/models--org--tiny/held.lock";
+    sandbox.write(lock, "");
+    let held = fs::File::open(sandbox.path(lock)).expect("a lock");
+    held.lock().expect("nobody has it");
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &[]);
+    let is_there = |name: &str| sandbox.path(&format!("{MODEL}/blobs/{name}.incomplete")).exists();
+    assert_eq!(["old", "held", "new"].map(is_there), [false, true, true]);
+}
+
+#[test]
+fn a_server_that_says_two_sizes_is_refused() {
+    let sandbox = Sandbox::new();
+    let hub = Hub::new(State { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() });
+    assert_said(&run(&sandbox, &hub, PLAN), 4, &["it is to send 1000 bytes, and says that it sends 2097152"]);
+    assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists());
+    hub.state().sizes = BTreeMap::new();
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &[]);
+    assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+}
+
+/// What is not named by a hash may be anything: weights are refused, and of other files it is said.
+#[test]
+fn weights_that_can_not_be_verified_are_refused() {
+    for etag in ["abc", "d41d8cd98f00b204e9800998ecf8427e", &"x".repeat(64), &"0-1".repeat(10)] {
+        let sandbox = Sandbox::new();
+        let hub = Hub::new(State { etags: [(WEIGHTS.to_owned(), etag.to_owned())].into(), ..model() });
+        let words = [
+            "model.safetensors: it can't be verified: the server names no hash of its contents",
+            "hint: weights are fetched from servers that send a hash",
+        ];
+        assert_said(&run(&sandbox, &hub, PLAN), 4, &words);
+        assert_eq!(hub.sent(WEIGHTS), 0);
+    }
+    let sandbox = Sandbox::new();
+    let hub = Hub::new(State { etags: [("config.json".to_owned(), "abc".to_owned())].into(), ..model() });
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["warning: config.json: it can't be verified"]);
+    // Other contents of the same name and length are not taken for those that are there.
+    fs::remove_dir_all(sandbox.path(&format!("{MODEL}/snapshots"))).expect("it was fetched");
+    let mut other = hub.state().files["config.json"].clone();
+    other.reverse();
+    hub.state().files.insert("config.json".to_owned(), other.clone());
+    run(&sandbox, &hub, PLAN);
+    assert!(sandbox.read(&format!("{MODEL}/blobs/abc")) == other);
+}
+
+/// Each try begins at the first byte and brings as much as the one before.
+#[test]
+fn a_server_that_cuts_every_answer_is_left() {
+    for sends_all in [true, false] {
+        let sandbox = Sandbox::new();
+        // Of a server that sends parts, each is a trickle.
+        let cut = if sends_all { 300_000 } else { 100 };
+        let hub = Hub::new(State { cuts: vec![cut; 100], sends_all, ..model() });
+        let said = run(&sandbox, &hub, PLAN);
+        assert_said(&said, 5, &["in 4 s", "Peer disconnected", "hint: what was fetched is kept"]);
+        assert_eq!(
+            said.stderr.contains("disconnected; the server sends no parts of files"),
+            sends_all,
+            "{}",
+            said.stderr
+        );
+        assert!(hub.state().asked.iter().filter(|asked| asked.sent == cut).count() <= 6);
     }
 }
 

@@ -4,19 +4,20 @@
 //! Redirects are followed here and not by the library, since the token goes to the endpoint and to nobody else, not even to
 //! another port of its host. Source of addresses and headers: huggingface_hub, `file_download.py` and "Environment variables".
 
+use super::steady::Steady;
 use plimsoll_files::read_text;
 use plimsoll_notify::is_loopback;
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::env::{var, var_os};
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 use ureq::http::{Response, Uri};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, BodyReader};
 
 /// The hub's own address.
-const HUB: &str = "https://huggingface.co";
+pub(super) const HUB: &str = "https://huggingface.co";
 
 /// The commit that is asked for.
 const BRANCH: &str = "main";
@@ -68,6 +69,14 @@ pub(super) enum HubError {
         /// What is wrong with it, with the numbers.
         problem: String,
     },
+    /// A file whose contents nothing tells.
+    #[error("{file}: {problem}")]
+    Unverified {
+        /// Its name.
+        file: String,
+        /// Why.
+        problem: &'static str,
+    },
     /// The disk refuses something.
     #[error("{}: {source}", path.display())]
     Io {
@@ -106,6 +115,8 @@ pub(super) struct Client {
     /// The hub's address, without a slash at its end.
     endpoint: String,
     token: Option<String>,
+    /// Time without enough bytes after which a connection counts as lost.
+    timeout: Duration,
     /// There is a token, and it is not sent, since the endpoint has no TLS.
     withholds_token: bool,
 }
@@ -136,15 +147,36 @@ pub(super) struct RemoteFile {
     /// Its name in the model's folder.
     pub(super) name: String,
     pub(super) size: Bytes,
-    /// What names its contents: their SHA-256 for large files, git's SHA-1 for others.
+    /// What names its contents: their SHA-256 for large files, git's SHA-1 for others; or what a mirror sends instead.
     pub(super) etag: String,
+}
+
+/// A hash that names contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hash {
+    /// Of the contents.
+    Sha256,
+    /// Git's name of a file: SHA-1 of its kind, its length and its contents.
+    Git,
+}
+
+impl RemoteFile {
+    /// The hash that its ETag is; `None` if it is another name, so that the contents can't be verified.
+    pub(super) fn hash(&self) -> Option<Hash> {
+        let is_hex = self.etag.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match self.etag.len() {
+            64 if is_hex => Some(Hash::Sha256),
+            40 if is_hex => Some(Hash::Git),
+            _ => None,
+        }
+    }
 }
 
 /// A part of a file on its way.
 pub(super) struct Incoming {
     /// The byte that it begins with.
     pub(super) start: u64,
-    pub(super) body: Body,
+    pub(super) body: Steady<BodyReader<'static>>,
 }
 
 impl Client {
@@ -171,7 +203,7 @@ impl Client {
             .accept_encoding("identity")
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
             .build();
-        Ok(Self { agent: config.new_agent(), endpoint, token, withholds_token })
+        Ok(Self { agent: config.new_agent(), endpoint, token, timeout, withholds_token })
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -189,7 +221,7 @@ impl Client {
     /// The files of a model's main branch.
     pub(super) fn listing(&self, model: &str) -> Result<Listing, HubError> {
         let url = format!("{}/api/models/{model}/revision/{BRANCH}", self.endpoint);
-        let text = read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, LISTING_BYTES_MAX)?;
+        let text = self.read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, LISTING_BYTES_MAX)?;
         let listing = serde_json::from_slice::<Listing>(&text).map_err(|error| strange(&url, error))?;
         if !is_name(&listing.commit) {
             return Err(strange(&url, "the name of its commit has characters that none has"));
@@ -220,7 +252,7 @@ impl Client {
     /// A whole file of at most `limit`.
     pub(super) fn contents(&self, model: &str, commit: &str, file: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
         let url = self.url(model, commit, file);
-        read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, limit)
+        self.read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, limit)
     }
 
     /// The bytes of a file from `start` on, or all of it from a server that sends no parts.
@@ -231,15 +263,36 @@ impl Client {
             if start > 0 { request.header("range", format!("bytes={start}-")) } else { request }
         };
         let response = self.follow(&url, get, |_| false)?;
-        if response.status() != 206 {
-            return Ok(Incoming { start: 0, body: response.into_body() });
+        let is_part = response.status() == 206;
+        let coming = file.size.0 - if is_part { start } else { 0 };
+        let length = header(&response, "content-length").and_then(|length| length.parse::<u64>().ok());
+        if let Some(length) = length.filter(|length| *length != coming) {
+            return Err(strange(&url, format!("it is to send {coming} bytes, and says that it sends {length}")));
+        }
+        let incoming = |start, response: Response<Body>| Incoming {
+            start,
+            body: Steady::new(response.into_body().into_reader(), self.timeout),
+        };
+        if !is_part {
+            return Ok(incoming(0, response));
         }
         let range = header(&response, "content-range").unwrap_or_default();
         let expected = format!("bytes {start}-{}/{}", file.size.0.saturating_sub(1), file.size.0);
         if range != expected {
             return Err(strange(&url, format!("asked for `{expected}`, it sends `{range}`")));
         }
-        Ok(Incoming { start, body: response.into_body() })
+        Ok(incoming(start, response))
+    }
+
+    fn read(&self, response: Response<Body>, url: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
+        let mut bytes = Vec::new();
+        let body = Steady::new(response.into_body().into_reader(), self.timeout);
+        let read = body.take(limit.0.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|error| HubError::Lost { url: url.to_owned(), problem: error.to_string() })?;
+        match bytes.len() as u64 > limit.0 {
+            true => Err(strange(url, format!("it is longer than {limit}"))),
+            false => Ok(bytes),
+        }
     }
 
     pub(super) fn url(&self, model: &str, commit: &str, file: &str) -> String {
@@ -336,14 +389,6 @@ fn redirected(here: &str, location: &str) -> Option<String> {
 
 fn header<'r>(response: &'r Response<Body>, name: &str) -> Option<&'r str> {
     response.headers().get(name)?.to_str().ok()
-}
-
-fn read(response: Response<Body>, url: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
-    let read = response.into_body().with_config().limit(limit.0).read_to_vec();
-    read.map_err(|error| match error {
-        ureq::Error::BodyExceedsLimit(_) => strange(url, format!("it is longer than {limit}")),
-        error => refusal(url, &error),
-    })
 }
 
 /// What a request failed with: whether it may work later.

@@ -2,7 +2,8 @@
 //! tools. What was fetched stays when it is interrupted, and is continued.
 //! Not here: requests (`client.rs`), and the cache's layout (`store.rs`).
 
-use super::client::{Client, HubError, Incoming, Listing, RemoteFile, SettingError, strange};
+use super::client::{Client, HUB, HubError, Incoming, Listing, RemoteFile, SettingError, strange};
+use super::steady::LEAST;
 use super::store::Store;
 use super::{INDEX_BYTES_MAX, cache, home};
 use crate::cli::Failure;
@@ -73,6 +74,7 @@ fn fetch(client: &Client, cache: &Path, name: &str) -> Result<PathBuf, Failed> {
     let store = Store::new(cache, name);
     let index = if model.is_sharded()? { Some(model.index()?) } else { None };
     let mut files = model.files(index.as_deref())?;
+    check_hashes(&files)?;
     let missing = files.iter().map(|file| file.size.0 - store.held(file)).fold(0, u64::saturating_add);
     check_room(cache, Bytes(missing)).map_err(Failed::Said)?;
     let (count, total) = (files.len(), Bytes(files.iter().map(|file| file.size.0).fold(0, u64::saturating_add)));
@@ -86,6 +88,18 @@ fn fetch(client: &Client, cache: &Path, name: &str) -> Result<PathBuf, Failed> {
     // Those that say that a folder has weights come last.
     files.sort_by_key(|file| [INDEX_FILE, MODEL_FILE].contains(&file.name.as_str()));
     Ok(store.publish(&model.listing.commit, &files)?)
+}
+
+/// Says which files can't be verified. Errors: weights are among them.
+fn check_hashes(files: &[RemoteFile]) -> Result<(), HubError> {
+    for file in files.iter().filter(|file| file.hash().is_none()) {
+        let problem = "it can't be verified: the server names no hash of its contents";
+        if file.name.ends_with(".safetensors") {
+            return Err(HubError::Unverified { file: file.name.clone(), problem });
+        }
+        talk(format_args!("warning: {}: {problem}", file.name));
+    }
+    Ok(())
 }
 
 /// Errors: the environment forbids to use the network. Source: huggingface_hub, "Environment variables".
@@ -196,28 +210,37 @@ impl Model<'_> {
         }
         let held = partial.held()?;
         progress.advance(held.saturating_sub(counted));
+        let mut sends_parts = true;
         patiently_saying(
             |text| talk(text),
-            |came| {
+            |furthest| {
                 let held = partial.held()?;
                 if held >= file.size.0 {
                     return Ok(());
                 }
-                let Incoming { start, body } = self.client.open(self.name, &self.listing.commit, file, held)?;
+                // The server may send other contents than before: without a hash nobody would notice.
+                let from = if file.hash().is_some() { held } else { 0 };
+                let Incoming { start, mut body } = self.client.open(self.name, &self.listing.commit, file, from)?;
+                sends_parts &= start == from;
                 if start < held {
                     progress.retreat(held);
                     partial.restart()?;
                 }
-                let mut body = body.into_reader();
-                let ended = partial.append(&mut body, |n| {
-                    *came += n;
-                    progress.advance(n);
-                })?;
-                let url = || self.client.url(self.name, &self.listing.commit, &file.name);
+                let ended = partial.append(&mut body, |n| progress.advance(n))?;
+                let held = partial.held()?;
+                *furthest = held;
+                let lost = |problem: String| HubError::Lost {
+                    url: self.client.url(self.name, &self.listing.commit, &file.name),
+                    problem: if sends_parts {
+                        problem
+                    } else {
+                        format!("{problem}; the server sends no parts of files")
+                    },
+                };
                 match ended {
-                    Err(error) => Err(HubError::Lost { url: url(), problem: error.to_string() }),
-                    Ok(()) if partial.held()? < file.size.0 => {
-                        Err(HubError::Lost { url: url(), problem: "the connection was closed".to_owned() })
+                    Err(error) => Err(lost(error.to_string())),
+                    Ok(()) if held < file.size.0 => {
+                        Err(lost(format!("the connection was closed after {held} of {} bytes", file.size.0)))
                     }
                     Ok(()) => Ok(()),
                 }
@@ -237,18 +260,21 @@ fn patiently<T>(attempt: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<
     patiently_saying(|text| talk(text), attempt)
 }
 
-/// Tries again what was lost on the way, later each time, until several attempts in a row brought nothing. An attempt counts
-/// the bytes that came. Errors: those of the last attempt.
+/// Tries again what was lost on the way, later each time, until several attempts in a row brought nothing new. An attempt
+/// says how many bytes are there after it; those that were there before, and a trickle, are nothing new.
+/// Errors: those of the last attempt.
 fn patiently_saying<T>(
     mut say: impl FnMut(std::fmt::Arguments<'_>),
     mut attempt: impl FnMut(&mut u64) -> Result<T, HubError>,
 ) -> Result<T, HubError> {
-    let mut failures = 0;
+    let (mut failures, mut furthest) = (0, 0);
     loop {
-        let mut came = 0;
-        match attempt(&mut came) {
+        let mut there = 0;
+        match attempt(&mut there) {
             Err(error @ HubError::Lost { .. }) => {
-                failures = if came > 0 { 0 } else { failures };
+                if there >= furthest + LEAST {
+                    (failures, furthest) = (0, there);
+                }
                 let Some(&wait) = WAITS.get(failures) else { return Err(error) };
                 let wait = Duration::from_millis(wait);
                 failures += 1;
@@ -299,11 +325,14 @@ impl Failed {
                     false => failure.hint(format!("did you mean {}?", near.join(", "))),
                 }
             }
+            HubError::Unverified { .. } => Failure::bad_input(format!("{name} can't be fetched: {message}")).hint(format!(
+                "weights are fetched from servers that send a hash, as {HUB} does; or name a folder that has them by `--init`"
+            )),
             HubError::Refused { .. } | HubError::Strange { .. } => {
                 Failure::bad_input(format!("{name} can't be fetched: {message}"))
             }
             HubError::Lost { .. } => Failure::device(format!("{name} can't be fetched: {message}"))
-                .hint("what was fetched is kept; the same command continues"),
+                .hint("what was fetched is kept; the same command continues, unless the server sends no parts of files"),
             HubError::Damaged { .. } => {
                 Failure::bad_input(message).hint("it was deleted; the same command fetches it again")
             }

@@ -4,6 +4,7 @@
 
 mod client;
 mod download;
+mod steady;
 mod store;
 
 use super::Failure;

@@ -9,15 +9,19 @@
 //!
 //! Source: huggingface_hub, "Understand caching".
 
-use super::client::{HubError, RemoteFile};
+use super::client::{Hash, HubError, RemoteFile};
 use plimsoll_files::{open_regular, sync_folder, write_whole};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Bytes that are read or written at a time.
 const CHUNK: usize = 1 << 18;
+
+/// Parts of files are kept this long after the last byte of them came.
+const PART_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A model's place in the cache.
 #[derive(Debug)]
@@ -49,9 +53,9 @@ impl Store {
         self.model.join("blobs").join(format!("{}.incomplete", file.etag))
     }
 
-    /// Whether all of a file is there.
+    /// Whether all of a file is there. One that can't be verified is fetched again: other contents may have its name.
     pub(super) fn has(&self, file: &RemoteFile) -> bool {
-        length(&self.blob(file)) == Some(file.size.0)
+        file.hash().is_some() && length(&self.blob(file)) == Some(file.size.0)
     }
 
     /// How many bytes of a file are there.
@@ -59,7 +63,8 @@ impl Store {
         if self.has(file) {
             return file.size.0;
         }
-        length(&self.incomplete(file)).filter(|&length| length <= file.size.0).unwrap_or(0)
+        let part = length(&self.incomplete(file)).filter(|&length| length <= file.size.0 && file.hash().is_some());
+        part.unwrap_or(0)
     }
 
     /// What is there of a file, under its lock; nothing once all of it is. `waits` is called if another process has the lock.
@@ -87,7 +92,8 @@ impl Store {
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let opened = opened.map_err(at(&path))?;
         let partial = Partial { path, file: opened, size: file.size.0, _lock: held };
-        if partial.held()? > partial.size {
+        // Parts of other contents would not be noticed in a file that can't be verified.
+        if partial.held()? > partial.size || file.hash().is_none() {
             partial.restart()?;
         }
         Ok(Some(partial))
@@ -125,7 +131,24 @@ impl Store {
         let refs = self.model.join("refs");
         fs::create_dir_all(&refs).map_err(at(&refs))?;
         write_whole(&refs.join("main"), commit.as_bytes()).map_err(at(&refs))?;
+        self.remove_old_parts(SystemTime::now());
         Ok(snapshot)
+    }
+
+    /// Removes parts of files that nobody has fetched for a day: those of older commits are never continued. What can't be
+    /// removed stays.
+    fn remove_old_parts(&self, now: SystemTime) {
+        for entry in fs::read_dir(self.model.join("blobs")).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(etag) = name.to_str().and_then(|name| name.strip_suffix(".incomplete")) else { continue };
+            let written = entry.metadata().and_then(|found| found.modified());
+            let is_old = written.is_ok_and(|time| now.duration_since(time).is_ok_and(|age| age > PART_AGE));
+            let lock = File::open(self.locks.join(format!("{etag}.lock")));
+            let is_locked = lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+            if is_old && !is_locked {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 }
 
@@ -165,15 +188,14 @@ impl Partial {
 
 /// How the bytes of a file differ from those that its ETag names; nothing where it names none by a hash that is known.
 fn wrong_hash(path: &Path, file: &RemoteFile) -> Result<Option<String>, HubError> {
-    let mut hash = match file.etag.len() {
-        64 => Context::new(&SHA256),
-        40 => {
-            // Git's name of a file's contents.
+    let mut hash = match file.hash() {
+        Some(Hash::Sha256) => Context::new(&SHA256),
+        Some(Hash::Git) => {
             let mut hash = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
             hash.update(format!("blob {}\0", file.size.0).as_bytes());
             hash
         }
-        _ => return Ok(None),
+        None => return Ok(None),
     };
     let mut opened = open_regular(path).map_err(at(path))?;
     let mut chunk = vec![0; CHUNK];
