@@ -30,7 +30,7 @@ pub fn bench(
     engine.initialise(seed)?;
     let loss = engine.ports("micro_step").loss.expect("a micro-step gives a loss");
     let mut step_ms = Vec::new();
-    let tokens_per_step = engine.plan().tokens_per_step() as u64;
+    let tokens_per_step = engine.plan().tokens_per_step() as f64;
     for step in 1..=warmup + steps {
         let batches = random_batches(engine.plan(), vocab_size, seed, step);
         let start = Instant::now();
@@ -40,7 +40,8 @@ pub fn bench(
         }
         engine.first_step_is_done();
     }
-    let measured = Measured::new(engine.memory(), &step_ms, &vec![tokens_per_step; step_ms.len()]);
+    let tokens_per_s = step_ms.iter().map(|ms| tokens_per_step * 1e3 / ms).collect::<Vec<_>>();
+    let measured = Measured::new(engine.memory(), &step_ms, &tokens_per_s);
     Ok(BenchResult { measured, step_ms, loss: f64::from(engine.read_one(loss)?) })
 }
 

@@ -1,8 +1,8 @@
 //! How a session ends: its last checkpoint, its last event, report.json, and what of all that is on disk.
 
 use crate::session::Session;
-use crate::{FolderError, Measured, PlanSummary, Report, TrainError, Trainer};
-use plimsoll_telemetry::Event;
+use crate::{FolderError, History, Measured, PlanSummary, Report, TrainError, Trainer};
+use plimsoll_telemetry::{Branches, Event};
 use std::path::PathBuf;
 
 /// Why a run made no more steps.
@@ -39,7 +39,7 @@ impl Trainer<'_> {
     /// What is due after the last step. What the disk refuses is a part of the outcome and not an error.
     /// Errors: the device fails.
     pub(crate) fn end(&mut self, session: &mut Session<'_>, ending: Ending) -> Result<Outcome, TrainError> {
-        if ending == Ending::Finished && session.eval.last().is_none_or(|e| e.step != session.step) {
+        if ending == Ending::Finished && session.evaluated != Some(session.step) {
             self.evaluate(session)?;
         }
         if ending != Ending::Diverged && !session.is_saved() {
@@ -74,6 +74,7 @@ impl Trainer<'_> {
     }
 
     fn report(&self, session: &Session<'_>, status: &str) -> Report {
+        let history = self.history(session);
         let energy = self.pace.energy();
         let tokens = session.seen.tokens;
         Report {
@@ -85,15 +86,26 @@ impl Trainer<'_> {
             saved_step: session.saved.as_ref().map(|(step, _)| *step),
             journal_events_lost: session.sinks.told_lost(),
             plan: PlanSummary::from(self.engine.plan()),
-            measured: Measured::new(self.engine.memory(), &session.step_ms, &session.step_tokens),
-            losses: session.losses.clone(),
-            eval: session.eval.clone(),
+            measured: Measured::new(self.engine.memory(), &history.step_ms, &history.tokens_per_s),
+            losses: history.losses,
+            eval: history.eval,
             tokens_seen: session.seen.tokens,
             target_tokens: session.seen.targets,
             padding_tokens: session.seen.padding,
             truncated_samples: session.seen.truncated,
             seconds: session.seconds(),
         }
+    }
+
+    /// What the journal knows of the run up to the last step. What it lost is missing, or all of it if it can't be read.
+    fn history(&self, session: &Session<'_>) -> History {
+        let branches = Branches::read(&self.folder.checkpoints());
+        let known = branches
+            .ok()
+            .and_then(|branches| History::read_known(&self.folder.journal(), &branches.lineage(), session.step).ok());
+        let mut history = known.unwrap_or_default();
+        history.losses.resize(session.step as usize, None);
+        history
     }
 }
 

@@ -1,8 +1,9 @@
-//! What the journal remembers of a run: its losses, step by step, along the branches that led to where it stands.
+//! What the journal remembers of a run: its losses, step by step, along the branches that led to where it stands, and how long
+//! the steps of its last session took. A session keeps neither, so that its memory does not grow with its steps.
 
 use crate::checkpoint::CheckpointError;
 use crate::{Evaluation, TrainError};
-use plimsoll_telemetry::{Event, Lineage, Record, for_each_record};
+use plimsoll_telemetry::{Event, JournalError, Lineage, Record, for_each_record};
 use std::path::Path;
 
 /// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not trusted: its
@@ -16,6 +17,10 @@ pub struct History {
     pub losses: Vec<Option<f64>>,
     /// Held-out losses.
     pub eval: Vec<Evaluation>,
+    /// Milliseconds of each step since the run was started or resumed last.
+    pub step_ms: Vec<f64>,
+    /// Tokens a second of the same steps.
+    pub tokens_per_s: Vec<f64>,
     /// Steps without a loss among those above.
     missing: u64,
 }
@@ -24,8 +29,7 @@ impl History {
     /// Reads what a journal says of the steps of `lineage` up to that of the checkpoint at `checkpoint`.
     /// Errors: the journal can't be read; `NoHistory`.
     pub fn read(journal: &Path, lineage: &Lineage, last: u64, checkpoint: &Path) -> Result<Self, TrainError> {
-        let mut history = Self::default();
-        for_each_record(journal, |record| history.take(lineage, last, &record))?;
+        let mut history = Self::read_known(journal, lineage, last)?;
         let known = history.losses.len() as u64 - history.missing;
         if last - known > MOST_MISSING {
             let path = checkpoint.to_owned();
@@ -35,8 +39,23 @@ impl History {
         Ok(history)
     }
 
+    /// The same without a checkpoint that claims steps, as far as the journal knows of them. Errors: the journal can't be read.
+    pub fn read_known(journal: &Path, lineage: &Lineage, last: u64) -> Result<Self, JournalError> {
+        let mut history = Self::default();
+        for_each_record(journal, |record| history.take(lineage, last, &record))?;
+        Ok(history)
+    }
+
     fn take(&mut self, lineage: &Lineage, last: u64, record: &Record) {
         let is_ours = |step: u64| step <= last && lineage.has(record.branch, step);
+        match record.event {
+            Event::RunStarted { .. } => (self.step_ms, self.tokens_per_s) = (vec![], vec![]),
+            Event::Step { step, step_ms, tokens_per_s, .. } if is_ours(step) => {
+                self.step_ms.push(step_ms);
+                self.tokens_per_s.push(tokens_per_s);
+            }
+            _ => {}
+        }
         match record.event {
             // A session makes steps again that an earlier one made after the same checkpoint.
             Event::RunStarted { first_step, .. } if is_ours(first_step) => self.forget_from(first_step),

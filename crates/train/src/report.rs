@@ -70,10 +70,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// From a device's memory, and the durations and the tokens of steps.
-    pub fn new(memory: EngineMemory, step_ms: &[f64], step_tokens: &[u64]) -> Self {
-        let speeds = step_tokens.iter().zip(step_ms).map(|(&tokens, ms)| tokens as f64 * 1e3 / ms);
-        let speeds = speeds.collect::<Vec<_>>();
+    /// From a device's memory, and the durations and the speeds of steps.
+    pub fn new(memory: EngineMemory, step_ms: &[f64], tokens_per_s: &[f64]) -> Self {
         Self {
             footprint: memory.footprint,
             touched_bytes: memory.touched_bytes,
@@ -82,7 +80,7 @@ impl Measured {
             device_allocations_after_first_step: memory.allocations_after_first_step,
             step_ms_p50: percentile(step_ms, 0.5),
             step_ms_min: percentile(step_ms, 0.0),
-            tokens_per_s: percentile(&speeds, 0.5),
+            tokens_per_s: percentile(tokens_per_s, 0.5),
             blas: plimsoll_exec::blas_in_use().map(ToString::to_string),
         }
     }

@@ -4,7 +4,7 @@
 use crate::checkpoint::{self, CheckpointError, Seen, State, check_same_run};
 use crate::sinks::Sinks;
 use crate::undo::Undo;
-use crate::{Evaluation, History, LossScale, Start, TrainError, Trainer};
+use crate::{History, LossScale, Start, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,8 @@ pub(crate) struct Session<'a> {
     pub saved: Option<(u64, PathBuf)>,
     /// Why the last checkpoint that was tried is not.
     pub save_failure: Option<String>,
-    pub losses: Vec<Option<f64>>,
-    pub eval: Vec<Evaluation>,
-    pub step_ms: Vec<f64>,
-    /// Tokens of each of this session's steps.
-    pub step_tokens: Vec<u64>,
+    /// The step after which the model was evaluated last.
+    pub evaluated: Option<u64>,
     /// What has passed through the model so far.
     pub seen: Seen,
     /// For plans some of whose updates are made before all gradients are known.
@@ -70,7 +67,7 @@ impl<'a> Trainer<'a> {
             Start::Weights(path) => checkpoint::load_weights(self.engine, path)?,
             Start::Resume(path) => state = Some(self.restore(path)?),
         }
-        let mut history = History::default();
+        let mut evaluated = None;
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             let origin = Origin { branch: state.branch, step: state.step };
             let lineage = branches.lineage();
@@ -81,7 +78,8 @@ impl<'a> Trainer<'a> {
                 let left_behind = later.into_iter().map(|(path, _)| path).collect();
                 told.push(Event::Branched { from_step: state.step, left_behind });
             }
-            history = History::read(&self.folder.journal(), &branches.lineage(), state.step, path)?;
+            let history = History::read(&self.folder.journal(), &branches.lineage(), state.step, path)?;
+            evaluated = history.eval.last().map(|evaluation| evaluation.step);
             told.push(Event::Resumed { step: state.step, checkpoint: path.clone() });
         } else if branches.current() > 0 {
             branches.begin(None);
@@ -103,10 +101,7 @@ impl<'a> Trainer<'a> {
             loss_scale: state.as_ref().map_or(self.config.loss_scale, |state| state.loss_scale),
             saved: None,
             save_failure: None,
-            losses: history.losses,
-            eval: history.eval,
-            step_ms: Vec::new(),
-            step_tokens: Vec::new(),
+            evaluated,
             seen: state.as_ref().map_or(Seen::default(), |state| state.seen),
             undo: None,
         };

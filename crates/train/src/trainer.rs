@@ -3,9 +3,7 @@
 
 use crate::session::Session;
 use crate::undo::run_step;
-use crate::{
-    EVALUATE, Ending, Engine, Evaluation, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError,
-};
+use crate::{EVALUATE, Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
 use plimsoll_graph::Scalars;
 use plimsoll_graph::models::ModelConfig;
@@ -199,7 +197,6 @@ impl<'a> Trainer<'a> {
         if overflowed && session.loss_scale.as_mut().is_some_and(LossScale::overflowed) {
             session.step = step;
             session.seen.add(batches);
-            session.losses.push(Some(loss));
             let loss_scale = session.loss_scale.map_or(1.0, |s| s.scale);
             session.emit(Event::UpdateSkipped { step, loss, loss_scale });
             return Ok(true);
@@ -224,9 +221,6 @@ impl<'a> Trainer<'a> {
         if let Some(scale) = &mut session.loss_scale {
             scale.good();
         }
-        session.losses.push(Some(loss));
-        session.step_ms.push(step_ms);
-        session.step_tokens.push(batches.tokens);
         let event = Event::Step {
             step,
             loss,
@@ -254,7 +248,7 @@ impl<'a> Trainer<'a> {
         if let Some((loss, tokens)) = crate::evaluate(self.engine, EVALUATE, self.dataset, samples)? {
             let average = crate::evaluate(self.engine, EVALUATE_AVERAGE, self.dataset, samples)?;
             let (step, average_loss) = (session.step, average.map(|(loss, _)| loss));
-            session.eval.push(Evaluation { step, loss, average_loss });
+            session.evaluated = Some(step);
             session.emit(Event::Evaluated { step, loss, average_loss, tokens });
         }
         Ok(())

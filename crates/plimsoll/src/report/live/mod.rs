@@ -128,8 +128,8 @@ impl Sink for Live {
             }
             Event::Branched { from_step, left_behind } => talk(branched(*from_step, left_behind)),
             Event::EventsLost { events, reason } => talk(format_args!(
-                "warning: {events} events could not be written to the journal: {reason}; reports of resumed \
-                 sessions will lack their losses"
+                "warning: {events} events could not be written to the journal: {reason}; reports \
+                 will lack their losses"
             )),
             Event::Step { step, loss, learning_rate, grad_norm, tokens_per_s, memory_bytes, .. } => {
                 let (done, left) = self.progress(*step);

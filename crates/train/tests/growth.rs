@@ -1,0 +1,45 @@
+//! A run takes no more of the heap after many steps than after few: what its report tells of each step is in the journal.
+
+mod support;
+
+use peak_alloc::PeakAlloc;
+use plimsoll_telemetry::Event;
+use plimsoll_train::{Ending, Start};
+use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicBool;
+use support::{Setup, all_losses};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// Less than a byte for each step between both places.
+const SLACK: usize = 1024;
+
+#[test]
+fn a_run_takes_no_more_of_the_heap_after_2_000_steps_than_after_200() {
+    const STEPS: u64 = 2_000;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    let setup = Setup { steps: STEPS, checkpoint_every: Some(100), keep_checkpoints: 2, ..Setup::default() };
+    // The data loader's thread and the journal have some bytes now and none then.
+    let least_within = |least: &mut usize, steps: RangeInclusive<u64>, event: &Event| {
+        if matches!(event, Event::Step { step, .. } if steps.contains(step)) {
+            *least = HEAP.current_usage().min(*least);
+        }
+    };
+    for start in [Start::Fresh, Start::Resume(run.join(format!("checkpoints/step-{STEPS:06}")))] {
+        let first = if start == Start::Fresh { 0 } else { STEPS };
+        let setup = Setup { steps: first + STEPS, ..setup.clone() };
+        let (mut early, mut late) = (usize::MAX, usize::MAX);
+        let view = |event: &Event, _: &AtomicBool| {
+            least_within(&mut early, first + 150..=first + 200, event);
+            least_within(&mut late, first + STEPS - 50..=first + STEPS, event);
+        };
+        let (ending, report, _) = setup.run(&run, &start, view);
+        assert_eq!(ending, Ending::Finished);
+        assert!(late <= early + SLACK, "{early} bytes after 200 steps, {late} after {STEPS}");
+        let losses = all_losses(&report, first + STEPS);
+        assert!(losses.last() < losses.first() && report.eval.last().is_some_and(|e| e.step == first + STEPS));
+        assert!(report.measured.step_ms_p50.is_some() && report.measured.tokens_per_s.is_some());
+    }
+}
