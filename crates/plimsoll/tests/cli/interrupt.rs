@@ -100,17 +100,46 @@ fn unfinished(run: &Path) -> BTreeSet<u64> {
 
 #[test]
 fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights() {
-    const STEPS: u64 = 1000;
     let sandbox = Sandbox::new();
-    // Dropout, several micro-batches, and held-out losses take part.
-    let flags = format!("--max-steps {STEPS} --micro-batch 2 --eval-every 70 --learning-rate 1e-3");
-    sandbox.must_train(&format!("{flags} --name whole --checkpoint-every 0"));
+    train_whole(&sandbox);
+    let reached = killed(&sandbox, "killed", 20);
+    eprintln!("steps made before each kill: {reached:?}");
+}
+
+/// The figure of `bench/results/reliability.md`.
+#[test]
+#[ignore = "evidence at scale, minutes: `cargo test -p plimsoll --test cli -- --ignored --nocapture evidence`"]
+fn evidence_of_kills() {
+    let sandbox = Sandbox::new();
+    train_whole(&sandbox);
+    let kills = (0..60).map(|run| killed(&sandbox, &format!("killed-{run}"), 20 + run).len()).sum::<usize>();
+    println!("SIGKILL: {kills} kills of 60 runs, each ends with the weights of a run that was never stopped");
+    assert_eq!(kills, 1200);
+}
+
+/// Steps of runs that are killed.
+const STEPS: u64 = 1000;
+
+/// What such a run does. Dropout, several micro-batches, and held-out losses take part.
+fn flags_of_killed() -> String {
+    format!("--max-steps {STEPS} --micro-batch 2 --eval-every 70 --learning-rate 1e-3")
+}
+
+/// The run that is never stopped.
+fn train_whole(sandbox: &Sandbox) {
+    sandbox.must_train(&format!("{} --name whole --checkpoint-every 0", flags_of_killed()));
+}
+
+/// Kills a run at twenty random moments, resumes it to its end, and compares its weights with those of the whole run. Returns
+/// how many steps it made before each kill.
+fn killed(sandbox: &Sandbox, name: &str, seed: u64) -> Vec<(usize, Moment)> {
+    let flags = flags_of_killed();
     // The killed run has to tokenize for itself, too.
     let arguments = Sandbox::train_arguments(&format!(
-        "{flags} --name killed --resume auto --cache-dir another-cache --checkpoint-every 8"
+        "{flags} --name {name} --resume auto --cache-dir cache-of-{name} --checkpoint-every 8"
     ));
-    let run = sandbox.path("runs/killed");
-    let mut random = Random(20);
+    let run = sandbox.path(&format!("runs/{name}"));
+    let mut random = Random(seed);
     let mut reached = Vec::new();
     for kill in 0..20 {
         let moment = Moment::random(&mut random);
@@ -122,14 +151,14 @@ fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(
         assert!(runs && status.signal() == Some(SIGKILL), "kill {kill} ({moment:?}) came too late: {status}");
         reached.push((steps_told(&run.join("journal.jsonl")) - told, moment));
     }
-    eprintln!("steps made before each kill: {reached:?}");
-    let said = end_of(spawn(&sandbox, &arguments));
+    let said = end_of(spawn(sandbox, &arguments));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    sandbox.assert_same_run("runs/killed", "runs/whole", STEPS);
+    sandbox.assert_same_run(&format!("runs/{name}"), "runs/whole", STEPS);
     let left =
         fs::read_dir(run.join("checkpoints")).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     let expected = [STEPS - 16, STEPS - 8, STEPS].map(|step| format!("step-{step:06}").into());
     assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(expected), "only whole checkpoints are left");
+    reached
 }
 
 /// The command that a run told to resume it with.

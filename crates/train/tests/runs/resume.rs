@@ -232,3 +232,33 @@ fn a_run_is_not_resumed_in_another_precision() {
     let error = half.try_run(parent.path(), &Start::Resume(first.expect("a checkpoint")), stop_after(9)).unwrap_err();
     assert!(error.to_string().contains("a precision of fp32, but this run has bf16"), "{error}");
 }
+
+/// The figure of `bench/results/reliability.md`: every step of a run is one at which it is stopped, and the session after it
+/// has other threads and levers.
+#[test]
+#[ignore = "evidence at scale, minutes: `cargo test -p plimsoll-train --test runs -- --ignored --nocapture evidence`"]
+fn evidence_of_resumes() {
+    let mut points = 0;
+    for (family, setup) in families() {
+        for seed in [7, 8, 9] {
+            let setup = Setup { seed, steps: 30, ..setup.clone() };
+            let parent = tempfile::tempdir().expect("a temporary folder");
+            let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);
+            for point in 0..setup.steps {
+                let what = format!("{family}, seed {seed}, stopped after {point}");
+                let folder = parent.path().join(format!("{point}"));
+                let (_, _, checkpoint) = setup.run(&folder, &Start::Fresh, stop_after(point));
+                let level = [Level::None, Level::Cheap, Level::Attention, Level::Block][point as usize % 4];
+                let optimizer_offload = (point % 3) as f64 / 2.0;
+                let levers = Levers { recompute: Recompute::all(level), optimizer_offload, ..setup.levers };
+                let other = Setup { threads: 1 + point as usize % 3, levers, ..setup.clone() };
+                let resumed = other.run(&folder, &Start::Resume(checkpoint.expect("saved")), stop_after(u64::MAX));
+                assert_same_run(&what, &setup, &resumed, &whole);
+                fs::remove_dir_all(folder).expect("it was there");
+                points += 1;
+            }
+        }
+    }
+    println!("resume: {points} points, under other threads and levers, the same bits");
+    assert!(points >= 500, "{points}");
+}
