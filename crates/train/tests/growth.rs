@@ -20,7 +20,13 @@ fn a_run_takes_no_more_of_the_heap_after_2_000_steps_than_after_200() {
     const STEPS: u64 = 2_000;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    let setup = Setup { steps: STEPS, checkpoint_every: Some(100), keep_checkpoints: 2, ..Setup::default() };
+    let setup = Setup {
+        steps: STEPS,
+        checkpoint_every: Some(100),
+        eval_every: Some(50),
+        keep_checkpoints: 2,
+        ..Setup::default()
+    };
     // The data loader's thread and the journal have some bytes now and none then.
     let least_within = |least: &mut usize, steps: RangeInclusive<u64>, event: &Event| {
         if matches!(event, Event::Step { step, .. } if steps.contains(step)) {
