@@ -64,6 +64,15 @@ struct Memory {
     others: Bytes,
     /// Kept free unless the flags say otherwise.
     margin: Bytes,
+    /// Whether the total is what is free at the moment, and not a size that stays.
+    is_momentary: bool,
+}
+
+impl Memory {
+    /// A size that was asked for, or that a card has.
+    fn requested(total: Bytes, others: Bytes, margin: Bytes) -> Self {
+        Self { source: "requested".to_owned(), total, others, margin, is_momentary: false }
+    }
 }
 
 /// A card's memory.
@@ -71,6 +80,8 @@ struct Memory {
 pub(super) struct CardMemory {
     /// The card's name.
     pub(super) name: String,
+    /// Its UUID; `None` if it is not in this machine.
+    pub(super) uuid: Option<String>,
     /// All of it.
     pub(super) total: Bytes,
     /// What other processes use of it.
@@ -109,7 +120,7 @@ impl BudgetArgs {
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
         let others = Bytes::ZERO;
         if let Some(total) = self.vram {
-            return self.budget_of(Memory { source: "requested".to_owned(), total, others, margin: Bytes::ZERO });
+            return self.budget_of(Memory::requested(total, others, Bytes::ZERO));
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
         let free = available().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
@@ -121,23 +132,31 @@ impl BudgetArgs {
                 no_room(message, None).hint("`--vram-margin 32` reserves less for it, at the risk of being killed")
             );
         }
-        let budget = self.budget_of(Memory { source: free.bound.to_string(), total: free.bytes, others, margin });
+        let source = free.bound.to_string();
+        let budget = self.budget_of(Memory { source, total: free.bytes, others, margin, is_momentary: true });
         let margin_of_vram = self.vram_margin.unwrap_or(Bytes::ZERO);
         budget.map(|budget| Budget { margin_of_vram, ..budget })
     }
 
-    /// Of a card: what is asked for or all of it, less what others use. Errors: nothing is left.
-    pub(super) fn of_card(&self, CardMemory { name, total, others, presence }: CardMemory) -> Result<Budget, Failure> {
+    /// Of a card: what is asked for or all of it, less what others use. Errors: nothing is left; where other processes hold
+    /// it, they are named.
+    pub(super) fn of_card(&self, memory: CardMemory) -> Result<Budget, Failure> {
+        let CardMemory { name, uuid, total, others, presence } = memory;
         let margin = if presence == Presence::Open { OPEN_CARD_MARGIN } else { CARD_MARGIN };
-        let budget = self.budget_of(Memory { source: name, total: self.vram.unwrap_or(total), others, margin })?;
+        let memory = Memory { source: name, ..Memory::requested(self.vram.unwrap_or(total), others, margin) };
+        let budget = self.budget_of(memory).map_err(|failure| match uuid {
+            Some(uuid) if failure.code() == exit_code::DOES_NOT_FIT => failure.naming_holders(&uuid),
+            _ => failure,
+        })?;
         let assumed_host = (presence == Presence::Elsewhere).then(|| Bytes(HOST_OF_CARD * total.0));
         Ok(Budget { assumed_host, ..budget })
     }
 
-    /// Of any memory: its total times the fraction, less the margin, less what other processes use. Errors: nothing is left.
+    /// Of any memory: its total times the fraction, less the margin, less what other processes use.
+    /// Errors: the flags leave nothing of it; nothing is left since other processes hold it.
     fn budget_of(&self, memory: Memory) -> Result<Budget, Failure> {
-        let Memory { source, total, others, .. } = memory;
-        if total == Bytes::ZERO {
+        let Memory { source, total, others, is_momentary, .. } = memory;
+        if total == Bytes::ZERO && !is_momentary {
             return Err(
                 Failure::bad_flag("the budget is 0 B").hint("`--vram 12` means 12 GiB; `--vram 600MiB` works too")
             );
@@ -147,9 +166,19 @@ impl BudgetArgs {
         let margin = self.vram_margin.unwrap_or(memory.margin);
         let bytes = usable.saturating_sub(margin).saturating_sub(others);
         if bytes == Bytes::ZERO {
-            let held = if others == Bytes::ZERO { String::new() } else { format!(" and {others} in use") };
-            let message = format!("nothing is left of {usable} after a margin of {margin}{held}");
-            return Err(Failure::bad_flag(message).hint("use a smaller `--vram-margin` or a larger `--vram`"));
+            let message = |held: &str| format!("nothing is left of {usable} after a margin of {margin}{held}");
+            return Err(match (is_momentary, usable > margin) {
+                (true, _) => Failure::new(exit_code::DOES_NOT_FIT, message(&format!(" ({source})")))
+                    .hint("close other programs, or use a smaller `--vram-margin`"),
+                (false, false) => {
+                    Failure::bad_flag(message("")).hint("use a smaller `--vram-margin` or a larger `--vram`")
+                }
+                (false, true) => {
+                    let held = format!(" and the {others} that other processes hold");
+                    Failure::new(exit_code::DOES_NOT_FIT, message(&held))
+                        .hint("end the processes that hold the memory, or wait until they end")
+                }
+            });
         }
         Ok(Budget { bytes, source, total, fraction, margin, margin_of_vram: margin, others, assumed_host: None })
     }
@@ -171,7 +200,7 @@ impl BudgetArgs {
         let left = free.bytes.saturating_sub(process);
         let Available { bytes, bound } = free;
         let message = format!(
-            "the plan needs {arenas} and the process itself {process}, but only {bytes} is available ({bound}; short {})",
+            "the plan needs {arenas} and the process itself {process}, but only {bytes} is available ({bound}), {} too little",
             (arenas + process).saturating_sub(bytes)
         );
         Err(no_room(message, Some(left)))
@@ -207,7 +236,7 @@ impl Budget {
     /// Of the same memory if this had been asked for, by flags that say the rest. Errors: nothing is left of it.
     pub(super) fn of_vram(&self, args: &BudgetArgs, vram: Bytes) -> Result<Self, Failure> {
         let (others, margin) = (self.others, self.margin_of_vram);
-        args.budget_of(Memory { source: "requested".to_owned(), total: vram, others, margin })
+        args.budget_of(Memory::requested(vram, others, margin))
     }
 
     /// The memory that it is taken of.
@@ -294,7 +323,7 @@ mod tests {
                 vram_margin: Some(margin),
                 threads: None,
             };
-            let memory = |total| Memory { source: String::new(), total, others, margin: Bytes::ZERO };
+            let memory = |total| Memory::requested(total, others, Bytes::ZERO);
             let some = args.budget_of(memory(Bytes::gib(100))).expect("enough");
             for needed in [1, 4095, 123_456_789, 7 << 30].map(Bytes) {
                 let enough = args.budget_of(memory(some.vram_for(needed))).expect("enough");

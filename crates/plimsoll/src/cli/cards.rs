@@ -349,7 +349,8 @@ fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Dev
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
     let others = card.memory.saturating_sub(free);
-    let memory = CardMemory { name: card.name.clone(), total: card.memory, others, presence: Presence::Open };
+    let (name, uuid) = (card.name.clone(), Some(card.uuid.clone()));
+    let memory = CardMemory { name, uuid, total: card.memory, others, presence: Presence::Open };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
     let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads, speed);

@@ -49,7 +49,7 @@ impl Device {
             check_vram(card, budget)?;
             let (total, others) = (card.memory, Bytes::ZERO);
             let presence = Presence::Elsewhere;
-            let memory = CardMemory { name: card.name.to_owned(), total, others, presence };
+            let memory = CardMemory { name: card.name.to_owned(), uuid: None, total, others, presence };
             if speed.tf32 {
                 check_tf32(card.name, card.compute_capability)?;
             }
@@ -68,7 +68,8 @@ impl Device {
     pub(super) fn of_vram(vram: Bytes, budget: &BudgetArgs, speed: Speed) -> Result<Option<Self>, Failure> {
         let Some(card) = card_of_memory(vram) else { return Ok(None) };
         let name = format!("NVIDIA card of {vram}");
-        let memory = CardMemory { name: name.clone(), total: vram, others: Bytes::ZERO, presence: Presence::Elsewhere };
+        let (others, presence) = (Bytes::ZERO, Presence::Elsewhere);
+        let memory = CardMemory { name: name.clone(), uuid: None, total: vram, others, presence };
         let times = format!("times are estimates from the data sheet of {}, the slowest with as much", card.name);
         let device = Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed);
         Ok(Some(Self { name, times, ..device }))
@@ -81,7 +82,8 @@ impl Device {
             check_tf32(&gpu.name, card.compute_capability)?;
         }
         let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
-        let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, others, presence: Presence::Here };
+        let (name, uuid) = (gpu.name.clone(), Some(gpu.uuid.clone()));
+        let memory = CardMemory { name, uuid, total: gpu.total, others, presence: Presence::Here };
         let threads = budget.threads()?;
         let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
         let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed);

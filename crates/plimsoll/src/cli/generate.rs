@@ -176,9 +176,15 @@ impl GenerateArgs {
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
-            return Err(
-                Failure::new(exit_code::DOES_NOT_FIT, message).hint("use a larger `--vram` or fewer `--max-tokens`")
-            );
+            let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
+            let failure = match opened.uuid() {
+                Some(uuid) => failure.naming_holders(&uuid),
+                None => failure,
+            };
+            return Err(failure.hint(match self.budget.vram {
+                Some(_) => "use a larger `--vram` or fewer `--max-tokens`",
+                None => "use fewer `--max-tokens`, or end other programs that hold memory",
+            }));
         }
         opened.check_free(&self.budget, &plan)?;
         let mut engine = Engine::new(opened.into_device(&self.budget), &graph, plan)?;

@@ -357,8 +357,8 @@ fn what_is_not_there_is_said_with_a_way_out() {
         }
     }
     let said = sandbox.run_with_cards("NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,12000", "plan --gpu auto");
-    assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert!(said.stderr.contains("in use"), "{}", said.stderr);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert!(said.stderr.contains("12.1 GiB that other processes hold"), "{}", said.stderr);
 }
 
 /// A file of another machine, another number of threads, or none at all is noticed.

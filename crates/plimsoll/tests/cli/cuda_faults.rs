@@ -249,3 +249,37 @@ fn a_benchmark_is_planned_again_too() {
     assert_eq!(less["loss"], whole["loss"]);
     assert_says(&run(&taken, "--vram 20MiB"), 3, &["of memory is needed"]);
 }
+
+/// What other processes hold says nothing about the command line.
+#[test]
+fn a_card_that_other_processes_fill_is_no_mistake_in_the_command() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name made --max-steps 1");
+    let train = "train --data a.txt --tokenizer bytes --name full --runs-dir runs --cache-dir cache --max-steps 1";
+    let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,12200,holder=4194305/11800");
+    let held = "hint: of the card's memory 11.5 GiB is held by a process (4194305)";
+    for command in [
+        train,
+        &format!("{train} --device cuda"),
+        &format!("{train} --device cuda --vram 11"),
+        &format!("{train} --device cuda --vram-auto --memory-fraction 0.5"),
+        &format!("{train} --device cuda --vram-margin 1GiB"),
+        "plan --model nano --device cuda",
+        "plan --model nano --gpu auto",
+        "bench --model nano --device cuda",
+        "generate --checkpoint runs/made --device cuda",
+    ] {
+        let mut command = sandbox.command_on_card("card=rtx3060;others=11800", command.split(' '));
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
+        let said = Said::of(command.output().expect("the binary runs"));
+        assert_says(&said, 3, &["that other processes hold", held, "hint: end the processes that hold the memory"]);
+    }
+    // A margin that leaves nothing of an unused card either, and one that leaves nothing of what is free for the CPU.
+    let said = |given: &str| train_on_card(&sandbox, "card=rtx3060;others=11800", &format!("{train} {given}"));
+    assert_says(&said("--device cuda --vram-margin 13gb"), 2, &["hint: use a smaller `--vram-margin`"]);
+    assert_says(&said("--device cpu --vram-margin 99999gb"), 3, &["hint: close other programs, or use a smaller"]);
+}
+
+fn train_on_card(sandbox: &Sandbox, card: &str, command: &str) -> Said {
+    Said::of(sandbox.command_on_card(card, command.split(' ')).output().expect("the binary runs"))
+}
