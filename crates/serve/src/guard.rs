@@ -5,8 +5,10 @@
 //! - A name that its owner has changed to this address (DNS rebinding) is no name of this server: `Host` is checked.
 //! - What changes something needs the header with the token, or the origin of this server's own page.
 
-use crate::routes::Shared;
-use crate::wire::problem;
+use crate::places::Seat;
+use crate::routes::{BODY_BYTES, Shared};
+use crate::wire::{Problem, problem};
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, ORIGIN, REFERRER_POLICY,
@@ -36,7 +38,10 @@ const BARE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-u
 /// Lets a request in or not, and gives every answer the headers that keep browsers careful.
 pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let mut response = match check(&shared, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => match whole(request, shared.patience).await {
+            Ok(request) => next.run(request).await,
+            Err(problem) => problem.into_response(),
+        },
         Err(Refused::Answer(response)) => *response,
         Err(Refused::Guess(response)) => {
             tokio::time::sleep(WRONG).await;
@@ -57,6 +62,20 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
     }
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
     response
+}
+
+/// The request with all of its body, from a connection that keeps its place for it. Errors: it is too long, or too slow.
+async fn whole(request: Request, patience: Duration) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = match tokio::time::timeout(patience, to_bytes(body, BODY_BYTES)).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(_)) => return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "too much was posted, or it was cut short")),
+        Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time")),
+    };
+    if let Some(seat) = parts.extensions.get::<Seat>() {
+        seat.let_in();
+    }
+    Ok(Request::from_parts(parts, bytes.into()))
 }
 
 /// Who is not let in.

@@ -17,6 +17,7 @@ mod listen;
 mod looker;
 mod map;
 mod metrics;
+mod places;
 mod routes;
 mod stream;
 mod token;
@@ -125,6 +126,7 @@ impl Server {
             start: token::of_this_start(),
             host: host_name(),
             ending: is_over,
+            patience: limits.request,
             streams: Arc::new(Semaphore::new(limits.streams)),
             readers: Arc::new(Semaphore::new(READERS)),
         };

@@ -1,7 +1,8 @@
 //! A thread that looks at runs and machine, and puts what it sees where all clients find it. It looks each second while somebody
 //! asks, and seldom while nobody does. Clients never keep it waiting.
 
-use crate::wire::{Summary, machine};
+use crate::wire::{Problem, Summary, machine, problem};
+use axum::http::StatusCode;
 use plimsoll_telemetry::{Sampler, SamplerOptions};
 use plimsoll_watch::{MachineView, Places, RunView, RunsFollower, WatchError};
 use serde_json::json;
@@ -18,6 +19,9 @@ const RUNS: usize = 60;
 
 /// How often it is looked while nobody asks.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// How long a request waits for the first look.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Who asked so long ago asks no longer.
 const FORGET: Duration = Duration::from_secs(15);
@@ -102,19 +106,25 @@ impl Looker {
         Ok(Self { seen, asked, every, thread: Mutex::new(Some(thread)), waker, _sampler: sampler.ok() })
     }
 
-    /// What is seen now, as fresh as somebody who looks each time.
-    pub(crate) async fn fresh(&self) -> Arc<Seen> {
+    /// What is seen now, as fresh as somebody who looks each time. Errors: nothing was looked at yet, and it takes long.
+    pub(crate) async fn fresh(&self) -> Result<Arc<Seen>, Problem> {
         let before = self.asked.milliseconds.swap(self.asked.now(), Ordering::Relaxed);
         let mut seen = self.seen.clone();
         let is_old = self.asked.now().saturating_sub(before) > 2 * self.every.as_millis() as u64;
-        if is_old || seen.borrow().version == 0 {
+        if seen.borrow().version == 0 {
+            let first = tokio::time::timeout(FIRST_LOOK, seen.wait_for(|seen| seen.version > 0)).await;
+            if !matches!(first, Ok(Ok(_))) {
+                let message = "the runs are being read for the first time; ask again in a second";
+                return Err(problem(StatusCode::SERVICE_UNAVAILABLE, message));
+            }
+        } else if is_old {
             seen.mark_unchanged();
             self.waker.unpark();
             // A look that saw nothing new tells nothing.
             let _ = tokio::time::timeout(self.every, seen.changed()).await;
         }
-        let fresh = seen.borrow();
-        fresh.clone()
+        let fresh = seen.borrow().clone();
+        Ok(fresh)
     }
 
     /// Tells whoever follows. Each look that sees something new is told, or the newest of several.
@@ -180,4 +190,32 @@ fn look(before: &Seen, follower: &RunsFollower, machine_view: Arc<MachineView>) 
     };
     let is_new = list.1 == version || machine_json.1 == version;
     is_new.then_some(Seen { version, runs, list, machine: machine_view, machine_json })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_the_first_look_and_not_for_ever() {
+        let (publish, seen) = watch::channel(Arc::new(Seen::default()));
+        let asked = Asked { begun: Instant::now(), milliseconds: AtomicU64::new(0), is_over: AtomicBool::new(false) };
+        let waker = std::thread::current();
+        let every = Duration::from_millis(1);
+        let looker = Looker { seen, asked: Arc::new(asked), every, thread: Mutex::new(None), waker, _sampler: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let look = async {
+                // Longer than the time between two looks.
+                tokio::time::sleep(20 * every).await;
+                publish.send_replace(Arc::new(Seen { version: 1, ..Seen::default() }));
+            };
+            let (fresh, ()) = tokio::join!(looker.fresh(), look);
+            assert_eq!(fresh.expect("it was looked").version, 1);
+            publish.send_replace(Arc::default());
+            drop(publish);
+            let refused = looker.fresh().await.expect_err("nothing will be looked at");
+            assert_eq!(refused.0, StatusCode::SERVICE_UNAVAILABLE);
+        });
+    }
 }

@@ -8,7 +8,7 @@ use crate::metrics::{Format, metrics};
 use crate::stream::events;
 use crate::token::Lock;
 use crate::wire::{Detail, Problem, curves, moments, problem};
-use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::Sse;
@@ -20,10 +20,11 @@ use plimsoll_telemetry::history;
 use plimsoll_watch::RunView;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
 /// Bytes of what is posted.
-const BODY_BYTES: usize = 4 << 10;
+pub(crate) const BODY_BYTES: usize = 4 << 10;
 
 /// Makes a run's report: a page of its own. Errors: why there is none.
 pub type MakeReport = dyn Fn(&std::path::Path) -> Result<String, String> + Send + Sync;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     /// Names of this server beside its addresses.
     pub(crate) hosts: Vec<String>,
     pub(crate) looker: Looker,
+    /// Time for a request's body to be whole.
+    pub(crate) patience: Duration,
     pub(crate) report: Box<MakeReport>,
     /// What no other start has.
     pub(crate) start: String,
@@ -70,7 +73,6 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/grafana.json", get(|| file(JSON, include_str!("../../../docs/grafana.json"))))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing of this name") })
         .method_not_allowed_fallback(|| async { problem(StatusCode::METHOD_NOT_ALLOWED, "not by this method") })
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
 }
@@ -88,32 +90,32 @@ fn found(seen: &Seen, id: &str) -> Result<Arc<RunView>, Problem> {
     run.ok_or_else(|| problem(StatusCode::NOT_FOUND, "there is no such run, or it is too old to be followed"))
 }
 
-async fn runs(State(shared): State<Arc<Shared>>) -> Response {
-    let seen = shared.looker.fresh().await;
-    ([(CONTENT_TYPE, JSON)], seen.list.0.to_string()).into_response()
+async fn runs(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+    let seen = shared.looker.fresh().await?;
+    Ok(([(CONTENT_TYPE, JSON)], seen.list.0.to_string()).into_response())
 }
 
 async fn run(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await, &id)?;
+    let run = found(&*shared.looker.fresh().await?, &id)?;
     Ok(Json(json!({ "run": Detail::of(&run, actions(&run)), "curves": curves(&run, None) })).into_response())
 }
 
-async fn machine(State(shared): State<Arc<Shared>>) -> Response {
-    let seen = shared.looker.fresh().await;
+async fn machine(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+    let seen = shared.looker.fresh().await?;
     let traces = seen.machine.cards.iter().map(|card| {
         json!({ "temperature_c": card.temperature_c, "power_w": card.power_w, "busy_percent": card.busy_percent })
     });
     let traces = traces.collect::<Vec<_>>();
     let now = serde_json::value::RawValue::from_string(seen.machine_json.0.to_string());
-    Json(json!({ "now": now.ok(), "cards": traces, "cpu_percent": seen.machine.cpu_percent })).into_response()
+    Ok(Json(json!({ "now": now.ok(), "cards": traces, "cpu_percent": seen.machine.cpu_percent })).into_response())
 }
 
 /// For Prometheus, and whatever reads what it reads.
-async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let seen = shared.looker.fresh().await;
+async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let seen = shared.looker.fresh().await?;
     let format = Format::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default());
     let text = metrics(&seen.machine, seen.runs.iter().map(|(run, _)| &**run), &shared.host, format);
-    ([(CONTENT_TYPE, format.content_type())], text).into_response()
+    Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 /// Has a thread for what waits do something that reads files.
@@ -134,7 +136,7 @@ async fn read<T: Send + 'static>(
 }
 
 async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await, &id)?;
+    let run = found(&*shared.looker.fresh().await?, &id)?;
     let read_samples = move || {
         let samples = history(&run.folder, f64::NEG_INFINITY..f64::INFINITY).map_err(|error| error.to_string())?;
         Ok(moments(&samples))
@@ -143,13 +145,13 @@ async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> R
 }
 
 async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await, &id)?;
+    let run = found(&*shared.looker.fresh().await?, &id)?;
     let read_map = move || map(&run.folder).map_err(|error| format!("no plan: {error}"));
     Ok(Json(read(&shared, read_map).await?).into_response())
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await, &id)?;
+    let run = found(&*shared.looker.fresh().await?, &id)?;
     let theirs = shared.clone();
     let page = read(&shared, move || (theirs.report)(&run.folder)).await?;
     // It has its styles in itself, and no script.
@@ -175,7 +177,7 @@ async fn order(
             "an order is `{\"action\": \"pause\"}`, `resume`, `stop`, or `budget` with a size",
         )
     })?;
-    let run = found(&*shared.looker.fresh().await, &id)?;
+    let run = found(&*shared.looker.fresh().await?, &id)?;
     let done = tokio::task::spawn_blocking(move || act(&run, &pressed)).await;
     shared.looker.hurry();
     match done {

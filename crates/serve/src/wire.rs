@@ -3,7 +3,8 @@
 
 use crate::act::Action;
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use plimsoll_telemetry::{CardSample, Curve, Sample, Stretch};
 use plimsoll_watch::{EventLine, Kind, MachineView, MemoryMap, RunView, SavedCheckpoint, Standing};
@@ -23,7 +24,11 @@ pub(crate) struct Problem(pub(crate) StatusCode, pub(crate) String);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.0, Json(json!({ "error": self.1 }))).into_response()
+        let mut response = (self.0, Json(json!({ "error": self.1 }))).into_response();
+        if self.0 == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 

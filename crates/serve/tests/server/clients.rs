@@ -105,3 +105,48 @@ fn a_port_that_is_in_use_is_an_error_that_says_so_and_addresses_of_both_kinds_ca
         assert_eq!(server.get("/api/runs").status, 200);
     }
 }
+
+/// Hundreds of sockets from the address that the user has, too: silent ones, heads that come byte by byte, bodies that don't
+/// end with and without the token. The time limits are those of users.
+#[test]
+fn a_user_is_answered_whatever_other_clients_do() {
+    let runs = Runs::new();
+    let server = runs.serve_at("127.0.0.1:0", Limits::default());
+    let cookie = server.cookie();
+    let mut streams = vec![];
+    for kind in 0..300 {
+        let mut stream = server.connect();
+        let said = match kind % 4 {
+            0 => String::new(),
+            1 => "GET /api/runs HTTP/1.1\r\nHost: lo".to_owned(),
+            2 => format!(
+                "POST /api/runs/x/order HTTP/1.1\r\nHost: {}{}\r\nContent-Length: 4000\r\n\r\n{{",
+                server.address,
+                bearer()
+            ),
+            _ => format!("POST / HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", server.address),
+        };
+        let _ = stream.write_all(said.as_bytes());
+        streams.push(stream);
+        if kind % 50 == 49 {
+            // Those that still hear get a byte more.
+            streams.iter_mut().for_each(|stream| drop(stream.write_all(b"c")));
+            let begun = std::time::Instant::now();
+            assert_eq!(server.ask("/api/runs", &cookie).status, 200);
+            assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_body_that_does_not_end_is_refused() {
+    let runs = Runs::new();
+    let server = runs.serve_at("127.0.0.1:0", Limits { connections: 8, ..limits() });
+    let mut stream = server.connect();
+    let head = format!("POST /api/runs/x/order HTTP/1.1\r\nHost: {}{}\r\n", server.address, bearer());
+    stream.write_all(format!("{head}Content-Length: 4000\r\n\r\n{{").as_bytes()).expect("it hears");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(server.post("/api/runs/x/order", &bearer(), &"x".repeat(5000)).status, 413);
+}
