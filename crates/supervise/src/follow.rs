@@ -1,4 +1,5 @@
-//! Reads a file that grows, such as a log, also where another takes its name while it is read.
+//! Reads a file in a run's folder that grows, such as a log, also where another takes its name while it is read. Follows no
+//! link.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -43,7 +44,7 @@ impl Follower {
 
     fn open(&mut self) -> io::Result<Option<&mut File>> {
         if self.file.is_none() {
-            match plimsoll_files::open_regular(&self.path) {
+            match plimsoll_files::open_inside(&self.path, 1) {
                 Ok(file) => self.file = Some(file),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -83,5 +84,15 @@ mod tests {
         for follower in [&mut early, &mut late] {
             assert_eq!(rest(follower), "second\nthird\n");
         }
+    }
+
+    /// In a folder that came from another person, the link may lead to a private file.
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [private, path] = ["private", "output.log"].map(|name| folder.path().join(name));
+        std::fs::write(&private, "precious").expect("written");
+        std::os::unix::fs::symlink(&private, &path).expect("a link");
+        assert_eq!(Follower::new(&path, 5).expect_err("a link").kind(), ErrorKind::InvalidInput);
     }
 }

@@ -6,7 +6,7 @@ use crate::repair::{Attempt, Past};
 use crate::report::Status;
 use crate::restarts::Seen;
 use crate::worker::Outcome;
-use plimsoll_files::{Disk, LOCK, check_folder, read_at_most, read_trusted};
+use plimsoll_files::{Disk, LOCK, check_folder, read_inside, read_trusted};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::RandomState;
@@ -149,7 +149,7 @@ impl Entry {
     /// Of the run in a folder, to be shown. Any user may have written it, so it decides neither what is signaled nor what is
     /// run: that takes [`Entry::trusted`]. Errors: there is none, or the file can't be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
-        Self::parse(folder, &read_at_most(&folder.join(FILE), LONGEST)?)
+        Self::parse(folder, &read_inside(&folder.join(FILE), 1, LONGEST)?)
     }
 
     /// The same run, read again from files that only this user and root can have written.
