@@ -5,6 +5,7 @@ use crate::keeper::{Link, Spec, Started, Take, Taking, reading_end};
 use crate::output::{Carrier, Output, Screen};
 use crate::processes::{Group, Process};
 use crate::repair::Attempt;
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -117,15 +118,57 @@ impl Running {
     }
 }
 
-/// What shells say where a command can't be started: 127 if it is not there, 126 if it can't be executed. 5 if the system has
-/// no room for another process.
+/// What shells say where a command can't be started: 127 if it is not there, 126 if it can't be executed. Where the system
+/// could not start any command, that is neither's fault: [`SYSTEM_REFUSED`].
 pub(crate) fn code_of(error: &io::Error) -> i32 {
-    const NO_EXECUTABLE: i32 = 8;
-    const NO_PROCESS: i32 = 5;
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => NO_PROCESS,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => 126,
-        _ if error.raw_os_error() == Some(NO_EXECUTABLE) => 126,
-        _ => 127,
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR) => 127,
+        Some(
+            Errno::ACCESS
+            | Errno::PERM
+            | Errno::ISDIR
+            | Errno::NOEXEC
+            | Errno::TXTBSY
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::TOOBIG,
+        ) => 126,
+        _ => SYSTEM_REFUSED,
+    }
+}
+
+/// Whether a command that could not be started may be started a little later: a limit of the system was reached.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
+/// The exit code of a command that the system could not start.
+const SYSTEM_REFUSED: i32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_there_is_not_found_and_only_limits_pass() {
+        for (errno, code, transient) in [
+            (Errno::NOENT, 127, false),
+            (Errno::NOTDIR, 127, false),
+            (Errno::ACCESS, 126, false),
+            (Errno::NOEXEC, 126, false),
+            (Errno::TXTBSY, 126, false),
+            (Errno::LOOP, 126, false),
+            (Errno::NAMETOOLONG, 126, false),
+            (Errno::TOOBIG, 126, false),
+            (Errno::AGAIN, 5, true),
+            (Errno::MFILE, 5, true),
+            (Errno::NFILE, 5, true),
+            (Errno::NOMEM, 5, true),
+            (Errno::IO, 5, false),
+        ] {
+            let error = io::Error::from(errno);
+            assert_eq!((code_of(&error), is_transient(&error)), (code, transient), "{errno:?}");
+        }
+        assert_eq!(code_of(&io::Error::other("the process that was to start it ended")), SYSTEM_REFUSED);
     }
 }

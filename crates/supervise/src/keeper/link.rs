@@ -58,7 +58,7 @@ impl Started {
                 Ok(Self { program, stdin: keeper.stdin.take(), socket, keeper: Some(keeper) })
             }
             Ok(Frame::Told(Told::Refused { number: Some(number), .. })) => Err(io::Error::from_raw_os_error(number)),
-            Ok(Frame::Told(Told::Refused { number: None, reason })) => Err(io::Error::new(ErrorKind::NotFound, reason)),
+            Ok(Frame::Told(Told::Refused { number: None, reason })) => Err(io::Error::other(reason)),
             Ok(_) | Err(_) => Err(io::Error::other("the process that was to start it ended")),
         }
     }

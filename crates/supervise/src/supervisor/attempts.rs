@@ -2,7 +2,7 @@
 
 use super::asked::name_of;
 use super::{Message, Refusal, Settings, Supervisor};
-use crate::child::{Running, Setting, code_of};
+use crate::child::{Running, Setting, code_of, is_transient};
 use crate::event::Event;
 use crate::hang::Watch;
 use crate::keeper::End;
@@ -150,16 +150,25 @@ impl Supervisor<'_> {
         let worker = &self.workers[index];
         let program = words(&worker.attempt).into_iter().next().unwrap_or_default();
         let code = code_of(&reason);
-        if !self.has_started {
+        // A limit of the system that is reached now may not be a little later.
+        if !self.has_started && !is_transient(&reason) {
             self.refusal = Some(Refusal { program, reason, code });
             let outcome = Outcome { code: Some(code), is_success: false };
             self.workers.iter_mut().for_each(|worker| worker.phase = Phase::Done(outcome));
             return;
         }
         let ending = Ending { code: Some(code), tail: reason.to_string().into_bytes(), ..Ending::default() };
-        let reason = reason.to_string();
-        self.emit(Event::NotStarted { worker: index, attempt: worker.attempt_number, program, reason });
+        let event = Event::NotStarted {
+            worker: index,
+            attempt: worker.attempt_number,
+            program: program.clone(),
+            reason: reason.to_string(),
+        };
+        self.emit(event);
         self.judge(index, &ending);
+        if !self.has_started && self.workers.iter().all(|worker| matches!(worker.phase, Phase::Done(_))) {
+            self.refusal = Some(Refusal { program, reason, code });
+        }
     }
 
     fn conclude(&mut self, index: usize) {

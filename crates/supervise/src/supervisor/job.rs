@@ -92,6 +92,6 @@ pub struct Refusal {
     pub program: String,
     /// What the system said.
     pub reason: io::Error,
-    /// The exit code that shells give it.
+    /// The exit code that shells give it, or 5 where the system could start nothing.
     pub code: i32,
 }

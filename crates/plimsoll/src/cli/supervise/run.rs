@@ -5,7 +5,7 @@ use super::repair::RepairArgs;
 use super::told::Told;
 use super::{RunsArgs, detach, open, say, untrusted};
 use crate::cli::Failure;
-use crate::cli::failure::{THREAD_LIMITS, exit_code, io_failure};
+use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::notify::Recipients;
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
 use crate::streams::{talk, wait_for_no_reader};
@@ -17,9 +17,20 @@ use plimsoll_supervise::{
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds};
 use std::ffi::OsString;
-use std::io::{sink, stderr, stdout};
+use std::io::{self, sink, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// More commands on a card than this are a mistake.
+const MOST_WORKERS: usize = 1024;
+
+/// A number of workers.
+fn workers(text: &str) -> Result<usize, String> {
+    match positive_size(text)? {
+        count @ ..=MOST_WORKERS => Ok(count),
+        _ => Err(format!("must be at most {MOST_WORKERS}")),
+    }
+}
 
 /// The exit code of a run of which nobody knows how it ended.
 const UNKNOWN_END: u8 = 1;
@@ -71,7 +82,7 @@ pub(in crate::cli) struct RunArgs {
     duration: Option<Seconds>,
 
     /// Commands that run side by side on each card
-    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "1")]
+    #[arg(long, value_name = "N", value_parser = workers, default_value = "1")]
     workers: usize,
 
     /// Part of its card's memory that each worker may take, above 0 and up to 1 [default: 0.9 divided by the workers of a
@@ -316,11 +327,29 @@ fn conclude(supervised: Supervised) -> Result<u8, Failure> {
         return Ok(report.code.map_or(UNKNOWN_END, |code| code.to_le_bytes()[0]));
     };
     let failure = Failure::new(code.to_le_bytes()[0], format!("{program} can't be started: {reason}"));
-    Err(match code {
-        code if code == i32::from(exit_code::DEVICE_FAILED) => failure.hint(THREAD_LIMITS),
-        127 => failure.hint("is it installed, and spelled like that? A script beside you is `./NAME`"),
-        _ => failure.hint("it must be a program, or a script that may be executed: `chmod +x NAME`, or `python NAME`"),
-    })
+    Err(failure.hint(start_hint(&reason, code)))
+}
+
+/// What to do about a command that can't be started.
+fn start_hint(reason: &io::Error, code: i32) -> &'static str {
+    match reason.raw_os_error() {
+        Some(libc::EMFILE) => "too many files are open in one process: raise `ulimit -n`, or use fewer `--workers`",
+        Some(libc::ENFILE) => "too many files are open on this machine: end other programs, or raise `fs.file-max`",
+        Some(libc::EAGAIN) => {
+            "the limit on processes is reached: end other programs, or raise `ulimit -u` or the control group's `pids.max`"
+        }
+        Some(libc::ENOMEM) => "no memory is free to start it: end other programs, or raise the memory limit",
+        Some(libc::E2BIG) => "its arguments and variables are too long for the system: put arguments into a file",
+        Some(libc::ETXTBSY) => "another process has the file open for writing; run it again once that has closed it",
+        Some(libc::ELOOP) => "the links in its path form a ring; `namei -l NAME` shows them",
+        Some(libc::ENAMETOOLONG) => "its name is longer than the system allows",
+        Some(libc::ENOEXEC) => {
+            "it is no program for this system, or a script without `#!` in its first line: `sh NAME` or `python NAME`"
+        }
+        _ if code == 127 => "is it installed, and spelled like that? A script beside you is `./NAME`",
+        _ if code == 126 => "it must be a program, or a script that may be executed: `chmod +x NAME`, or `python NAME`",
+        _ => "the system refused it for a reason of its own; its log may say more (`dmesg`)",
+    }
 }
 
 #[cfg(test)]

@@ -81,6 +81,9 @@ fn kill(signal: &str, pid: &str) {
 fn exit_codes_are_those_of_the_command_and_shells_for_what_can_not_be_started() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("plain"), "no program").expect("written");
+    std::os::unix::fs::symlink("ring", sandbox.path("ring")).expect("a link");
+    fs::copy("/bin/true", sandbox.path("busy")).expect("copied");
+    let _open = fs::OpenOptions::new().append(true).open(sandbox.path("busy")).expect("open for writing");
     for (command, code) in [
         (&["sh", "-c", "exit 0"][..], 0),
         (&["sh", "-c", "exit 3"], 3),
@@ -91,12 +94,16 @@ fn exit_codes_are_those_of_the_command_and_shells_for_what_can_not_be_started() 
         (&["./tiny"], 126),
         (&["./plain"], 126),
         (&[""], 127),
+        (&["./ring"], 126),
+        (&["./busy"], 126),
+        (&[&"n".repeat(300)], 126),
     ] {
         let arguments = ["run", "--max-restarts", "0", "--"].iter().chain(command);
         let said = Said::of(sandbox.command(arguments).output().expect("the binary runs"));
         assert_eq!(said.code, Some(code), "{command:?}: {}", said.stderr);
         let is_refused = said.stderr.contains("can't be started: ") && said.stderr.contains("hint: ");
         assert_eq!(is_refused, code == 126 || code == 127, "{}", said.stderr);
+        assert_eq!(said.stderr.contains("is it installed"), code == 127, "{}", said.stderr);
     }
     // What could not be started leaves nothing.
     assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 5);
@@ -518,4 +525,22 @@ fn control_group() -> Option<std::path::PathBuf> {
         }
         is_limited.then_some(group)
     })
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_the_system_is_tried_again_and_named() {
+    let sandbox = Sandbox::new();
+    let mut command = Command::new("sh");
+    let script = "ulimit -n 9 && exec \"$0\" run --max-restarts 1 --backoff 0s --runs-dir runs -- true";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_plimsoll")]);
+    sandbox.confine(&mut command);
+    let said = Said::of(command.output().expect("a shell"));
+    assert_eq!(said.code, Some(5), "{}", said.stderr);
+    for words in
+        ["it was started again once", "true can't be started: Too many open files", "hint: too many files are open"]
+    {
+        assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
+    }
+    assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 0, "nothing was started");
 }
