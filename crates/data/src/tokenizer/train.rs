@@ -156,9 +156,11 @@ fn train_bpe(inner: &mut Inner, words: &BTreeMap<String, u32>, vocab_size: usize
     if vocab_size <= alphabet.len() {
         return Err(format!("all bytes and `<|endoftext|>` already make {} tokens", alphabet.len() + 1).into());
     }
+    // Each merge joins two neighbors within a word, so there are never more; the library allocates for all that are asked for.
+    let merges = words.keys().map(|word| word.chars().count()).sum::<usize>();
     let trainer = BpeTrainer::builder()
         .show_progress(false)
-        .vocab_size(vocab_size)
+        .vocab_size(vocab_size.min(alphabet.len() + 1 + merges))
         .special_tokens(special(&["<|endoftext|>"]))
         .initial_alphabet(alphabet.into_iter().collect());
     let counts = words.iter().map(|(word, &count)| (word.as_str().into(), u64::from(count))).collect();
@@ -252,6 +254,12 @@ mod tests {
             let first = trained(kind, 500, &text()).unwrap().0;
             assert!(first == trained(kind, 500, &text()).unwrap().0, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_vocabulary_ends_where_the_text_has_no_more() {
+        let (_, tokenizer) = trained(TokenizerKind::Bpe, usize::MAX, "some words, some more").unwrap();
+        assert!((258..300).contains(&tokenizer.vocab_size()), "{}", tokenizer.vocab_size());
     }
 
     #[test]

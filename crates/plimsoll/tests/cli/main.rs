@@ -21,6 +21,7 @@ mod heat;
 mod interrupt;
 mod live;
 mod notify;
+mod numbers;
 mod orders;
 mod outputs;
 mod pairs;
