@@ -132,6 +132,7 @@ fn random_t5(noise: &mut Noise) -> ModelConfig {
         initializer_factor: 1.0,
         feed_forward_proj: [FeedForward::Relu, FeedForward::GatedGelu][noise.below(2)],
         tie_word_embeddings: noise.unit() < 0.5,
+        scale_decoder_outputs: noise.unit() < 0.5,
         pad_token_id: 0,
         eos_token_id: 1,
         decoder_start_token_id: 0,

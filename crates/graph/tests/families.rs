@@ -93,6 +93,8 @@ fn what_is_not_built_is_refused_by_its_key() {
         ("llama-3.2-1b", json!({"attention_bias": "yes"}), "attention_bias"),
         ("llama-3.2-1b", json!({"model_type": "gemma3"}), "model_type"),
         ("flan-t5-small", json!({"feed_forward_proj": "gated-silu"}), "feed_forward_proj"),
+        ("flan-t5-small", json!({"dense_act_fn": "gelu"}), "dense_act_fn"),
+        ("t5-small", json!({"dense_act_fn": "gelu_new"}), "dense_act_fn"),
         ("flan-t5-small", json!({"d_kv": null}), "d_kv"),
         ("flan-t5-small", json!({"d_kv": 1u64 << 40}), "d_kv"),
         ("flan-t5-small", json!({"num_layers": 0}), "num_layers"),
@@ -123,8 +125,72 @@ fn keys_of_older_and_newer_files_mean_the_same() {
     let windowed = changed("mistral-7b", &json!({"sliding_window": 1000})).expect("a window is read");
     assert_eq!(windowed.max_positions(), 1000);
 
-    let untied = changed("t5-small", &json!({"scale_decoder_outputs": false})).expect("both keys are read");
+    // Older files say of a head of its own that it is not scaled either; newer ones leave it to the weights.
+    let untied = changed("t5-small", &json!({"tie_word_embeddings": false, "scale_decoder_outputs": null}));
+    let untied = untied.expect("both keys are read");
     assert_eq!(parameters(&untied), 60_506_624 + 32_128 * 512);
+    let mut newer = changed("t5-small", &json!({"scale_decoder_outputs": false})).expect("both keys are read");
+    assert_eq!(parameters(&newer), 60_506_624);
+    assert!(newer.leaves_head_to_weights() && !untied.leaves_head_to_weights());
+    let [older, newer_scales] = [&changed("t5-small", &json!({})).expect("a preset"), &newer].map(scales_of_head);
+    assert_eq!((older, newer_scales), (1, 0));
+    newer.untie_head();
+    assert_eq!(newer, untied);
+}
+
+/// How often a model's evaluation multiplies by a constant.
+fn scales_of_head(model: &ModelConfig) -> usize {
+    let shape = TrainShape { seq_len: 8, target_len: Some(8), evaluates: true, ..TrainShape::default() };
+    let graph = build_training(model, &Optimizer::default(), &shape).expect("a sensible model");
+    let nodes = &graph.program("evaluate").expect("it evaluates").nodes;
+    nodes.iter().filter(|node| matches!(node.op, Op::Scale(_))).count()
+}
+
+/// Source: `attribute_map` of the families' configurations, and `ACT2CLS` of `transformers`.
+#[test]
+fn other_names_of_keys_and_activations_mean_the_same() {
+    for (preset, aliases) in [
+        ("gpt2", &[("n_embd", "hidden_size"), ("n_layer", "num_hidden_layers")][..]),
+        ("gpt2", &[("n_head", "num_attention_heads"), ("n_positions", "max_position_embeddings")]),
+        ("flan-t5-small", &[("d_model", "hidden_size"), ("num_layers", "num_hidden_layers")]),
+        ("flan-t5-small", &[("num_heads", "num_attention_heads"), ("d_kv", "head_dim")]),
+    ] {
+        let model = ModelConfig::preset(preset).expect("a preset");
+        let config = serde_json::from_str::<Value>(&model.to_json()).expect("our own file");
+        for (key, alias) in aliases {
+            let renamed = json!({*key: null, *alias: config[*key]});
+            assert_eq!(changed(preset, &renamed).expect("an alias"), model, "{preset}, {alias}");
+            let both = json!({*alias: config[*key]});
+            assert_eq!(changed(preset, &both).expect("they agree"), model, "{preset}, {alias}");
+            let error = changed(preset, &json!({*alias: 7})).expect_err("they contradict each other").to_string();
+            assert!(error.contains(&format!("`{alias}` is 7, which contradicts {key} = ")), "{error}");
+        }
+    }
+    for (preset, change) in [
+        ("gpt2", json!({"activation_function": "gelu_pytorch_tanh"})),
+        ("gpt2", json!({"activation_function": "gelu_fast"})),
+        ("tinyllama-1.1b", json!({"hidden_act": "swish"})),
+        ("flan-t5-small", json!({"feed_forward_proj": "gated-gelu_new", "dense_act_fn": "gelu_pytorch_tanh"})),
+    ] {
+        let model = ModelConfig::preset(preset).expect("a preset");
+        assert_eq!(changed(preset, &change).expect("the same function"), model, "{change}");
+    }
+}
+
+#[test]
+fn what_no_value_of_is_built_is_not_supported() {
+    for (preset, change, words) in [
+        (
+            "llama-3.2-1b",
+            json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.707}}),
+            "`mscale` is 0.707, which is not supported",
+        ),
+        ("gpt2", json!({"quantization_config": {}}), "`quantization_config` is {}, which is not supported"),
+        ("gpt2", json!({"activation_function": "gelu"}), "`activation_function` is \"gelu\"; only \"gelu_new\" or"),
+    ] {
+        let error = changed(preset, &change).expect_err("a variant that is not built").to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 /// Numbers that overflow products are refused before anything is built of them.

@@ -358,7 +358,7 @@ pub(super) fn load(loader: &Loader, config: &T5Config, run: &Run) -> Box<dyn Mod
     };
     let head = Linear::head(loader, head);
     let target = run.target_len.unwrap_or(run.seq_len);
-    let scales = config.tie_word_embeddings;
+    let scales = config.scale_decoder_outputs;
     Box::new(T5 { shared, head, stacks, scales, rate, target, options, trained: loader.trained() })
 }
 

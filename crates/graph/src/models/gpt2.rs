@@ -1,7 +1,10 @@
 //! GPT-2: learned positions, pre-norm blocks, tanh-GELU, a head tied to the token embedding.
 //! Source: Radford et al. 2019; names and layouts of parameters are those of Hugging Face's `GPT2LMHeadModel`.
 
-use super::keys::{bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole};
+use super::keys::{
+    GELU_TANH, bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole,
+    resolve_aliases,
+};
 use super::parts::Dropouts;
 use super::{CacheShapes, Caches, Family, Inputs, Mode};
 use crate::ops::{
@@ -98,11 +101,20 @@ impl Gpt2Config {
     }
 
     /// Reads the keys; refuses those that ask for a variant that is not built here. Errors: `BadConfig`.
-    pub(super) fn from_value(value: Value) -> Result<Self, GraphError> {
+    pub(super) fn from_value(mut value: Value) -> Result<Self, GraphError> {
+        resolve_aliases(
+            &mut value,
+            &[
+                ("hidden_size", "n_embd"),
+                ("max_position_embeddings", "n_positions"),
+                ("num_attention_heads", "n_head"),
+                ("num_hidden_layers", "n_layer"),
+            ],
+        )?;
         refuse_others(
             &value,
             &[
-                ("activation_function", &[json!("gelu_new")]),
+                ("activation_function", &GELU_TANH.map(Value::from)),
                 ("scale_attn_weights", &[json!(true)]),
                 ("scale_attn_by_inverse_layer_idx", &[json!(false)]),
                 ("add_cross_attention", &[json!(false)]),

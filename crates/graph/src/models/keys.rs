@@ -4,6 +4,10 @@
 use crate::GraphError;
 use serde_json::Value;
 
+/// The names under which `transformers` has the tangent's approximation of GELU.
+pub(super) const GELU_TANH: [&str; 5] =
+    ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"];
+
 /// Extents above this are refused: with them, products of a few stay far inside 64 bits.
 pub(super) const LARGEST_EXTENT: usize = 1 << 24;
 
@@ -28,12 +32,34 @@ pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphErr
     Ok(())
 }
 
+/// Moves values from the names that `transformers` accepts for a family's keys (`attribute_map` of its configuration) to
+/// the keys. Null stands for a key's absence. Errors: both are there and differ.
+pub(super) fn resolve_aliases(value: &mut Value, aliases: &[(&str, &str)]) -> Result<(), GraphError> {
+    let Some(map) = value.as_object_mut() else { return Ok(()) };
+    for &(alias, key) in aliases {
+        let Some(found) = map.remove(alias).filter(|found| !found.is_null()) else { continue };
+        match map.get(key).filter(|own| !own.is_null()) {
+            Some(own) if *own != found => {
+                return Err(bad(alias, format!("is {found}, which contradicts {key} = {own}")));
+            }
+            _ => map.insert(key.to_owned(), found),
+        };
+    }
+    Ok(())
+}
+
 /// Errors: a key is there with a value that is none of those built. Null stands for the key's absence.
 pub(super) fn refuse_others(value: &Value, built: &[(&str, &[Value])]) -> Result<(), GraphError> {
     for (key, accepted) in built {
         if let Some(found) = value.get(key).filter(|found| !found.is_null() && !accepted.contains(found)) {
             let accepted = accepted.iter().map(Value::to_string).collect::<Vec<_>>().join(" or ");
-            return Err(bad(key, format!("is {found}; only {accepted} is supported")));
+            return Err(bad(
+                key,
+                match accepted.is_empty() {
+                    true => format!("is {found}, which is not supported"),
+                    false => format!("is {found}; only {accepted} is supported"),
+                },
+            ));
         }
     }
     Ok(())

@@ -209,7 +209,7 @@ impl LlamaConfig {
         refuse_others(
             &value,
             &[
-                ("hidden_act", &[json!("silu")]),
+                ("hidden_act", &[json!("silu"), json!("swish")]),
                 ("pretraining_tp", &[json!(1)]),
                 ("partial_rotary_factor", &[json!(1.0)]),
                 ("quantization_config", &[]),

@@ -106,6 +106,15 @@ trait Family {
     /// Says which ids the tokenizer pads and ends with; for models that start from scratch.
     fn set_special_tokens(&mut self, _pad: u32, _end: u32) {}
 
+    /// Whether the head is the embedding only if the weights have no other: what `transformers` 5 writes for T5 models with
+    /// a head of their own.
+    fn leaves_head_to_weights(&self) -> bool {
+        false
+    }
+
+    /// Gives such a model a head of its own.
+    fn untie_head(&mut self) {}
+
     /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
     /// that can't be counted, and for nothing else.
     fn elements_per_token(&self) -> u128;
@@ -346,6 +355,17 @@ impl ModelConfig {
     /// Says which ids the tokenizer pads and ends with; for models that start from scratch.
     pub fn set_special_tokens(&mut self, pad: u32, end: u32) {
         with_config!(self, config => config.set_special_tokens(pad, end));
+    }
+
+    /// Whether the head is the embedding only if the weights have no other: what `transformers` 5 writes for T5 models with
+    /// a head of their own.
+    pub fn leaves_head_to_weights(&self) -> bool {
+        with_config!(self, config => config.leaves_head_to_weights())
+    }
+
+    /// Gives such a model a head of its own.
+    pub fn untie_head(&mut self) {
+        with_config!(self, config => config.untie_head());
     }
 
     /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes

@@ -2,7 +2,10 @@
 //! Source: Raffel et al. 2020; names and layouts of parameters are those of Hugging Face's
 //! `T5ForConditionalGeneration`, starting values those of its `_init_weights`.
 
-use super::keys::{bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole};
+use super::keys::{
+    GELU_TANH, bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole,
+    resolve_aliases,
+};
 use super::parts::{Dropouts, Projection};
 use super::{CacheShapes, Caches, Family, Inputs, Mode};
 use crate::ops::{
@@ -37,6 +40,8 @@ pub struct T5Config {
     pub feed_forward_proj: FeedForward,
     #[serde(default = "default_tied")]
     pub tie_word_embeddings: bool,
+    /// Whether the head multiplies the decoder's states times `d_model` to the power of -1/2.
+    pub scale_decoder_outputs: bool,
     #[serde(default)]
     pub pad_token_id: u32,
     #[serde(default = "default_end")]
@@ -53,7 +58,14 @@ pub enum FeedForward {
     #[serde(rename = "relu")]
     Relu,
     /// v1.1's, with the tangent's approximation.
-    #[serde(rename = "gated-gelu")]
+    #[serde(
+        rename = "gated-gelu",
+        alias = "gated-gelu_new",
+        alias = "gated-gelu_pytorch_tanh",
+        alias = "gated-gelu_fast",
+        alias = "gated-gelu_python_tanh",
+        alias = "gated-gelu_accurate"
+    )]
     GatedGelu,
 }
 
@@ -126,6 +138,7 @@ impl Preset {
             initializer_factor: default_factor(),
             feed_forward_proj: if self.newer { FeedForward::GatedGelu } else { FeedForward::Relu },
             tie_word_embeddings: !self.newer,
+            scale_decoder_outputs: !self.newer,
             pad_token_id: 0,
             eos_token_id: default_end(),
             decoder_start_token_id: 0,
@@ -149,26 +162,39 @@ impl T5Config {
 
     /// Reads the keys; refuses those that ask for a variant that is not built. Errors: `BadConfig`.
     pub(super) fn from_value(mut value: Value) -> Result<Self, GraphError> {
+        resolve_aliases(
+            &mut value,
+            &[
+                ("hidden_size", "d_model"),
+                ("num_attention_heads", "num_heads"),
+                ("num_hidden_layers", "num_layers"),
+                ("head_dim", "d_kv"),
+            ],
+        )?;
+        let gated_gelu = GELU_TANH.map(|name| json!(format!("gated-{name}")));
+        let built = [&[json!("relu"), json!("gated-gelu")], &gated_gelu[..]].concat();
+        let gated = value.get("feed_forward_proj").is_some_and(|kind| *kind != "relu" && built.contains(kind));
+        let activations = if gated { GELU_TANH.map(Value::from).to_vec() } else { vec![json!("relu")] };
         refuse_others(
             &value,
             &[
-                ("feed_forward_proj", &[json!("relu"), json!("gated-gelu")]),
+                ("feed_forward_proj", &built),
+                ("dense_act_fn", &activations),
                 ("is_encoder_decoder", &[json!(true)]),
                 ("is_decoder", &[json!(false)]),
                 ("quantization_config", &[]),
             ],
         )?;
         require_whole(&value, &["vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads"])?;
-        let gated = value.get("feed_forward_proj").is_some_and(|kind| kind == "gated-gelu");
         if let Some(said) = value.get("is_gated_act").and_then(Value::as_bool).filter(|said| *said != gated) {
             let kind = if gated { "gated-gelu" } else { "relu" };
             return Err(bad("is_gated_act", format!("is {said}, which contradicts feed_forward_proj, `{kind}`")));
         }
         let map = value.as_object_mut().ok_or_else(|| bad("(file)", "is not an object"))?;
         map.retain(|_, value| !value.is_null());
-        // Newer files say under this key what older ones say under the other.
-        if map.remove("scale_decoder_outputs") == Some(json!(false)) {
-            map.insert("tie_word_embeddings".into(), json!(false));
+        if !map.contains_key("scale_decoder_outputs") {
+            let tied = map.get("tie_word_embeddings").cloned().unwrap_or(json!(default_tied()));
+            map.insert("scale_decoder_outputs".into(), tied);
         }
         if !map.contains_key("num_decoder_layers") {
             map.insert("num_decoder_layers".into(), map["num_layers"].clone());
@@ -382,7 +408,7 @@ impl T5Config {
         builder.scope("head", None);
         let x = self.norm(builder, x, stack.last_norm)?;
         let x = dropouts.apply(builder, x, self.dropout_rate)?;
-        match self.tie_word_embeddings {
+        match self.scale_decoder_outputs {
             true => builder.apply(Scale { factor: (self.d_model as f32).powf(-0.5) }, &[x]),
             false => Ok(x),
         }
@@ -398,7 +424,6 @@ impl Family for T5Config {
             "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "torch_dtype": "float32",
             "is_encoder_decoder": true, "is_gated_act": gated,
             "dense_act_fn": if gated { "gelu_new" } else { "relu" }, "n_positions": 512,
-            "scale_decoder_outputs": self.tie_word_embeddings,
         });
         super::keys::to_json(self, &more)
     }
@@ -460,6 +485,14 @@ impl Family for T5Config {
 
     fn set_dropout(&mut self, rate: f32) {
         self.dropout_rate = rate;
+    }
+
+    fn leaves_head_to_weights(&self) -> bool {
+        self.tie_word_embeddings && !self.scale_decoder_outputs
+    }
+
+    fn untie_head(&mut self) {
+        self.tie_word_embeddings = false;
     }
 
     fn set_special_tokens(&mut self, pad: u32, end: u32) {

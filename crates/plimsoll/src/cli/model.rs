@@ -3,7 +3,7 @@
 use super::Failure;
 use super::failure::io_failure;
 use crate::streams::talk;
-use ::plimsoll_train::checkpoint::CONFIG_FILE;
+use ::plimsoll_train::checkpoint::{CONFIG_FILE, has_own_head};
 use plimsoll_data::Tokenizer;
 use plimsoll_files::is_file;
 use plimsoll_graph::DeviceKind;
@@ -90,8 +90,11 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
         .map_err(|failure| {
             failure.hint("`--model` takes a name that `plimsoll models` lists, a config.json, or a folder with one")
         })?;
-    let config = ModelConfig::from_json(&text)
+    let mut config = ModelConfig::from_json(&text)
         .map_err(|e| Failure::from(e).hint(format!("the configuration is {}", file.display())))?;
+    if config.leaves_head_to_weights() && has_own_head(file.parent().unwrap_or(Path::new("."))) {
+        config.untie_head();
+    }
     Ok(Chosen { name: name.to_owned(), config, is_preset: false })
 }
 

@@ -22,7 +22,7 @@ mod write;
 pub use error::CheckpointError;
 pub(crate) use find::later;
 pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};
-pub use read::{load_averages, load_weights, restore};
+pub use read::{has_own_head, load_averages, load_weights, restore};
 pub(crate) use same_run::check_same_run;
 pub use size::{room, sizes};
 pub use state::{FileSum, Seen, State};

@@ -7,15 +7,25 @@ use std::iter;
 /// What a model with a head puts before the names of the model without one; files of the latter lack it.
 const PREFIXES: &[&str] = &["transformer.", "model."];
 
+/// The output head's weight where it is not the embedding.
+pub(super) const HEAD: &str = "lm_head.weight";
+
 /// One tensor under several names. The first is the model's; a file may have any of them, or several.
 const SAME: &[&[&str]] = &[
-    &["transformer.wte.weight", "lm_head.weight"],
-    &["model.embed_tokens.weight", "lm_head.weight"],
-    &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"],
+    &["transformer.wte.weight", HEAD],
+    &["model.embed_tokens.weight", HEAD],
+    &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", HEAD],
 ];
 
-/// Endings of what is no parameter: masks, and the frequencies of rotary positions.
-const BUFFERS: &[&str] = &["attn.bias", "attn.masked_bias", "rotary_emb.inv_freq"];
+/// Endings of the tensors that `transformers` ignores when it loads a model of a family: masks of GPT-2, the frequencies
+/// of rotary positions, and a bias in T5's first conversions that the model never had.
+/// Source: `_keys_to_ignore_on_load_unexpected` of each family's classes.
+const IGNORED: &[&str] = &[
+    "attn.bias",
+    "attn.masked_bias",
+    "rotary_emb.inv_freq",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+];
 
 /// What quantised models keep in the place of a `weight`: integers, several to a word.
 const PACKED: &[&str] = &["qweight", "weight_packed"];
@@ -33,9 +43,9 @@ pub(super) fn originals(duplicate: &str) -> impl Iterator<Item = &'static str> {
     SAME.iter().filter(move |names| names[1..].contains(&duplicate)).map(|names| names[0])
 }
 
-/// Whether this is no parameter.
-pub(super) fn is_buffer(name: &str) -> bool {
-    BUFFERS.iter().any(|ending| name.strip_suffix(ending).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+/// Whether `transformers` ignores a tensor of this name.
+pub(super) fn is_ignored(name: &str) -> bool {
+    IGNORED.iter().any(|ending| name.strip_suffix(ending).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
 /// The names under which a quantised file may keep a weight.
@@ -72,12 +82,27 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_told_from_parameters() {
-        for name in ["h.0.attn.bias", "attn.masked_bias", "model.layers.3.self_attn.rotary_emb.inv_freq"] {
-            assert!(is_buffer(name), "{name}");
+    fn only_tensors_that_transformers_ignores_are_ignored() {
+        for name in [
+            "h.0.attn.bias",
+            "transformer.h.11.attn.bias",
+            "attn.masked_bias",
+            "model.layers.3.self_attn.rotary_emb.inv_freq",
+            "layers.3.self_attn.rotary_emb.inv_freq",
+            "model.rotary_emb.inv_freq",
+            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+        ] {
+            assert!(is_ignored(name), "{name}");
         }
-        for name in ["h.0.attn.c_attn.bias", "model.layers.0.self_attn.q_proj.bias", "h.0.crossattn.bias"] {
-            assert!(!is_buffer(name), "{name}");
+        for name in [
+            "h.0.attn.c_attn.bias",
+            "model.layers.0.self_attn.q_proj.bias",
+            "h.0.crossattn.bias",
+            "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+            "decoder.block.1.layer.1.EncDecAttention.relative_attention_bias.weight",
+            "encoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+        ] {
+            assert!(!is_ignored(name), "{name}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::archive::Archive;
 use super::contents::{Content, contents};
 use super::find::{read_state, verify_file};
-use super::names::{candidates, is_buffer, originals, packed};
+use super::names::{HEAD, candidates, is_ignored, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
@@ -52,6 +52,17 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, MODEL_FILE)?;
     fill_weights(engine, &Archive::file_or_shards(folder, MODEL_FILE)?, true)
+}
+
+/// Whether the weights in a folder have an output head that differs from their embedding. False if they can't be read;
+/// loading them says why.
+pub fn has_own_head(folder: &Path) -> bool {
+    let Ok(archive) = Archive::file_or_shards(folder, MODEL_FILE) else { return false };
+    let embedding = originals(HEAD).find(|name| archive.has(name));
+    match (embedding.map(|name| archive.view(name)), archive.view(HEAD)) {
+        (Some(Ok(embedding)), Ok(head)) => embedding != head,
+        _ => false,
+    }
 }
 
 /// Like [`load_weights`], from a run's averaged weights.
@@ -123,7 +134,7 @@ fn hand_out(
         return Err(missing_tensor(archive, missing).into());
     }
     let used = stored_as.values().copied().collect::<HashSet<_>>();
-    let is_expected = |name: &str| foreign && (is_buffer(name) || is_duplicate(archive, &stored_as, name));
+    let is_expected = |name: &str| foreign && (is_ignored(name) || is_duplicate(archive, &stored_as, name));
     let mut unknown = archive.names().filter(|name| !used.contains(name)).filter(|name| !is_expected(name));
     if let Some(tensor) = unknown.next() {
         let (path, tensor) = (archive.file_of(tensor).to_owned(), tensor.to_owned());

@@ -1,11 +1,11 @@
 //! Weights of others: in one file or in shards, under their own names and in their own precision. What is the model's
 //! arrives to the bit; what is not is refused, each kind by its own name.
 
-use crate::support::Setup;
 use crate::support::weights::{
     Tensors, right_tensors, serialize, shard_name, with_header, write_index, write_shards, zeros,
 };
-use plimsoll_train::checkpoint::{CheckpointError, INDEX_FILE, MODEL_FILE, load_weights};
+use crate::support::{Setup, families};
+use plimsoll_train::checkpoint::{CheckpointError, INDEX_FILE, MODEL_FILE, has_own_head, load_weights};
 use plimsoll_train::{Engine, TrainError};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -106,6 +106,25 @@ fn halves_are_widened() {
     }
 }
 
+/// As google-t5/t5-small to t5-3b have it, and as older releases of `transformers` saved Llama.
+#[test]
+fn tensors_that_transformers_ignores_are_ignored() {
+    for (family, ignored) in [
+        ("T5", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
+        ("T5 v1.1 with R-Drop", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
+        ("Llama", "model.layers.1.self_attn.rotary_emb.inv_freq"),
+        ("GPT-2", "transformer.h.1.attn.masked_bias"),
+    ] {
+        let setup = families().into_iter().find(|(name, _)| *name == family).expect("a family").1;
+        let mut engine = setup.engine();
+        let right = right_tensors(&engine);
+        let expected = loaded(&mut engine, single(&right).path());
+        let mut more = right.clone();
+        more.insert(ignored.to_owned(), zeros(Dtype::F32, &[8, 3]));
+        assert!(loaded(&mut engine, single(&more).path()) == expected, "{family}");
+    }
+}
+
 /// A tied head may be the only name under which a file keeps the embedding, and may lie in another shard than it.
 #[test]
 fn a_tied_head_stands_for_the_embedding() {
@@ -119,6 +138,27 @@ fn a_tied_head_stands_for_the_embedding() {
     assert!(loaded(&mut engine, sharded.path()) == expected);
     tied.remove(TABLE);
     assert!(loaded(&mut engine, single(&tied).path()) == expected);
+}
+
+/// As `transformers` 5 saves T5: its configuration says the same of a head of its own and of none.
+#[test]
+fn weights_decide_on_the_head_that_a_configuration_leaves_to_them() {
+    let setup = families().into_iter().find(|(name, _)| *name == "T5").expect("a family").1;
+    let engine = setup.engine();
+    let mut tensors = right_tensors(&engine);
+    let has_own = |tensors: &Tensors| has_own_head(single(tensors).path());
+    assert!(!has_own(&tensors));
+    let same = tensors["shared.weight"].clone();
+    tensors.insert("lm_head.weight".to_owned(), same.clone());
+    assert!(!has_own(&tensors), "the embedding under another name");
+    tensors.insert("lm_head.weight".to_owned(), zeros(Dtype::F32, &same.1));
+    assert!(has_own(&tensors));
+    let sharded = folder();
+    write_shards(sharded.path(), &tensors, SHARDS);
+    assert!(has_own_head(sharded.path()));
+    tensors.remove("shared.weight");
+    assert!(!has_own(&tensors), "the embedding's only name");
+    assert!(!has_own_head(folder().path()), "no weights");
 }
 
 #[test]
