@@ -36,6 +36,12 @@ pub enum DataError {
         /// What it is, with its article.
         found: &'static str,
     },
+    /// A pointer that Git LFS left in the place of a file.
+    #[error("{} is a Git LFS pointer, not the file itself", path.display())]
+    LfsPointer {
+        /// The pointer.
+        path: PathBuf,
+    },
     /// A file that is read whole and is longer than anything of its kind.
     #[error("{} is longer than {limit}", path.display())]
     FileTooLong {
@@ -416,6 +422,9 @@ impl DataError {
         }
         if let Some(plimsoll_files::TooLong { limit }) = inner.and_then(|inner| inner.downcast_ref()) {
             return Self::FileTooLong { path, limit: *limit };
+        }
+        if inner.is_some_and(|inner| inner.is::<plimsoll_files::LfsPointer>()) {
+            return Self::LfsPointer { path };
         }
         Self::Unreadable { path, source }
     }

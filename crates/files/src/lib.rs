@@ -30,7 +30,7 @@ pub use disk::{Disk, Log, Operation, Watch};
 pub use inside::{open_inside, read_inside, read_text_inside};
 pub use library::library_problem;
 pub use lock::{FolderLock, LOCK, LockError};
-pub use open::{NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text, rest_at_most};
+pub use open::{LfsPointer, NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text, rest_at_most};
 pub use own::{is_file, is_folder, is_there, open_own, open_private};
 pub use read_at::read_exact_at;
 pub use space::{DiskSpace, disk_space, free_space};

@@ -1,5 +1,6 @@
 //! Opens and reads files whose names come from outside.
 
+use crate::read_at::read_exact_at;
 use plimsoll_units::Bytes;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -22,8 +23,18 @@ pub struct TooLong {
     pub limit: Bytes,
 }
 
+/// A pointer that Git LFS leaves in the place of a file which it did not download. It is the inner error of an
+/// [`io::Error`] of the kind `InvalidData`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is a Git LFS pointer, not the file itself; run `git lfs pull` in its repository")]
+pub struct LfsPointer;
+
+/// How the first line of a pointer begins, and the length below which all pointers are. Source: git-lfs, `docs/spec.md`.
+const LFS_VERSION: &[u8] = b"version https://git-lfs.github.com/spec/v1";
+const LFS_BYTES_MAX: u64 = 1024;
+
 /// Opens a regular file for reading. Never waits: not for a writer at the other end of a pipe, not for a device.
-/// Errors: what the system says; `NotRegular` for everything else that a path can name, files of the kernel's (`/proc`,
+/// Errors: what the system says; `LfsPointer`; `NotRegular` for everything else that a path can name, files of the kernel's (`/proc`,
 /// `/sys`) included, which have no length and may wait or never end.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a device may do something, so it is looked at first; what was opened is looked at again.
@@ -45,16 +56,31 @@ pub(crate) fn open_regular_with(path: &Path, refuses_links: bool) -> io::Result<
     #[cfg(not(unix))]
     let _ = refuses_links;
     let file = options.open(path)?;
-    check(&file.metadata()?)?;
+    let metadata = file.metadata()?;
+    check(&metadata)?;
     check_file_system(&file)?;
+    let mut start = [0; LFS_VERSION.len()];
+    if (start.len() as u64..LFS_BYTES_MAX).contains(&metadata.len()) && read_exact_at(&file, &mut start, 0).is_ok() {
+        check_pointer(&start)?;
+    }
     Ok(file)
 }
 
 /// The text of whatever a path names, a pipe or a terminal included, if it has at most `limit` bytes. For files that a
 /// user names to be read once, and knows why; it waits where they wait.
-/// Errors: what the system says; `TooLong`; `InvalidData` unless it is UTF-8.
+/// Errors: what the system says; `TooLong`; `LfsPointer`; `InvalidData` unless it is UTF-8.
 pub fn read_any_text(path: &Path, limit: Bytes) -> io::Result<String> {
-    text(rest_at_most(File::open(path)?, limit)?)
+    let bytes = rest_at_most(File::open(path)?, limit)?;
+    check_pointer(&bytes)?;
+    text(bytes)
+}
+
+/// Errors: `LfsPointer`.
+fn check_pointer(bytes: &[u8]) -> io::Result<()> {
+    match bytes.starts_with(LFS_VERSION) && (bytes.len() as u64) < LFS_BYTES_MAX {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, LfsPointer)),
+        false => Ok(()),
+    }
 }
 
 /// The bytes of a regular file that has at most `limit` of them.
@@ -151,6 +177,24 @@ mod tests {
         #[cfg(unix)]
         assert_eq!(read_any_text(Path::new("/dev/zero"), Bytes(5)).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(open_regular(&folder.path().join("b")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_git_lfs_pointer_is_not_read_as_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:07\nsize 988097824\n";
+        fs::write(&path, pointer).unwrap();
+        let is_pointer = |error: io::Error| error.get_ref().is_some_and(|inner| inner.is::<LfsPointer>());
+        assert!(is_pointer(open_regular(&path).unwrap_err()));
+        assert!(is_pointer(read_any_text(&path, Bytes::mib(1)).unwrap_err()));
+        assert!(is_pointer(crate::read_text_inside(&path, 1, Bytes::mib(1)).unwrap_err()));
+        // A text about pointers is longer than one, or begins with other words.
+        for text in [pointer.repeat(20), format!("\n{pointer}"), "version https://git-lfs".to_owned()] {
+            fs::write(&path, &text).unwrap();
+            assert_eq!(read_text(&path, Bytes::mib(1)).unwrap(), text);
+            assert_eq!(read_any_text(&path, Bytes::mib(1)).unwrap(), text);
+        }
     }
 
     /// A file of the kernel's that waits for events, or one without end, would hang this test.

@@ -28,6 +28,7 @@ fn hint(error: &DataError) -> String {
         DataError::NotFound { .. } => "check the path; put patterns such as `texts/**/*.txt` in quotes",
         DataError::Unreadable { .. } | DataError::CacheUnreadable { .. } => "check its permissions",
         DataError::NotAFile { .. } => "save its contents to a regular file first; data is read twice",
+        DataError::LfsPointer { .. } => "run `git lfs pull` in its repository, or download the file itself",
         DataError::FileTooLong { .. } => "check that this is the right file",
         DataError::TooManyFiles { .. } => "join small files into one .jsonl, one document per line",
         DataError::BadPattern { .. } => "use `*`, `?`, `**` and `[a-z]`; `[[]` matches a bracket",

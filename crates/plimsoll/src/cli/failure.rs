@@ -286,6 +286,11 @@ impl From<CheckpointError> for Failure {
             | CheckpointError::WrongTensor { .. } => {
                 failure.hint("the weights belong to another model; give `--model` the config.json next to them")
             }
+            CheckpointError::Io { source, .. }
+                if source.get_ref().is_some_and(|inner| inner.is::<plimsoll_files::LfsPointer>()) =>
+            {
+                failure.hint("`git lfs pull` downloads all weights of a repository; so does `--init NAME --download`")
+            }
             CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => failure.hint(
                 "a checkpoint is a folder with `model.safetensors`, or with shards and `model.safetensors.index.json`",
             ),

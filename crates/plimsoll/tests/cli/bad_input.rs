@@ -244,6 +244,43 @@ fn models() {
     check(&sandbox, &[("bench --model tiny --hidden 7", BAD_INPUT, &["does not divide n_embd = 7"])]);
 }
 
+/// As a clone of a repository leaves them where Git LFS is not installed.
+#[test]
+fn git_lfs_pointers_are_named() {
+    let sandbox = sandbox();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:07\nsize 988097824\n";
+    sandbox.write("clone/config.json", tiny_config(&json!({})));
+    for file in ["clone/model.safetensors", "a.jsonl", "a.txt", "a.csv", "a.parquet", "a.json", "folder/b.txt"] {
+        sandbox.write(file, pointer);
+    }
+    for file in ["bare/config.json", "tokenizer.json", "snapshot.pickle", "plimsoll.toml"] {
+        sandbox.write(file, pointer);
+    }
+    let words: &[&str] = &["is a Git LFS pointer, not the file itself", "`git lfs pull`"];
+    check(
+        &sandbox,
+        &[
+            ("generate --checkpoint clone --tokenizer bytes --prompt a", BAD_INPUT, words),
+            ("replay snapshot.pickle", BAD_INPUT, words),
+            ("plan --model bare --gpu 4090", BAD_INPUT, words),
+        ],
+    );
+    check_train(
+        &sandbox,
+        &[
+            ("--init clone", BAD_INPUT, words),
+            ("--data a.jsonl", BAD_INPUT, words),
+            ("--data a.txt", BAD_INPUT, words),
+            ("--data a.csv", BAD_INPUT, words),
+            ("--data a.json", BAD_INPUT, words),
+            ("--data a.parquet", BAD_INPUT, words),
+            ("--data folder", BAD_INPUT, words),
+            ("--tokenizer tokenizer.json", BAD_INPUT, words),
+            ("--config plimsoll.toml", BAD_INPUT, words),
+        ],
+    );
+}
+
 #[test]
 fn numbers() {
     let sandbox = sandbox();

@@ -264,7 +264,8 @@ fn damaged_shards_are_named() {
         check_refused!(&mut engine, folder.path(), Damaged, ["model-00003-of-00003.safetensors"]);
     }
     fs::write(&path, b"version https://git-lfs.github.com/spec/v1").expect("a shard");
-    check_refused!(&mut engine, folder.path(), Damaged, ["model-00003-of-00003.safetensors"]);
+    let words = ["model-00003-of-00003.safetensors", "Git LFS pointer", "`git lfs pull`"];
+    check_refused!(&mut engine, folder.path(), Io, words);
     // A whole file of other tensors: the index promises what is not there.
     fs::copy(folder.path().join(shard_name(0, SHARDS)), &path).expect("a shard");
     check_refused!(&mut engine, folder.path(), MissingTensor, ["model-00003-of-00003.safetensors"]);
