@@ -1,7 +1,8 @@
 //! What an exception, by its name and message, says of why a run ended: tables of wordings.
 //! Not here: whether an exception was the end of the run (`statements.rs`, `mod.rs`).
 //!
-//! Wordings are those of PyTorch 1.13 to 2.x, CUDA 11 to 13, bitsandbytes, DeepSpeed, NCCL, NumPy, Arrow, CPython and Windows.
+//! Wordings are those of PyTorch 0.4 to 2.x, CUDA 9 to 13, bitsandbytes, DeepSpeed, DirectML, ONNX Runtime, NCCL, NumPy, Arrow,
+//! datasets, CPython and Windows.
 
 use super::{CardAllocator, Cause, Fault, HostShortage, Told};
 
@@ -24,6 +25,10 @@ pub(super) fn meaning(name: &str, message: &str, more: &str) -> Meaning {
     if is_wrapper(base, message) {
         return Meaning::Wrapper;
     }
+    // Java's has the name of PyTorch's.
+    if name.starts_with("java.lang.OutOfMemoryError") {
+        return Meaning::Cause(Cause::HostMemory(HostShortage::System));
+    }
     if let Some(cause) = shortage(base, message, more) {
         return Meaning::Cause(cause);
     }
@@ -42,7 +47,7 @@ pub(super) fn meaning(name: &str, message: &str, more: &str) -> Meaning {
     if follows { Meaning::Consequence(fault) } else { Meaning::Cause(Cause::Fault(fault)) }
 }
 
-fn has_any(text: &str, parts: &[&str]) -> bool {
+pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| text.contains(part))
 }
 
@@ -60,7 +65,9 @@ fn is_wrapper(base: &str, message: &str) -> bool {
         && has_any(message, &[" in DataLoader worker", " in replica ", " in pin memory thread"]);
     // vLLM's engine is another process, which says why.
     let is_engines = message.starts_with("Engine core initialization failed");
-    NAMES.contains(&base) || base.starts_with("RayTaskError") || carried || is_engines
+    // PyTorch's builder of extensions runs compilers, which say why.
+    let is_compilers = has_any(message, &["Error compiling objects for extension", "Error building extension"]);
+    NAMES.contains(&base) || base.starts_with("RayTaskError") || carried || is_engines || is_compilers
 }
 
 fn is_communication(base: &str, message: &str) -> bool {
@@ -107,14 +114,16 @@ const TOO_LITTLE_FREE: &str = "Free memory on device";
 /// Words in which programs that caught an error say that memory was short.
 pub(super) const SHORT: [&str; 3] = ["out of memory", NO_CACHE, TOO_LITTLE_FREE];
 
-/// What cuSOLVER, cuSPARSE, cuFFT, XLA and vLLM say.
-const LIBRARIES: [&str; 6] = [
+/// What cuSOLVER, cuSPARSE, cuFFT, XLA, vLLM, DirectML and ONNX Runtime say.
+const LIBRARIES: [&str; 8] = [
     "CUSOLVER_STATUS_ALLOC_FAILED",
     "CUSPARSE_STATUS_ALLOC_FAILED",
     "CUFFT_ALLOC_FAILED",
     "RESOURCE_EXHAUSTED: Out of memory",
     NO_CACHE,
     TOO_LITTLE_FREE,
+    "not enough GPU video memory",
+    "Failed to allocate memory for requested buffer of size",
 ];
 
 /// cuDNN's words: up to version 8, from 9 on, and PyTorch's where no algorithm's workspace fits.
@@ -129,10 +138,14 @@ fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
         || message.starts_with("MPS backend out of memory")
         // With `backend:cudaMallocAsync` (c10/cuda/CUDAMallocAsyncAllocator.cpp).
         || message.starts_with("Allocation on device")
+        // PyTorch up to 1.4; from 2.2 on where NVML fails as the allocator writes its report; MPS for a tensor that no buffer holds.
+        || message.starts_with("cuda runtime error (2)")
+        || message.starts_with("NVML_SUCCESS == r INTERNAL ASSERT FAILED")
+        || message.starts_with("Invalid buffer size: ")
         || CARDS.iter().any(|card| message.strip_prefix(card).is_some_and(|rest| rest.starts_with(" out of memory")));
     let by = if is_allocators {
         CardAllocator::PyTorch
-    } else if message.contains("CUBLAS_STATUS_ALLOC_FAILED") {
+    } else if has_any(message, &["CUBLAS_STATUS_ALLOC_FAILED", "cublas runtime error : resource allocation failed"]) {
         CardAllocator::Cublas
     } else if has_any(message, &CUDNNS) {
         CardAllocator::Cudnn
@@ -165,7 +178,13 @@ fn is_nccls(message: &str, more: &str) -> bool {
 }
 
 fn host(base: &str, message: &str, more: &str) -> Option<HostShortage> {
-    if has_any(message, &["DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory"]) {
+    const CPU: [&str; 4] = [
+        "DefaultCPUAllocator: can't allocate memory",
+        "DefaultCPUAllocator: not enough memory",
+        "enforce fail at CPUAllocator",
+        "$ Torch: not enough memory",
+    ];
+    if has_any(message, &CPU) {
         return Some(HostShortage::CpuAllocator);
     }
     if message.contains("DataLoader worker") {
@@ -193,18 +212,32 @@ fn host(base: &str, message: &str, more: &str) -> Option<HostShortage> {
         "std::bad_alloc" => Some(HostShortage::Cpp),
         "OSError" | "BlockingIOError" if message.contains("[Errno 12]") => Some(HostShortage::System),
         _ if message.starts_with("std::bad_alloc") => Some(HostShortage::Cpp),
-        _ if message.contains("Cannot allocate memory (os error 12)") => Some(HostShortage::System),
+        _ if has_any(message, &["Cannot allocate memory (os error 12)", "Os { code: 12,"]) => {
+            Some(HostShortage::System)
+        }
         _ => None,
     }
 }
 
 fn is_full(message: &str) -> bool {
-    has_any(message, &["No space left on device", "Disk quota exceeded"])
+    const WORDS: [&str; 7] = [
+        "No space left on device",
+        "Disk quota exceeded",
+        // datasets, Windows, Rust, SQLite, huggingface_hub.
+        "Not enough disk space",
+        "There is not enough space on the disk",
+        "(os error 28)",
+        "database or disk is full",
+        "Not enough free disk space",
+    ];
+    has_any(message, &WORDS)
 }
 
 fn fault(base: &str, message: &str) -> Fault {
-    let is_cudas =
-        has_any(message, &["CUDA error:", "CUDA driver error:", "HIP error:", "CUBLAS_STATUS_", "CUDNN_STATUS_"]);
+    let is_cudas = has_any(
+        message,
+        &["CUDA error:", "cuda runtime error (", "CUDA driver error:", "HIP error:", "CUBLAS_STATUS_", "CUDNN_STATUS_"],
+    );
     if base == "KeyboardInterrupt" {
         Fault::Interrupted
     } else if has_any(message, &["an illegal memory access was encountered", "misaligned address"]) {

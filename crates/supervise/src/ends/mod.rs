@@ -9,6 +9,7 @@
 mod cause;
 mod lines;
 mod messages;
+mod native;
 mod statements;
 mod told;
 mod went_on;

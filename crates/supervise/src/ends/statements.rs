@@ -3,6 +3,7 @@
 //! Not here: what a message means (`messages.rs`), which of the statements was the end (`mod.rs`).
 
 use super::messages::{CARDS, Meaning, SHORT, meaning};
+use super::native::native;
 use super::{CardAllocator, Cause, Fault, HostShortage, Told};
 
 /// Lines of a message after its first that are looked at.
@@ -173,7 +174,7 @@ fn asks_deepspeed(traceback: &Numbered<'_>) -> bool {
     !is_backward && innermost.is_some_and(|line| PLACES.iter().any(|place| line.contains(place)))
 }
 
-fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
+pub(super) fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
     let more = lines[at + 1..].iter().map(|(_, line)| *line);
     more.take_while(|line| !line.is_empty()).take(MESSAGE_LINES).collect::<Vec<_>>().join("\n")
 }
@@ -181,11 +182,12 @@ fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
 /// What is written by something that then ends the process, without a traceback.
 fn last_words(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     let line = lines[here].1;
-    let meaning = uncaught_in_cpp(lines, here)
+    uncaught_in_cpp(lines, here)
         .or_else(|| bitsandbytes(line))
         .or_else(|| usage_error(lines, here))
-        .or_else(|| signal_of_child(line).map(Meaning::Signal))?;
-    Some((Weight::Final, meaning))
+        .or_else(|| signal_of_child(line).map(Meaning::Signal))
+        .map(|meaning| (Weight::Final, meaning))
+        .or_else(|| native(lines, here))
 }
 
 fn uncaught_in_cpp(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
@@ -199,9 +201,10 @@ fn uncaught_in_cpp(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     })
 }
 
-/// `Error out of memory at line 88 in file csrc/ops.cu`, after which the library exits.
+/// `Error out of memory at line 88 in file csrc/ops.cu`, perhaps after a progress bar, after which the library exits.
 fn bitsandbytes(line: &str) -> Option<Meaning> {
-    let (error, place) = line.strip_prefix("Error ")?.split_once(" at line ")?;
+    let (before, place) = line.split_once(" at line ")?;
+    let (_, error) = before.rsplit_once("Error ")?;
     if !place.contains(" in file ") {
         return None;
     }
