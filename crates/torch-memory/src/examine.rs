@@ -3,7 +3,7 @@
 
 use crate::findings::{Copies, Growth, OwnedAtPeak, Owners, Steps, at_event, copies, growth, peak_event};
 use crate::replay::{Moment, Replay, replay};
-use crate::snapshot::{CardRecord, Snapshot};
+use crate::snapshot::{Action, CardRecord, Snapshot};
 use crate::what_if::{Least, Outcome, Program, best};
 
 /// What a card's recording tells.
@@ -17,7 +17,7 @@ pub struct Examined<'a> {
     pub peak: usize,
     /// Who has it then, the most first.
     pub at_peak: Vec<OwnedAtPeak>,
-    /// Settings, the recorded one first.
+    /// Settings, the recorded one first; empty without a history.
     pub outcomes: Vec<Outcome>,
     /// Which of them is recommended.
     pub best: usize,
@@ -34,6 +34,11 @@ pub struct Examined<'a> {
 }
 
 impl Examined<'_> {
+    /// Whether allocations were recorded, not only the memory at the end.
+    pub fn has_history(&self) -> bool {
+        has_history(self.record)
+    }
+
     /// Memory at the moment at which the most is in use.
     pub fn at_its_peak(&self) -> Moment {
         self.replay.memory[self.peak]
@@ -45,15 +50,21 @@ impl Examined<'_> {
     }
 }
 
+fn has_history(record: &CardRecord) -> bool {
+    record.events.iter().any(|event| !matches!(event.action, Action::Snapshot | Action::OutOfMemory | Action::Other))
+}
+
 /// Examines a card's recording.
 pub fn examine<'a>(snapshot: &Snapshot, owners: &Owners, record: &'a CardRecord) -> Examined<'a> {
     let replay = replay(record, &snapshot.settings);
     let peak = peak_event(&replay);
     let program = Program::of(record, &replay, &snapshot.stacks);
-    let outcomes = program.candidates(&snapshot.settings);
+    let is_program = has_history(record);
+    let outcomes = if is_program { program.candidates(&snapshot.settings) } else { vec![] };
     let outcomes = outcomes.iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
     let best = best(&outcomes).and_then(|best| outcomes.iter().position(|outcome| outcome == best)).unwrap_or(0);
-    let (least, capacity) = (program.least(record.events.len()), program.capacity);
+    let least = if is_program { program.least(record.events.len()) } else { None };
+    let capacity = program.capacity;
     let steps = Steps::of(record, &replay, &snapshot.annotations);
     Examined {
         record,

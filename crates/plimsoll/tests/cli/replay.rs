@@ -47,6 +47,58 @@ fn a_snapshot_is_explained_compressed_or_not() {
     assert_eq!(compressed.stdout_text().replace(".pickle.gz", ".pickle"), text);
 }
 
+/// As `_dump_snapshot` writes it where nothing was recorded: segments, and the event of the snapshot itself.
+#[test]
+fn without_a_history_nothing_is_compared_or_recommended() {
+    const STATE: &str = "{'segments': [{'address': 4096, 'total_size': 943718400, 'stream': 0, 'segment_type': 'large', \
+        'device': 0, 'blocks': [{'address': 4096, 'size': 41943040, 'requested_size': 41943040, \
+        'state': 'active_allocated', 'frames': [{'name': 'load', 'filename': 'train.py', 'line': 10}]}, \
+        {'address': 41947136, 'size': 901775360, 'requested_size': 0, 'state': 'inactive', 'frames': []}]}], \
+        'device_traces': [[{'action': 'snapshot', 'addr': 0, 'size': 23068672, 'stream': 0}]]}";
+    let sandbox = Sandbox::new();
+    sandbox.write("state.pickle", pickled(STATE));
+    let said = sandbox.run("replay state.pickle --html page.html --svg picture.svg");
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let text = said.stdout_text();
+    for words in ["no history of allocations", "load (train.py:10)", "40.0 MiB", "settings can't be compared"] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    for words in ["recommended", "agrees", "PyTorch's defaults (recorded)", "expandable_segments:True"] {
+        assert!(!text.contains(words), "{words} is in\n{text}");
+    }
+    let card = &json(&sandbox.run("replay state.pickle --json"))["cards"][0];
+    assert_eq!((&card["has_history"], &card["recommended"]), (&Value::Bool(false), &Value::Null));
+    assert_eq!(card["settings"], serde_json::json!([]));
+    assert_eq!(card["peak"]["reserved_bytes"], 943_718_400);
+}
+
+/// Plain data as a pickle of protocol 0, from Python's words for them.
+fn pickled(text: &str) -> Vec<u8> {
+    fn put(value: &Value, out: &mut Vec<u8>) {
+        match value {
+            Value::Object(map) => {
+                out.extend(b"(");
+                for (key, value) in map {
+                    put(&Value::String(key.clone()), out);
+                    put(value, out);
+                }
+                out.extend(b"d");
+            }
+            Value::Array(values) => {
+                out.extend(b"(");
+                values.iter().for_each(|value| put(value, out));
+                out.extend(b"l");
+            }
+            Value::String(text) => out.extend(format!("V{text}\n").bytes()),
+            number => out.extend(format!("I{number}\n").bytes()),
+        }
+    }
+    let mut out = vec![];
+    put(&serde_json::from_str(&text.replace('\'', "\"")).expect("plain data"), &mut out);
+    out.extend(b".");
+    out
+}
+
 #[test]
 fn the_agreement_and_all_findings_are_in_the_json() {
     let sandbox = sandbox();

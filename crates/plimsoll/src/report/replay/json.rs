@@ -54,7 +54,14 @@ fn card_json(report: &ReplayReport, card: &Examined) -> Value {
             "refused_requests": outcome.refused,
         })
     });
-    let (recorded, best) = (&card.outcomes[0], &card.outcomes[card.best]);
+    let recommended = card.outcomes.first().zip(card.outcomes.get(card.best)).map(|(recorded, best)| {
+        json!({
+            "line": line_of(&best.settings),
+            "conf": best.settings.conf(),
+            "is_recorded": card.best == 0,
+            "saved_bytes": recorded.peak_reserved.saturating_sub(best.peak_reserved),
+        })
+    });
     let owned = card.at_peak.iter().map(|owned| {
         let mut value = owner(report.owners.get(owned.owner));
         value["bytes"] = json!(owned.bytes);
@@ -70,6 +77,7 @@ fn card_json(report: &ReplayReport, card: &Examined) -> Value {
     json!({
         "card": card.record.card,
         "events": card.record.events.len(),
+        "has_history": card.has_history(),
         "segment_events": segment_events(agreement.segment_events),
         "addresses": count(agreement.addresses),
         "blocks_at_end": { "recorded": blocks_at_end.events, "equal": blocks_at_end.equal },
@@ -95,12 +103,7 @@ fn card_json(report: &ReplayReport, card: &Examined) -> Value {
         }).collect::<Vec<_>>(),
         "capacity_bytes": card.capacity,
         "settings": outcomes.collect::<Vec<_>>(),
-        "recommended": {
-            "line": line_of(&best.settings),
-            "conf": best.settings.conf(),
-            "is_recorded": card.best == 0,
-            "saved_bytes": recorded.peak_reserved.saturating_sub(best.peak_reserved),
-        },
+        "recommended": recommended,
         "least": card.least.map(|least| json!({ "bound_bytes": least.bound, "arena_bytes": least.packed })),
         "growth": {
             "steps": card.steps.ends.len(),

@@ -2,8 +2,8 @@
 
 use super::charts::{COLORS, Colors, map_chart, time_chart};
 use super::text::{
-    SETTING_HEADS, copies_lines, growth_lines, headline, least_line, out_of_memory_lines, owner_rows, recommendation,
-    setting_rows,
+    NO_HISTORY, SETTING_HEADS, copies_lines, growth_lines, headline, least_line, out_of_memory_lines, owner_rows,
+    recommendation, setting_rows,
 };
 use super::{ReplayReport, reasons};
 use crate::report::page::{escape, figures, page, picture, prose, table};
@@ -45,11 +45,14 @@ fn card_html(report: &ReplayReport, card: &Examined, is_drawn: bool) -> String {
     let more = reasons(report, card).into_iter().map(|reason| format!("<p class=\"over\">{}</p>\n", escape(&reason)));
     html.extend(more);
     html.extend(out_of_memory_lines(card).iter().map(|line| format!("<p class=\"over\">{}</p>\n", escape(line))));
-    let (peak, best) = (card.at_its_peak(), &card.outcomes[card.best]);
+    let peak = card.at_its_peak();
+    let best = card.outcomes.get(card.best);
+    let best =
+        best.map_or(("-".to_owned(), String::new()), |o| (Bytes(o.peak_reserved).to_string(), o.settings.conf()));
     html += &figures(&[
         ("in use at the peak", Bytes(peak.in_use).to_string(), format!("after {} events", grouped(card.peak as u64))),
         ("reserved at most", Bytes(card.peak_reserved()).to_string(), String::new()),
-        ("with the best setting", Bytes(best.peak_reserved).to_string(), best.settings.conf()),
+        ("with the best setting", best.0, best.1),
         (
             "at the least",
             card.least.map_or("-".to_owned(), |least| Bytes(least.bound).to_string()),
@@ -68,10 +71,16 @@ fn card_html(report: &ReplayReport, card: &Examined, is_drawn: bool) -> String {
         }
     }
     html += "<main>\n<section>\n";
-    let _ = write!(html, "<h2>Other settings</h2>\n<p>{}</p>\n", prose(&format!("`{}`", recommendation(card))));
-    let caption = "the same program, each from an empty allocator";
-    html += &table("settings", caption, &SETTING_HEADS, &setting_rows(card));
-    let lines = least_line(card).into_iter().chain(growth_lines(report, card)).chain(copies_lines(report, card));
+    html += "<h2>Other settings</h2>\n";
+    if card.has_history() {
+        let _ = writeln!(html, "<p>{}</p>", prose(&format!("`{}`", recommendation(card))));
+        let caption = "the same program, each from an empty allocator";
+        html += &table("settings", caption, &SETTING_HEADS, &setting_rows(card));
+    } else {
+        let _ = writeln!(html, "<p>{}</p>", prose(NO_HISTORY));
+    }
+    let growth = if card.has_history() { growth_lines(report, card) } else { vec![] };
+    let lines = least_line(card).into_iter().chain(growth).chain(copies_lines(report, card));
     html.extend(lines.map(|line| format!("<p>{}</p>\n", escape(&line))));
     html += "</section>\n<aside>\n<h2>At the peak</h2>\n";
     html += &table("alive", "", &["allocated by", "bytes", "part", "blocks"], &owner_rows(report, card));

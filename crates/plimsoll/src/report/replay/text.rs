@@ -38,6 +38,11 @@ fn card_text(report: &ReplayReport, card: &Examined) -> Vec<String> {
         owner_rows(report, card),
         None,
     ));
+    if !card.has_history() {
+        lines.push(NO_HISTORY.to_owned());
+        lines.extend(copies_lines(report, card));
+        return lines;
+    }
     lines.push("the same program under other settings, each from an empty allocator:".to_owned());
     lines.push(figures_table(&SETTING_HEADS, setting_rows(card), None));
     lines.push(recommendation(card));
@@ -47,10 +52,14 @@ fn card_text(report: &ReplayReport, card: &Examined) -> Vec<String> {
     lines
 }
 
+/// What is said in place of a comparison of settings.
+pub(super) const NO_HISTORY: &str = "settings can't be compared without a history: call \
+    `torch.cuda.memory._record_memory_history()` before the first allocation";
+
 /// How far simulation and recording agree.
 pub(super) fn headline(card: &Examined) -> String {
-    if card.record.events.is_empty() {
-        return format!("card {}: no events were recorded, only what is there at the end", card.record.card);
+    if !card.has_history() {
+        return format!("card {}: no history of allocations, only the memory at the end", card.record.card);
     }
     let agreement = &card.replay.agreement;
     let SegmentCount { recorded, simulated, equal } = agreement.segment_events;
