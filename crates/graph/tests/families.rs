@@ -124,6 +124,14 @@ fn keys_of_older_and_newer_files_mean_the_same() {
     assert_eq!(read(&json!({})).max_positions(), 2048);
     let windowed = changed("mistral-7b", &json!({"sliding_window": 1000})).expect("a window is read");
     assert_eq!(windowed.max_positions(), 1000);
+    let beyond = |seq_len: usize| {
+        let shape = TrainShape { seq_len, ..TrainShape::default() };
+        build_training(&windowed, &Optimizer::default(), &shape).expect_err("it is longer").to_string()
+    };
+    for seq_len in [1001, 40_000] {
+        let said = beyond(seq_len);
+        assert!(said.contains("sliding window of 1000 tokens") && said.contains("the 32768 positions"), "{said}");
+    }
 
     // Older files say of a head of its own that it is not scaled either; newer ones leave it to the weights.
     let untied = changed("t5-small", &json!({"tie_word_embeddings": false, "scale_decoder_outputs": null}));

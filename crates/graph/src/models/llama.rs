@@ -6,7 +6,7 @@ use super::keys::{
     LARGEST_EXTENT, bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole,
 };
 use super::parts::{Dropouts, Projection};
-use super::{CacheShapes, Caches, Family, Inputs, Mode};
+use super::{CacheShapes, Caches, Family, Inputs, Mode, Window};
 use crate::ops::{
     ATTENTION_ROWS, Activation, Add, Attention, CachedAttention, Embedding, Gated, RmsNorm, RopeScaling, Rotary,
 };
@@ -430,6 +430,12 @@ impl Family for LlamaConfig {
 
     fn max_positions(&self) -> usize {
         self.sliding_window.map_or(self.max_position_embeddings, |window| window.min(self.max_position_embeddings))
+    }
+
+    fn window(&self) -> Option<Window> {
+        let positions = self.max_position_embeddings;
+        let tokens = self.sliding_window.filter(|tokens| *tokens < positions)?;
+        Some(Window { tokens, positions })
     }
 
     fn set_max_positions(&mut self, positions: usize) {

@@ -155,6 +155,15 @@ impl GenerateArgs {
         if ids.is_empty() {
             ids.push(tokenizer.separator().unwrap_or(0));
         }
+        let positions = chosen.config.max_positions();
+        if self.logits.is_some() && !chosen.has_decoder() && ids.len() > positions {
+            let limit = match chosen.config.window() {
+                Some(window) => format!("attention to a window of {positions} of its {} positions", window.positions),
+                None => format!("{positions} positions"),
+            };
+            let message = format!("the prompt has {} tokens, but {} has {limit}", ids.len(), chosen.name);
+            return Err(Failure::bad_input(message).hint(format!("shorten the prompt to {positions} tokens or less")));
+        }
         let rows = chosen.config.vocab_size();
         match ids.iter().find(|&&id| id as usize >= rows) {
             Some(id) => Err(Failure::bad_input(format!("token {id} of the prompt is outside the model's {rows} ids"))
@@ -218,6 +227,7 @@ impl GenerateArgs {
                 result.is_ok()
             })
             .map_err(|error| Stopped::Failure(error.into()))?;
+        warn_of_length(chosen, prompt.len() + out.tokens.len());
         result.and_then(|()| out.end()).map_err(Stopped::Output)
     }
 
@@ -237,7 +247,7 @@ impl GenerateArgs {
         let mut order = (0..ids.len()).collect::<Vec<_>>();
         order.sort_by_key(|&i| ids[i].len());
         let mut written = vec![None; ids.len()];
-        let mut shown = 0;
+        let (mut shown, mut longest) = (0, 0);
         for group in order.chunk_by(alike).flat_map(|group| group.chunks(rows)) {
             let prompts = group.iter().map(|&i| ids[i].as_slice()).collect::<Vec<_>>();
             let mut answers = vec![vec![]; group.len()];
@@ -248,6 +258,7 @@ impl GenerateArgs {
             Writer::new(engine, chosen.config.decoder_start())
                 .write(&prompts, self.max_tokens, vocab, tokenizer.separator(), &self.sampling(), &mut on_token)
                 .map_err(|error| Stopped::Failure(error.into()))?;
+            longest = longest.max(prompts.iter().zip(&answers).map(|(p, a)| p.len() + a.len()).max().unwrap_or(0));
             for (&i, answer) in group.iter().zip(answers) {
                 written[i] = Some(answer);
             }
@@ -257,6 +268,7 @@ impl GenerateArgs {
                 shown += 1;
             }
         }
+        warn_of_length(chosen, longest);
         Ok(())
     }
 
@@ -287,6 +299,18 @@ impl GenerateArgs {
             talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
         }
         Ok(newest.found.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
+    }
+}
+
+/// Says that a text, of prompt and answer together, is longer than the model can attend to at once.
+fn warn_of_length(chosen: &Chosen, tokens: usize) {
+    let positions = chosen.config.max_positions();
+    if !chosen.has_decoder() && tokens > positions {
+        talk(format_args!(
+            "warning: the text has {tokens} tokens, more than the {positions} that the model is computed with; beyond them, \
+             each token follows only the last {} to {positions}\nhint: use fewer `--max-tokens`",
+            positions / 2
+        ));
     }
 }
 

@@ -281,6 +281,42 @@ fn git_lfs_pointers_are_named() {
     );
 }
 
+/// Beyond the positions or the window, a model computes something else than it was trained to.
+#[test]
+fn prompts_and_texts_longer_than_the_model() {
+    let sandbox = sandbox();
+    let prompt = "a".repeat(40);
+    let short = "a".repeat(32);
+    let generate = |more: &str| sandbox.run(&format!("generate --checkpoint runs/kept --temperature 0 {more}"));
+    let words: &[&str] = &["the prompt has 40 tokens, but ", "32 positions", "shorten the prompt to 32 tokens or less"];
+    let logits = || generate(&format!("--prompt {prompt} --logits out.json"));
+    assert_refused(&sandbox, "a long prompt", logits, BAD_INPUT, words);
+    assert!(!sandbox.path("out.json").exists());
+    let whole = generate(&format!("--prompt {short} --logits out.json"));
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    for (prompt, more) in [(&short, "--max-tokens 1"), (&short, "--max-tokens 5 --json"), (&prompt, "--max-tokens 1")] {
+        let said = generate(&format!("--prompt {prompt} {more}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let warning = "more than the 32 that the model is computed with";
+        assert!(said.stderr.contains(warning), "{}", said.stderr);
+    }
+    let fits = generate("--prompt a --max-tokens 31");
+    assert!(!fits.stderr.contains("warning"), "{}", fits.stderr);
+    let windowed = json!({
+        "model_type": "mistral", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64, "sliding_window": 16
+    });
+    sandbox.write("windowed/config.json", windowed.to_string());
+    check_train(
+        &sandbox,
+        &[(
+            "--model windowed --tokenizer bytes --seq-len 25",
+            USAGE,
+            &["sliding window of 16 tokens", "64 positions", "`--seq-len 16` or less"],
+        )],
+    );
+}
+
 #[test]
 fn numbers() {
     let sandbox = sandbox();
@@ -689,6 +725,13 @@ fn resuming() {
             ("train --resume=", BAD_INPUT, &["is neither a run nor a checkpoint"]),
             ("train --resume runs", BAD_INPUT, &["runs is neither a run nor a checkpoint of one"]),
             ("train --resume runs/kept/checkpoints/step-000099", BAD_INPUT, &["step-000099/state.json"]),
+            (
+                "train --resume runs/kept/checkpoints/step-000020 --name other",
+                USAGE,
+                &["continues runs/kept, but `--name` is other", "`--init CHECKPOINT --name NAME`"],
+            ),
+            ("train --resume runs/kept --name other", USAGE, &["continues runs/kept, but `--name` is other"]),
+            ("train --resume runs/kept --init runs/kept", USAGE, &["`--init` has no effect"]),
             ("train --resume runs/kept --seed 3", BAD_INPUT, &["was made with a seed of 1337, but this run has 3"]),
             ("train --resume runs/kept --global-batch 8", BAD_INPUT, &["a global batch of 4, but this run has 8"]),
             ("train --resume runs/kept --seq-len 8", BAD_INPUT, &["a sequence length of 16, but this run has 8"]),
@@ -702,7 +745,7 @@ fn resuming() {
         ],
     );
     // The run that refused all of these still goes on.
-    let said = sandbox.run("train --resume runs/kept --max-steps 21");
+    let said = sandbox.run("train --resume runs/kept --name kept --max-steps 21");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains("resumed after step 20"), "{}", said.stderr);
 }

@@ -100,11 +100,18 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
         Some(on_command_line) => Some(on_command_line.clone()),
         None => settings.get(flag).and_then(|values| values.last().cloned()),
     };
+    let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
     if let Some(resume) = chosen("resume") {
         let default = given.get_one::<PathBuf>("runs_dir").expect("the flag has a default");
         let runs_dir = settings.get("runs_dir").and_then(|values| values.last()).map_or(default.clone(), PathBuf::from);
+        // The run has its own weights; `auto` may start a run.
+        if resume != "auto" && is_set("init") {
+            return Err(Failure::bad_flag(
+                "`--resume PATH` continues a run with its own weights, so `--init` has no effect",
+            )
+            .hint("leave out one of them: `--init` starts a new run, `--resume` continues one"));
+        }
         if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
-            let is_set = |flag: &str| on_command_line(flag) || settings.contains_key(flag);
             // The run may have come from another person, with links to files of this user.
             let read_text = |path: &Path, limit| read_text_inside(path, 1, limit);
             let mut below = read(&path, read_text, starts, is_set)?;

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 const PRODUCTS_BYTES_MAX: Bytes = Bytes::mib(1);
 
 /// The settings of the run that `--resume` means, if there are any; they are laid under all others.
-/// Errors: a folder can't be read.
+/// Errors: a folder can't be read; a path names another run than `name`, which the user gave.
 pub(in crate::cli) fn resumed_config(
     resume: &str,
     name: Option<&str>,
@@ -27,11 +27,22 @@ pub(in crate::cli) fn resumed_config(
     let run = match (resume, name) {
         ("auto", Some(name)) => Some(runs_dir.join(name)),
         ("auto", None) => newest_run(runs_dir)?,
-        (path, _) => Some(run_of(Path::new(path))?),
+        (path, name) => Some(run_named(run_of(Path::new(path))?, name)?),
     };
     let Some(config) = run.map(|run| run.join("config.yaml")) else { return Ok(None) };
     let is_there = is_file(&config).map_err(io_failure(config.display()))?;
     Ok(is_there.then_some(config))
+}
+
+/// The run, if the user gave it no other name. Errors: the user did; its path can't be followed.
+fn run_named(run: PathBuf, name: Option<&str>) -> Result<PathBuf, Failure> {
+    let Some(name) = name else { return Ok(run) };
+    let whole = run.canonicalize().map_err(io_failure(run.display()))?;
+    match [&whole, &run].iter().any(|path| path.file_name() == Some(name.as_ref())) {
+        true => Ok(run),
+        false => Err(Failure::bad_flag(format!("`--resume` continues {}, but `--name` is {name}", run.display()))
+            .hint("leave out `--name`, or start a new run from the checkpoint: `--init CHECKPOINT --name NAME`")),
+    }
 }
 
 /// The run whose checkpoint, or which itself, lies at `path`.
