@@ -11,9 +11,10 @@ crates/data/tests/golden holds:
 
 The templates are written for this script, after the structure of five families: Llama 3 (headers, a token that ends turns),
 ChatML as of Qwen, Mistral (instructions in brackets, no role for the system), Gemma (another name for the assistant, roles
-must alternate), and Phi 3 (a token behind the whole chat). Each comes without and with `{% generation %}`. The masks
-are those that `apply_chat_template(…, return_assistant_tokens_mask=True)` gives for the one with, which is what TRL's
-`assistant_only_loss` trains on; Plimsoll is to give the same for both, the one without by comparing rendered prefixes.
+must alternate), and Phi 3 (a token behind the whole chat, which TRL trains on as well where the last message is an
+answer). Each comes without and with `{% generation %}`. The masks are those that
+`apply_chat_template(…, return_assistant_tokens_mask=True)` gives for the one with, which is what TRL's
+`assistant_only_loss` trains on; Plimsoll is to give the same for both, also where nothing is marked.
 
 usage:  python scripts/golden_chat.py [OUT_DIR]
 needs:  pip install transformers jinja2 pyarrow
@@ -117,10 +118,12 @@ TEMPLATES = {
 {%- elif message['role'] == 'user' %}
 {{ '<|user|>\\n' + message['content'] + '<|end|>\\n' }}
 {%- elif message['role'] == 'assistant' %}
-{{ '<|assistant|>\\n' }}»{{- message['content'] + '<|end|>' }}«{{- '\\n' }}
+{{ '<|assistant|>\\n' }}»{{- message['content'] + '<|end|>' + ('\\n' if loop.last else '') }}«{{- '' if loop.last else '\\n' }}
 {%- endif %}
 {% endfor %}
-{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}
+{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}
+{%- elif messages[-1]['role'] == 'assistant' %}»{{- eos_token }}«
+{%- else %}{{ eos_token }}{% endif %}
 """,
 }
 

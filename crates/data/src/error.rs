@@ -322,12 +322,12 @@ pub enum DataError {
         /// What the template raised.
         message: String,
     },
-    /// A template that does not say what is generated, and whose texts do not show it.
+    /// A template that does not mark what is generated, and whose text does not show it.
     #[error(
         "the chat template does not show where the answer in message {message} begins and ends ({} {row})",
         path.display()
     )]
-    NotPrefixStable {
+    UnclearAnswer {
         /// The file.
         path: PathBuf,
         /// Which, counted from 1.

@@ -39,7 +39,8 @@ mod tokenizer;
 
 pub use batch::{Batches, HeldOutSubset};
 pub use chats::{
-    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, TrainOn, detect_format, prepare_chats,
+    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, TemplateHabits, TrainOn, detect_format,
+    prepare_chats,
 };
 pub use damage::Damage;
 pub use dataset::{Dataset, HeldOutBatches};

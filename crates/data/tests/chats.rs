@@ -60,7 +60,7 @@ fn expected(chat: &Value) -> (Vec<u64>, String) {
     (ids, chat["trained"].as_str().unwrap().to_owned())
 }
 
-/// Each family's template with `{% generation %}`, and the same without, whose answers are found by prefixes.
+/// Each family's template with `{% generation %}`, and the same without, whose answers are found in its text.
 #[test]
 fn ids_and_masks_are_those_of_transformers() {
     let golden = golden_json();

@@ -264,7 +264,7 @@ fn whole(value: Value) -> Result<Value, String> {
 }
 
 fn without_marks(text: &str) -> Result<(), String> {
-    match text.find([super::spans::BEGIN, super::spans::END]) {
+    match text.find(super::marks::is_mark) {
         Some(at) => Err(format!("a text holds a noncharacter of Unicode, at byte {at}")),
         None => Ok(()),
     }

@@ -1,11 +1,14 @@
 //! Chats: rows of messages, or of instructions and outputs → a chat template's text → tokens, each trained on or not.
-//! Read next: `format.rs` for what is read, `template.rs` for the text, `spans.rs` for what is trained on, `prepare.rs` for
-//! the cache. Rows of them are packed by `../packed.rs`.
+//! Read next: `format.rs` for what is read, `template.rs` for the text, `spans.rs` and `answers.rs` for what is trained on,
+//! `prepare.rs` for the cache. Rows of them are packed by `../packed.rs`.
 
+mod answers;
 mod date;
 mod detect;
 mod format;
+mod habits;
 mod json;
+mod marks;
 mod prepare;
 mod spans;
 mod store;
@@ -17,6 +20,7 @@ pub(crate) use detect::format_of_row;
 pub use date::Date;
 pub use detect::{DataFormat, detect_format};
 pub use format::ChatFormat;
+pub use habits::TemplateHabits;
 pub use prepare::{ChatSettings, prepare_chats};
 pub use spans::TrainOn;
 pub use store::ChatStore;

@@ -33,7 +33,7 @@ pub struct ChatSettings<'a> {
 
 /// The chats of the data: from the cache where they are there and whole, else tokenized on all cores of the current rayon
 /// pool. They do not depend on the number of threads. Special tokens are those that the template writes.
-/// Errors: what reading and tokenizing can meet (`NotChats`, `NotAChat`, `ChatTemplateFailed`, `NotPrefixStable`,
+/// Errors: what reading and tokenizing can meet (`NotChats`, `NotAChat`, `ChatTemplateFailed`, `UnclearAnswer`,
 /// `ChatTooLong`…), `Empty`, `NoAnswers` if nothing would be trained on, `CacheUnwritable`, `CacheUnreadable`,
 /// `CacheDamaged`.
 pub fn prepare_chats(
@@ -130,9 +130,7 @@ impl Job<'_> {
             RenderError::Template(error) => {
                 DataError::ChatTemplateFailed { path: path(), row: row.number, message: error.0 }
             }
-            RenderError::NotPrefixStable(message) => {
-                DataError::NotPrefixStable { path: path(), row: row.number, message }
-            }
+            RenderError::UnclearAnswer(message) => DataError::UnclearAnswer { path: path(), row: row.number, message },
             RenderError::TooLong(limit) => DataError::ChatTooLong { path: path(), row: row.number, limit },
         })?;
         let tokens = self.tokenizer.encode_with_ranges(&rendered.text).map_err(|error| match error {

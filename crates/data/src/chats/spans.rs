@@ -1,30 +1,17 @@
 //! The text of a chat, and which parts of it are trained on.
 //!
 //! A template may say so itself: what it writes between `{% generation %}` and `{% endgeneration %}` is the assistant's.
-//! Else a turn is what an assistant's message adds to the text that invites it:
-//!
-//! ```text
-//!   messages before it, and the invitation   <user>2+2?</user><assistant>
-//!   messages up to it                        <user>2+2?</user><assistant>4</assistant>␊
-//!   trained on                                                           ▔▔▔▔▔▔▔▔▔▔▔▔▔
-//! ```
-//!
-//! White space that a template writes behind the end of a turn is not trained on, since nobody generates it; nor is what
-//! it writes behind the last message alone, which is not there if another answer is invited.
+//! Otherwise `answers.rs` finds the answers.
 
+use super::answers::answers;
 use super::format::Conversation;
+use super::marks::Unmarked;
 use super::template::{ChatTemplate, TemplateError};
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
-/// Put around what a template generates. These two are noncharacters: no text has them.
-pub(super) const BEGIN: char = '\u{fdd0}';
-pub(super) const END: char = '\u{fdd1}';
-
 /// A chat's text may be this long.
 const TEXT_BYTES_MAX: usize = 32 << 20;
-/// A template without markers writes a chat twice for each turn of the assistant: so much altogether.
-const PREFIX_BYTES_MAX: usize = 1 << 30;
 
 /// Which tokens of a chat are trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +27,8 @@ pub enum TrainOn {
 pub(super) enum RenderError {
     /// The template fails on these messages.
     Template(TemplateError),
-    /// Up to this message, counted from 1, the text is another than that of the whole chat begins with.
-    NotPrefixStable(usize),
+    /// The text does not show where the answer in this message, counted from 1, begins and ends.
+    UnclearAnswer(usize),
     /// Longer than this.
     TooLong(Bytes),
 }
@@ -74,76 +61,13 @@ pub(super) fn render(chat: &Conversation, template: &ChatTemplate, train_on: Tra
     if marked.len() > TEXT_BYTES_MAX {
         return Err(RenderError::TooLong(Bytes(TEXT_BYTES_MAX as u64)));
     }
-    let (text, generated) = without_marks(&marked);
+    let Unmarked { text, generated, .. } = Unmarked::of(&marked);
     let trained = match train_on {
         TrainOn::All => std::iter::once(0..text.len()).collect(),
         TrainOn::Answers if template.marks_generation() => generated,
-        TrainOn::Answers => turns(chat, template, &text)?,
+        TrainOn::Answers => answers(chat, template, &text)?,
     };
     Ok(Rendered { trained: trained.into_iter().filter(|span| !span.is_empty()).collect(), text })
-}
-
-/// A text without its marks, and where what they enclose is in it.
-fn without_marks(marked: &str) -> (String, Vec<Range<usize>>) {
-    let mut text = String::with_capacity(marked.len());
-    let (mut spans, mut begin) = (Vec::new(), 0);
-    for part in marked.split_inclusive([BEGIN, END]) {
-        let unmarked = part.trim_end_matches([BEGIN, END]);
-        text.push_str(unmarked);
-        match part[unmarked.len()..].chars().next() {
-            Some(BEGIN) => begin = text.len(),
-            Some(_) => spans.push(begin..text.len()),
-            None => {}
-        }
-    }
-    (text, spans)
-}
-
-/// The assistant's turns in a text, by the texts of the messages before them.
-fn turns(chat: &Conversation, template: &ChatTemplate, text: &str) -> Result<Vec<Range<usize>>, RenderError> {
-    let mut spans = Vec::new();
-    let mut written = 0;
-    for (at, message) in chat.messages.iter().enumerate() {
-        if message.get_attr("role").ok().and_then(|role| role.to_str()).as_deref() != Some("assistant") {
-            continue;
-        }
-        let invited = template.render(&chat.messages[..at], &chat.tools, true)?;
-        let answered = template.render(&chat.messages[..=at], &chat.tools, false)?;
-        // Some templates invite nobody behind an answer.
-        let continued = template.render(&chat.messages[..=at], &chat.tools, true).unwrap_or_else(|_| answered.clone());
-        written += invited.len() + answered.len() + continued.len();
-        if written > PREFIX_BYTES_MAX {
-            return Err(RenderError::TooLong(Bytes(PREFIX_BYTES_MAX as u64)));
-        }
-        let content = message.get_attr("content").ok().and_then(|content| content.to_str());
-        let end = without_ending(&answered, &continued);
-        let turn = answered[..end].strip_prefix(&invited).filter(|_| text.starts_with(&answered[..end]));
-        let turn = turn.ok_or(RenderError::NotPrefixStable(at + 1))?;
-        spans.push(invited.len()..invited.len() + turn_len(turn, content.as_deref().unwrap_or_default()));
-    }
-    Ok(spans)
-}
-
-/// The length of a text without what is behind its last message alone, found where `continued` goes on otherwise: at the
-/// beginning of the word that differs.
-fn without_ending(answered: &str, continued: &str) -> usize {
-    if continued.starts_with(answered) {
-        return answered.len();
-    }
-    let same = answered.char_indices().zip(continued.chars()).take_while(|((_, a), b)| a == b);
-    let end = same.last().map_or(0, |((at, last), _)| at + last.len_utf8());
-    answered[..end].trim_end_matches(|c: char| !c.is_whitespace()).len()
-}
-
-/// A turn without the white space behind what ends it. Where white space alone ends it, that belongs to it.
-fn turn_len(turn: &str, content: &str) -> usize {
-    let content = content.trim();
-    // Nothing would be found at the end.
-    let end_of_content = if content.is_empty() { 0 } else { turn.rfind(content).map_or(0, |at| at + content.len()) };
-    match turn[end_of_content..].trim_end() {
-        "" => turn.len(),
-        end_of_turn => end_of_content + end_of_turn.len(),
-    }
 }
 
 #[cfg(test)]
@@ -185,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_whole_chat_is_no_part_of_an_answer() {
+    fn what_ends_a_whole_chat_ends_its_last_answer() {
         let ended = CHATML.replace("{% endif %}", "{% else %}<eos>{% endif %}");
-        assert_eq!(trained(&ended, &TURNS, TrainOn::Answers).unwrap(), ["b </end>", "é</end>"]);
+        assert_eq!(trained(&ended, &TURNS, TrainOn::Answers).unwrap(), ["b </end>", "é</end>\n<eos>"]);
         let text = render(&chat(&TURNS), &template(&ended), TrainOn::All).unwrap().text;
         assert!(text.ends_with("é</end>\n<eos>"), "{text}");
     }
@@ -200,16 +124,53 @@ mod tests {
             marked.replace("{%- generation -%}", "{%- if true -%}").replace("{%- endgeneration %}", "{%- endif %}");
         let text = |template_text: &str| render(&chat(&TURNS), &template(template_text), TrainOn::All).unwrap().text;
         assert_eq!(text(marked), text(&plain));
-        assert!(!text(marked).contains([BEGIN, END]));
+        assert!(!text(marked).contains(super::super::marks::is_mark));
     }
 
     #[test]
-    fn a_template_whose_texts_do_not_extend_one_another_is_refused() {
+    fn answers_are_found_where_no_text_begins_with_the_invited_one() {
+        // DeepSeek's, whose invitation begins a reasoning that earlier answers lack.
+        let thinks = "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{{ '</s>' if m.role == 'assistant' }}{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}";
+        assert_eq!(trained(thinks, &TURNS, TrainOn::Answers).unwrap(), ["b </s>", "é</s>"]);
+        let reasoned =
+            [("user", "a"), ("assistant", "<think>\nwhy\n</think>\n\n<b>"), ("user", "c"), ("assistant", "<t>")];
+        assert_eq!(trained(thinks, &reasoned, TrainOn::Answers).unwrap(), ["\n\n<b></s>", "<t></s>"]);
+        // Mistral's, which puts the system's message before the last question.
+        let moves = "{% set s = messages[0].content %}{% for m in messages[1:] %}{% if m.role == 'user' %}[I]{% if m == (messages | selectattr('role', 'eq', 'user') | list)[-1] %}{{ s }}: {% endif %}{{ m.content }}[/I]{% else %} {{ m.content }}</s>{% endif %}{% endfor %}";
+        assert_eq!(trained(moves, &TURNS, TrainOn::Answers).unwrap(), [" b </s>", " é</s>"]);
+    }
+
+    #[test]
+    fn answers_that_end_in_another_way_before_another_turn_are_whole() {
+        let at_end = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}</s>{% endif %}";
+        for (answer, expected) in
+            [("To the line.", "To the line.</s>"), ("I think\n\n4", "I think\n\n4</s>"), ("4", "4</s>")]
+        {
+            let turns = [("user", "How deep?"), ("assistant", answer)];
+            assert_eq!(trained(at_end, &turns, TrainOn::Answers).unwrap(), [expected]);
+        }
+        assert_eq!(trained(at_end, &TURNS, TrainOn::Answers).unwrap(), ["b ", "é</s>"]);
+        let other = "{% for m in messages %}<start>{{ m.role }}<m>{{ m.content }}{{ '<return>' if loop.last else '<end>' }}{% endfor %}{% if add_generation_prompt %}<start>assistant{% endif %}";
+        assert_eq!(trained(other, &TURNS[1..], TrainOn::Answers).unwrap(), ["<m>b <end>", "<m>é<return>"]);
+    }
+
+    #[test]
+    fn an_answer_that_the_text_does_not_show_is_refused() {
         let last_alone = "{% for m in messages %}{{ m.role }}{{ m.content if loop.last else '' }};{% endfor %}";
-        assert_eq!(trained(last_alone, &TURNS, TrainOn::Answers), Err(RenderError::NotPrefixStable(3)));
-        let thinks = CHATML.replace("<assistant>\n{% endif %}", "<assistant>\n<think>\n{% endif %}");
-        assert_eq!(trained(&thinks, &TURNS, TrainOn::Answers), Err(RenderError::NotPrefixStable(3)));
-        assert!(trained(&thinks, &TURNS, TrainOn::All).is_ok());
+        assert_eq!(trained(last_alone, &TURNS, TrainOn::Answers), Err(RenderError::UnclearAnswer(3)));
+        let twice = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}");
+        assert_eq!(trained(&twice, &TURNS, TrainOn::Answers), Ok(vec!["b b </end>".to_owned(), "éé</end>".to_owned()]));
+        assert!(trained(last_alone, &TURNS, TrainOn::All).is_ok());
+    }
+
+    #[test]
+    fn results_of_tools_in_the_turn_that_called_them_are_not_trained_on() {
+        let inside = "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% for t in messages %}{% if t.role == 'tool' %}({{ t.content }}){% endif %}{% endfor %}{% endfor %}{{ m.content }}</t>{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+        let row = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"Hm","tool_calls":[{"function":{"name":"f"}}]},{"role":"tool","content":"7"},{"role":"assistant","content":"It is 7"}]}"#;
+        let chat = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
+        let rendered = render(&chat, &template(inside), TrainOn::Answers).unwrap();
+        let trained: Vec<_> = rendered.trained.iter().map(|span| &rendered.text[span.clone()]).collect();
+        assert_eq!(trained, ["[f]", "Hm</t>", "It is 7</t>"]);
     }
 
     #[test]

@@ -91,6 +91,11 @@ impl ChatTemplate {
         self.marks_generation
     }
 
+    /// Whether the template can write an invitation of the assistant.
+    pub(super) fn invites(&self) -> bool {
+        self.text.contains("add_generation_prompt")
+    }
+
     /// Whether a separator comes behind each chat.
     pub(super) fn ends_with_separator(&self) -> bool {
         self.file.is_none()
@@ -102,8 +107,7 @@ impl ChatTemplate {
         format!("{:?} {:?} {:?} {:?}", self.text, self.special_tokens, date, self.ends_with_separator())
     }
 
-    /// The text of messages, which marks enclose where the template says that it is generated; with an invitation of the
-    /// assistant behind them if asked for.
+    /// The text of messages, with marks (`marks.rs`), and an invitation of the assistant behind them if asked for.
     pub(super) fn render(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, TemplateError> {
         self.rendered(messages, tools, invite).map_err(|error| TemplateError(words_of(&error)))
     }
@@ -156,6 +160,7 @@ fn words_of(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::marks::Unmarked;
     use super::*;
     use crate::TokenizerSpec;
 
@@ -163,7 +168,8 @@ mod tests {
         let date = "2024-07-26".parse().unwrap();
         let message = Value::from_pairs([("role", "user"), ("content", " Hi <b> ")]);
         let template = ChatTemplate::of_text(text, date)?;
-        template.render(&[message], &Value::from(()), true).map_err(|TemplateError(message)| message)
+        let marked = template.render(&[message], &Value::from(()), true).map_err(|TemplateError(message)| message)?;
+        Ok(Unmarked::of(&marked).text)
     }
 
     #[test]
@@ -227,7 +233,7 @@ mod tests {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
         let template = ChatTemplate::open(&tokenizer, None, Date::of_unix_seconds(0)).unwrap();
         let message = Value::from_pairs([("role", "user"), ("content", "Hi")]);
-        let text = template.render(&[message], &Value::from(()), true).unwrap();
+        let text = Unmarked::of(&template.render(&[message], &Value::from(()), true).unwrap()).text;
         assert_eq!(text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
         assert!(template.ends_with_separator() && template.file().is_none());
     }

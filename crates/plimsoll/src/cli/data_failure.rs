@@ -84,7 +84,7 @@ fn hint(error: &DataError) -> String {
         DataError::ChatTemplateFailed { .. } => {
             "fix or drop that row, or give a template that takes it with `--chat-template FILE`"
         }
-        DataError::NotPrefixStable { .. } => {
+        DataError::UnclearAnswer { .. } => {
             "put `{% generation %}` and `{% endgeneration %}` around what the assistant writes, in a copy of the template \
              for `--chat-template FILE`; or train on whole chats with `--train-on all`"
         }

@@ -62,6 +62,23 @@ fn templates_have_names() {
     assert_ne!(losses_with("--chat-template chatml", "file"), usual, "a file of that name is meant");
 }
 
+/// The template asks for an answer with `<think>`, which DeepSeek's do.
+#[test]
+fn an_answer_that_does_not_begin_with_its_invitation_is_trained_on_and_said() {
+    let sandbox = sandbox();
+    let thinks =
+        TEMPLATE.replace("%}>{% endif", "%}>T{% endif").replace("m.content", "m.content.split('</think>')[-1]");
+    sandbox.write("short.jinja", &thinks);
+    let said = sandbox.train(&format!("--data messages.jsonl {RUN}"));
+    let answers: usize = (0..60u64).map(|n| (n * n * n).to_string().len() + 1).sum();
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains(&format!(" {answers} of them")), "{}", said.stderr);
+    let note = "note: the chat template asks for an answer with \"T\", but does not write it before answers: they are trained \
+                on without it";
+    assert!(said.stderr.contains(note), "{}", said.stderr);
+    assert!(said.stderr.contains("leaves `<think>…</think>` out of answers that others follow"), "{}", said.stderr);
+}
+
 #[test]
 fn the_same_chats_in_any_format_are_the_same_run() {
     let sandbox = sandbox();
@@ -223,7 +240,7 @@ fn what_is_no_chat_is_refused_with_file_and_row() {
     sandbox.write("user.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(3));
     sandbox.write("deep.jsonl", format!("{}{{\"messages\":{}}}", chats, "[".repeat(100_000)));
     sandbox.write("raises.jinja", "{{ raise_exception('no such role') }}");
-    sandbox.write("unstable.jinja", "{{ messages | length }}{{ messages[-1].content }}");
+    sandbox.write("unstable.jinja", "{{ messages | length }}{{ messages[-1].content | length }}");
     sandbox.write("endless.jinja", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
     sandbox.write(
         "huge.jinja",

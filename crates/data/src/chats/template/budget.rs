@@ -7,7 +7,7 @@
 //! Not here: where guards are put.
 
 use super::super::json::tojson;
-use super::super::{Date, spans};
+use super::super::{Date, marks};
 use super::weighed::{UNITS_PER_FUEL, Weight, charge, is_data, made, not_data, weight};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters, functions};
@@ -140,7 +140,7 @@ fn add_filters(environment: &mut Environment<'static>) {
         charge(state, indenting(weight(&value)?, indent.unwrap_or(0))?)?;
         tojson(&value, arguments)
     });
-    environment.add_filter("generation", |text: String| format!("{}{text}{}", spans::BEGIN, spans::END));
+    environment.add_filter("generation", |text: String| format!("{}{text}{}", marks::BEGIN, marks::END));
 }
 
 fn add_functions(environment: &mut Environment<'static>, date: Date) {

@@ -8,9 +8,10 @@
 //! What the engine gets is written here, token by token, so nothing reaches it that was not looked at.
 //! Not here: what the guards do.
 
+use super::super::marks::{LOOP, LOOP_END, TURN};
 use super::expressions::CHEAP_FILTERS;
 use super::tags::{Part, Scanner, Tag, Token};
-use super::writer::{Operand, Writer, Written};
+use super::writer::{LoopMark, Operand, Writer, Written};
 
 /// Real templates have up to 20 KB, 20 operators in a tag, 4 open brackets, and 13 open blocks and branches.
 const TEMPLATE_BYTES_MAX: usize = 512 << 10;
@@ -52,19 +53,38 @@ pub(super) fn in_line(problem: &str, line: usize) -> String {
     format!("{problem} (line {line} of the template)")
 }
 
-/// A tag as the engine gets it, over as many lines. `blocks` has an entry for each open block: 1, and 1 more for each `elif`.
-fn rewritten(tag: &Tag<'_>, blocks: &mut Vec<usize>) -> Result<String, String> {
-    let mut writer =
-        Writer { tokens: &tag.tokens, at: 0, line: tag.first_line, out: Vec::new(), operators: 0, brackets: 0 };
+/// A block that is open.
+struct Block {
+    /// 1, and 1 more for each `elif`.
+    branches: usize,
+    /// Whether its text becomes a value instead of the template's text.
+    captures: bool,
+    /// Whether marks show where the iterations of this loop begin and end.
+    is_marked: bool,
+}
+
+/// A tag as the engine gets it, over as many lines. Marks surround the iterations of loops that write to the template's text, and
+/// the white space control of the tag applies outside of them.
+fn rewritten(tag: &Tag<'_>, blocks: &mut Vec<Block>) -> Result<String, String> {
+    let mut writer = Writer::new(tag);
     let written = if tag.opening.starts_with("{%") { writer.statement(blocks) } else { writer.expression() };
     let end = written.and_then(|()| if writer.peek().is_none() { Ok(()) } else { Err(writer.unexpected("the end")) });
     end.map_err(|problem| in_line(&problem, writer.line))?;
     let lines = "\n".repeat(tag.last_line - writer.line);
-    Ok(format!("{} {} {lines}{}", tag.opening, writer.out.join(" "), tag.closing))
+    let (opening, closing, words) = (tag.opening, tag.closing, writer.out.join(" "));
+    Ok(match writer.loop_mark {
+        None => format!("{opening} {words} {lines}{closing}"),
+        Some(LoopMark::Begin) => format!(
+            "{opening} if true %}}{LOOP}{{% endif %}}{{% {words} {lines}%}}{{% if true %}}{TURN}{{% endif {closing}"
+        ),
+        Some(LoopMark::End) => {
+            format!("{opening} {words} {lines}%}}{{% if true %}}{LOOP_END}{{% endif {closing}")
+        }
+    })
 }
 
 impl Writer<'_, '_> {
-    fn statement(&mut self, blocks: &mut Vec<usize>) -> Written {
+    fn statement(&mut self, blocks: &mut Vec<Block>) -> Written {
         let Some(Token::Word(word)) = self.peek() else { return Err(self.unexpected("a statement")) };
         if word == "generation" || word == "endgeneration" {
             self.at += 1;
@@ -74,7 +94,13 @@ impl Writer<'_, '_> {
         }
         let opens = match word {
             "if" | "elif" => self.disjunction().map(|()| word == "if"),
-            "for" => self.loop_head().map(|()| true),
+            "for" => {
+                let is_recursive = self.loop_head()?;
+                if !is_recursive && blocks.iter().all(|block| !block.captures) {
+                    self.loop_mark = Some(LoopMark::Begin);
+                }
+                Ok(true)
+            }
             "set" => self.assignment_or_block(),
             "with" => self.with_head().map(|()| true),
             "macro" => self.name().and_then(|_| self.parameters()).map(|()| true),
@@ -93,12 +119,18 @@ impl Writer<'_, '_> {
             _ => Err(format!("unknown statement `{word}`")),
         }?;
         match word {
-            _ if opens => blocks.push(1),
-            "elif" => *blocks.last_mut().ok_or("`elif` without `if`")? += 1,
-            _ if word.starts_with("end") => drop(blocks.pop()),
+            _ if opens => {
+                let captures = !matches!(word, "if" | "for" | "with");
+                blocks.push(Block { branches: 1, captures, is_marked: self.loop_mark.is_some() });
+            }
+            "elif" => blocks.last_mut().ok_or("`elif` without `if`")?.branches += 1,
+            _ if word.starts_with("end") => {
+                let closed = blocks.pop();
+                self.loop_mark = closed.filter(|block| block.is_marked).map(|_| LoopMark::End);
+            }
             _ => {}
         }
-        if blocks.iter().sum::<usize>() > OPEN_BLOCKS_MAX {
+        if blocks.iter().map(|block| block.branches).sum::<usize>() > OPEN_BLOCKS_MAX {
             return Err(format!("more than {OPEN_BLOCKS_MAX} blocks and branches are open"));
         }
         Ok(())
@@ -128,7 +160,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn loop_head(&mut self) -> Written {
+    /// Returns whether the loop is recursive.
+    fn loop_head(&mut self) -> Written<bool> {
         self.targets()?;
         if !self.take_word("in") {
             return Err(self.unexpected("`in`"));
@@ -139,8 +172,7 @@ impl Writer<'_, '_> {
         if self.take_word("if") {
             self.expression()?;
         }
-        self.take_word("recursive");
-        Ok(())
+        Ok(self.take_word("recursive"))
     }
 
     /// Returns whether it opens a block.
@@ -245,7 +277,15 @@ mod tests {
             ("{% set n.x = a %}", "{% set n . x = ( a ) | _data %}"),
             ("{{ a ~ b[1:] }}", "{{ a | _read ~ ( b | _opened ) [ 1 : ] | _made | _read }}"),
             ("{{ a | trim | length }}", "{{ a | _read | trim | _made | length | _made }}"),
-            ("{% for m in a if m is eq 'b' %}", "{% for m in ( a ) | _opened if m | _read is eq ( 'b' | _read ) %}"),
+            (
+                "{%- for m in a if m is eq 'b' -%}",
+                "{%- if true %}\u{fdd2}{% endif %}{% for m in ( a ) | _opened if m | _read is eq ( 'b' | _read ) %}\
+                 {% if true %}\u{fdd3}{% endif -%}",
+            ),
+            (
+                "{% set x %}{% for m in a %}{% endfor %}{% endset %}",
+                "{% set x %}{% for m in ( a ) | _opened %}{% endfor %}{% endset %}",
+            ),
             ("{% set x\n = 1 %}", "{% set x \n = 1 %}"),
             ("{%- generation -%}a{% endgeneration %}", "{%- filter generation -%}a{% endfilter %}"),
             ("{% raw %}{{ [ }}{% endraw %}", "{% raw %}{{ [ }}{% endraw %}"),

@@ -1,7 +1,7 @@
 //! Copies the tokens of a tag, with guards around what was copied, and counts what nests.
 //! Not here: the grammar (`expressions.rs`, `guarded.rs`).
 
-use super::tags::{Located, Token};
+use super::tags::{Located, Tag, Token};
 use std::borrow::Cow;
 
 /// Operators, attributes, subscripts, calls, filters, tests and conditions in a tag.
@@ -17,6 +17,13 @@ pub(super) enum Operand {
     Chain,
 }
 
+/// Which marks a tag of a loop needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoopMark {
+    Begin,
+    End,
+}
+
 /// Reads a tag's tokens by the grammar of the engine, and writes them with guards.
 pub(super) struct Writer<'t, 'a> {
     pub(super) tokens: &'t [Located<'a>],
@@ -26,11 +33,24 @@ pub(super) struct Writer<'t, 'a> {
     pub(super) out: Vec<Cow<'a, str>>,
     pub(super) operators: usize,
     pub(super) brackets: usize,
+    pub(super) loop_mark: Option<LoopMark>,
 }
 
 pub(super) type Written<T = ()> = Result<T, String>;
 
-impl<'a> Writer<'_, 'a> {
+impl<'t, 'a> Writer<'t, 'a> {
+    pub(super) fn new(tag: &'t Tag<'a>) -> Self {
+        Self {
+            tokens: &tag.tokens,
+            at: 0,
+            line: tag.first_line,
+            out: Vec::new(),
+            operators: 0,
+            brackets: 0,
+            loop_mark: None,
+        }
+    }
+
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at).map(|&(token, _)| token)
     }

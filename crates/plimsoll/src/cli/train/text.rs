@@ -8,7 +8,7 @@ use crate::cli::{Failure, in_pool};
 use crate::streams::talk;
 use plimsoll_data::{
     Batches, ChatSettings, ChatStore, DataFormat, Dataset, HeldOut, Packed, Packing, PairSettings, Pairs, Progress,
-    Split, Tokenizer,
+    Split, TemplateHabits, Tokenizer, TrainOn,
 };
 use std::path::PathBuf;
 
@@ -78,6 +78,7 @@ impl TrainArgs {
                 DataFormat::Chats(format) => {
                     let template = self.chats.template(tokenizer)?;
                     let settings = ChatSettings { format, template: &template, train_on: self.chats.train_on() };
+                    tell_habits(&template.habits(), settings.train_on);
                     let show = |progress: Progress<'_>| bar.show(&progress);
                     let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
                     let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
@@ -95,6 +96,19 @@ impl TrainArgs {
         drop(bar);
         talk(data_line(&dataset, sources.files.len()));
         Ok(dataset)
+    }
+}
+
+/// What the chat template does to answers, where people may not expect it.
+fn tell_habits(habits: &TemplateHabits, train_on: TrainOn) {
+    if let Some(words) = habits.invites_with.as_ref().filter(|_| train_on == TrainOn::Answers) {
+        talk(format_args!(
+            "note: the chat template asks for an answer with {words:?}, but does not write it before answers: they are trained \
+             on without it"
+        ));
+    }
+    if habits.drops_reasoning {
+        talk("note: the chat template leaves `<think>…</think>` out of answers that others follow");
     }
 }
 

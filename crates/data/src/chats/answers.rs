@@ -1,0 +1,382 @@
+//! Where the assistant's answers are in the text of a chat, for a template without `{% generation %}`.
+//!
+//! A probe, a mark that is put into a message behind its last word, shows where the template writes that message:
+//!
+//! ```text
+//!   messages before it, and the invitation   <user>2+2?</user><assistant>
+//!   the whole chat, with a probe             <user>2+2?</user><assistant>4^</assistant>␊<user>Thanks</user>␊
+//!   what one iteration of the loop writes                     ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔
+//!   trained on                                                           ▔▔▔▔▔▔▔▔▔▔▔▔
+//! ```
+//!
+//! An answer begins after its invitation. Where the template invites with words that it does not write before the answer, such
+//! as `<think>`, the answer begins where the two texts part, and at its first word at the latest. Where it does not invite, the
+//! answer begins after what precedes any answer.
+//!
+//! An answer ends with what follows it both where it is the last message and where it is not; where the two differ, with what the
+//! loop's iteration writes; the last message with all that follows it. White space after that is not trained on, since no
+//! model generates it. An answer whose ends are not certain is an error.
+
+use super::format::Conversation;
+use super::marks::{PROBE, Probe, Unmarked};
+use super::spans::RenderError;
+use super::template::{ChatTemplate, made};
+use minijinja::Value;
+use minijinja::value::ValueKind;
+use plimsoll_units::Bytes;
+use std::ops::Range;
+
+/// What a template may write altogether to find the answers of one chat.
+const BYTES_MAX: usize = 1 << 30;
+/// What surrounds a reasoning before the answer in a message's text. Templates cut texts there.
+const REASONING_BEGIN: &str = "<think>";
+const REASONING_END: &str = "</think>";
+
+/// The answers of a chat whose text is `text`. Errors: the template fails, writes too much, or does not show where an answer is.
+pub(super) fn answers(
+    chat: &Conversation,
+    template: &ChatTemplate,
+    text: &str,
+) -> Result<Vec<Range<usize>>, RenderError> {
+    let mut search = Search { chat, template, text, written: 0 };
+    let numbers: Vec<usize> = (0..chat.messages.len()).filter(|&at| is_answer(&chat.messages[at])).collect();
+    let places = search.places(&numbers)?;
+    let results = search.results(&numbers, &places)?;
+    let mut spans = Vec::new();
+    for (at, place) in numbers.into_iter().zip(places) {
+        let answer = search.answer(at, place.as_ref())?.and_then(|answer| without_results(answer, &results));
+        spans.extend(answer.ok_or(RenderError::UnclearAnswer(at + 1))?);
+    }
+    Ok(spans)
+}
+
+/// The parts of an answer around results of tools, which some templates write in the turn that called them. `None` if the
+/// bounds of a result are not certain.
+fn without_results(mut answer: Range<usize>, results: &[ToolResult]) -> Option<Vec<Range<usize>>> {
+    let mut parts = Vec::new();
+    for result in results {
+        if !answer.contains(&result.at) {
+            continue;
+        }
+        let written = result.written.clone()?;
+        if written.start < answer.start || answer.end < written.end {
+            return None;
+        }
+        parts.push(answer.start..written.start);
+        answer.start = written.end;
+    }
+    parts.push(answer);
+    Some(parts)
+}
+
+/// What a tool returned, in the text of a chat.
+struct ToolResult {
+    at: usize,
+    /// What one iteration of a loop over results writes.
+    written: Option<Range<usize>>,
+}
+
+fn is_answer(message: &Value) -> bool {
+    field(message, "role").is_some_and(|role| role.as_str() == Some("assistant"))
+}
+
+fn field(value: &Value, name: &str) -> Option<Value> {
+    value.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none())
+}
+
+/// Where a message is in the text of a chat.
+struct Place {
+    /// The end of its last word; where it has none, the place of its text.
+    end: usize,
+    /// Which words showed it.
+    words: Words,
+    /// What one iteration of the template's loop over messages writes.
+    turn: Option<Range<usize>>,
+}
+
+impl Place {
+    fn of(unmarked: &Unmarked, number: usize, words: Words) -> Self {
+        let probe = &unmarked.probes[number];
+        Self { end: probe.at, words, turn: unmarked.turn(probe, &[]) }
+    }
+}
+
+struct Search<'a> {
+    chat: &'a Conversation,
+    template: &'a ChatTemplate,
+    text: &'a str,
+    /// Bytes of all texts so far.
+    written: usize,
+}
+
+impl Search<'_> {
+    /// A text of other messages; `None` if the template refuses them. Errors: too much is written.
+    fn render(&mut self, messages: &[Value], invite: bool) -> Result<Option<Unmarked>, RenderError> {
+        let Ok(marked) = self.template.render(messages, &self.chat.tools, invite) else { return Ok(None) };
+        self.written += marked.len();
+        if self.written > BYTES_MAX {
+            return Err(RenderError::TooLong(Bytes(BYTES_MAX as u64)));
+        }
+        Ok(Some(Unmarked::of(&marked)))
+    }
+
+    /// The place of each answer; `None` if its text is another with a probe.
+    fn places(&mut self, numbers: &[usize]) -> Result<Vec<Option<Place>>, RenderError> {
+        let mut messages = self.chat.messages.clone();
+        for &at in numbers {
+            if let Some(message) = with_probe(&messages[at], Words::Last) {
+                messages[at] = message;
+            }
+        }
+        let together = self.render(&messages, false)?;
+        if let Some(unmarked) = together.filter(|it| it.text == self.text && it.probes.len() == numbers.len()) {
+            return Ok((0..numbers.len()).map(|number| Some(Place::of(&unmarked, number, Words::Last))).collect());
+        }
+        numbers.iter().map(|&at| self.first_place(at, &[Words::Last, Words::Call, Words::Absent])).collect()
+    }
+
+    /// The results of tools that the text shows, in its order.
+    fn results(&mut self, numbers: &[usize], places: &[Option<Place>]) -> Result<Vec<ToolResult>, RenderError> {
+        let mut messages = self.chat.messages.clone();
+        let mut probed = 0;
+        for message in &mut messages {
+            let is_result = field(message, "role").is_some_and(|role| role.as_str() == Some("tool"));
+            if let Some(with_probe) = with_probe(message, Words::Last).filter(|_| is_result) {
+                *message = with_probe;
+                probed += 1;
+            }
+        }
+        if probed == 0 {
+            return Ok(Vec::new());
+        }
+        let mut answers: Vec<usize> = places.iter().flatten().map(|place| place.end).collect();
+        for &at in numbers {
+            answers.extend(self.place(at, Words::Call)?.map(|place| place.end));
+        }
+        let unmarked = self.render(&messages, false)?.filter(|it| it.text == self.text);
+        let result =
+            |unmarked: &Unmarked, probe: &Probe| ToolResult { at: probe.at, written: unmarked.turn(probe, &answers) };
+        Ok(unmarked.map_or(Vec::new(), |it| it.probes.iter().map(|probe| result(&it, probe)).collect()))
+    }
+
+    /// The place of the first of these that a message has.
+    fn first_place(&mut self, at: usize, all: &[Words]) -> Result<Option<Place>, RenderError> {
+        for &words in all {
+            if let Some(place) = self.place(at, words)? {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The place of one message's words.
+    fn place(&mut self, at: usize, words: Words) -> Result<Option<Place>, RenderError> {
+        let Some(message) = with_probe(&self.chat.messages[at], words) else { return Ok(None) };
+        let mut messages = self.chat.messages.clone();
+        messages[at] = message;
+        // The name of a function may be repeated with its result.
+        let is_right = |it: &Unmarked| match words {
+            Words::Call => !it.probes.is_empty(),
+            _ => it.probes.len() == 1,
+        };
+        let found = self.render(&messages, false)?.filter(|it| it.text == self.text && is_right(it));
+        Ok(found.map(|unmarked| Place::of(&unmarked, 0, words)))
+    }
+
+    /// What is trained on of a message. `None` if that is not certain.
+    fn answer(&mut self, at: usize, place: Option<&Place>) -> Result<Option<Range<usize>>, RenderError> {
+        let Some(start) = self.start(at, place)? else { return Ok(None) };
+        let Some(end) = self.end(at, place)?.filter(|&end| start <= end) else { return Ok(None) };
+        let last_word = place.map_or(start, |place| place.end.clamp(start, end));
+        // White space alone may be what ends an answer.
+        Ok(Some(match self.text[last_word..end].trim_end() {
+            "" => start..end,
+            ending => start..last_word + ending.len(),
+        }))
+    }
+
+    fn start(&mut self, at: usize, place: Option<&Place>) -> Result<Option<usize>, RenderError> {
+        let before = &self.chat.messages[..at];
+        let invited = if self.template.invites() { self.render(before, true)? } else { None };
+        if let Some(invited) = &invited
+            && self.text.starts_with(&invited.text)
+        {
+            return Ok(Some(invited.text.len()));
+        }
+        let first_word = self.first_place(at, &[Words::First, Words::AfterReasoning, Words::Absent])?;
+        let first_word = first_word.map(|place| place.end);
+        let before_turn = match place.and_then(|place| place.turn.as_ref()) {
+            Some(turn) => Some(turn.start),
+            None => self.render(before, false)?.filter(|it| self.text.starts_with(&it.text)).map(|it| it.text.len()),
+        };
+        let Some(before_turn) = before_turn else { return Ok(first_word) };
+        let invitation = invited.and_then(|it| Some(it.text[it.loops_end?..].to_owned()));
+        let invitation = invitation.filter(|invitation| !invitation.is_empty());
+        let turn = &self.text[before_turn..];
+        if let Some(invitation) = &invitation
+            && turn.starts_with(invitation)
+        {
+            return Ok(Some(before_turn + invitation.len()));
+        }
+        let head = match invitation {
+            Some(invitation) => Some(invitation),
+            None => self.head(before, "assistant")?,
+        };
+        Ok(match head.map(|head| (shared_head(&head, turn), head)) {
+            Some((_, head)) if head.trim().is_empty() => Some(before_turn),
+            None | Some((0, _)) => first_word,
+            Some((shared, _)) => Some(first_word.map_or(before_turn + shared, |word| word.min(before_turn + shared))),
+        })
+    }
+
+    /// What the template writes before any message of a role that follows these.
+    fn head(&mut self, before: &[Value], role: &str) -> Result<Option<String>, RenderError> {
+        let message = Value::from_pairs([("role", Value::from(role)), ("content", Value::from(format!("{PROBE}a")))]);
+        let Some(unmarked) = self.render(&[before, &[message]].concat(), false)? else { return Ok(None) };
+        let [probe] = &unmarked.probes[..] else { return Ok(None) };
+        let start = match unmarked.turn(probe, &[]) {
+            Some(turn) => Some(turn.start),
+            None => {
+                self.render(before, false)?.filter(|it| unmarked.text.starts_with(&it.text)).map(|it| it.text.len())
+            }
+        };
+        let head = start.and_then(|start| unmarked.text.get(start..probe.at));
+        Ok(head.map(|head| head.split(REASONING_BEGIN).next().unwrap_or_default().to_owned()))
+    }
+
+    /// What the template writes after the last message, whose words have a probe, without an invitation that it writes unasked.
+    fn ending<'t>(&mut self, chat: &'t Unmarked, through: &[Value]) -> Result<Option<&'t str>, RenderError> {
+        let Some(probe) = chat.probes.first() else { return Ok(None) };
+        let turn = chat.turn(probe, &[]).unwrap_or(0..chat.text.len());
+        let after_turn = chat.text[turn.end..].trim();
+        let mut end = chat.text.len();
+        if !after_turn.is_empty() && chat.text[turn.start..].starts_with(after_turn) {
+            // What ends a turn may be written where the next one begins, whoever's it is.
+            let next = self.head(through, "user")?;
+            end = if next.is_some_and(|next| next.starts_with(after_turn)) { end } else { turn.end };
+        }
+        Ok(Some(&chat.text[probe.at..end]))
+    }
+
+    /// The end of an answer, with the white space after it.
+    fn end(&mut self, at: usize, place: Option<&Place>) -> Result<Option<usize>, RenderError> {
+        let is_last = at + 1 == self.chat.messages.len();
+        let mut messages = self.chat.messages[..=at].to_vec();
+        let Some(place) = place else {
+            let Some(last) = self.render(&messages, false)? else { return Ok(None) };
+            let ended = last.text.trim_end();
+            return Ok(self.text.starts_with(ended).then_some(if is_last { self.text.len() } else { ended.len() }));
+        };
+        messages[at] = with_probe(&messages[at], place.words).expect("a message that has a place");
+        let last = self.render(&messages, false)?;
+        let ending = match &last {
+            Some(last) => self.ending(last, &self.chat.messages[..=at])?,
+            None => None,
+        };
+        let ends_with = |ending: &str| self.text[place.end..].starts_with(ending).then(|| place.end + ending.len());
+        if is_last {
+            return Ok(ending.and_then(ends_with));
+        }
+        let same = ending.map(str::trim_end).filter(|ending| !ending.is_empty()).and_then(ends_with);
+        if let Some(turn) = &place.turn {
+            return Ok(same.max(Some(turn.end)));
+        }
+        // Calls after the words look like what ends the turn.
+        let has_calls = field(&self.chat.messages[at], "tool_calls").is_some_and(|calls| calls.is_true());
+        let blank = || ending.filter(|ending| !ending.is_empty()).and_then(ends_with);
+        Ok(same.or_else(blank).filter(|_| !has_calls))
+    }
+}
+
+/// How much of a head is at the beginning of a turn. Where the two part, whole words of the head: `<a>` of `<a><think>` and
+/// `<a><tool>`.
+fn shared_head(head: &str, turn: &str) -> usize {
+    let same = head.char_indices().zip(turn.chars()).take_while(|((_, a), b)| a == b);
+    let len = same.last().map_or(0, |((at, last), _)| at + last.len_utf8());
+    if len == head.len() {
+        return len;
+    }
+    let ends_word = |c: char| c.is_whitespace() || matches!(c, '>' | ']' | '}' | ':');
+    head[..len].trim_end_matches(|c| !ends_word(c)).len()
+}
+
+/// Where in a message a probe is put.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Words {
+    First,
+    /// The first after a reasoning.
+    AfterReasoning,
+    Last,
+    /// The name of the last function that is called.
+    Call,
+    /// In a text without words.
+    Absent,
+}
+
+/// A message with a probe; `None` if it has no such words.
+fn with_probe(message: &Value, words: Words) -> Option<Value> {
+    match words {
+        Words::Call => with_field(message, "tool_calls", probed_calls(&field(message, "tool_calls")?)?),
+        Words::Absent => {
+            let blank = field(message, "content")?.as_str().filter(|text| text.trim().is_empty())?.to_owned();
+            with_field(message, "content", Value::from(format!("{PROBE}{blank}")))
+        }
+        _ => with_field(message, "content", probed_content(&field(message, "content")?, words)?),
+    }
+}
+
+fn probed_calls(calls: &Value) -> Option<Value> {
+    let mut calls: Vec<Value> = calls.try_iter().ok()?.collect();
+    let call = calls.pop()?;
+    let function = field(&call, "function");
+    let named = function.as_ref().unwrap_or(&call);
+    let name = format!("{}{PROBE}", field(named, "name")?.as_str()?);
+    let named = with_field(named, "name", Value::from(name))?;
+    calls.push(if function.is_some() { with_field(&call, "function", named)? } else { named });
+    Some(Value::from(calls))
+}
+
+/// A text, or a list of parts with texts.
+fn probed_content(content: &Value, words: Words) -> Option<Value> {
+    if let Some(text) = content.as_str() {
+        return probed_text(text, words).map(Value::from);
+    } else if content.kind() != ValueKind::Seq {
+        return None;
+    }
+    let mut parts: Vec<Value> = content.try_iter().ok()?.collect();
+    let has_words = |part: &Value| {
+        field(part, "text").is_some_and(|text| text.as_str().is_some_and(|text| !text.trim().is_empty()))
+    };
+    let at =
+        if words == Words::Last { parts.iter().rposition(has_words)? } else { parts.iter().position(has_words)? };
+    let text = probed_text(field(&parts[at], "text")?.as_str()?, words)?;
+    parts[at] = with_field(&parts[at], "text", Value::from(text))?;
+    Some(Value::from(parts))
+}
+
+fn probed_text(text: &str, words: Words) -> Option<String> {
+    if text.trim().is_empty() {
+        return None;
+    }
+    let first = |from: usize| text.len() - text[from..].trim_start().len();
+    let at = match words {
+        Words::First => first(0),
+        Words::AfterReasoning => first(text.rfind(REASONING_END)? + REASONING_END.len()),
+        Words::Last => text.trim_end().len(),
+        Words::Call | Words::Absent => return None,
+    };
+    let (before, after) = text.split_at(at);
+    Some(format!("{before}{PROBE}{after}"))
+}
+
+fn with_field(object: &Value, name: &str, value: Value) -> Option<Value> {
+    let mut pairs = Vec::new();
+    for key in object.try_iter().ok()? {
+        let item = if key.as_str() == Some(name) { value.clone() } else { object.get_item(&key).ok()? };
+        pairs.push((key, item));
+    }
+    made(Value::from_pairs(pairs)).ok()
+}
+
+#[cfg(test)]
+mod structures;
