@@ -9,17 +9,49 @@ const NAMES: &[(&str, &[&str])] = &[
     ("smollm2-135m", &["HuggingFaceTB/SmolLM2-135M", "HuggingFaceTB/SmolLM2-135M-Instruct"]),
     ("smollm2-360m", &["HuggingFaceTB/SmolLM2-360M", "HuggingFaceTB/SmolLM2-360M-Instruct"]),
     ("smollm2-1.7b", &["HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-1.7B-Instruct"]),
-    ("tinyllama-1.1b", &["TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T", "TinyLlama/TinyLlama-1.1B-Chat-v1.0"]),
+    (
+        "tinyllama-1.1b",
+        &[
+            "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
+            "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+            "TinyLlama/TinyLlama_v1.1",
+        ],
+    ),
+    ("open-llama-3b", &["openlm-research/open_llama_3b", "openlm-research/open_llama_3b_v2"]),
+    ("open-llama-7b", &["openlm-research/open_llama_7b", "openlm-research/open_llama_7b_v2"]),
+    ("open-llama-13b", &["openlm-research/open_llama_13b"]),
+    ("llama-7b", &["huggyllama/llama-7b"]),
+    ("llama-13b", &["huggyllama/llama-13b"]),
+    ("llama-30b", &["huggyllama/llama-30b"]),
+    ("llama-65b", &["huggyllama/llama-65b"]),
+    ("llama-2-7b", &["meta-llama/Llama-2-7b-hf"]),
+    ("llama-2-13b", &["meta-llama/Llama-2-13b-hf"]),
+    ("llama-2-70b", &["meta-llama/Llama-2-70b-hf"]),
+    ("codellama-7b", &["codellama/CodeLlama-7b-hf"]),
+    ("codellama-13b", &["codellama/CodeLlama-13b-hf"]),
+    ("codellama-34b", &["codellama/CodeLlama-34b-hf"]),
     ("llama-3.2-1b", &["meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"]),
     ("llama-3.2-3b", &["meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.2-3B-Instruct"]),
     ("llama-3-8b", &["meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3-8B-Instruct"]),
+    ("llama-3-70b", &["meta-llama/Meta-Llama-3-70B"]),
     ("llama-3.1-8b", &["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Meta-Llama-3.1-8B"]),
+    ("llama-3.1-70b", &["meta-llama/Llama-3.1-70B"]),
+    ("llama-3.1-405b", &["meta-llama/Llama-3.1-405B"]),
+    ("llama-3.3-70b", &["meta-llama/Llama-3.3-70B-Instruct"]),
     ("mistral-7b", &["mistralai/Mistral-7B-v0.1"]),
+    ("mistral-7b-v0.2", &["mistralai/Mistral-7B-Instruct-v0.2"]),
     ("mistral-7b-v0.3", &["mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"]),
+    ("qwen2-0.5b", &["Qwen/Qwen2-0.5B"]),
+    ("qwen2-1.5b", &["Qwen/Qwen2-1.5B"]),
+    ("qwen2-7b", &["Qwen/Qwen2-7B"]),
+    ("qwen2-72b", &["Qwen/Qwen2-72B"]),
     ("qwen2.5-0.5b", &["Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct"]),
     ("qwen2.5-1.5b", &["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B-Instruct"]),
     ("qwen2.5-3b", &["Qwen/Qwen2.5-3B", "Qwen/Qwen2.5-3B-Instruct"]),
     ("qwen2.5-7b", &["Qwen/Qwen2.5-7B"]),
+    ("qwen2.5-14b", &["Qwen/Qwen2.5-14B"]),
+    ("qwen2.5-32b", &["Qwen/Qwen2.5-32B"]),
+    ("qwen2.5-72b", &["Qwen/Qwen2.5-72B"]),
     ("t5-small", &["google-t5/t5-small"]),
     ("t5-base", &["google-t5/t5-base"]),
     ("t5-large", &["google-t5/t5-large"]),
@@ -36,10 +68,36 @@ pub(super) fn names(preset: &str) -> &'static [&'static str] {
     NAMES.iter().find(|(name, _)| *name == preset).map_or(&[], |(_, names)| names)
 }
 
-/// The preset with the sizes of the weights of this name on the hub.
+/// Parts of names that change no size: what the weights were tuned for, and the format in which they are stored. `base` is
+/// not one of them, since it is a size of T5.
+const PARTS_WITHOUT_SIZE: &[&str] =
+    &["hf", "meta", "instruct", "chat", "unsloth", "bnb", "4bit", "8bit", "nf4", "bf16", "fp16"];
+
+/// The preset with the sizes of the weights of this name on the hub: a published name, or the name of a copy that another
+/// owner keeps (`NousResearch/Llama-2-7b-hf`) or of a variant with the same sizes (`Qwen/Qwen2-1.5B-Instruct`).
 pub(super) fn preset(name: &str) -> Option<&'static str> {
-    let is_it = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
-    NAMES.iter().find(|(_, names)| is_it(names)).map(|(preset, _)| *preset)
+    let is_published = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let published = NAMES.iter().find(|(_, names)| is_published(names));
+    let same_sizes = || {
+        let wanted = sized_name(model_part(name)?);
+        let is_same = |known: &str| model_part(known).is_some_and(|known| sized_name(known) == wanted);
+        NAMES.iter().find(|(preset, names)| is_same(preset) || names.iter().any(|known| is_same(known)))
+    };
+    published.or_else(same_sizes).map(|(preset, _)| *preset)
+}
+
+/// The model in `owner/model` or in a name without an owner; `None` if it is a path.
+fn model_part(name: &str) -> Option<&str> {
+    let (owner, model) = name.split_once('/').unwrap_or(("hub", name));
+    let is_path = owner.is_empty() || owner.starts_with(['.', '~']) || model.contains('/');
+    (!is_path).then_some(model)
+}
+
+/// A model's name in lower case, with hyphens, without the parts that change no size.
+fn sized_name(model: &str) -> String {
+    let lower = model.to_ascii_lowercase().replace('_', "-");
+    let parts = lower.split('-').filter(|part| !PARTS_WITHOUT_SIZE.contains(part));
+    parts.collect::<Vec<_>>().join("-")
 }
 
 #[cfg(test)]
@@ -60,6 +118,45 @@ mod tests {
                 let found = ModelConfig::preset(&on_hub.to_ascii_lowercase());
                 assert_eq!(found.ok(), ModelConfig::preset(name).ok(), "{on_hub}");
             }
+        }
+    }
+
+    #[test]
+    fn copies_and_variants_have_the_sizes_of_what_they_are_made_from() {
+        for (name, expected) in [
+            ("NousResearch/Llama-2-7b-hf", "llama-2-7b"),
+            ("NousResearch/Llama-2-13b-chat-hf", "llama-2-13b"),
+            ("NousResearch/Llama-3.2-1B", "llama-3.2-1b"),
+            ("NousResearch/Meta-Llama-3-8B", "llama-3-8b"),
+            ("NousResearch/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+            ("TinyLlama/TinyLlama_v1.1", "tinyllama-1.1b"),
+            ("codellama/CodeLlama-7b-hf", "codellama-7b"),
+            ("codellama/CodeLlama-34b-Instruct-hf", "codellama-34b"),
+            ("Qwen/Qwen2-1.5B-Instruct", "qwen2-1.5b"),
+            ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+            ("huggyllama/llama-7b", "llama-7b"),
+            ("openlm-research/open_llama_3b_v2", "open-llama-3b"),
+            ("unsloth/llama-3-8b-Instruct-bnb-4bit", "llama-3-8b"),
+            ("unsloth/Meta-Llama-3.1-8B-Instruct-unsloth-bnb-4bit", "llama-3.1-8b"),
+            ("unsloth/mistral-7b-instruct-v0.3-bnb-4bit", "mistral-7b-v0.3"),
+            ("unsloth/tinyllama-bnb-4bit", ""),
+            ("casperhansen/llama-3-70b-fp16", "llama-3-70b"),
+            ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
+            ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
+            ("mistral-community/Mistral-7B-v0.2", "mistral-7b-v0.2"),
+            ("Llama-2-7b-hf", "llama-2-7b"),
+            // Sizes that are not published under these names.
+            ("meta-llama/Llama-3.2-11B-Vision-Instruct", ""),
+            ("mistralai/Mixtral-8x7B-v0.1", ""),
+            ("Qwen/Qwen1.5-7B", ""),
+            ("google/t5", ""),
+            ("karpathy/nano", ""),
+            // Paths.
+            ("./models/llama-2-7b", ""),
+            ("/models/llama-2-7b", ""),
+            ("a/b/llama-2-7b", ""),
+        ] {
+            assert_eq!(preset(name).unwrap_or_default(), expected, "{name}");
         }
     }
 }
