@@ -89,6 +89,9 @@ enum Much {
 
 type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
+/// A tree by the hashes of its files.
+type Hashes = Vec<(PathBuf, Option<blake3::Hash>)>;
+
 impl Model {
     fn new(root: &Path) -> Self {
         let empty = Node::Folder { durable: BTreeMap::new(), current: BTreeMap::new() };
@@ -332,7 +335,7 @@ impl Folders {
 /// States of a disk after a cut that were looked at: each tree once for each step that was promised.
 #[derive(Default)]
 struct Cuts {
-    looked_at: HashSet<(Option<u64>, Vec<(PathBuf, Option<blake3::Hash>)>)>,
+    looked_at: HashSet<(Option<u64>, Hashes)>,
     trees: Vec<(Option<u64>, Tree)>,
     states: usize,
 }
@@ -359,7 +362,7 @@ impl Cuts {
                     let tree = model.after_a_cut(&there, journal, others);
                     self.states += 1;
                     let hash = tree.iter().map(|(path, file)| (path.clone(), file.as_ref().map(|b| blake3::hash(b))));
-                    if self.looked_at.insert((promised, hash.collect::<Vec<_>>())) {
+                    if self.looked_at.insert((promised, hash.collect())) {
                         folders.look(&tree, promised);
                         self.trees.push((promised, tree));
                     }
