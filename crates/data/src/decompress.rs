@@ -13,12 +13,34 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// section 3.1.1.1.2, asks for 8 MiB at least; the format goes to terabytes.
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
 
-/// The decompressed bytes of a source. `raw_bytes` grows by what is read from disk.
+/// The byte order mark of UTF-16, little or big endian. It is the inner error of an [`io::Error`] of the kind `InvalidData`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is UTF-16; text must be UTF-8")]
+pub(crate) struct Utf16;
+
+/// The decompressed bytes of a source. `raw_bytes` grows by what is read from disk. Errors: what the system says; `Utf16`.
 pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box<dyn Read>> {
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
     let file = Counted { inner: plimsoll_files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
-    Ok(decompressed(file, source.compression))
+    let mut reader = decompressed(file, source.compression);
+    let mut start = Vec::with_capacity(2);
+    // What can't be decompressed is reported by the caller as it reads on.
+    let read = reader.by_ref().take(2).read_to_end(&mut start);
+    if start == [0xff, 0xfe] || start == [0xfe, 0xff] {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, Utf16));
+    }
+    let failed = Failed(read.err());
+    Ok(Box::new(io::Cursor::new(start).chain(failed).chain(reader)))
+}
+
+/// Reads as the error that was met before, once.
+struct Failed(Option<io::Error>);
+
+impl Read for Failed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
 }
 
 /// The decompressed bytes of a stream.

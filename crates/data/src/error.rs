@@ -124,6 +124,12 @@ pub enum DataError {
         /// The first bad byte, counted from 0 in the decompressed file.
         offset: u64,
     },
+    /// Text in UTF-16, by its byte order mark.
+    #[error("{} is UTF-16; text must be UTF-8", path.display())]
+    Utf16 {
+        /// The file.
+        path: PathBuf,
+    },
     /// A .gz or .zst that does not decompress.
     #[error("{} can't be decompressed: {source}", path.display())]
     BadCompression {
@@ -255,6 +261,14 @@ pub enum DataError {
         name: String,
         /// What its header names.
         present: Vec<String>,
+    },
+    /// A table with two columns of the name that was asked for.
+    #[error("{} has more than one column `{name}`", path.display())]
+    DuplicateColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column that was asked for.
+        name: String,
     },
     /// A row that ends before the column.
     #[error("{} line {line} has {columns} column{}, not {column}", path.display(), if *columns == 1 { "" } else { "s" })]
@@ -422,6 +436,9 @@ impl DataError {
         }
         if let Some(plimsoll_files::TooLong { limit }) = inner.and_then(|inner| inner.downcast_ref()) {
             return Self::FileTooLong { path, limit: *limit };
+        }
+        if inner.is_some_and(|inner| inner.is::<crate::decompress::Utf16>()) {
+            return Self::Utf16 { path };
         }
         if inner.is_some_and(|inner| inner.is::<plimsoll_files::LfsPointer>()) {
             return Self::LfsPointer { path };

@@ -178,7 +178,11 @@ impl Cells {
         let [first, second] = columns.map(|column| match column {
             Column::Number(number) => Ok(number - 1),
             Column::Name(name) => {
-                let at = record.iter().position(|cell| cell.trim_ascii() == name.trim().as_bytes());
+                let mut places = (0..record.len()).filter(|&at| record[at].trim_ascii() == name.trim().as_bytes());
+                let at = places.next();
+                if places.next().is_some() {
+                    return Err(DataError::DuplicateColumn { path: source.path.clone(), name });
+                }
                 let name_of = |cell: &[u8]| cut_name(&String::from_utf8_lossy(cell));
                 let present = || record.iter().take(NAMES_MAX).map(name_of).collect();
                 at.ok_or_else(|| DataError::NoSuchColumn { path: source.path.clone(), name, present: present() })

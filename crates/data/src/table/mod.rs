@@ -46,7 +46,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Opens a file for those of these columns that it has.
-    /// Errors: `BadTable`, what the system says.
+    /// Errors: `BadTable`, `DuplicateColumn`, what the system says.
     pub(crate) fn open(
         source: &Source,
         columns: &[&str],
@@ -61,6 +61,11 @@ impl Table {
             .map_err(bad)?
             .map_err(|error| bad(error.to_string()))?;
         let schema = projected(metadata.file_metadata().schema_descr(), columns).map_err(bad)?;
+        let fields = schema.root_schema().get_fields();
+        let is_twice = |name: &&&str| fields.iter().filter(|field| field.name() == **name).count() > 1;
+        if let Some(name) = columns.iter().find(is_twice) {
+            return Err(DataError::DuplicateColumn { path: source.path.clone(), name: (*name).to_owned() });
+        }
         let file = Arc::new(file);
         let json = Vec::new();
         Ok(Self { file, metadata, schema, next_group: 0, rows: None, number: 0, json, row_bytes_max, raw_bytes })

@@ -40,6 +40,7 @@ fn hint(error: &DataError) -> String {
         DataError::NotUtf8 { .. } => {
             "convert it (`iconv -f latin1 -t utf-8`), leave it out, or use `--tokenizer bytes`"
         }
+        DataError::Utf16 { .. } => "convert it: `iconv -f utf-16 -t utf-8 FILE > NEW`",
         DataError::BadCompression { .. } => "it may be truncated; download it again, or decompress it yourself",
         DataError::LineTooLong { .. } => {
             "split it into several lines, or save its text as a .txt, which can be of any length"
@@ -71,6 +72,7 @@ fn hint(error: &DataError) -> String {
         DataError::NoSuchColumn { .. } => {
             "a table with named columns starts with a header; without one, give numbers: `--source-column 1`"
         }
+        DataError::DuplicateColumn { .. } => "rename one of them, or give a number to name a column of a .tsv or .csv",
         DataError::RowTooShort { .. } => {
             "check the row; `--source-column` and `--target-column` say where the pairs are"
         }

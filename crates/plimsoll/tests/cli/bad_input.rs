@@ -281,6 +281,36 @@ fn git_lfs_pointers_are_named() {
     );
 }
 
+/// As Windows PowerShell's `>` writes text.
+#[test]
+fn utf_16_is_named() {
+    let sandbox = sandbox();
+    let encode = |text: &str, bytes: fn(u16) -> [u8; 2]| {
+        "\u{feff}".chars().chain(text.chars()).flat_map(|c| bytes(c as u16)).collect::<Vec<_>>()
+    };
+    sandbox.write("a.txt", encode("some text", u16::to_le_bytes));
+    sandbox.write("b.txt", encode("some text", u16::to_be_bytes));
+    sandbox.write("a.jsonl", encode("{\"text\": \"a\"}\n", u16::to_le_bytes));
+    sandbox.write("a.json", encode("[{\"text\": \"a\"}]\n", u16::to_le_bytes));
+    let words: &[&str] = &["is UTF-16; text must be UTF-8", "`iconv -f utf-16 -t utf-8"];
+    for file in ["a.txt", "b.txt", "a.jsonl", "a.json"] {
+        check_train(&sandbox, &[(&format!("--data {file}"), BAD_INPUT, words)]);
+    }
+    sandbox.write("a.csv", encode("source,target\na,b\n", u16::to_le_bytes));
+    check(&sandbox, &[("train --model t5-nano --tokenizer bytes --data a.csv --max-steps 1", BAD_INPUT, words)]);
+}
+
+/// Which of them is meant is not known.
+#[test]
+fn two_columns_of_a_name_are_refused() {
+    let sandbox = sandbox();
+    sandbox.write("a.csv", "source,target,target\na,b,c\n");
+    let flags =
+        "--model t5-nano --tokenizer bytes --data a.csv --max-steps 1 --source-column source --target-column target";
+    let words: &[&str] = &["a.csv has more than one column `target`", "rename one of them"];
+    check(&sandbox, &[(&format!("train {flags}"), BAD_INPUT, words)]);
+}
+
 /// Beyond the positions or the window, a model computes something else than it was trained to.
 #[test]
 fn prompts_and_texts_longer_than_the_model() {
