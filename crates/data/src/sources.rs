@@ -5,7 +5,7 @@ use crate::DataError;
 use crate::json_file::json_format;
 use crate::splits::{TrainingFiles, training_files};
 use plimsoll_units::Bytes;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,8 @@ impl Sources {
 }
 
 /// Resolves what names the data, each a file, a folder (taken recursively) or a pattern, in the order given; what a
-/// folder or a pattern yields is sorted by path. A file that two arguments reach is read once.
+/// folder or a pattern yields is sorted by path. A file that two different arguments reach is read once; an argument that is
+/// repeated is another copy of its files, which gives them more weight.
 ///
 /// A file named one by one is read as text whatever its extension, and so is one that a pattern such as `*.log` names
 /// by its extension; in folders, and by patterns such as `*`, only known extensions are taken. Hidden entries and links
@@ -140,7 +141,11 @@ pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sourc
 fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
     let mut files = Vec::new();
     let mut other_splits = 0;
+    let mut seen = HashSet::new();
+    let mut copies: HashMap<&str, usize> = HashMap::new();
     for argument in arguments.iter().map(AsRef::as_ref) {
+        let copy = *copies.entry(argument).and_modify(|copy| *copy += 1).or_default();
+        let first_new = files.len();
         let path = Path::new(argument);
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
@@ -161,9 +166,10 @@ fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field:
             }
             Err(source) => return Err(DataError::Unreadable { path: path.to_owned(), source }),
         }
+        let mut new = files.split_off(first_new);
+        new.retain(|file| seen.insert((copy, file.path.canonicalize().unwrap_or_else(|_| file.path.clone()))));
+        files.append(&mut new);
     }
-    let mut seen = HashSet::new();
-    files.retain(|file| seen.insert(file.path.canonicalize().unwrap_or_else(|_| file.path.clone())));
     if files.is_empty() {
         return Err(DataError::NothingNamed);
     }
@@ -355,6 +361,13 @@ mod tests {
         let error = resolved(f.path(), &["*.none"]).unwrap_err();
         assert!(matches!(error, DataError::NoMatch { skipped: 0, .. }), "{error}");
         assert!(matches!(resolved(f.path(), &["***"]), Err(DataError::BadPattern { .. })));
+    }
+
+    #[test]
+    fn a_repeated_argument_is_another_copy_of_its_files() {
+        let f = folder(&["a.txt", "b.txt"]);
+        assert_eq!(resolved(f.path(), &["a.txt", "a.txt"]).unwrap(), ["a.txt", "a.txt"]);
+        assert_eq!(resolved(f.path(), &["*.txt", "a.txt", "*.txt"]).unwrap(), ["a.txt", "b.txt", "a.txt", "b.txt"]);
     }
 
     #[test]
