@@ -60,6 +60,7 @@ impl UpdateRule for AdamW {
             ("paged_adamw_32bit", StateFormat::F32),
             ("adamw_8bit", StateFormat::Blockwise8),
             ("adamw_bnb_8bit", StateFormat::Blockwise8),
+            ("adamw_torch_8bit", StateFormat::Blockwise8),
             ("paged_adamw_8bit", StateFormat::Blockwise8),
         ]
     }

@@ -17,7 +17,7 @@ pub(super) struct ChatArgs {
     #[arg(long, value_name = "answers|all", hide_possible_values = true)]
     train_on: Option<TrainOnName>,
     /// Chat template: a Jinja file, a tokenizer_config.json, or `chatml` [default: the tokenizer's, else ChatML]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = template_name)]
     chat_template: Option<PathBuf>,
     /// The day that is today for chat templates that ask [default: today]
     #[arg(long, value_name = "YYYY-MM-DD")]
@@ -38,6 +38,25 @@ enum FormatName {
 enum TrainOnName {
     Answers,
     All,
+}
+
+/// The built-in template.
+const CHATML: &str = "chatml";
+
+/// axolotl's names for the tokenizer's template, or ChatML if the tokenizer has none.
+const OWN_NAMES: &[&str] = &["tokenizer_default", "tokenizer_default_fallback_chatml"];
+
+/// A chat template's file or name. Errors: a name without an extension that is neither built in nor a file, as trainers have
+/// for their built-in templates (`llama3`, `mistral_v1`).
+fn template_name(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    let is_name = path.extension().is_none() && path.file_name() == Some(path.as_os_str());
+    if !is_name || name == CHATML || OWN_NAMES.contains(&name) || path.exists() {
+        return Ok(path);
+    }
+    Err("names a built-in template of another trainer, which is not here: leave it out to use the tokenizer's own template, \
+         or give a Jinja file, a tokenizer_config.json or `chatml`"
+        .to_owned())
 }
 
 impl ChatArgs {
@@ -74,8 +93,8 @@ impl ChatArgs {
     /// The template for a tokenizer. Errors: it can't be read or used.
     pub(super) fn template(&self, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
         Ok(match self.chat_template.as_deref() {
-            Some(name) if name == Path::new("chatml") && !name.exists() => ChatTemplate::chatml(self.date()),
-            Some(name) if name == Path::new("tokenizer_default") && !name.exists() => {
+            Some(name) if name == Path::new(CHATML) && !name.exists() => ChatTemplate::chatml(self.date()),
+            Some(name) if OWN_NAMES.iter().any(|own| name == Path::new(own)) && !name.exists() => {
                 ChatTemplate::open(tokenizer, None, self.date())?
             }
             file => ChatTemplate::open(tokenizer, file, self.date())?,

@@ -3,8 +3,8 @@
 
 use super::args::EstimateArgs;
 use crate::cli::Failure;
-use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, open};
-use crate::cli::words::torchtune_model;
+use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, is_hub_name, open};
+use crate::cli::words::{torchtune_model, without_adapters};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Kind, Read, ReadError, Run, Sharding, command, detect, read, read_command};
 use std::path::{Path, PathBuf};
@@ -200,14 +200,6 @@ fn model(args: &EstimateArgs, read: Option<&Read>) -> Result<Chosen, Failure> {
     })
 }
 
-/// The function of torchtune that builds the same model without adapters.
-fn without_adapters(function: &str) -> String {
-    ["lora_", "qlora_", "dora_", "qdora_"].iter().fold(function.to_owned(), |function, prefix| {
-        let (path, name) = function.rsplit_once('.').unwrap_or(("", &function));
-        name.strip_prefix(prefix).map_or(function.clone(), |name| format!("{path}.{name}"))
-    })
-}
-
 /// The name of a model on the hub, as it was asked for if that is one, else that of its preset; of a config.json its folder.
 fn name_elsewhere(model: &Chosen, named: &str) -> Option<String> {
     if !model.is_preset {
@@ -217,7 +209,10 @@ fn name_elsewhere(model: &Chosen, named: &str) -> Option<String> {
         return Some(folder.to_string_lossy().into_owned());
     }
     let names = ModelConfig::hub_names(&model.name);
-    names.iter().find(|name| name.eq_ignore_ascii_case(named)).or(names.first()).map(|name| (*name).to_owned())
+    let published = names.iter().find(|name| name.eq_ignore_ascii_case(named));
+    // A copy that another owner keeps is named as it is.
+    let name = published.copied().or_else(|| is_hub_name(named).then_some(named)).or(names.first().copied());
+    name.map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -233,6 +228,7 @@ mod tests {
             ("meta-llama/Llama-3.2-1B-Instruct", Some("meta-llama/Llama-3.2-1B-Instruct")),
             ("META-LLAMA/llama-3.2-1b-instruct", Some("meta-llama/Llama-3.2-1B-Instruct")),
             ("llama-3.2-1b", Some("meta-llama/Llama-3.2-1B")),
+            ("NousResearch/Llama-2-7b-hf", Some("NousResearch/Llama-2-7b-hf")),
             ("nano", None),
         ] {
             let found = name_elsewhere(&open(asked).expect("a preset"), asked);

@@ -7,9 +7,11 @@ use super::problems::{PROBLEMS_MAX, Problem};
 use super::suggest::suggestion;
 use super::{flags, notebook};
 use crate::cli::Failure;
-use crate::cli::words::{self, Meaning, Meant, is_unwanted};
+use crate::cli::words::{self, Meaning, Meant, Refusal, is_unwanted, planned_without};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_trainers::document::{Document, Entry, Value, cut};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// A setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,10 @@ pub(super) struct File {
     pub(super) sets: Vec<Set>,
     /// Keys that change nothing, with why.
     pub(super) ignored: Vec<(String, &'static str)>,
+    /// Keys that ask for something instead of which something else is done, with what.
+    pub(super) instead: Vec<(String, &'static str)>,
+    /// Keys that the command's answer does not depend on, or that it leaves out, with why.
+    pub(super) unused: Vec<(String, &'static str)>,
     pub(super) problems: Vec<Problem>,
     /// All keys, with underscores.
     written: Vec<String>,
@@ -36,6 +42,28 @@ pub(super) struct File {
 
 /// Why an argument of a notebook changes nothing that is no plain value.
 const COMPUTED: &str = "the notebook computes it, and its code is not run";
+
+/// Settings of what a run reads and where it writes, which only a run that is started checks.
+const OF_STARTS: &[&str] = &[
+    "cache_dir",
+    "chat_date",
+    "chat_template",
+    "data",
+    "data_format",
+    "log_to",
+    "name",
+    "notify",
+    "runs_dir",
+    "secrets",
+    "text_field",
+    "train_on",
+];
+
+/// Why keys of these are not used where no run is started.
+const NOT_STARTED: &str = "only `plimsoll train` reads data and writes results";
+
+/// Why an unknown key is not used where no run is started.
+const UNKNOWN: &str = "not a known setting, so it counts for nothing here; `plimsoll train` refuses it";
 
 /// Why a key within others' adapters changes nothing where none are asked for.
 const NO_ADAPTERS_ASKED: &str = "no adapters are asked for";
@@ -52,7 +80,7 @@ impl File {
         let document = notebook::parse(text).map_err(Failure::bad_flag)?;
         let mut file = Self::of(&document, starts);
         let is_data = |problem: &Problem| problem.gives_way_to.contains(&"data");
-        if !file.sets.iter().any(|set| set.flag == "data") && !file.problems.iter().any(is_data) {
+        if starts && !file.sets.iter().any(|set| set.flag == "data") && !file.problems.iter().any(is_data) {
             // What it trains on is made by its code, and is not ours.
             let (what, hint) = ("it names no file of data".to_owned(), Some(data::HINT.to_owned()));
             file.problems.push(Problem { line: 1, what, hint, gives_way_to: vec!["data"] });
@@ -65,6 +93,9 @@ impl File {
         let mut reader = Reader { document, known: flags(), starts, trains_all, file: Self::default() };
         reader.read("", &document.0);
         let mut file = reader.file;
+        if !starts {
+            file.leave_out_of_starts();
+        }
         file.settle();
         let (written, flags) = (file.written.iter().map(String::as_str), file.sets.iter().map(|set| set.flag.as_str()));
         if words::is_one_micro_batch(written, flags) {
@@ -73,6 +104,21 @@ impl File {
             file.sets.push(Set { flag, values, key, line: 0, gives_way_to: vec![] });
         }
         file
+    }
+}
+
+impl File {
+    /// Takes out what only a run that is started depends on. Keys with our own names are those of any run, and are not listed.
+    fn leave_out_of_starts(&mut self) {
+        let builtin = |set: &Set| set.values.iter().any(|name| ["bytes", "gpt2"].contains(&name.as_str()));
+        let is_absent = |set: &Set| set.flag == "tokenizer" && !builtin(set) && !Path::new(&set.values[0]).exists();
+        let is_unused = |set: &Set| OF_STARTS.contains(&set.flag.as_str()) || is_absent(set);
+        let (unused, used) = self.sets.drain(..).partition(is_unused);
+        self.sets = used;
+        let unused: Vec<Set> = unused;
+        self.unused.extend(unused.into_iter().filter(|set| set.key != set.flag).map(|set| (set.key, NOT_STARTED)));
+        let mut listed = BTreeSet::new();
+        self.unused.retain(|entry| listed.insert(entry.clone()));
     }
 }
 
@@ -165,7 +211,25 @@ impl Reader<'_> {
             list_or_map => list_or_map.to_string(),
         };
         match (meaning, &entry.value) {
+            (Meaning::Data, _) if !self.starts => self.unused(shown, NOT_STARTED),
             (Meaning::Data, _) => self.data(shown, entry),
+            (Meaning::Only(..) | Meaning::Instead(..), Value::List(items)) => {
+                for item in items {
+                    let text = match &item.value {
+                        // Whole, since it is shown cut.
+                        Value::Plain(text) => text.clone(),
+                        other => other.to_string(),
+                    };
+                    match meaning.meant(&text, self.starts) {
+                        Ok(meant) => self.meant(meaning, meant, shown, &text, entry),
+                        Err(refusal) => self.refuse(shown, &text, refusal, entry.line),
+                    }
+                }
+            }
+            (Meaning::Instead(..), Value::Map(_)) => match meaning.meant(&value, self.starts) {
+                Ok(meant) => self.meant(meaning, meant, shown, &value, entry),
+                Err(refusal) => self.refuse(shown, &value, refusal, entry.line),
+            },
             (Meaning::Betas, Value::List(betas)) if betas.len() == 2 => {
                 for (flag, beta) in ["beta1", "beta2"].into_iter().zip(betas) {
                     self.set(flag, vec![beta.value.to_string()], shown, entry);
@@ -178,24 +242,46 @@ impl Reader<'_> {
             (Meaning::Nothing(why), _) => self.ignore(shown, &value, why),
             (Meaning::Missing(_) | Meaning::Adapter, _) | (_, Value::Plain(_) | Value::Null) => {
                 match meaning.meant(&value, self.starts) {
-                    Ok(Meant::Settings(settings)) => {
-                        let gives_way = matches!(meaning, Meaning::Weights | Meaning::Folder | Meaning::Model);
-                        let gives_way: &[&str] = if gives_way { &["model", "init"] } else { &[] };
-                        for (flag, value) in settings {
-                            self.set(flag, vec![value], shown, entry);
-                            let set = self.file.sets.last_mut().expect("it was just put there");
-                            set.gives_way_to.extend(gives_way);
-                        }
-                    }
-                    Ok(Meant::Nothing(why)) => self.ignore(shown, &value, why),
-                    Err(refusal) => {
-                        let what = format!("`{shown}: {}` {}", entry.value, refusal.what);
-                        self.problem(entry.line, what, refusal.instead, &[]);
-                    }
+                    Ok(meant) => self.meant(meaning, meant, shown, &value, entry),
+                    Err(refusal) => self.refuse(shown, &entry.value.to_string(), refusal, entry.line),
                 }
             }
             _ => self.not_plain(shown, entry),
         }
+    }
+
+    fn meant(&mut self, meaning: Meaning, meant: Meant, shown: &str, value: &str, entry: &Entry) {
+        match meant {
+            Meant::Settings(settings) => {
+                let gives_way = matches!(meaning, Meaning::Weights | Meaning::Folder | Meaning::Model);
+                let gives_way: &[&str] = if gives_way { &["model", "init"] } else { &[] };
+                for (flag, value) in settings {
+                    self.set(flag, vec![value], shown, entry);
+                    let set = self.file.sets.last_mut().expect("it was just put there");
+                    set.gives_way_to.extend(gives_way);
+                }
+            }
+            Meant::Nothing(why) => self.ignore(shown, value, why),
+            Meant::Instead(what) => {
+                let said = (shown.to_owned(), what);
+                if !self.file.instead.contains(&said) {
+                    self.file.instead.push(said);
+                }
+            }
+        }
+    }
+
+    /// A value that is not supported, which a plan may leave out.
+    fn refuse(&mut self, shown: &str, value: &str, refusal: Refusal, line: u64) {
+        let left_out = refusal.instead.as_deref().and_then(planned_without).filter(|_| !self.starts);
+        match left_out {
+            Some(why) => self.unused(shown, why),
+            None => self.problem(line, format!("`{shown}: {value}` {}", refusal.what), refusal.instead, &[]),
+        }
+    }
+
+    fn unused(&mut self, shown: &str, why: &'static str) {
+        self.file.unused.push((shown.to_owned(), why));
     }
 
     /// The setting of this name with the entry's own values.
@@ -255,6 +341,9 @@ impl Reader<'_> {
         }
         let is_shown = self.file.problems.len() < PROBLEMS_MAX;
         let hint = is_shown.then(|| suggestion(word, &self.known)).flatten();
+        if hint.is_none() && !self.starts {
+            return self.unused(shown, UNKNOWN);
+        }
         let hint = hint.map(|near| format!("did you mean `{near}`?"));
         self.problem(entry.line, format!("unknown setting `{}`", cut(shown)), hint, &[]);
     }

@@ -25,7 +25,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, parser::ValueSource};
 use file::{File, Set};
 use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_units::Bytes;
-use problems::{Problem, failure, ignored_line};
+use problems::{Problem, failure, keys_by_reason};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
@@ -203,8 +203,14 @@ fn read(
     if !file.problems.is_empty() {
         return Err(failure(path, file.problems));
     }
-    if !file.ignored.is_empty() {
-        talk(ignored_line(path, &file.ignored));
+    for (what, keys) in [
+        ("changes nothing", &file.ignored),
+        ("not done, with what is done instead", &file.instead),
+        ("not used here", &file.unused),
+    ] {
+        if !keys.is_empty() {
+            talk(format_args!("{}: {what}: {}", path.display(), keys_by_reason(keys)));
+        }
     }
     Ok(file.sets.into_iter().map(|set| (set.flag, set.values)).collect())
 }

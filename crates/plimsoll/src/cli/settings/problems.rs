@@ -51,15 +51,10 @@ pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
     Failure::bad_flag(message).hint(ALL)
 }
 
-/// What changes nothing, in a line, by why.
-pub(super) fn ignored_line(path: &Path, ignored: &[(String, &'static str)]) -> String {
-    format!("{}: changes nothing: {}", path.display(), ignored_words(ignored))
-}
-
-/// Keys that change nothing, by why, in the order of the first of each.
-pub(super) fn ignored_words(ignored: &[(String, &'static str)]) -> String {
+/// Keys by their reason, in the order of the first of each.
+pub(super) fn keys_by_reason(keys_with_reasons: &[(String, &'static str)]) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for (key, why) in ignored {
+    for (key, why) in keys_with_reasons {
         match reasons.iter_mut().find(|(reason, _)| reason == why) {
             Some((_, keys)) => keys.push(format!("`{key}`")),
             None => reasons.push((why, vec![format!("`{key}`")])),

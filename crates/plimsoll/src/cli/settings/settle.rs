@@ -53,16 +53,15 @@ impl File {
                 continue;
             };
             match place(first).cmp(&place(&set)) {
-                _ if first.values == set.values => {}
+                _ if is_same(&first.values, &set.values) => {}
                 Ordering::Less => decided.push(set.key),
                 Ordering::Greater => {
                     decided.push(first.key.clone());
                     once.insert(set.flag.clone(), set);
                 }
                 Ordering::Equal => {
-                    let names = format!("`{}` in line {} and `{}`", first.key, first.line, set.key);
-                    let what = format!("`{}` is set twice, under two of its names: {names}", set.flag);
-                    let hint = Some("leave one of them out".to_owned());
+                    let (what, hint) = twice(first, &set);
+                    let hint = Some(hint.to_owned());
                     self.problems.push(Problem { line: set.line, what, hint, gives_way_to: vec![] });
                 }
             }
@@ -96,4 +95,22 @@ impl File {
         let out: Vec<Set> = out;
         self.ignored.extend(out.into_iter().map(|set| (set.key, why)));
     }
+}
+
+/// What is wrong with two values of one setting, and what to do.
+fn twice(first: &Set, second: &Set) -> (String, &'static str) {
+    let said = |set: &Set| format!("`{}: {}` in line {}", set.key, set.values.join(", "), set.line);
+    let both = format!("{} and {}", said(first), said(second));
+    if first.key == second.key && first.key.contains('.') {
+        let what = format!("`{}` is one setting for all data sets, and has two values: {both}", first.flag);
+        return (what, "give it one value, and change the files of the other data set to fit");
+    }
+    (format!("`{}` is set twice, to different values: {both}", first.flag), "leave one of them out")
+}
+
+/// Whether values are the same: as text, or as numbers.
+fn is_same(first: &[String], second: &[String]) -> bool {
+    let number = |text: &String| text.parse::<f64>().ok();
+    let same = |(a, b): (&String, &String)| a == b || number(a).is_some_and(|a| number(b) == Some(a));
+    first.len() == second.len() && first.iter().zip(second).all(same)
 }

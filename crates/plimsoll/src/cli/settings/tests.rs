@@ -2,7 +2,7 @@
 //! which are refused.
 
 use super::file::File;
-use super::problems::ignored_words;
+use super::problems::keys_by_reason;
 use super::refused;
 use expect_test::expect_file;
 use std::fmt::Write as _;
@@ -28,8 +28,10 @@ fn told_of(mut file: File) -> String {
     for set in &file.sets {
         writeln!(told, "  {} = {}  <- {}", set.flag, set.values.join(", "), set.key).expect("a string");
     }
-    if !file.ignored.is_empty() {
-        writeln!(told, "  changes nothing: {}", ignored_words(&file.ignored)).expect("a string");
+    for (what, keys) in [("changes nothing", &file.ignored), ("instead", &file.instead), ("not used", &file.unused)] {
+        if !keys.is_empty() {
+            writeln!(told, "  {what}: {}", keys_by_reason(keys)).expect("a string");
+        }
     }
     file.problems.sort_by_key(|problem| problem.line);
     for problem in &file.problems {
@@ -101,6 +103,18 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
         ("bf16: maybe", "supported: `true`, `full`, `false`, `auto`"),
         ("optim: sgd", "`lion_8bit`"),
         ("optim: lion_8bit\noptimizer: adamw", "line 2: `optimizer` is set twice"),
+        (
+            "lr: 1\nseed: 2\nlearning-rate: 2",
+            "`learning_rate` is set twice, to different values: `lr: 1` in line 1 and `learning-rate: 2` in line 3",
+        ),
+        (
+            "datasets:\n  - field: story\n  - field: body\n",
+            "`text_field` is one setting for all data sets, and has two values: `datasets.field: story` in line 2 and \
+             `datasets.field: body` in line 3",
+        ),
+        ("plugins: [axolotl.integrations.kd.KDPlugin]", "`plugins: axolotl.integrations.kd.KDPlugin` is not supported"),
+        ("chat_template_jinja: x", "`chat_template_jinja: x` is not supported; write the template to a file"),
+        ("chat_template: llama3", "line 1: `chat_template: llama3`: names a built-in template of another trainer"),
         ("bf16: true\nprecision: fp32", "`precision` is set twice"),
         ("data: {a: 1}", "must be a plain value"),
         ("lr: 1\nlearning-rate: 2", "`learning_rate` is set twice"),
@@ -119,5 +133,59 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
     for text in ["- 1\n- 2", "a: ["] {
         let failure = format!("{:?}", File::parse(text, true).unwrap_err());
         assert!(failure.contains("not valid YAML"), "{text}: {failure}");
+    }
+}
+
+#[test]
+fn what_is_said_twice_with_one_value_is_one_setting() {
+    assert_eq!(settings("bf16: true\nbfloat16: true"), ["precision = bf16"]);
+    assert_eq!(settings("lr: 3e-4\nlearning_rate: 0.0003"), ["learning_rate = 0.0003"]);
+    assert_eq!(settings("weight_decay: 1\noptimizer.weight_decay: 1.0"), ["weight_decay = 1"]);
+}
+
+/// What is understood and done otherwise is never said to change nothing.
+#[test]
+fn what_is_done_otherwise_is_said() {
+    for (text, expected) in [
+        ("datasets: [{type: alpaca}]", "instead: `datasets.type` (rows become chats in the tokenizer's chat template"),
+        ("datasets: [{type: chat_template}]", ""),
+        ("datasets: [{split: 'train[:5%]'}]", "instead: `datasets.split` (all rows of the files are used"),
+        ("datasets: [{split: train}]", ""),
+        ("excess_length_strategy: raise", "instead: `excess_length_strategy` (samples that are longer"),
+        ("special_tokens: {eos_token: x, pad_token: y}", "instead: `special_tokens.eos_token` (the tokenizer's own"),
+        ("loss_watchdog_threshold: 5.0", "instead: `loss_watchdog_threshold` (a run is not ended when its loss rises"),
+        ("eot_tokens: ['<|im_end|>']", "instead: `eot_tokens` (a turn ends where the chat template ends it"),
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", ""),
+        ("max_samples: 10", "instead: `max_samples` (all rows"),
+        ("chat_template: tokenizer_default_fallback_chatml", "chat_template = tokenizer_default_fallback_chatml"),
+    ] {
+        let told = told(text);
+        assert!(told.contains(expected) && (!expected.is_empty() || told.is_empty()), "{text}: {told}");
+    }
+}
+
+/// A plan reads no data and writes nothing, so it asks for neither, and says what it leaves out.
+#[test]
+fn a_plan_asks_only_for_what_it_needs() {
+    let text = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n    field: a\n  \
+                - path: other/set\n    field: b\noutput_dir: /nowhere/at/all\nwandb_project: x\nreport_to: nothing\n\
+                chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\nadapter: lora\nlora_r: 8\nmade_up: 3\n\
+                sequence_len: 1024\n";
+    let mut file = File::parse(text, false).expect("keys with values");
+    assert!(file.problems.is_empty(), "{:?}", file.problems);
+    file.sets.retain(|set| refused(set).is_none());
+    let sets = file.sets.iter().map(|set| format!("{} = {}", set.flag, set.values.join(", "))).collect::<Vec<_>>();
+    assert_eq!(sets, ["model = meta-llama/Llama-3.2-1B", "seq_len = 1024"]);
+    let unused = keys_by_reason(&file.unused);
+    for expected in [
+        "`datasets.path`, `datasets.field`, `output_dir`, `report_to` (only `plimsoll train` reads data",
+        "`adapter`, `lora_r` (adapters are not built: the plan trains all weights",
+        "`made_up` (not a known setting",
+    ] {
+        assert!(unused.contains(expected), "{unused}");
+    }
+    for text in ["rl: dpo", "sequence_length: 3", "optim: sgd", "sequence_len: many"] {
+        let file = File::parse(text, false).expect("keys with values");
+        assert!(!file.problems.is_empty() || file.sets.iter().any(|set| refused(set).is_some()), "{text}");
     }
 }

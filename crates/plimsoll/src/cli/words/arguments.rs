@@ -160,6 +160,10 @@ impl Written<'_> {
                 talk(format_args!("`{shown}` changes nothing: {because}"));
                 Ok(())
             }
+            Ok(Meant::Instead(instead)) => {
+                talk(format_args!("`{shown}: {value}` is not done; instead: {instead}"));
+                Ok(())
+            }
             Err(refusal) => {
                 let failure = Failure::bad_flag(format!("`{shown}: {value}` {}", refusal.what));
                 Err(refusal.instead.into_iter().fold(failure, Failure::hint))
@@ -192,7 +196,12 @@ impl Meaning {
             Meaning::Choice(choices) if choices.iter().any(|(choice, _)| *choice == "true") => {
                 choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next))
             }
-            Meaning::Choice(_) | Meaning::Only(..) | Meaning::Missing(_) | Meaning::Adapter | Nothing(_) => !is_flag,
+            Meaning::Choice(_)
+            | Meaning::Only(..)
+            | Meaning::Instead(..)
+            | Meaning::Missing(_)
+            | Meaning::Adapter
+            | Nothing(_) => !is_flag,
             _ => true,
         }
     }

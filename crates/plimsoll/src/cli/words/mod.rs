@@ -8,7 +8,8 @@ mod names;
 mod table;
 
 pub(super) use arguments::{Arguments, translate};
-pub(super) use names::model as torchtune_model;
+pub(super) use names::{model as torchtune_model, without_adapters};
+pub(super) use table::planned_without;
 
 use super::hub::has_weights;
 use super::model::is_hub_name;
@@ -53,13 +54,16 @@ pub(super) enum Meaning {
     Adapter,
     /// Nothing: why. Its value does not matter.
     Nothing(&'static str),
+    /// Nothing with one of these values, of any case, which ask for what is done here; with any other value something else
+    /// is done instead: what.
+    Instead(&'static [&'static str], &'static str),
     /// What is not built, unless its value says that it isn't wanted: what does the same here.
     Missing(&'static str),
 }
 
 use Meaning::{
-    Adapter, Betas, Choice, Data, Folder, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part, Size, Strategy,
-    Weights,
+    Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part, Size,
+    Strategy, Weights,
 };
 
 /// What a word with its value comes to.
@@ -69,6 +73,8 @@ pub(super) enum Meant {
     Settings(Vec<(&'static str, String)>),
     /// Nothing: why.
     Nothing(&'static str),
+    /// Something else is done instead: what.
+    Instead(&'static str),
 }
 
 /// Why a word can't be used with its value.
@@ -94,7 +100,7 @@ const UNWANTED: &[&str] = &["false", "no", "none", "off", "null", "0", "", "[]",
 
 /// The words that mean settings, with underscores.
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
-    let is_used = |meaning: &Meaning| !matches!(meaning, Nothing(_) | Missing(_) | Adapter);
+    let is_used = |meaning: &Meaning| !matches!(meaning, Nothing(_) | Instead(..) | Missing(_) | Adapter);
     WORDS.iter().filter(move |(_, meaning)| is_used(meaning)).map(|(word, _)| *word)
 }
 
@@ -147,7 +153,7 @@ impl Meaning {
         match self {
             Name(name) => one(name, value),
             Part(_, counted) if value.parse::<f64>().is_ok_and(|n| n >= 1.0 && n.fract() == 0.0) => {
-                Ok(Meant::Nothing(counted))
+                Ok(Meant::Instead(counted))
             }
             Part(name, _) => one(name, value),
             Data => one("data", value),
@@ -155,7 +161,7 @@ impl Meaning {
             Choice(choices) => chosen(choices).ok_or_else(|| unknown(choices.iter().map(|(choice, _)| *choice))),
             Strategy(name) if is_unwanted(value) => one(name, "0"),
             Strategy(_) if value == "steps" => Ok(Meant::Settings(vec![])),
-            Strategy(_) => Ok(Meant::Nothing(table::BY_STEPS)),
+            Strategy(_) => Ok(Meant::Instead(table::BY_STEPS)),
             Size => match value {
                 "small" => one("model", "gpt2"),
                 "medium" | "large" | "xl" => one("model", &format!("gpt2-{value}")),
@@ -164,10 +170,15 @@ impl Meaning {
             Weights if is_start(value, starts) => one("init", value),
             Weights => one("model", value),
             Folder if starts || has_weights(value) => one("init", value),
-            Model => one("model", &names::model(value)?),
+            Model if starts => one("model", &names::model(value)?),
+            Model => one("model", &names::model(&names::without_adapters(value))?),
             Optimizer => names::optimizer(value).map(|settings| Meant::Settings(owned(&settings))),
             Betas => Err(refused("must be a list of two numbers")),
             Nothing(because) => Ok(Meant::Nothing(because)),
+            Instead(same, _) if is_unwanted(value) || same.iter().any(|same| same.eq_ignore_ascii_case(value)) => {
+                Ok(Meant::Settings(vec![]))
+            }
+            Instead(_, instead) => Ok(Meant::Instead(instead)),
             Only(values, instead) if !values.iter().any(|known| known.eq_ignore_ascii_case(value)) => {
                 Err(Refusal { instead: Some(instead.to_owned()), ..refused("is not supported") })
             }

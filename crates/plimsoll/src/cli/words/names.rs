@@ -27,11 +27,20 @@ pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
     if name.starts_with("lora_") || name.starts_with("qlora_") {
         return Err(Refusal { instead: Some(NO_ADAPTERS.to_owned()), ..refused("is not supported") });
     }
-    let plain = ["_base", "_instruct"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+    let name = name.replace("code_llama2", "codellama");
+    let plain = ["_base", "_instruct"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
     let preset = ModelConfig::preset_names().into_iter().find(|preset| squeezed(preset) == squeezed(plain));
     let unknown =
         || Refusal { instead: Some("`plimsoll models` lists the models".to_owned()), ..refused("is not known") };
     preset.map(str::to_owned).ok_or_else(unknown)
+}
+
+/// The function of torchtune that builds the same model without adapters.
+pub(in crate::cli) fn without_adapters(function: &str) -> String {
+    ["lora_", "qlora_", "dora_", "qdora_"].iter().fold(function.to_owned(), |function, prefix| {
+        let (path, name) = function.rsplit_once('.').unwrap_or(("", &function));
+        name.strip_prefix(prefix).map_or(function.clone(), |name| format!("{path}.{name}"))
+    })
 }
 
 /// Letters and digits alone, in lower case.
@@ -61,6 +70,9 @@ mod tests {
             ("torchtune.models.qwen2_5.qwen2_5_0_5b", "qwen2.5-0.5b"),
             ("torchtune.models.qwen2_5.qwen2_5_1_5b_instruct", "qwen2.5-1.5b"),
             ("torchtune.models.mistral.mistral_7b", "mistral-7b"),
+            ("torchtune.models.llama2.llama2_7b", "llama-2-7b"),
+            ("torchtune.models.code_llama2.code_llama2_7b", "codellama-7b"),
+            ("torchtune.models.qwen2.qwen2_1_5b", "qwen2-1.5b"),
         ] {
             assert_eq!(model(function).as_deref(), Ok(preset), "{function}");
         }
