@@ -17,7 +17,7 @@
 //! loop's iteration writes; the last message with all that follows it. White space after that is not trained on, since no
 //! model generates it. An answer whose ends are not certain is an error.
 
-use super::format::Conversation;
+use super::format::{self, Conversation, field};
 use super::marks::{PROBE, Probe, Unmarked};
 use super::spans::RenderError;
 use super::template::{ChatTemplate, made};
@@ -78,10 +78,6 @@ struct ToolResult {
 
 fn is_answer(message: &Value) -> bool {
     field(message, "role").is_some_and(|role| role.as_str() == Some("assistant"))
-}
-
-fn field(value: &Value, name: &str) -> Option<Value> {
-    value.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none())
 }
 
 /// Where a message is in the text of a chat.
@@ -370,12 +366,7 @@ fn probed_text(text: &str, words: Words) -> Option<String> {
 }
 
 fn with_field(object: &Value, name: &str, value: Value) -> Option<Value> {
-    let mut pairs = Vec::new();
-    for key in object.try_iter().ok()? {
-        let item = if key.as_str() == Some(name) { value.clone() } else { object.get_item(&key).ok()? };
-        pairs.push((key, item));
-    }
-    made(Value::from_pairs(pairs)).ok()
+    made(format::with_field(object, name, value)).ok()
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ pub(super) struct Conversation {
     pub messages: Vec<Value>,
     /// What the assistant may call; `none` where the row has no such field.
     pub tools: Value,
+    /// The messages with the arguments of calls as the text that the row has, if it has such: some templates write that.
+    pub with_texts: Option<Vec<Value>>,
 }
 
 /// Why a row is no chat.
@@ -112,10 +114,10 @@ impl Fields {
 
     /// The list of turns, whatever its name. Columns of a table may hold a list a field instead of a list of objects.
     fn turns(&self) -> Option<Value> {
-        let turns = self.messages.as_ref().or(self.conversations.as_ref())?;
+        let turns = parsed(self.messages.as_ref().or(self.conversations.as_ref())?.clone()).ok()?;
         match turns.kind() {
-            ValueKind::Seq => Some(turns.clone()),
-            ValueKind::Map => rows_of_columns(turns),
+            ValueKind::Seq => Some(turns),
+            ValueKind::Map => rows_of_columns(&turns),
             _ => None,
         }
     }
@@ -149,8 +151,17 @@ impl Fields {
             }
         }
         let tools = parsed_tools(self.tools.map_or(Ok(Value::from(())), whole)?)?;
-        let made = |value| made(value).map_err(|error| error.0);
-        Ok(Conversation { messages: messages.into_iter().map(made).collect::<Result<_, _>>()?, tools: made(tools)? })
+        let made_all = |messages: Vec<Value>| {
+            messages.into_iter().map(|message| made(message).map_err(|error| error.0)).collect::<Result<Vec<_>, _>>()
+        };
+        let given = messages.clone();
+        let mut has_texts = false;
+        for (message, number) in messages.iter_mut().zip(1..) {
+            has_texts |= parse_arguments(message).map_err(|problem| format!("message {number} {problem}"))?;
+        }
+        let with_texts = has_texts.then(|| made_all(given)).transpose()?;
+        let tools = made(tools).map_err(|error| error.0)?;
+        Ok(Conversation { messages: made_all(messages)?, tools, with_texts })
     }
 
     /// An input is a second paragraph of the instruction.
@@ -211,13 +222,76 @@ fn text_of(value: &Value, what: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Tools may be given as JSON in a text, since tables have no objects of several kinds.
-fn parsed_tools(tools: Value) -> Result<Value, String> {
-    match tools.as_str() {
-        Some(text) if text.trim().is_empty() => Ok(Value::from(())),
-        Some(text) => serde_json::from_str(text).map_err(|error| format!("its `tools` are not JSON: {error}")),
-        None => Ok(tools),
+/// A value that may be given as JSON in a text, since tables have no objects of several kinds.
+fn parsed(value: Value) -> Result<Value, String> {
+    match value.as_str() {
+        Some(text) => whole(serde_json::from_str(text).map_err(|error| error.to_string())?),
+        None => Ok(value),
     }
+}
+
+/// Tools and their parameters, each an object or JSON in a text.
+fn parsed_tools(tools: Value) -> Result<Value, String> {
+    if tools.as_str().is_some_and(|text| text.trim().is_empty()) {
+        return Ok(Value::from(()));
+    }
+    let not_json = |error| format!("its `tools` are not JSON: {error}");
+    let tools = parsed(tools).map_err(not_json)?;
+    if tools.kind() != ValueKind::Seq {
+        return Ok(tools);
+    }
+    let tool = |tool: Value| {
+        let tool = parsed(tool)?;
+        let function = field(&tool, "function").map(parsed).transpose()?;
+        let described = function.as_ref().unwrap_or(&tool);
+        let Some(parameters) = field(described, "parameters") else { return Ok(tool) };
+        let described = with_field(described, "parameters", parsed(parameters)?);
+        Ok(if function.is_some() { with_field(&tool, "function", described) } else { described })
+    };
+    let tools = tools.try_iter().map_err(|error| error.to_string())?.map(tool);
+    tools.collect::<Result<Vec<Value>, String>>().map(Value::from).map_err(not_json)
+}
+
+/// Makes objects of calls and arguments that are JSON in a text, as OpenAI's format has them. Returns whether there were any.
+fn parse_arguments(message: &mut Value) -> Result<bool, String> {
+    let not_json = |what: &str, error| format!("has {what} that are not JSON: {error}");
+    let Some(calls) = field(message, "tool_calls") else { return Ok(false) };
+    let mut changed = calls.as_str().is_some();
+    let calls = parsed(calls).map_err(|error| not_json("`tool_calls`", error))?;
+    let mut parsed_calls = Vec::new();
+    for call in calls.try_iter().map_err(|_| "has `tool_calls` that are not a list".to_owned())? {
+        let function = field(&call, "function");
+        let called = function.as_ref().unwrap_or(&call);
+        let text = field(called, "arguments").filter(|arguments| arguments.as_str().is_some());
+        let Some(text) = text else {
+            parsed_calls.push(call);
+            continue;
+        };
+        changed = true;
+        let is_blank = text.as_str().is_some_and(|text| text.trim().is_empty());
+        let text = if is_blank { Value::from("{}") } else { text };
+        let arguments = parsed(text).map_err(|error| not_json("`arguments` of a call", error))?;
+        let called = with_field(called, "arguments", arguments);
+        parsed_calls.push(if function.is_some() { with_field(&call, "function", called) } else { called });
+    }
+    if changed {
+        *message = with_field(message, "tool_calls", Value::from(parsed_calls));
+    }
+    Ok(changed)
+}
+
+/// A field of an object; `None` if it is absent or null.
+pub(super) fn field(value: &Value, name: &str) -> Option<Value> {
+    value.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none())
+}
+
+/// An object with another value in a field that it has.
+pub(super) fn with_field(object: &Value, name: &str, value: Value) -> Value {
+    let names = object.try_iter().into_iter().flatten();
+    Value::from_pairs(names.map(|key| {
+        let item = if key.as_str() == Some(name) { value.clone() } else { object.get_item(&key).unwrap_or_default() };
+        (key, item)
+    }))
 }
 
 /// A list of objects out of an object of lists. None if these have several lengths.
@@ -339,6 +413,39 @@ mod tests {
         }
         let deep = format!(r#"{{"messages":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
         assert!(matches!(read(&deep, None), Err(ChatError::NotAnObject(message)) if message.contains("recursion")));
+    }
+
+    #[test]
+    fn json_in_texts_is_parsed() {
+        let call = |arguments: &str| format!(r#"{{"function":{{"name":"tide","arguments":{arguments}}}}}"#);
+        let row = |arguments: &str| {
+            format!(r#"{{"messages":[{{"role":"assistant","content":null,"tool_calls":[{}]}}]}}"#, call(arguments))
+        };
+        let read = |row: &str| Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages);
+        let arguments = |chat: &Conversation| {
+            let json = serde_json::to_value(&chat.messages).unwrap();
+            json[0]["tool_calls"][0]["function"]["arguments"].to_string()
+        };
+        let chat = read(&row(r#""{\"port\": \"Hull\", \"a\": 1}""#)).unwrap();
+        assert_eq!(arguments(&chat), r#"{"a":1,"port":"Hull"}"#);
+        assert!(serde_json::to_string(&chat.with_texts).unwrap().contains(r#""arguments":"{\"port\""#));
+        let chat = read(&row(r#"{"port": "Hull"}"#)).unwrap();
+        assert_eq!((arguments(&chat).as_str(), chat.with_texts.is_none()), (r#"{"port":"Hull"}"#, true));
+        assert_eq!(arguments(&read(&row(r#""""#)).unwrap()), "{}");
+        let bad = read(&row(r#""{port""#)).unwrap_err();
+        assert!(
+            matches!(&bad, ChatError::NotAChat(why) if why.starts_with("message 1 has `arguments` of a call that are not")),
+            "{bad:?}"
+        );
+        let texts = r#"{"messages":"[{\"role\":\"user\",\"content\":\"a\"}]","tools":"[{\"function\":{\"name\":\"t\",\"parameters\":\"{\\\"type\\\":1}\"}}]"}"#;
+        assert_eq!(Fields::of_row(texts).unwrap().unwrap().format(), Some(ChatFormat::Messages));
+        let chat = read(texts).unwrap();
+        assert_eq!(
+            serde_json::to_string(&chat.tools).unwrap(),
+            r#"[{"function":{"name":"t","parameters":{"type":1}}}]"#
+        );
+        let calls = r#"{"messages":[{"role":"assistant","tool_calls":"[{\"function\":{\"name\":\"t\",\"arguments\":\"{}\"}}]"}]}"#;
+        assert_eq!(arguments(&read(calls).unwrap()), "{}");
     }
 
     #[test]

@@ -57,7 +57,14 @@ impl Rendered {
 
 /// Writes a chat. Errors: the template fails; its text is too long, or not one that says what is trained on.
 pub(super) fn render(chat: &Conversation, template: &ChatTemplate, train_on: TrainOn) -> Result<Rendered, RenderError> {
-    let marked = template.render(&chat.messages, &chat.tools, false)?;
+    let marked = match (template.render(&chat.messages, &chat.tools, false), &chat.with_texts) {
+        (Err(_), Some(messages)) => {
+            let messages = messages.clone();
+            let chat = Conversation { messages, tools: chat.tools.clone(), with_texts: None };
+            return render(&chat, template, train_on);
+        }
+        (marked, _) => marked?,
+    };
     if marked.len() > TEXT_BYTES_MAX {
         return Err(RenderError::TooLong(Bytes(TEXT_BYTES_MAX as u64)));
     }
@@ -161,6 +168,17 @@ mod tests {
         let twice = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}");
         assert_eq!(trained(&twice, &TURNS, TrainOn::Answers), Ok(vec!["b b </end>".to_owned(), "éé</end>".to_owned()]));
         assert!(trained(last_alone, &TURNS, TrainOn::All).is_ok());
+    }
+
+    #[test]
+    fn arguments_are_objects_or_the_text_that_a_template_needs() {
+        let row = r#"{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"tide","arguments":"{\"port\":\"Hull\"}"}}]}]}"#;
+        let chat = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
+        let text = |template_text: &str| render(&chat, &template(template_text), TrainOn::All).unwrap().text;
+        let json = "{{ messages[0].tool_calls[0].function | tojson }}";
+        assert_eq!(text(json), r#"{"name": "tide", "arguments": {"port": "Hull"}}"#);
+        let joined = "{{ 'call ' + messages[0].tool_calls[0].function.arguments }}";
+        assert_eq!(text(joined), r#"call {"port":"Hull"}"#);
     }
 
     #[test]
