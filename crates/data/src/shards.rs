@@ -19,8 +19,8 @@ use std::io;
 use std::path::Path;
 
 /// The tokens of the data: from the cache where they are there and whole, else tokenized on all cores of the current
-/// rayon pool. They do not depend on the number of threads. After each document comes the tokenizer's separator, where
-/// it has one; documents without text are left out.
+/// rayon pool. They do not depend on the number of threads. Before each document comes what the tokenizer puts before a
+/// text, after it the separator, where it has one; documents without text are left out.
 /// Errors: what reading and tokenizing can meet, `Empty`, `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
 pub fn prepare(
     sources: &Sources,
@@ -68,6 +68,7 @@ impl Build<'_> {
         let vocab_size = self.tokenizer.vocab_size();
         let mut writer = CacheWriter::create(file, Kind::Tokens, vocab_size).map_err(unwritable)?;
         let mut reader = PieceReader::new(self.sources);
+        let mut begins_document = true;
         loop {
             let group = reader.next_group(group_bytes())?;
             if group.is_empty() {
@@ -76,7 +77,11 @@ impl Build<'_> {
             let encoded: Vec<_> = group.par_iter().map(|piece| self.tokenizer.encode_piece(&piece.text)).collect();
             for (piece, ids) in group.iter().zip(encoded) {
                 let ids = ids.map_err(|error| encode_error(self.sources, self.tokenizer, piece, error))?;
+                if begins_document && !ids.starts_with(self.tokenizer.beginning()) {
+                    writer.write_tokens(self.tokenizer.beginning()).map_err(unwritable)?;
+                }
                 self.write(&mut writer, piece, &ids).map_err(unwritable)?;
+                begins_document = piece.ends_document;
             }
             let (done, tokens) = (reader.raw_bytes(), writer.tokens());
             progress(Progress::Tokenizing { done, total: self.print.raw_bytes, tokens });

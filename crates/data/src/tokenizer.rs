@@ -6,6 +6,7 @@ mod file;
 mod gpt2;
 mod growth;
 mod spec;
+mod special;
 mod train;
 
 pub use spec::TokenizerSpec;
@@ -71,7 +72,12 @@ impl Tokenizer {
         match &self.kind {
             Kind::Bytes => "bytes".to_owned(),
             Kind::Gpt2 => "gpt2".to_owned(),
-            Kind::File(file) => format!("file {}", file.hash()),
+            Kind::File(file) => match (file.special().separator, file.beginning()) {
+                (Some((_, None)) | None, []) => format!("file {}", file.hash()),
+                (separator, beginning) => {
+                    format!("file {} {:?} {beginning:?}", file.hash(), separator.map(|(id, _)| id))
+                }
+            },
         }
     }
 
@@ -89,8 +95,43 @@ impl Tokenizer {
         match &self.kind {
             Kind::Bytes => Some(bytes::SEPARATOR),
             Kind::Gpt2 => Some(gpt2::SEPARATOR),
-            Kind::File(file) => file.separator(),
+            Kind::File(file) => file.special().separator.map(|(id, _)| id),
         }
+    }
+
+    /// The ids that are put before a document or a prompt: what a tokenizer.json's post-processor puts before a text.
+    pub fn beginning(&self) -> &[u32] {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => &[],
+            Kind::File(file) => file.beginning(),
+        }
+    }
+
+    /// All ids that end an answer: the separator, and those that the files next to a tokenizer.json name.
+    pub fn ends(&self) -> Vec<u32> {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => self.separator().into_iter().collect(),
+            Kind::File(file) => file.special().ends.clone(),
+        }
+    }
+
+    /// Which tokens surround documents and which end answers, in words; `None` for a tokenizer that is built in.
+    pub fn special_in_words(&self) -> Option<String> {
+        let Kind::File(file) = &self.kind else { return None };
+        let names =
+            |ids: &[u32]| ids.iter().map(|&id| format!("`{}`", file.name_of(id))).collect::<Vec<_>>().join(", ");
+        let mut words = match file.special().separator {
+            None => "no token ends a document".to_owned(),
+            Some((id, None)) => format!("documents end with {}", names(&[id])),
+            Some((id, Some(file))) => format!("documents end with {} ({file})", names(&[id])),
+        };
+        if !file.beginning().is_empty() {
+            words += &format!(" and begin with {}", names(file.beginning()));
+        }
+        if file.special().ends.len() > 1 {
+            words += &format!("; answers end with {}", names(&file.special().ends));
+        }
+        Some(words)
     }
 
     /// The id that ends a source or a target: the same that ends a document.
@@ -102,7 +143,7 @@ impl Tokenizer {
     pub fn pad_token(&self) -> Option<u32> {
         match &self.kind {
             Kind::Bytes | Kind::Gpt2 => None,
-            Kind::File(file) => file.pad(),
+            Kind::File(file) => file.special().pad,
         }
     }
 

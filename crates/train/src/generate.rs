@@ -166,16 +166,16 @@ impl<'e> Writer<'e> {
         Ok(fed)
     }
 
-    /// Continues prompts, or answers to them where there is a decoder, by at most `max_tokens` tokens each, until
-    /// `stop`, or, with a decoder, until its cache is full. Ids from `vocab` on are never drawn. `on_token` is told each token and which prompt it belongs to; it
-    /// returns whether to go on with that one. Panics if there are no prompts or more than rows, if one is empty, or if
+    /// Continues prompts, or answers to them where there is a decoder, by at most `max_tokens` tokens each, until one of
+    /// `stops`, or, with a decoder, until its cache is full. Ids from `vocab` on are never drawn. `on_token` receives each token
+    /// and which prompt it belongs to; it returns whether to go on with that one. Panics if there are no prompts or more than rows, if one is empty, or if
     /// those that are continued are not all as long.
     pub fn write(
         &mut self,
         prompts: &[&[u32]],
         max_tokens: usize,
         vocab: usize,
-        stop: Option<u32>,
+        stops: &[u32],
         sampling: &Sampling,
         on_token: &mut dyn FnMut(usize, u32) -> bool,
     ) -> Result<(), TrainError> {
@@ -199,7 +199,7 @@ impl<'e> Writer<'e> {
             next = drawn.map(|logits| vec![choose(&logits[..vocab.min(logits.len())], sampling, draw)]).collect();
             for (prompt, open) in open.iter_mut().enumerate() {
                 let token = next[prompt][0];
-                *open = *open && Some(token) != stop && on_token(prompt, token);
+                *open = *open && !stops.contains(&token) && on_token(prompt, token);
             }
             if !open.contains(&true) {
                 break;

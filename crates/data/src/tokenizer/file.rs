@@ -1,5 +1,6 @@
 //! A tokenizer.json as Hugging Face's libraries save it, read by their `tokenizers` crate.
 
+use super::special::SpecialTokens;
 use super::{EncodeError, REPLACEMENT, growth};
 use crate::DataError;
 use crate::quiet::caught;
@@ -14,21 +15,15 @@ const FILE_NAME: &str = "tokenizer.json";
 /// The longest of known families, Gemma's, has 33 MB. Opened, a file takes some ten times as much memory.
 const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
 
-/// Tokens that end a document, by the names of the families that use them, the most telling first.
-const SEPARATORS: [&str; 8] =
-    ["<|endoftext|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<eos>", "<|eos|>", "[EOS]", "[SEP]"];
-
-/// Tokens that stand for nothing, by the names of the families that use them.
-const PADDINGS: [&str; 4] = ["<pad>", "[PAD]", "<|pad|>", "<PAD>"];
-
 pub(super) struct FileTokenizer {
     inner: Inner,
     hash: blake3::Hash,
     vocab_size: usize,
     /// How many times as long it could make a text.
     worst_growth: usize,
-    separator: Option<u32>,
-    pad: Option<u32>,
+    special: SpecialTokens,
+    /// What the post-processor puts before a text.
+    beginning: Vec<u32>,
 }
 
 impl FileTokenizer {
@@ -50,9 +45,12 @@ impl FileTokenizer {
         if i32::try_from(largest_id).is_err() {
             return Err(bad(format!("its largest id is {largest_id}, above the limit of {}", i32::MAX)));
         }
-        let separator = SEPARATORS.iter().find_map(|name| inner.token_to_id(name));
-        let pad = PADDINGS.iter().find_map(|name| inner.token_to_id(name));
-        Ok(Self { inner, hash, vocab_size: largest_id as usize + 1, worst_growth, separator, pad })
+        let vocab_size = largest_id as usize + 1;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let is_id = |id: u32| (id as usize) < vocab_size && inner.id_to_token(id).is_some();
+        let special = SpecialTokens::of_folder(folder, &|name| inner.token_to_id(name), &is_id)?;
+        let beginning = beginning(&inner).into_iter().filter(|&id| is_id(id)).collect();
+        Ok(Self { inner, hash, vocab_size, worst_growth, special, beginning })
     }
 
     pub(super) fn hash(&self) -> blake3::Hash {
@@ -63,12 +61,17 @@ impl FileTokenizer {
         self.vocab_size
     }
 
-    pub(super) fn separator(&self) -> Option<u32> {
-        self.separator
+    pub(super) fn special(&self) -> &SpecialTokens {
+        &self.special
     }
 
-    pub(super) fn pad(&self) -> Option<u32> {
-        self.pad
+    pub(super) fn beginning(&self) -> &[u32] {
+        &self.beginning
+    }
+
+    /// A token as the file writes it.
+    pub(super) fn name_of(&self, id: u32) -> String {
+        self.inner.id_to_token(id).unwrap_or_else(|| id.to_string())
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
@@ -132,6 +135,17 @@ fn parsed(bytes: &[u8]) -> Result<(Inner, usize), String> {
         Ok((inner, worst_growth))
     });
     opened.unwrap_or_else(|panic| Err(format!("a panic inside the `tokenizers` library: {panic}")))
+}
+
+/// What the post-processor puts before a text. None for one that fails on a text of one letter.
+fn beginning(inner: &Inner) -> Vec<u32> {
+    let ids = |with_special| {
+        let encoding = caught(|| inner.encode_fast("a", with_special)).ok()?.ok()?;
+        Some(encoding.get_ids().to_owned())
+    };
+    let (Some(text), Some(all)) = (ids(false), ids(true)) else { return Vec::new() };
+    let at = all.windows(text.len().max(1)).position(|window| window == text);
+    all[..at.unwrap_or(0)].to_owned()
 }
 
 fn file_of(path: &Path) -> Result<PathBuf, DataError> {
@@ -202,6 +216,39 @@ pub(crate) mod tests {
         assert_eq!(tokenizer.encode(b"a<|endoftext|>b").unwrap(), [0, 8, 1]);
         assert_eq!(tokenizer.decode(&[6, 7, 11, 99, 8, 5]), "ab ab\u{fffd}\u{fffd}<|endoftext|>\n".as_bytes());
         assert_eq!(tokenizer.encode(b"ab\xff"), Err(EncodeError::NotUtf8 { offset: 2 }));
+    }
+
+    #[test]
+    fn special_tokens_are_those_of_the_post_processor_and_of_the_files_beside_it() {
+        let mut json = tiny();
+        json["added_tokens"].as_array_mut().unwrap().push(json!({
+            "id": 9, "content": "<|begin|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true
+        }));
+        json["post_processor"] = json!({
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|begin|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [9], "tokens": ["<|begin|>"]}}
+        });
+        let folder = written(&json.to_string());
+        let open = || Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned())).unwrap();
+        assert_eq!((open().beginning(), open().separator(), open().ends()), (&[9][..], Some(8), vec![8]));
+        let before = open().identity();
+        fs::write(folder.path().join("generation_config.json"), r#"{"eos_token_id": [3, 8]}"#).unwrap();
+        assert_eq!((open().separator(), open().ends()), (Some(3), vec![3, 8]));
+        assert_ne!(open().identity(), before);
+        let words = "documents end with `d` (generation_config.json) and begin with `<|begin|>`; answers end with `d`, \
+                     `<|endoftext|>`";
+        assert_eq!(open().special_in_words().as_deref(), Some(words));
+        // Documents begin with it, each once.
+        let data = folder.path().join("data.jsonl");
+        fs::write(&data, "{\"text\":\"ab\"}\n{\"text\":\"<|begin|>c\"}\n").unwrap();
+        let sources = crate::resolve(&[data.to_str().unwrap()], "text").unwrap();
+        let store = crate::prepare(&sources, &open(), &folder.path().join("cache"), &|_| {}).unwrap();
+        let mut ids = vec![0; store.len() as usize];
+        store.read(0, &mut ids).unwrap();
+        assert_eq!(ids, [9, 6, 3, 9, 2, 3]);
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl GenerateArgs {
             None => chosen.default_tokenizer(Some(&folder))?,
         };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
         let prompts = self.prompts()?;
         let ids = prompts.iter().map(|text| self.encode(text, &tokenizer, &chosen)).collect::<Result<Vec<_>, _>>()?;
         let mut engine = self.engine(&folder, &chosen, &ids)?;
@@ -151,6 +152,8 @@ impl GenerateArgs {
             .map_err(|e| Failure::bad_input(format!("the prompt can't be tokenized: {e}")))?;
         if chosen.has_decoder() {
             ids.extend(tokenizer.end_token());
+        } else if !ids.starts_with(tokenizer.beginning()) {
+            ids.splice(..0, tokenizer.beginning().iter().copied());
         }
         if ids.is_empty() {
             ids.push(tokenizer.separator().unwrap_or(0));
@@ -222,7 +225,7 @@ impl GenerateArgs {
         let mut out = Stream::new(tokenizer, if chosen.has_decoder() { b"" } else { text.as_bytes() });
         let mut result = out.start();
         Writer::new(engine, chosen.config.decoder_start())
-            .write(&[prompt], self.max_tokens, vocab, tokenizer.separator(), &self.sampling(), &mut |_, token| {
+            .write(&[prompt], self.max_tokens, vocab, &tokenizer.ends(), &self.sampling(), &mut |_, token| {
                 result = out.push(token);
                 result.is_ok()
             })
@@ -256,7 +259,7 @@ impl GenerateArgs {
                 true
             };
             Writer::new(engine, chosen.config.decoder_start())
-                .write(&prompts, self.max_tokens, vocab, tokenizer.separator(), &self.sampling(), &mut on_token)
+                .write(&prompts, self.max_tokens, vocab, &tokenizer.ends(), &self.sampling(), &mut on_token)
                 .map_err(|error| Stopped::Failure(error.into()))?;
             longest = longest.max(prompts.iter().zip(&answers).map(|(p, a)| p.len() + a.len()).max().unwrap_or(0));
             for (&i, answer) in group.iter().zip(answers) {

@@ -356,7 +356,7 @@ fn greedy_text_is_that_of_transformers() {
             true
         };
         Writer::new(&mut fast.engine, golden.model.decoder_start())
-            .write(&[&other, &prompt], expected.len(), golden.model.vocab_size(), None, &greedy, &mut on_token)
+            .write(&[&other, &prompt], expected.len(), golden.model.vocab_size(), &[], &greedy, &mut on_token)
             .expect("tokens of the vocabulary");
         assert_eq!(found, expected, "{}", golden.family);
     }

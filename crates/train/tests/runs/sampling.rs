@@ -14,7 +14,7 @@ fn written(setup: &Setup, asked: usize) -> usize {
         count += 1;
         true
     };
-    writer.write(&[&[3, 1, 4]], asked, vocab, None, &sampling, &mut on_token).expect("a sound plan");
+    writer.write(&[&[3, 1, 4]], asked, vocab, &[], &sampling, &mut on_token).expect("a sound plan");
     count
 }
 

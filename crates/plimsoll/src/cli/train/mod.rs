@@ -156,6 +156,7 @@ impl Session {
             None => chosen.default_tokenizer(weights)?,
         };
         let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
         let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
         let seq_len = args.request.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
         let published = chosen.config.vocab_size();
@@ -523,14 +524,20 @@ impl Session {
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
         // No prompt runs from one document into the next.
-        let separator = self.tokenizer.separator();
+        let (separator, beginning) = (self.tokenizer.separator(), self.tokenizer.beginning());
         let texts = rows.iter().flat_map(|ids| ids.split(|&id| Some(id) == separator).enumerate());
-        let texts = texts.filter(|(_, ids)| !ids.is_empty()).map(|(n, ids)| Text { ids, is_whole: n > 0 });
+        let texts = texts.filter(|(_, ids)| !ids.is_empty()).map(|(n, ids)| {
+            let text = ids.strip_prefix(beginning).unwrap_or(ids);
+            Text { ids: text, is_whole: n > 0 || text.len() < ids.len() }
+        });
         let texts = texts.collect::<Vec<_>>();
         let most = (self.found.plan.seq_len / 2).clamp(1, 32);
         let prompt = prompt::choose(&texts, most, |ids| self.tokenizer.decode(ids));
         // Where documents are empty, so is what is written: a separator is continued.
-        Ok(if prompt.is_empty() { rows.into_iter().flatten().take(1).collect() } else { prompt })
+        Ok(match prompt.is_empty() {
+            true => rows.into_iter().flatten().take(1).collect(),
+            false => [beginning, &prompt].concat(),
+        })
     }
 
     /// Continues the beginning of held-out text.
@@ -544,7 +551,7 @@ impl Session {
             &[&prompt],
             most,
             vocab,
-            self.tokenizer.separator(),
+            &self.tokenizer.ends(),
             &sampling,
             &mut |_, token| {
                 written.push(token);

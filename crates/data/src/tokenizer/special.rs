@@ -1,0 +1,139 @@
+//! Which tokens end documents and answers and which one pads, as the files next to a tokenizer.json say it, else by name.
+//! Not here: what precedes a document, which the tokenizer's own post-processor says (`file.rs`).
+
+use crate::DataError;
+use plimsoll_units::Bytes;
+use serde_json::Value;
+use std::io;
+use std::path::Path;
+
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const TOKENS_MAP: &str = "special_tokens_map.json";
+const GENERATION_CONFIG: &str = "generation_config.json";
+const MODEL_CONFIG: &str = "config.json";
+/// The first that names a token counts.
+const FILES: [&str; 4] = [TOKENIZER_CONFIG, TOKENS_MAP, GENERATION_CONFIG, MODEL_CONFIG];
+const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
+
+/// Tokens that end a document, by the names of the families that use them, the most telling first.
+const ENDS: [&str; 8] =
+    ["<|endoftext|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<eos>", "<|eos|>", "[EOS]", "[SEP]"];
+/// Tokens that stand for nothing, by the names of the families that use them.
+const PADDINGS: [&str; 4] = ["<pad>", "[PAD]", "<|pad|>", "<PAD>"];
+
+/// The special tokens of a tokenizer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SpecialTokens {
+    /// What is put after documents, and the file that names it; `None` if its name is well known.
+    pub separator: Option<(u32, Option<&'static str>)>,
+    /// All that end an answer, the separator first.
+    pub ends: Vec<u32>,
+    pub pad: Option<u32>,
+}
+
+impl SpecialTokens {
+    /// Those of the files in a folder. `id` looks a token up, `is_id` says whether there is such an id.
+    /// Errors: `Unreadable`, `FileTooLong`; `BadTokenizer` for a file that is not JSON.
+    pub(super) fn of_folder(
+        folder: &Path,
+        id: &dyn Fn(&str) -> Option<u32>,
+        is_id: &dyn Fn(u32) -> bool,
+    ) -> Result<Self, DataError> {
+        let files = FILES.map(|name| read(&folder.join(name)));
+        let [tokenizer, map, generation, model] = files;
+        let files = [tokenizer?, map?, generation?, model?];
+        let named = |kind: &str| {
+            let of_file = |(file, name): (&Value, &'static str)| {
+                let ids: Vec<u32> = tokens_of(file, kind, id).into_iter().filter(|&id| is_id(id)).collect();
+                (!ids.is_empty()).then_some((ids, name))
+            };
+            files.iter().zip(FILES).filter_map(of_file).collect::<Vec<_>>()
+        };
+        let by_name = |names: &[&str]| names.iter().find_map(|name| id(name));
+        let ends = named("eos_token");
+        let separator = match ends.first() {
+            Some((ids, file)) => Some((ids[0], Some(*file))),
+            None => by_name(&ENDS).map(|id| (id, None)),
+        };
+        let mut all: Vec<u32> = separator.iter().map(|&(id, _)| id).collect();
+        for id in ends.into_iter().flat_map(|(ids, _)| ids) {
+            if !all.contains(&id) {
+                all.push(id);
+            }
+        }
+        let pad = named("pad_token").first().map(|(ids, _)| ids[0]).or_else(|| by_name(&PADDINGS));
+        Ok(Self { separator, ends: all, pad })
+    }
+}
+
+/// The ids of `eos_token` or its like in a file: a text, an object with a text, or, as `eos_token_id`, a number or several.
+fn tokens_of(file: &Value, kind: &str, id: &dyn Fn(&str) -> Option<u32>) -> Vec<u32> {
+    let token = file.get(kind).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+    if let Some(id) = token.and_then(id) {
+        return vec![id];
+    }
+    let key = format!("{kind}_id");
+    // Models of several kinds of data have the numbers of their text in an object.
+    let ids = file.get(&key).filter(|ids| !ids.is_null()).or_else(|| file.get("text_config")?.get(&key));
+    let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    match ids {
+        Some(Value::Array(ids)) => ids.iter().filter_map(number).collect(),
+        Some(id) => number(id).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Null if there is no such file.
+fn read(path: &Path) -> Result<Value, DataError> {
+    match plimsoll_files::read_text(path, FILE_BYTES_MAX) {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|error| DataError::BadTokenizer { path: path.to_owned(), message: error.to_string() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Value::Null),
+        Err(error) => Err(DataError::unreadable(path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Result<SpecialTokens, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+        let names = ["</s>", "<|end|>", "<eot>", "<pad>", "<unk>"];
+        let id = |name: &str| names.iter().position(|known| *known == name).map(|id| id as u32);
+        SpecialTokens::of_folder(folder.path(), &id, &|id| id < 5)
+    }
+
+    #[test]
+    fn files_name_the_tokens_before_names_do() {
+        let tokens = |separator, ends: &[u32], pad| SpecialTokens { separator, ends: ends.to_vec(), pad };
+        let (config, generation) = ("tokenizer_config.json", "generation_config.json");
+        for (files, expected) in [
+            (&[][..], tokens(Some((0, None)), &[0], Some(3))),
+            (
+                &[(config, r#"{"eos_token":"<|end|>","pad_token":"<unk>"}"#)],
+                tokens(Some((1, Some(config))), &[1], Some(4)),
+            ),
+            (&[(config, r#"{"eos_token":{"content":"<eot>"}}"#)], tokens(Some((2, Some(config))), &[2], Some(3))),
+            (
+                &[(config, r#"{"eos_token":"<eot>"}"#), (generation, r#"{"eos_token_id":[1,2,99]}"#)],
+                tokens(Some((2, Some(config))), &[2, 1], Some(3)),
+            ),
+            (&[(generation, r#"{"eos_token_id":[2,1]}"#)], tokens(Some((2, Some(generation))), &[2, 1], Some(3))),
+            (
+                &[("special_tokens_map.json", r#"{"eos_token":"<|end|>"}"#), ("config.json", r#"{"eos_token_id":2}"#)],
+                tokens(Some((1, Some("special_tokens_map.json"))), &[1, 2], Some(3)),
+            ),
+            (
+                &[("config.json", r#"{"text_config":{"eos_token_id":1}}"#)],
+                tokens(Some((1, Some("config.json"))), &[1], Some(3)),
+            ),
+            (&[(config, r#"{"eos_token":null}"#), ("config.json", "[]")], tokens(Some((0, None)), &[0], Some(3))),
+            (&[(config, r#"{"eos_token":"unknown"}"#)], tokens(Some((0, None)), &[0], Some(3))),
+        ] {
+            assert_eq!(found(files).unwrap(), expected, "{files:?}");
+        }
+        assert!(matches!(found(&[(config, "{")]), Err(DataError::BadTokenizer { .. })));
+    }
+}
