@@ -60,6 +60,11 @@ impl Date {
         }
     }
 
+    /// From 1.
+    fn day_of_year(self) -> u64 {
+        (1..self.month).map(|month| Self { month, ..self }.days_of_month()).sum::<u64>() + self.day
+    }
+
     /// From 0 for Monday.
     /// Source: Sakamoto 1993, in comp.lang.c.
     fn weekday(self) -> usize {
@@ -78,9 +83,19 @@ impl Date {
                 text.push(character);
                 continue;
             }
-            let directive = characters.next();
-            text +=
-                &directive.and_then(|d| self.directive(d)).ok_or_else(|| format!("%{}", directive.unwrap_or(' ')))?;
+            let mut directive = characters.next();
+            let is_unpadded = directive == Some('-');
+            if is_unpadded {
+                directive = characters.next();
+            }
+            let written =
+                directive.and_then(|d| self.directive(d)).ok_or_else(|| format!("%{}", directive.unwrap_or(' ')))?;
+            let unpadded = written.trim_start_matches(['0', ' ']);
+            text += match is_unpadded {
+                true if unpadded.is_empty() => "0",
+                true => unpadded,
+                false => &written,
+            };
         }
         Ok(text)
     }
@@ -97,6 +112,23 @@ impl Date {
             'A' => weekday.to_owned(),
             'a' => weekday[..3].to_owned(),
             'F' => self.to_string(),
+            'j' => format!("{:03}", self.day_of_year()),
+            'e' => format!("{:2}", self.day),
+            'w' => ((self.weekday() + 1) % 7).to_string(),
+            'u' => (self.weekday() + 1).to_string(),
+            // The week, which begins with Sunday or with Monday.
+            'U' => format!("{:02}", (self.day_of_year() + 6 - (self.weekday() as u64 + 1) % 7) / 7),
+            'W' => format!("{:02}", (self.day_of_year() + 6 - self.weekday() as u64) / 7),
+            'D' | 'x' => format!("{:02}/{:02}/{:02}", self.month, self.day, self.year % 100),
+            'c' => format!("{} {} {:2} 00:00:00 {}", &weekday[..3], &month[..3], self.day, self.year),
+            'X' | 'T' => "00:00:00".to_owned(),
+            'R' => "00:00".to_owned(),
+            'f' => "000000".to_owned(),
+            // The time has no zone.
+            'z' | 'Z' => String::new(),
+            'C' => format!("{:02}", self.year / 100),
+            'n' => "\n".to_owned(),
+            't' => "\t".to_owned(),
             'H' | 'M' | 'S' => "00".to_owned(),
             'I' => "12".to_owned(),
             'p' => "AM".to_owned(),
@@ -147,6 +179,10 @@ mod tests {
         }
         let date: Date = "2024-07-06".parse().unwrap();
         assert_eq!(date.strftime("%d %b %Y, %B %A %y%%").unwrap(), "06 Jul 2024, July Saturday 24%");
+        let all = "%j %e %w %u %U %W %D %x %c %X %T %R %f %z%Z %C %-d %-m %-j";
+        let expected =
+            "188  6 6 6 26 27 07/06/24 07/06/24 Sat Jul  6 00:00:00 2024 00:00:00 00:00:00 00:00 000000  20 6 7 188";
+        assert_eq!(date.strftime(all).unwrap(), expected);
         assert_eq!(date.strftime("%Q"), Err("%Q".to_owned()));
         assert_eq!(date.strftime("%"), Err("% ".to_owned()));
         for bad in

@@ -7,6 +7,7 @@
 mod budget;
 mod expressions;
 mod guarded;
+mod strings;
 mod tags;
 mod weighed;
 mod writer;
@@ -192,6 +193,15 @@ mod tests {
             (
                 "{{ none is iterable }} {{ 'a' is iterable }} {{ [] is iterable }} {{ 1 is iterable }}",
                 "False True True False",
+            ),
+            (
+                "{{ '%d of %s' % (messages | length, 'a') }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 2 * 7 % 4 + 1 }}",
+                "1 of a 2 -2 3",
+            ),
+            ("{{ 'xab'.removeprefix('x') }}{{ 'abx'.removesuffix('x') }}{{ '-7'.zfill(4) }}", "abab-007"),
+            (
+                "{{ 'a=b=c'.partition('=')[2] }} {{ 'a=b=c'.rpartition('=')[0] }} {{ 'a=b=c'.rsplit('=', 1)[0] }}",
+                "b=c a=b a=b",
             ),
             ("a\r\n{% if 1 %}\r\nb\r{% endif %}c", "a\nb\nc"),
             ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f('y') }}{% raw %}{{ }}{% endraw %}", "[y]{{ }}"),

@@ -8,6 +8,7 @@
 
 use super::super::json::tojson;
 use super::super::{Date, marks};
+use super::strings;
 use super::weighed::{UNITS_PER_FUEL, Weight, charge, is_data, made, not_data, weight};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters, functions};
@@ -41,6 +42,11 @@ pub(super) fn set_up(environment: &mut Environment<'static>, date: Date) {
     environment.add_filter("_read", read);
     environment.add_filter("_made", |state: &State<'_, '_>, value: Value| made(Some(state), value));
     environment.add_filter("_opened", opened);
+    environment.add_filter("_modulo", |state: &mut State<'_, '_>, left: Value, right: Value| {
+        charge(state, formatting(&left, &strings::formatted(&right)?)?)?;
+        let result = strings::modulo(state, &left, &right)?;
+        made(Some(state), result)
+    });
     environment.add_filter("_data", |value: Value| if is_data(&value) { Ok(value) } else { Err(not_data()) });
     environment.set_formatter(|out, state, value| {
         charge(state, weight(value)?.units())?;
@@ -179,6 +185,8 @@ fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Val
         "splitlines" => pieces(value, &[Value::from("\n")]),
         "replace" => replacing(value, arguments),
         "format" => formatting(value, arguments)?,
+        "rsplit" | "partition" | "rpartition" => pieces(value, arguments),
+        "zfill" => arguments.first().and_then(Value::as_i64).map_or(0, i64::unsigned_abs),
         "join" => arguments.first().map_or(0, length).saturating_mul(weight(value)?.bytes),
         _ => 0,
     };
@@ -188,7 +196,10 @@ fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Val
         _ => 0,
     };
     charge(state, price)?;
-    let result = unknown_method_callback(state, value, name, arguments)?;
+    let result = match value.as_str().and_then(|text| strings::method(text, name, arguments)) {
+        Some(result) => result?,
+        None => unknown_method_callback(state, value, name, arguments)?,
+    };
     made(Some(state), result)
 }
 

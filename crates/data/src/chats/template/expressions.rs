@@ -113,11 +113,24 @@ impl Writer<'_, '_> {
     pub(super) fn chain(&mut self, signs: &[&str], next: fn(&mut Self) -> Written<Operand>) -> Written<Operand> {
         let mark = self.mark();
         let first = next(self)?;
-        let (mut operand, mut grows) = (first, false);
+        let (mut operand, mut grows, mut remainders) = (first, false, 0);
         while let Some(Token::Sign(sign)) = self.peek()
             && signs.contains(&sign)
         {
             self.count_operator()?;
+            if sign == "%" {
+                // The engine's operator formats no text. Each is written with brackets around what precedes it.
+                remainders += 1;
+                self.check_brackets(self.brackets + remainders)?;
+                self.at += 1;
+                self.parenthesize(mark);
+                self.out.push("| _read | _modulo (".into());
+                let right = self.mark();
+                next(self)?;
+                self.guard(right, Operand::Chain, "| _read )");
+                operand = Operand::Chain;
+                continue;
+            }
             grows |= matches!(sign, "+" | "*");
             operand = Operand::Chain;
             self.take();

@@ -117,12 +117,14 @@ impl<'t, 'a> Writer<'t, 'a> {
         Err(format!("a tag has more than {OPERATORS_MAX} operators"))
     }
 
+    pub(super) fn check_brackets(&self, open: usize) -> Written {
+        if open <= OPEN_BRACKETS_MAX { Ok(()) } else { Err(format!("more than {OPEN_BRACKETS_MAX} brackets are open")) }
+    }
+
     /// Something in brackets.
     pub(super) fn nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Written<T>) -> Written<T> {
         self.brackets += 1;
-        if self.brackets > OPEN_BRACKETS_MAX {
-            return Err(format!("more than {OPEN_BRACKETS_MAX} brackets are open"));
-        }
+        self.check_brackets(self.brackets)?;
         let written = inside(self)?;
         self.brackets -= 1;
         Ok(written)
