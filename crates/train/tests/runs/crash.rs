@@ -443,7 +443,7 @@ fn recoveries(setup: &Setup, few: usize, stride: usize) -> usize {
 #[ignore = "evidence at scale, minutes: `cargo test --release -p plimsoll-train --test runs -- --ignored --nocapture evidence`"]
 fn evidence_of_power_cuts() {
     let (mut cut, mut states) = (0, 0);
-    for (steps, keep_checkpoints) in [(3, 2), (3, 3), (4, 3), (5, 2), (6, 4), (4, 100)] {
+    for (steps, keep_checkpoints) in [(3, 2), (3, 3), (4, 3), (5, 2), (6, 4), (4, 100), (8, 5)] {
         let setup = Setup { steps, keep_checkpoints, ..saves_every_step() };
         let cuts = a_run_with_a_branch(&setup, 9);
         (cut, states) = (cut + cuts.looked_at.len(), states + cuts.states);
