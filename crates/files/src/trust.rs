@@ -135,7 +135,7 @@ fn check(found: &Metadata, path: &Path, sticky: Sticky) -> Result<(), Distrust> 
     }
     let mode = found.mode();
     let is_sticky = sticky == Sticky::Accepted && mode & STICKY != 0;
-    // The mode of a link means nothing: the system lets nobody write to one.
+    // The mode of a link means nothing: a link can't be written to.
     if is_sticky || found.is_symlink() {
         return Ok(());
     }

@@ -31,7 +31,7 @@ pub struct Narrator {
 /// A checkpoint that could not be written, and none after it was.
 #[derive(Debug, Clone)]
 enum Unsaved {
-    /// It is told with the next step, or with the run's end if that comes first: a failure is one message.
+    /// It becomes a message with the next step, or with the run's end if that comes first: a failure is one message.
     Untold(String),
     Told,
 }
@@ -158,7 +158,7 @@ impl Narrator {
             }
             Event::Undoing { from, .. } => {
                 self.losses.rewind(*from);
-                // The divergence that follows is told.
+                // The divergence that follows has a message of its own.
                 return None;
             }
             Event::Interrupted { step } => {

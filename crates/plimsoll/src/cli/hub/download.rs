@@ -218,7 +218,7 @@ impl Model<'_> {
                 if held >= file.size.0 {
                     return Ok(());
                 }
-                // The server may send other contents than before: without a hash nobody would notice.
+                // The server may send other contents than before, which only a hash shows.
                 let from = if file.hash().is_some() { held } else { 0 };
                 let Incoming { start, mut body } = self.client.open(self.name, &self.listing.commit, file, from)?;
                 sends_parts &= start == from;

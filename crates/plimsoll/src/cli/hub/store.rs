@@ -135,7 +135,7 @@ impl Store {
         Ok(snapshot)
     }
 
-    /// Removes parts of files that nobody has fetched for a day: those of older commits are never continued. What can't be
+    /// Removes parts of files that no process has fetched for a day: those of older commits are never continued. What can't be
     /// removed stays.
     fn remove_old_parts(&self, now: SystemTime) {
         for entry in fs::read_dir(self.model.join("blobs")).into_iter().flatten().flatten() {
