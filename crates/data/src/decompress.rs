@@ -23,15 +23,15 @@ pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
     let file = Counted { inner: plimsoll_files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut reader = decompressed(file, source.compression);
-    let mut start = Vec::with_capacity(2);
-    // What can't be decompressed is reported by the caller as it reads on.
-    let read = reader.by_ref().take(2).read_to_end(&mut start);
-    if start == [0xff, 0xfe] || start == [0xfe, 0xff] {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, Utf16));
-    }
-    let failed = Failed(read.err());
-    Ok(Box::new(io::Cursor::new(start).chain(failed).chain(reader)))
+    let mut reader = BufReader::new(decompressed(file, source.compression));
+    // Readers look for a byte order mark in what they get first, so nothing is taken out of the buffer here.
+    let failed = match reader.fill_buf() {
+        Ok([0xff, 0xfe, ..] | [0xfe, 0xff, ..]) => return Err(io::Error::new(io::ErrorKind::InvalidData, Utf16)),
+        Ok(_) => None,
+        // What can't be decompressed is reported by the caller when it reads.
+        Err(error) => Some(error),
+    };
+    Ok(Box::new(Failed(failed).chain(reader)))
 }
 
 /// Reads as the error that was met before, once.
