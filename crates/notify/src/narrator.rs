@@ -269,7 +269,11 @@ mod tests {
         assert_eq!(told(&steps), std::slice::from_ref(&continues));
         assert_eq!(told(&[&steps[..], std::slice::from_ref(&unsaved)].concat()), [continues, end.to_owned()]);
         assert_eq!(told(&[failed(1), unsaved]), [format!("{end} {of_first}")]);
-        assert_eq!(told(&[&steps[..], &[saved()], &steps[..]].concat()).len(), 3, "what fails again is told again");
+        assert_eq!(
+            told(&[&steps[..], &[saved()], &steps[..]].concat()).len(),
+            3,
+            "a second failure is a second message"
+        );
     }
 
     #[test]

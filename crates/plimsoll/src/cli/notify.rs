@@ -159,7 +159,7 @@ impl Recipients {
         values.iter().flat_map(|(flag, values)| Named::of(flag, values.iter().map(String::as_str))).collect()
     }
 
-    /// These recipients without what only a run's folder names, which is told: the folder may come from another person.
+    /// These recipients without those that only a run's folder names, with a warning: the folder may come from another person.
     pub(super) fn without_unknown(mut self, folder: &Path) -> Self {
         let unknown = unknown(&self.named());
         if unknown.is_empty() {

@@ -223,7 +223,7 @@ fn what_is_not_what_it_should_be_is_deleted() {
 }
 
 #[test]
-fn parts_that_nobody_continues_are_removed_after_a_day() {
+fn parts_that_no_download_continues_are_removed_after_a_day() {
     let (sandbox, hub) = (Sandbox::new(), Hub::new(model()));
     for name in ["old", "held", "new"] {
         sandbox.write(&format!("{MODEL}/blobs/{name}.incomplete"), "part");

@@ -60,7 +60,7 @@ impl Told {
 }
 
 impl Narrator {
-    /// The message that an event makes, if any. What failed is told once, with what follows from it.
+    /// The message that an event makes, if any. A failure is one message, together with what follows from it.
     fn take(&mut self, event: &Event, time_s: f64) -> Option<Message> {
         let (kind, text) = match event {
             Event::RunStarted { name, command, workers } => {
